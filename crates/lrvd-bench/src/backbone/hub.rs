@@ -1,0 +1,126 @@
+//! Model files from the Hugging Face Hub or its local cache.
+//!
+//! Honours `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_ENDPOINT` and `HF_HUB_OFFLINE`. The client
+//! library knows no offline switch, so it is enforced here: offline, nothing but the cache is read.
+
+use std::path::{Path, PathBuf};
+
+use hf_hub::api::sync::{ApiBuilder, ApiRepo};
+use hf_hub::{Cache, Repo};
+
+use crate::error::BenchError;
+
+/// Needed beside the weights and one tokenizer file.
+const CONFIG: &str = "config.json";
+const WEIGHTS: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+const TOKENIZERS: [&str; 2] = ["tokenizer.json", "spm.model"];
+const OPTIONAL: &str = "tokenizer_config.json";
+
+/// The folder that holds the files of repository `id`, downloading what is missing.
+pub(super) fn snapshot(id: &str) -> Result<PathBuf, BenchError> {
+    let cache = cache();
+    let cached = cache.repo(Repo::model(id.to_owned()));
+    if let Some(config) = cached.get(CONFIG)
+        && let Some(folder) = config.parent()
+        && is_complete(folder)
+    {
+        return Ok(folder.to_owned());
+    }
+    if offline() {
+        return Err(missing(id, &cache, "HF_HUB_OFFLINE is set and the cache does not hold it"));
+    }
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        missing(id, &cache, &format!("{what} could not be fetched: {error}"))
+    };
+    let token = std::env::var("HF_TOKEN").ok().filter(|t| !t.is_empty());
+    let mut builder = ApiBuilder::from_env()
+        .with_cache_dir(cache.path().clone())
+        .with_progress(false);
+    if token.is_some() {
+        builder = builder.with_token(token);
+    }
+    let api = builder.build().map_err(|e| failed("the Hub client", &e))?;
+    let repo = api.model(id.to_owned());
+    let config = repo.get(CONFIG).map_err(|e| failed(CONFIG, &e))?;
+    if let Err(single) = repo.get(WEIGHTS) {
+        let index = repo.get(INDEX).map_err(|_| failed(WEIGHTS, &single))?;
+        for shard in shards(&index)? {
+            repo.get(&shard).map_err(|e| failed(&shard, &e))?;
+        }
+    }
+    tokenizer(&repo).map_err(|e| failed("tokenizer.json or spm.model", &e))?;
+    // Absent from some repositories; the tokenizer's defaults then hold.
+    let _ = repo.get(OPTIONAL);
+    config.parent().map(Path::to_owned).ok_or_else(|| missing(id, &cache, "the cache is broken"))
+}
+
+fn tokenizer(repo: &ApiRepo) -> Result<PathBuf, hf_hub::api::sync::ApiError> {
+    let [json, spm] = TOKENIZERS;
+    repo.get(json).or_else(|_| repo.get(spm))
+}
+
+fn is_complete(folder: &Path) -> bool {
+    let has = |name: &str| folder.join(name).is_file();
+    let weights = has(WEIGHTS)
+        || (has(INDEX)
+            && shards(&folder.join(INDEX)).is_ok_and(|list| list.iter().all(|s| has(s))));
+    weights && TOKENIZERS.iter().any(|t| has(t))
+}
+
+/// File names in a shard index.
+fn shards(index: &Path) -> Result<Vec<String>, BenchError> {
+    let text = std::fs::read_to_string(index).map_err(|source| BenchError::Io {
+        action: "read",
+        path: index.to_owned(),
+        source,
+    })?;
+    let value: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|source| BenchError::Json { path: index.to_owned(), source })?;
+    let map = value.get("weight_map").and_then(serde_json::Value::as_object);
+    let mut names: Vec<String> = map
+        .into_iter()
+        .flat_map(|m| m.values().filter_map(|v| v.as_str().map(str::to_owned)))
+        .collect();
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+fn cache() -> Cache {
+    match std::env::var_os("HF_HUB_CACHE").filter(|v| !v.is_empty()) {
+        Some(path) => Cache::new(path.into()),
+        None => Cache::from_env(),
+    }
+}
+
+fn offline() -> bool {
+    std::env::var("HF_HUB_OFFLINE")
+        .is_ok_and(|v| matches!(v.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on"))
+}
+
+fn missing(id: &str, cache: &Cache, why: &str) -> BenchError {
+    let folder = id.rsplit('/').next().unwrap_or(id);
+    BenchError::Model {
+        model: id.to_owned(),
+        reason: format!(
+            "{why} (cache: `{}`). Put these files into one folder and pass `--model FOLDER`, e.g. \
+             `models/{folder}`: `{CONFIG}`; `{WEIGHTS}` (or its shards with `{INDEX}`); \
+             `tokenizer.json` or `spm.model`; if there is one, `{OPTIONAL}`",
+            cache.path().display()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_names_every_file_and_a_place() {
+        let text = missing("owner/model", &Cache::new("/cache".into()), "offline").to_string();
+        for part in ["config.json", "model.safetensors", "spm.model", "models/model", "/cache"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}

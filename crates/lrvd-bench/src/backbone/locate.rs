@@ -1,0 +1,39 @@
+//! Where a model's files are.
+
+use std::path::{Path, PathBuf};
+
+use super::hub;
+use crate::error::BenchError;
+
+/// A folder with `config.json`, weights and tokenizer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelLocation {
+    /// Name as given: a path or a repository id.
+    pub name: String,
+    /// The folder.
+    pub folder: PathBuf,
+}
+
+/// Finds `model`: an existing folder, or else a repository id `owner/name` in the local Hub cache
+/// or, unless offline, on the Hub.
+///
+/// # Errors
+///
+/// [`BenchError::Model`] that says what was looked for and which files to put where.
+pub fn locate_model(model: &str) -> Result<ModelLocation, BenchError> {
+    let path = Path::new(model);
+    if path.is_dir() {
+        return Ok(ModelLocation { name: model.to_owned(), folder: path.to_owned() });
+    }
+    let parts: Vec<&str> = model.split('/').collect();
+    let is_id = matches!(parts.as_slice(), [owner, name]
+        if [owner, name].iter().all(|p| !p.is_empty() && !p.starts_with('.')));
+    if !is_id {
+        return Err(BenchError::Model {
+            model: model.to_owned(),
+            reason: "no such folder, and not a repository id of the form `owner/name`".to_owned(),
+        });
+    }
+    let folder = hub::snapshot(model)?;
+    Ok(ModelLocation { name: model.to_owned(), folder })
+}

@@ -1,0 +1,167 @@
+//! What does a reader hand on?
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::task::GlueTask;
+
+/// The target of one example.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Label {
+    /// Class id.
+    Class(usize),
+    /// Regression target.
+    Score(f64),
+}
+
+impl Label {
+    /// The class id, if this is a class.
+    pub const fn class(self) -> Option<usize> {
+        match self {
+            Self::Class(id) => Some(id),
+            Self::Score(_) => None,
+        }
+    }
+
+    /// The score, if this is one.
+    pub const fn score(self) -> Option<f64> {
+        match self {
+            Self::Class(_) => None,
+            Self::Score(score) => Some(score),
+        }
+    }
+}
+
+/// One labelled sentence or sentence pair, texts exactly as in the file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Example {
+    /// The file's own id, or the row number counted from 0.
+    pub id: String,
+    /// First segment.
+    pub text_a: String,
+    /// Second segment of a pair.
+    pub text_b: Option<String>,
+    /// Target.
+    pub label: Label,
+}
+
+/// Which part of a data set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SplitName {
+    /// Examples that parameters are fitted to.
+    Train,
+    /// Examples that metrics are computed on.
+    Validation,
+}
+
+impl fmt::Display for SplitName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Train => "train",
+            Self::Validation => "validation",
+        })
+    }
+}
+
+/// How far a split may be compared with published results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// The published split, by file name and number of rows.
+    Official,
+    /// A file named as the published split, but with another number of rows.
+    Unverified,
+    /// A subset of the published split.
+    Subset,
+    /// Cut from the published train split.
+    LocalSplit,
+    /// Made by the generator of this crate.
+    Generated,
+}
+
+impl Origin {
+    /// Words for a table or a report, such as `official dev` or `local dev (cut from train)`.
+    pub const fn describe(self, split: SplitName) -> &'static str {
+        match (self, split) {
+            (Self::Official, SplitName::Train) => "official train",
+            (Self::Official, SplitName::Validation) => "official dev",
+            (Self::Unverified, SplitName::Train) => "train of unknown origin",
+            (Self::Unverified, SplitName::Validation) => "dev of unknown origin",
+            (Self::Subset, SplitName::Train) => "subset of train",
+            (Self::Subset, SplitName::Validation) => "subset of dev",
+            (Self::LocalSplit, SplitName::Train) => "part of train",
+            (Self::LocalSplit, SplitName::Validation) => "local dev (cut from train)",
+            (Self::Generated, SplitName::Train) => "generated train",
+            (Self::Generated, SplitName::Validation) => "generated dev",
+        }
+    }
+
+    /// Whether metrics on this split may stand beside published ones.
+    pub const fn is_comparable(self) -> bool {
+        matches!(self, Self::Official)
+    }
+}
+
+/// A file that a split was read from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceFile {
+    /// Path as opened.
+    pub path: PathBuf,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// SHA-256 of the contents, lower-case hexadecimal.
+    pub sha256: String,
+}
+
+/// The examples of one split and where they come from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Split {
+    /// Which split.
+    pub name: SplitName,
+    /// How far it may be compared with published results.
+    pub origin: Origin,
+    /// The files, in reading order; empty for a split that was never written.
+    pub files: Vec<SourceFile>,
+    /// The examples, in file order.
+    pub examples: Vec<Example>,
+}
+
+impl Split {
+    /// Number of examples.
+    pub fn rows(&self) -> usize {
+        self.examples.len()
+    }
+
+    /// Words for a table or a report.
+    pub const fn describe(&self) -> &'static str {
+        self.origin.describe(self.name)
+    }
+
+    /// Number of examples by class id; empty for regression.
+    pub fn class_counts(&self, n_classes: usize) -> Vec<usize> {
+        let mut counts = vec![0; n_classes];
+        for id in self.examples.iter().filter_map(|example| example.label.class()) {
+            if let Some(count) = counts.get_mut(id) {
+                *count += 1;
+            }
+        }
+        counts
+    }
+}
+
+/// Train and validation split of one task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dataset {
+    /// The task.
+    pub task: GlueTask,
+    /// Examples to fit.
+    pub train: Split,
+    /// Examples to measure on.
+    pub validation: Split,
+    /// What a reader of the results must know of the data, one sentence each.
+    pub notes: Vec<String>,
+}

@@ -1,0 +1,136 @@
+//! Which class or score does a field stand for?
+
+use super::{DataError, Label, Place};
+use crate::task::{Target, TaskSpec};
+
+/// Where a label was found, for its errors.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Field<'a> {
+    pub(super) spec: &'static TaskSpec,
+    pub(super) column: &'a str,
+}
+
+impl Field<'_> {
+    /// A class name, a class id in digits, or a score in digits.
+    pub(super) fn of_text(self, text: &str, place: impl Fn() -> Place) -> Result<Label, DataError> {
+        let text = text.trim();
+        match self.spec.target {
+            Target::Score { .. } => match text.parse() {
+                Ok(score) => self.of_score(score, place),
+                Err(_) => Err(self.bad_score(text, place)),
+            },
+            Target::Classes(names) => match names.iter().position(|name| *name == text) {
+                Some(id) => Ok(Label::Class(id)),
+                None => match text.parse() {
+                    Ok(id) => self.of_integer(id, place),
+                    Err(_) => Err(self.unknown(text, place)),
+                },
+            },
+        }
+    }
+
+    /// A class id; for regression a whole score.
+    pub(super) fn of_integer(self, id: i64, place: impl Fn() -> Place) -> Result<Label, DataError> {
+        match self.spec.target {
+            Target::Score { .. } => self.of_score(id as f64, place),
+            Target::Classes(classes) if id == -1 => {
+                Err(DataError::HiddenLabel { place: place(), column: self.column.into(), classes })
+            }
+            Target::Classes(names) => match usize::try_from(id) {
+                Ok(id) if id < names.len() => Ok(Label::Class(id)),
+                _ => Err(self.unknown(&id.to_string(), place)),
+            },
+        }
+    }
+
+    /// A score; for classes always an error.
+    pub(super) fn of_score(
+        self,
+        score: f64,
+        place: impl Fn() -> Place,
+    ) -> Result<Label, DataError> {
+        match self.spec.target {
+            Target::Score { low, high } if (low..=high).contains(&score) => Ok(Label::Score(score)),
+            Target::Score { .. } => Err(self.bad_score(&score.to_string(), place)),
+            Target::Classes(_) => Err(self.unknown(&score.to_string(), place)),
+        }
+    }
+
+    fn unknown(self, found: &str, place: impl Fn() -> Place) -> DataError {
+        DataError::UnknownLabel {
+            place: place(),
+            column: self.column.into(),
+            found: found.into(),
+            classes: self.spec.class_names(),
+        }
+    }
+
+    fn bad_score(self, found: &str, place: impl Fn() -> Place) -> DataError {
+        let Target::Score { low, high } = self.spec.target else {
+            return self.unknown(found, place);
+        };
+        let (column, found) = (self.column.into(), found.into());
+        DataError::Score { place: place(), column, found, low, high }
+    }
+}
+
+/// The text itself, unless it is blank.
+pub(super) fn text(
+    text: &str,
+    column: &str,
+    place: impl Fn() -> Place,
+) -> Result<String, DataError> {
+    if text.trim().is_empty() {
+        return Err(DataError::EmptyText { place: place(), column: column.into() });
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::At;
+    use super::*;
+    use crate::task::GlueTask;
+
+    fn place() -> Place {
+        Place { file: "dev.tsv".into(), at: At::Line(7) }
+    }
+
+    fn read(task: GlueTask, text: &str) -> Result<Label, DataError> {
+        Field { spec: task.spec(), column: "label" }.of_text(text, place)
+    }
+
+    #[test]
+    fn names_and_ids_are_both_labels() {
+        assert_eq!(read(GlueTask::Mnli, "contradiction").unwrap(), Label::Class(2));
+        assert_eq!(read(GlueTask::Mnli, " 2 ").unwrap(), Label::Class(2));
+        assert_eq!(read(GlueTask::Rte, "not_entailment").unwrap(), Label::Class(1));
+        assert_eq!(read(GlueTask::Stsb, "4.750").unwrap(), Label::Score(4.75));
+    }
+
+    #[test]
+    fn ids_end_where_the_classes_end() {
+        let message = |text| read(GlueTask::Cola, text).unwrap_err().to_string();
+        assert!(read(GlueTask::Cola, "1").is_ok());
+        assert_eq!(
+            message("2"),
+            "`dev.tsv`, line 7, column `label`: unknown label `2`, wanted one of \
+             `unacceptable` (0), `acceptable` (1)"
+        );
+        assert!(message("-1").contains("hidden test label"), "{}", message("-1"));
+        assert!(message("-2").contains("unknown label `-2`"));
+        assert!(message("Acceptable").contains("unknown label `Acceptable`"));
+    }
+
+    #[test]
+    fn scores_end_at_their_bounds() {
+        for good in ["0", "5.0", "0.000"] {
+            assert!(read(GlueTask::Stsb, good).is_ok(), "{good}");
+        }
+        for bad in ["-0.001", "5.001", "NaN", "inf", "", "four"] {
+            let error = read(GlueTask::Stsb, bad).unwrap_err();
+            assert!(error.to_string().ends_with("is not a score within 0..=5"), "{error}");
+        }
+    }
+}

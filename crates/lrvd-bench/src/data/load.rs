@@ -1,0 +1,219 @@
+//! Reads the files that were located, and says what a reader of the results must know of them.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::generate::GeneratedMark;
+use super::tsv::Lines;
+use super::{
+    At, DataError, Dataset, Example, FileSet, Format, Origin, Place, SourceFile, Split, SplitName,
+    locate, read_jsonl, read_parquet, read_tsv,
+};
+use crate::task::GlueTask;
+
+/// Finds and reads both splits of `task` below `data_dir`.
+///
+/// # Errors
+///
+/// Those of [`locate`] and of the readers.
+pub fn load(data_dir: &Path, task: GlueTask) -> Result<Dataset, DataError> {
+    let located = locate(data_dir, task)?;
+    let mut train = read_files(&located.train, task)?;
+    let mut validation = read_files(&located.validation, task)?;
+    let mut notes = Vec::new();
+    if let Some(mark) = GeneratedMark::read(&located.folder)? {
+        train.origin = Origin::Generated;
+        validation.origin = Origin::Generated;
+        notes.extend(mark.notes());
+    }
+    notes.extend([&train, &validation].into_iter().filter_map(|split| note(split, task)));
+    let shared = shared_examples(&train, &validation);
+    if shared > 0 {
+        let rows = validation.rows();
+        notes.push(format!("{shared} of {rows} validation texts occur in the train split too"));
+    }
+    Ok(Dataset { task, train, validation, notes })
+}
+
+/// Reads one split.
+///
+/// The origin `Official` is kept only where the number of rows is the published one.
+///
+/// # Errors
+///
+/// Those of the readers; [`DataError::PairIds`] if the list of dev pairs does not fit its corpus.
+pub fn read_files(set: &FileSet, task: GlueTask) -> Result<Split, DataError> {
+    let read = match set.format {
+        Format::Tsv => read_tsv,
+        Format::Parquet => read_parquet,
+        Format::Jsonl => read_jsonl,
+    };
+    let mut examples = Vec::new();
+    for file in &set.files {
+        examples.extend(read(file, task)?);
+    }
+    if let Some(list) = &set.dev_pairs {
+        examples = chosen_pairs(examples, list, set.split)?;
+    }
+    let sources = set.files.iter().chain(&set.dev_pairs);
+    let files = sources.map(|file| describe(file)).collect::<Result<_, _>>()?;
+    let spec = task.spec();
+    let published = match set.split {
+        SplitName::Train => spec.n_train,
+        SplitName::Validation => spec.n_validation,
+    };
+    let origin = match set.origin {
+        Origin::Official if examples.len() != published => Origin::Unverified,
+        origin => origin,
+    };
+    Ok(Split { name: set.split, origin, files, examples })
+}
+
+/// The pairs of the corpus that the list names (validation) or does not (train), in the corpus's order.
+fn chosen_pairs(
+    examples: Vec<Example>,
+    list: &Path,
+    split: SplitName,
+) -> Result<Vec<Example>, DataError> {
+    let bytes =
+        std::fs::read(list).map_err(|source| DataError::Read { file: list.into(), source })?;
+    let mut listed = HashSet::new();
+    for line in Lines::new(&bytes, list) {
+        let (number, line) = line?;
+        let fields: Vec<&str> = line.split('\t').collect();
+        if fields.len() != 2 {
+            let place = Place { file: list.into(), at: At::Line(number) };
+            let columns = vec!["#1 ID".to_owned(), "#2 ID".to_owned()];
+            return Err(DataError::FieldCount { place, wanted: 2, found: fields.len(), columns });
+        }
+        listed.insert(fields.join("-"));
+    }
+    let n_listed = listed.len();
+    let (chosen, rest): (Vec<_>, Vec<_>) =
+        examples.into_iter().partition(|example| listed.contains(&example.id));
+    if chosen.len() != n_listed || chosen.is_empty() {
+        let (wanted, found) = (n_listed, chosen.len());
+        return Err(DataError::PairIds { file: list.into(), wanted, found });
+    }
+    Ok(match split {
+        SplitName::Train => rest,
+        SplitName::Validation => chosen,
+    })
+}
+
+/// Length and SHA-256 of a file.
+fn describe(path: &Path) -> Result<SourceFile, DataError> {
+    let failed = |source: io::Error| DataError::Read { file: path.into(), source };
+    let mut reader = BufReader::new(File::open(path).map_err(failed)?);
+    let mut hash = Sha256::new();
+    let mut bytes = 0;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let read = reader.read(&mut buffer).map_err(failed)?;
+        if read == 0 {
+            break;
+        }
+        hash.update(&buffer[..read]);
+        bytes += read as u64;
+    }
+    let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(SourceFile { path: path.into(), bytes, sha256 })
+}
+
+/// Why metrics on a split cannot stand beside published ones; `None` where they can.
+fn note(split: &Split, task: GlueTask) -> Option<String> {
+    let spec = task.spec();
+    let published = match split.name {
+        SplitName::Train => spec.n_train,
+        SplitName::Validation => spec.n_validation,
+    };
+    let (name, rows, described) = (split.name, split.rows(), split.describe());
+    match split.origin {
+        Origin::Official | Origin::Generated => None,
+        Origin::Unverified | Origin::Subset => {
+            Some(format!("{name}: {described}, {rows} rows; the published split has {published}"))
+        }
+        Origin::LocalSplit => Some(format!("{name}: {described}, {rows} rows")),
+    }
+}
+
+/// Number of validation examples whose texts are those of a train example.
+fn shared_examples(train: &Split, validation: &Split) -> usize {
+    fn texts(example: &Example) -> (&str, Option<&str>) {
+        (&example.text_a, example.text_b.as_deref())
+    }
+    let known: HashSet<_> = train.examples.iter().map(texts).collect();
+    validation.examples.iter().filter(|example| known.contains(&texts(example))).count()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn splits_are_hashed_counted_and_labelled_honestly() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("SST-2");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("train.tsv"), "sentence\tlabel\nfine\t1\npoor\t0\n").unwrap();
+        fs::write(folder.join("dev.tsv"), "sentence\tlabel\npoor\t0\n").unwrap();
+        let data = load(dir.path(), GlueTask::Sst2).unwrap();
+        assert_eq!((data.train.rows(), data.validation.rows()), (2, 1));
+        assert_eq!(data.validation.origin, Origin::Unverified);
+        assert_eq!(data.train.class_counts(2), [1, 1]);
+        // Digest from `sha256sum`.
+        assert_eq!(data.validation.files[0].bytes, 22);
+        assert_eq!(
+            data.validation.files[0].sha256,
+            "887ba5f65d3379931644f10fdc670ed6e906d90de7e33e7b1a724f1bd4eb7b39"
+        );
+        assert_eq!(
+            data.notes,
+            [
+                "train: train of unknown origin, 2 rows; the published split has 67349",
+                "validation: dev of unknown origin, 1 rows; the published split has 872",
+                "1 of 1 validation texts occur in the train split too",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_corpus_is_split_by_its_list_of_dev_pairs() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("MRPC");
+        fs::create_dir(&folder).unwrap();
+        let corpus = "\u{feff}Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n\
+                      1\t1\t2\ta\tb\n0\t3\t4\tc\td\n1\t5\t6\te\tf\n0\t7\t8\tg\th\n";
+        fs::write(folder.join("msr_paraphrase_train.txt"), corpus).unwrap();
+        fs::write(folder.join("dev_ids.tsv"), "7\t8\r\n3\t4\r\n").unwrap();
+        let data = load(dir.path(), GlueTask::Mrpc).unwrap();
+        let ids = |split: &Split| split.examples.iter().map(|e| e.id.clone()).collect::<Vec<_>>();
+        assert_eq!(ids(&data.train), ["1-2", "5-6"]);
+        assert_eq!(ids(&data.validation), ["3-4", "7-8"]);
+        assert_eq!(data.train.files.len(), 2);
+        fs::write(folder.join("dev_ids.tsv"), "7\t8\n3\t9\n").unwrap();
+        let error = load(dir.path(), GlueTask::Mrpc).unwrap_err().to_string();
+        assert!(error.contains("names 2 pairs, of which the corpus has 1"), "{error}");
+    }
+
+    #[test]
+    fn shards_are_read_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("cola");
+        fs::create_dir(&folder).unwrap();
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data");
+        for shard in ["train-00000-of-00002.parquet", "train-00001-of-00002.parquet"] {
+            fs::copy(golden.join(format!("cola-{shard}")), folder.join(shard)).unwrap();
+        }
+        fs::write(folder.join("validation.jsonl"), "{\"sentence\":\"A\",\"label\":0}\n").unwrap();
+        let data = load(dir.path(), GlueTask::Cola).unwrap();
+        let ids: Vec<_> = data.train.examples.iter().map(|e| e.id.as_str()).collect();
+        assert_eq!(ids, ["0", "1", "2"]);
+    }
+}

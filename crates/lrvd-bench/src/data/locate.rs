@@ -1,0 +1,379 @@
+//! Which files of a data directory serve a task?
+//!
+//! The order of preference is fixed, so the same directory always gives the same files:
+//!
+//! 1. the folder: the table name (`SST-2`), the command-line name (`sst2`), then other spellings;
+//! 2. the validation split: published names before subsets before a local dev set cut from train;
+//! 3. the format: tab-separated, then parquet, then JSONL;
+//! 4. the train split, by the same two rules. A local dev set goes only with the rest of the train file it was cut
+//!    from, never with the whole.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::{DataError, Origin, SplitName};
+use crate::task::GlueTask;
+
+/// How the files of a split are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// One tab-separated file.
+    Tsv,
+    /// Shards in the public hub's layout.
+    Parquet,
+    /// One JSON object a line.
+    Jsonl,
+}
+
+/// The files of one split.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSet {
+    /// Which split.
+    pub split: SplitName,
+    /// What the file names say of it.
+    pub origin: Origin,
+    /// How to read the files.
+    pub format: Format,
+    /// Files in reading order; never empty.
+    pub files: Vec<PathBuf>,
+    /// For the original paraphrase corpus, which is not split: the list of the pairs that make up the dev split.
+    pub dev_pairs: Option<PathBuf>,
+}
+
+/// The files of one task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located {
+    /// The task.
+    pub task: GlueTask,
+    /// The folder that holds the files.
+    pub folder: PathBuf,
+    /// Train split.
+    pub train: FileSet,
+    /// Validation split.
+    pub validation: FileSet,
+}
+
+const CORPUS: &str = "msr_paraphrase_train.txt";
+const DEV_PAIRS: &str = "dev_ids.tsv";
+
+/// Finds the files of `task` below `data_dir`; reads none of them.
+///
+/// # Errors
+///
+/// [`DataError::NoDirectory`]; [`DataError::NotFound`] with every name that was looked for;
+/// [`DataError::Shards`] for an incomplete parquet split; [`DataError::Read`] for an unreadable folder.
+pub fn locate(data_dir: &Path, task: GlueTask) -> Result<Located, DataError> {
+    if !data_dir.is_dir() {
+        return Err(DataError::NoDirectory { dir: data_dir.into() });
+    }
+    let mut has_validation = false;
+    for spelling in spellings(task) {
+        let folder = data_dir.join(&spelling);
+        if !folder.is_dir() {
+            continue;
+        }
+        let names = file_names(&folder)?;
+        for validation in candidates(task, SplitName::Validation) {
+            let Some(validation) = validation.find(&folder, &names)? else { continue };
+            has_validation = true;
+            for train in candidates(task, SplitName::Train) {
+                if !train.goes_with(&validation) {
+                    continue;
+                }
+                if let Some(train) = train.find(&folder, &names)? {
+                    return Ok(Located { task, folder, train, validation });
+                }
+            }
+        }
+    }
+    let split = if has_validation { SplitName::Train } else { SplitName::Validation };
+    let folders = spellings(task).join("|");
+    let wanted = candidates(task, split).into_iter();
+    let looked_for = wanted.map(|candidate| format!("{folders}/{}", candidate.names())).collect();
+    Err(DataError::NotFound { task: task.name(), split, dir: data_dir.into(), looked_for })
+}
+
+/// Folder names under which a task is looked for.
+fn spellings(task: GlueTask) -> Vec<String> {
+    let (table, name) = (task.display_name(), task.name());
+    let mut all = vec![table.to_owned()];
+    for other in [name.to_owned(), table.to_uppercase(), name.to_uppercase(), table.to_lowercase()]
+    {
+        if !all.contains(&other) {
+            all.push(other);
+        }
+    }
+    all
+}
+
+fn file_names(folder: &Path) -> Result<BTreeSet<String>, DataError> {
+    let failed = |source| DataError::Read { file: folder.into(), source };
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        // Names that are not UTF-8 cannot be among the wanted ones.
+        if let Ok(name) = entry.file_name().into_string()
+            && entry.path().is_file()
+        {
+            names.insert(name);
+        }
+    }
+    Ok(names)
+}
+
+/// How a split might be stored.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    split: SplitName,
+    origin: Origin,
+    format: Format,
+    pattern: Pattern,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Pattern {
+    /// Stem and extension of one file.
+    Exact(&'static str, &'static str),
+    /// Stem of `STEM-00000-of-00002*.parquet`.
+    Shards(&'static str),
+    /// Start and extension of one file; the last by name if there are more. Files held out are not meant.
+    Starting(&'static str, &'static str),
+    /// The corpus with its list of dev pairs.
+    PairList,
+}
+
+/// Every way to store a split, in order of preference.
+fn candidates(task: GlueTask, split: SplitName) -> Vec<Candidate> {
+    let (stems, subsets, local): (&[&'static str], &[&'static str], &'static str) = match split {
+        SplitName::Train => (&["train"], &["train_subset"], "train_split"),
+        SplitName::Validation if task == GlueTask::Mnli => (
+            &["dev_matched", "validation_matched", "dev", "validation", "val"],
+            &["dev_matched_subset", "validation_matched_subset", "dev_subset", "validation_subset"],
+            "localdev",
+        ),
+        SplitName::Validation => {
+            (&["dev", "validation", "val"], &["dev_subset", "validation_subset"], "localdev")
+        }
+    };
+    let mut all = Vec::new();
+    let mut add = |origin, format, pattern| all.push(Candidate { split, origin, format, pattern });
+    for stem in stems {
+        add(Origin::Official, Format::Tsv, Pattern::Exact(stem, "tsv"));
+    }
+    if task == GlueTask::Mrpc {
+        add(Origin::Official, Format::Tsv, Pattern::PairList);
+    }
+    for stem in stems {
+        add(Origin::Official, Format::Parquet, Pattern::Shards(stem));
+        add(Origin::Official, Format::Parquet, Pattern::Exact(stem, "parquet"));
+    }
+    for stem in stems {
+        add(Origin::Official, Format::Jsonl, Pattern::Exact(stem, "jsonl"));
+    }
+    for (origin, stems) in [(Origin::Subset, subsets), (Origin::LocalSplit, &[local][..])] {
+        for stem in stems {
+            add(origin, Format::Tsv, Pattern::Starting(stem, "tsv"));
+            add(origin, Format::Parquet, Pattern::Starting(stem, "parquet"));
+            add(origin, Format::Jsonl, Pattern::Starting(stem, "jsonl"));
+        }
+    }
+    all
+}
+
+impl Candidate {
+    /// Whether this train split shares no example with `validation` by the way the files are made.
+    fn goes_with(&self, validation: &FileSet) -> bool {
+        let local = validation.origin == Origin::LocalSplit;
+        let pairs = matches!(self.pattern, Pattern::PairList);
+        (!local || self.origin == Origin::LocalSplit) && pairs == validation.dev_pairs.is_some()
+    }
+
+    fn find(self, folder: &Path, names: &BTreeSet<String>) -> Result<Option<FileSet>, DataError> {
+        let found: Vec<&str> = match self.pattern {
+            Pattern::Exact(stem, extension) => {
+                let name = format!("{stem}.{extension}");
+                names.get(&name).map(String::as_str).into_iter().collect()
+            }
+            Pattern::Starting(start, extension) => names
+                .iter()
+                .rev()
+                .filter(|name| !name.contains("heldout") && name.starts_with(start))
+                .find(|name| name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.')))
+                .map(String::as_str)
+                .into_iter()
+                .collect(),
+            Pattern::Shards(stem) => shards(stem, folder, names)?,
+            Pattern::PairList => {
+                let both = names.contains(CORPUS) && names.contains(DEV_PAIRS);
+                both.then_some(CORPUS).into_iter().collect()
+            }
+        };
+        let Self { split, origin, format, pattern } = self;
+        let dev_pairs = matches!(pattern, Pattern::PairList).then(|| folder.join(DEV_PAIRS));
+        let files: Vec<_> = found.into_iter().map(|name| folder.join(name)).collect();
+        Ok((!files.is_empty()).then_some(FileSet { split, origin, format, files, dev_pairs }))
+    }
+
+    /// The names that this candidate matches.
+    fn names(&self) -> String {
+        match self.pattern {
+            Pattern::Exact(stem, extension) => format!("{stem}.{extension}"),
+            Pattern::Starting(start, extension) => format!("{start}*.{extension}"),
+            Pattern::Shards(stem) => format!("{stem}-*-of-*.parquet"),
+            Pattern::PairList => format!("{CORPUS} with {DEV_PAIRS}"),
+        }
+    }
+}
+
+/// All shards of a split, or none; a part of them is an error.
+fn shards<'a>(
+    stem: &str,
+    folder: &Path,
+    names: &'a BTreeSet<String>,
+) -> Result<Vec<&'a str>, DataError> {
+    let mut found: Vec<(&str, usize, usize)> = Vec::new();
+    for name in names {
+        let numbers = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix('-'));
+        if let Some((index, total)) = numbers.and_then(shard_numbers) {
+            found.push((name, index, total));
+        }
+    }
+    let Some(&(first, _, wanted)) = found.first() else { return Ok(Vec::new()) };
+    let whole = found.len() == wanted
+        && found.iter().enumerate().all(|(i, &(_, index, total))| i == index && total == wanted);
+    if !whole {
+        return Err(DataError::Shards { file: folder.join(first), wanted, found: found.len() });
+    }
+    Ok(found.into_iter().map(|(name, ..)| name).collect())
+}
+
+/// `(i, n)` of `0000i-of-0000n.parquet`; a hash may follow the digits.
+fn shard_numbers(name: &str) -> Option<(usize, usize)> {
+    let (index, rest) = name.strip_suffix(".parquet")?.split_once("-of-")?;
+    let total = rest.split('-').next()?;
+    Some((index.parse().ok()?, total.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A data directory with these empty files.
+    fn directory(files: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for file in files {
+            let file = dir.path().join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, "").unwrap();
+        }
+        dir
+    }
+
+    /// Names of train and validation files, with the origin of each.
+    fn found(files: &[&str], task: GlueTask) -> Result<[(String, Origin); 2], DataError> {
+        let dir = directory(files);
+        let located = locate(dir.path(), task)?;
+        Ok([located.train, located.validation].map(|set| {
+            let files = set.files.iter().chain(&set.dev_pairs);
+            let names =
+                files.map(|file| file.strip_prefix(dir.path()).unwrap().display().to_string());
+            (names.collect::<Vec<_>>().join(" "), set.origin)
+        }))
+    }
+
+    fn check(task: GlueTask, files: &[&str], train: (&str, Origin), validation: (&str, Origin)) {
+        let wanted = [(train.0.to_owned(), train.1), (validation.0.to_owned(), validation.1)];
+        assert_eq!(found(files, task).unwrap(), wanted, "{files:?}");
+    }
+
+    #[test]
+    fn the_better_file_wins_whatever_else_is_there() {
+        use Origin::{LocalSplit, Official, Subset};
+        let folders = ["sst2/train.tsv", "sst2/dev.tsv", "SST-2/train.tsv", "SST-2/dev.tsv"];
+        check(GlueTask::Sst2, &folders, ("SST-2/train.tsv", Official), ("SST-2/dev.tsv", Official));
+        check(
+            GlueTask::Sst2,
+            &folders[..3],
+            ("sst2/train.tsv", Official),
+            ("sst2/dev.tsv", Official),
+        );
+        check(
+            GlueTask::Qnli,
+            &["QNLI/dev.tsv", "QNLI/train_subset9k.tsv", "QNLI/train_subset_heldout1k.tsv"],
+            ("QNLI/train_subset9k.tsv", Subset),
+            ("QNLI/dev.tsv", Official),
+        );
+        check(
+            GlueTask::Mnli,
+            &["mnli/dev_matched_subset.tsv", "mnli/dev_mismatched.tsv", "mnli/train_subset9k.tsv"],
+            ("mnli/train_subset9k.tsv", Subset),
+            ("mnli/dev_matched_subset.tsv", Subset),
+        );
+        check(
+            GlueTask::Rte,
+            &["RTE/train.tsv", "RTE/train_split80.tsv", "RTE/localdev_split20.tsv"],
+            ("RTE/train_split80.tsv", LocalSplit),
+            ("RTE/localdev_split20.tsv", LocalSplit),
+        );
+        check(
+            GlueTask::Mrpc,
+            &["MRPC/msr_paraphrase_train.txt", "MRPC/dev_ids.tsv", "MRPC/train.tsv"],
+            ("MRPC/msr_paraphrase_train.txt MRPC/dev_ids.tsv", Official),
+            ("MRPC/msr_paraphrase_train.txt MRPC/dev_ids.tsv", Official),
+        );
+        check(
+            GlueTask::Mnli,
+            &[
+                "mnli/train-00001-of-00002.parquet",
+                "mnli/train-00000-of-00002-a1b2.parquet",
+                "mnli/validation_matched-00000-of-00001.parquet",
+                "mnli/validation_mismatched-00000-of-00001.parquet",
+                "mnli/train.jsonl",
+            ],
+            ("mnli/train-00000-of-00002-a1b2.parquet mnli/train-00001-of-00002.parquet", Official),
+            ("mnli/validation_matched-00000-of-00001.parquet", Official),
+        );
+        check(
+            GlueTask::Rte,
+            &["RTE/train.jsonl", "RTE/val.jsonl"],
+            ("RTE/train.jsonl", Official),
+            ("RTE/val.jsonl", Official),
+        );
+    }
+
+    #[test]
+    fn a_local_dev_set_never_goes_with_the_train_file_it_was_cut_from() {
+        let error = found(&["RTE/train.tsv", "RTE/localdev_split20.tsv"], GlueTask::Rte);
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("no train files of task `rte`"), "{error}");
+        assert!(error.contains("`RTE|rte/train_split*.tsv`"), "{error}");
+    }
+
+    #[test]
+    fn everything_looked_for_is_listed() {
+        let error = found(&["RTE/test.tsv"], GlueTask::Mrpc).unwrap_err().to_string();
+        for name in [
+            "dev.tsv",
+            "msr_paraphrase_train.txt with dev_ids.tsv",
+            "validation-*-of-*.parquet",
+            "val.jsonl",
+            "localdev*.tsv",
+        ] {
+            assert!(error.contains(&format!("`MRPC|mrpc/{name}`")), "{name}: {error}");
+        }
+        let error = locate(Path::new("no/such/place"), GlueTask::Cola).unwrap_err();
+        assert!(matches!(error, DataError::NoDirectory { .. }));
+    }
+
+    #[test]
+    fn a_missing_shard_is_an_error() {
+        let files = [
+            "cola/train-00000-of-00003.parquet",
+            "cola/train-00002-of-00003.parquet",
+            "cola/dev.tsv",
+        ];
+        let error = found(&files, GlueTask::Cola).unwrap_err().to_string();
+        assert!(error.contains("has 2 of the 3 shards"), "{error}");
+    }
+}

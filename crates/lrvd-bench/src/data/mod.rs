@@ -1,0 +1,36 @@
+//! How do rows on disk become batches of token ids, and which rows were they?
+//!
+//! | File        | Holds                                                                          |
+//! |-------------|--------------------------------------------------------------------------------|
+//! | `example`   | [`Example`], [`Split`], [`Dataset`]: what every reader returns                   |
+//! | `columns`   | which column or key holds what, by task                                        |
+//! | `label`     | a field's text or number to a [`Label`]                                        |
+//! | `tsv`, `jsonl`, `parquet` | one reader for each file format                                  |
+//! | `locate`    | which files of a data directory serve a task, in a fixed order of preference   |
+//! | `load`      | reads what was located; counts, hashes and notes for the record                |
+//! | `generate`  | GLUE-like tasks from small grammars, for runs without any data                 |
+//! | `batch`     | orders, buckets and padding on the host, without tensors                       |
+//!
+//! A bad row is an error that names file, line and column; no row is skipped.
+
+pub mod batch;
+mod columns;
+mod error;
+mod example;
+pub mod generate;
+mod jsonl;
+mod label;
+mod load;
+mod locate;
+mod parquet;
+#[cfg(test)]
+mod smoke;
+mod tsv;
+
+pub use error::{At, DataError, Place};
+pub use example::{Dataset, Example, Label, Origin, SourceFile, Split, SplitName};
+pub use jsonl::{parse_jsonl, read_jsonl};
+pub use load::{load, read_files};
+pub use locate::{FileSet, Format, Located, locate};
+pub use parquet::read_parquet;
+pub use tsv::{parse_tsv, read_tsv};

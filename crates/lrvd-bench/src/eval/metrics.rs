@@ -1,0 +1,126 @@
+//! Logits to the numbers of a record.
+
+use std::collections::BTreeMap;
+
+use lrvd_core::metrics::{
+    Binning, BinaryCounts, DEFAULT_BINS, Predictions, Uncertainty, log_softmax, mean,
+    mean_probability, pearson, spearman, uncertainty,
+};
+
+use super::prepare::PreparedTask;
+use crate::data::Label;
+use crate::error::BenchError;
+use crate::report::{BinRecord, Metrics, Reliability};
+use crate::task::Metric;
+
+/// Everything computed from the logits of one predictor.
+#[derive(Clone, Debug)]
+pub struct Scored {
+    /// Averaged probabilities `[n, classes]`, or mean scores `[n]` for regression.
+    pub outputs: Vec<f64>,
+    /// Aggregate numbers.
+    pub metrics: Metrics,
+    /// Reliability bins; `None` for regression.
+    pub reliability: Option<Reliability>,
+    /// Per-example uncertainty; `None` for regression.
+    pub uncertainty: Option<Uncertainty>,
+}
+
+/// Scores `draws` predictors whose logits are `[draws, n, labels]`; probabilities are averaged.
+///
+/// # Errors
+///
+/// [`BenchError::Metric`] for logits that are not finite or an empty split.
+pub fn score_draws(
+    logits: &[f64],
+    draws: usize,
+    task: &PreparedTask,
+) -> Result<Scored, BenchError> {
+    if task.task.spec().is_regression() { regression(logits, draws, task) } else { classes(logits, draws, task) }
+}
+
+/// The aggregate numbers of a single predictor.
+///
+/// # Errors
+///
+/// As [`score_draws`].
+pub fn mean_metrics(logits: &[f64], task: &PreparedTask) -> Result<Metrics, BenchError> {
+    Ok(score_draws(logits, 1, task)?.metrics)
+}
+
+fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, BenchError> {
+    let classes = task.labels;
+    let labels: Vec<usize> =
+        task.validation.iter().filter_map(|e| e.label.class()).collect();
+    let logs = log_softmax(logits, classes)?;
+    let outputs = mean_probability(&logs, draws, classes)?;
+    let doubt = uncertainty(&logs, draws, classes)?;
+    let predictions = Predictions::new(&outputs, classes, &labels)?;
+    let diagram = predictions.reliability(DEFAULT_BINS, Binning::Torchmetrics)?;
+    let mut standard = BTreeMap::new();
+    for metric in task.task.spec().standard_metrics {
+        let value = match metric {
+            Metric::Accuracy => predictions.accuracy(),
+            Metric::F1 => BinaryCounts::new(&predictions.predicted(), &labels)?.f1(),
+            Metric::Matthews => BinaryCounts::new(&predictions.predicted(), &labels)?.mcc(),
+            Metric::Pearson | Metric::Spearman => continue,
+        };
+        standard.insert(metric.name().to_owned(), value);
+    }
+    let metrics = Metrics {
+        n: labels.len() as u64,
+        accuracy: Some(predictions.accuracy()),
+        standard,
+        nll: Some(predictions.nll()),
+        ece: Some(diagram.ece()),
+        brier: Some(predictions.brier()),
+        entropy: Some(mean(&doubt.predictive_entropy)?),
+        mutual_information: if draws > 1 { Some(mean(&doubt.mutual_information)?) } else { None },
+    };
+    let bins = diagram.bins.iter().map(|bin| BinRecord {
+        low: bin.low,
+        high: bin.high,
+        count: bin.count as u64,
+        accuracy: bin.accuracy().unwrap_or(0.0),
+        confidence: bin.mean_confidence().unwrap_or(0.0),
+    });
+    let reliability = Reliability {
+        convention: "torchmetrics".to_owned(),
+        ece: diagram.ece(),
+        bins: bins.collect(),
+    };
+    Ok(Scored { outputs, metrics, reliability: Some(reliability), uncertainty: Some(doubt) })
+}
+
+fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, BenchError> {
+    let targets: Vec<f64> = task.validation.iter().filter_map(|e| e.label.score()).collect();
+    let n = targets.len();
+    let outputs: Vec<f64> = (0..n)
+        .map(|i| (0..draws).map(|t| logits[t * n + i]).sum::<f64>() / draws as f64)
+        .collect();
+    let errors: Vec<f64> = outputs.iter().zip(&targets).map(|(p, y)| (p - y).powi(2)).collect();
+    let standard = BTreeMap::from([
+        (Metric::Pearson.name().to_owned(), pearson(&outputs, &targets)?),
+        (Metric::Spearman.name().to_owned(), spearman(&outputs, &targets)?),
+        ("mse".to_owned(), mean(&errors)?),
+    ]);
+    let metrics = Metrics {
+        n: n as u64,
+        accuracy: None,
+        standard,
+        nll: None,
+        ece: None,
+        brier: None,
+        entropy: None,
+        mutual_information: None,
+    };
+    Ok(Scored { outputs, metrics, reliability: None, uncertainty: None })
+}
+
+/// The label as the prediction file writes it.
+pub fn label_number(label: Label) -> f64 {
+    match label {
+        Label::Class(class) => class as f64,
+        Label::Score(score) => score,
+    }
+}

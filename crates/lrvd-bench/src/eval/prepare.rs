@@ -1,0 +1,88 @@
+//! A task as the model sees it: token ids and labels of both splits.
+
+use lrvd_models::tokenizer::TextTokenizer;
+
+use crate::data::{Dataset, Example, TokenisedExample};
+use crate::error::BenchError;
+use crate::report::Metrics;
+use crate::task::{GlueTask, Metric};
+
+/// Tokenised splits of one task.
+#[derive(Clone, Debug)]
+pub struct PreparedTask {
+    /// The task.
+    pub task: GlueTask,
+    /// Width of the model's output.
+    pub labels: usize,
+    /// Training examples.
+    pub train: Vec<TokenisedExample>,
+    /// Validation examples.
+    pub validation: Vec<TokenisedExample>,
+    /// Ids of the validation examples.
+    pub validation_ids: Vec<String>,
+    /// Id that fills a batch.
+    pub pad_id: u32,
+}
+
+impl PreparedTask {
+    /// Encodes `dataset`, `[CLS] a [SEP] b [SEP]`, longest first cut to `max_length`.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Tokenizer`] if a text cannot be encoded.
+    pub fn new(
+        dataset: &Dataset,
+        tokenizer: &TextTokenizer,
+        max_length: usize,
+    ) -> Result<Self, BenchError> {
+        let encode = |examples: &[Example]| -> Result<Vec<TokenisedExample>, BenchError> {
+            examples
+                .iter()
+                .map(|example| {
+                    let encoded = tokenizer.encode(
+                        &example.text_a,
+                        example.text_b.as_deref(),
+                        Some(max_length),
+                    )?;
+                    Ok(TokenisedExample {
+                        ids: encoded.ids,
+                        type_ids: encoded.type_ids,
+                        label: example.label,
+                    })
+                })
+                .collect()
+        };
+        Ok(Self {
+            task: dataset.task,
+            labels: dataset.task.spec().n_labels(),
+            train: encode(&dataset.train.examples)?,
+            validation: encode(&dataset.validation.examples)?,
+            validation_ids: dataset.validation.examples.iter().map(|e| e.id.clone()).collect(),
+            pad_id: tokenizer.pad_id(),
+        })
+    }
+
+    /// Token counts of the training examples.
+    pub fn train_lengths(&self) -> Vec<usize> {
+        self.train.iter().map(|e| e.ids.len()).collect()
+    }
+
+    /// Token counts of the validation examples.
+    pub fn validation_lengths(&self) -> Vec<usize> {
+        self.validation.iter().map(|e| e.ids.len()).collect()
+    }
+
+    /// Name of the metric that picks the best checkpoint.
+    pub fn selection_metric(&self) -> &'static str {
+        self.task.spec().selection_metric().name()
+    }
+
+    /// That metric in `metrics`; minus infinity where it is absent.
+    pub fn score(&self, metrics: &Metrics) -> f64 {
+        let found = match self.task.spec().selection_metric() {
+            Metric::Accuracy => metrics.accuracy,
+            other => metrics.standard.get(other.name()).copied(),
+        };
+        found.unwrap_or(f64::NEG_INFINITY)
+    }
+}

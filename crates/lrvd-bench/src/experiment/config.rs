@@ -1,0 +1,317 @@
+//! Every number of a fine-tuning run, resolved and checked.
+
+use lrvd_burn::adapter::Prior;
+use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
+use lrvd_burn::sampling::{DrawPer, Scheme};
+use lrvd_core::error::ParameterError;
+use lrvd_core::family::VariationalFamily;
+use lrvd_core::kl::KlReduction;
+use lrvd_core::moments::CrossTerm;
+use lrvd_core::prune::StatisticOptions;
+use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
+use lrvd_core::schedule::KlDivisor;
+use serde::{Deserialize, Serialize};
+
+use crate::data::Bucketing;
+
+/// How the posterior is sampled in training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrainingScheme {
+    /// Not at all: the likelihood then gives the variances no gradient.
+    Mean,
+    /// One weight draw per sequence.
+    WeightPerSequence,
+    /// One weight draw per batch.
+    WeightPerBatch,
+    /// Output noise with the exact variance.
+    MomentMatched,
+    /// Output noise without the product term that the paper omits.
+    MomentMatchedPaper,
+    /// Rank-space noise, then output noise.
+    Nested,
+}
+
+impl TrainingScheme {
+    /// The scheme as the adapter layer knows it.
+    pub fn scheme(self) -> Scheme {
+        match self {
+            Self::Mean => Scheme::Mean,
+            Self::WeightPerSequence => Scheme::Weights(DrawPer::Sequence),
+            Self::WeightPerBatch => Scheme::Weights(DrawPer::Batch),
+            Self::MomentMatched => Scheme::MomentMatched(CrossTerm::Exact),
+            Self::MomentMatchedPaper => Scheme::MomentMatched(CrossTerm::Omitted),
+            Self::Nested => Scheme::Nested,
+        }
+    }
+}
+
+/// Whether the pooler of the head learns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolerMode {
+    /// Trained with the head's rates.
+    Trained,
+    /// Left at its random start, as the authors' script does.
+    Frozen,
+}
+
+/// When in a step ranks are pruned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrunePlacement {
+    /// After a completed update.
+    AfterUpdate,
+    /// Between forward and backward: the step's gradient never reaches pruned layers.
+    BeforeBackward,
+}
+
+/// When AdaLoRA sets the singular values outside its budget to zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MaskPlacement {
+    /// After the optimiser's update, as its reference implementation does.
+    AfterUpdate,
+    /// Before it: the update moves masked values off zero again.
+    BeforeUpdate,
+}
+
+/// What happens to the optimiser at a prune event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OptimizerOnPrune {
+    /// Moments are sliced along the pruned axis; counts and schedule go on.
+    Slice,
+    /// All moments are lost, head included, and the next update has rate 0.
+    Reset,
+}
+
+/// Which checkpoint the headline table reports; both are always recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckpointChoice {
+    /// The last step.
+    Last,
+    /// The best validation accuracy seen.
+    Best,
+}
+
+/// Start and rate of the posterior's noise parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogVarianceSettings {
+    /// Start of `ln σ²` (of `ln α` in the multiplicative family).
+    pub initial: f64,
+    /// Learning rate as a multiple of the adapter's.
+    pub learning_rate_factor: f64,
+}
+
+/// When and by what rule ranks are pruned.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PruneSettings {
+    /// Keep a rank iff its statistic is below this.
+    pub log_alpha_threshold: f64,
+    /// First step at which pruning may happen, as a share of all steps.
+    pub start: f64,
+    /// Steps between events, as a share of all steps.
+    pub every: f64,
+    /// Fewest ranks an adapter keeps.
+    pub min_rank: usize,
+    /// Subtract `½ ln(d_input / 768)` from the statistic.
+    pub fan_in_correction: bool,
+    /// When in a step.
+    pub placement: PrunePlacement,
+    /// What becomes of the optimiser.
+    pub optimizer: OptimizerOnPrune,
+}
+
+/// AdaLoRA's schedule, as shares of all steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdaLoraSettings {
+    /// Length of the warm-up without masking.
+    pub initial: f64,
+    /// Length of the final phase with the pattern frozen.
+    pub last: f64,
+    /// Steps between masks.
+    pub every: f64,
+    /// Weight of the orthogonality penalty.
+    pub orthogonal_weight: f64,
+    /// Averages of sensitivity and uncertainty.
+    pub beta: f64,
+    /// When masks are applied.
+    pub placement: MaskPlacement,
+}
+
+/// Settings of one fine-tuning run; see the preset table in `docs/guides/presets.md`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExperimentConfig {
+    /// Name of the preset it started from.
+    pub preset: String,
+    /// Posterior family of BayesLoRA.
+    pub family: VariationalFamily,
+    /// Element sum (exact) or one term per rank.
+    pub kl_reduction: KlReduction,
+    /// The prior.
+    pub prior: Prior,
+    /// Factor of the KL.
+    pub kl_weight: f64,
+    /// What the KL is divided by.
+    pub kl_divisor: KlDivisor,
+    /// Share of the steps over which the KL weight rises from 0.
+    pub kl_warmup: f64,
+    /// Noise parameters.
+    pub log_variance: LogVarianceSettings,
+    /// Sampling in training.
+    pub training_scheme: TrainingScheme,
+    /// Initial rank `r0` of BayesLoRA and AdaLoRA.
+    pub initial_rank: usize,
+    /// Numerator of the scaling `c = lora_alpha / r0`.
+    pub lora_alpha: f64,
+    /// Drop probability of the adapter's input.
+    pub adapter_dropout: f64,
+    /// Half-width of the uniform start of B in the LoRA baseline.
+    pub lora_b_bound: f64,
+    /// Linear layers that get an adapter, by the end of their path.
+    pub target_modules: Vec<String>,
+    /// Peak rate of the adapter means.
+    pub learning_rate: f64,
+    /// Peak rate of the head.
+    pub head_learning_rate: f64,
+    /// Decay of the adapter means of LoRA and AdaLoRA.
+    pub baseline_weight_decay: f64,
+    /// Decay of the adapter means of BayesLoRA.
+    pub adapter_weight_decay: f64,
+    /// Decay of the head's matrices.
+    pub head_weight_decay: f64,
+    /// `AdamW`'s constants.
+    pub optimizer: AdamWConfig,
+    /// Optimiser steps.
+    pub steps: usize,
+    /// Examples per step.
+    pub batch_size: usize,
+    /// Micro-batches per step; must divide the batch.
+    pub accumulation: usize,
+    /// Examples per evaluation batch.
+    pub evaluation_batch_size: usize,
+    /// Longest encoded input.
+    pub max_length: usize,
+    /// Share of the steps with a rising rate.
+    pub warmup_ratio: f64,
+    /// Largest global gradient norm; `None` never clips.
+    pub gradient_clip: Option<f64>,
+    /// Pruning of BayesLoRA.
+    pub prune: PruneSettings,
+    /// AdaLoRA's schedule.
+    pub adalora: AdaLoraSettings,
+    /// The pooler.
+    pub pooler: PoolerMode,
+    /// Whether the backbone's own dropout is on in training.
+    pub backbone_dropout: bool,
+    /// Steps between evaluations on the validation split.
+    pub evaluate_every: usize,
+    /// Monte Carlo draws of the final evaluation, beside the posterior mean.
+    pub draws: Vec<usize>,
+    /// What the headline table reports.
+    pub checkpoint: CheckpointChoice,
+    /// Order of the training examples.
+    pub bucketing: Bucketing,
+}
+
+impl ExperimentConfig {
+    /// Checks every range.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::OutOfRange`] naming the field.
+    pub fn check(&self) -> Result<(), ParameterError> {
+        let range = |name, value: f64, low: f64, high: f64| {
+            if value >= low && value <= high {
+                Ok(())
+            } else {
+                Err(ParameterError::OutOfRange { name, value, low, high })
+            }
+        };
+        let share = |name, value| range(name, value, 0.0, 1.0);
+        let count = |name, value: usize| range(name, value as f64, 1.0, 1e9);
+        count("steps", self.steps)?;
+        count("batch_size", self.batch_size)?;
+        count("evaluation_batch_size", self.evaluation_batch_size)?;
+        count("evaluate_every", self.evaluate_every)?;
+        count("initial_rank", self.initial_rank)?;
+        range("max_length", self.max_length as f64, 8.0, 65_536.0)?;
+        range("accumulation", self.accumulation as f64, 1.0, self.batch_size as f64)?;
+        range("kl_weight", self.kl_weight, 0.0, 1e6)?;
+        share("kl_warmup", self.kl_warmup)?;
+        share("warmup_ratio", self.warmup_ratio)?;
+        share("prune.start", self.prune.start)?;
+        range("prune.every", self.prune.every, 1e-9, 1.0)?;
+        range("prune.log_alpha_threshold", self.prune.log_alpha_threshold, -50.0, 50.0)?;
+        share("adalora.initial", self.adalora.initial)?;
+        share("adalora.last", self.adalora.last)?;
+        range("adalora.every", self.adalora.every, 1e-9, 1.0)?;
+        range("adalora.orthogonal_weight", self.adalora.orthogonal_weight, 0.0, 1e6)?;
+        range("adalora.beta", self.adalora.beta, 0.0, 1.0)?;
+        range("learning_rate", self.learning_rate, 0.0, 1e3)?;
+        range("head_learning_rate", self.head_learning_rate, 0.0, 1e3)?;
+        range(
+            "log_variance.learning_rate_factor",
+            self.log_variance.learning_rate_factor,
+            0.0,
+            1e4,
+        )?;
+        if let Some(clip) = self.gradient_clip {
+            range("gradient_clip", clip, f64::MIN_POSITIVE, f64::MAX)?;
+        }
+        for &draws in &self.draws {
+            count("draws", draws)?;
+        }
+        Ok(())
+    }
+
+    /// Warm-up steps, `floor(ratio · steps)`.
+    pub fn warmup_steps(&self) -> usize {
+        (self.warmup_ratio * self.steps as f64).floor() as usize
+    }
+
+    /// A share of all steps in steps.
+    pub fn share(&self, share: f64) -> usize {
+        (share * self.steps as f64).round() as usize
+    }
+
+    /// Whether a prune is due after `done` completed steps.
+    pub fn prune_due(&self, done: usize) -> bool {
+        let every = self.share(self.prune.every).max(1);
+        let start = self.share(self.prune.start);
+        done > 0 && done < self.steps && done >= start && done.is_multiple_of(every)
+    }
+
+    /// How the relevance statistic is computed.
+    pub fn statistic_options(&self) -> StatisticOptions {
+        StatisticOptions {
+            fan_in_correction: self.prune.fan_in_correction.then_some(REFERENCE_FAN_IN),
+            ..StatisticOptions::default()
+        }
+    }
+
+    /// Optimiser groups; `variational` picks the adapter decay.
+    pub fn groups(&self, variational: bool) -> ParameterGroups {
+        let decay =
+            if variational { self.adapter_weight_decay } else { self.baseline_weight_decay };
+        let head = GroupRates {
+            learning_rate: self.head_learning_rate,
+            weight_decay: self.head_weight_decay,
+        };
+        ParameterGroups {
+            adapter: GroupRates { learning_rate: self.learning_rate, weight_decay: decay },
+            log_variance: GroupRates {
+                learning_rate: self.learning_rate * self.log_variance.learning_rate_factor,
+                weight_decay: 0.0,
+            },
+            head,
+            backbone: head,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Experiments with low-rank adapters: data, training, evaluation, reports.
+//!
+//! | Module | What it answers |
+//! |---|---|
+//! | [`task`], [`data`] | what is learnt, from which files |
+//! | [`experiment`] | every setting of a run, and the presets |
+//! | [`method`] | what each fine-tuning method attaches, minimises and does to ranks |
+//! | [`train`], [`eval`] | the loop, its checkpoints, and what is measured |
+//! | [`backbone`] | where the pretrained model comes from |
+//! | [`glue`] | the whole reproduction |
+//! | [`report`] | records, tables, the page that a person looks at |
+//! | [`progress`] | what happens meanwhile |
+//!
+//! Nothing here prints: callers pass a [`progress::ProgressSink`].
+
+pub mod backbone;
+pub mod data;
+mod error;
+pub mod eval;
+pub mod experiment;
+pub mod glue;
+pub mod method;
+pub mod progress;
+pub mod report;
+pub mod task;
+pub mod train;
+
+pub use error::BenchError;

@@ -1,0 +1,121 @@
+//! BayesLoRA: a diagonal Gaussian over rank directions, pruned while it trains.
+//!
+//! Objective: mean negative log-likelihood under the sampled adapter plus
+//! `kl_weight / divisor · Σ KL`. Parameters: LoRA's, and one number per rank (per entry in the
+//! element-wise family). Source: Doyle et al., arXiv:2506.22809.
+
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
+use lrvd_burn::model::{ranks, total_kl};
+use lrvd_burn::prune;
+use lrvd_burn::sampling::Scheme;
+use lrvd_core::prune::{PruneRule, StatisticOptions};
+use lrvd_core::schedule::{BatchSize, KlSchedule};
+
+use super::{RankChange, Regulariser, StepSizes, StepState, Tuning};
+use crate::error::BenchError;
+use crate::experiment::{ExperimentConfig, OptimizerOnPrune, PrunePlacement};
+use crate::report::RankCause;
+use crate::train::SequenceModel;
+
+/// BayesLoRA.
+#[derive(Clone, Debug)]
+pub(super) struct BayesLora {
+    config: ExperimentConfig,
+    adapter: AdapterConfig,
+    schedule: KlSchedule,
+    rule: PruneRule,
+    statistic: StatisticOptions,
+}
+
+impl BayesLora {
+    pub(super) fn new(config: &ExperimentConfig) -> Result<Self, BenchError> {
+        let kind = AdapterKind::Variational {
+            family: config.family,
+            initial: config.log_variance.initial,
+        };
+        let adapter = AdapterConfig {
+            kind,
+            rank: config.initial_rank,
+            lora_alpha: config.lora_alpha,
+            dropout: config.adapter_dropout,
+        };
+        let warmup = config.share(config.kl_warmup) as u32;
+        let schedule = KlSchedule::linear_warmup(config.kl_weight, warmup)?;
+        let rule = PruneRule::new(config.prune.log_alpha_threshold, config.prune.min_rank)?;
+        let statistic = config.statistic_options();
+        Ok(Self { config: config.clone(), adapter, schedule, rule, statistic })
+    }
+
+    fn prune<M: SequenceModel>(
+        &self,
+        state: StepState<'_, M>,
+    ) -> Result<Option<RankChange>, BenchError> {
+        let total = |model: &M| ranks(model).iter().map(|(_, r)| r).sum::<usize>();
+        let before = total(state.model);
+        let event = prune::plan(state.model, &self.rule, self.statistic)?;
+        let reset = self.config.prune.optimizer == OptimizerOnPrune::Reset;
+        if reset {
+            state.optimizer.reset();
+            state.gradients.remove_where(|name| {
+                name.rsplit_once('.').is_some_and(|(path, _)| event.changed.contains(path))
+            });
+        }
+        prune::apply(state.model, &event, Some(state.optimizer));
+        Ok(Some(RankChange {
+            cause: RankCause::Prune,
+            before,
+            after: total(state.model),
+            skip_next_update: reset,
+        }))
+    }
+}
+
+impl<M: SequenceModel> Tuning<M> for BayesLora {
+    fn adapter(&self) -> AdapterConfig {
+        self.adapter
+    }
+
+    fn is_variational(&self) -> bool {
+        true
+    }
+
+    fn training_scheme(&self) -> Scheme {
+        self.config.training_scheme.scheme()
+    }
+
+    fn regularise(
+        &self,
+        model: &M,
+        step: usize,
+        sizes: StepSizes,
+    ) -> Result<Regulariser, BenchError> {
+        let divisor = self.config.kl_divisor.divisor(BatchSize {
+            examples: sizes.examples,
+            tokens: sizes.tokens,
+            n_train: sizes.n_train,
+        })?;
+        Ok(Regulariser {
+            kl: total_kl(model, self.config.prior, self.config.kl_reduction),
+            kl_weight: self.schedule.weight(step as u32),
+            divisor,
+            penalty: None,
+        })
+    }
+
+    fn before_update(&mut self, state: StepState<'_, M>) -> Result<Option<RankChange>, BenchError> {
+        // The authors' loop looks at the step it is about to update.
+        let due = self.config.prune_due(state.step);
+        match self.config.prune.placement {
+            PrunePlacement::BeforeBackward if due => self.prune(state),
+            _ => Ok(None),
+        }
+    }
+
+    fn after_update(&mut self, state: StepState<'_, M>) -> Result<Option<RankChange>, BenchError> {
+        let due = self.config.prune_due(state.step + 1);
+        match self.config.prune.placement {
+            PrunePlacement::AfterUpdate if due => self.prune(state),
+            _ => Ok(None),
+        }
+    }
+}

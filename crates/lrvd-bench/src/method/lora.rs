@@ -1,0 +1,35 @@
+//! LoRA at a uniform rank, the maximum-likelihood baseline.
+//!
+//! Objective: mean negative log-likelihood. Parameters: `rank·(d_input + d_output)` per layer.
+//! Source: Hu et al. 2021, arXiv:2106.09685.
+
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
+
+use super::Tuning;
+use crate::experiment::ExperimentConfig;
+use crate::train::SequenceModel;
+
+/// LoRA.
+#[derive(Clone, Debug)]
+pub(super) struct Lora {
+    adapter: AdapterConfig,
+}
+
+impl Lora {
+    pub(super) fn new(config: &ExperimentConfig, rank: usize) -> Self {
+        let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
+        let adapter = AdapterConfig {
+            kind,
+            rank,
+            lora_alpha: config.lora_alpha,
+            dropout: config.adapter_dropout,
+        };
+        Self { adapter }
+    }
+}
+
+impl<M: SequenceModel> Tuning<M> for Lora {
+    fn adapter(&self) -> AdapterConfig {
+        self.adapter
+    }
+}

@@ -1,0 +1,168 @@
+//! What is measured at one checkpoint of one run.
+//!
+//! The last and the best checkpoint are two records of the same shape: ranks, metrics and statistics in one
+//! record all belong to the same weights.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::real;
+
+/// The two checkpoints of a run; null where the run stopped before its first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoints {
+    /// After the last step.
+    pub last: Option<CheckpointRecord>,
+    /// The best by the validation metric: chosen on the data it is reported on, so optimistic.
+    pub best: Option<CheckpointRecord>,
+}
+
+/// One checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckpointRecord {
+    /// Optimiser steps taken.
+    pub step: u64,
+    /// Effective rank by module path; modules of rank 0 are listed.
+    pub ranks: BTreeMap<String, u32>,
+    /// Sum of the ranks.
+    pub total_rank: u64,
+    /// `total_rank / n_modules`: the "rank" of the paper's first table.
+    #[serde(with = "real::one")]
+    pub average_rank: f64,
+    /// `100 * average_rank / initial_rank`.
+    #[serde(with = "real::one")]
+    pub percent_rank: f64,
+    /// Metrics by number of posterior draws; 0 is the posterior mean.
+    pub metrics: BTreeMap<u32, Metrics>,
+    /// Reliability bins by number of posterior draws; empty for regression.
+    pub reliability: BTreeMap<u32, Reliability>,
+    /// The relevance statistic of every component; null for methods that have none.
+    pub statistics: Option<StatisticRecord>,
+    /// Energy captured by ordered components, by module path; empty where it was not computed.
+    pub energy: BTreeMap<String, EnergyRecord>,
+}
+
+/// Validation metrics at one number of draws; a null is a metric the task does not have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metrics {
+    /// Examples.
+    pub n: u64,
+    /// Fraction of right answers.
+    #[serde(with = "real::option")]
+    pub accuracy: Option<f64>,
+    /// The task's own metrics by name: `mcc`, `f1`; `pearson`, `spearman`, `mse` for regression.
+    #[serde(with = "real::map")]
+    pub standard: BTreeMap<String, f64>,
+    /// Negative log-likelihood, nats per example.
+    #[serde(with = "real::option")]
+    pub nll: Option<f64>,
+    /// Expected calibration error, 15 bins, a fraction.
+    #[serde(with = "real::option")]
+    pub ece: Option<f64>,
+    /// Brier score, summed over classes, in `[0, 2]`.
+    #[serde(with = "real::option")]
+    pub brier: Option<f64>,
+    /// Mean predictive entropy, nats.
+    #[serde(with = "real::option")]
+    pub entropy: Option<f64>,
+    /// Mean mutual information between prediction and weights, nats; null without draws.
+    #[serde(with = "real::option")]
+    pub mutual_information: Option<f64>,
+}
+
+/// A reliability diagram in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reliability {
+    /// Name of the binning convention: `torchmetrics`, `right_closed`, `left_closed`.
+    pub convention: String,
+    /// Expected calibration error of these bins.
+    #[serde(with = "real::one")]
+    pub ece: f64,
+    /// The bins in order; empty bins may be left out.
+    pub bins: Vec<BinRecord>,
+}
+
+/// One bin of confidences.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BinRecord {
+    /// Lower edge.
+    #[serde(with = "real::one")]
+    pub low: f64,
+    /// Upper edge.
+    #[serde(with = "real::one")]
+    pub high: f64,
+    /// Examples.
+    pub count: u64,
+    /// Fraction of them answered right; 0 in an empty bin.
+    #[serde(with = "real::one")]
+    pub accuracy: f64,
+    /// Their mean confidence; 0 in an empty bin.
+    #[serde(with = "real::one")]
+    pub confidence: f64,
+}
+
+/// The relevance statistic of every rank component.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StatisticRecord {
+    /// What it is: `log_alpha` (small is relevant) or `importance` (large is relevant).
+    pub name: String,
+    /// The prune threshold; null where the rule is a budget.
+    #[serde(with = "real::option")]
+    pub threshold: Option<f64>,
+    /// Values of the components present at this checkpoint, ascending, by module path.
+    #[serde(with = "real::map_list")]
+    pub present: BTreeMap<String, Vec<f64>>,
+    /// Values that removed components had when they were removed, ascending, by module path.
+    #[serde(with = "real::map_list")]
+    pub removed: BTreeMap<String, Vec<f64>>,
+}
+
+/// Energy of the mean update captured by its first `k` components, `k = 0..=rank`, in one module.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EnergyRecord {
+    /// `residual`, `projection` or `partial_norm`.
+    pub definition: String,
+    /// Upper bound: singular values of the update.
+    #[serde(with = "real::list")]
+    pub svd: Vec<f64>,
+    /// Components ordered by the learned relevance statistic.
+    #[serde(with = "real::list")]
+    pub learned: Vec<f64>,
+    /// Control: components ordered by the product of their factor norms.
+    #[serde(with = "real::list")]
+    pub magnitude: Vec<f64>,
+    /// Mean over random orders.
+    #[serde(with = "real::list")]
+    pub random_mean: Vec<f64>,
+    /// Areas under the four curves.
+    pub auc: EnergyAuc,
+}
+
+/// Areas under the energy curves, trapezoid rule over `k / rank`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EnergyAuc {
+    /// Of the singular-value bound.
+    #[serde(with = "real::one")]
+    pub svd: f64,
+    /// Of the learned order.
+    #[serde(with = "real::one")]
+    pub learned: f64,
+    /// Of the order by magnitude.
+    #[serde(with = "real::one")]
+    pub magnitude: f64,
+    /// Of the random mean.
+    #[serde(with = "real::one")]
+    pub random: f64,
+    /// `(learned - random) / (svd - random)`; null where the denominator vanishes.
+    #[serde(with = "real::option")]
+    pub normalised_gap: Option<f64>,
+}

@@ -1,0 +1,168 @@
+//! Files of one JSON object a line: `ranks.jsonl` and the predictions per example.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write as _};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::error::ReportError;
+use super::real;
+use super::record::RankCause;
+
+/// One line of `ranks.jsonl`: the ranks of one run at one prune or evaluation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankLine {
+    /// Task key.
+    pub task: String,
+    /// Method in print.
+    pub method: String,
+    /// The seed.
+    pub seed: u64,
+    /// Optimiser steps taken.
+    pub step: u64,
+    /// What made this line.
+    pub cause: RankCause,
+    /// Rank by module path; modules of rank 0 are listed.
+    pub ranks: BTreeMap<String, u32>,
+    /// Their sum.
+    pub total_rank: u64,
+}
+
+/// One line of a predictions file: one validation example.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PredictionLine {
+    /// The example: its id in the data, or its row counted from 0.
+    pub id: String,
+    /// The right answer: class index, or score for regression.
+    #[serde(with = "real::one")]
+    pub label: f64,
+    /// By number of posterior draws: class probabilities in label order, or the one predicted score.
+    #[serde(with = "real::draws_list")]
+    pub probs: BTreeMap<u32, Vec<f64>>,
+    /// Entropy of the prediction at the largest number of draws, nats; null for regression.
+    #[serde(with = "real::option")]
+    pub entropy: Option<f64>,
+    /// Mutual information between prediction and weights, nats; null without draws.
+    #[serde(with = "real::option")]
+    pub mutual_information: Option<f64>,
+}
+
+/// Appends values of one type to a file, one compact JSON object a line.
+#[derive(Debug)]
+pub struct JsonLines<T> {
+    path: PathBuf,
+    file: BufWriter<File>,
+    kind: PhantomData<fn(&T)>,
+}
+
+impl<T: Serialize> JsonLines<T> {
+    /// Starts a new file; an old one of the same name is replaced.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError::File`].
+    pub fn create(path: &Path) -> Result<Self, ReportError> {
+        Self::open(path, OpenOptions::new().create(true).write(true).truncate(true))
+    }
+
+    /// Goes on with a file, or starts it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError::File`].
+    pub fn append(path: &Path) -> Result<Self, ReportError> {
+        Self::open(path, OpenOptions::new().create(true).append(true))
+    }
+
+    fn open(path: &Path, options: &OpenOptions) -> Result<Self, ReportError> {
+        let file = options.open(path).map_err(|source| ReportError::File {
+            action: "create",
+            path: path.to_path_buf(),
+            source,
+        })?;
+        Ok(Self { path: path.to_path_buf(), file: BufWriter::new(file), kind: PhantomData })
+    }
+
+    /// Writes one line.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError::Serialise`] or [`ReportError::File`].
+    pub fn write(&mut self, value: &T) -> Result<(), ReportError> {
+        let mut line = serde_json::to_string(value).map_err(|error| ReportError::Serialise {
+            path: self.path.clone(),
+            message: error.to_string(),
+        })?;
+        line.push('\n');
+        self.file.write_all(line.as_bytes()).map_err(|source| self.write_error(source))
+    }
+
+    /// Hands what is buffered to the operating system: call at each checkpoint and at the end.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError::File`].
+    pub fn flush(&mut self) -> Result<(), ReportError> {
+        self.file.flush().map_err(|source| self.write_error(source))
+    }
+
+    fn write_error(&self, source: std::io::Error) -> ReportError {
+        ReportError::File { action: "write", path: self.path.clone(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn rank_lines_append_and_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ranks.jsonl");
+        let line = |step| RankLine {
+            task: "cola".into(),
+            method: "BayesLoRA".into(),
+            seed: 2,
+            step,
+            cause: RankCause::Prune,
+            ranks: BTreeMap::from([("b.query".into(), 3), ("a.key".into(), 0)]),
+            total_rank: 3,
+        };
+        let mut file = JsonLines::create(&path).unwrap();
+        file.write(&line(100)).unwrap();
+        file.flush().unwrap();
+        drop(file);
+        let mut file = JsonLines::append(&path).unwrap();
+        file.write(&line(200)).unwrap();
+        file.flush().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let first = r#"{"task":"cola","method":"BayesLoRA","seed":2,"step":100,"cause":"prune","ranks":{"a.key":0,"b.query":3},"total_rank":3}"#;
+        assert_eq!(text.lines().next().unwrap(), first);
+        let back: Vec<RankLine> = text.lines().map(|x| serde_json::from_str(x).unwrap()).collect();
+        assert_eq!(back, [line(100), line(200)]);
+    }
+
+    #[test]
+    fn predictions_keep_probabilities_by_draws() {
+        let line = PredictionLine {
+            id: "17".into(),
+            label: 1.0,
+            probs: BTreeMap::from([(0, vec![0.25, 0.75]), (10, vec![0.375, 0.625])]),
+            entropy: Some(0.5),
+            mutual_information: None,
+        };
+        let text = serde_json::to_string(&line).unwrap();
+        assert_eq!(
+            text,
+            r#"{"id":"17","label":1.0,"probs":{"0":[0.25,0.75],"10":[0.375,0.625]},"entropy":0.5,"mutual_information":null}"#
+        );
+        assert_eq!(serde_json::from_str::<PredictionLine>(&text).unwrap(), line);
+    }
+}

@@ -1,0 +1,288 @@
+//! The schema of `results.json`: what was run, on what, and what came out, run by run.
+//!
+//! Every map is ordered and every field is written, so the same results give the same bytes. Reading is
+//! strict: a field that is unknown or missing is an error. Numbers that JSON cannot carry are written as
+//! [`super::real`] says.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::checkpoint::Checkpoints;
+use super::real;
+
+/// The version of the schema that this program writes and reads.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Everything one call of the benchmark leaves behind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Results {
+    /// Always [`SCHEMA_VERSION`] when written by this program.
+    pub schema_version: u32,
+    /// The program that ran.
+    pub tool: Tool,
+    /// `quick` or `paper`.
+    pub profile: String,
+    /// `default`, `paper-glue`, `author-glue`, or a preset of the user's.
+    pub preset: String,
+    /// The command line as given.
+    pub command: String,
+    /// The device in words: backend, name, threads.
+    pub device: String,
+    /// Start of the run, RFC 3339.
+    pub started_at: String,
+    /// End of the run, RFC 3339; empty while it goes on.
+    pub finished_at: String,
+    /// The resolved configuration: what was used, not what was written.
+    pub config: serde_json::Value,
+    /// The backbone.
+    pub model: ModelRecord,
+    /// The data by task key (`cola`, `sst2`, ...).
+    pub data: BTreeMap<String, TaskData>,
+    /// One entry per task, method and seed, in the order they ran.
+    pub runs: Vec<RunRecord>,
+    /// Remarks for the reader, shown in the report.
+    pub notes: Vec<String>,
+}
+
+/// The program that ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tool {
+    /// Package name.
+    pub name: String,
+    /// Package version.
+    pub version: String,
+    /// Git revision, with `-dirty` where the tree had changes; null outside a checkout.
+    pub git_revision: Option<String>,
+}
+
+/// The frozen backbone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelRecord {
+    /// Short name, e.g. `deberta-v3-base`.
+    pub name: String,
+    /// Folder or Hub id it was read from.
+    pub path: String,
+    /// SHA-256 in lower-case hex of each weight file, by file name.
+    pub weights: BTreeMap<String, String>,
+    /// Parameters of the backbone, adapters and head not counted.
+    pub parameters: u64,
+    /// What else a reader should know: precision, layers, origin.
+    pub notes: Vec<String>,
+}
+
+/// The data of one task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskData {
+    /// What was trained on.
+    pub train: SplitRecord,
+    /// What was evaluated on.
+    pub validation: SplitRecord,
+    /// The task's own metric, a key of [`super::checkpoint::Metrics::standard`]; `accuracy` where that is it.
+    pub standard_metric: String,
+    /// What else a reader should know, e.g. the share of flipped labels.
+    pub note: String,
+}
+
+impl TaskData {
+    /// Whether both splits are the official ones, so that published numbers may be set beside these.
+    pub fn is_official(&self) -> bool {
+        self.train.origin == DataOrigin::Official && self.validation.origin == DataOrigin::Official
+    }
+
+    /// Why numbers on these data are not comparable with published ones; none for official data.
+    pub fn caveat(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        for (split, record) in [("training", &self.train), ("validation", &self.validation)] {
+            match record.origin {
+                DataOrigin::Official => {}
+                DataOrigin::Subset => {
+                    parts.push(format!("{split} data are a subset of {} rows", record.rows));
+                }
+                DataOrigin::LocalDev => {
+                    parts.push(format!("{split} data are a local split of {} rows", record.rows));
+                }
+                DataOrigin::Generated => parts.push(format!("{split} data are generated")),
+            }
+        }
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+}
+
+/// One split of a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SplitRecord {
+    /// The files read, in order.
+    pub files: Vec<DataFile>,
+    /// Examples used.
+    pub rows: u64,
+    /// Where the rows come from.
+    pub origin: DataOrigin,
+}
+
+/// One file of a split.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataFile {
+    /// The file, relative to the data folder.
+    pub path: String,
+    /// SHA-256 in lower-case hex.
+    pub sha256: String,
+}
+
+/// Where the rows of a split come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataOrigin {
+    /// The official split, complete.
+    Official,
+    /// Part of the official split.
+    Subset,
+    /// Cut from the training split, because the official one is not at hand.
+    LocalDev,
+    /// Made by this program.
+    Generated,
+}
+
+/// One task, method and seed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunRecord {
+    /// Task key, a key of [`Results::data`].
+    pub task: String,
+    /// Method in print: `LoRA`, `AdaLoRA`, `BayesLoRA`.
+    pub method: String,
+    /// The seed.
+    pub seed: u64,
+    /// How it ended. Only finished runs enter a table.
+    pub status: RunStatus,
+    /// The ranks asked for.
+    pub rank_budget: RankBudget,
+    /// Optimiser steps taken.
+    pub steps: u64,
+    /// The last and the best checkpoint, never mixed.
+    pub checkpoints: Checkpoints,
+    /// Seconds spent training, evaluation not counted.
+    #[serde(with = "real::one")]
+    pub train_seconds: f64,
+    /// Seconds spent evaluating.
+    #[serde(with = "real::one")]
+    pub evaluate_seconds: f64,
+    /// Highest resident memory of the process in bytes; null where it cannot be read.
+    pub peak_memory_bytes: Option<u64>,
+    /// Trainable parameters at the start.
+    pub trainable_parameters: ParameterCounts,
+    /// One entry per evaluation.
+    pub history: Vec<EvalPoint>,
+    /// The ranks whenever they changed, the first entry at the start of training.
+    pub rank_events: Vec<RankEvent>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum RunStatus {
+    /// All steps taken, or stopped by its own rule.
+    Finished,
+    /// Stopped from outside; it can be resumed.
+    Interrupted,
+    /// Stopped by an error.
+    Failed {
+        /// What happened.
+        reason: String,
+    },
+}
+
+/// The ranks a run was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankBudget {
+    /// Rank of every module at the start; `percent_rank` refers to it.
+    pub initial_rank: u32,
+    /// Average rank asked for at the end; null where the method finds its own.
+    #[serde(with = "real::option")]
+    pub requested: Option<f64>,
+    /// Number of adapted modules.
+    pub n_modules: u32,
+    /// How the request was made, e.g. `matched to BayesLoRA, seed 1`.
+    pub note: String,
+}
+
+/// Trainable parameters by part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParameterCounts {
+    /// The low-rank factors.
+    pub adapter: u64,
+    /// Log-variances, or a method's own additions (singular values).
+    pub posterior: u64,
+    /// Pooler and classifier.
+    pub head: u64,
+}
+
+/// The state of training at one evaluation; a null is a quantity the method or task does not have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvalPoint {
+    /// Optimiser steps taken.
+    pub step: u64,
+    /// Mean training objective since the last entry.
+    #[serde(with = "real::option")]
+    pub loss: Option<f64>,
+    /// Mean training negative log-likelihood since the last entry, nats per example.
+    #[serde(with = "real::option")]
+    pub nll: Option<f64>,
+    /// KL of the posterior from its prior, nats.
+    #[serde(with = "real::option")]
+    pub kl: Option<f64>,
+    /// Weight of the KL in the objective.
+    #[serde(with = "real::option")]
+    pub kl_weight: Option<f64>,
+    /// Learning rate of the means.
+    #[serde(with = "real::one")]
+    pub learning_rate: f64,
+    /// Validation accuracy at the posterior mean, a fraction.
+    #[serde(with = "real::option")]
+    pub accuracy: Option<f64>,
+    /// Validation value of the task's standard metric at the posterior mean.
+    #[serde(with = "real::option")]
+    pub standard: Option<f64>,
+    /// Validation negative log-likelihood, nats per example.
+    #[serde(with = "real::option")]
+    pub nll_val: Option<f64>,
+    /// Sum of the ranks over modules.
+    pub total_rank: u64,
+}
+
+/// The ranks of all modules at one step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankEvent {
+    /// Optimiser steps taken.
+    pub step: u64,
+    /// What made this entry.
+    pub cause: RankCause,
+    /// Rank by module path; modules of rank 0 are listed.
+    pub ranks: BTreeMap<String, u32>,
+    /// Their sum.
+    pub total_rank: u64,
+}
+
+/// What made a rank entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RankCause {
+    /// The start of training.
+    Start,
+    /// A prune removed components.
+    Prune,
+    /// A budget schedule changed the mask.
+    Budget,
+    /// An evaluation looked.
+    Evaluation,
+}

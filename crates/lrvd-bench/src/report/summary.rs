@@ -1,0 +1,160 @@
+//! The paper's first table in numbers: metrics by method and task, summed up over seeds.
+
+use std::collections::BTreeMap;
+
+use super::checkpoint::CheckpointRecord;
+use super::metric::Metric;
+use super::names::{method_order, task_order};
+use super::record::{Results, RunRecord, RunStatus};
+use super::spread::Spread;
+
+/// Which of the two checkpoints of a run a table speaks of. A table never mixes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckpointChoice {
+    /// After the last step.
+    Last,
+    /// The best by the validation metric.
+    Best,
+}
+
+impl CheckpointChoice {
+    /// Both, the last first.
+    pub const BOTH: [Self; 2] = [Self::Last, Self::Best];
+
+    /// `last` or `best`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Last => "last",
+            Self::Best => "best",
+        }
+    }
+
+    /// This checkpoint of a run; none where the run stopped before it.
+    pub fn of(self, run: &RunRecord) -> Option<&CheckpointRecord> {
+        match self {
+            Self::Last => run.checkpoints.last.as_ref(),
+            Self::Best => run.checkpoints.best.as_ref(),
+        }
+    }
+}
+
+/// Metrics by method and task at one kind of checkpoint, over the finished runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// The checkpoint all cells speak of.
+    pub choice: CheckpointChoice,
+    /// Rows, in order.
+    pub metrics: Vec<Metric>,
+    /// Methods in print order.
+    pub methods: Vec<String>,
+    /// Task keys in print order.
+    pub tasks: Vec<String>,
+    cells: BTreeMap<(Metric, String, String), Spread>,
+}
+
+impl Summary {
+    /// Sums up the finished runs over seeds. Methods and tasks of unfinished runs keep their (empty) places.
+    pub fn new(results: &Results, choice: CheckpointChoice, metrics: &[Metric]) -> Self {
+        let mut methods: Vec<String> = results.runs.iter().map(|run| run.method.clone()).collect();
+        methods.sort_by(|a, b| method_order(a, b));
+        methods.dedup();
+        let mut tasks: Vec<String> = results.runs.iter().map(|run| run.task.clone()).collect();
+        tasks.sort_by(|a, b| task_order(a, b));
+        tasks.dedup();
+
+        let mut runs: Vec<&RunRecord> =
+            results.runs.iter().filter(|run| run.status == RunStatus::Finished).collect();
+        runs.sort_by_key(|run| run.seed);
+        let mut values: BTreeMap<(Metric, String, String), Vec<f64>> = BTreeMap::new();
+        for run in runs {
+            let Some(checkpoint) = choice.of(run) else { continue };
+            for metric in metrics {
+                if let Some(value) = metric.value(results, run, checkpoint) {
+                    let key = (*metric, run.method.clone(), run.task.clone());
+                    values.entry(key).or_default().push(value);
+                }
+            }
+        }
+        let cells = values
+            .into_iter()
+            .filter_map(|(key, values)| Spread::of(&values).map(|spread| (key, spread)))
+            .collect();
+        Self { choice, metrics: metrics.to_vec(), methods, tasks, cells }
+    }
+
+    /// One cell; none where no finished run has the metric.
+    pub fn cell(&self, metric: Metric, method: &str, task: &str) -> Option<&Spread> {
+        self.cells.get(&(metric, method.to_owned(), task.to_owned()))
+    }
+
+    /// All cells in the order of the table: metric, method, task.
+    pub fn cells(&self) -> impl Iterator<Item = (Metric, &str, &str, &Spread)> {
+        self.metrics.iter().flat_map(move |metric| {
+            self.methods.iter().flat_map(move |method| {
+                self.tasks.iter().filter_map(move |task| {
+                    let spread = self.cell(*metric, method, task)?;
+                    Some((*metric, method.as_str(), task.as_str(), spread))
+                })
+            })
+        })
+    }
+}
+
+/// Rows of the headline table: accuracy, rank and time, and the standard metric where some task has another one.
+pub fn headline_metrics(results: &Results) -> Vec<Metric> {
+    let mut metrics = vec![Metric::Accuracy(0)];
+    let other = |run: &RunRecord| {
+        results.data.get(&run.task).is_some_and(|data| data.standard_metric != "accuracy")
+    };
+    if results.runs.iter().any(other) {
+        metrics.push(Metric::Standard(0));
+    }
+    metrics.extend([Metric::Rank, Metric::TimeMin]);
+    metrics
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::sample::{sample_results, set_accuracy};
+    use super::*;
+
+    #[test]
+    fn last_and_best_are_kept_apart() {
+        let mut results = sample_results();
+        set_accuracy(&mut results, "rte", "LoRA", &[(0.25, 0.5), (0.5, 0.75), (0.75, 1.0)]);
+        let at = |choice| {
+            let summary = Summary::new(&results, choice, &[Metric::Accuracy(0)]);
+            summary.cell(Metric::Accuracy(0), "LoRA", "rte").unwrap().clone()
+        };
+        assert_eq!(at(CheckpointChoice::Last).values, [0.25, 0.5, 0.75]);
+        assert_eq!(at(CheckpointChoice::Last).std, Some(0.25));
+        assert_eq!(at(CheckpointChoice::Best).values, [0.5, 0.75, 1.0]);
+    }
+
+    #[test]
+    fn unfinished_runs_do_not_count() {
+        let mut results = sample_results();
+        let run = results.runs.iter_mut().find(|r| r.task == "rte" && r.method == "LoRA").unwrap();
+        run.status = RunStatus::Failed { reason: "loss is NaN at step 3".into() };
+        let summary = Summary::new(&results, CheckpointChoice::Last, &[Metric::Rank]);
+        assert_eq!(summary.cell(Metric::Rank, "LoRA", "rte").unwrap().n(), 2);
+        assert_eq!(summary.cell(Metric::Rank, "LoRA", "cola").unwrap().n(), 3);
+        assert_eq!(summary.tasks, ["cola", "rte", "stsb"]);
+        assert_eq!(summary.methods, ["LoRA", "AdaLoRA", "BayesLoRA"]);
+    }
+
+    #[test]
+    fn regression_has_a_standard_metric_and_no_accuracy() {
+        let results = sample_results();
+        let metrics = headline_metrics(&results);
+        assert_eq!(
+            metrics,
+            [Metric::Accuracy(0), Metric::Standard(0), Metric::Rank, Metric::TimeMin]
+        );
+        let summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
+        assert!(summary.cell(Metric::Accuracy(0), "LoRA", "stsb").is_none());
+        assert!(summary.cell(Metric::Standard(0), "LoRA", "stsb").is_some());
+    }
+}

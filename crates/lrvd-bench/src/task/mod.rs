@@ -1,0 +1,12 @@
+//! Which tasks are there, what do their columns and classes mean, and which number does each report?
+//!
+//! [`TaskSpec`] is what every task family shares; [`GlueTask`] is the table of the eight GLUE tasks.
+//! A task family that comes later brings its own enum and hands out the same specification.
+
+mod glue;
+mod name;
+mod spec;
+
+pub use glue::GlueTask;
+pub use name::UnknownTask;
+pub use spec::{Metric, Target, TaskSpec};

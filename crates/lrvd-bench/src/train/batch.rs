@@ -1,0 +1,66 @@
+//! A padded batch on the device.
+
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use lrvd_models::deberta::EncoderInput;
+
+use crate::data::{Label, PaddedBatch};
+
+/// What the model should answer.
+#[derive(Clone, Debug)]
+pub enum Targets {
+    /// One-hot classes, `[batch, classes]`.
+    Classes(Tensor<2>),
+    /// Scores, `[batch, 1]`.
+    Scores(Tensor<2>),
+}
+
+/// Inputs and targets of one forward pass.
+#[derive(Clone, Debug)]
+pub struct DeviceBatch {
+    /// Ids, segments and mask.
+    pub input: EncoderInput,
+    /// Targets.
+    pub targets: Targets,
+    /// Number of examples.
+    pub rows: usize,
+    /// Tokens without padding.
+    pub tokens: usize,
+}
+
+impl DeviceBatch {
+    /// Uploads `batch`; `labels` is the number of classes, 1 for regression.
+    pub fn new(batch: &PaddedBatch, labels: usize, device: &Device, dtype: DType) -> Self {
+        let shape = [batch.rows, batch.length];
+        let ints = |values: &[i64]| {
+            Tensor::<2, Int>::from_data(TensorData::new(values.to_vec(), shape), device)
+        };
+        let mask: Vec<f32> = batch.attention_mask.iter().map(|&m| m as f32).collect();
+        let tokens = batch.attention_mask.iter().filter(|&&m| m != 0).count();
+        let floats = |values: Vec<f32>, shape: [usize; 2]| {
+            Tensor::<2>::from_data(TensorData::new(values, shape), (device, dtype))
+        };
+        let regression = batch.labels.iter().any(|l| l.score().is_some());
+        let targets = if regression {
+            let scores = batch.labels.iter().map(|l| l.score().unwrap_or(0.0) as f32).collect();
+            Targets::Scores(floats(scores, [batch.rows, 1]))
+        } else {
+            let mut one_hot = vec![0.0_f32; batch.rows * labels];
+            for (row, label) in batch.labels.iter().enumerate() {
+                if let Label::Class(class) = label {
+                    one_hot[row * labels + class] = 1.0;
+                }
+            }
+            Targets::Classes(floats(one_hot, [batch.rows, labels]))
+        };
+        Self {
+            input: EncoderInput {
+                ids: ints(&batch.ids),
+                type_ids: ints(&batch.type_ids),
+                mask: floats(mask, shape),
+            },
+            targets,
+            rows: batch.rows,
+            tokens,
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The loop around a step.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use burn::tensor::{DType, Device};
+use lrvd_burn::objective::{Objective, ObjectiveParts};
+use lrvd_burn::optimizer::NamedGradients;
+use lrvd_burn::sampling::Pass;
+use lrvd_core::noise::NoiseKey;
+use lrvd_core::schedule::LrSchedule;
+
+use super::batch::DeviceBatch;
+use super::loss::negative_log_likelihood;
+use super::model::SequenceModel;
+use super::state::{BestInfo, BestModel, TrainState};
+use crate::data::{EpochOrder, LastBatch, OrderConfig, PaddedBatch};
+use crate::error::BenchError;
+use crate::eval::{PreparedTask, evaluate_mean, peak_memory};
+use crate::experiment::ExperimentConfig;
+use crate::method::{Method, RankChange, StepSizes, StepState};
+use crate::progress::{Event, ProgressSink};
+use crate::report::{EvalPoint, RankCause, RankEvent};
+
+/// How a call to [`fit`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FitOutcome {
+    /// All steps are done.
+    Finished,
+    /// The stop flag was seen after a completed step.
+    Stopped,
+}
+
+/// What a run needs beside its state.
+pub struct FitContext<'a> {
+    /// Settings.
+    pub config: &'a ExperimentConfig,
+    /// Tokenised data.
+    pub task: &'a PreparedTask,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Where to compute.
+    pub device: &'a Device,
+    /// Float type.
+    pub dtype: DType,
+    /// Set by a signal handler: finish the step, then return.
+    pub stop: &'a AtomicBool,
+}
+
+/// Trains until the last step, a stop request or an error.
+///
+/// `checkpoint` is called after steps at which one is due, and once more when stopped.
+///
+/// # Errors
+///
+/// [`BenchError::NonFinite`] if the loss or the gradient norm is not finite, and whatever the
+/// method or `checkpoint` return.
+pub fn fit<M: SequenceModel>(
+    context: &FitContext<'_>,
+    state: &mut TrainState<M>,
+    method: &mut Method<M>,
+    sink: &mut dyn ProgressSink,
+    checkpoint: &mut dyn FnMut(&TrainState<M>, &Method<M>, bool) -> Result<(), BenchError>,
+) -> Result<FitOutcome, BenchError> {
+    let config = context.config;
+    let schedule = LrSchedule::linear(config.warmup_steps() as u32, config.steps as u32)?;
+    let mut order = EpochOrder::new(
+        NoiseKey::new(context.seed),
+        &context.task.train_lengths(),
+        OrderConfig {
+            batch_size: config.batch_size,
+            bucketing: config.bucketing,
+            last_batch: LastBatch::Keep,
+        },
+    )?;
+    order.resume(state.order)?;
+    let (start, clock) = (state.done, Instant::now());
+    if state.done == 0 && state.journal.history.is_empty() {
+        record_ranks(state, method, RankCause::Start);
+        evaluate(context, state, method, sink, None, schedule.factor(0))?;
+    }
+    while state.done < config.steps {
+        let begun = Instant::now();
+        let step = state.done;
+        let batch = order.next_batch();
+        let parts = train_step(context, state, method, sink, &batch, schedule.factor(step as u32))?;
+        state.done += 1;
+        state.order = order.state();
+        state.journal.train_seconds += begun.elapsed().as_secs_f64();
+
+        let done = state.done;
+        let total_rank = method.ranks(&state.model).values().sum();
+        let per_step = clock.elapsed().as_secs_f64() / (done - start) as f64;
+        sink.event(&Event::Step {
+            done,
+            nll: parts.nll,
+            kl: parts.kl,
+            total_rank,
+            examples_per_second: config.batch_size as f64 / per_step,
+            seconds_left: per_step * (config.steps - done) as f64,
+        });
+        if done.is_multiple_of(config.evaluate_every) || done == config.steps {
+            let factor = schedule.factor(step as u32);
+            evaluate(context, state, method, sink, Some(parts), factor)?;
+        }
+        let stopping = context.stop.load(Ordering::Relaxed);
+        checkpoint(state, method, stopping || done == config.steps)?;
+        if stopping && done < config.steps {
+            return Ok(FitOutcome::Stopped);
+        }
+    }
+    Ok(FitOutcome::Finished)
+}
+
+/// Forward, backward, clip, update, and the method's own changes around the update.
+fn train_step<M: SequenceModel>(
+    context: &FitContext<'_>,
+    state: &mut TrainState<M>,
+    method: &mut Method<M>,
+    sink: &mut dyn ProgressSink,
+    indices: &[usize],
+    factor: f64,
+) -> Result<ObjectiveParts, BenchError> {
+    let (config, step) = (context.config, state.done);
+    let key = NoiseKey::new(context.seed).at_step(step as u32);
+    let mut pass = Pass::sampled(method.training_scheme(), key);
+    if config.backbone_dropout || config.adapter_dropout > 0.0 {
+        pass = pass.with_dropout(key);
+    }
+    let micro = indices.len().div_ceil(config.accumulation);
+    let (mut gradients, mut total) = (NamedGradients::default(), None::<ObjectiveParts>);
+    for (part, chunk) in indices.chunks(micro).enumerate() {
+        let padded = PaddedBatch::collate(&context.task.train, chunk, context.task.pad_id)?;
+        let labels = context.task.labels;
+        let batch = DeviceBatch::new(&padded, labels, context.device, context.dtype);
+        // Every micro-batch draws its own noise.
+        let pass = Pass {
+            noise: pass.noise.with_part(part as u32),
+            dropout: pass.dropout.map(|key| key.with_part(part as u32)),
+            ..pass
+        };
+        let logits = state.model.logits(&batch.input, &pass);
+        let nll = negative_log_likelihood(logits, &batch.targets)
+            .div_scalar(indices.len() as f64);
+        // The KL belongs to the step, not to a micro-batch.
+        let sizes = StepSizes {
+            examples: indices.len(),
+            tokens: batch.tokens,
+            n_train: context.task.train.len(),
+        };
+        let terms = if part == 0 {
+            method.regularise(&state.model, step, sizes)?
+        } else {
+            crate::method::Regulariser { divisor: 1.0, ..Default::default() }
+        };
+        let objective = Objective {
+            nll,
+            kl: terms.kl,
+            penalty: terms.penalty,
+            kl_weight: terms.kl_weight,
+            divisor: terms.divisor,
+        };
+        let parts = objective.read();
+        total = Some(match total {
+            None => parts,
+            Some(t) => ObjectiveParts { loss: t.loss + parts.loss, nll: t.nll + parts.nll, ..t },
+        });
+        let backward = objective.loss().backward();
+        gradients.accumulate(NamedGradients::collect(&mut state.model, &backward));
+    }
+    let parts = total.ok_or(BenchError::EmptyBatch { step })?;
+    let finite = |name: &'static str, value: f64| {
+        if value.is_finite() { Ok(value) } else { Err(BenchError::NonFinite { name, step, value }) }
+    };
+    finite("loss", parts.loss)?;
+
+    let before = method.before_update(StepState {
+        step,
+        model: &mut state.model,
+        optimizer: &mut state.optimizer,
+        gradients: &mut gradients,
+    })?;
+    note_change(state, method, sink, before);
+    if let Some(clip) = config.gradient_clip {
+        let norm = finite("gradient norm", gradients.global_norm())?;
+        gradients.clip(norm, clip);
+    }
+    let factor = if std::mem::take(&mut state.journal.skip_next_update) { 0.0 } else { factor };
+    state.optimizer.step(&mut state.model, &gradients, factor);
+    let after = method.after_update(StepState {
+        step,
+        model: &mut state.model,
+        optimizer: &mut state.optimizer,
+        gradients: &mut gradients,
+    })?;
+    note_change(state, method, sink, after);
+    Ok(parts)
+}
+
+fn note_change<M: SequenceModel>(
+    state: &mut TrainState<M>,
+    method: &Method<M>,
+    sink: &mut dyn ProgressSink,
+    change: Option<RankChange>,
+) {
+    let Some(change) = change else { return };
+    state.journal.skip_next_update |= change.skip_next_update;
+    record_ranks(state, method, change.cause);
+    if change.after != change.before {
+        sink.event(&Event::Pruned {
+            done: state.done,
+            before: change.before,
+            after: change.after,
+        });
+    }
+}
+
+fn record_ranks<M: SequenceModel>(
+    state: &mut TrainState<M>,
+    method: &Method<M>,
+    cause: RankCause,
+) {
+    let ranks = method.ranks(&state.model);
+    let total_rank = ranks.values().sum::<usize>() as u64;
+    state.journal.rank_events.push(RankEvent {
+        step: state.done as u64,
+        cause,
+        ranks: ranks.into_iter().map(|(path, r)| (path, r as u32)).collect(),
+        total_rank,
+    });
+}
+
+/// Validation at the posterior mean; keeps a copy of the model if it is strictly the best so far.
+fn evaluate<M: SequenceModel>(
+    context: &FitContext<'_>,
+    state: &mut TrainState<M>,
+    method: &Method<M>,
+    sink: &mut dyn ProgressSink,
+    parts: Option<ObjectiveParts>,
+    factor: f64,
+) -> Result<(), BenchError> {
+    let begun = Instant::now();
+    let model = state.model.clone().valid();
+    let metrics = evaluate_mean(&model, context)?;
+    let ranks = method.ranks(&state.model);
+    let total_rank: usize = ranks.values().sum();
+    let score = context.task.score(&metrics);
+    state.journal.history.push(EvalPoint {
+        step: state.done as u64,
+        loss: parts.map(|p| p.loss),
+        nll: parts.map(|p| p.nll),
+        kl: parts.filter(|_| method.is_variational()).map(|p| p.kl),
+        kl_weight: parts.filter(|_| method.is_variational()).map(|p| p.kl_weight / p.divisor),
+        learning_rate: context.config.learning_rate * factor,
+        accuracy: metrics.accuracy,
+        standard: metrics.standard.values().next().copied(),
+        nll_val: metrics.nll,
+        total_rank: total_rank as u64,
+    });
+    if state.best.as_ref().is_none_or(|best| score > best.info.score) {
+        let mut model = state.model.clone();
+        method.compact(&mut model);
+        let info = BestInfo { step: state.done, score, ranks };
+        state.best = Some(BestModel { model, info });
+    }
+    state.journal.peak_memory_bytes = state.journal.peak_memory_bytes.max(peak_memory());
+    state.journal.evaluate_seconds += begun.elapsed().as_secs_f64();
+    sink.event(&Event::Evaluated {
+        done: state.done,
+        metric: context.task.selection_metric().to_owned(),
+        value: score,
+        total_rank,
+    });
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! Training: one step, the loop around it, and checkpoints that are whole or absent.
+//!
+//! The loop is our own rather than burn-train's, whose checkpoints are written per epoch without
+//! the data position: a run here continues bit for bit on the CPU, also across a prune.
+
+mod batch;
+mod checkpoint;
+mod fit;
+mod loss;
+mod model;
+mod state;
+
+pub use batch::{DeviceBatch, Targets};
+pub use checkpoint::{latest_checkpoint, load_checkpoint, save_checkpoint};
+pub use fit::{FitOutcome, fit};
+pub use loss::negative_log_likelihood;
+pub use model::SequenceModel;
+pub use state::{BestModel, TrainState};

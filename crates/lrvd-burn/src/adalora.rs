@@ -1,0 +1,237 @@
+//! AdaLoRA's budget allocation on a model: sensitivities in, masked singular values out.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::{Tensor, TensorData};
+use lrvd_core::adalora::{
+    AdaLoraAllocator, AdaLoraConfig, AdaLoraError, AdaLoraState, Allocation, EntryValues,
+    TripletShape, TripletValues,
+};
+
+use crate::adapter::LowRankAdapter;
+use crate::host::values;
+use crate::model::AdaptedModel;
+use crate::optimizer::NamedGradients;
+use crate::parameters::replace;
+
+/// Keeps the square root differentiable for factors that are exactly orthonormal.
+const NORM_FLOOR: f64 = 1e-30;
+
+/// The allocator of one training run.
+///
+/// # References
+///
+/// Zhang et al. 2023, arXiv:2303.10512; order of operations as in PEFT.
+#[derive(Clone, Debug)]
+pub struct AdaLora {
+    paths: Vec<String>,
+    allocator: AdaLoraAllocator,
+    mask: Option<Vec<Vec<bool>>>,
+}
+
+/// Host copies of one triplet and its gradients, in PEFT's layout.
+struct Triplet {
+    a: [Vec<f64>; 2],
+    e: [Vec<f64>; 2],
+    b: [Vec<f64>; 2],
+}
+
+impl AdaLora {
+    /// An allocator over the AdaLoRA adapters of `model`, in the model's order.
+    ///
+    /// # Errors
+    ///
+    /// [`AdaLoraError`] for a configuration out of range.
+    pub fn new(config: AdaLoraConfig, model: &impl AdaptedModel) -> Result<Self, AdaLoraError> {
+        let (paths, shapes) = triplets(model);
+        Ok(Self { paths, allocator: AdaLoraAllocator::new(config, shapes)?, mask: None })
+    }
+
+    /// An allocator that continues from `state`.
+    ///
+    /// # Errors
+    ///
+    /// [`AdaLoraError`] if the state does not belong to the model's adapters.
+    pub fn from_state(
+        config: AdaLoraConfig,
+        model: &impl AdaptedModel,
+        state: AdaLoraState,
+    ) -> Result<Self, AdaLoraError> {
+        let (paths, shapes) = triplets(model);
+        let mask = state.mask.clone();
+        let allocator = AdaLoraAllocator::from_state(config, shapes, state)?;
+        Ok(Self { paths, allocator, mask })
+    }
+
+    /// Everything that a checkpoint must hold.
+    pub fn state(&self) -> &AdaLoraState {
+        self.allocator.state()
+    }
+
+    /// Paths of the adapters, in the order of masks and scores.
+    pub fn paths(&self) -> &[String] {
+        &self.paths
+    }
+
+    /// Triplet scores by adapter.
+    pub fn scores(&self) -> Vec<Vec<f64>> {
+        self.allocator.scores()
+    }
+
+    /// Directions that the last mask keeps, by adapter; `None` before the first mask.
+    pub fn mask(&self) -> Option<&[Vec<bool>]> {
+        self.mask.as_deref()
+    }
+
+    /// Advances the averages with the gradients of step `step` and zeroes the singular values that
+    /// the budget leaves out.
+    ///
+    /// Call it after the optimiser's update with the gradients that the update used.
+    ///
+    /// # Errors
+    ///
+    /// [`AdaLoraError`] if an adapter changed its shape since the allocator was made.
+    pub fn update(
+        &mut self,
+        step: u32,
+        model: &mut impl AdaptedModel,
+        gradients: &NamedGradients,
+    ) -> Result<Allocation, AdaLoraError> {
+        let hosts = if self.allocator.config().reads_gradients(step) {
+            read_triplets(model, gradients)
+        } else {
+            Vec::new()
+        };
+        let triplets: Vec<TripletValues<'_, f64>> = hosts
+            .iter()
+            .map(|t| TripletValues { a: values_of(&t.a), e: values_of(&t.e), b: values_of(&t.b) })
+            .collect();
+        let allocation = self.allocator.update(step, &triplets)?;
+        if let Some(mask) = &allocation.mask {
+            if allocation.masked_now {
+                self.apply(model, mask);
+            }
+            self.mask = Some(mask.clone());
+        }
+        Ok(allocation)
+    }
+
+    /// Zeroes the singular values outside the last mask once more.
+    pub fn mask_again(&self, model: &mut impl AdaptedModel) {
+        if let Some(mask) = &self.mask {
+            self.apply(model, mask);
+        }
+    }
+
+    /// Cuts every adapter to the directions that the last mask keeps.
+    pub fn compact(&self, model: &mut impl AdaptedModel) {
+        let Some(mask) = &self.mask else { return };
+        let kept: BTreeMap<&str, Vec<usize>> = self
+            .paths
+            .iter()
+            .zip(mask)
+            .map(|(path, mask)| {
+                let kept = mask.iter().enumerate().filter(|(_, keep)| **keep).map(|(i, _)| i);
+                (path.as_str(), kept.collect())
+            })
+            .collect();
+        model.visit_layers_mut(&mut |path, layer| {
+            if let Some(kept) = kept.get(path)
+                && kept.len() < layer.rank()
+            {
+                layer.select_ranks(kept);
+            }
+        });
+    }
+
+    fn apply(&self, model: &mut impl AdaptedModel, mask: &[Vec<bool>]) {
+        let by_path: BTreeMap<&str, &Vec<bool>> =
+            self.paths.iter().map(String::as_str).zip(mask).collect();
+        model.visit_layers_mut(&mut |path, layer| {
+            let adapter = layer.adapter.as_mut().and_then(|a| a.e.as_mut());
+            if let (Some(e), Some(mask)) = (adapter, by_path.get(path)) {
+                let old = e.val();
+                let device = old.device().inner();
+                let keep: Vec<f32> = mask.iter().map(|&k| f32::from(u8::from(k))).collect();
+                let n = keep.len();
+                let keep =
+                    Tensor::from_data(TensorData::new(keep, [n]), (&device, old.dtype()));
+                replace(e, crate::parameters::plain(old) * keep);
+            }
+        });
+    }
+}
+
+fn values_of(pair: &[Vec<f64>; 2]) -> EntryValues<'_, f64> {
+    EntryValues { parameter: &pair[0], gradient: &pair[1] }
+}
+
+fn triplets(model: &impl AdaptedModel) -> (Vec<String>, Vec<TripletShape>) {
+    let (mut paths, mut shapes) = (Vec::new(), Vec::new());
+    model.visit_layers(&mut |path, layer| {
+        if layer.adapter.as_ref().is_some_and(|a| a.e.is_some()) {
+            paths.push(path.to_owned());
+            shapes.push(TripletShape { d_input: layer.d_input(), d_output: layer.d_output() });
+        }
+    });
+    (paths, shapes)
+}
+
+fn read_triplets(model: &impl AdaptedModel, gradients: &NamedGradients) -> Vec<Triplet> {
+    let mut hosts = Vec::new();
+    model.visit_layers(&mut |path, layer| {
+        let Some(adapter) = &layer.adapter else { return };
+        let Some(e) = &adapter.e else { return };
+        let (d_input, rank, d_output) = (adapter.d_input(), adapter.rank(), adapter.d_output());
+        let gradient = |name: &str| gradients.get(&format!("{path}.{name}")).cloned();
+        let zeros = |n: usize| vec![0.0; n];
+        // PEFT's layout: A is `[rank, d_input]`, B is `[d_output, rank]`.
+        hosts.push(Triplet {
+            a: [
+                values(adapter.a.val().transpose()),
+                gradient("lora_A").map_or_else(
+                    || zeros(rank * d_input),
+                    |g| values(g.reshape([d_input, rank]).transpose()),
+                ),
+            ],
+            e: [values(e.val()), gradient("lora_E").map_or_else(|| zeros(rank), values)],
+            b: [
+                values(adapter.b.val().transpose()),
+                gradient("lora_B").map_or_else(
+                    || zeros(rank * d_output),
+                    |g| values(g.reshape([rank, d_output]).transpose()),
+                ),
+            ],
+        });
+    });
+    hosts
+}
+
+/// Mean over the factors of all AdaLoRA adapters of `‖AAᵀ − I‖_F` and `‖BᵀB − I‖_F`, `[1]`.
+///
+/// The norm is not squared, as in the reference implementation. `None` without AdaLoRA adapters.
+pub fn orthogonality(model: &impl AdaptedModel) -> Option<Tensor<1>> {
+    let mut sum: Option<Tensor<1>> = None;
+    let mut count = 0;
+    model.visit_layers(&mut |_, layer| {
+        let Some(adapter) = layer.adapter.as_ref().filter(|a| a.e.is_some()) else { return };
+        for norm in deviations(adapter) {
+            count += 1;
+            sum = Some(match sum.take() {
+                Some(total) => total + norm,
+                None => norm,
+            });
+        }
+    });
+    sum.map(|total| total.div_scalar(f64::from(count)))
+}
+
+fn deviations(adapter: &LowRankAdapter) -> [Tensor<1>; 2] {
+    let (a, b) = (adapter.a.val(), adapter.b.val());
+    let device = crate::parameters::plain(a.clone()).device();
+    let eye = Tensor::<2>::eye(adapter.rank(), &device).cast(a.dtype());
+    let norm = |gram: Tensor<2>| {
+        (gram - eye.clone()).square().sum().add_scalar(NORM_FLOOR).sqrt()
+    };
+    [norm(a.clone().transpose().matmul(a)), norm(b.clone().matmul(b.transpose()))]
+}

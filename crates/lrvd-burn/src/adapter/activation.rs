@@ -1,0 +1,152 @@
+//! Noise on activations: the moment-matched and the nested scheme.
+
+use burn::tensor::Tensor;
+use burn::tensor::module::linear;
+use lrvd_core::family::EPS_VARIANCE;
+use lrvd_core::moments::CrossTerm;
+use lrvd_core::noise::{NoiseKey, Stream};
+
+use super::low_rank::LowRankAdapter;
+use super::posterior::{Posterior, clamped};
+use crate::ops::{add_gaussian_noise, add_rank_two_noise, standard_normal};
+
+impl LowRankAdapter {
+    /// Update with output noise of the exact per-coordinate variance, unscaled by `c`.
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// y = S·B + eps ⊙ sqrt(V + 1e-8),   S = x·A
+    /// rank variance:    V[n,k] = q[n]·(w[k] + κu) + t[n],
+    ///                   q = ‖x_n‖², w = Σ_i v_i B_ik², t = Σ_i v_i S_ni², u = Σ_i v_i², v = exp(ℓ)
+    /// noise to signal:  V = C·B²,  C = x²·A² ⊙ α(1 + κα) + S² ⊙ α
+    /// per entry:        V = v_s·(B² + κσ_B²) + S²·σ_B²,  v_s = x²·σ_A²
+    /// A only:           V[n,k] = q[n]·w[k]
+    /// ```
+    ///
+    /// `κ` is 1 for [`CrossTerm::Exact`] and 0 for [`CrossTerm::Omitted`]. The tied additive
+    /// family needs no product beyond LoRA's own two: its variance has rank two over
+    /// (token, channel), and the noise operator rebuilds it from `q`, `w` and `t`.
+    ///
+    /// `use_index` separates the noise of several uses of one layer in a forward.
+    ///
+    /// # Shapes
+    ///
+    /// `x` is `[n, d_input]`, the result `[n, d_output]`.
+    pub(super) fn moment_matched(
+        &self,
+        x: Tensor<2>,
+        posterior: &Posterior,
+        cross: CrossTerm,
+        key: NoiseKey,
+        use_index: u32,
+    ) -> Tensor<2> {
+        let key = key.on_stream(Stream::OUTPUT).with_use(use_index);
+        let kappa = match cross {
+            CrossTerm::Exact => 1.0,
+            CrossTerm::Omitted => 0.0,
+        };
+        let (a, b) = (self.a.val(), self.b.val());
+        let s = linear(x.clone(), a.clone(), None);
+        let mean = linear(s.clone(), b.clone(), None);
+        match posterior {
+            Posterior::RankVariance(p) => {
+                let v = clamped(p.value.val()).exp();
+                let w = weighted_squares(&b, &v) + v.clone().square().sum().mul_scalar(kappa);
+                let t = rank_energy(s, &v);
+                add_rank_two_noise(mean, row_energy(x), w, t, key)
+            }
+            Posterior::AsymRankVariance(p) => {
+                let v = clamped(p.value.val()).exp();
+                let q = row_energy(x);
+                let t = q.zeros_like();
+                add_rank_two_noise(mean, q, weighted_squares(&b, &v), t, key)
+            }
+            Posterior::NoiseToSignal(p) => {
+                let alpha = p.value.val().exp();
+                let inner = alpha.clone() + alpha.clone().square().mul_scalar(kappa);
+                let u = linear(x.square(), a.square(), None);
+                let c = u * inner.unsqueeze() + s.square() * alpha.unsqueeze();
+                add_gaussian_noise(mean, linear(c, b.square(), None), key)
+            }
+            Posterior::ElementVariance(p) => {
+                let var_a = clamped(p.a.val()).exp();
+                let var_b = clamped(p.b.val()).exp();
+                let v_s = linear(x.square(), var_a, None);
+                let of_s = linear(v_s, b.square() + var_b.clone().mul_scalar(kappa), None);
+                add_gaussian_noise(mean, of_s + linear(s.square(), var_b, None), key)
+            }
+        }
+    }
+
+    /// Update with noise on the rank activations first and on the outputs given them.
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// s = x·A + sqrt(v_s + 1e-8) ⊙ eps_1,   y = s·B + sqrt(ρ + 1e-8) ⊙ eps_2
+    /// v_s: rank variance q[n]·v_i;  noise to signal α_i (x²·A²);  per entry x²·σ_A²
+    /// ρ:   rank variance Σ_i v_i s_ni² (one number per token);
+    ///      noise to signal (s² ⊙ α)·B²;  per entry s²·σ_B²;  A only: no second noise
+    /// ```
+    pub(super) fn nested(
+        &self,
+        x: Tensor<2>,
+        posterior: &Posterior,
+        key: NoiseKey,
+        use_index: u32,
+    ) -> Tensor<2> {
+        let (a, b) = (self.a.val(), self.b.val());
+        let mean = linear(x.clone(), a.clone(), None);
+        let shape = mean.dims();
+        let eps = standard_normal(&mean, shape, key.on_stream(Stream::RANK).with_use(use_index));
+        let with_noise = |variance: Tensor<2>| {
+            mean.clone() + variance.add_scalar(EPS_VARIANCE).sqrt() * eps.clone()
+        };
+        let key = key.on_stream(Stream::OUTPUT).with_use(use_index);
+        match posterior {
+            Posterior::RankVariance(p) => {
+                let v = clamped(p.value.val()).exp();
+                let s = with_noise(row_energy(x).unsqueeze_dim(1) * v.clone().unsqueeze_dim(0));
+                let rho = rank_energy(s.clone(), &v);
+                let out = linear(s, b, None);
+                let [n, d] = out.dims();
+                let device = out.device();
+                let dtype = out.dtype();
+                let q = Tensor::zeros([n], (&device, dtype));
+                add_rank_two_noise(out, q, Tensor::zeros([d], (&device, dtype)), rho, key)
+            }
+            Posterior::AsymRankVariance(p) => {
+                let v = clamped(p.value.val()).exp();
+                let s = with_noise(row_energy(x).unsqueeze_dim(1) * v.unsqueeze_dim(0));
+                linear(s, b, None)
+            }
+            Posterior::NoiseToSignal(p) => {
+                let alpha = p.value.val().exp().unsqueeze_dim::<2>(0);
+                let s = with_noise(linear(x.square(), a.square(), None) * alpha.clone());
+                let rho = linear(s.clone().square() * alpha, b.clone().square(), None);
+                add_gaussian_noise(linear(s, b, None), rho, key)
+            }
+            Posterior::ElementVariance(p) => {
+                let s = with_noise(linear(x.square(), clamped(p.a.val()).exp(), None));
+                let rho = linear(s.clone().square(), clamped(p.b.val()).exp(), None);
+                add_gaussian_noise(linear(s, b, None), rho, key)
+            }
+        }
+    }
+}
+
+/// `‖x_n‖²` of every row, `[n]`.
+fn row_energy(x: Tensor<2>) -> Tensor<1> {
+    x.square().sum_dim(1).squeeze_dim(1)
+}
+
+/// `Σ_i v_i B_ik²`, `[d_output]`.
+fn weighted_squares(b: &Tensor<2>, v: &Tensor<1>) -> Tensor<1> {
+    (b.clone().square() * v.clone().unsqueeze_dim(1)).sum_dim(0).squeeze_dim(0)
+}
+
+/// `Σ_i v_i s_ni²`, `[n]`.
+fn rank_energy(s: Tensor<2>, v: &Tensor<1>) -> Tensor<1> {
+    (s.square() * v.clone().unsqueeze_dim(0)).sum_dim(1).squeeze_dim(1)
+}

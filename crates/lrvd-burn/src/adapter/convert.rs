@@ -1,0 +1,105 @@
+//! Merging into the base weight, and exchange with Burn's own weight-space LoRA.
+
+use burn::module::{LoraAdapter, Module, Param, Reparameterizer};
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::Tensor;
+
+use super::linear::AdaptedLinear;
+use super::low_rank::LowRankAdapter;
+use crate::parameters::plain;
+
+impl AdaptedLinear {
+    /// The dense update `c·A·diag(E)·B` at the posterior mean, `[d_input, d_output]`.
+    pub fn delta(&self) -> Option<Tensor<2>> {
+        let adapter = self.adapter.as_ref()?;
+        let a = plain(adapter.a.val());
+        let b = plain(adapter.b.val());
+        let a = match &adapter.e {
+            Some(e) => a * plain(e.val()).unsqueeze_dim(0),
+            None => a,
+        };
+        Some(a.matmul(b).mul_scalar(adapter.scaling))
+    }
+
+    /// The layer as a plain linear one, with the posterior mean of the update in its weight.
+    #[must_use]
+    pub fn merge(self) -> Linear {
+        let weight = plain(self.weight.val());
+        let weight = match self.delta() {
+            Some(delta) => weight + delta,
+            None => weight,
+        };
+        plain_linear(weight, self.bias.map(|b| plain(b.val())))
+    }
+
+    /// A layer from a Burn linear one; an adapter that Burn's `apply_lora` put on its weight comes
+    /// along, with its scale.
+    pub fn from_burn(path: &str, linear: Linear) -> Self {
+        let lora: Option<LoraAdapter> = linear.weight.adapter().cloned();
+        let weight = plain(linear.weight.base());
+        let bias = linear.bias.map(|b| plain(b.val()));
+        let mut layer = Self::new(path, weight, bias);
+        if let Some(LoraAdapter { a, b, scale }) = lora {
+            let rank = a.val().dims()[1];
+            let adapter = LowRankAdapter {
+                a,
+                b,
+                e: None,
+                posterior: None,
+                scaling: scale,
+                dropout: 0.0,
+            };
+            layer.attach(adapter, rank);
+        }
+        layer
+    }
+
+    /// The layer as a Burn linear one with Burn's weight-space LoRA at the posterior mean.
+    ///
+    /// AdaLoRA's singular values are folded into A. The posterior itself has no place there.
+    #[must_use]
+    pub fn into_burn(self) -> Linear {
+        let linear = plain_linear(
+            plain(self.weight.val()),
+            self.bias.as_ref().map(|b| plain(b.val())),
+        );
+        let Some(adapter) = self.adapter else { return linear };
+        let a = plain(adapter.a.val());
+        let a = match &adapter.e {
+            Some(e) => a * plain(e.val()).unsqueeze_dim(0),
+            None => a,
+        };
+        let factors = LoraAdapter {
+            a: Param::from_tensor(a),
+            b: Param::from_tensor(plain(adapter.b.val())),
+            scale: adapter.scaling,
+        };
+        linear.apply_reparameterization(Given(Some(factors)))
+    }
+}
+
+/// Puts one ready adapter on the first matrix it meets, and freezes the base.
+struct Given(Option<LoraAdapter>);
+
+impl Reparameterizer for Given {
+    type Reparam = LoraAdapter;
+
+    fn reparameterize<const D: usize>(
+        &mut self,
+        _path: &str,
+        param: Param<Tensor<D>>,
+    ) -> (Param<Tensor<D>>, Option<LoraAdapter>) {
+        let adapter = if D == 2 { self.0.take() } else { None };
+        (param.set_require_grad(false), adapter)
+    }
+}
+
+fn plain_linear(weight: Tensor<2>, bias: Option<Tensor<1>>) -> Linear {
+    let [d_input, d_output] = weight.dims();
+    let device = weight.device();
+    let mut linear =
+        LinearConfig::new(d_input, d_output).with_bias(bias.is_some()).init(&device);
+    linear.weight = Param::from_tensor(weight);
+    linear.bias = bias.map(Param::from_tensor);
+    linear
+}

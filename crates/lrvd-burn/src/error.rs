@@ -1,0 +1,95 @@
+//! Errors of the adapter layer.
+
+use lrvd_core::error::ParameterError;
+
+/// Something about an adapter, its configuration or its files cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdapterError {
+    /// A factor does not fit the layer it is attached to.
+    #[error("adapter `{path}`: `{name}` should have shape {wanted:?}, found {found:?}")]
+    Shape {
+        /// Module path of the adapted layer.
+        path: String,
+        /// The factor, in the file's spelling.
+        name: &'static str,
+        /// Shape that the base layer and the rank ask for.
+        wanted: Vec<usize>,
+        /// Shape that was given.
+        found: Vec<usize>,
+    },
+    /// No layer of the model has the path.
+    #[error("the model has no adaptable layer `{path}`")]
+    UnknownModule {
+        /// The path asked for.
+        path: String,
+    },
+    /// The targets select nothing.
+    #[error("the targets {targets:?} match none of the {layers} adaptable layers")]
+    NoTarget {
+        /// Targets as given.
+        targets: Vec<String>,
+        /// Number of layers looked at.
+        layers: usize,
+    },
+    /// An operation asks for a posterior that the adapter does not have.
+    #[error("adapter `{path}` has no posterior: it is a plain low-rank adapter")]
+    NoPosterior {
+        /// Module path of the adapted layer.
+        path: String,
+    },
+    /// A tensor holds a value that is not finite.
+    #[error("`{name}` is not finite at step {step}: {value}")]
+    NonFinite {
+        /// What was looked at.
+        name: String,
+        /// Optimiser step, counted from 0.
+        step: usize,
+        /// The value found.
+        value: f64,
+    },
+    /// The state to restore does not belong to this model.
+    #[error("optimiser state does not fit the model: missing {missing:?}, unexpected {unexpected:?}")]
+    OptimizerState {
+        /// Trainable parameters without state.
+        missing: Vec<String>,
+        /// States without a trainable parameter.
+        unexpected: Vec<String>,
+    },
+    /// A parameter is out of range.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// The core refused its input.
+    #[error(transparent)]
+    Core(#[from] lrvd_core::Error),
+}
+
+/// The device asked for cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The spelling is not one of ours.
+    #[error("unknown device `{name}`; wanted one of `cpu`, `wgpu`, `wgpu:N`, `cuda`, `cuda:N`")]
+    Unknown {
+        /// The name as given.
+        name: String,
+    },
+    /// The backend was left out of this build.
+    #[error("device `{name}` is not built in; rebuild with `--features {feature}` (built in: {built_in})")]
+    NotBuiltIn {
+        /// The name as given.
+        name: String,
+        /// The cargo feature that adds it.
+        feature: &'static str,
+        /// What this build has.
+        built_in: String,
+    },
+    /// The backend is there, the hardware or its driver is not.
+    #[error("device `{name}` is not there: {reason}")]
+    NotThere {
+        /// The name as given.
+        name: String,
+        /// What the runtime said.
+        reason: String,
+    },
+}

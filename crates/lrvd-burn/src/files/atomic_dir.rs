@@ -1,0 +1,258 @@
+//! Folders that are whole or absent.
+//!
+//! A folder is built under its name plus `.tmp`, everything in it is flushed to the disk, and one
+//! rename gives it its name. A crash before the rename leaves a `.tmp` folder, which no reader
+//! looks at. To replace a folder the old one is first renamed to `.old`; a crash between the two
+//! renames is healed by [`recover_dir`], which [`AtomicDir::create`] calls itself.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::error::FileError;
+use super::write::{sync_dir, sync_parent};
+
+/// A folder under construction.
+#[derive(Debug)]
+pub struct AtomicDir {
+    target: PathBuf,
+    building: PathBuf,
+    committed: bool,
+}
+
+impl AtomicDir {
+    /// Starts an empty folder that will become `target`; leftovers of a crash at this target are
+    /// cleared first.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::NoName`] if the path has no last component, [`FileError::Io`] if the folder
+    /// cannot be made.
+    pub fn create(target: impl AsRef<Path>) -> Result<Self, FileError> {
+        let target = target.as_ref().to_path_buf();
+        recover_dir(&target)?;
+        let building = with_suffix(&target, ".tmp")?;
+        fs::create_dir_all(&building)
+            .map_err(|source| FileError::io("create", &building, source))?;
+        Ok(Self { target, building, committed: false })
+    }
+
+    /// Where to put the files until the commit.
+    pub fn path(&self) -> &Path {
+        &self.building
+    }
+
+    /// Gives the folder its name; there must be nothing of that name yet.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Exists`] if the target is there, [`FileError::Io`] if a step fails.
+    pub fn commit(mut self) -> Result<PathBuf, FileError> {
+        if self
+            .target
+            .try_exists()
+            .map_err(|source| FileError::io("look at", &self.target, source))?
+        {
+            return Err(FileError::Exists { path: self.target.clone() });
+        }
+        sync_tree(&self.building)?;
+        self.rename_into_place()
+    }
+
+    /// Gives the folder its name, in place of the one that may be there.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Io`] if a step fails.
+    pub fn commit_replacing(mut self) -> Result<PathBuf, FileError> {
+        sync_tree(&self.building)?;
+        let old = with_suffix(&self.target, ".old")?;
+        match fs::rename(&self.target, &old) {
+            Ok(()) => sync_parent(&self.target)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(FileError::io("move", &self.target, source)),
+        }
+        let target = self.rename_into_place()?;
+        remove_tree(&old)?;
+        Ok(target)
+    }
+
+    fn rename_into_place(&mut self) -> Result<PathBuf, FileError> {
+        fs::rename(&self.building, &self.target)
+            .map_err(|source| FileError::io("create", &self.target, source))?;
+        self.committed = true;
+        sync_parent(&self.target)?;
+        Ok(self.target.clone())
+    }
+}
+
+impl Drop for AtomicDir {
+    /// An unfinished folder is removed; failing to is harmless, because nobody reads `.tmp`
+    /// folders.
+    fn drop(&mut self) {
+        if !self.committed {
+            let _ = fs::remove_dir_all(&self.building);
+        }
+    }
+}
+
+/// Clears what a crash left of the folder `target`: an unfinished `.tmp` is removed; an `.old` is
+/// put back if the target is absent, and removed if it is there.
+///
+/// # Errors
+///
+/// [`FileError::NoName`] if the path has no last component, [`FileError::Io`] if a step fails.
+pub fn recover_dir(target: impl AsRef<Path>) -> Result<(), FileError> {
+    let target = target.as_ref();
+    remove_tree(&with_suffix(target, ".tmp")?)?;
+    let old = with_suffix(target, ".old")?;
+    let there =
+        |path: &Path| path.try_exists().map_err(|source| FileError::io("look at", path, source));
+    if there(&old)? {
+        if there(target)? {
+            return remove_tree(&old);
+        }
+        fs::rename(&old, target).map_err(|source| FileError::io("restore", target, source))?;
+        sync_parent(target)?;
+    }
+    Ok(())
+}
+
+fn with_suffix(target: &Path, suffix: &str) -> Result<PathBuf, FileError> {
+    let name =
+        target.file_name().ok_or_else(|| FileError::NoName { path: target.to_path_buf() })?;
+    let mut name = OsString::from(name);
+    name.push(suffix);
+    Ok(target.with_file_name(name))
+}
+
+fn remove_tree(dir: &Path) -> Result<(), FileError> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(FileError::io("remove", dir, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Flushes every file and folder below `dir`, and `dir` itself.
+fn sync_tree(dir: &Path) -> Result<(), FileError> {
+    let io = |source| FileError::io("flush", dir, source);
+    for entry in fs::read_dir(dir).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        let path = entry.path();
+        let kind = entry.file_type().map_err(io)?;
+        if kind.is_dir() {
+            sync_tree(&path)?;
+        } else if kind.is_file() {
+            File::options()
+                .write(true)
+                .open(&path)
+                .and_then(|file| file.sync_all())
+                .map_err(|source| FileError::io("flush", &path, source))?;
+        }
+    }
+    sync_dir(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn fill(dir: &AtomicDir, text: &str) {
+        fs::create_dir(dir.path().join("sub")).unwrap();
+        fs::write(dir.path().join("sub/state"), text).unwrap();
+    }
+
+    fn read(target: &Path) -> String {
+        fs::read_to_string(target.join("sub/state")).unwrap()
+    }
+
+    fn names(parent: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(parent)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn absent_until_committed_and_then_whole() {
+        let parent = tempfile::tempdir().unwrap();
+        let target = parent.path().join("step-10");
+        let dir = AtomicDir::create(&target).unwrap();
+        fill(&dir, "a");
+        assert!(!target.exists());
+        assert_eq!(dir.commit().unwrap(), target);
+        assert_eq!(read(&target), "a");
+        assert_eq!(names(parent.path()), ["step-10"]);
+    }
+
+    #[test]
+    fn a_crash_before_the_commit_leaves_nothing_and_the_next_start_is_empty() {
+        let parent = tempfile::tempdir().unwrap();
+        let target = parent.path().join("step-10");
+        let dir = AtomicDir::create(&target).unwrap();
+        fill(&dir, "half");
+        // A killed process runs no destructor.
+        std::mem::forget(dir);
+        assert!(!target.exists());
+        assert_eq!(names(parent.path()), ["step-10.tmp"]);
+        let dir = AtomicDir::create(&target).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        fill(&dir, "b");
+        dir.commit().unwrap();
+        assert_eq!(read(&target), "b");
+    }
+
+    #[test]
+    fn dropping_without_a_commit_removes_everything() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = AtomicDir::create(parent.path().join("x")).unwrap();
+        fill(&dir, "a");
+        drop(dir);
+        assert!(names(parent.path()).is_empty());
+    }
+
+    #[test]
+    fn commit_never_overwrites_but_replacing_does() {
+        let parent = tempfile::tempdir().unwrap();
+        let target = parent.path().join("best");
+        for (text, replace) in [("first", true), ("second", false), ("third", true)] {
+            let dir = AtomicDir::create(&target).unwrap();
+            fill(&dir, text);
+            if replace {
+                dir.commit_replacing().unwrap();
+                assert_eq!(read(&target), text);
+            } else {
+                assert!(matches!(dir.commit(), Err(FileError::Exists { .. })));
+                assert_eq!(read(&target), "first");
+            }
+            assert_eq!(names(parent.path()), ["best"]);
+        }
+    }
+
+    #[test]
+    fn a_crash_between_the_two_renames_of_a_replacement_is_healed() {
+        let parent = tempfile::tempdir().unwrap();
+        let target = parent.path().join("best");
+        let dir = AtomicDir::create(&target).unwrap();
+        fill(&dir, "old");
+        dir.commit().unwrap();
+        let dir = AtomicDir::create(&target).unwrap();
+        fill(&dir, "new");
+        fs::rename(&target, parent.path().join("best.old")).unwrap();
+        std::mem::forget(dir);
+        recover_dir(&target).unwrap();
+        assert_eq!(read(&target), "old");
+        assert_eq!(names(parent.path()), ["best"]);
+        // And with the new one in place, the old one goes.
+        fs::create_dir(parent.path().join("best.old")).unwrap();
+        recover_dir(&target).unwrap();
+        assert_eq!((read(&target).as_str(), names(parent.path()).len()), ("old", 1));
+    }
+}

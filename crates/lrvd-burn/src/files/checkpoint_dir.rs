@@ -1,0 +1,238 @@
+//! The weights of a model: one safetensors file, or a folder with one or with indexed shards.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+use super::error::FileError;
+use super::host_dtype::HostDType;
+use super::host_tensor::HostTensor;
+use super::json::Json;
+use super::tensor_file::TensorFile;
+
+/// File name of unsharded weights.
+const SINGLE: &str = "model.safetensors";
+/// File name of the index of sharded weights.
+const INDEX: &str = "model.safetensors.index.json";
+/// Weights that this crate does not read, because unpickling runs code from the file.
+const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
+
+/// All tensors of a checkpoint under their names, wherever they lie.
+#[derive(Debug)]
+pub struct WeightStore {
+    path: PathBuf,
+    files: Vec<TensorFile>,
+    /// Name to (file, name in the file).
+    tensors: BTreeMap<String, (usize, String)>,
+}
+
+impl WeightStore {
+    /// Opens a safetensors file, an index, or a folder that holds `model.safetensors` or an index.
+    ///
+    /// An index and its shards must agree exactly: every shard there, every tensor where the index
+    /// puts it, and no tensor that the index does not know.
+    ///
+    /// # Errors
+    ///
+    /// A [`FileError`] that names the folder, shard or tensor; [`FileError::Pickle`] with a
+    /// [hint](FileError::hint) if only pickled weights are there.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
+        let path = path.as_ref();
+        if !path.is_dir() {
+            return Self::open_file(path);
+        }
+        let [single, index] = [SINGLE, INDEX].map(|name| path.join(name));
+        if single.is_file() {
+            Self::open_single(path, &single)
+        } else if index.is_file() {
+            Self::open_index(path, &index)
+        } else if let Some(found) = PICKLED.into_iter().find(|name| path.join(name).is_file()) {
+            Err(FileError::Pickle { dir: path.to_path_buf(), found: found.to_owned() })
+        } else {
+            Err(FileError::NoWeights { dir: path.to_path_buf() })
+        }
+    }
+
+    fn open_file(path: &Path) -> Result<Self, FileError> {
+        let dir = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("json") => Self::open_index(&dir, path),
+            Some("bin" | "pt" | "pth") if path.is_file() => {
+                let found = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                Err(FileError::Pickle { dir, found })
+            }
+            _ => Self::open_single(path, path),
+        }
+    }
+
+    fn open_single(path: &Path, file: &Path) -> Result<Self, FileError> {
+        let file = TensorFile::open(file)?;
+        let tensors = file.names().map(|name| (name.to_owned(), (0, name.to_owned()))).collect();
+        Ok(Self { path: path.to_path_buf(), files: vec![file], tensors })
+    }
+
+    fn open_index(dir: &Path, index: &Path) -> Result<Self, FileError> {
+        let shards = read_index(index)?;
+        let mut files = Vec::with_capacity(shards.len());
+        let mut tensors = BTreeMap::new();
+        for (shard, names) in shards {
+            let path = dir.join(&shard);
+            if !path.is_file() {
+                return Err(FileError::MissingShard {
+                    index: index.to_path_buf(),
+                    shard,
+                    n_tensors: names.len(),
+                    first: names.into_iter().next().unwrap_or_default(),
+                });
+            }
+            let file = TensorFile::open(path)?;
+            let absent: Vec<_> =
+                names.iter().filter(|name| !file.contains(name)).cloned().collect();
+            if !absent.is_empty() {
+                let index = index.to_path_buf();
+                return Err(FileError::NotInShard { index, shard, tensors: absent });
+            }
+            // `names` is sorted, because the index was collected through a sorted map.
+            let unknown: Vec<_> = file
+                .names()
+                .filter(|name| names.binary_search_by(|known| known.as_str().cmp(name)).is_err())
+                .map(str::to_owned)
+                .collect();
+            if !unknown.is_empty() {
+                let index = index.to_path_buf();
+                return Err(FileError::NotInIndex { index, shard, tensors: unknown });
+            }
+            tensors.extend(names.into_iter().map(|name| (name.clone(), (files.len(), name))));
+            files.push(file);
+        }
+        Ok(Self { path: dir.to_path_buf(), files, tensors })
+    }
+
+    /// The same store with every name replaced by `rename(name)`, for checkpoints of a bare encoder
+    /// or of a model with another prefix.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::DuplicateTensor`] if two names become one.
+    pub fn rename(self, rename: impl Fn(&str) -> String) -> Result<Self, FileError> {
+        let mut tensors = BTreeMap::new();
+        for (name, place) in self.tensors {
+            let name = rename(&name);
+            if tensors.contains_key(&name) {
+                return Err(FileError::DuplicateTensor { file: self.path, tensor: name });
+            }
+            tensors.insert(name, place);
+        }
+        Ok(Self { tensors, ..self })
+    }
+
+    /// The same store with `prefix` taken off the names that start with it; other names stay.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::DuplicateTensor`] if two names become one.
+    pub fn strip_prefix(self, prefix: &str) -> Result<Self, FileError> {
+        self.rename(|name| name.strip_prefix(prefix).unwrap_or(name).to_owned())
+    }
+
+    /// The same store with `prefix` put before the names that do not start with it.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::DuplicateTensor`] if two names become one.
+    pub fn add_prefix(self, prefix: &str) -> Result<Self, FileError> {
+        self.rename(|name| {
+            if name.starts_with(prefix) { name.to_owned() } else { format!("{prefix}{name}") }
+        })
+    }
+
+    /// The file or folder that was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Paths of the safetensors files behind the store.
+    pub fn files(&self) -> impl ExactSizeIterator<Item = &Path> {
+        self.files.iter().map(TensorFile::path)
+    }
+
+    /// Names of all tensors, sorted.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// Number of tensors.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether there is no tensor.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// Whether there is a tensor of that name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// Shape of a tensor, or none.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        let (file, name) = self.tensors.get(name)?;
+        self.files[*file].shape(name)
+    }
+
+    /// Element type of a tensor, or none.
+    pub fn dtype(&self, name: &str) -> Option<HostDType> {
+        let (file, name) = self.tensors.get(name)?;
+        self.files[*file].dtype(name)
+    }
+
+    /// Reads one tensor.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::NoTensor`] if there is none of that name, [`FileError::Io`] if the file cannot
+    /// be read any more.
+    pub fn read(&self, name: &str) -> Result<HostTensor, FileError> {
+        let (file, name) = self.tensors.get(name).ok_or_else(|| FileError::NoTensor {
+            file: self.path.clone(),
+            tensor: name.to_owned(),
+        })?;
+        self.files[*file].read(name)
+    }
+}
+
+/// Tensor names by shard, both sorted.
+fn read_index(index: &Path) -> Result<BTreeMap<String, Vec<String>>, FileError> {
+    let bytes = std::fs::read(index).map_err(|source| FileError::io("read", index, source))?;
+    let document = Json::parse(&bytes)
+        .map_err(|source| FileError::Json { file: index.to_path_buf(), source })?;
+    let wanted = |entry: &str, wanted| FileError::Entry {
+        file: index.to_path_buf(),
+        entry: entry.to_owned(),
+        wanted,
+    };
+    let map = document
+        .get("weight_map")
+        .and_then(Json::as_object)
+        .ok_or_else(|| wanted("weight_map", "an object of tensor names and file names"))?;
+    let mut shards: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, shard) in map {
+        let shard = shard.as_str().ok_or_else(|| wanted(name, "a file name"))?;
+        let mut parts = Path::new(shard).components();
+        let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+        if !plain {
+            let shard = shard.to_owned();
+            return Err(FileError::ShardName { index: index.to_path_buf(), shard });
+        }
+        shards.entry(shard.to_owned()).or_default().push(name.clone());
+    }
+    for names in shards.values_mut() {
+        names.sort();
+    }
+    Ok(shards)
+}
+
+#[cfg(test)]
+#[path = "checkpoint_dir_tests.rs"]
+mod tests;

@@ -1,0 +1,231 @@
+//! What can be wrong with a file of tensors or with the folder it lies in.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A file or a folder cannot be read, does not add up, or cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The operating system refused.
+    #[error("cannot {action} `{path}`")]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The file ends before its own header says it does.
+    #[error("`{file}` is cut short: {wanted} bytes wanted, {found} found")]
+    Truncated {
+        /// The file.
+        file: PathBuf,
+        /// Bytes that the header asks for.
+        wanted: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
+    /// The file goes on after its last tensor.
+    #[error("`{file}` has bytes that belong to no tensor: {wanted} bytes wanted, {found} found")]
+    TrailingBytes {
+        /// The file.
+        file: PathBuf,
+        /// Bytes that the header accounts for.
+        wanted: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
+    /// The header claims to be longer than any real one.
+    #[error("the header of `{file}` claims {length} bytes, above the limit of {limit}")]
+    HeaderTooLong {
+        /// The file.
+        file: PathBuf,
+        /// Length claimed.
+        length: u64,
+        /// Largest length accepted.
+        limit: u64,
+    },
+    /// A JSON text does not parse.
+    #[error("`{file}` holds JSON that cannot be read")]
+    Json {
+        /// The file.
+        file: PathBuf,
+        /// Where and why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A JSON text parses but is not of the wanted form.
+    #[error("`{file}`: `{entry}` should be {wanted}")]
+    Entry {
+        /// The file.
+        file: PathBuf,
+        /// Key of the entry.
+        entry: String,
+        /// The form wanted.
+        wanted: &'static str,
+    },
+    /// An element type that this reader does not know.
+    #[error("`{file}`: tensor `{tensor}` has the element type `{dtype}`, which is not supported")]
+    UnknownDType {
+        /// The file.
+        file: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Type as spelled in the file.
+        dtype: String,
+    },
+    /// The data of two tensors overlap, or leave a hole.
+    #[error("`{file}`: tensor `{tensor}` should start at byte {wanted} of the data, found {found}")]
+    Offset {
+        /// The file.
+        file: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Where the tensor before it ends.
+        wanted: u64,
+        /// Where it claims to start.
+        found: u64,
+    },
+    /// Shape and element type do not give the stored length.
+    #[error(
+        "`{file}`: tensor `{tensor}` of shape {shape:?} needs {wanted} bytes, its offsets give {found}"
+    )]
+    ByteLength {
+        /// The file.
+        file: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// Bytes that the shape asks for.
+        wanted: u64,
+        /// Bytes between the offsets.
+        found: u64,
+    },
+    /// The shape is too large for any memory.
+    #[error("`{file}`: the size of tensor `{tensor}` of shape {shape:?} overflows")]
+    SizeOverflow {
+        /// The file.
+        file: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its shape.
+        shape: Vec<u64>,
+    },
+    /// The tensor is not in the file.
+    #[error("`{file}` has no tensor `{tensor}`")]
+    NoTensor {
+        /// The file or folder.
+        file: PathBuf,
+        /// The tensor asked for.
+        tensor: String,
+    },
+    /// Two tensors would have one name.
+    #[error("`{file}`: two tensors are called `{tensor}`")]
+    DuplicateTensor {
+        /// The file or folder.
+        file: PathBuf,
+        /// The name.
+        tensor: String,
+    },
+    /// The name cannot be written, because the format keeps it for itself.
+    #[error("a tensor cannot be called `{tensor}` in `{file}`")]
+    ReservedName {
+        /// The file.
+        file: PathBuf,
+        /// The name.
+        tensor: String,
+    },
+    /// The folder holds none of the known weight files.
+    #[error("`{dir}` has no weights: wanted `model.safetensors` or `model.safetensors.index.json`")]
+    NoWeights {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// Only pickled weights are there.
+    #[error("`{dir}` holds only pickled weights (`{found}`): wanted safetensors")]
+    Pickle {
+        /// The folder.
+        dir: PathBuf,
+        /// The pickled file.
+        found: String,
+    },
+    /// The index names a file that is not there.
+    #[error(
+        "`{index}` names the shard `{shard}`, which is not there ({n_tensors} tensors, `{first}` first)"
+    )]
+    MissingShard {
+        /// The index.
+        index: PathBuf,
+        /// File name of the shard.
+        shard: String,
+        /// Number of tensors that the index puts there.
+        n_tensors: usize,
+        /// The first of them by name.
+        first: String,
+    },
+    /// The index puts a tensor into a shard that does not have it.
+    #[error("`{index}` puts {tensors:?} into `{shard}`, which does not have them")]
+    NotInShard {
+        /// The index.
+        index: PathBuf,
+        /// File name of the shard.
+        shard: String,
+        /// The tensors.
+        tensors: Vec<String>,
+    },
+    /// A shard has a tensor that the index does not put there.
+    #[error("`{shard}` has {tensors:?}, which `{index}` does not put there")]
+    NotInIndex {
+        /// The index.
+        index: PathBuf,
+        /// File name of the shard.
+        shard: String,
+        /// The tensors.
+        tensors: Vec<String>,
+    },
+    /// The index names a file outside its folder.
+    #[error("`{index}` names the shard `{shard}`: wanted a file name without a folder")]
+    ShardName {
+        /// The index.
+        index: PathBuf,
+        /// The name.
+        shard: String,
+    },
+    /// What should be created is there already.
+    #[error("`{path}` is there already")]
+    Exists {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// The path does not end in a name that can be written.
+    #[error("`{path}` does not end in the name of a file or folder")]
+    NoName {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+impl FileError {
+    /// An action that may help, for errors that know one.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Pickle { .. } => Some(
+                "convert the weights once where PyTorch is available: load the model with transformers and call \
+                 `save_pretrained(folder, safe_serialization=True)`",
+            ),
+            Self::Truncated { .. } | Self::MissingShard { .. } => {
+                Some("the download or copy may have been cut off: fetch the file again")
+            }
+            _ => None,
+        }
+    }
+
+    /// Wraps an error of the operating system.
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { action, path: path.to_path_buf(), source }
+    }
+}

@@ -1,0 +1,312 @@
+//! A tensor on the host: its raw little-endian values, shape and element type, with checked
+//! conversions.
+
+use half::{bf16, f16};
+
+use super::host_dtype::HostDType;
+
+/// A tensor cannot be built or converted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    /// The values do not fill the shape.
+    #[error("shape {shape:?} of `{dtype}` wants {wanted} bytes, found {found}", dtype = dtype.name())]
+    Length {
+        /// The shape.
+        shape: Vec<usize>,
+        /// The element type.
+        dtype: HostDType,
+        /// Bytes wanted; `usize::MAX` where the shape overflows.
+        wanted: usize,
+        /// Bytes given.
+        found: usize,
+    },
+    /// The element type does not convert without loss of meaning.
+    #[error("`{}` values cannot be read as `{}`", found.name(), wanted.name())]
+    DType {
+        /// The type asked for.
+        wanted: HostDType,
+        /// The type there is.
+        found: HostDType,
+    },
+    /// Not a matrix.
+    #[error("a matrix is wanted, found shape {shape:?}")]
+    NotAMatrix {
+        /// The shape.
+        shape: Vec<usize>,
+    },
+}
+
+/// Raw little-endian values with a shape, row-major.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostTensor {
+    dtype: HostDType,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+impl HostTensor {
+    /// Takes raw little-endian bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError::Length`] if the bytes do not fill the shape exactly.
+    pub fn new(dtype: HostDType, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self, TensorError> {
+        let wanted = shape
+            .iter()
+            .try_fold(dtype.size(), |product, &length| product.checked_mul(length))
+            .unwrap_or(usize::MAX);
+        if wanted == bytes.len() {
+            Ok(Self { dtype, shape, bytes })
+        } else {
+            Err(TensorError::Length { shape, dtype, wanted, found: bytes.len() })
+        }
+    }
+
+    /// Single-precision values.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError::Length`] if the values do not fill the shape.
+    pub fn from_f32(shape: &[usize], values: &[f32]) -> Result<Self, TensorError> {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self::new(HostDType::F32, shape.to_vec(), bytes)
+    }
+
+    /// Double-precision values.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError::Length`] if the values do not fill the shape.
+    pub fn from_f64(shape: &[usize], values: &[f64]) -> Result<Self, TensorError> {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self::new(HostDType::F64, shape.to_vec(), bytes)
+    }
+
+    /// 64-bit integers.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError::Length`] if the values do not fill the shape.
+    pub fn from_i64(shape: &[usize], values: &[i64]) -> Result<Self, TensorError> {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self::new(HostDType::I64, shape.to_vec(), bytes)
+    }
+
+    /// Bytes as unsigned integers.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError::Length`] if the values do not fill the shape.
+    pub fn from_u8(shape: &[usize], values: &[u8]) -> Result<Self, TensorError> {
+        Self::new(HostDType::U8, shape.to_vec(), values.to_vec())
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> HostDType {
+        self.dtype
+    }
+
+    /// Shape, outermost first; empty for a scalar.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Raw little-endian values, row-major.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The raw values themselves.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Number of elements.
+    pub fn n_elements(&self) -> usize {
+        self.bytes.len() / self.dtype.size()
+    }
+
+    /// The same values under another shape.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError::Length`] if the number of elements differs.
+    pub fn reshape(self, shape: &[usize]) -> Result<Self, TensorError> {
+        Self::new(self.dtype, shape.to_vec(), self.bytes)
+    }
+
+    /// Values in single precision. Doubles are rounded; a finite double beyond the range becomes
+    /// infinite.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError::DType`] if the elements are not floats.
+    pub fn to_f32(&self) -> Result<Vec<f32>, TensorError> {
+        match self.dtype {
+            HostDType::F32 => Ok(self.chunks(f32::from_le_bytes)),
+            HostDType::F64 => Ok(self.chunks(|raw| f64::from_le_bytes(raw) as f32)),
+            HostDType::F16 => Ok(self.chunks(|raw| f16::from_le_bytes(raw).to_f32())),
+            HostDType::BF16 => Ok(self.chunks(|raw| bf16::from_le_bytes(raw).to_f32())),
+            found => Err(TensorError::DType { wanted: HostDType::F32, found }),
+        }
+    }
+
+    /// Values in double precision, exact for every type that is accepted.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError::DType`] for 64-bit integers, which do not all fit.
+    pub fn to_f64(&self) -> Result<Vec<f64>, TensorError> {
+        match self.dtype {
+            HostDType::F64 => Ok(self.chunks(f64::from_le_bytes)),
+            HostDType::U32 => Ok(self.chunks(|raw| f64::from(u32::from_le_bytes(raw)))),
+            HostDType::F32 | HostDType::F16 | HostDType::BF16 => {
+                Ok(self.to_f32()?.into_iter().map(f64::from).collect())
+            }
+            found @ (HostDType::I64 | HostDType::U64) => {
+                Err(TensorError::DType { wanted: HostDType::F64, found })
+            }
+            // What is left has at most 32 bits.
+            _ => Ok(self.to_i64()?.into_iter().map(|value| value as f64).collect()),
+        }
+    }
+
+    /// Values as integers; truth values become 0 and 1.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError::DType`] for floats and for unsigned 64-bit integers.
+    pub fn to_i64(&self) -> Result<Vec<i64>, TensorError> {
+        match self.dtype {
+            HostDType::I64 => Ok(self.chunks(i64::from_le_bytes)),
+            HostDType::I32 => Ok(self.chunks(|raw| i64::from(i32::from_le_bytes(raw)))),
+            HostDType::U32 => Ok(self.chunks(|raw| i64::from(u32::from_le_bytes(raw)))),
+            HostDType::I16 => Ok(self.chunks(|raw| i64::from(i16::from_le_bytes(raw)))),
+            HostDType::U16 => Ok(self.chunks(|raw| i64::from(u16::from_le_bytes(raw)))),
+            HostDType::I8 => Ok(self.chunks(|raw| i64::from(i8::from_le_bytes(raw)))),
+            HostDType::U8 => Ok(self.bytes.iter().map(|&byte| i64::from(byte)).collect()),
+            HostDType::Bool => Ok(self.bytes.iter().map(|&byte| i64::from(byte != 0)).collect()),
+            found => Err(TensorError::DType { wanted: HostDType::I64, found }),
+        }
+    }
+
+    /// The matrix with rows and columns exchanged, in the same element type.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError::NotAMatrix`] unless the shape has two axes.
+    pub fn transpose2(&self) -> Result<Self, TensorError> {
+        let &[rows, columns] = self.shape.as_slice() else {
+            return Err(TensorError::NotAMatrix { shape: self.shape.clone() });
+        };
+        let size = self.dtype.size();
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        for column in 0..columns {
+            for row in 0..rows {
+                let start = (row * columns + column) * size;
+                bytes.extend_from_slice(&self.bytes[start..start + size]);
+            }
+        }
+        Ok(Self { dtype: self.dtype, shape: vec![columns, rows], bytes })
+    }
+
+    /// Index and value of the first element that is infinite or not a number; none for integers.
+    pub fn first_non_finite(&self) -> Option<(usize, f64)> {
+        let values: Box<dyn Iterator<Item = f64> + '_> = match self.dtype {
+            HostDType::F64 => Box::new(self.elements().map(f64::from_le_bytes)),
+            HostDType::F32 => Box::new(self.elements().map(|raw| f32::from_le_bytes(raw).into())),
+            HostDType::F16 => Box::new(self.elements().map(|raw| f16::from_le_bytes(raw).into())),
+            HostDType::BF16 => Box::new(self.elements().map(|raw| bf16::from_le_bytes(raw).into())),
+            _ => return None,
+        };
+        values.enumerate().find(|(_, value)| !value.is_finite())
+    }
+
+    /// Raw elements of `N` bytes; `N` is the size of the element type at every call.
+    fn elements<const N: usize>(&self) -> impl Iterator<Item = [u8; N]> + '_ {
+        self.bytes.as_chunks::<N>().0.iter().copied()
+    }
+
+    fn chunks<const N: usize, T>(&self, convert: impl Fn([u8; N]) -> T) -> Vec<T> {
+        self.elements().map(convert).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn converts_every_float_type() {
+        // 1.5 and -2 are exact in all four; bit patterns by hand.
+        let half = HostTensor::new(HostDType::F16, vec![2], vec![0x00, 0x3E, 0x00, 0xC0]).unwrap();
+        let brain =
+            HostTensor::new(HostDType::BF16, vec![2], vec![0xC0, 0x3F, 0x00, 0xC0]).unwrap();
+        let single = HostTensor::from_f32(&[2], &[1.5, -2.0]).unwrap();
+        let double = HostTensor::from_f64(&[2], &[1.5, -2.0]).unwrap();
+        for tensor in [half, brain, single, double] {
+            assert_eq!(tensor.to_f32().unwrap(), [1.5, -2.0], "{:?}", tensor.dtype());
+            assert_eq!(tensor.to_f64().unwrap(), [1.5, -2.0], "{:?}", tensor.dtype());
+            assert_eq!(
+                tensor.to_i64(),
+                Err(TensorError::DType { wanted: HostDType::I64, found: tensor.dtype() })
+            );
+        }
+    }
+
+    #[test]
+    fn converts_integers_without_loss() {
+        let wide = HostTensor::from_i64(&[2], &[i64::MIN, 7]).unwrap();
+        assert_eq!(wide.to_i64().unwrap(), [i64::MIN, 7]);
+        assert!(wide.to_f64().is_err() && wide.to_f32().is_err());
+        let unsigned = HostTensor::new(HostDType::U32, vec![1], vec![0xFF; 4]).unwrap();
+        assert_eq!(unsigned.to_f64().unwrap(), [4_294_967_295.0]);
+        assert_eq!(unsigned.to_i64().unwrap(), [4_294_967_295]);
+        let signed = HostTensor::new(HostDType::I16, vec![1], vec![0xFE, 0xFF]).unwrap();
+        assert_eq!(signed.to_f64().unwrap(), [-2.0]);
+        let truth = HostTensor::new(HostDType::Bool, vec![3], vec![0, 1, 2]).unwrap();
+        assert_eq!(truth.to_i64().unwrap(), [0, 1, 1]);
+    }
+
+    #[test]
+    fn length_must_fill_the_shape() {
+        assert_eq!(
+            HostTensor::from_f32(&[2, 3], &[0.0; 5]),
+            Err(TensorError::Length {
+                shape: vec![2, 3],
+                dtype: HostDType::F32,
+                wanted: 24,
+                found: 20
+            })
+        );
+        assert!(HostTensor::new(HostDType::F64, vec![usize::MAX, 2], Vec::new()).is_err());
+        assert!(HostTensor::from_f32(&[0, 3], &[]).is_ok());
+        assert_eq!(HostTensor::from_f32(&[], &[1.0]).unwrap().n_elements(), 1);
+    }
+
+    #[test]
+    fn transposes_a_matrix_of_any_type() {
+        let matrix =
+            HostTensor::from_u8(&[2, 3], &[1, 2, 3, 4, 5, 6]).unwrap().transpose2().unwrap();
+        assert_eq!((matrix.shape(), matrix.bytes()), (&[3, 2][..], &[1, 4, 2, 5, 3, 6][..]));
+        let matrix = HostTensor::from_f64(&[1, 2], &[1.0, 2.0]).unwrap().transpose2().unwrap();
+        assert_eq!(matrix.to_f64().unwrap(), [1.0, 2.0]);
+        assert!(HostTensor::from_u8(&[6], &[0; 6]).unwrap().transpose2().is_err());
+        assert_eq!(
+            HostTensor::from_f32(&[0, 3], &[]).unwrap().transpose2().unwrap().shape(),
+            [3, 0]
+        );
+    }
+
+    #[test]
+    fn finds_the_first_value_that_is_not_finite() {
+        let tensor = HostTensor::from_f32(&[3], &[1.0, f32::NEG_INFINITY, f32::NAN]).unwrap();
+        assert_eq!(tensor.first_non_finite(), Some((1, f64::NEG_INFINITY)));
+        let half = HostTensor::new(HostDType::F16, vec![2], vec![0, 0, 0x00, 0x7E]).unwrap();
+        assert!(matches!(half.first_non_finite(), Some((1, value)) if value.is_nan()));
+        assert_eq!(HostTensor::from_i64(&[1], &[i64::MAX]).unwrap().first_non_finite(), None);
+    }
+}

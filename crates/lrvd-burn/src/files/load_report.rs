@@ -1,0 +1,188 @@
+//! What became of every tensor of a load, and the error for a load that is not strict-clean.
+
+use std::fmt;
+
+use super::error::FileError;
+
+/// Names listed per kind in a message; the rest is counted.
+const LISTED: usize = 20;
+
+/// A tensor of the wrong shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MisShaped {
+    /// Name of the tensor.
+    pub name: String,
+    /// Shape that the model wants.
+    pub wanted: Vec<usize>,
+    /// Shape that the file has.
+    pub found: Vec<usize>,
+}
+
+/// A tensor with a value that is infinite or not a number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NonFinite {
+    /// Name of the tensor.
+    pub name: String,
+    /// Row-major index of the first such value.
+    pub index: usize,
+    /// The value.
+    pub value: f64,
+}
+
+/// A tensor that is known and deliberately not used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IgnoredTensor {
+    /// Name of the tensor.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Why it is not used.
+    pub reason: &'static str,
+}
+
+/// What became of every tensor of a load.
+///
+/// Strict: [`into_result`](Self::into_result) accepts only a report without missing, unexpected,
+/// mis-shaped or non-finite tensors. Ignored tensors are allowed, but reported.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LoadReport {
+    /// What was loaded, usually a path.
+    pub source: String,
+    /// Tensors that were used.
+    pub applied: Vec<String>,
+    /// Tensors that are wanted and not there.
+    pub missing: Vec<String>,
+    /// Tensors that are there and not wanted.
+    pub unexpected: Vec<String>,
+    /// Tensors of the wrong shape.
+    pub mis_shaped: Vec<MisShaped>,
+    /// Tensors with values that are not finite.
+    pub non_finite: Vec<NonFinite>,
+    /// Tensors that are known and deliberately not used.
+    pub ignored: Vec<IgnoredTensor>,
+}
+
+impl LoadReport {
+    /// An empty report on `source`.
+    pub fn new(source: impl fmt::Display) -> Self {
+        Self { source: source.to_string(), ..Self::default() }
+    }
+
+    /// Whether nothing is missing, unexpected, mis-shaped or not finite.
+    pub fn is_clean(&self) -> bool {
+        self.missing.is_empty()
+            && self.unexpected.is_empty()
+            && self.mis_shaped.is_empty()
+            && self.non_finite.is_empty()
+    }
+
+    /// The report itself if it is clean.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError::Strict`] with the report if it is not.
+    pub fn into_result(self) -> Result<Self, LoadError> {
+        if self.is_clean() { Ok(self) } else { Err(LoadError::Strict { report: Box::new(self) }) }
+    }
+}
+
+impl fmt::Display for LoadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {} tensors applied", self.source, self.applied.len())?;
+        list(f, "missing", &self.missing, |f, name| write!(f, "`{name}`"))?;
+        list(f, "unexpected", &self.unexpected, |f, name| write!(f, "`{name}`"))?;
+        list(f, "mis-shaped", &self.mis_shaped, |f, item| {
+            write!(f, "`{}`: wanted {:?}, found {:?}", item.name, item.wanted, item.found)
+        })?;
+        list(f, "not finite", &self.non_finite, |f, item| {
+            write!(f, "`{}`: {} at index {}", item.name, item.value, item.index)
+        })?;
+        list(f, "ignored", &self.ignored, |f, item| {
+            write!(f, "`{}` {:?}: {}", item.name, item.shape, item.reason)
+        })
+    }
+}
+
+fn list<T>(
+    f: &mut fmt::Formatter<'_>,
+    kind: &str,
+    items: &[T],
+    show: impl Fn(&mut fmt::Formatter<'_>, &T) -> fmt::Result,
+) -> fmt::Result {
+    if items.is_empty() {
+        return Ok(());
+    }
+    write!(f, "\n{kind} ({}):", items.len())?;
+    for item in items.iter().take(LISTED) {
+        f.write_str("\n  ")?;
+        show(f, item)?;
+    }
+    match items.len().saturating_sub(LISTED) {
+        0 => Ok(()),
+        more => write!(f, "\n  and {more} more"),
+    }
+}
+
+/// A load that was not accepted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// Tensors and model do not fit each other.
+    #[error("{report}")]
+    Strict {
+        /// What became of every tensor.
+        report: Box<LoadReport>,
+    },
+    /// A file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn ignored_tensors_leave_a_report_clean() {
+        let mut report = LoadReport::new("m");
+        report.applied.push("a".into());
+        report.ignored.push(IgnoredTensor { name: "b".into(), shape: vec![2], reason: "copy" });
+        assert!(report.into_result().is_ok());
+    }
+
+    #[test]
+    fn every_kind_makes_the_load_fail_and_is_listed() {
+        let mut report = LoadReport::new("m.safetensors");
+        report.missing.push("gone".into());
+        report.unexpected.push("extra".into());
+        report.mis_shaped.push(MisShaped {
+            name: "w".into(),
+            wanted: vec![2, 3],
+            found: vec![3, 2],
+        });
+        report.non_finite.push(NonFinite { name: "n".into(), index: 4, value: f64::NAN });
+        let text = report.into_result().unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "`m.safetensors`: 0 tensors applied\nmissing (1):\n  `gone`\nunexpected (1):\n  `extra`\n\
+             mis-shaped (1):\n  `w`: wanted [2, 3], found [3, 2]\nnot finite (1):\n  `n`: NaN at index 4"
+        );
+    }
+
+    #[test]
+    fn long_lists_are_cut_and_counted() {
+        for (n, rest) in [(20, None), (21, Some("and 1 more"))] {
+            let mut report = LoadReport::new("m");
+            report.missing = (0..n).map(|i| format!("t{i}")).collect();
+            let text = report.to_string();
+            assert!(text.contains(&format!("missing ({n}):")) && text.contains("`t19`"));
+            assert!(!text.contains("`t20`"));
+            assert_eq!(
+                text.lines().last().filter(|line| line.contains("more")).map(str::trim),
+                rest
+            );
+        }
+    }
+}

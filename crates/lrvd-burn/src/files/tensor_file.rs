@@ -1,0 +1,262 @@
+//! One safetensors file, opened by its header and read tensor by tensor.
+//!
+//! The file is not mapped (that would need `unsafe`) and never held as a whole: memory use is that
+//! of the tensors that the caller keeps.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::error::FileError;
+use super::header::{Header, MAX_HEADER, TensorEntry};
+use super::host_dtype::HostDType;
+use super::host_tensor::HostTensor;
+
+/// An open safetensors file whose header has been checked.
+#[derive(Debug)]
+pub struct TensorFile {
+    path: PathBuf,
+    file: Mutex<File>,
+    data_start: u64,
+    header: Header,
+}
+
+impl TensorFile {
+    /// Opens the file and checks its header against the file's length.
+    ///
+    /// # Errors
+    ///
+    /// A [`FileError`] for a file that cannot be read, is cut short or too long, or whose header is
+    /// over-long, is not the wanted JSON, overflows, overlaps, leaves holes or has an unknown
+    /// element type. Nothing is allocated beyond the file's own length.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
+        let path = path.as_ref();
+        let io = |action| move |source| FileError::io(action, path, source);
+        let mut file = File::open(path).map_err(io("open"))?;
+        let n_file = file.metadata().map_err(io("open"))?.len();
+        if n_file < 8 {
+            return Err(FileError::Truncated {
+                file: path.to_path_buf(),
+                wanted: 8,
+                found: n_file,
+            });
+        }
+        let mut length = [0; 8];
+        file.read_exact(&mut length).map_err(io("read"))?;
+        let length = u64::from_le_bytes(length);
+        if length > MAX_HEADER {
+            return Err(FileError::HeaderTooLong {
+                file: path.to_path_buf(),
+                length,
+                limit: MAX_HEADER,
+            });
+        }
+        let data_start = 8 + length;
+        if data_start > n_file {
+            return Err(FileError::Truncated {
+                file: path.to_path_buf(),
+                wanted: data_start,
+                found: n_file,
+            });
+        }
+        let mut json = vec![0; length as usize];
+        file.read_exact(&mut json).map_err(io("read"))?;
+        let header = Header::parse(path, &json, n_file - data_start)?;
+        Ok(Self { path: path.to_path_buf(), file: Mutex::new(file), data_start, header })
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Names of all tensors, sorted.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.header.tensors.keys().map(String::as_str)
+    }
+
+    /// Number of tensors.
+    pub fn len(&self) -> usize {
+        self.header.tensors.len()
+    }
+
+    /// Whether there is no tensor.
+    pub fn is_empty(&self) -> bool {
+        self.header.tensors.is_empty()
+    }
+
+    /// Whether there is a tensor of that name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.header.tensors.contains_key(name)
+    }
+
+    /// Shape of a tensor, or none.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.header.tensors.get(name).map(|entry| entry.shape.as_slice())
+    }
+
+    /// Element type of a tensor, or none.
+    pub fn dtype(&self, name: &str) -> Option<HostDType> {
+        self.header.tensors.get(name).map(|entry| entry.dtype)
+    }
+
+    /// The free-form texts of the header.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.header.metadata
+    }
+
+    /// Reads one tensor.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::NoTensor`] if there is none of that name, [`FileError::Io`] if the file cannot
+    /// be read any more.
+    pub fn read(&self, name: &str) -> Result<HostTensor, FileError> {
+        let entry = self.header.tensors.get(name).ok_or_else(|| FileError::NoTensor {
+            file: self.path.clone(),
+            tensor: name.to_owned(),
+        })?;
+        let bytes =
+            self.read_bytes(entry).map_err(|source| FileError::io("read", &self.path, source))?;
+        HostTensor::new(entry.dtype, entry.shape.clone(), bytes)
+            .map_err(|source| FileError::io("read", &self.path, std::io::Error::other(source)))
+    }
+
+    fn read_bytes(&self, entry: &TensorEntry) -> std::io::Result<Vec<u8>> {
+        // A panic while the lock was held cannot leave the handle in a bad state: every read seeks
+        // first.
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.seek(SeekFrom::Start(self.data_start + entry.begin))?;
+        let mut bytes = vec![0; entry.n_bytes];
+        file.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn open(header: &str, data: &[u8]) -> Result<TensorFile, FileError> {
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(data);
+        open_bytes(&bytes)
+    }
+
+    fn open_bytes(bytes: &[u8]) -> Result<TensorFile, FileError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.safetensors");
+        std::fs::write(&path, bytes).unwrap();
+        TensorFile::open(&path)
+    }
+
+    #[test]
+    fn reads_what_the_reference_implementation_wrote() {
+        let a: Vec<u8> =
+            [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+        let b = [7_u8, 8, 9];
+        let views = [
+            (
+                "b",
+                safetensors::tensor::TensorView::new(safetensors::Dtype::U8, vec![3], &b).unwrap(),
+            ),
+            (
+                "a",
+                safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![2, 3], &a)
+                    .unwrap(),
+            ),
+            (
+                "none",
+                safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![0, 3], &[])
+                    .unwrap(),
+            ),
+        ];
+        let texts = [("k".to_owned(), "v".to_owned())].into_iter().collect();
+        let bytes = safetensors::serialize(views, Some(texts)).unwrap();
+        let file = open_bytes(&bytes).unwrap();
+        assert_eq!(file.names().collect::<Vec<_>>(), ["a", "b", "none"]);
+        assert_eq!(file.metadata()["k"], "v");
+        assert_eq!((file.shape("a"), file.dtype("b")), (Some(&[2, 3][..]), Some(HostDType::U8)));
+        assert_eq!(file.read("a").unwrap().to_f32().unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(file.read("b").unwrap().bytes(), b);
+        assert_eq!(file.read("none").unwrap().shape(), [0, 3]);
+        assert!(matches!(file.read("c"), Err(FileError::NoTensor { tensor, .. }) if tensor == "c"));
+    }
+
+    #[test]
+    fn cut_and_padded_files() {
+        let header = r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+        assert!(open(header, &[0; 8]).is_ok());
+        assert!(matches!(open(header, &[0; 7]), Err(FileError::Truncated { .. })));
+        assert!(matches!(open(header, &[0; 9]), Err(FileError::TrailingBytes { .. })));
+        assert!(matches!(
+            open_bytes(&[1, 2]),
+            Err(FileError::Truncated { wanted: 8, found: 2, .. })
+        ));
+        assert!(matches!(
+            open_bytes(&[100, 0, 0, 0, 0, 0, 0, 0, b'{']),
+            Err(FileError::Truncated { wanted: 108, found: 9, .. })
+        ));
+    }
+
+    #[test]
+    fn header_length_at_the_limit() {
+        let at = |length: u64| open_bytes(&length.to_le_bytes()).unwrap_err();
+        assert!(matches!(at(MAX_HEADER), FileError::Truncated { .. }));
+        assert!(matches!(at(MAX_HEADER + 1), FileError::HeaderTooLong { .. }));
+        assert!(matches!(at(u64::MAX), FileError::HeaderTooLong { length: u64::MAX, .. }));
+    }
+
+    #[test]
+    fn overlaps_and_holes_name_the_tensor() {
+        let two = |second: &str| {
+            format!(
+                r#"{{"a":{{"dtype":"U8","shape":[4],"data_offsets":[0,4]}},
+                     "b":{{"dtype":"U8","shape":[4],"data_offsets":{second}}}}}"#
+            )
+        };
+        assert!(open(&two("[4,8]"), &[0; 8]).is_ok());
+        for (second, start) in [("[3,7]", 3), ("[5,9]", 5)] {
+            match open(&two(second), &[0; 9]).unwrap_err() {
+                FileError::Offset { tensor, wanted: 4, found, .. } => {
+                    assert_eq!((tensor.as_str(), found), ("b", start));
+                }
+                other => panic!("{other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_that_lie_or_overflow() {
+        let one = |shape: &str, offsets: &str| {
+            let header =
+                format!(r#"{{"t":{{"dtype":"F64","shape":{shape},"data_offsets":{offsets}}}}}"#);
+            open(&header, &[0; 8]).unwrap_err()
+        };
+        assert!(matches!(one("[2]", "[0,8]"), FileError::ByteLength { wanted: 16, found: 8, .. }));
+        assert!(matches!(one("[4294967296,4294967296]", "[0,8]"), FileError::SizeOverflow { .. }));
+        assert!(matches!(one("[1]", "[8,0]"), FileError::Entry { .. }));
+        assert!(matches!(one("[-1]", "[0,8]"), FileError::Entry { .. }));
+        assert!(matches!(one("[1]", "[0,8,9]"), FileError::Entry { .. }));
+    }
+
+    #[test]
+    fn unknown_types_and_broken_json() {
+        let error = open(r#"{"w":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}}"#, &[0]);
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("`w`") && text.contains("`F8_E4M3`"), "{text}");
+        assert!(matches!(open("{", &[]), Err(FileError::Json { .. })));
+        assert!(matches!(open("[]", &[]), Err(FileError::Entry { .. })));
+        assert!(matches!(open(r#"{"__metadata__":{"a":1}}"#, &[]), Err(FileError::Entry { .. })));
+        let entry = r#""a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}"#;
+        let twice = format!("{{{entry},{entry}}}");
+        assert!(matches!(open(&twice, &[]), Err(FileError::Json { .. })));
+        // Deep nesting must not exhaust the stack.
+        assert!(matches!(open(&"[".repeat(100_000), &[]), Err(FileError::Json { .. })));
+    }
+}

@@ -1,0 +1,232 @@
+//! Files that are whole or absent: written beside their place, flushed to the disk, then renamed
+//! into it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::error::FileError;
+use super::header::METADATA_KEY;
+use super::host_tensor::HostTensor;
+use super::json::Json;
+
+/// Writes the bytes so that a reader sees either the old file or the new one, also after a crash.
+///
+/// # Errors
+///
+/// [`FileError::Io`] if a step fails; the place is then as it was before.
+pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), FileError> {
+    replace_with(path.as_ref(), |out| out.write_all(bytes))
+}
+
+/// Writes a safetensors file atomically and without a second copy of the data.
+///
+/// The bytes depend on the arguments alone: texts by key, tensors by falling element size and then
+/// by name, which keeps every tensor aligned to its own element size, and a header padded to 8
+/// bytes.
+///
+/// # Errors
+///
+/// [`FileError::ReservedName`] for a tensor called `__metadata__`; [`FileError::Io`] if writing
+/// fails.
+pub fn write_safetensors(
+    path: impl AsRef<Path>,
+    tensors: &BTreeMap<String, HostTensor>,
+    metadata: &BTreeMap<String, String>,
+) -> Result<(), FileError> {
+    let path = path.as_ref();
+    if tensors.contains_key(METADATA_KEY) {
+        return Err(FileError::ReservedName {
+            file: path.to_path_buf(),
+            tensor: METADATA_KEY.to_owned(),
+        });
+    }
+    let mut order: Vec<_> = tensors.iter().collect();
+    order.sort_by(|(a_name, a), (b_name, b)| {
+        b.dtype().size().cmp(&a.dtype().size()).then_with(|| a_name.cmp(b_name))
+    });
+    let header = header_bytes(&order, metadata)
+        .map_err(|source| FileError::Json { file: path.to_path_buf(), source })?;
+    replace_with(path, |out| {
+        out.write_all(&(header.len() as u64).to_le_bytes())?;
+        out.write_all(&header)?;
+        order.iter().try_for_each(|(_, tensor)| out.write_all(tensor.bytes()))
+    })
+}
+
+fn header_bytes(
+    order: &[(&String, &HostTensor)],
+    metadata: &BTreeMap<String, String>,
+) -> Result<Vec<u8>, serde_json::Error> {
+    let mut pairs = Vec::with_capacity(order.len() + 1);
+    if !metadata.is_empty() {
+        let texts = metadata.iter().map(|(key, text)| (key.clone(), Json::String(text.clone())));
+        pairs.push((METADATA_KEY.to_owned(), Json::Object(texts.collect())));
+    }
+    let mut begin = 0;
+    for (name, tensor) in order {
+        let end = begin + tensor.bytes().len();
+        let sizes = tensor.shape().iter().map(|&length| Json::from(length)).collect();
+        let entry = vec![
+            ("dtype".to_owned(), Json::String(tensor.dtype().name().to_owned())),
+            ("shape".to_owned(), Json::Array(sizes)),
+            ("data_offsets".to_owned(), Json::Array(vec![begin.into(), end.into()])),
+        ];
+        pairs.push(((*name).clone(), Json::Object(entry)));
+        begin = end;
+    }
+    let mut bytes = serde_json::to_vec(&Json::Object(pairs))?;
+    // Blanks at the end are part of the format: the data then start at a multiple of 8.
+    bytes.resize(bytes.len().next_multiple_of(8), b' ');
+    Ok(bytes)
+}
+
+/// Runs `fill` on a new sibling file and puts it in the place of `path`.
+fn replace_with(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), FileError> {
+    let sibling = sibling_of(path)?;
+    let result = fill_and_rename(path, &sibling, fill);
+    if result.is_err() {
+        // The first error is the one to report; a sibling that stays behind is never read.
+        let _ = fs::remove_file(&sibling);
+    }
+    result
+}
+
+fn fill_and_rename(
+    path: &Path,
+    sibling: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), FileError> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(sibling)
+        .map_err(|source| FileError::io("create", sibling, source))?;
+    let mut out = BufWriter::new(file);
+    fill(&mut out)
+        .and_then(|()| out.flush())
+        .and_then(|()| out.get_ref().sync_all())
+        .map_err(|source| FileError::io("write", sibling, source))?;
+    drop(out);
+    fs::rename(sibling, path).map_err(|source| FileError::io("write", path, source))?;
+    sync_parent(path)
+}
+
+/// A name in the same folder that no other writer uses: process and counter are part of it.
+fn sibling_of(path: &Path) -> Result<PathBuf, FileError> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let name = path.file_name().ok_or_else(|| FileError::NoName { path: path.to_path_buf() })?;
+    let mut sibling = OsString::from(".");
+    sibling.push(name);
+    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+    sibling.push(format!(".{}-{count}.part", std::process::id()));
+    Ok(path.with_file_name(sibling))
+}
+
+/// Flushes the folder that holds `path`, so that a rename in it survives a crash.
+pub(crate) fn sync_parent(path: &Path) -> Result<(), FileError> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    sync_dir(parent)
+}
+
+/// Flushes a folder's list of names.
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), FileError> {
+    // Only Unix lets a folder be opened and flushed; elsewhere the rename itself is all there is.
+    if cfg!(unix) {
+        File::open(dir)
+            .and_then(|handle| handle.sync_all())
+            .map_err(|source| FileError::io("flush", dir, source))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::files::{HostDType, TensorFile};
+
+    fn sample() -> (BTreeMap<String, HostTensor>, BTreeMap<String, String>) {
+        let tensors = [
+            ("z".to_owned(), HostTensor::from_f64(&[2], &[0.1, -2.5]).unwrap()),
+            ("b".to_owned(), HostTensor::from_u8(&[3], &[1, 2, 3]).unwrap()),
+            ("a".to_owned(), HostTensor::from_f32(&[2, 1], &[1.0, f32::MIN_POSITIVE]).unwrap()),
+            ("none".to_owned(), HostTensor::from_f32(&[0, 4], &[]).unwrap()),
+            ("h".to_owned(), HostTensor::new(HostDType::BF16, vec![1], vec![1, 2]).unwrap()),
+        ];
+        let texts = ["q", "format", "x"].map(|key| (key.to_owned(), format!("\"{key}\"\n")));
+        (tensors.into_iter().collect(), texts.into_iter().collect())
+    }
+
+    #[test]
+    fn round_trip_and_the_reference_implementation_agree() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.safetensors");
+        let (tensors, metadata) = sample();
+        write_safetensors(&path, &tensors, &metadata).unwrap();
+        let file = TensorFile::open(&path).unwrap();
+        assert_eq!(file.metadata(), &metadata);
+        for (name, tensor) in &tensors {
+            assert_eq!(&file.read(name).unwrap(), tensor, "{name}");
+        }
+        let bytes = fs::read(&path).unwrap();
+        let other = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(other.len(), tensors.len());
+        for (name, tensor) in &tensors {
+            let view = other.tensor(name).unwrap();
+            assert_eq!((view.shape(), view.data()), (tensor.shape(), tensor.bytes()), "{name}");
+        }
+        // Data start aligned, and so does the f64 tensor, which comes first.
+        let n_header = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+        assert_eq!(n_header % 8, 0);
+        assert_eq!(&bytes[8 + n_header as usize..][..8], &0.1_f64.to_le_bytes());
+    }
+
+    #[test]
+    fn bytes_are_the_same_each_time_and_nothing_stays_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tensors, metadata) = sample();
+        let [one, two] = ["one", "two"].map(|name| dir.path().join(name));
+        write_safetensors(&one, &tensors, &metadata).unwrap();
+        write_safetensors(&two, &tensors, &metadata).unwrap();
+        write_safetensors(&two, &tensors, &metadata).unwrap();
+        assert_eq!(fs::read(one).unwrap(), fs::read(two).unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn failing_half_way_keeps_the_old_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        write_atomic(&path, b"old").unwrap();
+        let failed = replace_with(&path, |out| {
+            out.write_all(b"ne")?;
+            Err(io::Error::other("disk full"))
+        });
+        assert!(matches!(failed, Err(FileError::Io { action: "write", .. })));
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        write_atomic(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+
+    #[test]
+    fn names_that_cannot_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let tensors = [(METADATA_KEY.to_owned(), HostTensor::from_u8(&[0], &[]).unwrap())].into();
+        let error = write_safetensors(dir.path().join("t"), &tensors, &BTreeMap::new());
+        assert!(matches!(error, Err(FileError::ReservedName { .. })));
+        assert!(matches!(write_atomic("/", b""), Err(FileError::NoName { .. })));
+        assert!(matches!(write_atomic(dir.path().join("no/x"), b""), Err(FileError::Io { .. })));
+    }
+}

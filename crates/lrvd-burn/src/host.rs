@@ -1,0 +1,113 @@
+//! Adapters on the host, in f64 and in the rank-major layout of `lrvd_core`.
+
+use burn::tensor::Tensor;
+use lrvd_core::error::ShapeError;
+use lrvd_core::factor::FactorView;
+use lrvd_core::posterior::{NoiseParameters, Posterior as CorePosterior};
+
+use crate::adapter::{LowRankAdapter, Posterior};
+use crate::parameters::plain;
+
+/// Noise parameters on the host.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostNoise {
+    /// `ln σ²` per rank.
+    RankVariance(Vec<f64>),
+    /// `ln α` per rank.
+    NoiseToSignal(Vec<f64>),
+    /// `ln σ²` per entry, `[rank, d_input]` and `[rank, d_output]`.
+    ElementVariance {
+        /// Of A.
+        a: Vec<f64>,
+        /// Of B.
+        b: Vec<f64>,
+    },
+    /// `ln σ²` per rank, A only.
+    AsymRankVariance(Vec<f64>),
+}
+
+/// One adapter, read back from the device.
+///
+/// | Name | Shape |
+/// |---|---|
+/// | `a` | `[rank, d_input]`, row-major |
+/// | `b` | `[rank, d_output]`, row-major |
+/// | `e` | `[rank]` |
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostAdapter {
+    /// Current rank.
+    pub rank: usize,
+    /// Features in.
+    pub d_input: usize,
+    /// Features out.
+    pub d_output: usize,
+    /// Down-projection.
+    pub a: Vec<f64>,
+    /// Up-projection, transposed.
+    pub b: Vec<f64>,
+    /// AdaLoRA's singular values.
+    pub e: Option<Vec<f64>>,
+    /// Noise parameters.
+    pub noise: Option<HostNoise>,
+    /// The factor `c`.
+    pub scaling: f64,
+}
+
+impl HostAdapter {
+    /// Reads `adapter` back from its device.
+    pub fn read(adapter: &LowRankAdapter) -> Self {
+        let noise = adapter.posterior.as_ref().map(|posterior| match posterior {
+            Posterior::RankVariance(p) => HostNoise::RankVariance(values(p.value.val())),
+            Posterior::NoiseToSignal(p) => HostNoise::NoiseToSignal(values(p.value.val())),
+            Posterior::AsymRankVariance(p) => HostNoise::AsymRankVariance(values(p.value.val())),
+            Posterior::ElementVariance(p) => HostNoise::ElementVariance {
+                a: values(p.a.val().transpose()),
+                b: values(p.b.val()),
+            },
+        });
+        Self {
+            rank: adapter.rank(),
+            d_input: adapter.d_input(),
+            d_output: adapter.d_output(),
+            a: values(adapter.a.val().transpose()),
+            b: values(adapter.b.val()),
+            e: adapter.e.as_ref().map(|e| values(e.val())),
+            noise,
+            scaling: adapter.scaling,
+        }
+    }
+
+    /// A and B as the core sees them.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError`] if the fields do not belong together.
+    pub fn factors(&self) -> Result<(FactorView<'_>, FactorView<'_>), ShapeError> {
+        Ok((
+            FactorView::new("a", &self.a, self.rank, self.d_input)?,
+            FactorView::new("b", &self.b, self.rank, self.d_output)?,
+        ))
+    }
+
+    /// The posterior as the core sees it, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError`] if the fields do not belong together.
+    pub fn posterior(&self) -> Result<Option<CorePosterior<'_>>, ShapeError> {
+        let Some(noise) = &self.noise else { return Ok(None) };
+        let (a, b) = self.factors()?;
+        let parameters = match noise {
+            HostNoise::RankVariance(v) => NoiseParameters::RankVariance(v),
+            HostNoise::NoiseToSignal(v) => NoiseParameters::NoiseToSignal(v),
+            HostNoise::ElementVariance { a, b } => NoiseParameters::ElementVariance { a, b },
+            HostNoise::AsymRankVariance(v) => NoiseParameters::AsymRankVariance(v),
+        };
+        CorePosterior::new(a, b, parameters).map(Some)
+    }
+}
+
+/// The values of `tensor` in row-major order.
+pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    plain(tensor).into_data().iter::<f64>().collect()
+}

@@ -1,0 +1,35 @@
+//! Variational low-rank adapters for Burn.
+//!
+//! A pretrained linear layer becomes an [`adapter::AdaptedLinear`]: its frozen weight plus an
+//! optional low-rank update, which may carry a Gaussian posterior over its rank directions. The
+//! posterior says which directions matter; [`prune`] removes the others for real.
+//!
+//! | Module | What it answers |
+//! |---|---|
+//! | [`adapter`] | what is attached to a layer, and its forward pass and KL |
+//! | [`sampling`] | how noise enters one forward pass |
+//! | [`model`], [`parameters`] | how a model of yours takes part |
+//! | [`objective`], [`optimizer`] | what is minimised, and by what |
+//! | [`prune`], [`adalora`] | how ranks go |
+//! | [`peft`], [`files`] | how adapters come from and go to disk |
+//! | [`ops`] | the fused operators |
+//! | [`device`] | devices by name |
+
+pub mod adalora;
+pub mod adapter;
+mod adapter_axes;
+pub mod device;
+pub mod error;
+pub mod files;
+pub mod host;
+pub mod model;
+pub mod objective;
+pub mod ops;
+pub mod optimizer;
+pub mod parameters;
+pub mod peft;
+pub mod prune;
+pub mod sampling;
+
+pub use burn;
+pub use lrvd_core as core;

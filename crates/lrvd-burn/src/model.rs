@@ -1,0 +1,108 @@
+//! Models that contain adapted layers: attach, collect, count, prune.
+
+use burn::tensor::Tensor;
+use lrvd_core::kl::KlReduction;
+use lrvd_core::noise::NoiseKey;
+
+use crate::adapter::{AdaptedLinear, AdapterConfig, Prior};
+use crate::error::AdapterError;
+use crate::parameters::NamedParameters;
+
+/// A model that can hand out its adaptable linear layers by module path.
+///
+/// Two short methods connect any Burn model to everything here: adapters, KL, statistics, pruning,
+/// PEFT files. The order must be the same on every call.
+pub trait AdaptedModel: NamedParameters {
+    /// Calls `visit` for every linear layer that can carry an adapter.
+    fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear));
+
+    /// The same, mutably.
+    fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear));
+}
+
+/// Which layers get an adapter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdapterTargets {
+    /// Layers whose path is a name in the list or ends with `.name`, as PEFT reads its list form.
+    Names(Vec<String>),
+    /// Layers with exactly these paths.
+    Paths(Vec<String>),
+}
+
+impl AdapterTargets {
+    /// Whether the layer at `path` is meant.
+    pub fn select(&self, path: &str) -> bool {
+        match self {
+            Self::Names(names) => names.iter().any(|name| {
+                path == name || path.strip_suffix(name.as_str()).is_some_and(|p| p.ends_with('.'))
+            }),
+            Self::Paths(paths) => paths.iter().any(|p| p == path),
+        }
+    }
+
+    fn list(&self) -> &[String] {
+        match self {
+            Self::Names(list) | Self::Paths(list) => list,
+        }
+    }
+}
+
+/// Attaches a fresh adapter to every targeted layer and returns their paths in order.
+///
+/// # Errors
+///
+/// [`AdapterError::NoTarget`] if nothing matches, [`AdapterError::Parameter`] for a configuration
+/// out of range.
+pub fn attach_adapters(
+    model: &mut impl AdaptedModel,
+    targets: &AdapterTargets,
+    config: &AdapterConfig,
+    seed: NoiseKey,
+) -> Result<Vec<String>, AdapterError> {
+    config.check()?;
+    let (mut paths, mut layers) = (Vec::new(), 0);
+    let mut outcome = Ok(());
+    model.visit_layers_mut(&mut |path, layer| {
+        layers += 1;
+        if outcome.is_ok() && targets.select(path) {
+            outcome = config.attach(layer, seed);
+            paths.push(path.to_owned());
+        }
+    });
+    outcome?;
+    if paths.is_empty() {
+        return Err(AdapterError::NoTarget { targets: targets.list().to_vec(), layers });
+    }
+    Ok(paths)
+}
+
+/// Rank of every layer that has an adapter slot, in order; pruned ones count 0.
+pub fn ranks(model: &impl AdaptedModel) -> Vec<(String, usize)> {
+    let mut ranks = Vec::new();
+    model.visit_layers(&mut |path, layer| {
+        if layer.slot().is_some() {
+            ranks.push((path.to_owned(), layer.rank()));
+        }
+    });
+    ranks
+}
+
+/// `Σ KL(q ‖ p)` over all adapters in nats, `[1]`; `None` if no adapter has a posterior left.
+///
+/// An adapter that is used twice in a forward counts once.
+pub fn total_kl(
+    model: &impl AdaptedModel,
+    prior: Prior,
+    reduction: KlReduction,
+) -> Option<Tensor<1>> {
+    let mut total: Option<Tensor<1>> = None;
+    model.visit_layers(&mut |_, layer| {
+        if let Some(kl) = layer.adapter.as_ref().and_then(|a| a.kl(prior, reduction)) {
+            total = Some(match total.take() {
+                Some(sum) => sum + kl,
+                None => kl,
+            });
+        }
+    });
+    total
+}

@@ -1,0 +1,65 @@
+//! The training objective and its parts.
+
+use burn::tensor::Tensor;
+
+/// `loss = nll + kl_weight / divisor · Σ KL + penalty`, with every part kept apart for the log.
+///
+/// The published code's `kl_scale` is `kl_weight / divisor`. The per-example ELBO has
+/// `kl_weight = 1` and `divisor = n_train`.
+#[derive(Debug)]
+pub struct Objective {
+    /// Mean negative log-likelihood of the batch, nats, `[1]`.
+    pub nll: Tensor<1>,
+    /// `Σ KL(q ‖ p)` over adapters, nats, `[1]`, if there is a posterior.
+    pub kl: Option<Tensor<1>>,
+    /// Other penalty (AdaLoRA's orthogonality term, already weighted), `[1]`.
+    pub penalty: Option<Tensor<1>>,
+    /// Factor of the KL.
+    pub kl_weight: f64,
+    /// What the KL is divided by.
+    pub divisor: f64,
+}
+
+impl Objective {
+    /// The scalar to differentiate, `[1]`.
+    pub fn loss(&self) -> Tensor<1> {
+        let mut loss = self.nll.clone();
+        if let Some(kl) = &self.kl {
+            loss = loss + kl.clone().mul_scalar(self.kl_weight / self.divisor);
+        }
+        if let Some(penalty) = &self.penalty {
+            loss = loss + penalty.clone();
+        }
+        loss
+    }
+
+    /// The parts as numbers; reads them back from the device.
+    pub fn read(&self) -> ObjectiveParts {
+        let read = |t: &Tensor<1>| t.clone().into_scalar::<f64>();
+        ObjectiveParts {
+            loss: read(&self.loss()),
+            nll: read(&self.nll),
+            kl: self.kl.as_ref().map_or(0.0, read),
+            penalty: self.penalty.as_ref().map_or(0.0, read),
+            kl_weight: self.kl_weight,
+            divisor: self.divisor,
+        }
+    }
+}
+
+/// [`Objective`] as numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ObjectiveParts {
+    /// Everything together.
+    pub loss: f64,
+    /// Mean negative log-likelihood, nats.
+    pub nll: f64,
+    /// Unweighted KL, nats.
+    pub kl: f64,
+    /// Weighted penalty.
+    pub penalty: f64,
+    /// Factor of the KL.
+    pub kl_weight: f64,
+    /// What the KL is divided by.
+    pub divisor: f64,
+}

@@ -1,0 +1,78 @@
+//! The operators as nodes of the autodiff graph, over any backend that has them.
+//!
+//! The gradient methods keep their composite bodies, which Burn differentiates by itself: only a
+//! second derivative would ever reach them.
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::Shape;
+use lrvd_core::noise::NoiseKey;
+
+use super::backend::{LrvdBackend, Maybe};
+use super::{
+    dropout, gelu, kl_log_uniform, layer_norm, rank_two_noise, relative_softmax, standard_normal,
+};
+
+impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
+    fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        gelu::backward::forward::<B, C>(x)
+    }
+
+    fn fused_relative_softmax(
+        content: FloatTensor<Self>,
+        c2p: Maybe<Self>,
+        p2c: Maybe<Self>,
+        mask: Maybe<Self>,
+        scale: f64,
+    ) -> FloatTensor<Self> {
+        relative_softmax::backward::forward::<B, C>(content, c2p, p2c, mask, scale)
+    }
+
+    fn fused_layer_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        eps: f64,
+    ) -> FloatTensor<Self> {
+        layer_norm::backward::forward::<B, C>(x, gamma, beta, eps)
+    }
+
+    fn fused_dropout(x: FloatTensor<Self>, rate: f64, key: NoiseKey) -> FloatTensor<Self> {
+        dropout::backward::forward::<B, C>(x, rate, key)
+    }
+
+    fn fused_standard_normal(
+        like: FloatTensor<Self>,
+        shape: Shape,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        standard_normal::backward::forward::<B, C>(like, shape, key)
+    }
+
+    fn fused_rank_two_noise(
+        mean: FloatTensor<Self>,
+        q: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+        t: FloatTensor<Self>,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        rank_two_noise::backward::forward::<B, C>(mean, q, w, t, key)
+    }
+
+    fn fused_gaussian_noise(
+        mean: FloatTensor<Self>,
+        variance: FloatTensor<Self>,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        rank_two_noise::backward::gaussian_forward::<B, C>(mean, variance, key)
+    }
+
+    fn fused_kl_log_uniform(
+        mean: FloatTensor<Self>,
+        log_variance: FloatTensor<Self>,
+        rank_axis: usize,
+    ) -> FloatTensor<Self> {
+        kl_log_uniform::backward::forward::<B, C>(mean, log_variance, rank_axis)
+    }
+}

@@ -1,0 +1,180 @@
+//! The operators a backend may replace by an implementation of its own.
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, ExtensionType, backend_extension};
+use burn::tensor::Shape;
+use lrvd_core::noise::NoiseKey;
+
+use super::{
+    dropout, gelu, kl_log_uniform, layer_norm, rank_two_noise, relative_softmax, standard_normal,
+};
+
+/// A tensor argument that may be left out.
+#[derive(ExtensionType)]
+pub enum Maybe<B: Backend> {
+    /// The argument.
+    Given(FloatTensor<B>),
+    /// No argument.
+    Absent,
+}
+
+impl<B: Backend> Maybe<B> {
+    /// The tensor, if there is one.
+    pub fn into_option(self) -> Option<FloatTensor<B>> {
+        match self {
+            Self::Given(tensor) => Some(tensor),
+            Self::Absent => None,
+        }
+    }
+}
+
+impl<B: Backend> From<Option<FloatTensor<B>>> for Maybe<B>
+where
+    FloatTensor<B>: Sized,
+{
+    fn from(tensor: Option<FloatTensor<B>>) -> Self {
+        tensor.map_or(Self::Absent, Self::Given)
+    }
+}
+
+/// Fused operators and their gradients on backend tensors.
+///
+/// The default bodies are the composite forms. Shapes have been checked by the public functions of
+/// the operators' modules, which also define them; nothing else should call these methods.
+/// Methods ending in `_grad` map the gradient of the output to those of the inputs; `wanted` says,
+/// in the order of the results, which of them are needed.
+#[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(feature = "cube"))]
+pub trait LrvdBackend: Backend {
+    /// See [`gelu`](fn@super::gelu).
+    fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        gelu::composite::forward::<Self>(x)
+    }
+
+    /// Gradient for `x`.
+    fn fused_gelu_grad(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        gelu::composite::backward::<Self>(x, grad)
+    }
+
+    /// See [`relative_softmax`](fn@super::relative_softmax).
+    fn fused_relative_softmax(
+        content: FloatTensor<Self>,
+        #[extension_type] c2p: Maybe<Self>,
+        #[extension_type] p2c: Maybe<Self>,
+        #[extension_type] mask: Maybe<Self>,
+        scale: f64,
+    ) -> FloatTensor<Self> {
+        relative_softmax::composite::forward::<Self>(
+            content,
+            c2p.into_option(),
+            p2c.into_option(),
+            mask.into_option(),
+            scale,
+        )
+    }
+
+    /// Gradients for `content` and, if wanted, `c2p` and `p2c`, from the output `probability`.
+    fn fused_relative_softmax_grad(
+        probability: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        scale: f64,
+        wanted: [bool; 2],
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        relative_softmax::composite::backward::<Self>(probability, grad, scale, wanted)
+    }
+
+    /// See [`layer_norm`](fn@super::layer_norm).
+    fn fused_layer_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        eps: f64,
+    ) -> FloatTensor<Self> {
+        layer_norm::composite::forward::<Self>(x, gamma, beta, eps)
+    }
+
+    /// Gradients for `x`, `gamma` and `beta`.
+    fn fused_layer_norm_grad(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        eps: f64,
+        wanted: [bool; 3],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        layer_norm::composite::backward::<Self>(x, gamma, grad, eps, wanted)
+    }
+
+    /// See [`dropout`](fn@super::dropout). It is its own gradient.
+    fn fused_dropout(x: FloatTensor<Self>, rate: f64, key: NoiseKey) -> FloatTensor<Self> {
+        dropout::composite::forward::<Self>(x, rate, key)
+    }
+
+    /// See [`standard_normal`](fn@super::standard_normal).
+    fn fused_standard_normal(
+        like: FloatTensor<Self>,
+        shape: Shape,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        standard_normal::composite::forward::<Self>(like, shape, key)
+    }
+
+    /// See [`add_rank_two_noise`](super::add_rank_two_noise).
+    fn fused_rank_two_noise(
+        mean: FloatTensor<Self>,
+        q: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+        t: FloatTensor<Self>,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        rank_two_noise::composite::forward::<Self>(mean, q, w, t, key)
+    }
+
+    /// Gradients for `q`, `w` and `t`; that for the mean is `grad` itself.
+    fn fused_rank_two_noise_grad(
+        q: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+        t: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        key: NoiseKey,
+        wanted: [bool; 3],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        rank_two_noise::composite::backward::<Self>(q, w, t, grad, key, wanted)
+    }
+
+    /// See [`add_gaussian_noise`](super::add_gaussian_noise).
+    fn fused_gaussian_noise(
+        mean: FloatTensor<Self>,
+        variance: FloatTensor<Self>,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        rank_two_noise::composite::gaussian_forward::<Self>(mean, variance, key)
+    }
+
+    /// Gradient for `variance`; that for the mean is `grad` itself.
+    fn fused_gaussian_noise_grad(
+        variance: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        rank_two_noise::composite::gaussian_backward::<Self>(variance, grad, key)
+    }
+
+    /// See [`kl_log_uniform`](fn@super::kl_log_uniform).
+    fn fused_kl_log_uniform(
+        mean: FloatTensor<Self>,
+        log_variance: FloatTensor<Self>,
+        rank_axis: usize,
+    ) -> FloatTensor<Self> {
+        kl_log_uniform::composite::forward::<Self>(mean, log_variance, rank_axis)
+    }
+
+    /// Gradients for `mean` and `log_variance`.
+    fn fused_kl_log_uniform_grad(
+        mean: FloatTensor<Self>,
+        log_variance: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        rank_axis: usize,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        kl_log_uniform::composite::backward::<Self>(mean, log_variance, grad, rank_axis, wanted)
+    }
+}

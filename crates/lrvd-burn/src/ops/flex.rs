@@ -1,0 +1,138 @@
+//! Which implementation runs on Burn's CPU backend: slices for `f32` and `f64`, else the composite.
+
+use burn::backend::Flex;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::{DType, Shape};
+use lrvd_core::noise::NoiseKey;
+
+use super::backend::{LrvdBackend, Maybe};
+use super::{
+    dropout, gelu, kl_log_uniform, layer_norm, rank_two_noise, relative_softmax, standard_normal,
+};
+
+/// `$op::cpu::$name` for the element type of `$tensor`, or `$op::composite::$name` on Flex.
+macro_rules! by_element {
+    ($tensor:expr, $op:ident :: $name:ident ( $($argument:expr),* )) => {
+        match $tensor.dtype() {
+            DType::F32 => $op::cpu::$name::<f32>($($argument),*),
+            DType::F64 => $op::cpu::$name::<f64>($($argument),*),
+            _ => $op::composite::$name::<Self>($($argument),*),
+        }
+    };
+}
+
+impl LrvdBackend for Flex {
+    fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        by_element!(x, gelu::forward(x))
+    }
+
+    fn fused_gelu_grad(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+        by_element!(x, gelu::backward(x, grad))
+    }
+
+    fn fused_relative_softmax(
+        content: FloatTensor<Self>,
+        c2p: Maybe<Self>,
+        p2c: Maybe<Self>,
+        mask: Maybe<Self>,
+        scale: f64,
+    ) -> FloatTensor<Self> {
+        let (c2p, p2c, mask) = (c2p.into_option(), p2c.into_option(), mask.into_option());
+        by_element!(content, relative_softmax::forward(content, c2p, p2c, mask, scale))
+    }
+
+    fn fused_relative_softmax_grad(
+        probability: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        scale: f64,
+        wanted: [bool; 2],
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        by_element!(grad, relative_softmax::backward(probability, grad, scale, wanted))
+    }
+
+    fn fused_layer_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        eps: f64,
+    ) -> FloatTensor<Self> {
+        by_element!(x, layer_norm::forward(x, gamma, beta, eps))
+    }
+
+    fn fused_layer_norm_grad(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        eps: f64,
+        wanted: [bool; 3],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        by_element!(x, layer_norm::backward(x, gamma, grad, eps, wanted))
+    }
+
+    fn fused_dropout(x: FloatTensor<Self>, rate: f64, key: NoiseKey) -> FloatTensor<Self> {
+        by_element!(x, dropout::forward(x, rate, key))
+    }
+
+    fn fused_standard_normal(
+        like: FloatTensor<Self>,
+        shape: Shape,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        by_element!(like, standard_normal::forward(like, shape, key))
+    }
+
+    fn fused_rank_two_noise(
+        mean: FloatTensor<Self>,
+        q: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+        t: FloatTensor<Self>,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        by_element!(mean, rank_two_noise::forward(mean, q, w, t, key))
+    }
+
+    fn fused_rank_two_noise_grad(
+        q: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+        t: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        key: NoiseKey,
+        wanted: [bool; 3],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        by_element!(grad, rank_two_noise::backward(q, w, t, grad, key, wanted))
+    }
+
+    fn fused_gaussian_noise(
+        mean: FloatTensor<Self>,
+        variance: FloatTensor<Self>,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        by_element!(mean, rank_two_noise::gaussian_forward(mean, variance, key))
+    }
+
+    fn fused_gaussian_noise_grad(
+        variance: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        by_element!(grad, rank_two_noise::gaussian_backward(variance, grad, key))
+    }
+
+    fn fused_kl_log_uniform(
+        mean: FloatTensor<Self>,
+        log_variance: FloatTensor<Self>,
+        rank_axis: usize,
+    ) -> FloatTensor<Self> {
+        by_element!(mean, kl_log_uniform::forward(mean, log_variance, rank_axis))
+    }
+
+    fn fused_kl_log_uniform_grad(
+        mean: FloatTensor<Self>,
+        log_variance: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        rank_axis: usize,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        by_element!(mean, kl_log_uniform::backward(mean, log_variance, grad, rank_axis, wanted))
+    }
+}

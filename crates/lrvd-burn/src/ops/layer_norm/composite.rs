@@ -1,0 +1,68 @@
+//! Layer normalisation from Burn's operations.
+
+use burn::backend::Backend;
+use burn::backend::tensor::FloatTensor;
+
+use crate::ops::value::Value;
+
+/// Normalised rows and the reciprocal standard deviation.
+fn normalise<B: Backend>(x: Value<B>, eps: f64) -> (Value<B>, Value<B>) {
+    let last = x.shape().len() - 1;
+    let centred = x.clone() - x.mean(last);
+    let r = (centred.clone().square().mean(last) + eps).sqrt().recip();
+    (centred * r.clone(), r)
+}
+
+/// `[d]` as `[1, ..., 1, d]`.
+fn as_row<B: Backend>(vector: FloatTensor<B>, rank: usize) -> Value<B> {
+    let vector = Value::<B>(vector);
+    let mut shape = vec![1; rank];
+    shape[rank - 1] = vector.shape()[0];
+    vector.reshape(shape)
+}
+
+pub(crate) fn forward<B: Backend>(
+    x: FloatTensor<B>,
+    gamma: FloatTensor<B>,
+    beta: FloatTensor<B>,
+    eps: f64,
+) -> FloatTensor<B> {
+    let x = Value::<B>(x);
+    let rank = x.shape().len();
+    if x.shape().contains(&0) {
+        return x.0;
+    }
+    let (normal, _) = normalise(x, eps);
+    (normal * as_row(gamma, rank) + as_row(beta, rank)).0
+}
+
+pub(crate) fn backward<B: Backend>(
+    x: FloatTensor<B>,
+    gamma: FloatTensor<B>,
+    grad: FloatTensor<B>,
+    eps: f64,
+    wanted: [bool; 3],
+) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
+    let (x, grad) = (Value::<B>(x), Value::<B>(grad));
+    let shape = x.shape();
+    let (rank, width) = (shape.len(), shape[shape.len() - 1]);
+    let rows = shape[..rank - 1].iter().product::<usize>();
+    if rows * width == 0 {
+        let zeros = || Value::<B>(gamma.clone()) * 0.0;
+        return (
+            wanted[0].then(|| grad.clone().0),
+            wanted[1].then(|| zeros().0),
+            wanted[2].then(|| zeros().0),
+        );
+    }
+    let over_rows = |v: Value<B>| v.reshape([rows, width]).sum(0).reshape([width]).0;
+    let (normal, r) = normalise(x, eps);
+    let d_gamma = wanted[1].then(|| over_rows(grad.clone() * normal.clone()));
+    let d_beta = wanted[2].then(|| over_rows(grad.clone()));
+    let d_x = wanted[0].then(|| {
+        let g = grad.clone() * as_row(gamma.clone(), rank);
+        let along = (g.clone() * normal.clone()).mean(rank - 1);
+        (r * (g.clone() - g.mean(rank - 1) - normal.clone() * along)).0
+    });
+    (d_x, d_gamma, d_beta)
+}

@@ -1,0 +1,101 @@
+//! Layer normalisation on slices, by rows.
+
+use burn::backend::TensorMetadata;
+use burn::tensor::Shape;
+use burn_flex::FlexTensor;
+
+use crate::ops::cpu::{Real, contiguous, rows_per_task, run, sum, sum_pairs, sum_rows};
+
+/// Mean and reciprocal standard deviation of a row.
+fn statistics<E: Real>(row: &[E], eps: E) -> (E, E) {
+    let count = E::of(row.len() as f64);
+    let mean = sum(row) / count;
+    let variance = sum_pairs(row, row, |x, _| (x - mean) * (x - mean)) / count;
+    (mean, E::ONE / (variance + eps).sqrt())
+}
+
+pub(crate) fn forward<E: Real>(
+    x: FlexTensor,
+    gamma: FlexTensor,
+    beta: FlexTensor,
+    eps: f64,
+) -> FlexTensor {
+    let (x, gamma, beta) = (contiguous(x), contiguous(gamma), contiguous(beta));
+    let shape = x.shape();
+    let width = gamma.shape()[0];
+    if shape.num_elements() == 0 {
+        return x;
+    }
+    let (gamma, beta, eps) = (E::slice(&gamma), E::slice(&beta), E::of(eps));
+    let mut out = vec![E::ZERO; shape.num_elements()];
+    let size = rows_per_task(width) * width;
+    let tasks = out.chunks_mut(size).zip(E::slice(&x).chunks(size)).collect();
+    run(tasks, |(out, x): (&mut [E], &[E])| {
+        for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+            let (mean, r) = statistics(x, eps);
+            for (((out, &x), &gamma), &beta) in out.iter_mut().zip(x).zip(gamma).zip(beta) {
+                *out = (x - mean) * r * gamma + beta;
+            }
+        }
+    });
+    E::tensor(out, shape)
+}
+
+pub(crate) fn backward<E: Real>(
+    x: FlexTensor,
+    gamma: FlexTensor,
+    grad: FlexTensor,
+    eps: f64,
+    wanted: [bool; 3],
+) -> (Option<FlexTensor>, Option<FlexTensor>, Option<FlexTensor>) {
+    let (x, gamma, mut grad) = (contiguous(x), contiguous(gamma), contiguous(grad));
+    let width = gamma.shape()[0];
+    let gain = E::slice(&gamma);
+    let eps = E::of(eps);
+    let mut parts = Vec::new();
+    if x.shape().num_elements() > 0 {
+        let size = rows_per_task(width) * width;
+        let tasks = E::slice_mut(&mut grad).chunks_mut(size).zip(E::slice(&x).chunks(size));
+        parts = run(tasks.collect(), |(grad, x): (&mut [E], &[E])| {
+            let mut part = [wanted[1], wanted[2]]
+                .map(|wanted| if wanted { vec![E::ZERO; width] } else { Vec::new() });
+            for (grad, x) in grad.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+                row_backward(grad, x, gain, eps, &mut part);
+            }
+            part
+        });
+    }
+    let (gamma_parts, beta_parts): (Vec<_>, Vec<_>) = parts.into_iter().map(Into::into).unzip();
+    let vector = |parts: &[Vec<E>]| E::tensor(sum_rows(parts, width), Shape::new([width]));
+    (
+        wanted[0].then_some(grad),
+        wanted[1].then(|| vector(&gamma_parts)),
+        wanted[2].then(|| vector(&beta_parts)),
+    )
+}
+
+/// One row: `grad` becomes the gradient of `x`; an empty part is not wanted.
+fn row_backward<E: Real>(
+    grad: &mut [E],
+    x: &[E],
+    gamma: &[E],
+    eps: E,
+    [d_gamma, d_beta]: &mut [Vec<E>; 2],
+) {
+    let (mean, r) = statistics(x, eps);
+    for ((d_gamma, &grad), &x) in d_gamma.iter_mut().zip(&*grad).zip(x) {
+        *d_gamma += grad * (x - mean) * r;
+    }
+    for (d_beta, &grad) in d_beta.iter_mut().zip(&*grad) {
+        *d_beta += grad;
+    }
+    for (grad, &gamma) in grad.iter_mut().zip(gamma) {
+        *grad = *grad * gamma;
+    }
+    let count = E::of(x.len() as f64);
+    let across = sum(grad) / count;
+    let along = sum_pairs(grad, x, |grad, x| grad * (x - mean)) * r * r / count;
+    for (grad, &x) in grad.iter_mut().zip(x) {
+        *grad = r * (*grad - across - (x - mean) * along);
+    }
+}

@@ -1,0 +1,52 @@
+//! Which operators of a training step are worth a hand-written implementation, and what are they?
+//!
+//! | Operator                | What is fused                                                     |
+//! |-------------------------|-------------------------------------------------------------------|
+//! | [`gelu`]                | exact GELU, several times faster than one `erf` call per element  |
+//! | [`relative_softmax`]    | disentangled attention: shift, sum, scale, mask and softmax       |
+//! | [`layer_norm`]          | statistics, normalisation and gain, with their gradients          |
+//! | [`dropout`]             | mask recomputed from its key instead of stored                    |
+//! | [`standard_normal`]     | counter-based noise, the same words on every backend              |
+//! | [`add_rank_two_noise`]  | moment-matched output noise of the rank-tied posterior            |
+//! | [`add_gaussian_noise`]  | the same for a variance without structure                         |
+//! | [`kl_log_uniform`]      | KL to the log-uniform prior, summed per rank                      |
+//!
+//! Every operator has one folder:
+//!
+//! | File        | Holds                                                                        |
+//! |-------------|------------------------------------------------------------------------------|
+//! | `mod`       | the public function and its definition                                       |
+//! | `composite` | the same in Burn's operations: any backend, any precision, and the yardstick |
+//! | `cpu`       | slices and threads, for `f32` and `f64` on Burn's CPU backend                |
+//! | `kernel`    | the body of a CubeCL kernel, and `launch` its checks and sizes               |
+//! | `backward`  | the node in the autodiff graph                                               |
+//!
+//! [`LrvdBackend`] names the operators a backend may replace; what it does not replace runs as the
+//! composite. Results of the CPU backend do not depend on the number of threads.
+
+mod autodiff;
+mod backend;
+#[cfg(feature = "flex")]
+mod cpu;
+#[cfg(feature = "cube")]
+mod cube;
+#[cfg(feature = "flex")]
+mod flex;
+mod value;
+
+pub mod dropout;
+pub mod gelu;
+pub mod kl_log_uniform;
+pub mod layer_norm;
+pub mod rank_two_noise;
+pub mod relative_softmax;
+pub mod standard_normal;
+
+pub use backend::{LrvdBackend, Maybe};
+pub use dropout::dropout;
+pub use gelu::gelu;
+pub use kl_log_uniform::kl_log_uniform;
+pub use layer_norm::layer_norm;
+pub use rank_two_noise::{add_gaussian_noise, add_rank_two_noise};
+pub use relative_softmax::relative_softmax;
+pub use standard_normal::standard_normal;

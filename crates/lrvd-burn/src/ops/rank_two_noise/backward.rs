@@ -1,0 +1,110 @@
+//! Activation noise in the autodiff graph.
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+use lrvd_core::noise::NoiseKey;
+
+use crate::ops::backend::LrvdBackend;
+
+#[derive(Debug)]
+struct RankTwoNoise;
+
+impl<B: LrvdBackend> Backward<B, 4> for RankTwoNoise {
+    /// `q`, `w`, `t` and the key.
+    type State = ([FloatTensor<B>; 3], NoiseKey);
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, 4>,
+        grads: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        let ([mean, q, w, t], ([q_saved, w_saved, t_saved], key)) = (ops.parents, ops.state);
+        let grad = grads.consume::<B>(&ops.node);
+        let parents = [q, w, t];
+        let wanted = parents.each_ref().map(Option::is_some);
+        if wanted.contains(&true) {
+            let (d_q, d_w, d_t) = B::fused_rank_two_noise_grad(
+                q_saved,
+                w_saved,
+                t_saved,
+                grad.clone(),
+                key,
+                wanted,
+            );
+            for (parent, gradient) in parents.into_iter().zip([d_q, d_w, d_t]) {
+                if let (Some(parent), Some(gradient)) = (parent, gradient) {
+                    grads.register::<B>(parent.id, gradient);
+                }
+            }
+        }
+        if let Some(parent) = mean {
+            grads.register::<B>(parent.id, grad);
+        }
+    }
+}
+
+pub(crate) fn forward<B: LrvdBackend, C: CheckpointStrategy>(
+    mean: FloatTensor<Autodiff<B, C>>,
+    q: FloatTensor<Autodiff<B, C>>,
+    w: FloatTensor<Autodiff<B, C>>,
+    t: FloatTensor<Autodiff<B, C>>,
+    key: NoiseKey,
+) -> FloatTensor<Autodiff<B, C>> {
+    let nodes = [mean.node(), q.node(), w.node(), t.node()];
+    let prepared = RankTwoNoise.prepare::<C>(nodes).compute_bound();
+    let mean = mean.into_primitive();
+    let (q, w, t) = (q.into_primitive(), w.into_primitive(), t.into_primitive());
+    match prepared.stateful() {
+        OpsKind::Tracked(node) => {
+            let state = ([q.clone(), w.clone(), t.clone()], key);
+            node.finish(state, B::fused_rank_two_noise(mean, q, w, t, key))
+        }
+        OpsKind::UnTracked(node) => node.finish(B::fused_rank_two_noise(mean, q, w, t, key)),
+    }
+}
+
+#[derive(Debug)]
+struct GaussianNoise;
+
+impl<B: LrvdBackend> Backward<B, 2> for GaussianNoise {
+    /// The variance and the key.
+    type State = (FloatTensor<B>, NoiseKey);
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, 2>,
+        grads: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        let ([mean, variance], (variance_saved, key)) = (ops.parents, ops.state);
+        let grad = grads.consume::<B>(&ops.node);
+        if let Some(parent) = variance {
+            let gradient = B::fused_gaussian_noise_grad(variance_saved, grad.clone(), key);
+            grads.register::<B>(parent.id, gradient);
+        }
+        if let Some(parent) = mean {
+            grads.register::<B>(parent.id, grad);
+        }
+    }
+}
+
+pub(crate) fn gaussian_forward<B: LrvdBackend, C: CheckpointStrategy>(
+    mean: FloatTensor<Autodiff<B, C>>,
+    variance: FloatTensor<Autodiff<B, C>>,
+    key: NoiseKey,
+) -> FloatTensor<Autodiff<B, C>> {
+    let prepared = GaussianNoise.prepare::<C>([mean.node(), variance.node()]).compute_bound();
+    let (mean, variance) = (mean.into_primitive(), variance.into_primitive());
+    match prepared.stateful() {
+        OpsKind::Tracked(node) => {
+            let out = B::fused_gaussian_noise(mean, variance.clone(), key);
+            node.finish((variance, key), out)
+        }
+        OpsKind::UnTracked(node) => node.finish(B::fused_gaussian_noise(mean, variance, key)),
+    }
+}

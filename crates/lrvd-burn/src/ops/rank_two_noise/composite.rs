@@ -1,0 +1,94 @@
+//! Activation noise from Burn's operations.
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, TensorMetadata};
+use lrvd_core::noise::NoiseKey;
+
+use super::VARIANCE_EPSILON;
+use crate::ops::standard_normal;
+use crate::ops::value::Value;
+
+/// Noise of the shape of `like`.
+fn noise<B: Backend>(like: &FloatTensor<B>, key: NoiseKey) -> Value<B> {
+    Value(standard_normal::composite::forward::<B>(like.clone(), like.shape(), key))
+}
+
+/// `q wᵀ + t`.
+fn rank_two<B: Backend>(q: Value<B>, w: Value<B>, t: Value<B>) -> Value<B> {
+    let (n, d) = (q.shape()[0], w.shape()[0]);
+    q.reshape([n, 1]) * w.reshape([1, d]) + t.reshape([n, 1])
+}
+
+pub(crate) fn forward<B: Backend>(
+    mean: FloatTensor<B>,
+    q: FloatTensor<B>,
+    w: FloatTensor<B>,
+    t: FloatTensor<B>,
+    key: NoiseKey,
+) -> FloatTensor<B> {
+    if mean.shape().num_elements() == 0 {
+        return mean;
+    }
+    gaussian_forward::<B>(mean, rank_two::<B>(Value(q), Value(w), Value(t)).0, key)
+}
+
+pub(crate) fn backward<B: Backend>(
+    q: FloatTensor<B>,
+    w: FloatTensor<B>,
+    t: FloatTensor<B>,
+    grad: FloatTensor<B>,
+    key: NoiseKey,
+    wanted: [bool; 3],
+) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
+    let (q, w, t) = (Value::<B>(q), Value::<B>(w), Value::<B>(t));
+    let (n, d) = (q.shape()[0], w.shape()[0]);
+    if n * d == 0 {
+        let zeros = |v: &Value<B>| (v.clone() * 0.0).0;
+        return (
+            wanted[0].then(|| zeros(&q)),
+            wanted[1].then(|| zeros(&w)),
+            wanted[2].then(|| zeros(&t)),
+        );
+    }
+    let variance = rank_two(q.clone(), w.clone(), t);
+    let gamma = Value::<B>(gaussian_backward::<B>(variance.0, grad, key));
+    sums(gamma, q, w, wanted)
+}
+
+/// `Γ w`, `Γᵀ q` and `Γ 1`, as far as wanted.
+pub(super) fn sums<B: Backend>(
+    gamma: Value<B>,
+    q: Value<B>,
+    w: Value<B>,
+    wanted: [bool; 3],
+) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
+    let (n, d) = (q.shape()[0], w.shape()[0]);
+    let over_channels = |v: Value<B>| v.sum(1).reshape([n]).0;
+    (
+        wanted[0].then(|| over_channels(gamma.clone() * w.reshape([1, d]))),
+        wanted[1].then(|| (gamma.clone() * q.reshape([n, 1])).sum(0).reshape([d]).0),
+        wanted[2].then(|| over_channels(gamma)),
+    )
+}
+
+pub(crate) fn gaussian_forward<B: Backend>(
+    mean: FloatTensor<B>,
+    variance: FloatTensor<B>,
+    key: NoiseKey,
+) -> FloatTensor<B> {
+    let noise = noise::<B>(&mean, key);
+    let std = (Value::<B>(variance).at_least(0.0) + VARIANCE_EPSILON).sqrt();
+    (Value(mean) + noise * std).0
+}
+
+pub(crate) fn gaussian_backward<B: Backend>(
+    variance: FloatTensor<B>,
+    grad: FloatTensor<B>,
+    key: NoiseKey,
+) -> FloatTensor<B> {
+    let noise = noise::<B>(&variance, key);
+    let variance = Value::<B>(variance);
+    let passes = variance.clone().inside(0.0, f64::MAX);
+    let std = (variance.at_least(0.0) + VARIANCE_EPSILON).sqrt();
+    (Value(grad) * noise * passes * 0.5 / std).0
+}

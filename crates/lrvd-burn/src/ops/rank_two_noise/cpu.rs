@@ -1,0 +1,137 @@
+//! Activation noise on slices, by chunks of rows.
+
+use burn::backend::TensorMetadata;
+use burn::tensor::Shape;
+use burn_flex::FlexTensor;
+use lrvd_core::noise::NoiseKey;
+
+use super::VARIANCE_EPSILON;
+use crate::ops::cpu::{Real, TASK, contiguous, rows_per_task, run, sum, sum_pairs, sum_rows};
+
+/// `sqrt(max(variance, 0) + epsilon)`.
+#[inline]
+fn std<E: Real>(variance: E) -> E {
+    let floored = if variance < E::ZERO { E::ZERO } else { variance };
+    (floored + E::of(VARIANCE_EPSILON)).sqrt()
+}
+
+/// Slope of `noise · std(variance)`, 0 where the variance was clamped.
+#[inline]
+fn slope<E: Real>(variance: E, noise: E) -> E {
+    let slope = noise * E::of(0.5) / std(variance);
+    if variance < E::ZERO { E::ZERO } else { slope }
+}
+
+pub(crate) fn forward<E: Real>(
+    mean: FlexTensor,
+    q: FlexTensor,
+    w: FlexTensor,
+    t: FlexTensor,
+    key: NoiseKey,
+) -> FlexTensor {
+    let mut mean = contiguous(mean);
+    let (q, w, t) = (contiguous(q), contiguous(w), contiguous(t));
+    let (q, w, t) = (E::slice(&q), E::slice(&w), E::slice(&t));
+    if mean.shape().num_elements() == 0 {
+        return mean;
+    }
+    let width = w.len();
+    let rows = rows_per_task(width);
+    let tasks = E::slice_mut(&mut mean).chunks_mut(rows * width).enumerate().collect();
+    run(tasks, |(task, out): (usize, &mut [E])| {
+        let mut noise = vec![E::ZERO; out.len()];
+        E::fill_normal(key, (task * rows * width) as u64, &mut noise);
+        let lines = out.chunks_exact_mut(width).zip(noise.chunks_exact(width));
+        for (k, (out, noise)) in lines.enumerate() {
+            let (q, t) = (q[task * rows + k], t[task * rows + k]);
+            for ((out, &noise), &w) in out.iter_mut().zip(noise).zip(w) {
+                *out += noise * std(q * w + t);
+            }
+        }
+    });
+    mean
+}
+
+pub(crate) fn backward<E: Real>(
+    q: FlexTensor,
+    w: FlexTensor,
+    t: FlexTensor,
+    grad: FlexTensor,
+    key: NoiseKey,
+    wanted: [bool; 3],
+) -> (Option<FlexTensor>, Option<FlexTensor>, Option<FlexTensor>) {
+    let (q, w, t) = (contiguous(q), contiguous(w), contiguous(t));
+    let grad = contiguous(grad);
+    let (n, width) = (q.shape()[0], w.shape()[0]);
+    let (q, w, t) = (E::slice(&q), E::slice(&w), E::slice(&t));
+    let (mut d_q, mut d_t) = (vec![E::ZERO; n], vec![E::ZERO; n]);
+    let mut parts = Vec::new();
+    if n * width > 0 {
+        let rows = rows_per_task(width);
+        let tasks = E::slice(&grad)
+            .chunks(rows * width)
+            .zip(d_q.chunks_mut(rows))
+            .zip(d_t.chunks_mut(rows))
+            .enumerate()
+            .collect();
+        parts = run(tasks, |(task, ((grad, d_q), d_t)): (usize, ((&[E], &mut [E]), &mut [E]))| {
+            let mut gamma = vec![E::ZERO; grad.len()];
+            let mut d_w = if wanted[1] { vec![E::ZERO; width] } else { Vec::new() };
+            E::fill_normal(key, (task * rows * width) as u64, &mut gamma);
+            let lines = gamma.chunks_exact_mut(width).zip(grad.chunks_exact(width));
+            for (k, (gamma, grad)) in lines.enumerate() {
+                let (q, t) = (q[task * rows + k], t[task * rows + k]);
+                for ((gamma, &grad), &w) in gamma.iter_mut().zip(grad).zip(w) {
+                    *gamma = grad * slope(q * w + t, *gamma);
+                }
+                d_q[k] = sum_pairs(gamma, w, |gamma, w| gamma * w);
+                d_t[k] = sum(gamma);
+                for (d_w, &gamma) in d_w.iter_mut().zip(&*gamma) {
+                    *d_w += gamma * q;
+                }
+            }
+            d_w
+        });
+    }
+    (
+        wanted[0].then(|| E::tensor(d_q, Shape::new([n]))),
+        wanted[1].then(|| E::tensor(sum_rows(&parts, width), Shape::new([width]))),
+        wanted[2].then(|| E::tensor(d_t, Shape::new([n]))),
+    )
+}
+
+pub(crate) fn gaussian_forward<E: Real>(
+    mean: FlexTensor,
+    variance: FlexTensor,
+    key: NoiseKey,
+) -> FlexTensor {
+    combine(mean, variance, key, |mean: E, variance, noise| mean + noise * std(variance))
+}
+
+pub(crate) fn gaussian_backward<E: Real>(
+    variance: FlexTensor,
+    grad: FlexTensor,
+    key: NoiseKey,
+) -> FlexTensor {
+    combine(grad, variance, key, |grad: E, variance, noise| grad * slope(variance, noise))
+}
+
+/// `f(x, variance, noise)` elementwise, written over `x` when no other tensor shares it.
+fn combine<E: Real>(
+    x: FlexTensor,
+    variance: FlexTensor,
+    key: NoiseKey,
+    f: impl Fn(E, E, E) -> E + Sync + Send,
+) -> FlexTensor {
+    let (mut x, variance) = (contiguous(x), contiguous(variance));
+    let variance = E::slice(&variance).chunks(TASK);
+    let tasks = E::slice_mut(&mut x).chunks_mut(TASK).zip(variance).enumerate().collect();
+    run(tasks, |(task, (x, variance)): (usize, (&mut [E], &[E]))| {
+        let mut noise = vec![E::ZERO; x.len()];
+        E::fill_normal(key, (task * TASK) as u64, &mut noise);
+        for ((x, &variance), &noise) in x.iter_mut().zip(variance).zip(&noise) {
+            *x = f(*x, variance, noise);
+        }
+    });
+    x
+}

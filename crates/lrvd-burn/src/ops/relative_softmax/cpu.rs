@@ -1,0 +1,185 @@
+//! The softmax on slices: one task per head, one pass over its scores.
+
+use burn::backend::TensorMetadata;
+use burn::tensor::Shape;
+use burn_flex::FlexTensor;
+
+use crate::ops::cpu::{Real, contiguous, max, run, sum, sum_pairs};
+
+/// Rows of scores handled together: 16 neighbours along a position row fill one cache line, and
+/// 16 rows of scores stay in the first-level cache.
+const ROWS: usize = 16;
+
+pub(crate) fn forward<E: Real>(
+    content: FlexTensor,
+    c2p: Option<FlexTensor>,
+    p2c: Option<FlexTensor>,
+    mask: Option<FlexTensor>,
+    scale: f64,
+) -> FlexTensor {
+    let mut content = contiguous(content);
+    let (c2p, p2c, mask) = (c2p.map(contiguous), p2c.map(contiguous), mask.map(contiguous));
+    let (heads, length) = heads_and_length(&content);
+    if content.shape().num_elements() == 0 {
+        return content;
+    }
+    let position = length * (2 * length - 1);
+    let c2p = c2p.as_ref().map(|term| E::slice(term));
+    let p2c = p2c.as_ref().map(|term| E::slice(term));
+    let mask = mask.as_ref().map(|mask| E::slice(mask));
+    let scale = E::of(scale);
+    let tasks = E::slice_mut(&mut content).chunks_exact_mut(length * length).enumerate().collect();
+    run(tasks, |(task, scores): (usize, &mut [E])| {
+        let c2p = c2p.map(|term| &term[task * position..][..position]);
+        let p2c = p2c.map(|term| &term[task * position..][..position]);
+        let mask = mask.map(|mask| &mask[task / heads * length..][..length]);
+        for (block, rows) in scores.chunks_mut(ROWS * length).enumerate() {
+            if let Some(p2c) = p2c {
+                add_transposed(p2c, rows, block * ROWS, length);
+            }
+            for (k, row) in rows.chunks_exact_mut(length).enumerate() {
+                if let Some(c2p) = c2p {
+                    let start = (block * ROWS + k) * (2 * length - 2) + length - 1;
+                    for (score, &term) in row.iter_mut().zip(&c2p[start..][..length]) {
+                        *score += term;
+                    }
+                }
+                softmax(row, mask, scale);
+            }
+        }
+    });
+    content
+}
+
+/// Heads per example, and the length.
+fn heads_and_length(scores: &FlexTensor) -> (usize, usize) {
+    let shape = scores.shape();
+    (shape[1], shape[3])
+}
+
+/// `rows[k, j] += p2c[j, (L-1-j) + first + k]`.
+///
+/// Position row `j` starts at `j(2L-1)`, so the wanted column lies at `j(2L-2) + L-1 + first + k`:
+/// contiguous in `k`.
+fn add_transposed<E: Real>(p2c: &[E], rows: &mut [E], first: usize, length: usize) {
+    let count = rows.len() / length;
+    for j in 0..length {
+        let line = &p2c[j * (2 * length - 2) + length - 1 + first..][..count];
+        for (row, &term) in rows.chunks_exact_mut(length).zip(line) {
+            row[j] += term;
+        }
+    }
+}
+
+/// Softmax of `scale · row` over the keys whose mask is not 0, in place.
+fn softmax<E: Real>(row: &mut [E], mask: Option<&[E]>, scale: E) {
+    for score in row.iter_mut() {
+        *score = *score * scale;
+    }
+    let lowest = E::of(f64::NEG_INFINITY);
+    let total = if let Some(mask) = mask {
+        // Masked scores leave the row before the maximum is taken.
+        for (score, &live) in row.iter_mut().zip(mask) {
+            *score = if live == E::ZERO { lowest } else { *score };
+        }
+        let top = max(row, lowest);
+        if top == lowest {
+            row.fill(E::ZERO);
+            return;
+        }
+        for (score, &live) in row.iter_mut().zip(mask) {
+            let weight = (*score - top).exp();
+            *score = if live == E::ZERO { E::ZERO } else { weight };
+        }
+        sum(row)
+    } else {
+        let top = max(row, lowest);
+        for score in row.iter_mut() {
+            *score = (*score - top).exp();
+        }
+        sum(row)
+    };
+    let factor = E::ONE / total;
+    for weight in row {
+        *weight = *weight * factor;
+    }
+}
+
+pub(crate) fn backward<E: Real>(
+    probability: FlexTensor,
+    grad: FlexTensor,
+    scale: f64,
+    wanted: [bool; 2],
+) -> (FlexTensor, Option<FlexTensor>, Option<FlexTensor>) {
+    let (probability, mut grad) = (contiguous(probability), contiguous(grad));
+    let shape = grad.shape();
+    let length = shape[3];
+    let columns = (2 * length).saturating_sub(1);
+    let position_shape = Shape::new([shape[0], shape[1], length, columns]);
+    let mut terms = wanted
+        .map(|wanted| wanted.then(|| vec![E::ZERO; position_shape.num_elements()]));
+    if shape.num_elements() > 0 {
+        let [c2p, p2c] = &mut terms;
+        let tasks = E::slice_mut(&mut grad)
+            .chunks_exact_mut(length * length)
+            .zip(E::slice(&probability).chunks_exact(length * length))
+            .zip(per_head(c2p.as_deref_mut(), length * columns))
+            .zip(per_head(p2c.as_deref_mut(), length * columns))
+            .collect();
+        let scale = E::of(scale);
+        run(tasks, |(((grad, probability), c2p), p2c): Task<'_, E>| {
+            head_backward(grad, probability, [c2p, p2c], length, scale);
+        });
+    }
+    let [c2p, p2c] =
+        terms.map(|values| values.map(|values| E::tensor(values, position_shape.clone())));
+    (grad, c2p, p2c)
+}
+
+/// Scores, probabilities and the two optional position terms of one head.
+type Task<'a, E> = (((&'a mut [E], &'a [E]), Option<&'a mut [E]>), Option<&'a mut [E]>);
+
+/// The pieces of an optional buffer, one per head; without a buffer, nothing for ever.
+fn per_head<E: Real>(
+    values: Option<&mut [E]>,
+    size: usize,
+) -> impl Iterator<Item = Option<&mut [E]>> {
+    let absent = values.is_none();
+    let pieces = values.unwrap_or_default().chunks_exact_mut(size).map(Some);
+    pieces.chain(std::iter::repeat_with(|| None).take(if absent { usize::MAX } else { 0 }))
+}
+
+/// Turns the gradient of one head's probabilities into that of its scores, and copies it to the
+/// shifted places of the position terms.
+fn head_backward<E: Real>(
+    grad: &mut [E],
+    probability: &[E],
+    [mut c2p, mut p2c]: [Option<&mut [E]>; 2],
+    length: usize,
+    scale: E,
+) {
+    let blocks = grad.chunks_mut(ROWS * length).zip(probability.chunks(ROWS * length));
+    for (block, (rows, probabilities)) in blocks.enumerate() {
+        let first = block * ROWS;
+        let pairs = rows.chunks_exact_mut(length).zip(probabilities.chunks_exact(length));
+        for (k, (row, p)) in pairs.enumerate() {
+            let mean = sum_pairs(row, p, |grad, p| grad * p);
+            for (grad, &p) in row.iter_mut().zip(p) {
+                *grad = p * (*grad - mean) * scale;
+            }
+            if let Some(c2p) = &mut c2p {
+                let start = (first + k) * (2 * length - 2) + length - 1;
+                c2p[start..][..length].copy_from_slice(row);
+            }
+        }
+        if let Some(p2c) = &mut p2c {
+            let count = rows.len() / length;
+            for j in 0..length {
+                let line = &mut p2c[j * (2 * length - 2) + length - 1 + first..][..count];
+                for (term, row) in line.iter_mut().zip(rows.chunks_exact(length)) {
+                    *term = row[j];
+                }
+            }
+        }
+    }
+}

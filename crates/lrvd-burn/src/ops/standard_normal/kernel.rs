@@ -1,0 +1,113 @@
+//! Counter-based random numbers in kernels: the same words as `lrvd_core::noise`.
+
+use cubecl::prelude::*;
+
+/// The address of a stream, as a kernel sees it; see [`lrvd_core::noise::NoiseKey`].
+#[derive(CubeLaunch, CubeType, Clone, Copy)]
+pub(crate) struct KernelKey {
+    seed_low: u32,
+    seed_high: u32,
+    step: u32,
+    module: u32,
+    stream: u32,
+}
+
+/// Philox4x32-10: writes the four words of `block`. `u32` arithmetic wraps.
+#[cube]
+pub(crate) fn philox(key: &KernelKey, block: u32, words: &mut Array<u32>) {
+    let mut c0 = block;
+    let mut c1 = key.module;
+    let mut c2 = key.step;
+    let mut c3 = key.stream;
+    let mut k0 = key.seed_low;
+    let mut k1 = key.seed_high;
+    #[unroll]
+    for _ in 0..10u32 {
+        let low_0 = c0 * 0xd251_1f53u32;
+        let high_0 = c0.mul_hi(0xd251_1f53u32);
+        let low_1 = c2 * 0xcd9e_8d57u32;
+        let high_1 = c2.mul_hi(0xcd9e_8d57u32);
+        c0 = high_1 ^ c1 ^ k0;
+        c1 = low_1;
+        c2 = high_0 ^ c3 ^ k1;
+        c3 = low_0;
+        k0 += 0x9e37_79b9u32;
+        k1 += 0xbb67_ae85u32;
+    }
+    words[0] = c0;
+    words[1] = c1;
+    words[2] = c2;
+    words[3] = c3;
+}
+
+/// `sqrt(-2 ln(k 2^-24))` for `1 <= k <= 2^24`.
+///
+/// Near 1 the device's `ln` has an absolute error the root would magnify; there the difference to 1
+/// is exact in integers and the series of `2 artanh` takes over.
+#[cube]
+fn radius(k: u32) -> f32 {
+    let below = f32::cast_from(16_777_216u32 - k) * 5.960_464_5e-8f32;
+    let s = below / (2.0f32 - below);
+    let z = s * s;
+    let tail = 0.285_714_3f32 + z * 0.222_222_22f32;
+    let tail = 0.666_666_7f32 + z * (0.4f32 + z * tail);
+    let near = 2.0f32 * s + s * z * tail;
+    let far = -(f32::cast_from(k) * 5.960_464_5e-8f32).ln();
+    (2.0f32 * select(below < 0.3f32, near, far)).sqrt()
+}
+
+/// One Box-Muller pair: writes `out[first]` and `out[first + 1]`.
+///
+/// The quarter turn is split off in integers and the rest, within an eighth of a turn, goes through
+/// Taylor series: devices are free to compute `sin` and `cos` with few digits.
+#[cube]
+fn box_muller(x: u32, y: u32, out: &mut Array<f32>, #[comptime] first: usize) {
+    let length = radius((x >> 8u32) + 1u32);
+    let turn = y >> 8u32;
+    let quarter = (turn + 2_097_152u32) >> 22u32;
+    let rest = f32::cast_from(turn) - f32::cast_from(quarter) * 4_194_304.0f32;
+    let angle = rest * 3.745_070_3e-7f32;
+    let z = angle * angle;
+    let tail = -1.984_127e-4f32 + z * 2.755_731_9e-6f32;
+    let tail = -0.166_666_67f32 + z * (8.333_334e-3f32 + z * tail);
+    let sin = angle + angle * z * tail;
+    let tail = -1.388_888_9e-3f32 + z * 2.480_158_7e-5f32;
+    let cos = 1.0f32 + z * (-0.5f32 + z * (0.041_666_668f32 + z * tail));
+    let odd = (quarter & 1u32) == 1u32;
+    let c = select(odd, sin, cos);
+    let s = select(odd, cos, sin);
+    let c_negative = ((quarter + 1u32) & 2u32) == 2u32;
+    let s_negative = (quarter & 2u32) == 2u32;
+    out[first] = length * select(c_negative, -c, c);
+    out[first + 1] = length * select(s_negative, -s, s);
+}
+
+/// The four normals of `block`.
+#[cube]
+pub(crate) fn normals(key: &KernelKey, block: u32, out: &mut Array<f32>) {
+    let mut words = Array::<u32>::new(4usize);
+    philox(key, block, &mut words);
+    box_muller(words[0], words[1], out, 0usize);
+    box_muller(words[2], words[3], out, 2usize);
+}
+
+/// One unit per block of four elements.
+#[cube(launch)]
+pub(super) fn standard_normal_kernel<F: Float>(
+    out: &mut Tensor<F>,
+    key: KernelKey,
+    #[define(F)] _dtype: ElemType,
+) {
+    let start = ABSOLUTE_POS * 4;
+    if start >= out.len() {
+        terminate!();
+    }
+    let mut noise = Array::<f32>::new(4usize);
+    normals(&key, ABSOLUTE_POS as u32, &mut noise);
+    #[unroll]
+    for lane in 0..4usize {
+        if start + lane < out.len() {
+            out[start + lane] = F::cast_from(noise[lane]);
+        }
+    }
+}

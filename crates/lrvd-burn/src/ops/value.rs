@@ -1,0 +1,168 @@
+//! Backend tensors with operators, so that the composite forms read like their formulas.
+
+use std::ops::{Add, Div, Mul, Neg, Range, Sub};
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, TensorMetadata};
+use burn::tensor::ops::PadMode;
+use burn::tensor::{DType, FloatDType, Shape, Slice, TensorData};
+
+/// A float tensor of backend `B`. Binary operators broadcast; reductions keep their axis.
+pub(crate) struct Value<B: Backend>(pub(crate) FloatTensor<B>);
+
+impl<B: Backend> Clone for Value<B> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<B: Backend> Value<B> {
+    pub(crate) fn shape(&self) -> Vec<usize> {
+        self.0.shape().to_vec()
+    }
+    pub(crate) fn dtype(&self) -> DType {
+        self.0.dtype()
+    }
+    /// Host numbers on the device and in the precision of `self`.
+    pub(crate) fn host(&self, data: TensorData) -> Self {
+        let on_device = B::float_from_data(data, &self.0.device());
+        if on_device.dtype() == self.dtype() {
+            return Self(on_device);
+        }
+        Self(B::float_cast(on_device, float_dtype(self.dtype())))
+    }
+    pub(crate) fn exp(self) -> Self {
+        Self(B::float_exp(self.0))
+    }
+    pub(crate) fn ln(self) -> Self {
+        Self(B::float_log(self.0))
+    }
+    pub(crate) fn sqrt(self) -> Self {
+        Self(B::float_sqrt(self.0))
+    }
+    pub(crate) fn erf(self) -> Self {
+        Self(B::float_erf(self.0))
+    }
+    pub(crate) fn recip(self) -> Self {
+        Self(B::float_recip(self.0))
+    }
+    pub(crate) fn square(self) -> Self {
+        self.clone() * self
+    }
+    /// `1 / (1 + exp(-x))`.
+    pub(crate) fn logistic(self) -> Self {
+        Self(B::sigmoid(self.0))
+    }
+    /// `ln(1 + exp(-x))`, without overflow.
+    pub(crate) fn softplus_of_minus(self) -> Self {
+        -Self(B::log_sigmoid(self.0))
+    }
+    pub(crate) fn at_least(self, low: f64) -> Self {
+        Self(B::float_clamp_min(self.0, low.into()))
+    }
+    pub(crate) fn clamp(self, low: f64, high: f64) -> Self {
+        Self(B::float_clamp(self.0, low.into(), high.into()))
+    }
+    /// 1 where `low <= x <= high`, 0 elsewhere; a constant for the gradient.
+    pub(crate) fn inside(self, low: f64, high: f64) -> Self {
+        let clamped = self.clone().clamp(low, high);
+        let distance = Self(B::float_abs((self - clamped).0));
+        // The sign of a distance is 0 or 1.
+        -Self(B::float_sign(distance.0)) + 1.0
+    }
+    /// The same values, constant for the gradient.
+    pub(crate) fn detach(self) -> Self {
+        Self(B::float_detach(self.0))
+    }
+    pub(crate) fn sum(self, axis: usize) -> Self {
+        Self(B::float_sum_dim(self.0, axis))
+    }
+    pub(crate) fn mean(self, axis: usize) -> Self {
+        Self(B::float_mean_dim(self.0, axis))
+    }
+    pub(crate) fn max(self, axis: usize) -> Self {
+        Self(B::float_max_dim(self.0, axis))
+    }
+    pub(crate) fn reshape(self, shape: impl Into<Shape>) -> Self {
+        Self(B::float_reshape(self.0, shape.into()))
+    }
+    pub(crate) fn swap(self, first: usize, second: usize) -> Self {
+        Self(B::float_swap_dims(self.0, first, second))
+    }
+    /// `range` of the last axis.
+    pub(crate) fn last_axis(self, range: Range<usize>) -> Self {
+        let shape = self.shape();
+        let mut slices: Vec<Slice> = shape.iter().map(|&n| Slice::from(0..n)).collect();
+        if let Some(last) = slices.last_mut() {
+            *last = Slice::from(range);
+        }
+        Self(B::float_slice(self.0, &slices))
+    }
+    /// Zeros put before and after the last axis.
+    pub(crate) fn pad_last_axis(self, before: usize, after: usize) -> Self {
+        let mut padding = vec![(0, 0); self.0.rank()];
+        if let Some(last) = padding.last_mut() {
+            *last = (before, after);
+        }
+        Self(B::float_pad(self.0, &padding, PadMode::Constant(0.0)))
+    }
+}
+
+/// The float type behind a float tensor's type.
+fn float_dtype(dtype: DType) -> FloatDType {
+    match dtype {
+        DType::F64 => FloatDType::F64,
+        DType::F16 => FloatDType::F16,
+        DType::BF16 => FloatDType::BF16,
+        _ => FloatDType::F32,
+    }
+}
+
+impl<B: Backend> Add for Value<B> {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(B::float_add(self.0, other.0))
+    }
+}
+
+impl<B: Backend> Sub for Value<B> {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(B::float_sub(self.0, other.0))
+    }
+}
+
+impl<B: Backend> Mul for Value<B> {
+    type Output = Self;
+    fn mul(self, other: Self) -> Self {
+        Self(B::float_mul(self.0, other.0))
+    }
+}
+
+impl<B: Backend> Div for Value<B> {
+    type Output = Self;
+    fn div(self, other: Self) -> Self {
+        Self(B::float_div(self.0, other.0))
+    }
+}
+
+impl<B: Backend> Neg for Value<B> {
+    type Output = Self;
+    fn neg(self) -> Self {
+        Self(B::float_neg(self.0))
+    }
+}
+
+impl<B: Backend> Add<f64> for Value<B> {
+    type Output = Self;
+    fn add(self, other: f64) -> Self {
+        Self(B::float_add_scalar(self.0, other.into()))
+    }
+}
+
+impl<B: Backend> Mul<f64> for Value<B> {
+    type Output = Self;
+    fn mul(self, other: f64) -> Self {
+        Self(B::float_mul_scalar(self.0, other.into()))
+    }
+}

@@ -1,0 +1,49 @@
+//! Parameter groups: learning rate and decay by role.
+
+use serde::{Deserialize, Serialize};
+
+use crate::parameters::Role;
+
+/// Learning rate and decoupled weight decay of one group.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupRates {
+    /// Peak learning rate.
+    pub learning_rate: f64,
+    /// Decoupled decay per unit of learning rate.
+    pub weight_decay: f64,
+}
+
+/// Rates of every role.
+///
+/// | Group | Parameters | Decay |
+/// |---|---|---|
+/// | `adapter` | factors A and B, AdaLoRA's E | usually 0 |
+/// | `log_variance` | posterior parameters | 0 |
+/// | `head` | matrices of the task head | usually 1e-2 |
+/// | `head`, vectors | biases and norm scales of the head | always 0 |
+/// | `backbone` | unfrozen backbone weights, as `head` | matrices only |
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParameterGroups {
+    /// Adapter factors.
+    pub adapter: GroupRates,
+    /// Posterior parameters.
+    pub log_variance: GroupRates,
+    /// Task head.
+    pub head: GroupRates,
+    /// Backbone weights, if any are trained.
+    pub backbone: GroupRates,
+}
+
+impl ParameterGroups {
+    /// The rates of a parameter with `role` and `dimensions` axes.
+    pub fn rates(&self, role: Role, dimensions: usize) -> GroupRates {
+        let rates = match role {
+            Role::AdapterMean => self.adapter,
+            Role::LogVariance => GroupRates { weight_decay: 0.0, ..self.log_variance },
+            Role::Head => self.head,
+            Role::Backbone => self.backbone,
+        };
+        let exempt = matches!(role, Role::Head | Role::Backbone) && dimensions < 2;
+        GroupRates { weight_decay: if exempt { 0.0 } else { rates.weight_decay }, ..rates }
+    }
+}

@@ -1,0 +1,279 @@
+//! An adapter on the host: its configuration, its factors by module, and the modules that are
+//! stored whole.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::config::{CONFIG_FILE, PeftConfig, PeftMethod};
+use super::error::PeftError;
+use super::keys::{Factor, Key, factor_key, parse_key};
+use super::pattern::ModuleRules;
+use crate::files::{
+    FileError, HostDType, HostTensor, IgnoredTensor, LoadReport, MisShaped, NonFinite, TensorError,
+    TensorFile,
+};
+
+/// File name of the tensors in an adapter folder.
+pub(super) const WEIGHTS_FILE: &str = "adapter_model.safetensors";
+/// The pickled form, which is not read.
+const PICKLED_FILE: &str = "adapter_model.bin";
+
+/// The update of one linear layer.
+///
+/// # Formula
+///
+/// ```text
+/// delta = scaling · b · diag(e) · a        [d_output, d_input]; e is absent for LoRA
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeftModule {
+    /// Rank of the factors; 0 is possible for `AdaLoRA` and after pruning.
+    pub rank: usize,
+    /// Rank before pruning or reallocation, as far as the file knows it.
+    pub initial_rank: usize,
+    /// The factor before the product, fixed across prunes.
+    pub scaling: f64,
+    /// The numerator behind `scaling`.
+    pub lora_alpha: f64,
+    /// Down-projection, `[rank, d_input]`.
+    pub a: HostTensor,
+    /// Up-projection, `[d_output, rank]`.
+    pub b: HostTensor,
+    /// Diagonal of `AdaLoRA`, `[rank]`.
+    pub e: Option<HostTensor>,
+}
+
+impl PeftModule {
+    /// A `LoRA` update; the rank is that of the factors, and `lora_alpha` is `scaling · rank`.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError::NotAMatrix`] if a factor is not one. Ranks that differ are found on writing.
+    pub fn lora(
+        a: HostTensor,
+        b: HostTensor,
+        scaling: f64,
+        initial_rank: usize,
+    ) -> Result<Self, TensorError> {
+        for factor in [&a, &b] {
+            if factor.shape().len() != 2 {
+                return Err(TensorError::NotAMatrix { shape: factor.shape().to_vec() });
+            }
+        }
+        let rank = a.shape()[0];
+        let lora_alpha = super::convert::exact_alpha(scaling, rank);
+        Ok(Self { rank, initial_rank, scaling, lora_alpha, a, b, e: None })
+    }
+
+    /// Input features.
+    pub fn d_input(&self) -> usize {
+        self.a.shape().get(1).copied().unwrap_or(0)
+    }
+
+    /// Output features.
+    pub fn d_output(&self) -> usize {
+        self.b.shape().first().copied().unwrap_or(0)
+    }
+
+    /// The update as a dense matrix, `[d_output, d_input]`, row-major, in double precision.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError`] if a factor does not hold floats or does not have `rank` rows or columns.
+    pub fn delta(&self) -> Result<Vec<f64>, TensorError> {
+        let (d_input, d_output) = (self.d_input(), self.d_output());
+        for (tensor, shape) in self.wanted_shapes() {
+            if tensor.shape() != shape {
+                return Err(TensorError::NotAMatrix { shape: tensor.shape().to_vec() });
+            }
+        }
+        let (a, b) = (self.a.to_f64()?, self.b.to_f64()?);
+        let e = self.e.as_ref().map(HostTensor::to_f64).transpose()?;
+        let mut delta = vec![0.0; d_output * d_input];
+        for row in 0..d_output {
+            let out = &mut delta[row * d_input..(row + 1) * d_input];
+            for k in 0..self.rank {
+                let weight =
+                    self.scaling * b[row * self.rank + k] * e.as_ref().map_or(1.0, |e| e[k]);
+                for (value, a) in out.iter_mut().zip(&a[k * d_input..(k + 1) * d_input]) {
+                    *value += weight * a;
+                }
+            }
+        }
+        Ok(delta)
+    }
+
+    /// Each factor with the shape it should have.
+    pub(super) fn wanted_shapes(&self) -> Vec<(&HostTensor, Vec<usize>)> {
+        let mut shapes = vec![
+            (&self.a, vec![self.rank, self.d_input()]),
+            (&self.b, vec![self.d_output(), self.rank]),
+        ];
+        shapes.extend(self.e.as_ref().map(|e| (e, vec![self.rank])));
+        shapes
+    }
+}
+
+/// A PEFT adapter on the host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeftAdapter {
+    /// The configuration.
+    pub config: PeftConfig,
+    /// Updates by module path.
+    pub modules: BTreeMap<String, PeftModule>,
+    /// Parameters of modules that are stored whole, by parameter name in the model.
+    pub saved: BTreeMap<String, HostTensor>,
+    /// Tensors of the file that are known and not used.
+    pub ignored: Vec<IgnoredTensor>,
+}
+
+impl PeftAdapter {
+    /// Reads an adapter folder and accounts for every tensor in it.
+    ///
+    /// # Errors
+    ///
+    /// [`PeftError::Load`] with a report that lists the tensors which are missing, unexpected
+    /// (also: of a module that the configuration does not target), of another shape than the
+    /// patterns say, or not finite; the errors of [`PeftConfig::read`]; [`PeftError::Tensor`] for a
+    /// factor that holds no floats; [`PeftError::File`] if a file is absent or broken.
+    pub fn read(dir: impl AsRef<Path>) -> Result<Self, PeftError> {
+        let dir = dir.as_ref();
+        let config = PeftConfig::read(dir.join(CONFIG_FILE))?;
+        let rules = config.rules()?;
+        let path = dir.join(WEIGHTS_FILE);
+        if !path.is_file() && dir.join(PICKLED_FILE).is_file() {
+            let found = PICKLED_FILE.to_owned();
+            return Err(FileError::Pickle { dir: dir.to_path_buf(), found }.into());
+        }
+        let file = TensorFile::open(path)?;
+        Folder { report: LoadReport::new(file.path().display()), file, config, rules }.read()
+    }
+}
+
+/// An open folder on its way to a [`PeftAdapter`].
+struct Folder {
+    file: TensorFile,
+    config: PeftConfig,
+    rules: ModuleRules,
+    report: LoadReport,
+}
+
+/// Names in the file by module and factor.
+type FactorKeys = BTreeMap<String, BTreeMap<Factor, String>>;
+
+impl Folder {
+    fn read(mut self) -> Result<PeftAdapter, PeftError> {
+        let (factors, saved_keys) = self.sort_keys();
+        let mut modules = BTreeMap::new();
+        for (path, keys) in factors {
+            if let Some(module) = self.read_module(&path, &keys)? {
+                modules.insert(path, module);
+            }
+        }
+        let mut saved = BTreeMap::new();
+        for (parameter, key) in saved_keys {
+            saved.insert(parameter, self.read_tensor(&key, false)?);
+        }
+        let report = self.report.into_result()?;
+        Ok(PeftAdapter { config: self.config, modules, saved, ignored: report.ignored })
+    }
+
+    /// Sorts every name of the file into factors, whole modules and the report.
+    fn sort_keys(&mut self) -> (FactorKeys, BTreeMap<String, String>) {
+        let mut factors = FactorKeys::new();
+        let mut saved = BTreeMap::new();
+        // Modules that a reallocation lists must be there, whatever is left of them.
+        for path in self.rules.listed() {
+            factors.insert(path.to_owned(), BTreeMap::new());
+        }
+        for key in self.file.names() {
+            let unexpected = match parse_key(&self.config, key) {
+                Key::Factor { path, factor } if self.rules.targets(&path) => {
+                    factors.entry(path).or_default().insert(factor, key.to_owned())
+                }
+                Key::Saved(parameter) => saved.insert(parameter, key.to_owned()),
+                Key::Ignored(reason) => {
+                    let shape = self.file.shape(key).unwrap_or_default().to_vec();
+                    let name = key.to_owned();
+                    self.report.ignored.push(IgnoredTensor { name, shape, reason });
+                    None
+                }
+                Key::Factor { .. } | Key::Unknown => Some(key.to_owned()),
+            };
+            // Either unknown, or a second name for what another name stands for already.
+            self.report.unexpected.extend(unexpected);
+        }
+        (factors, saved)
+    }
+
+    fn read_module(
+        &mut self,
+        path: &str,
+        keys: &BTreeMap<Factor, String>,
+    ) -> Result<Option<PeftModule>, PeftError> {
+        let wanted: &[Factor] = match self.config.method {
+            PeftMethod::Lora => &[Factor::A, Factor::B],
+            PeftMethod::AdaLora(_) => &[Factor::A, Factor::B, Factor::E],
+        };
+        let rank = self.rules.rank(path);
+        let mut tensors = Vec::new();
+        for &factor in wanted {
+            let Some(key) = keys.get(&factor) else {
+                self.report.missing.push(factor_key(&self.config.method, path, factor));
+                continue;
+            };
+            let found = self.file.shape(key).unwrap_or_default().to_vec();
+            let shape = match factor {
+                Factor::A => vec![rank, found.get(1).copied().unwrap_or(0)],
+                Factor::B => vec![found.first().copied().unwrap_or(0), rank],
+                Factor::E => vec![rank, 1],
+            };
+            if found == shape {
+                tensors.push(self.read_tensor(key, true)?);
+            } else {
+                self.report.mis_shaped.push(MisShaped { name: key.clone(), wanted: shape, found });
+            }
+        }
+        let mut tensors = tensors.into_iter();
+        // `wanted` is in the order A, B, E; a tensor that was left out is in the report.
+        let (Some(a), Some(b), e) = (tensors.next(), tensors.next(), tensors.next()) else {
+            return Ok(None);
+        };
+        if wanted.len() == 3 && e.is_none() {
+            return Ok(None);
+        }
+        let e = e.map(|e| e.reshape(&[rank]).expect("a tensor of shape [rank, 1] has rank values"));
+        let rules = &self.rules;
+        Ok(Some(PeftModule {
+            rank,
+            initial_rank: rules.initial_rank(path),
+            scaling: rules.scaling(path),
+            lora_alpha: rules.lora_alpha(path),
+            a,
+            b,
+            e,
+        }))
+    }
+
+    fn read_tensor(&mut self, key: &str, float: bool) -> Result<HostTensor, PeftError> {
+        let tensor = self.file.read(key)?;
+        if float && !tensor.dtype().is_float() {
+            return Err(PeftError::Tensor {
+                file: PathBuf::from(self.file.path()),
+                tensor: key.to_owned(),
+                source: TensorError::DType { wanted: HostDType::F32, found: tensor.dtype() },
+            });
+        }
+        match tensor.first_non_finite() {
+            Some((index, value)) => {
+                self.report.non_finite.push(NonFinite { name: key.to_owned(), index, value });
+            }
+            None => self.report.applied.push(key.to_owned()),
+        }
+        Ok(tensor)
+    }
+}
+
+#[cfg(test)]
+#[path = "adapter_tests.rs"]
+mod tests;

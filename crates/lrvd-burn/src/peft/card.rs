@@ -1,0 +1,57 @@
+//! The `README.md` of an exported adapter.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::adapter::PeftModule;
+use super::export::ExportSummary;
+
+/// The card: what the adapter belongs to, how it is laid out, and the rank and scale of every
+/// module.
+pub(super) fn write_card(
+    summary: &ExportSummary,
+    modules: &BTreeMap<String, PeftModule>,
+) -> String {
+    let config = &summary.config;
+    let base = config.base_model_name_or_path.as_deref();
+    let mut card = String::from("---\n");
+    if let Some(base) = base {
+        // A JSON text is a YAML text, whatever is in it.
+        let _ = writeln!(card, "base_model: {}", serde_json::Value::from(base));
+    }
+    card.push_str("library_name: peft\ntags:\n- lora\n- lrvd\n---\n\n# Low-rank adapter\n\n");
+    let total: usize = summary.ranks.values().sum();
+    let _ = writeln!(
+        card,
+        "Adapter of the type {} for {}, layout `{}`: {} modules, {total} ranks in all.",
+        config.method.name(),
+        base.map_or_else(|| "an unnamed base model".to_owned(), |base| format!("`{base}`")),
+        summary.layout.name(),
+        modules.len(),
+    );
+    if let Some(path) = &summary.zero_module {
+        let _ = writeln!(
+            card,
+            "\nNo module has a rank left. `{path}` is there with zeros, because PEFT demands a module."
+        );
+    }
+    if !summary.dropped.is_empty() {
+        let _ = writeln!(
+            card,
+            "\n{} modules were pruned to rank 0 and are left out.",
+            summary.dropped.len()
+        );
+    }
+    if !summary.folded.is_empty() {
+        let _ = writeln!(
+            card,
+            "\nThe scale of {} modules differs from the common one and is multiplied into `lora_B`.",
+            summary.folded.len()
+        );
+    }
+    card.push_str("\n| Module | Rank | Scale |\n|---|---|---|\n");
+    for (path, module) in modules {
+        let _ = writeln!(card, "| `{path}` | {} | {} |", module.rank, module.scaling);
+    }
+    card
+}

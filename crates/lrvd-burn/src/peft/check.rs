@@ -1,0 +1,95 @@
+//! Does an adapter fit a model? Strictly: what the configuration targets and what the file holds
+//! must be the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::adapter::PeftAdapter;
+use super::error::PeftError;
+use super::keys::{Factor, factor_key, saved_key};
+use crate::files::{LoadReport, MisShaped};
+
+impl PeftAdapter {
+    /// Compares the adapter with the linear layers of a model, given as path, input and output
+    /// features.
+    ///
+    /// Missing are factors of a layer that the configuration targets; unexpected are factors of a
+    /// path that is no such layer. Both would make PEFT leave a layer at its initial state without
+    /// a word.
+    ///
+    /// # Errors
+    ///
+    /// [`PeftError::Load`] with the report if anything is missing, unexpected or mis-shaped;
+    /// [`PeftError::Pattern`] if the configuration's patterns do not compile.
+    pub fn check_against<S: AsRef<str>>(
+        &self,
+        layers: &[(S, usize, usize)],
+    ) -> Result<LoadReport, PeftError> {
+        let rules = self.config.rules()?;
+        let mut report = LoadReport::new("adapter modules");
+        let factors: &[Factor] = match self.config.method {
+            super::config::PeftMethod::Lora => &[Factor::A, Factor::B],
+            super::config::PeftMethod::AdaLora(_) => &[Factor::A, Factor::B, Factor::E],
+        };
+        let name = |path: &str, factor| factor_key(&self.config.method, path, factor);
+        let mut targeted = BTreeSet::new();
+        for (path, d_input, d_output) in layers {
+            let path = path.as_ref();
+            if !rules.targets(path) || !targeted.insert(path) {
+                continue;
+            }
+            let Some(module) = self.modules.get(path) else {
+                report.missing.extend(factors.iter().map(|&factor| name(path, factor)));
+                continue;
+            };
+            for (factor, tensor, wanted) in [
+                (Factor::A, &module.a, [module.rank, *d_input]),
+                (Factor::B, &module.b, [*d_output, module.rank]),
+            ] {
+                if tensor.shape() != wanted {
+                    report.mis_shaped.push(MisShaped {
+                        name: name(path, factor),
+                        wanted: wanted.to_vec(),
+                        found: tensor.shape().to_vec(),
+                    });
+                }
+            }
+            report.applied.extend(factors.iter().map(|&factor| name(path, factor)));
+        }
+        for path in self.modules.keys().filter(|path| !targeted.contains(path.as_str())) {
+            report.unexpected.extend(factors.iter().map(|&factor| name(path, factor)));
+        }
+        Ok(report.into_result()?)
+    }
+
+    /// Compares the modules that are stored whole with the parameters of a model, given as name and
+    /// shape.
+    ///
+    /// Every parameter in a module that PEFT stores whole must be there: a head that was trained
+    /// and not saved is the commonest way to lose a classifier.
+    ///
+    /// # Errors
+    ///
+    /// [`PeftError::Load`] with the report if anything is missing, unexpected or mis-shaped.
+    pub fn check_saved<S: AsRef<str>, D: AsRef<[usize]>>(
+        &self,
+        parameters: &[(S, D)],
+    ) -> Result<LoadReport, PeftError> {
+        let mut report = LoadReport::new("adapter modules stored whole");
+        let wanted: BTreeMap<&str, &[usize]> =
+            parameters.iter().map(|(name, shape)| (name.as_ref(), shape.as_ref())).collect();
+        for (&name, &shape) in wanted.iter().filter(|(name, _)| self.config.saves(name)) {
+            match self.saved.get(name) {
+                None => report.missing.push(saved_key(name)),
+                Some(tensor) if tensor.shape() != shape => report.mis_shaped.push(MisShaped {
+                    name: saved_key(name),
+                    wanted: shape.to_vec(),
+                    found: tensor.shape().to_vec(),
+                }),
+                Some(_) => report.applied.push(saved_key(name)),
+            }
+        }
+        let unknown = self.saved.keys().filter(|name| !wanted.contains_key(name.as_str()));
+        report.unexpected.extend(unknown.map(|name| saved_key(name)));
+        Ok(report.into_result()?)
+    }
+}

@@ -1,0 +1,301 @@
+//! Writing an adapter folder that PEFT loads.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE};
+use super::card::write_card;
+use super::config::{CONFIG_FILE, PeftConfig, PeftMethod, TargetModules};
+use super::convert::{check_shapes, describe, exact_alpha, floats};
+use super::error::PeftError;
+use super::keys::{Factor, factor_key, saved_key};
+use crate::files::{
+    FileError, HostTensor, LoadReport, NonFinite, TensorError, write_atomic, write_safetensors,
+};
+
+/// How modules of different ranks are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum ExportLayout {
+    /// `LoRA`, every module with its own rank, by `rank_pattern` and `alpha_pattern`. `AdaLoRA` is
+    /// converted.
+    #[default]
+    Ragged,
+    /// `LoRA`, every module at the largest rank, filled up with zeros, without patterns: for
+    /// readers that know one rank and one scale. `AdaLoRA` is converted.
+    Uniform,
+    /// `AdaLoRA` as PEFT writes it, with its diagonal and its list of kept triplets.
+    AdaLora,
+}
+
+impl ExportLayout {
+    /// Name in messages and in the model card.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ragged => "ragged",
+            Self::Uniform => "uniform",
+            Self::AdaLora => "adalora",
+        }
+    }
+}
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExportSummary {
+    /// The layout.
+    pub layout: ExportLayout,
+    /// The configuration as written.
+    pub config: PeftConfig,
+    /// Rank in the file by module path.
+    pub ranks: BTreeMap<String, usize>,
+    /// Modules of rank 0, which PEFT cannot hold and which are left out.
+    pub dropped: Vec<String>,
+    /// The one module written with a rank of 1 and zeros, because none has a rank left and PEFT
+    /// demands one.
+    pub zero_module: Option<String>,
+    /// Modules whose scale differs from the common one and was multiplied into `b`.
+    pub folded: Vec<String>,
+}
+
+impl PeftAdapter {
+    /// Writes `adapter_config.json`, `adapter_model.safetensors` and `README.md` into a folder,
+    /// which is made if it is absent. The configuration comes last: a folder without it is no
+    /// adapter.
+    ///
+    /// # Errors
+    ///
+    /// [`PeftError::Module`] if factors do not fit each other; [`PeftError::Load`] if a value is
+    /// not finite; [`PeftError::NotSaved`] if a whole parameter is covered by no `modules_to_save`;
+    /// [`PeftError::NoModule`] if there is no module; [`PeftError::Layout`] for a layout that the
+    /// method does not have; [`PeftError::File`] if writing fails.
+    pub fn write(
+        &self,
+        dir: impl AsRef<Path>,
+        layout: ExportLayout,
+    ) -> Result<ExportSummary, PeftError> {
+        let dir = dir.as_ref();
+        self.check(dir)?;
+        let (adapter, summary) = match layout {
+            ExportLayout::AdaLora => self.as_adalora()?,
+            ExportLayout::Ragged => ragged(self.to_lora()?)?,
+            ExportLayout::Uniform => uniform(self.to_lora()?)?,
+        };
+        std::fs::create_dir_all(dir).map_err(|source| FileError::io("create", dir, source))?;
+        let metadata = [("format".to_owned(), "pt".to_owned())].into();
+        write_safetensors(dir.join(WEIGHTS_FILE), &adapter.tensors()?, &metadata)?;
+        write_atomic(dir.join("README.md"), write_card(&summary, &adapter.modules).as_bytes())?;
+        adapter.config.write(dir.join(CONFIG_FILE))?;
+        Ok(summary)
+    }
+
+    /// What holds for every layout.
+    fn check(&self, dir: &Path) -> Result<(), PeftError> {
+        if self.modules.is_empty() {
+            return Err(PeftError::NoModule);
+        }
+        let mut report = LoadReport::new(dir.display());
+        let mut note = |name: String, tensor: &HostTensor| {
+            if let Some((index, value)) = tensor.first_non_finite() {
+                report.non_finite.push(NonFinite { name, index, value });
+            }
+        };
+        for (path, module) in &self.modules {
+            check_shapes(path, module)?;
+            let adalora = matches!(self.config.method, PeftMethod::AdaLora(_));
+            if module.e.is_some() != adalora || !module.scaling.is_finite() {
+                return Err(PeftError::Module {
+                    path: path.clone(),
+                    name: "method and scale",
+                    wanted: format!("`{}` and finite", self.config.method.name()),
+                    found: format!("diagonal: {}, scale {}", module.e.is_some(), module.scaling),
+                });
+            }
+            for (factor, tensor) in factors(module) {
+                note(factor_key(&self.config.method, path, factor), tensor);
+            }
+        }
+        for (name, tensor) in &self.saved {
+            if !self.config.saves(name) {
+                let modules = self.config.saved_modules().into_iter().map(str::to_owned).collect();
+                return Err(PeftError::NotSaved { name: name.clone(), modules });
+            }
+            note(saved_key(name), tensor);
+        }
+        report.into_result()?;
+        Ok(())
+    }
+
+    /// Tensors under their names in the file.
+    fn tensors(&self) -> Result<BTreeMap<String, HostTensor>, PeftError> {
+        let mut tensors = BTreeMap::new();
+        for (path, module) in &self.modules {
+            for (factor, tensor) in factors(module) {
+                let mut tensor = tensor.clone();
+                if factor == Factor::E {
+                    tensor = reshape(path, tensor, &[module.rank, 1])?;
+                }
+                tensors.insert(factor_key(&self.config.method, path, factor), tensor);
+            }
+        }
+        tensors.extend(self.saved.iter().map(|(name, tensor)| (saved_key(name), tensor.clone())));
+        Ok(tensors)
+    }
+
+    /// The `AdaLoRA` layout: flags of kept triplets for every module, if any rank has changed.
+    fn as_adalora(&self) -> Result<(Self, ExportSummary), PeftError> {
+        let PeftMethod::AdaLora(adalora) = &self.config.method else {
+            return Err(PeftError::Layout {
+                layout: ExportLayout::AdaLora.name(),
+                wanted: "ADALORA",
+                found: self.config.method.name(),
+            });
+        };
+        let mut adalora = adalora.clone();
+        let rules = self.config.rules()?;
+        let mut kept = Vec::new();
+        for (path, module) in &self.modules {
+            if module.rank > adalora.init_r || module.scaling != rules.scaling(path) {
+                return Err(PeftError::Module {
+                    path: path.clone(),
+                    name: "rank and scale",
+                    wanted: format!("at most {} and {}", adalora.init_r, rules.scaling(path)),
+                    found: format!("{} and {}", module.rank, module.scaling),
+                });
+            }
+            let flags = rules.kept(path).map(<[bool]>::to_vec);
+            let fits = |flags: &Vec<bool>| flags.iter().filter(|&&f| f).count() == module.rank;
+            // PEFT takes only the number of flags from a file; which ones matters to no reader.
+            let first = || (0..adalora.init_r).map(|k| k < module.rank).collect();
+            kept.push((path.clone(), flags.filter(fits).unwrap_or_else(first)));
+        }
+        let changed = adalora.kept.is_some() || kept.iter().any(|(_, f)| f.contains(&false));
+        adalora.kept = changed.then_some(kept);
+        let mut adapter = self.clone();
+        adapter.config.method = PeftMethod::AdaLora(adalora);
+        let paths = self.modules.keys().cloned().collect();
+        adapter.config.target_modules = TargetModules::Names(paths);
+        let summary = summarise(ExportLayout::AdaLora, &adapter);
+        Ok((adapter, summary))
+    }
+}
+
+/// Factors that a module has.
+fn factors(module: &PeftModule) -> impl Iterator<Item = (Factor, &HostTensor)> {
+    [(Factor::A, &module.a), (Factor::B, &module.b)]
+        .into_iter()
+        .chain(module.e.as_ref().map(|e| (Factor::E, e)))
+}
+
+fn summarise(layout: ExportLayout, adapter: &PeftAdapter) -> ExportSummary {
+    ExportSummary {
+        layout,
+        config: adapter.config.clone(),
+        ranks: adapter.modules.iter().map(|(path, module)| (path.clone(), module.rank)).collect(),
+        dropped: Vec::new(),
+        zero_module: None,
+        folded: Vec::new(),
+    }
+}
+
+fn reshape(path: &str, tensor: HostTensor, shape: &[usize]) -> Result<HostTensor, PeftError> {
+    tensor.reshape(shape).map_err(|source| wrong(path, &source))
+}
+
+fn wrong(path: &str, source: &TensorError) -> PeftError {
+    PeftError::Module {
+        path: path.to_owned(),
+        name: "factors",
+        wanted: "floats that fit the rank".to_owned(),
+        found: source.to_string(),
+    }
+}
+
+/// Leaves out modules of rank 0; if none is left, the first stays with a rank of 1 and zeros.
+fn drop_empty(adapter: &mut PeftAdapter) -> Result<(Vec<String>, Option<String>), PeftError> {
+    let empty = adapter.modules.iter().filter(|(_, module)| module.rank == 0);
+    let mut dropped: Vec<String> = empty.map(|(path, _)| path.clone()).collect();
+    let mut zero_module = None;
+    if dropped.len() == adapter.modules.len() {
+        let path = dropped.remove(0);
+        if let Some(module) = adapter.modules.get_mut(&path) {
+            *module = pad(module, 1).map_err(|source| wrong(&path, &source))?;
+        }
+        zero_module = Some(path);
+    }
+    adapter.modules.retain(|_, module| module.rank > 0);
+    Ok((dropped, zero_module))
+}
+
+fn ragged(mut adapter: PeftAdapter) -> Result<(PeftAdapter, ExportSummary), PeftError> {
+    let (dropped, zero_module) = drop_empty(&mut adapter)?;
+    adapter.config = describe(&adapter.config, &adapter.modules);
+    let summary = summarise(ExportLayout::Ragged, &adapter);
+    Ok((adapter, ExportSummary { dropped, zero_module, ..summary }))
+}
+
+fn uniform(mut adapter: PeftAdapter) -> Result<(PeftAdapter, ExportSummary), PeftError> {
+    let (dropped, zero_module) = drop_empty(&mut adapter)?;
+    let rank = adapter.modules.values().map(|module| module.rank).max().unwrap_or(1);
+    let scaling = common_scaling(&adapter.modules);
+    let mut folded = Vec::new();
+    for (path, module) in &mut adapter.modules {
+        let mut full = pad(module, rank).map_err(|source| wrong(path, &source))?;
+        if module.scaling != scaling {
+            let ratio = module.scaling / scaling;
+            let b: Result<Vec<f64>, _> = full.b.to_f64();
+            let b = b.map(|b| b.into_iter().map(|value| value * ratio).collect::<Vec<_>>());
+            full.b = b
+                .and_then(|b| floats(full.b.dtype(), full.b.shape(), &b))
+                .map_err(|source| wrong(path, &source))?;
+            full.scaling = scaling;
+            full.lora_alpha = exact_alpha(scaling, rank);
+            folded.push(path.clone());
+        }
+        *module = full;
+    }
+    adapter.config.r = rank;
+    adapter.config.use_rslora = false;
+    adapter.config.lora_alpha = exact_alpha(scaling, rank);
+    adapter.config = describe(&adapter.config, &adapter.modules);
+    let summary = summarise(ExportLayout::Uniform, &adapter);
+    Ok((adapter, ExportSummary { dropped, zero_module, folded, ..summary }))
+}
+
+/// The scale that most modules have, so that as few as possible are touched; the larger of two as
+/// common. Zero only if there is no other, since nothing can be folded into it.
+fn common_scaling(modules: &BTreeMap<String, PeftModule>) -> f64 {
+    let mut counts: Vec<(f64, usize)> = Vec::new();
+    for module in modules.values().filter(|module| module.scaling != 0.0) {
+        match counts.iter_mut().find(|(scaling, _)| *scaling == module.scaling) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((module.scaling, 1)),
+        }
+    }
+    let most = counts.into_iter().max_by(|(a, m), (b, n)| m.cmp(n).then(a.total_cmp(b)));
+    most.map_or(0.0, |(scaling, _)| scaling)
+}
+
+/// The same update with zero rows below `a` and zero columns beside `b`.
+fn pad(module: &PeftModule, rank: usize) -> Result<PeftModule, TensorError> {
+    let (d_input, d_output) = (module.d_input(), module.d_output());
+    let a_type = module.a.dtype();
+    let mut a = module.a.bytes().to_vec();
+    a.resize(rank * d_input * a_type.size(), 0);
+    let b_type = module.b.dtype();
+    let (old, new) = (module.rank * b_type.size(), rank * b_type.size());
+    let mut b = vec![0; d_output * new];
+    for row in 0..d_output {
+        b[row * new..row * new + old]
+            .copy_from_slice(&module.b.bytes()[row * old..(row + 1) * old]);
+    }
+    PeftModule::lora(
+        HostTensor::new(a_type, vec![rank, d_input], a)?,
+        HostTensor::new(b_type, vec![d_output, rank], b)?,
+        module.scaling,
+        module.initial_rank,
+    )
+}
+
+#[cfg(test)]
+#[path = "export_tests.rs"]
+mod tests;

@@ -1,0 +1,274 @@
+//! The variational posterior of an adapter: which family, with which parameters, of which modules.
+//!
+//! The means are the factors of the adapter itself; a reader that knows nothing of this file gets
+//! the posterior mean.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::adapter::PeftAdapter;
+use super::error::PeftError;
+use crate::files::{HostTensor, LoadReport, MisShaped, NonFinite};
+
+/// Version of the header that is written, and the only one that is read.
+pub(super) const SCHEMA_VERSION: u32 = 1;
+/// Largest relative difference between the scale in the header and that of the adapter, which
+/// passes through a division by the rank; a few units in the last place are enough.
+const SCALING_TOLERANCE: f64 = 1e-12;
+
+/// How the variance is tied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum PosteriorFamily {
+    /// One log-variance per rank, shared by the row of `a` and the column of `b`.
+    RankVariance,
+    /// One log noise-to-signal ratio per rank.
+    NoiseToSignal,
+    /// One log-variance per entry.
+    ElementVariance,
+    /// One log-variance per rank, of `a` alone; `b` is not random.
+    AOnly,
+}
+
+/// How noise entered the forward pass in training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum PosteriorScheme {
+    /// Not at all.
+    Mean,
+    /// One draw of the weights per sequence.
+    WeightPerSequence,
+    /// One draw of the weights per batch.
+    WeightPerBatch,
+    /// Noise on the output with the moments of the product.
+    MomentMatched,
+    /// Noise in rank space, then on the output.
+    Nested,
+}
+
+/// What the header says of one module.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PosteriorModuleHeader {
+    /// Rank before pruning.
+    pub initial_rank: usize,
+    /// Rank now; a module of rank 0 has no tensors, here or in the adapter.
+    pub rank: usize,
+    /// The factor before the product of the adapter's tensors.
+    pub scaling: f64,
+}
+
+/// The header of the posterior file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PosteriorHeader {
+    /// Version of this header.
+    pub schema_version: u32,
+    /// How the variance is tied.
+    pub family: PosteriorFamily,
+    /// How noise entered the forward pass in training.
+    pub scheme: PosteriorScheme,
+    /// Ranks with a statistic at or above this were pruned, in nats.
+    pub log_alpha_threshold: f64,
+    /// Range that log-variances are clamped to in use, in ln(weight²).
+    pub log_variance_clamp: [f64; 2],
+    /// Weight of the KL divergence in the objective.
+    pub kl_weight: f64,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Every module that was adapted, also those pruned to rank 0, by path.
+    pub modules: BTreeMap<String, PosteriorModuleHeader>,
+}
+
+impl PosteriorHeader {
+    /// A header of the present version without modules.
+    pub fn new(family: PosteriorFamily, scheme: PosteriorScheme) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            family,
+            scheme,
+            log_alpha_threshold: 4.0,
+            log_variance_clamp: [-20.0, 2.0],
+            kl_weight: 0.0,
+            seed: 0,
+            modules: BTreeMap::new(),
+        }
+    }
+
+    /// The first value that is out of range, as key, wanted and found.
+    fn fault(&self) -> Option<(String, String, String)> {
+        let fault = |key: &str, wanted: &str, found: String| {
+            Some((key.to_owned(), wanted.to_owned(), found))
+        };
+        let [low, high] = self.log_variance_clamp;
+        if self.schema_version != SCHEMA_VERSION {
+            let found = self.schema_version.to_string();
+            return fault("schema_version", &SCHEMA_VERSION.to_string(), found);
+        }
+        if !self.log_alpha_threshold.is_finite() {
+            return fault("log_alpha_threshold", "finite", self.log_alpha_threshold.to_string());
+        }
+        if !(low.is_finite() && high.is_finite() && low < high) {
+            return fault("log_variance_clamp", "a finite range", format!("{low}..={high}"));
+        }
+        if !(self.kl_weight.is_finite() && self.kl_weight >= 0.0) {
+            return fault("kl_weight", "finite and at least 0", self.kl_weight.to_string());
+        }
+        self.modules.iter().find_map(|(path, module)| {
+            if module.rank > module.initial_rank {
+                let wanted = format!("at most `initial_rank` = {}", module.initial_rank);
+                fault(&format!("{path}.rank"), &wanted, module.rank.to_string())
+            } else if !module.scaling.is_finite() {
+                fault(&format!("{path}.scaling"), "finite", module.scaling.to_string())
+            } else {
+                None
+            }
+        })
+    }
+}
+
+/// Variational parameters of one module.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum PosteriorModule {
+    /// `[rank]`: log-variances, or log noise-to-signal ratios, as the family says.
+    PerRank(HostTensor),
+    /// Log-variances per entry.
+    PerEntry {
+        /// Of `a`, `[rank, d_input]`.
+        a: HostTensor,
+        /// Of `b`, `[d_output, rank]`.
+        b: HostTensor,
+    },
+}
+
+impl PosteriorModule {
+    /// Tensors by the end of their name.
+    pub(super) fn tensors(&self, family: PosteriorFamily) -> Vec<(&'static str, &HostTensor)> {
+        match self {
+            Self::PerRank(tensor) => vec![(suffixes(family)[0], tensor)],
+            Self::PerEntry { a, b } => vec![("log_sigma2_a", a), ("log_sigma2_b", b)],
+        }
+    }
+}
+
+/// Ends of the names of a family's tensors.
+pub(super) fn suffixes(family: PosteriorFamily) -> &'static [&'static str] {
+    match family {
+        PosteriorFamily::RankVariance | PosteriorFamily::AOnly => &["rank_log_sigma2"],
+        PosteriorFamily::NoiseToSignal => &["rank_log_alpha"],
+        PosteriorFamily::ElementVariance => &["log_sigma2_a", "log_sigma2_b"],
+    }
+}
+
+/// A posterior on the host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeftPosterior {
+    /// What the file says of the run.
+    pub header: PosteriorHeader,
+    /// Parameters by module path, of modules with a rank.
+    pub modules: BTreeMap<String, PosteriorModule>,
+}
+
+impl PeftPosterior {
+    /// Checks the posterior against itself and the adapter whose means it belongs to.
+    ///
+    /// The adapter must be the one that was written with it in the ragged layout: the uniform
+    /// layout pads ranks and moves scales, and the variances are then no longer those of its
+    /// factors.
+    ///
+    /// # Errors
+    ///
+    /// [`PeftError::Load`] with a report of tensors that are missing, unexpected, mis-shaped or not
+    /// finite; [`PeftError::Module`] for a module whose rank or scale differs from the adapter's;
+    /// [`PeftError::Posterior`] for a value of the header that is out of range.
+    pub fn check_against(&self, adapter: &PeftAdapter) -> Result<(), PeftError> {
+        if let Some((key, wanted, found)) = self.header.fault() {
+            let file = super::posterior_file::POSTERIOR_FILE.into();
+            return Err(PeftError::Posterior { file, key, wanted, found });
+        }
+        let mut report = LoadReport::new(super::posterior_file::POSTERIOR_FILE);
+        let family = self.header.family;
+        let names = |path: &str| {
+            suffixes(family).iter().map(move |end| format!("{path}.{end}")).collect::<Vec<_>>()
+        };
+        for (path, header) in self.header.modules.iter().filter(|(_, header)| header.rank > 0) {
+            let Some(module) = self.modules.get(path) else {
+                report.missing.extend(names(path));
+                continue;
+            };
+            let factors = adapter.modules.get(path);
+            let (rank, scaling) = factors.map_or((0, header.scaling), |f| (f.rank, f.scaling));
+            check_module(path, header, rank, scaling)?;
+            let (d_input, d_output) = factors.map_or((0, 0), |f| (f.d_input(), f.d_output()));
+            for (end, tensor) in module.tensors(family) {
+                let wanted = match end {
+                    "log_sigma2_a" => vec![rank, d_input],
+                    "log_sigma2_b" => vec![d_output, rank],
+                    _ => vec![rank],
+                };
+                check_tensor(
+                    &mut report,
+                    format!("{path}.{end}"),
+                    tensor,
+                    wanted,
+                    suffixes(family),
+                    end,
+                );
+            }
+        }
+        let known =
+            |path: &str| self.header.modules.get(path).is_some_and(|header| header.rank > 0);
+        for (path, module) in self.modules.iter().filter(|(path, _)| !known(path)) {
+            let ends = module.tensors(family).into_iter().map(|(end, _)| format!("{path}.{end}"));
+            report.unexpected.extend(ends);
+        }
+        // A module of the adapter that the header does not know has means without a posterior.
+        let adapted = adapter.modules.iter().filter(|(_, module)| module.rank > 0);
+        for (path, _) in adapted.filter(|(path, _)| !known(path)) {
+            report.missing.extend(names(path));
+        }
+        report.into_result()?;
+        Ok(())
+    }
+}
+
+fn check_module(
+    path: &str,
+    header: &PosteriorModuleHeader,
+    rank: usize,
+    scaling: f64,
+) -> Result<(), PeftError> {
+    let near = (header.scaling - scaling).abs() <= SCALING_TOLERANCE * scaling.abs();
+    if header.rank == rank && near {
+        return Ok(());
+    }
+    Err(PeftError::Module {
+        path: path.to_owned(),
+        name: "rank and scale of the posterior",
+        wanted: format!("{rank} and {scaling} as in the adapter"),
+        found: format!("{} and {}", header.rank, header.scaling),
+    })
+}
+
+fn check_tensor(
+    report: &mut LoadReport,
+    name: String,
+    tensor: &HostTensor,
+    wanted: Vec<usize>,
+    ends: &[&str],
+    end: &str,
+) {
+    if !ends.contains(&end) || !tensor.dtype().is_float() {
+        report.unexpected.push(name);
+    } else if tensor.shape() != wanted {
+        report.mis_shaped.push(MisShaped { name, wanted, found: tensor.shape().to_vec() });
+    } else if let Some((index, value)) = tensor.first_non_finite() {
+        report.non_finite.push(NonFinite { name, index, value });
+    } else {
+        report.applied.push(name);
+    }
+}

@@ -1,0 +1,171 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+
+use super::{HEADER_KEY, POSTERIOR_FILE};
+use crate::files::{HostTensor, LoadError, LoadReport, TensorFile, write_safetensors};
+use crate::peft::{
+    PeftAdapter, PeftConfig, PeftError, PeftModule, PeftPosterior, PosteriorFamily,
+    PosteriorHeader, PosteriorModule, PosteriorModuleHeader, PosteriorScheme, TargetModules,
+};
+
+fn tensor(shape: &[usize]) -> HostTensor {
+    let values: Vec<f32> = (0..shape.iter().product()).map(|i| -8.0 + 0.25 * i as f32).collect();
+    HostTensor::from_f32(shape, &values).unwrap()
+}
+
+/// Two modules with ranks 3 and 2 of 4; a third was pruned away.
+fn sample(family: PosteriorFamily) -> (PeftAdapter, PeftPosterior) {
+    let shapes = [("h.0.q", 3, 5, 7), ("h.1.q", 2, 5, 6)];
+    let mut header = PosteriorHeader::new(family, PosteriorScheme::WeightPerSequence);
+    header.kl_weight = 0.1;
+    header.seed = u64::MAX;
+    let mut modules = BTreeMap::new();
+    let mut parameters = BTreeMap::new();
+    for (path, rank, d_input, d_output) in shapes {
+        let (a, b) = (tensor(&[rank, d_input]), tensor(&[d_output, rank]));
+        modules.insert(path.to_owned(), PeftModule::lora(a, b, 0.1, 4).unwrap());
+        let module = match family {
+            PosteriorFamily::ElementVariance => PosteriorModule::PerEntry {
+                a: tensor(&[rank, d_input]),
+                b: tensor(&[d_output, rank]),
+            },
+            _ => PosteriorModule::PerRank(tensor(&[rank])),
+        };
+        parameters.insert(path.to_owned(), module);
+        let module = PosteriorModuleHeader { initial_rank: 4, rank, scaling: 0.1 };
+        header.modules.insert(path.to_owned(), module);
+    }
+    let pruned = PosteriorModuleHeader { initial_rank: 4, rank: 0, scaling: 0.1 };
+    header.modules.insert("h.2.q".to_owned(), pruned);
+    let config = PeftConfig::lora(4, 0.4, TargetModules::Names(vec!["q".into()]));
+    let adapter = PeftAdapter { config, modules, saved: BTreeMap::new(), ignored: Vec::new() };
+    (adapter, PeftPosterior { header, modules: parameters })
+}
+
+const FAMILIES: [PosteriorFamily; 4] = [
+    PosteriorFamily::RankVariance,
+    PosteriorFamily::NoiseToSignal,
+    PosteriorFamily::ElementVariance,
+    PosteriorFamily::AOnly,
+];
+
+#[test]
+fn every_family_survives_a_round_trip_beside_its_adapter() {
+    for family in FAMILIES {
+        let (adapter, posterior) = sample(family);
+        let dir = tempfile::tempdir().unwrap();
+        adapter.write(dir.path(), crate::peft::ExportLayout::Ragged).unwrap();
+        posterior.write(dir.path(), &adapter).unwrap();
+        let adapter = PeftAdapter::read(dir.path()).unwrap();
+        assert_eq!(PeftPosterior::read(dir.path(), &adapter).unwrap(), posterior, "{family:?}");
+    }
+}
+
+#[test]
+fn names_are_those_of_the_specification() {
+    let dir = tempfile::tempdir().unwrap();
+    for (family, wanted) in FAMILIES.into_iter().zip([
+        &["h.0.q.rank_log_sigma2", "h.1.q.rank_log_sigma2"][..],
+        &["h.0.q.rank_log_alpha", "h.1.q.rank_log_alpha"],
+        &["h.0.q.log_sigma2_a", "h.0.q.log_sigma2_b", "h.1.q.log_sigma2_a", "h.1.q.log_sigma2_b"],
+        &["h.0.q.rank_log_sigma2", "h.1.q.rank_log_sigma2"],
+    ]) {
+        let (adapter, posterior) = sample(family);
+        posterior.write(dir.path(), &adapter).unwrap();
+        let file = TensorFile::open(dir.path().join(POSTERIOR_FILE)).unwrap();
+        assert_eq!(file.names().collect::<Vec<_>>(), wanted);
+        assert!(file.metadata()["lrvd"].contains("\"schema_version\":1"));
+    }
+}
+
+fn report(error: PeftError) -> LoadReport {
+    match error {
+        PeftError::Load(LoadError::Strict { report }) => *report,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn the_adapter_must_be_the_same() {
+    let fails = |edit: &dyn Fn(&mut PeftAdapter, &mut PeftPosterior)| {
+        let (mut adapter, mut posterior) = sample(PosteriorFamily::RankVariance);
+        edit(&mut adapter, &mut posterior);
+        posterior.check_against(&adapter).unwrap_err()
+    };
+    let error = fails(&|adapter, _| adapter.modules.get_mut("h.0.q").unwrap().scaling = 0.2);
+    assert!(matches!(error, PeftError::Module { path, .. } if path == "h.0.q"));
+    let error = fails(&|_, posterior| posterior.header.modules.get_mut("h.0.q").unwrap().rank = 2);
+    assert!(matches!(error, PeftError::Module { path, .. } if path == "h.0.q"));
+    let error = fails(&|adapter, _| drop(adapter.modules.remove("h.0.q")));
+    assert!(matches!(error, PeftError::Module { path, .. } if path == "h.0.q"));
+    let error = fails(&|_, posterior| {
+        posterior.header.modules.remove("h.1.q").unwrap();
+    });
+    let found = report(error);
+    assert_eq!(found.missing, ["h.1.q.rank_log_sigma2"]);
+    assert_eq!(found.unexpected, ["h.1.q.rank_log_sigma2"]);
+    let error = fails(&|_, posterior| {
+        let nan = HostTensor::from_f32(&[3], &[0.0, f32::NAN, 0.0]).unwrap();
+        posterior.modules.insert("h.0.q".into(), PosteriorModule::PerRank(nan));
+        posterior.modules.insert("h.1.q".into(), PosteriorModule::PerRank(tensor(&[3])));
+    });
+    let found = report(error);
+    assert_eq!((found.non_finite[0].index, &found.mis_shaped[0].wanted[..]), (1, &[2][..]));
+    let error = fails(&|_, posterior| {
+        let parameters = PosteriorModule::PerEntry { a: tensor(&[3, 5]), b: tensor(&[7, 3]) };
+        posterior.modules.insert("h.0.q".into(), parameters);
+    });
+    assert_eq!(report(error).unexpected.len(), 2);
+}
+
+#[test]
+fn headers_out_of_range_are_named() {
+    for (key, edit) in [
+        ("schema_version", (|header| header.schema_version = 2) as fn(&mut PosteriorHeader)),
+        ("log_alpha_threshold", |header| header.log_alpha_threshold = f64::INFINITY),
+        ("log_variance_clamp", |header| header.log_variance_clamp = [2.0, 2.0]),
+        ("kl_weight", |header| header.kl_weight = -1.0),
+        ("h.0.q.rank", |header| header.modules.get_mut("h.0.q").unwrap().initial_rank = 2),
+    ] {
+        let (adapter, mut posterior) = sample(PosteriorFamily::RankVariance);
+        edit(&mut posterior.header);
+        match posterior.write("unused", &adapter).unwrap_err() {
+            PeftError::Posterior { key: found, .. } => assert_eq!(found, key),
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn files_are_read_strictly() {
+    let (adapter, posterior) = sample(PosteriorFamily::RankVariance);
+    let dir = tempfile::tempdir().unwrap();
+    posterior.write(dir.path(), &adapter).unwrap();
+    let path = dir.path().join(POSTERIOR_FILE);
+    let file = TensorFile::open(&path).unwrap();
+    let tensors: BTreeMap<_, _> =
+        file.names().map(|name| (name.to_owned(), file.read(name).unwrap())).collect();
+    let header = file.metadata()[HEADER_KEY].clone();
+    let read = |tensors: &BTreeMap<String, HostTensor>, header: &str| {
+        let metadata = [(HEADER_KEY.to_owned(), header.to_owned())].into();
+        write_safetensors(&path, tensors, &metadata).unwrap();
+        PeftPosterior::read(dir.path(), &adapter)
+    };
+    assert!(read(&tensors, &header).is_ok());
+    let later = header.replace("\"schema_version\":1", "\"schema_version\":2");
+    let error = read(&tensors, &later).unwrap_err();
+    assert!(
+        matches!(error, PeftError::Posterior { key, found, .. } if key == "schema_version" && found == "2")
+    );
+    let extra = header.replace("\"seed\":", "\"sede\":1,\"seed\":");
+    assert!(matches!(read(&tensors, &extra), Err(PeftError::PosteriorHeader { .. })));
+    let mut odd = tensors.clone();
+    let moved = odd.remove("h.0.q.rank_log_sigma2").unwrap();
+    odd.insert("h.0.q.rank_log_alpha".into(), moved);
+    let found = report(read(&odd, &header).unwrap_err());
+    assert_eq!((found.missing.len(), found.unexpected.len()), (1, 1));
+    write_safetensors(&path, &tensors, &BTreeMap::new()).unwrap();
+    let error = PeftPosterior::read(dir.path(), &adapter).unwrap_err();
+    assert!(matches!(error, PeftError::Posterior { key, .. } if key == "lrvd"));
+}

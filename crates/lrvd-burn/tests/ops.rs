@@ -1,0 +1,265 @@
+//! The fused operators on the CPU: against their composites, central differences, definitions in
+//! plain loops, and outside values.
+
+#![cfg(feature = "flex")]
+#![allow(clippy::unwrap_used)]
+
+mod ops_checks;
+
+use burn::tensor::{DType, Device, Tensor};
+use lrvd_burn::ops;
+use lrvd_core::noise::{fill_normal, fill_normal_f64, fill_uniform};
+use ops_checks::cases::{each, key};
+use ops_checks::{Case, distance, evaluate, host, leaf, wave};
+
+#[test]
+fn single_precision_follows_the_composites() {
+    each(&mut |case| case.check(&Device::flex(), DType::F32, 2e-5));
+}
+
+#[test]
+fn double_precision_follows_the_composites() {
+    each(&mut |case| case.check(&Device::flex(), DType::F64, 1e-13));
+}
+
+#[test]
+fn brain_floats_run_the_composites() {
+    each(&mut |case| {
+        // Sums over long rows lose digits in this format; the small cases show the route works.
+        if case.leaves.iter().all(|leaf| leaf.len() < 60) {
+            case.check(&Device::flex(), DType::BF16, 0.02);
+        }
+    });
+}
+
+#[test]
+fn gradients_are_central_differences() {
+    each(&mut |case| {
+        if case.leaves.iter().map(Vec::len).sum::<usize>() < 700 {
+            let d = case.gradient_distance();
+            assert!(d < 2e-8, "{}: {d:e}", case.name);
+        }
+    });
+}
+
+#[test]
+fn the_gradient_check_finds_a_wrong_gradient() {
+    // The square with one factor cut from the graph has half the gradient.
+    let half = Case {
+        name: "half",
+        fused: &|x| x[0].clone() * Tensor::from_inner(x[0].clone().inner()),
+        composite: &|x| x[0].clone(),
+        leaves: vec![wave(5, 0.3)],
+        differentiable: vec![true],
+    };
+    assert!(half.gradient_distance() > 0.1);
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    each(&mut |case| {
+        let [one, three] = [1, 3].map(|threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| {
+                evaluate(case.fused, &case.leaves, &case.differentiable, &Device::flex(), DType::F32)
+            })
+        });
+        assert_eq!(one.out, three.out, "{}", case.name);
+        assert_eq!(one.grads, three.grads, "{}", case.name);
+    });
+}
+
+#[test]
+fn inputs_that_are_still_in_use_keep_their_values() {
+    each(&mut |case| {
+        let device = Device::flex();
+        let leaves: Vec<_> =
+            case.leaves.iter().map(|values| leaf(values, &device, DType::F32)).collect();
+        let before: Vec<_> = leaves.iter().cloned().map(host).collect();
+        let first = host((case.fused)(&leaves));
+        // Fresh buffers, which the operators may write over.
+        let fresh: Vec<_> = leaves.iter().map(|leaf| leaf.clone().mul_scalar(1.0)).collect();
+        assert_eq!(first, host((case.fused)(&fresh)), "{}", case.name);
+        let after: Vec<_> = leaves.into_iter().map(host).collect();
+        assert_eq!(before, after, "{}", case.name);
+    });
+}
+
+#[test]
+fn temporaries_are_written_over_and_give_the_same_numbers() {
+    let device = Device::flex();
+    let (values, other) = (wave(20_011, 0.3), wave(20_011, 1.3));
+    let x = leaf(&values, &device, DType::F32);
+    let y = leaf(&other, &device, DType::F32);
+    let kept = host(ops::gelu(x.clone()));
+    assert_eq!(kept, host(ops::gelu(x.clone().mul_scalar(1.0))));
+    let rows = |t: &Tensor<1>| t.clone().mul_scalar(1.0).reshape([20_011, 1]);
+    let shared = x.clone().reshape([20_011, 1]);
+    let noisy = host(ops::add_gaussian_noise(shared, rows(&y), key()));
+    assert_eq!(noisy, host(ops::add_gaussian_noise(rows(&x), rows(&y), key())));
+}
+
+#[test]
+fn gelu_is_x_times_the_normal_distribution_function() {
+    // x · Phi(x) to 17 digits (mpmath, 50-digit working precision).
+    let table = [
+        (-6.0, -5.919_525_870_260_645_1e-9),
+        (-3.0, -0.004_049_694_094_890_283_6),
+        (-1.0, -0.158_655_253_931_457_05),
+        (-0.1, -0.046_017_216_272_297_1),
+        (0.0, 0.0),
+        (0.5, 0.345_731_230_637_006_6),
+        (2.0, 1.954_499_736_103_641_6),
+        (7.0, 6.999_999_999_991_041),
+    ];
+    let inputs: Vec<f64> = table.iter().map(|row| row.0).collect();
+    let device = Device::flex();
+    let single = host(ops::gelu(leaf(&inputs, &device, DType::F32)));
+    let double = host(ops::gelu(leaf(&inputs, &device, DType::F64)));
+    for (i, (x, wanted)) in table.into_iter().enumerate() {
+        assert!((single[i] - wanted).abs() <= 3e-7 * f64::abs(x), "{x}: {}", single[i]);
+        assert!((double[i] - wanted).abs() <= 1e-15 * f64::abs(x), "{x}: {}", double[i]);
+    }
+}
+
+#[test]
+fn relative_softmax_follows_its_definition() {
+    let [b, h, l] = [2, 3, 5];
+    let columns = 2 * l - 1;
+    let (content, c2p, p2c) =
+        (wave(b * h * l * l, 0.1), wave(b * h * l * columns, 1.1), wave(b * h * l * columns, 2.1));
+    // The second example has no key at all.
+    let mask: Vec<f64> = (0..b * l).map(|i| if i < 3 { 1.0 } else { 0.0 }).collect();
+    let scale = 0.6;
+    let mut wanted = vec![0.0; b * h * l * l];
+    for (head, rows) in wanted.chunks_mut(l * l).enumerate() {
+        for i in 0..l {
+            let weight = |j: usize| {
+                let score = content[(head * l + i) * l + j]
+                    + c2p[(head * l + i) * columns + l - 1 - i + j]
+                    + p2c[(head * l + j) * columns + l - 1 - j + i];
+                mask[head / h * l + j] * (score * scale).exp()
+            };
+            let total: f64 = (0..l).map(weight).sum();
+            for j in 0..l {
+                rows[i * l + j] = if total == 0.0 { 0.0 } else { weight(j) / total };
+            }
+        }
+    }
+    let device = Device::flex();
+    for (dtype, tolerance) in [(DType::F64, 1e-15), (DType::F32, 2e-7)] {
+        let out = ops::relative_softmax(
+            leaf(&content, &device, dtype).reshape([b, h, l, l]),
+            Some(leaf(&c2p, &device, dtype).reshape([b, h, l, columns])),
+            Some(leaf(&p2c, &device, dtype).reshape([b, h, l, columns])),
+            Some(leaf(&mask, &device, dtype).reshape([b, l])),
+            scale,
+        );
+        let out = host(out);
+        assert!(distance(&out, &wanted) < tolerance);
+        assert!(out.iter().zip(&wanted).all(|(&o, &w)| (o == 0.0) == (w == 0.0)));
+    }
+}
+
+#[test]
+fn masked_keys_may_hold_anything_finite() {
+    let device = Device::flex();
+    let content = leaf(&[1.0, 3.0e38, 2.0, -3.0e38], &device, DType::F32).reshape([1, 1, 2, 2]);
+    let mask = leaf(&[1.0, 0.0], &device, DType::F32).reshape([1, 2]);
+    let out = host(ops::relative_softmax(content, None, None, Some(mask), 2.0));
+    assert_eq!(out, [1.0, 0.0, 1.0, 0.0]);
+}
+
+#[test]
+fn kl_follows_the_table_of_the_specification() {
+    // M §2.4: a = log_alpha, KL(a), dKL/da; with mean 1, a = log_variance - ln(1 + 1e-8).
+    let table = [
+        (-20.0, 10.635_760_001_030, -0.499_999_998_970),
+        (-8.0, 4.635_899_480_334, -0.499_874_289_042),
+        (-2.0, 1.540_532_741_238, -0.617_465_340_248),
+        (0.0, 0.431_238_950_990, -0.359_127_728_320),
+        (2.0, 0.068_416_546_037, -0.066_908_274_514),
+    ];
+    let log_variance: Vec<f64> = table.iter().map(|row| row.0).collect();
+    let device = Device::flex().autodiff();
+    let log_variance = leaf(&log_variance, &device, DType::F64).require_grad();
+    let mean = leaf(&[1.0; 10], &device, DType::F64).reshape([2, 5]);
+    let kl = ops::kl_log_uniform(mean, 1, log_variance.clone());
+    let slopes = host(log_variance.grad(&kl.clone().sum().backward()).unwrap());
+    for ((kl, slope), row) in host(kl).into_iter().zip(slopes).zip(table) {
+        assert!((kl / 2.0 - row.1).abs() < 1e-8, "KL({}) = {kl}", row.0);
+        assert!((slope / 2.0 - row.2).abs() < 1e-8, "KL'({}) = {slope}", row.0);
+    }
+}
+
+#[test]
+fn noise_is_the_stream_of_its_key() {
+    let device = Device::flex();
+    let shape = [3, 67, 131];
+    let count = shape.iter().product();
+    let (mut single, mut double) = (vec![0.0f32; count], vec![0.0f64; count]);
+    fill_normal(key(), 0, &mut single);
+    fill_normal_f64(key(), 0, &mut double);
+    let like = leaf(&[0.0], &device, DType::F32);
+    let noise = ops::standard_normal(&like, shape, key());
+    assert_eq!(noise.dims(), shape);
+    assert_eq!(noise.into_data().try_into_vec::<f32>().unwrap(), single);
+    let like = leaf(&[0.0], &device, DType::F64);
+    assert_eq!(host(ops::standard_normal(&like, shape, key())), double);
+    let tracked = leaf(&[0.0], &device.autodiff(), DType::F32).require_grad();
+    let product = ops::standard_normal(&tracked, [2], key()) * tracked.clone();
+    assert!(tracked.grad(&product.sum().backward()).is_some());
+}
+
+#[test]
+fn dropout_keeps_what_the_uniform_numbers_say() {
+    let (count, rate) = (10_007, 0.1);
+    let mut uniform = vec![0.0f32; count];
+    fill_uniform(key(), 0, &mut uniform);
+    let x = leaf(&vec![1.0; count], &Device::flex(), DType::F64);
+    let out = host(ops::dropout(x, rate, key()));
+    for (&out, &uniform) in out.iter().zip(&uniform) {
+        assert_eq!(out, if f64::from(uniform) >= rate { 1.0 / 0.9 } else { 0.0 });
+    }
+}
+
+#[test]
+fn empty_tensors_stay_empty() {
+    let device = Device::flex();
+    let none = leaf(&[], &device, DType::F32);
+    let zeros = |n: usize| leaf(&vec![0.0; n], &device, DType::F32);
+    assert_eq!(ops::gelu(none.clone()).dims(), [0]);
+    assert_eq!(ops::dropout(none.clone(), 0.5, key()).dims(), [0]);
+    assert_eq!(ops::standard_normal(&none, [0, 3], key()).dims(), [0, 3]);
+    let rows = none.clone().reshape([0, 3]);
+    assert_eq!(ops::layer_norm(rows.clone(), zeros(3), zeros(3), 1e-7).dims(), [0, 3]);
+    let noisy = ops::add_rank_two_noise(rows.clone(), none.clone(), zeros(3), none.clone(), key());
+    assert_eq!(noisy.dims(), [0, 3]);
+    assert_eq!(ops::add_gaussian_noise(rows.clone(), rows.clone(), key()).dims(), [0, 3]);
+    // An adapter pruned to rank 0 has no KL to sum; a width of 0 gives zeros.
+    assert_eq!(ops::kl_log_uniform(rows.clone(), 0, none.clone()).dims(), [0]);
+    assert_eq!(host(ops::kl_log_uniform(rows, 1, zeros(3))), [0.0; 3]);
+    let scores = none.clone().reshape([0, 2, 3, 3]);
+    let position = none.clone().reshape([0, 2, 3, 5]);
+    let mask = none.reshape([0, 3]);
+    let out = ops::relative_softmax(scores, Some(position), None, Some(mask), 1.0);
+    assert_eq!(out.dims(), [0, 2, 3, 3]);
+}
+
+#[test]
+fn checkpointing_devices_give_the_same_gradients() {
+    let leaves = [wave(15, 0.2), wave(3, 0.3), wave(5, 0.4), wave(3, 0.5)];
+    let [plain, checkpointed] = [false, true].map(|checkpointing| {
+        let device = Device::flex().autodiff();
+        let device = if checkpointing { device.gradient_checkpointing() } else { device };
+        let [x, q, w, t] = leaves.clone().map(|v| leaf(&v, &device, DType::F32).require_grad());
+        let hidden = ops::gelu(x.clone().reshape([3, 5]));
+        let hidden = ops::layer_norm(hidden, w.clone(), w.clone(), 1e-7);
+        let hidden = ops::add_rank_two_noise(hidden, q.clone(), w.clone().exp(), t.exp(), key());
+        let noise = ops::standard_normal(&q, [3, 5], key());
+        let loss = (ops::dropout(hidden, 0.2, key()) * noise).sum();
+        let grads = loss.backward();
+        [x, q, w].map(|leaf| host(leaf.grad(&grads).unwrap()))
+    });
+    assert_eq!(plain, checkpointed);
+}

@@ -1,0 +1,200 @@
+//! The operators with inputs of odd sizes.
+
+use burn::tensor::Tensor;
+use lrvd_burn::ops::{
+    add_gaussian_noise, add_rank_two_noise, dropout, gelu, kl_log_uniform, layer_norm,
+    relative_softmax,
+};
+use lrvd_burn::ops::{dropout::dropout_composite, gelu::gelu_composite};
+use lrvd_burn::ops::{
+    kl_log_uniform::kl_log_uniform_composite, layer_norm::layer_norm_composite,
+    rank_two_noise::add_gaussian_noise_composite, rank_two_noise::add_rank_two_noise_composite,
+    relative_softmax::relative_softmax_composite,
+};
+use lrvd_core::noise::NoiseKey;
+
+use super::{Case, wave};
+
+pub(crate) fn key() -> NoiseKey {
+    NoiseKey::new(0x1234_5678_9abc_def0).at_step(3).for_module(77).on_stream(2)
+}
+
+fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
+    tensor.flatten(0, D - 1)
+}
+
+fn scaled(values: Vec<f64>, factor: f64, shift: f64) -> Vec<f64> {
+    values.into_iter().map(|v| v * factor + shift).collect()
+}
+
+/// Runs `f` on every case of every operator.
+pub(crate) fn each(f: &mut dyn FnMut(&Case)) {
+    gelu_cases(f);
+    dropout_cases(f);
+    layer_norm_cases(f);
+    softmax_cases(f);
+    noise_cases(f);
+    kl_cases(f);
+}
+
+fn gelu_cases(f: &mut dyn FnMut(&Case)) {
+    for count in [1, 5, 771, 20_011] {
+        f(&Case {
+            name: &format!("gelu {count}"),
+            fused: &|x| gelu(x[0].clone()),
+            composite: &|x| gelu_composite(x[0].clone()),
+            leaves: vec![scaled(wave(count, 0.2), 5.0, 0.3)],
+            differentiable: vec![true],
+        });
+    }
+}
+
+fn dropout_cases(f: &mut dyn FnMut(&Case)) {
+    for (count, rate) in [(1, 0.5), (7, 0.1), (20_011, 0.3), (9, 1.0), (9, 0.0)] {
+        f(&Case {
+            name: &format!("dropout {count} at {rate}"),
+            fused: &|x| dropout(x[0].clone(), rate, key()),
+            composite: &|x| dropout_composite(x[0].clone(), rate, key()),
+            leaves: vec![wave(count, 0.4)],
+            differentiable: vec![true],
+        });
+    }
+}
+
+fn layer_norm_cases(f: &mut dyn FnMut(&Case)) {
+    for [b, n, d] in [[2, 3, 5], [1, 1, 17], [3, 41, 130], [2, 3, 1]] {
+        f(&Case {
+            name: &format!("layer_norm {b}x{n}x{d}"),
+            fused: &|x| {
+                let input = x[0].clone().reshape([b, n, d]);
+                flat(layer_norm(input, x[1].clone(), x[2].clone(), 1e-7))
+            },
+            composite: &|x| {
+                let input = x[0].clone().reshape([b, n, d]);
+                flat(layer_norm_composite(input, x[1].clone(), x[2].clone(), 1e-7))
+            },
+            // A width of 1 has variance 0 whatever the input; the root of eps then scales rounding.
+            leaves: vec![
+                if d == 1 { vec![0.5; b * n] } else { scaled(wave(b * n * d, 0.1), 2.0, 0.7) },
+                scaled(wave(d, 0.9), 0.5, 1.0),
+                wave(d, 1.9),
+            ],
+            differentiable: vec![true; 3],
+        });
+    }
+}
+
+fn softmax_cases(f: &mut dyn FnMut(&Case)) {
+    type Function = fn(
+        Tensor<4>,
+        Option<Tensor<4>>,
+        Option<Tensor<4>>,
+        Option<Tensor<2>>,
+        f64,
+    ) -> Tensor<4>;
+    for [b, h, l] in [[2, 3, 5], [1, 2, 1], [2, 1, 37]] {
+        for (with_c2p, with_p2c, with_mask) in
+            [(true, true, true), (true, false, false), (false, true, true), (false, false, false)]
+        {
+            let run = |function: Function, x: &[Tensor<1>]| {
+                let position = [b, h, l, 2 * l - 1];
+                // Position scores come as a transposed view.
+                let view = |t: &Tensor<1>| {
+                    t.clone().reshape([b, h, 2 * l - 1, l]).swap_dims(2, 3).reshape(position)
+                };
+                flat(function(
+                    x[0].clone().reshape([b, h, l, l]),
+                    with_c2p.then(|| view(&x[1])),
+                    with_p2c.then(|| view(&x[2])),
+                    with_mask.then(|| x[3].clone().reshape([b, l])),
+                    0.37,
+                ))
+            };
+            // In the second example every key but the first is masked if there are two.
+            let mask = (0..b * l).map(|i| f64::from(u8::from(i % l < l - l / 3 && i / l == 0 || i == l)));
+            let size = b * h * l * (2 * l - 1);
+            f(&Case {
+                name: &format!("relative_softmax {b}x{h}x{l} {with_c2p} {with_p2c} {with_mask}"),
+                fused: &|x| run(relative_softmax, x),
+                composite: &|x| run(relative_softmax_composite, x),
+                leaves: vec![
+                    scaled(wave(b * h * l * l, 0.3), 4.0, 0.0),
+                    scaled(wave(size, 1.3), 3.0, 0.0),
+                    scaled(wave(size, 2.3), 3.0, 0.0),
+                    mask.collect(),
+                ],
+                differentiable: vec![true, with_c2p, with_p2c, false],
+            });
+        }
+    }
+}
+
+fn noise_cases(f: &mut dyn FnMut(&Case)) {
+    for [n, d] in [[3, 5], [1, 1], [1, 7], [29, 770]] {
+        f(&Case {
+            name: &format!("add_rank_two_noise {n}x{d}"),
+            fused: &|x| {
+                let mean = x[0].clone().reshape([n, d]);
+                flat(add_rank_two_noise(mean, x[1].clone(), x[2].clone(), x[3].clone(), key()))
+            },
+            composite: &|x| {
+                let mean = x[0].clone().reshape([n, d]);
+                let [q, w, t] = [x[1].clone(), x[2].clone(), x[3].clone()];
+                flat(add_rank_two_noise_composite(mean, q, w, t, key()))
+            },
+            leaves: vec![
+                wave(n * d, 0.1),
+                scaled(wave(n, 0.5), 0.4, 1.0),
+                scaled(wave(d, 1.5), 0.3, 0.6),
+                // The second row is negative throughout: its variance is clamped.
+                (0..n).map(|i| if i == 1 { -3.0 } else { 0.2 + 0.01 * i as f64 }).collect(),
+            ],
+            differentiable: vec![true; 4],
+        });
+        f(&Case {
+            name: &format!("add_gaussian_noise {n}x{d}"),
+            fused: &|x| {
+                let [mean, variance] = [0, 1].map(|i: usize| x[i].clone().reshape([n, d]));
+                flat(add_gaussian_noise(mean, variance, key()))
+            },
+            composite: &|x| {
+                let [mean, variance] = [0, 1].map(|i: usize| x[i].clone().reshape([n, d]));
+                flat(add_gaussian_noise_composite(mean, variance, key()))
+            },
+            leaves: vec![
+                wave(n * d, 0.1),
+                wave(n * d, 2.5).into_iter().map(|v| v + 0.2_f64.copysign(v)).collect(),
+            ],
+            differentiable: vec![true; 2],
+        });
+    }
+}
+
+fn kl_cases(f: &mut dyn FnMut(&Case)) {
+    for (shape, rank_axis) in
+        [([4, 7], 0), ([7, 4], 1), ([1, 1], 0), ([3, 1111], 0), ([1111, 3], 1), ([5, 700], 1)]
+    {
+        let rank = shape[rank_axis];
+        // Inside, below and above the clamp.
+        let log_variance = wave(rank, 0.2).into_iter().enumerate().map(|(k, v)| match k % 4 {
+            1 => -22.0 + v,
+            3 => 3.0 + 0.5 * v,
+            _ => -5.0 + 4.0 * v,
+        });
+        f(&Case {
+            name: &format!("kl_log_uniform {shape:?} rank axis {rank_axis}"),
+            fused: &|x| kl_log_uniform(x[0].clone().reshape(shape), rank_axis, x[1].clone()),
+            composite: &|x| {
+                kl_log_uniform_composite(x[0].clone().reshape(shape), rank_axis, x[1].clone())
+            },
+            leaves: vec![
+                wave(shape[0] * shape[1], 0.6)
+                    .into_iter()
+                    .map(|v| 0.3 * v + 0.02_f64.copysign(v))
+                    .collect(),
+                log_variance.collect(),
+            ],
+            differentiable: vec![true; 2],
+        });
+    }
+}

@@ -1,0 +1,133 @@
+//! Checks of the fused operators that hold on every device.
+
+#![allow(clippy::unwrap_used, dead_code)]
+
+pub(crate) mod cases;
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+
+/// An operator on flat tensors: reshapes its leaves, returns a flat result.
+pub(crate) type Op<'a> = &'a (dyn Fn(&[Tensor<1>]) -> Tensor<1> + Sync);
+
+/// Output and, for tracked leaves, gradients of `sum(out * weight)`.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) out: Vec<f64>,
+    pub(crate) grads: Vec<Option<Vec<f64>>>,
+}
+
+/// Numbers between -1 and 1 that neither repeat nor hit a kink.
+pub(crate) fn wave(count: usize, phase: f64) -> Vec<f64> {
+    (0..count).map(|i| (i as f64 * 1.37 + phase + 0.11 * (i as f64).sqrt()).sin()).collect()
+}
+
+pub(crate) fn leaf(values: &[f64], device: &Device, dtype: DType) -> Tensor<1> {
+    let data = TensorData::new(values.to_vec(), [values.len()]).convert_dtype(dtype);
+    Tensor::from_data(data, (device, dtype))
+}
+
+/// Reads at once: device reads are lazy.
+pub(crate) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().convert_dtype(DType::F64).try_into_vec::<f64>().unwrap()
+}
+
+pub(crate) fn evaluate(op: Op, leaves: &[Vec<f64>], tracked: &[bool], device: &Device, dtype: DType) -> Run {
+    let any = tracked.contains(&true);
+    let device = if any { device.clone().autodiff() } else { device.clone() };
+    let leaves: Vec<Tensor<1>> = leaves
+        .iter()
+        .zip(tracked)
+        .map(|(values, &tracked)| leaf(values, &device, dtype).set_require_grad(tracked))
+        .collect();
+    let out = op(&leaves);
+    let values = host(out.clone());
+    let mut grads = vec![None; leaves.len()];
+    if any {
+        let weight = leaf(&wave(values.len(), 0.7), &device, dtype);
+        let gradients = (out * weight).sum().backward();
+        grads = leaves.iter().map(|leaf| leaf.grad(&gradients).map(host)).collect();
+    }
+    Run { out: values, grads }
+}
+
+/// Largest distance, relative to the largest wanted number.
+pub(crate) fn distance(got: &[f64], wanted: &[f64]) -> f64 {
+    assert_eq!(got.len(), wanted.len());
+    let scale = wanted.iter().fold(1e-30f64, |s, w| s.max(w.abs())).max(1.0);
+    got.iter().zip(wanted).fold(0.0, |worst: f64, (g, w)| {
+        let d = (g - w).abs() / scale;
+        if d.is_nan() { f64::INFINITY } else { worst.max(d) }
+    })
+}
+
+/// A fused operator, its composite, and inputs.
+pub(crate) struct Case<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) fused: Op<'a>,
+    pub(crate) composite: Op<'a>,
+    pub(crate) leaves: Vec<Vec<f64>>,
+    /// Leaves that may be tracked (masks may not).
+    pub(crate) differentiable: Vec<bool>,
+}
+
+impl Case<'_> {
+    /// Every pattern of tracked leaves, the empty one included.
+    fn patterns(&self) -> Vec<Vec<bool>> {
+        let n = self.leaves.len();
+        (0..1usize << n)
+            .map(|bits| (0..n).map(|i| bits >> i & 1 == 1).collect::<Vec<bool>>())
+            .filter(|p| p.iter().zip(&self.differentiable).all(|(&p, &d)| d || !p))
+            .collect()
+    }
+
+    /// The fused operator on `device` gives the composite's numbers on the CPU.
+    pub(crate) fn check(&self, device: &Device, dtype: DType, tolerance: f64) {
+        for pattern in self.patterns() {
+            let got = evaluate(self.fused, &self.leaves, &pattern, device, dtype);
+            let wanted = evaluate(self.composite, &self.leaves, &pattern, &Device::flex(), dtype);
+            let context = |what: &str| format!("{}: {what}, tracked {pattern:?}", self.name);
+            let d = distance(&got.out, &wanted.out);
+            assert!(d <= tolerance, "{}: {d:e}", context("output"));
+            for (i, (g, w)) in got.grads.iter().zip(&wanted.grads).enumerate() {
+                match (g, w) {
+                    (Some(g), Some(w)) => {
+                        let d = distance(g, w);
+                        assert!(d <= tolerance, "{}: {d:e}", context(&format!("gradient {i}")));
+                    }
+                    (None, None) => {}
+                    _ => panic!("{}", context(&format!("gradient {i} is there on one side only"))),
+                }
+                assert_eq!(g.is_some(), pattern[i], "{}", context("tracking"));
+            }
+        }
+    }
+
+    /// Largest distance of the gradients from central differences, in `f64` on the CPU.
+    pub(crate) fn gradient_distance(&self) -> f64 {
+        let device = Device::flex();
+        let run = evaluate(self.fused, &self.leaves, &self.differentiable, &device, DType::F64);
+        let none = vec![false; self.leaves.len()];
+        let weight = wave(run.out.len(), 0.7);
+        let loss = |leaves: &[Vec<f64>]| -> f64 {
+            let out = evaluate(self.fused, leaves, &none, &device, DType::F64).out;
+            out.iter().zip(&weight).map(|(o, w)| o * w).sum()
+        };
+        let mut worst = 0.0f64;
+        for (i, grad) in run.grads.iter().enumerate() {
+            let Some(grad) = grad else { continue };
+            let differences: Vec<f64> = (0..grad.len())
+                .map(|k| {
+                    let x = self.leaves[i][k];
+                    let step = f64::EPSILON.cbrt() * x.abs().max(0.1);
+                    let mut leaves = self.leaves.clone();
+                    leaves[i][k] = x + step;
+                    let above = loss(&leaves);
+                    leaves[i][k] = x - step;
+                    (above - loss(&leaves)) / (2.0 * step)
+                })
+                .collect();
+            worst = worst.max(distance(grad, &differences));
+        }
+        worst
+    }
+}

@@ -1,0 +1,2 @@
+//! The `lrvd` command.
+fn main() {}

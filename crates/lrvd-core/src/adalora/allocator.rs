@@ -1,0 +1,324 @@
+//! The state machine that a training loop calls once per step.
+
+use super::config::{AdaLoraConfig, Phase};
+use super::error::AdaLoraError;
+use super::importance::{TripletImportance, TripletShape};
+use super::mask::mask_to_budget;
+use super::state::{AdaLoraState, check_count, check_finite, check_len, factor_lengths};
+
+/// Parameter and gradient of one factor.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryValues<'a, T> {
+    /// Values after the optimiser step.
+    pub parameter: &'a [T],
+    /// Gradient of that step, after clipping.
+    pub gradient: &'a [T],
+}
+
+/// Values of the three factors of one module.
+#[derive(Clone, Copy, Debug)]
+pub struct TripletValues<'a, T> {
+    /// `A`, `[init_r, d_input]`, row-major.
+    pub a: EntryValues<'a, T>,
+    /// `E`, `[init_r]`.
+    pub e: EntryValues<'a, T>,
+    /// `B`, `[d_output, init_r]`, row-major.
+    pub b: EntryValues<'a, T>,
+}
+
+/// What the allocator decided at one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Total rank allowed at this step.
+    pub budget: usize,
+    /// The last mask chosen, by module: `true` for a triplet that stays. `None` before the first.
+    pub mask: Option<Vec<Vec<bool>>>,
+    /// Whether `E` must be set to 0 now wherever `mask` is `false`.
+    pub masked_now: bool,
+}
+
+impl Allocation {
+    /// Triplets in force, over all modules; `None` before the first mask, when all are.
+    pub fn total_rank(&self) -> Option<usize> {
+        let mask = self.mask.as_ref()?;
+        Some(mask.iter().flatten().filter(|&&keep| keep).count())
+    }
+}
+
+/// Chooses the triplets that stay, step by step.
+///
+/// Call [`update`](Self::update) once per optimiser step, after the step and before the gradients are cleared,
+/// with the step counted from 0. Between two masks of the reduction phase zeroed entries of `E` are trained like
+/// any other and may grow back; after the freeze step they are zeroed at every step.
+#[derive(Clone, Debug)]
+pub struct AdaLoraAllocator {
+    config: AdaLoraConfig,
+    shapes: Vec<TripletShape>,
+    state: AdaLoraState,
+}
+
+impl AdaLoraAllocator {
+    /// An allocator at the start of a run.
+    ///
+    /// # Errors
+    ///
+    /// [`AdaLoraError::Config`] if the configuration is not consistent or a module has a width of 0.
+    pub fn new(config: AdaLoraConfig, shapes: Vec<TripletShape>) -> Result<Self, AdaLoraError> {
+        // Before anything of the configured size is allocated.
+        config.check()?;
+        let modules =
+            shapes.iter().map(|&shape| TripletImportance::zeros(config.init_r, shape)).collect();
+        Self::from_state(config, shapes, AdaLoraState { modules, mask: None })
+    }
+
+    /// An allocator that goes on where [`state`](Self::state) was taken.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new); [`AdaLoraError::ModuleCount`], [`AdaLoraError::Length`] or
+    /// [`AdaLoraError::NonFinite`] if the state does not belong to these shapes.
+    pub fn from_state(
+        config: AdaLoraConfig,
+        shapes: Vec<TripletShape>,
+        state: AdaLoraState,
+    ) -> Result<Self, AdaLoraError> {
+        config.check()?;
+        state.check(config.init_r, &shapes)?;
+        Ok(Self { config, shapes, state })
+    }
+
+    /// The configuration.
+    pub const fn config(&self) -> &AdaLoraConfig {
+        &self.config
+    }
+
+    /// Everything needed to go on later.
+    pub const fn state(&self) -> &AdaLoraState {
+        &self.state
+    }
+
+    /// Score of every triplet, by module; see [`TripletImportance::scores`].
+    pub fn scores(&self) -> Vec<Vec<f64>> {
+        self.state.modules.iter().map(TripletImportance::scores).collect()
+    }
+
+    /// Takes in one step and says what to zero.
+    ///
+    /// Before the freeze step (`total_step − tfinal`) the averages are updated from `modules`. From the freeze step
+    /// on `modules` is not read and may be empty ([`AdaLoraConfig::reads_gradients`]): the last mask is chosen
+    /// from the averages of the step before.
+    ///
+    /// # Errors
+    ///
+    /// [`AdaLoraError::ModuleCount`] or [`AdaLoraError::Length`] if the slices do not fit the shapes;
+    /// [`AdaLoraError::NonFinite`] for an importance that is not finite; [`AdaLoraError::NoMask`] past the freeze
+    /// step if no mask was chosen before. On an error the state is unchanged.
+    pub fn update<T: Copy + Into<f64>>(
+        &mut self,
+        step: u32,
+        modules: &[TripletValues<'_, T>],
+    ) -> Result<Allocation, AdaLoraError> {
+        if self.config.reads_gradients(step) {
+            self.check_values(modules)?;
+            for (triplet, values) in self.state.modules.iter_mut().zip(modules) {
+                triplet.a.update(importances(values.a), &self.config);
+                triplet.e.update(importances(values.e), &self.config);
+                triplet.b.update(importances(values.b), &self.config);
+            }
+        }
+        let budget = self.config.budget(step, self.shapes.len());
+        let phase = self.config.phase(step);
+        if phase == Phase::Choose {
+            self.state.mask = Some(mask_to_budget(&self.scores(), budget));
+        } else if phase == Phase::Repeat && self.state.mask.is_none() {
+            return Err(AdaLoraError::NoMask { step, last: self.config.freeze_step() });
+        }
+        let masked_now = phase != Phase::Rest;
+        Ok(Allocation { budget, mask: self.state.mask.clone(), masked_now })
+    }
+
+    fn check_values<T: Copy + Into<f64>>(
+        &self,
+        modules: &[TripletValues<'_, T>],
+    ) -> Result<(), AdaLoraError> {
+        check_count("modules", self.shapes.len(), modules.len())?;
+        for (module, (values, &shape)) in modules.iter().zip(&self.shapes).enumerate() {
+            let lengths = factor_lengths(self.config.init_r, shape);
+            for ((name, wanted), entries) in lengths.into_iter().zip([values.a, values.e, values.b])
+            {
+                check_len(module, name, wanted, entries.parameter.len())?;
+                check_len(module, name, wanted, entries.gradient.len())?;
+                check_finite(module, name, importances(entries))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `|w·∂L/∂w|` entry by entry.
+fn importances<T: Copy + Into<f64>>(values: EntryValues<'_, T>) -> impl Iterator<Item = f64> {
+    let pairs = values.parameter.iter().zip(values.gradient);
+    pairs.map(|(&parameter, &gradient)| (parameter.into() * gradient.into()).abs())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::adalora::config::tests::RECORDED;
+    use crate::noise::{NoiseKey, fill_normal};
+
+    pub(in crate::adalora) const SHAPES: [TripletShape; 2] =
+        [TripletShape { d_input: 3, d_output: 2 }, TripletShape { d_input: 2, d_output: 5 }];
+
+    /// Rank 2, masks at steps 2 and 4 (freeze), budget 4, 4, 2 (⌊2·(2/3)³ + 2⌋), …
+    pub(in crate::adalora) fn small() -> AdaLoraConfig {
+        AdaLoraConfig {
+            init_r: 2,
+            target_r: 1,
+            tinit: 1,
+            tfinal: 2,
+            delta_t: 2,
+            total_step: 6,
+            ..RECORDED
+        }
+    }
+
+    /// Parameters and gradients of both modules, distinct by step.
+    fn values_at<T: From<f32>>(step: u32) -> Vec<[Vec<T>; 6]> {
+        let key = NoiseKey::new(11).at_step(step);
+        SHAPES
+            .iter()
+            .zip(0..)
+            .map(|(&shape, module)| {
+                let lengths = factor_lengths(2, shape).map(|(_, len)| len);
+                let mut stream = 0;
+                [0, 0, 1, 1, 2, 2].map(|factor| {
+                    let mut values = vec![0.0f32; lengths[factor]];
+                    fill_normal(key.for_module(module).on_stream(stream), 0, &mut values);
+                    stream += 1;
+                    values.into_iter().map(T::from).collect()
+                })
+            })
+            .collect()
+    }
+
+    fn triplets<T>(values: &[[Vec<T>; 6]]) -> Vec<TripletValues<'_, T>> {
+        values
+            .iter()
+            .map(|[a, da, e, de, b, db]| TripletValues {
+                a: EntryValues { parameter: a, gradient: da },
+                e: EntryValues { parameter: e, gradient: de },
+                b: EntryValues { parameter: b, gradient: db },
+            })
+            .collect()
+    }
+
+    fn run<T: Copy + Into<f64> + From<f32>>(
+        allocator: &mut AdaLoraAllocator,
+        steps: std::ops::Range<u32>,
+    ) -> Vec<Allocation> {
+        steps
+            .map(|step| allocator.update(step, &triplets(&values_at::<T>(step))).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_whole_run_by_hand() {
+        // One module, rank 2, widths 1. Importance of a triplet's entries is |w·g| = 1 and 3 at every step.
+        let config = small();
+        let shape = TripletShape { d_input: 1, d_output: 1 };
+        let mut allocator = AdaLoraAllocator::new(config, vec![shape]).unwrap();
+        let (parameter, gradient) = ([0.5, -1.0], [2.0, 3.0]);
+        let values = EntryValues { parameter: &parameter, gradient: &gradient };
+        let modules = [TripletValues { a: values, e: values, b: values }];
+        let actions: Vec<_> =
+            (0..6).map(|step| allocator.update(step, &modules).unwrap()).collect();
+        // Budget: 2, 2, ⌊(2/3)³ + 1⌋ = 1, ⌊(1/3)³ + 1⌋ = 1, 1, 1.
+        assert_eq!(actions.iter().map(|a| a.budget).collect::<Vec<_>>(), [2, 2, 1, 1, 1, 1]);
+        let masked: Vec<_> = actions.iter().map(|a| a.masked_now).collect();
+        assert_eq!(masked, [false, false, true, false, true, true]);
+        assert_eq!(actions[1].mask, None);
+        assert!(actions[2..].iter().all(|a| a.mask == Some(vec![vec![false, true]])));
+        assert_eq!(actions[5].total_rank(), Some(1));
+        // Four updates with constant importance c: importance c(1 − 0.85^4), uncertainty
+        // Σ 0.15·0.85^(4−t)·c·0.85^t = 4·0.15·0.85^4·c; three factors of one entry each.
+        let decay = 0.85f64.powi(4);
+        for (score, c) in allocator.scores()[0].iter().zip([1.0, 3.0]) {
+            let wanted = 3.0 * c * c * (1.0 - decay) * 0.6 * decay;
+            assert!((score / wanted - 1.0).abs() < 1e-14, "{score} {wanted}");
+        }
+    }
+
+    #[test]
+    fn a_full_budget_masks_nothing() {
+        let config = AdaLoraConfig { target_r: 2, ..small() };
+        let mut allocator = AdaLoraAllocator::new(config, SHAPES.to_vec()).unwrap();
+        let actions = run::<f32>(&mut allocator, 0..6);
+        assert!(actions.iter().all(|action| action.total_rank().is_none_or(|rank| rank == 4)));
+        assert!(actions[2].masked_now);
+    }
+
+    #[test]
+    fn single_precision_input_is_widened_exactly() {
+        let mut single = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
+        let mut double = single.clone();
+        assert_eq!(run::<f32>(&mut single, 0..6), run::<f64>(&mut double, 0..6));
+        assert_eq!(single.state(), double.state());
+    }
+
+    #[test]
+    fn a_resumed_run_ends_in_the_same_state() {
+        let mut whole = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
+        let actions = run::<f32>(&mut whole, 0..6);
+        for cut in 0..6 {
+            let mut head = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
+            run::<f32>(&mut head, 0..cut);
+            let mut tail =
+                AdaLoraAllocator::from_state(small(), SHAPES.to_vec(), head.state().clone())
+                    .unwrap();
+            assert_eq!(run::<f32>(&mut tail, cut..6), actions[cut as usize..]);
+            assert_eq!(tail.state(), whole.state());
+        }
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn the_state_survives_a_text_file() {
+        let mut allocator = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
+        run::<f32>(&mut allocator, 0..3);
+        let text = serde_json::to_string(allocator.state()).unwrap();
+        assert_eq!(&serde_json::from_str::<AdaLoraState>(&text).unwrap(), allocator.state());
+    }
+
+    #[test]
+    fn the_frozen_phase_reads_no_values() {
+        let mut allocator = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
+        run::<f32>(&mut allocator, 0..4);
+        let frozen = allocator.update::<f32>(4, &[]).unwrap();
+        assert_eq!(allocator.update::<f32>(5, &[]).unwrap(), frozen);
+        assert_eq!(frozen.total_rank(), Some(2));
+    }
+
+    #[test]
+    fn mistakes_are_refused_and_change_nothing() {
+        let mut allocator = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
+        run::<f32>(&mut allocator, 0..1);
+        let before = allocator.state().clone();
+        let mut values = values_at::<f32>(1);
+        let count = allocator.update(1, &triplets(&values)[..1]);
+        assert_eq!(count, Err(AdaLoraError::ModuleCount { name: "modules", wanted: 2, found: 1 }));
+        values[1][5].pop();
+        let length = allocator.update(1, &triplets(&values));
+        assert_eq!(
+            length,
+            Err(AdaLoraError::Length { module: 1, name: "B", wanted: 10, found: 9 })
+        );
+        values[1][5].push(f32::INFINITY);
+        let infinite = allocator.update(1, &triplets(&values)).unwrap_err();
+        assert!(matches!(infinite, AdaLoraError::NonFinite { module: 1, name: "B", entry: 9, .. }));
+        assert_eq!(allocator.state(), &before);
+        let missed = allocator.update::<f32>(5, &[]);
+        assert_eq!(missed, Err(AdaLoraError::NoMask { step: 5, last: 4 }));
+    }
+}

@@ -1,0 +1,31 @@
+//! Which singular triplets does `AdaLoRA` keep, and when?
+//!
+//! The baseline writes an update as `scaling · B diag(E) A` and takes ranks away by zeroing entries of `E`. This
+//! module holds its arithmetic as the reference implementation (PEFT) runs it: smoothed importance of every
+//! entry, a score per triplet, a cubic budget, one global threshold, and the orthogonality penalty.
+//!
+//! ```text
+//! allocator → config (budget, phase), importance (averages, scores), mask, state
+//! orthogonality stands alone
+//! ```
+//!
+//! References: Zhang et al. 2023, arXiv:2303.10512; where publication and implementation differ the
+//! implementation is followed, and the difference named.
+
+mod allocator;
+mod config;
+mod error;
+mod importance;
+mod mask;
+mod orthogonality;
+mod state;
+
+pub use allocator::{AdaLoraAllocator, Allocation, EntryValues, TripletValues};
+pub use config::{AdaLoraConfig, Phase, adalora_scaling, matched_target_rank};
+pub use error::AdaLoraError;
+pub use importance::{EntryImportance, TripletImportance, TripletShape};
+pub use mask::mask_to_budget;
+pub use orthogonality::{
+    OrthogonalityGradient, TripletFactors, orthogonality, orthogonality_gradient,
+};
+pub use state::AdaLoraState;

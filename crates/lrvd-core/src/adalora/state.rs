@@ -1,0 +1,120 @@
+//! What a resumed run needs, and whether it fits.
+
+use super::error::AdaLoraError;
+use super::importance::{EntryImportance, TripletImportance, TripletShape};
+use crate::error::check_range;
+
+/// Everything a resumed run needs: the averages and the last mask.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct AdaLoraState {
+    /// Moving averages, by module.
+    pub modules: Vec<TripletImportance>,
+    /// The last mask, by module.
+    pub mask: Option<Vec<Vec<bool>>>,
+}
+
+impl AdaLoraState {
+    /// Checks that every list has the length that the shapes need, and every average is finite.
+    pub(super) fn check(&self, init_r: usize, shapes: &[TripletShape]) -> Result<(), AdaLoraError> {
+        for shape in shapes {
+            let limit = f64::from(u32::MAX);
+            check_range("d_input", shape.d_input as f64, 1.0, limit)?;
+            check_range("d_output", shape.d_output as f64, 1.0, limit)?;
+        }
+        check_count("state", shapes.len(), self.modules.len())?;
+        for (module, (triplet, &shape)) in self.modules.iter().zip(shapes).enumerate() {
+            let lengths = factor_lengths(init_r, shape);
+            for ((name, wanted), entries) in
+                lengths.into_iter().zip([&triplet.a, &triplet.e, &triplet.b])
+            {
+                check_average(module, name, wanted, entries)?;
+            }
+        }
+        if let Some(mask) = &self.mask {
+            check_count("mask", shapes.len(), mask.len())?;
+            for (module, mask) in mask.iter().enumerate() {
+                check_len(module, "mask", init_r, mask.len())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lengths of `A`, `E` and `B`, in the order in which the factors are visited.
+pub(super) fn factor_lengths(rank: usize, shape: TripletShape) -> [(&'static str, usize); 3] {
+    [("A", rank * shape.d_input), ("E", rank), ("B", shape.d_output * rank)]
+}
+
+pub(super) fn check_count(
+    name: &'static str,
+    wanted: usize,
+    found: usize,
+) -> Result<(), AdaLoraError> {
+    if wanted == found { Ok(()) } else { Err(AdaLoraError::ModuleCount { name, wanted, found }) }
+}
+
+pub(super) fn check_len(
+    module: usize,
+    name: &'static str,
+    wanted: usize,
+    found: usize,
+) -> Result<(), AdaLoraError> {
+    if wanted == found { Ok(()) } else { Err(AdaLoraError::Length { module, name, wanted, found }) }
+}
+
+pub(super) fn check_finite(
+    module: usize,
+    name: &'static str,
+    mut values: impl Iterator<Item = f64>,
+) -> Result<(), AdaLoraError> {
+    let mut last = 0.0;
+    match values.position(|value| {
+        last = value;
+        !value.is_finite()
+    }) {
+        Some(entry) => Err(AdaLoraError::NonFinite { module, name, entry, value: last }),
+        None => Ok(()),
+    }
+}
+
+fn check_average(
+    module: usize,
+    name: &'static str,
+    wanted: usize,
+    entries: &EntryImportance,
+) -> Result<(), AdaLoraError> {
+    for average in [&entries.importance, &entries.uncertainty] {
+        check_len(module, name, wanted, average.len())?;
+        check_finite(module, name, average.iter().copied())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::adalora::AdaLoraAllocator;
+    use crate::adalora::allocator::tests::{SHAPES, small};
+
+    #[test]
+    fn a_foreign_state_is_refused() {
+        let state = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap().state().clone();
+        let other = |shapes: &[TripletShape], state| {
+            AdaLoraAllocator::from_state(small(), shapes.to_vec(), state).unwrap_err()
+        };
+        assert!(matches!(other(&SHAPES[..1], state.clone()), AdaLoraError::ModuleCount { .. }));
+        let swapped = [SHAPES[1], SHAPES[0]];
+        assert!(matches!(other(&swapped, state.clone()), AdaLoraError::Length { name: "A", .. }));
+        let mut short = state.clone();
+        short.mask = Some(vec![vec![true; 2], vec![true]]);
+        assert!(matches!(other(&SHAPES, short), AdaLoraError::Length { name: "mask", .. }));
+        let mut broken = state;
+        broken.modules[0].e.uncertainty[1] = f64::NAN;
+        assert!(matches!(other(&SHAPES, broken), AdaLoraError::NonFinite { name: "E", .. }));
+        let empty = AdaLoraAllocator::new(small(), vec![TripletShape { d_input: 0, d_output: 1 }]);
+        assert!(matches!(empty, Err(AdaLoraError::Config(_))));
+    }
+}

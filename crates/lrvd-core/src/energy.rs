@@ -1,0 +1,296 @@
+//! How much of the update do the first `k` rank components carry, in a given order?
+
+use crate::error::{Error, ParameterError, check_length};
+use crate::factor::FactorView;
+use crate::numeric::dense::{dot, norm, qr_triangle, times_transposed};
+use crate::numeric::svd;
+
+/// A direction whose remainder is smaller than this, relative, adds nothing to a span.
+const SPAN_TOLERANCE: f64 = 1e-12;
+
+/// What "captured by the first k components" means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum Capture {
+    /// `1 − ‖ΔW − ΔW_k‖² / ‖ΔW‖²`; below the singular-value curve, may be negative.
+    #[default]
+    Residual,
+    /// Energy of `ΔW` inside the span of the first k columns of B; monotone, in `[0, 1]`.
+    Projection,
+    /// `‖ΔW_k‖² / ‖ΔW‖²`; may exceed 1.
+    PartialNorm,
+}
+
+/// How a curve `E(1..r)` is turned into one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum AucRule {
+    /// Trapezoids from `E(0) = 0`: `(Σ_{k<r} E(k) + ½·E(r)) / r`.
+    #[default]
+    Trapezoid,
+    /// The mean over `k = 1..r`.
+    Mean,
+}
+
+impl AucRule {
+    /// Area under a curve of `r` values.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::Empty`] if the curve has no values (rank 0).
+    pub fn area(self, curve: &[f64]) -> Result<f64, ParameterError> {
+        let last = curve.last().ok_or(ParameterError::Empty { name: "curve" })?;
+        let sum: f64 = curve.iter().sum();
+        Ok(match self {
+            Self::Trapezoid => (sum - 0.5 * last) / curve.len() as f64,
+            Self::Mean => sum / curve.len() as f64,
+        })
+    }
+}
+
+/// The update of one adapter, `ΔW = Σ_k outer(b[k], a[k])`, prepared for energy questions.
+#[derive(Debug, Clone)]
+pub struct UpdateEnergy<'a> {
+    a: FactorView<'a>,
+    b: FactorView<'a>,
+    overlap: Vec<f64>,
+    total: f64,
+}
+
+impl<'a> UpdateEnergy<'a> {
+    /// Prepares rank-major factors `a [rank, d_input]` and `b [rank, d_output]`.
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// H[i,j] = ⟨b[i], b[j]⟩ · ⟨a[i], a[j]⟩ = ⟨outer(b[i], a[i]), outer(b[j], a[j])⟩
+    /// ‖ΔW‖² = 1ᵀ·H·1
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError::Length`](crate::ShapeError::Length) if the ranks differ; [`ParameterError::OutOfRange`] if `‖ΔW‖²` is not
+    /// positive (to working precision), as there is nothing to capture. Rank 0 is legal.
+    pub fn new(a: FactorView<'a>, b: FactorView<'a>) -> Result<Self, Error> {
+        check_length("rows of b", b.rank(), a.rank())?;
+        let r = a.rank();
+        let a_gram = times_transposed(a.values(), a.values(), r, a.width(), r);
+        let b_gram = times_transposed(b.values(), b.values(), r, b.width(), r);
+        let overlap: Vec<f64> = a_gram.iter().zip(&b_gram).map(|(x, y)| x * y).collect();
+        let total: f64 = overlap.iter().sum();
+        let scale: f64 = overlap.iter().map(|v| v.abs()).sum();
+        if r > 0 && (total.is_nan() || total <= f64::EPSILON * scale) {
+            let (low, high) = (f64::EPSILON * scale, f64::MAX);
+            let name = "energy of the update";
+            return Err(ParameterError::OutOfRange { name, value: total, low, high }.into());
+        }
+        Ok(Self { a, b, overlap, total })
+    }
+
+    /// The number of components.
+    pub fn rank(&self) -> usize {
+        self.a.rank()
+    }
+
+    /// `‖ΔW‖²`, squared Frobenius norm.
+    pub fn total(&self) -> f64 {
+        self.total
+    }
+
+    /// The captured share after `k = 1..r` components in the given order.
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// residual      1 − 1_Rᵀ·H·1_R / 1ᵀ·H·1      R the components still missing
+    /// partial norm  1_Sᵀ·H·1_S / 1ᵀ·H·1          S the components taken
+    /// projection    Σ_{q ∈ basis of span b[S]} ‖ΔWᵀ·q‖² / ‖ΔW‖²
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError`] or [`ShapeError`](crate::ShapeError) if `order` is not a permutation of the components.
+    pub fn curve(&self, capture: Capture, order: &[usize]) -> Result<Vec<f64>, Error> {
+        self.check_order(order)?;
+        Ok(match capture {
+            Capture::Residual => {
+                // What is missing grows backwards from nothing, which keeps E(r) = 1 exact.
+                let reversed: Vec<usize> = order.iter().rev().copied().collect();
+                let missing = self.partial_sums(&reversed);
+                (1..=order.len()).map(|k| 1.0 - missing[order.len() - k] / self.total).collect()
+            }
+            Capture::PartialNorm => {
+                self.partial_sums(order)[1..].iter().map(|s| s / self.total).collect()
+            }
+            Capture::Projection => self.projection(order),
+        })
+    }
+
+    /// `1_Sᵀ·H·1_S` for the first `0..=r` components of the order.
+    fn partial_sums(&self, order: &[usize]) -> Vec<f64> {
+        let r = self.rank();
+        let mut sums = vec![0.0];
+        let mut sum = 0.0;
+        for (k, &i) in order.iter().enumerate() {
+            let with_earlier: f64 = order[..k].iter().map(|&j| self.overlap[i * r + j]).sum();
+            sum += self.overlap[i * r + i] + 2.0 * with_earlier;
+            sums.push(sum);
+        }
+        sums
+    }
+
+    fn projection(&self, order: &[usize]) -> Vec<f64> {
+        let mut basis: Vec<Vec<f64>> = Vec::new();
+        let mut captured = 0.0;
+        let mut curve = Vec::with_capacity(order.len());
+        for &i in order {
+            let mut rest = self.b.row(i).to_vec();
+            let length = norm(&rest);
+            // Twice is enough (Kahan): the second pass removes what rounding left of the first.
+            for _ in 0..2 {
+                for q in &basis {
+                    let along = dot(&rest, q);
+                    for (v, q) in rest.iter_mut().zip(q) {
+                        *v -= along * q;
+                    }
+                }
+            }
+            let left = norm(&rest);
+            if left > SPAN_TOLERANCE * length {
+                for v in &mut rest {
+                    *v /= left;
+                }
+                let mut image = vec![0.0; self.a.width()];
+                for (a, b) in self.a.rows().zip(self.b.rows()) {
+                    let along = dot(b, &rest);
+                    for (v, a) in image.iter_mut().zip(a) {
+                        *v += along * a;
+                    }
+                }
+                captured += dot(&image, &image);
+                basis.push(rest);
+            }
+            curve.push(captured / self.total);
+        }
+        curve
+    }
+
+    /// Singular values of the update, largest first, `min(rank, d_input, d_output)` of them.
+    pub fn singular_values(&self) -> Vec<f64> {
+        let r = self.rank();
+        let transposed =
+            |view: FactorView<'_>| crate::numeric::dense::transpose(view.values(), r, view.width());
+        let (rows_a, rows_b) = (r.min(self.a.width()), r.min(self.b.width()));
+        let a = qr_triangle(&transposed(self.a), self.a.width(), r);
+        let b = qr_triangle(&transposed(self.b), self.b.width(), r);
+        svd(&times_transposed(&b, &a, rows_b, r, rows_a), rows_b, rows_a).values
+    }
+
+    /// The upper bound for every order and capture but the partial norm (Eckart–Young), `k = 1..r`.
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// E_svd(k) = Σ_{i≤k} ς_i² / Σ_i ς_i²
+    /// ```
+    pub fn singular_value_curve(&self) -> Vec<f64> {
+        let squares: Vec<f64> = self.singular_values().iter().map(|s| s * s).collect();
+        let total: f64 = squares.iter().sum();
+        let mut sum = 0.0;
+        (0..self.rank())
+            .map(|k| {
+                sum += squares.get(k).unwrap_or(&0.0);
+                if k + 1 >= squares.len() { 1.0 } else { sum / total }
+            })
+            .collect()
+    }
+
+    /// The mean of the residual or partial-norm curve over all orders, in closed form.
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// f(m)         = [m/r · Σ_i H_ii + m(m−1)/(r(r−1)) · Σ_{i≠j} H_ij] / 1ᵀ·H·1
+    /// residual     1 − f(r − k)
+    /// partial norm f(k)
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::Undefined`] for [`Capture::Projection`], which has no closed form.
+    pub fn permutation_mean(&self, capture: Capture) -> Result<Vec<f64>, ParameterError> {
+        let r = self.rank();
+        let diagonal: f64 = (0..r).map(|i| self.overlap[i * r + i]).sum();
+        let rest = self.overlap.iter().sum::<f64>() - diagonal;
+        let share = |m: usize| {
+            let single = m as f64 / r as f64;
+            let pair = if r > 1 { single * (m as f64 - 1.0) / (r as f64 - 1.0) } else { 0.0 };
+            (single * diagonal + pair * rest) / self.total
+        };
+        match capture {
+            // An empty remainder must give 1 exactly, and −0·(…) would not.
+            Capture::Residual => {
+                Ok((1..=r).map(|k| if k == r { 1.0 } else { 1.0 - share(r - k) }).collect())
+            }
+            Capture::PartialNorm => Ok((1..=r).map(share).collect()),
+            Capture::Projection => Err(ParameterError::Undefined {
+                name: "permutation_mean",
+                reason: "the projection capture has no closed form over orders",
+            }),
+        }
+    }
+
+    /// Components by falling `‖a[k]‖·‖b[k]‖`, the control that knows nothing of variances.
+    pub fn order_by_norm_product(&self) -> Vec<usize> {
+        let r = self.rank();
+        let mut order: Vec<usize> = (0..r).collect();
+        order.sort_by(|&i, &j| self.overlap[j * r + j].total_cmp(&self.overlap[i * r + i]));
+        order
+    }
+
+    fn check_order(&self, order: &[usize]) -> Result<(), Error> {
+        check_length("order", order.len(), self.rank())?;
+        let mut seen = vec![false; order.len()];
+        for &index in order {
+            match seen.get_mut(index) {
+                None => {
+                    let (name, len) = ("order", order.len());
+                    return Err(ParameterError::Index { name, index, len }.into());
+                }
+                Some(true) => {
+                    return Err(ParameterError::Repeated { name: "order", index }.into());
+                }
+                Some(slot) => *slot = true,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Components by rising prune statistic: the order the posterior proposes. Ties go to the lower
+/// index; NaN comes last.
+pub fn order_by_statistic(statistic: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..statistic.len()).collect();
+    let key = |i: usize| if statistic[i].is_nan() { f64::NAN } else { statistic[i] };
+    order.sort_by(|&i, &j| key(i).total_cmp(&key(j)));
+    order
+}
+
+/// How much of the room between random orders and the bound an order uses.
+///
+/// # Formula
+///
+/// ```text
+/// gap = (auc − auc_random) / (auc_svd − auc_random)
+/// ```
+///
+/// # Errors
+///
+/// [`ParameterError::OutOfRange`] if there is no room (rank 1), so the ratio has no value.
+pub fn normalised_gap(auc: f64, auc_random: f64, auc_svd: f64) -> Result<f64, ParameterError> {
+    let room = auc_svd - auc_random;
+    crate::error::check_range("auc_svd - auc_random", room, f64::EPSILON, f64::MAX)?;
+    Ok((auc - auc_random) / room)
+}

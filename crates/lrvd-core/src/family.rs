@@ -1,0 +1,147 @@
+//! Which Gaussian posteriors over the two factors are there, and which numbers parameterise them?
+
+use std::fmt;
+
+use crate::error::ParameterError;
+
+/// Lower end of the clamp on log-variances (published with the method). The gradient is zero below.
+pub const LOG_VARIANCE_MIN: f64 = -20.0;
+/// Upper end of the clamp on log-variances (published with the method). The gradient is zero above.
+pub const LOG_VARIANCE_MAX: f64 = 2.0;
+/// Added to a squared mean before its logarithm is taken; the authors' value.
+pub const EPS_MEAN: f64 = 1e-8;
+/// Added to a variance before its square root is taken; the authors' value.
+pub const EPS_VARIANCE: f64 = 1e-8;
+/// Log-variance of a fresh additive posterior, a standard deviation of 0.0183.
+pub const INITIAL_LOG_VARIANCE: f64 = -8.0;
+/// Log noise-to-signal ratio of a fresh multiplicative posterior.
+pub const INITIAL_LOG_ALPHA: f64 = -4.0;
+/// Half-width of the uniform law of a fresh `b_mean`; not zero, so that the ratio has a value.
+pub const INITIAL_B_BOUND: f64 = 1e-3;
+
+/// How the posterior variances of A and B are tied together.
+///
+/// # Formula
+///
+/// ```text
+/// RankVariance      Var A[k,i] = Var B[k,o] = exp(log_variance[k])
+/// NoiseToSignal     Var A[k,i] = exp(log_alpha[k]) · a_mean[k,i]²,   B alike
+/// ElementVariance   Var A[k,i] = exp(a_log_variance[k,i]),           B alike
+/// AsymRankVariance  Var A[k,i] = exp(log_variance[k]),               Var B = 0
+/// ```
+///
+/// Log-variances are clamped to `[LOG_VARIANCE_MIN, LOG_VARIANCE_MAX]`; `log_alpha` is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum VariationalFamily {
+    /// Additive, one log-variance per rank, shared by A and B.
+    #[default]
+    RankVariance,
+    /// Multiplicative, one log noise-to-signal ratio per rank, shared by A and B.
+    NoiseToSignal,
+    /// Additive, one log-variance per entry.
+    ElementVariance,
+    /// Additive, one log-variance per rank; only A is random.
+    AsymRankVariance,
+}
+
+impl VariationalFamily {
+    /// All families, in the order of their definition.
+    pub const ALL: [Self; 4] =
+        [Self::RankVariance, Self::NoiseToSignal, Self::ElementVariance, Self::AsymRankVariance];
+
+    /// The name used in files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RankVariance => "rank-variance",
+            Self::NoiseToSignal => "noise-to-signal",
+            Self::ElementVariance => "element-variance",
+            Self::AsymRankVariance => "asym-rank-variance",
+        }
+    }
+
+    /// Whether B is random too.
+    pub fn has_random_b(self) -> bool {
+        !matches!(self, Self::AsymRankVariance)
+    }
+
+    /// The number of posterior parameters beside the means, for one adapter.
+    pub fn parameter_count(self, rank: usize, d_input: usize, d_output: usize) -> usize {
+        match self {
+            Self::ElementVariance => rank * (d_input + d_output),
+            _ => rank,
+        }
+    }
+
+    /// The value a fresh posterior parameter starts from.
+    pub fn initial_parameter(self) -> f64 {
+        match self {
+            Self::NoiseToSignal => INITIAL_LOG_ALPHA,
+            _ => INITIAL_LOG_VARIANCE,
+        }
+    }
+
+    /// The error for an operation that this family does not have.
+    pub(crate) fn refuse(self, operation: &'static str, reason: &'static str) -> ParameterError {
+        ParameterError::Family { operation, family: self.name(), reason }
+    }
+}
+
+impl fmt::Display for VariationalFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A log-variance after the clamp.
+pub fn clamp_log_variance(log_variance: f64) -> f64 {
+    log_variance.clamp(LOG_VARIANCE_MIN, LOG_VARIANCE_MAX)
+}
+
+/// The derivative of [`clamp_log_variance`]: 1 inside the range and at both end points, 0 outside.
+///
+/// The formula has a kink at the end points; 1 there is what the reference implementation passes.
+pub fn clamp_slope(log_variance: f64) -> f64 {
+    if (LOG_VARIANCE_MIN..=LOG_VARIANCE_MAX).contains(&log_variance) { 1.0 } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clamp_passes_its_end_points_only() {
+        let up = LOG_VARIANCE_MAX + 1e-9;
+        let down = LOG_VARIANCE_MIN - 1e-9;
+        assert_eq!(clamp_slope(LOG_VARIANCE_MIN), 1.0);
+        assert_eq!(clamp_slope(LOG_VARIANCE_MAX), 1.0);
+        assert_eq!(clamp_slope(up), 0.0);
+        assert_eq!(clamp_slope(down), 0.0);
+        assert_eq!(clamp_slope(f64::NAN), 0.0);
+        assert_eq!(clamp_log_variance(up), LOG_VARIANCE_MAX);
+        assert_eq!(clamp_log_variance(down), LOG_VARIANCE_MIN);
+        assert_eq!(clamp_log_variance(-8.0), -8.0);
+    }
+
+    #[test]
+    fn counts_and_names() {
+        assert_eq!(VariationalFamily::default(), VariationalFamily::RankVariance);
+        assert_eq!(VariationalFamily::RankVariance.parameter_count(8, 768, 3072), 8);
+        assert_eq!(VariationalFamily::ElementVariance.parameter_count(2, 3, 4), 14);
+        let names: Vec<String> = VariationalFamily::ALL.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            names,
+            ["rank-variance", "noise-to-signal", "element-variance", "asym-rank-variance"]
+        );
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn the_serialised_name_is_the_printed_one() {
+        for family in VariationalFamily::ALL {
+            let text = serde_json::to_string(&family).expect("a plain enum");
+            assert_eq!(text, format!("\"{family}\""));
+        }
+    }
+}

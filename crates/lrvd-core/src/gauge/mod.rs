@@ -1,0 +1,12 @@
+//! Which changes of basis leave the update `B·A` alone, and which leave the posterior alone?
+//!
+//! The product of the factors does not change under `A → R·A, B → B·R⁻¹` for any invertible `R`. A
+//! variational family sees most of them: independent rows stay independent only under few.
+
+mod action;
+mod balance;
+mod push_forward;
+
+pub use action::{DiagonalAction, Gauge};
+pub use balance::{BalancePolicy, Balanced, BalancedParameters, NORM_GUARD, balance};
+pub use push_forward::{PushForward, push_forward};

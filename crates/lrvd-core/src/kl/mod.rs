@@ -1,0 +1,23 @@
+//! How far is the posterior from the prior, in nats?
+//!
+//! Direction everywhere: posterior `q` from prior `p`, so every value is to be minimised.
+//!
+//! | Prior                                  | Module          | Proper? |
+//! |----------------------------------------|-----------------|---------|
+//! | log-uniform                            | [`log_uniform`], [`factorised`] | no: defined up to a constant |
+//! | zero-mean Gaussian of given width      | [`gaussian`]    | yes     |
+//! | hierarchical Gaussian, width learned   | [`ard`]         | yes     |
+
+pub mod ard;
+pub mod ard_scale;
+pub mod factorised;
+pub mod gaussian;
+pub mod log_uniform;
+pub mod log_uniform_exact;
+
+pub use ard::{ArdKl, ArdScales, kl_ard};
+pub use ard_scale::{ArdPrior, RankScale, inverse_gamma_kl, rank_scale};
+pub use factorised::{KlReduction, LogUniformKl, LogUniformOptions, kl_log_uniform};
+pub use gaussian::{GaussianKl, gaussian_kl, kl_gaussian};
+pub use log_uniform::{LogUniformForm, kl_fit, kl_fit_slope};
+pub use log_uniform_exact::{kl_exact, kl_exact_slope};

@@ -1,0 +1,239 @@
+//! Reliability bins and expected calibration error.
+
+use super::check;
+use super::error::MetricError;
+use super::predictions::ROW_SUM_TOLERANCE;
+
+/// The number of bins in nearly all published figures.
+pub const DEFAULT_BINS: usize = 15;
+
+/// Which bin a confidence on an edge belongs to. The edges are `e[b] = b / n_bins`.
+///
+/// | Name            | Bin `b`           | Confidence 1       | Used by                                   |
+/// |-----------------|-------------------|--------------------|-------------------------------------------|
+/// | `Torchmetrics`  | `[e[b], e[b+1])`  | a bin of its own   | current torchmetrics, published baselines |
+/// | `RightClosed`   | `(e[b], e[b+1]]`  | the last bin       | Guo et al. 2017                           |
+/// | `LeftClosed`    | `[e[b], e[b+1])`  | the last bin       | the authors' GLUE script                  |
+///
+/// A published number can move by a third between them: state which one was used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum Binning {
+    /// Closed on the left; confidence 1 has a bin of its own.
+    #[default]
+    Torchmetrics,
+    /// Closed on the right; confidence 0, which a largest probability cannot be, joins the first bin.
+    RightClosed,
+    /// Closed on the left; the last bin includes 1.
+    LeftClosed,
+}
+
+/// One bar of a reliability diagram.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ReliabilityBin {
+    /// Lower edge.
+    pub low: f64,
+    /// Upper edge; equal to the lower one for the extra bin at 1.
+    pub high: f64,
+    /// Examples in the bin.
+    pub count: usize,
+    /// How many of them are right.
+    pub correct: usize,
+    /// Sum of their confidences.
+    pub confidence_sum: f64,
+}
+
+impl ReliabilityBin {
+    /// Share of right answers; `None` for an empty bin.
+    pub fn accuracy(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.correct as f64 / self.count as f64)
+    }
+
+    /// Mean confidence; `None` for an empty bin.
+    pub fn mean_confidence(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.confidence_sum / self.count as f64)
+    }
+
+    /// Distance between accuracy and mean confidence; 0 for an empty bin.
+    pub fn gap(&self) -> f64 {
+        match (self.accuracy(), self.mean_confidence()) {
+            (Some(accuracy), Some(confidence)) => (accuracy - confidence).abs(),
+            _ => 0.0,
+        }
+    }
+}
+
+/// Accuracy against confidence, by bins of equal width.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ReliabilityDiagram {
+    /// The convention for edges.
+    pub binning: Binning,
+    /// Bins from low to high; one more than asked for under [`Binning::Torchmetrics`].
+    pub bins: Vec<ReliabilityBin>,
+}
+
+impl ReliabilityDiagram {
+    /// Sorts examples into bins.
+    ///
+    /// # Shapes
+    ///
+    /// `confidence` and `correct` are `[n]`; confidences are probabilities (see [`ROW_SUM_TOLERANCE`] for the
+    /// slack above 1).
+    ///
+    /// # Errors
+    ///
+    /// [`MetricError::Zero`] if `n_bins` is 0; [`MetricError::TooFew`], [`MetricError::Length`] or
+    /// [`MetricError::Range`] for the slices.
+    ///
+    /// # Numerics
+    ///
+    /// Edges come from the division `b / n_bins` and are compared exactly: a confidence that was computed by the
+    /// same division lies on its edge.
+    pub fn new(
+        confidence: &[f64],
+        correct: &[bool],
+        n_bins: usize,
+        binning: Binning,
+    ) -> Result<Self, MetricError> {
+        if n_bins == 0 {
+            return Err(MetricError::Zero { name: "n_bins" });
+        }
+        check::same_length("correct", correct.len(), "confidence", confidence.len())?;
+        check::at_least("confidence", confidence.len(), 1)?;
+        check::range("confidence", confidence, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
+        let edges: Vec<f64> = (0..=n_bins).map(|b| b as f64 / n_bins as f64).collect();
+        let empty =
+            |low, high| ReliabilityBin { low, high, count: 0, correct: 0, confidence_sum: 0.0 };
+        let mut bins: Vec<_> = edges.windows(2).map(|edge| empty(edge[0], edge[1])).collect();
+        if binning == Binning::Torchmetrics {
+            bins.push(empty(1.0, 1.0));
+        }
+        for (&confidence, &correct) in confidence.iter().zip(correct) {
+            // Number of edges that lie below, which for the closed side includes the edge itself.
+            let passed = match binning {
+                Binning::RightClosed => edges.partition_point(|&edge| edge < confidence),
+                Binning::Torchmetrics | Binning::LeftClosed => {
+                    edges.partition_point(|&edge| edge <= confidence)
+                }
+            };
+            let index = passed.saturating_sub(1).min(bins.len() - 1);
+            let bin = &mut bins[index];
+            bin.count += 1;
+            bin.correct += usize::from(correct);
+            bin.confidence_sum += confidence;
+        }
+        Ok(Self { binning, bins })
+    }
+
+    /// Number of examples.
+    pub fn count(&self) -> usize {
+        self.bins.iter().map(|bin| bin.count).sum()
+    }
+
+    /// Expected calibration error: `Σ_b (n_b/n)·|accuracy_b − mean confidence_b|`.
+    pub fn ece(&self) -> f64 {
+        let n = self.count() as f64;
+        self.bins.iter().map(|bin| bin.count as f64 / n * bin.gap()).sum()
+    }
+
+    /// Maximum calibration error: the largest gap of a bin that holds examples.
+    pub fn mce(&self) -> f64 {
+        self.bins.iter().map(ReliabilityBin::gap).fold(0.0, f64::max)
+    }
+}
+
+/// Expected calibration error of confidences; see [`ReliabilityDiagram`].
+///
+/// # Errors
+///
+/// As [`ReliabilityDiagram::new`].
+///
+/// # References
+///
+/// Naeini et al. 2015; Guo et al. 2017, arXiv:1706.04599.
+pub fn ece(
+    confidence: &[f64],
+    correct: &[bool],
+    n_bins: usize,
+    binning: Binning,
+) -> Result<f64, MetricError> {
+    Ok(ReliabilityDiagram::new(confidence, correct, n_bins, binning)?.ece())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const ALL: [Binning; 3] = [Binning::RightClosed, Binning::LeftClosed, Binning::Torchmetrics];
+
+    #[test]
+    fn the_three_conventions_of_the_worked_example() {
+        // The specification's example (section 5.2): edges at 8/15 and 0.60 = 9/15, one confidence of 1.
+        let confidence = [0.95, 0.91, 0.82, 0.60, 8.0 / 15.0, 1.0, 0.72, 0.55];
+        let correct = [true, true, false, true, false, false, true, false];
+        for (binning, wanted) in ALL.into_iter().zip([0.352_917, 0.452_917, 0.465_417]) {
+            let found = ece(&confidence, &correct, DEFAULT_BINS, binning).unwrap();
+            assert!((found - wanted).abs() < 5e-7, "{binning:?}: {found}");
+        }
+        let occupied = |binning| {
+            let diagram = ReliabilityDiagram::new(&confidence, &correct, 15, binning).unwrap();
+            let bins = diagram.bins.iter().enumerate().filter(|(_, bin)| bin.count > 0);
+            bins.map(|(b, bin)| (b, bin.count)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            occupied(Binning::RightClosed),
+            [(7, 1), (8, 2), (10, 1), (12, 1), (13, 1), (14, 2)]
+        );
+        assert_eq!(
+            occupied(Binning::LeftClosed),
+            [(8, 2), (9, 1), (10, 1), (12, 1), (13, 1), (14, 2)]
+        );
+        assert_eq!(
+            occupied(Binning::Torchmetrics),
+            [(8, 2), (9, 1), (10, 1), (12, 1), (13, 1), (14, 1), (15, 1)]
+        );
+    }
+
+    #[test]
+    fn ends_of_the_range_have_a_bin() {
+        for binning in ALL {
+            let diagram =
+                ReliabilityDiagram::new(&[0.0, 1.0, 1.000_05], &[false; 3], 4, binning).unwrap();
+            assert_eq!((diagram.bins[0].count, diagram.count()), (1, 3), "{binning:?}");
+            assert_eq!(diagram.bins.last().map(|bin| bin.count), Some(2), "{binning:?}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let new = |c: &[f64], k: &[bool], n| ece(c, k, n, Binning::default()).unwrap_err();
+        assert_eq!(new(&[0.5], &[true], 0), MetricError::Zero { name: "n_bins" });
+        assert!(matches!(new(&[], &[], 15), MetricError::TooFew { .. }));
+        assert!(matches!(new(&[0.5], &[], 15), MetricError::Length { .. }));
+        assert!(matches!(new(&[0.5, 1.1], &[true; 2], 15), MetricError::Range { index: 1, .. }));
+        assert!(matches!(new(&[f64::NAN], &[true], 15), MetricError::Range { index: 0, .. }));
+    }
+
+    proptest! {
+        #[test]
+        fn bins_hold_every_example_and_bound_the_error(
+            pairs in prop::collection::vec((0.0..=1.0f64, any::<bool>()), 1..60), n_bins in 1usize..20
+        ) {
+            let (confidence, correct): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+            for binning in ALL {
+                let diagram = ReliabilityDiagram::new(&confidence, &correct, n_bins, binning).unwrap();
+                prop_assert_eq!(diagram.count(), confidence.len());
+                let (ece, mce) = (diagram.ece(), diagram.mce());
+                prop_assert!((0.0..=1.0).contains(&ece) && ece <= mce + 1e-15);
+                // One bin's error is the distance of the means; more bins can only add.
+                let overall = diagram.bins.iter().map(|bin| bin.correct as f64 - bin.confidence_sum).sum::<f64>();
+                prop_assert!(ece >= overall.abs() / confidence.len() as f64 - 1e-12);
+            }
+        }
+    }
+}

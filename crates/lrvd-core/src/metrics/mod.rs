@@ -1,0 +1,35 @@
+//! How good, how calibrated and how uncertain are the predictions?
+//!
+//! Everything reads row-major `[n, n_classes]` slices of probabilities (or log-probabilities) in `f64`, and class
+//! indices. Inputs are checked once, where they enter; what cannot be computed is a [`MetricError`], never NaN.
+//!
+//! | File            | Holds                                                                        |
+//! |-----------------|------------------------------------------------------------------------------|
+//! | `classification`| accuracy, F1, Matthews correlation from predicted classes                     |
+//! | `correlation`   | Pearson and Spearman                                                         |
+//! | `predictions`   | checked probabilities with labels: NLL, Brier score, confidences               |
+//! | `calibration`   | reliability bins, expected calibration error under three binning conventions |
+//! | `selective`     | risk-coverage curve, its area, threshold for a target risk                   |
+//! | `uncertainty`   | softmax, Monte Carlo average, entropies, mutual information                  |
+//! | `summary`       | mean, sample standard deviation, median over seeds                           |
+
+mod calibration;
+mod check;
+mod classification;
+mod correlation;
+mod error;
+mod predictions;
+mod selective;
+mod summary;
+mod uncertainty;
+
+pub use calibration::{Binning, DEFAULT_BINS, ReliabilityBin, ReliabilityDiagram, ece};
+pub use classification::{BinaryCounts, accuracy, f1_macro};
+pub use correlation::{average_ranks, pearson, spearman};
+pub use error::MetricError;
+pub use predictions::{NLL_FLOOR, Predictions, ROW_SUM_TOLERANCE, argmax_rows};
+pub use selective::{RiskCoverage, RiskCoveragePoint};
+pub use summary::{mean, median, sample_sd};
+pub use uncertainty::{
+    Uncertainty, entropy, log_mean_probability, log_softmax, mean_probability, softmax, uncertainty,
+};

@@ -1,0 +1,241 @@
+//! Probabilities with labels, checked once.
+
+use super::calibration::{Binning, ReliabilityDiagram};
+use super::check;
+use super::error::MetricError;
+use super::selective::RiskCoverage;
+
+/// Largest distance of a row's sum from 1. Wide enough for a softmax in `f32` over tens of thousands of classes,
+/// narrow enough to catch logits, percentages and dropped columns.
+pub const ROW_SUM_TOLERANCE: f64 = 1e-4;
+
+/// Smallest probability that [`Predictions::nll`] sees: one impossible label costs at most 27.6 nats.
+pub const NLL_FLOOR: f64 = 1e-12;
+
+/// Predicted probabilities of `n` examples, with their labels.
+///
+/// # Shapes
+///
+/// | Name            | Shape                       | Unit        |
+/// |-----------------|-----------------------------|-------------|
+/// | `probabilities` | `[n, n_classes]`, row-major | probability |
+/// | `labels`        | `[n]`                       | class       |
+///
+/// # Examples
+///
+/// ```
+/// use lrvd_core::metrics::Predictions;
+///
+/// let predictions = Predictions::new(&[0.7, 0.2, 0.1, 0.1, 0.6, 0.3], 3, &[0, 2])?;
+/// assert_eq!(predictions.accuracy(), 0.5);
+/// assert!((predictions.nll() - 0.780_324).abs() < 1e-6);
+/// assert!((predictions.brier() - 0.5).abs() < 1e-12);
+/// # Ok::<(), lrvd_core::metrics::MetricError>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Predictions<'a> {
+    probabilities: &'a [f64],
+    labels: &'a [usize],
+    n_classes: usize,
+}
+
+impl<'a> Predictions<'a> {
+    /// Checks shapes, labels and probabilities.
+    ///
+    /// # Errors
+    ///
+    /// [`MetricError::Zero`], [`MetricError::TooFew`], [`MetricError::Rows`] or [`MetricError::Length`] for shapes
+    /// that do not fit; [`MetricError::Class`] for a label outside the classes; [`MetricError::Range`] or
+    /// [`MetricError::RowSum`] for rows that are no distribution within [`ROW_SUM_TOLERANCE`].
+    pub fn new(
+        probabilities: &'a [f64],
+        n_classes: usize,
+        labels: &'a [usize],
+    ) -> Result<Self, MetricError> {
+        let n = check::rows("probabilities", probabilities.len(), "n_classes", n_classes)?;
+        check::same_length("labels", labels.len(), "rows of probabilities", n)?;
+        check::classes("labels", labels, n_classes)?;
+        check_distributions("probabilities", probabilities, n_classes)?;
+        Ok(Self { probabilities, labels, n_classes })
+    }
+
+    /// Number of examples.
+    #[expect(clippy::len_without_is_empty, reason = "an empty set is refused by the constructor")]
+    pub const fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Number of classes.
+    pub const fn n_classes(&self) -> usize {
+        self.n_classes
+    }
+
+    /// The most probable class of every example; ties go to the lowest.
+    pub fn predicted(&self) -> Vec<usize> {
+        self.rows().map(argmax).collect()
+    }
+
+    /// The largest probability of every example.
+    pub fn confidence(&self) -> Vec<f64> {
+        self.rows().map(|row| row[argmax(row)]).collect()
+    }
+
+    /// Whether the most probable class is the label, by example.
+    pub fn correct(&self) -> Vec<bool> {
+        self.rows().zip(self.labels).map(|(row, &label)| argmax(row) == label).collect()
+    }
+
+    /// Share of examples whose most probable class is the label.
+    pub fn accuracy(&self) -> f64 {
+        self.correct().iter().filter(|&&correct| correct).count() as f64 / self.len() as f64
+    }
+
+    /// Mean negative log-likelihood in nats per example, `p` floored at [`NLL_FLOOR`].
+    pub fn nll(&self) -> f64 {
+        self.mean(|row, label| -row[label].max(NLL_FLOOR).ln())
+    }
+
+    /// Mean negative log-likelihood without a floor: infinite if a label has probability 0.
+    pub fn nll_unclamped(&self) -> f64 {
+        self.mean(|row, label| -row[label].ln())
+    }
+
+    /// Brier score, in `[0, 2]`: mean over examples of `Σ_c (p_c − 1[c = label])²`.
+    pub fn brier(&self) -> f64 {
+        self.mean(|row, label| {
+            let errors =
+                row.iter().enumerate().map(|(c, p)| p - if c == label { 1.0 } else { 0.0 });
+            errors.map(|error| error * error).sum()
+        })
+    }
+
+    /// [`brier`](Self::brier) divided by the number of classes, as some libraries print it.
+    pub fn brier_mean_over_classes(&self) -> f64 {
+        self.brier() / self.n_classes as f64
+    }
+
+    /// Expected calibration error of the confidences; see [`ReliabilityDiagram`].
+    ///
+    /// # Errors
+    ///
+    /// [`MetricError::Zero`] if `n_bins` is 0.
+    pub fn ece(&self, n_bins: usize, binning: Binning) -> Result<f64, MetricError> {
+        Ok(self.reliability(n_bins, binning)?.ece())
+    }
+
+    /// Reliability diagram of the confidences.
+    ///
+    /// # Errors
+    ///
+    /// [`MetricError::Zero`] if `n_bins` is 0.
+    pub fn reliability(
+        &self,
+        n_bins: usize,
+        binning: Binning,
+    ) -> Result<ReliabilityDiagram, MetricError> {
+        ReliabilityDiagram::new(&self.confidence(), &self.correct(), n_bins, binning)
+    }
+
+    /// Risk-coverage curve of the confidences.
+    ///
+    /// # Errors
+    ///
+    /// None for checked predictions; the type is that of [`RiskCoverage::new`].
+    pub fn risk_coverage(&self) -> Result<RiskCoverage, MetricError> {
+        RiskCoverage::new(&self.confidence(), &self.correct())
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &'a [f64]> {
+        self.probabilities.chunks_exact(self.n_classes)
+    }
+
+    fn mean(&self, of_row: impl Fn(&[f64], usize) -> f64) -> f64 {
+        let sum: f64 = self.rows().zip(self.labels).map(|(row, &label)| of_row(row, label)).sum();
+        sum / self.len() as f64
+    }
+}
+
+/// The largest entry of every row of `[n, n_classes]` scores (logits or probabilities); ties go to the lowest.
+///
+/// # Errors
+///
+/// [`MetricError::Zero`], [`MetricError::TooFew`] or [`MetricError::Rows`] for shapes that do not fit;
+/// [`MetricError::NonFinite`] for a score that cannot be ranked.
+pub fn argmax_rows(scores: &[f64], n_classes: usize) -> Result<Vec<usize>, MetricError> {
+    check::rows("scores", scores.len(), "n_classes", n_classes)?;
+    check::finite("scores", scores)?;
+    Ok(scores.chunks_exact(n_classes).map(argmax).collect())
+}
+
+/// Rows of non-negative numbers that sum to 1, within [`ROW_SUM_TOLERANCE`].
+pub(super) fn check_distributions(
+    name: &'static str,
+    probabilities: &[f64],
+    n_classes: usize,
+) -> Result<(), MetricError> {
+    check::range(name, probabilities, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
+    for (row, values) in probabilities.chunks_exact(n_classes).enumerate() {
+        let sum: f64 = values.iter().sum();
+        if (sum - 1.0).abs() > ROW_SUM_TOLERANCE {
+            return Err(MetricError::RowSum { name, row, sum, tolerance: ROW_SUM_TOLERANCE });
+        }
+    }
+    Ok(())
+}
+
+fn argmax(row: &[f64]) -> usize {
+    (1..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn worked_example() {
+        let predictions = Predictions::new(&[0.7, 0.2, 0.1, 0.1, 0.6, 0.3], 3, &[0, 2]).unwrap();
+        // Brier (0.09 + 0.04 + 0.01 + 0.01 + 0.36 + 0.49)/2; NLL −(ln 0.7 + ln 0.3)/2.
+        assert!((predictions.brier() - 0.5).abs() < 1e-15);
+        assert!((predictions.brier_mean_over_classes() - 0.5 / 3.0).abs() < 1e-15);
+        assert!((predictions.nll() + 0.21f64.ln() / 2.0).abs() < 1e-15);
+        assert_eq!(predictions.predicted(), [0, 1]);
+        assert_eq!(predictions.correct(), [true, false]);
+        assert_eq!(predictions.confidence(), [0.7, 0.6]);
+    }
+
+    #[test]
+    fn the_floor_bounds_an_impossible_label() {
+        let predictions = Predictions::new(&[1.0, 0.0], 2, &[1]).unwrap();
+        assert_eq!(predictions.nll_unclamped(), f64::INFINITY);
+        assert!((predictions.nll() - 12.0 * 10f64.ln()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn ties_go_to_the_lowest_class() {
+        assert_eq!(argmax_rows(&[1.0, 1.0, 0.0, -2.0, 3.0, 3.0], 3).unwrap(), [0, 1]);
+        assert!(matches!(argmax_rows(&[1.0, f64::NAN], 2), Err(MetricError::NonFinite { .. })));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let refused = |p: &[f64], c, y: &[usize]| Predictions::new(p, c, y).unwrap_err();
+        assert_eq!(refused(&[0.5; 2], 0, &[0]), MetricError::Zero { name: "n_classes" });
+        assert!(matches!(refused(&[], 2, &[]), MetricError::TooFew { .. }));
+        assert!(matches!(refused(&[0.5; 3], 2, &[0]), MetricError::Rows { size: 2, found: 3, .. }));
+        assert!(matches!(refused(&[0.5; 4], 2, &[0]), MetricError::Length { wanted: 2, .. }));
+        assert!(matches!(refused(&[0.5; 4], 2, &[0, 2]), MetricError::Class { row: 1, .. }));
+        assert!(matches!(refused(&[f64::NAN, 1.0], 2, &[0]), MetricError::Range { index: 0, .. }));
+        assert!(matches!(refused(&[1.01, -0.01], 2, &[0]), MetricError::Range { index: 0, .. }));
+        let sum = refused(&[0.5, 0.5, 0.5, 0.4], 2, &[0, 0]);
+        assert_eq!(sum.to_string(), "row 1 of `probabilities` sums to 0.9, wanted 1 within 0.0001");
+    }
+
+    #[test]
+    fn row_sums_are_checked_at_their_tolerance() {
+        let near = 0.5 * ROW_SUM_TOLERANCE;
+        assert!(Predictions::new(&[0.5, 0.5 + near], 2, &[0]).is_ok());
+        assert!(Predictions::new(&[0.5, 0.5 + 4.0 * near], 2, &[0]).is_err());
+        assert!(Predictions::new(&[0.5, 0.5 - 4.0 * near], 2, &[0]).is_err());
+    }
+}

@@ -1,0 +1,305 @@
+//! Averaging Monte Carlo draws, and splitting what is uncertain about them.
+
+use super::check;
+use super::error::MetricError;
+use super::predictions::{ROW_SUM_TOLERANCE, check_distributions};
+
+/// Logarithm of the softmax of every row: `z_c − ln Σ_k exp z_k`, computed relative to the row's largest logit.
+///
+/// # Errors
+///
+/// [`MetricError::Zero`], [`MetricError::TooFew`] or [`MetricError::Rows`] for shapes that do not fit;
+/// [`MetricError::NonFinite`] for a logit that is infinite or NaN.
+pub fn log_softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, MetricError> {
+    check::rows("logits", logits.len(), "n_classes", n_classes)?;
+    check::finite("logits", logits)?;
+    let mut out = logits.to_vec();
+    for row in out.chunks_exact_mut(n_classes) {
+        let total = log_sum_exp(row.iter().copied());
+        for value in row {
+            *value -= total;
+        }
+    }
+    Ok(out)
+}
+
+/// Softmax of every row.
+///
+/// # Errors
+///
+/// As [`log_softmax`].
+pub fn softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, MetricError> {
+    Ok(log_softmax(logits, n_classes)?.into_iter().map(f64::exp).collect())
+}
+
+/// Log of the average of the draws' probabilities.
+///
+/// # Formula
+///
+/// ```text
+/// ln p̂[n,c] = logsumexp_t log_probabilities[t,n,c] − ln n_draws
+/// ```
+///
+/// Probabilities are averaged, not logits.
+///
+/// # Shapes
+///
+/// | Name                | Shape                                | Unit |
+/// |---------------------|--------------------------------------|------|
+/// | `log_probabilities` | `[n_draws, n, n_classes]`, row-major | nats |
+/// | *returns*           | `[n, n_classes]`                     | nats |
+///
+/// # Errors
+///
+/// [`MetricError::Zero`], [`MetricError::TooFew`] or [`MetricError::Rows`] for shapes that do not fit;
+/// [`MetricError::Range`] for a NaN or a log-probability above 0 (by more than [`ROW_SUM_TOLERANCE`]); [`MetricError::RowSum`] for rows that are no
+/// distribution. A log-probability of `−inf` is a probability of 0.
+///
+/// # Examples
+///
+/// ```
+/// use lrvd_core::metrics::{log_softmax, mean_probability};
+///
+/// // Two draws for one example.
+/// let log_probabilities = log_softmax(&[2.0, 0.0, -1.0, 0.0], 2)?;
+/// let p = mean_probability(&log_probabilities, 2, 2)?;
+/// assert!((p[0] - 0.574_869).abs() < 1e-6 && (p[1] - 0.425_131).abs() < 1e-6);
+/// # Ok::<(), lrvd_core::metrics::MetricError>(())
+/// ```
+pub fn log_mean_probability(
+    log_probabilities: &[f64],
+    n_draws: usize,
+    n_classes: usize,
+) -> Result<Vec<f64>, MetricError> {
+    let width = draw_width(log_probabilities, n_draws, n_classes)?;
+    Ok(log_mean(log_probabilities, n_draws, width))
+}
+
+/// Average of the draws' probabilities: the exponential of [`log_mean_probability`].
+///
+/// # Errors
+///
+/// As [`log_mean_probability`].
+pub fn mean_probability(
+    log_probabilities: &[f64],
+    n_draws: usize,
+    n_classes: usize,
+) -> Result<Vec<f64>, MetricError> {
+    let log_mean = log_mean_probability(log_probabilities, n_draws, n_classes)?;
+    Ok(log_mean.into_iter().map(f64::exp).collect())
+}
+
+/// Entropy of every row in nats: `−Σ_c p_c·ln p_c`, with `0·ln 0 = 0`.
+///
+/// # Errors
+///
+/// Shapes as [`log_softmax`]; [`MetricError::Range`] or [`MetricError::RowSum`] for rows that are no distribution.
+pub fn entropy(probabilities: &[f64], n_classes: usize) -> Result<Vec<f64>, MetricError> {
+    check::rows("probabilities", probabilities.len(), "n_classes", n_classes)?;
+    check_distributions("probabilities", probabilities, n_classes)?;
+    let logs = probabilities.iter().map(|p| p.ln()).collect::<Vec<_>>();
+    Ok(logs.chunks_exact(n_classes).map(entropy_of_logs).collect())
+}
+
+/// How uncertain every example is, and how much of it is the model's own doubt.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Uncertainty {
+    /// Entropy of the averaged prediction: total uncertainty, in nats.
+    pub predictive_entropy: Vec<f64>,
+    /// Average entropy of the draws: what is left if the weights were known, in nats.
+    pub expected_entropy: Vec<f64>,
+    /// Their difference: disagreement among the draws, in nats.
+    pub mutual_information: Vec<f64>,
+}
+
+/// Splits the predictive entropy of every example.
+///
+/// # Formula
+///
+/// ```text
+/// H[p̂] = E_t H[p_t] + I,      I ≥ 0,   0 for a single draw
+/// ```
+///
+/// # Shapes
+///
+/// `log_probabilities` is `[n_draws, n, n_classes]`, row-major, in nats; the results are `[n]`.
+///
+/// # Errors
+///
+/// As [`log_mean_probability`].
+///
+/// # Numerics
+///
+/// Rounding may leave the difference some `1e-16` below 0 when the draws agree; it is raised to 0.
+///
+/// # References
+///
+/// Depeweg et al. 2018, arXiv:1710.07283; Houlsby et al. 2011, arXiv:1112.5745.
+pub fn uncertainty(
+    log_probabilities: &[f64],
+    n_draws: usize,
+    n_classes: usize,
+) -> Result<Uncertainty, MetricError> {
+    let width = draw_width(log_probabilities, n_draws, n_classes)?;
+    let log_mean = log_mean(log_probabilities, n_draws, width);
+    let predictive_entropy: Vec<f64> =
+        log_mean.chunks_exact(n_classes).map(entropy_of_logs).collect();
+    let mut expected_entropy = vec![0.0; predictive_entropy.len()];
+    for draw in log_probabilities.chunks_exact(width) {
+        for (sum, row) in expected_entropy.iter_mut().zip(draw.chunks_exact(n_classes)) {
+            *sum += entropy_of_logs(row);
+        }
+    }
+    for sum in &mut expected_entropy {
+        *sum /= n_draws as f64;
+    }
+    let pairs = predictive_entropy.iter().zip(&expected_entropy);
+    let mutual_information = pairs.map(|(total, expected)| (total - expected).max(0.0)).collect();
+    Ok(Uncertainty { predictive_entropy, expected_entropy, mutual_information })
+}
+
+/// Values of one draw, after checking shapes and rows.
+fn draw_width(
+    log_probabilities: &[f64],
+    n_draws: usize,
+    n_classes: usize,
+) -> Result<usize, MetricError> {
+    const NAME: &str = "log_probabilities";
+    if n_draws == 0 {
+        return Err(MetricError::Zero { name: "n_draws" });
+    }
+    check::rows(NAME, log_probabilities.len(), "n_classes", n_classes)?;
+    let n_rows = log_probabilities.len() / n_classes;
+    if !n_rows.is_multiple_of(n_draws) {
+        let size = n_draws * n_classes;
+        let size_name = "n_draws x n_classes";
+        return Err(MetricError::Rows {
+            name: NAME,
+            size_name,
+            size,
+            found: log_probabilities.len(),
+        });
+    }
+    check::range(NAME, log_probabilities, f64::NEG_INFINITY, ROW_SUM_TOLERANCE)?;
+    for (row, values) in log_probabilities.chunks_exact(n_classes).enumerate() {
+        let sum: f64 = values.iter().map(|value| value.exp()).sum();
+        if (sum - 1.0).abs() > ROW_SUM_TOLERANCE {
+            return Err(MetricError::RowSum { name: NAME, row, sum, tolerance: ROW_SUM_TOLERANCE });
+        }
+    }
+    Ok(log_probabilities.len() / n_draws)
+}
+
+/// Log of the mean over draws of `width` values each.
+fn log_mean(log_probabilities: &[f64], n_draws: usize, width: usize) -> Vec<f64> {
+    let log_draws = (n_draws as f64).ln();
+    (0..width)
+        .map(|i| {
+            let draws = log_probabilities.iter().skip(i).step_by(width).copied();
+            log_sum_exp(draws) - log_draws
+        })
+        .collect()
+}
+
+/// `ln Σ exp`, relative to the largest value; `−inf` if all values are.
+fn log_sum_exp(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    let largest = values.clone().fold(f64::NEG_INFINITY, f64::max);
+    if largest == f64::NEG_INFINITY {
+        return largest;
+    }
+    largest + values.map(|value| (value - largest).exp()).sum::<f64>().ln()
+}
+
+fn entropy_of_logs(row: &[f64]) -> f64 {
+    let terms = row.iter().filter(|&&log_p| log_p > f64::NEG_INFINITY);
+    // `0 −` instead of a sign, so that a certain prediction has entropy 0 and not −0.
+    0.0 - terms.map(|log_p| log_p.exp() * log_p).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const LN_2: f64 = std::f64::consts::LN_2;
+
+    #[test]
+    fn probabilities_are_averaged_not_logits() {
+        // The specification's example (section 5.1): logits (2, 0) and (−1, 0).
+        let log_probabilities = log_softmax(&[2.0, 0.0, -1.0, 0.0], 2).unwrap();
+        let mean = mean_probability(&log_probabilities, 2, 2).unwrap();
+        assert!((mean[0] - 0.574_869).abs() < 5e-7 && (mean[1] - 0.425_131).abs() < 5e-7);
+        // The other order gives another number: softmax of (0.5, 0).
+        let of_mean = softmax(&[0.5, 0.0], 2).unwrap();
+        assert!((of_mean[0] - 0.622_459).abs() < 5e-7);
+    }
+
+    #[test]
+    fn softmax_survives_large_logits() {
+        let log_probabilities = log_softmax(&[1000.0, 0.0, -1e308, 1e308], 2).unwrap();
+        assert_eq!(log_probabilities[..2], [0.0, -1000.0]);
+        assert_eq!(log_probabilities[3], 0.0);
+        assert!(log_softmax(&[f64::NAN, 0.0], 2).is_err());
+        assert!(log_softmax(&[f64::INFINITY, 0.0], 2).is_err());
+    }
+
+    #[test]
+    fn disagreement_is_mutual_information() {
+        // Example 0: draws certain of different classes. Example 1: both draws undecided.
+        let half = 0.5f64.ln();
+        let never = f64::NEG_INFINITY;
+        let log_probabilities = [0.0, never, half, half, never, 0.0, half, half];
+        let split = uncertainty(&log_probabilities, 2, 2).unwrap();
+        let near = |found: &[f64], wanted: [f64; 2]| {
+            found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-15)
+        };
+        assert!(near(&split.predictive_entropy, [LN_2, LN_2]), "{split:?}");
+        assert!(near(&split.expected_entropy, [0.0, LN_2]), "{split:?}");
+        assert!(near(&split.mutual_information, [LN_2, 0.0]), "{split:?}");
+    }
+
+    #[test]
+    fn entropy_of_known_rows() {
+        let found = entropy(&[1.0, 0.0, 0.5, 0.5], 2).unwrap();
+        assert_eq!(found[0], 0.0);
+        assert!((found[1] - LN_2).abs() < 1e-15);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let half = 0.5f64.ln();
+        let refused = |p: &[f64], t, c| log_mean_probability(p, t, c).unwrap_err();
+        assert_eq!(refused(&[half; 2], 0, 2), MetricError::Zero { name: "n_draws" });
+        assert_eq!(refused(&[half; 2], 1, 0), MetricError::Zero { name: "n_classes" });
+        assert!(matches!(refused(&[half; 6], 2, 2), MetricError::Rows { size: 4, found: 6, .. }));
+        assert!(matches!(refused(&[half, 0.1], 1, 2), MetricError::Range { index: 1, .. }));
+        assert!(matches!(refused(&[half, f64::NAN], 1, 2), MetricError::Range { index: 1, .. }));
+        assert!(matches!(refused(&[half, -0.1], 1, 2), MetricError::RowSum { row: 0, .. }));
+    }
+
+    proptest! {
+        #[test]
+        fn the_split_is_consistent(logits in prop::collection::vec(-30.0..30.0f64, 24)) {
+            // Four draws, two examples, three classes.
+            let log_probabilities = log_softmax(&logits, 3).unwrap();
+            let split = uncertainty(&log_probabilities, 4, 3).unwrap();
+            let mean = mean_probability(&log_probabilities, 4, 3).unwrap();
+            let direct = entropy(&mean, 3).unwrap();
+            for (example, direct) in direct.iter().enumerate() {
+                let total = split.predictive_entropy[example];
+                prop_assert!((total - direct).abs() < 1e-12);
+                prop_assert!(total >= 0.0 && total <= 3f64.ln() + 1e-12);
+                let parts = split.expected_entropy[example] + split.mutual_information[example];
+                prop_assert!((total - parts).abs() < 1e-12);
+                // At most the entropy of the draw's index.
+                prop_assert!(split.mutual_information[example] <= 4f64.ln() + 1e-12);
+                for class in 0..3 {
+                    let plain = (0..4).map(|t| log_probabilities[t * 6 + example * 3 + class].exp()).sum::<f64>() / 4.0;
+                    prop_assert!((plain - mean[example * 3 + class]).abs() < 1e-14);
+                }
+            }
+        }
+    }
+}

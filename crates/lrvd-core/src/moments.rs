@@ -1,0 +1,284 @@
+//! What are mean and variance of an adapter's output for given inputs?
+//!
+//! `s = A·x` has independent Gaussian coordinates; `y = B·s` is a sum of products of Gaussians. Its
+//! first two moments are known in closed form, one token at a time.
+
+use crate::error::ShapeError;
+use crate::family::clamp_log_variance;
+use crate::numeric::dense::{hadamard, squared, times, times_transposed};
+use crate::posterior::{NoiseParameters, Posterior};
+
+/// Whether the variance keeps the product of both factors' variances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum CrossTerm {
+    /// The exact variance.
+    #[default]
+    Exact,
+    /// Without `Σ_k v_s[k]·Var B[k,o]`, as published; 44 % of the variance of a fresh adapter with
+    /// 768 inputs, 80 % with 4096.
+    Omitted,
+}
+
+impl CrossTerm {
+    /// 1 where the term is kept, 0 where it is not.
+    pub fn weight(self) -> f64 {
+        match self {
+            Self::Exact => 1.0,
+            Self::Omitted => 0.0,
+        }
+    }
+}
+
+/// Moments of the rank activations and of the output, before `scaling`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Moments {
+    /// Mean of `A·x`, `[tokens, rank]`.
+    pub rank_mean: Vec<f64>,
+    /// Variance of `A·x`, `[tokens, rank]`.
+    pub rank_variance: Vec<f64>,
+    /// Mean of the output, `[tokens, d_output]`.
+    pub mean: Vec<f64>,
+    /// Variance of the output, `[tokens, d_output]`.
+    pub variance: Vec<f64>,
+}
+
+/// Per-token moments of an adapter's output.
+///
+/// # Formula
+///
+/// ```text
+/// m_s[n,k] = Σ_i x[n,i]·a_mean[k,i]           v_s[n,k] = Σ_i x[n,i]²·Var A[k,i]
+/// m_y[n,o] = Σ_k m_s[n,k]·b_mean[k,o]
+/// v_y[n,o] = Σ_k v_s[n,k]·b_mean[k,o]² + m_s[n,k]²·Var B[k,o] + κ·v_s[n,k]·Var B[k,o]
+/// ```
+///
+/// `κ` is 1 for [`CrossTerm::Exact`] and 0 for [`CrossTerm::Omitted`].
+///
+/// # Shapes
+///
+/// | Name | Shape               | Unit       |
+/// |------|---------------------|------------|
+/// | `x`  | `[tokens, d_input]` | activation |
+///
+/// # Errors
+///
+/// [`ShapeError::Factor`] if `x` is not whole rows of `d_input` values.
+///
+/// # Invariants
+///
+/// Variances are not negative. The mean does not depend on the family.
+///
+/// # References
+///
+/// Kingma et al. 2015, arXiv:1506.02557 (local reparameterisation); the product term is derived.
+pub fn moments(
+    posterior: &Posterior<'_>,
+    x: &[f64],
+    cross: CrossTerm,
+) -> Result<Moments, ShapeError> {
+    let n = count_tokens(posterior, x)?;
+    let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
+    let b_mean = posterior.b_mean().values();
+    let variance = posterior.variance();
+    let rank_mean = times_transposed(x, posterior.a_mean().values(), n, d_in, rank);
+    let rank_variance = times_transposed(&squared(x), &variance.a, n, d_in, rank);
+    let mean = times(&rank_mean, b_mean, n, rank, d_out);
+    let through_a = effective_b_square(b_mean, &variance.b, cross);
+    let mut output_variance = times(&rank_variance, &through_a, n, rank, d_out);
+    let through_b = times(&squared(&rank_mean), &variance.b, n, rank, d_out);
+    for (v, b) in output_variance.iter_mut().zip(through_b) {
+        *v += b;
+    }
+    Ok(Moments { rank_mean, rank_variance, mean, variance: output_variance })
+}
+
+/// `b_mean² + κ·Var B`, what multiplies the variance of the rank activations.
+pub(crate) fn effective_b_square(b_mean: &[f64], b_var: &[f64], cross: CrossTerm) -> Vec<f64> {
+    b_mean.iter().zip(b_var).map(|(m, v)| m * m + cross.weight() * v).collect()
+}
+
+/// Covariance of the outputs of each token, `[tokens, d_output, d_output]`.
+///
+/// # Formula
+///
+/// ```text
+/// Cov(y[o], y[p]) = Σ_k v_s[k]·b_mean[k,o]·b_mean[k,p]     o ≠ p
+/// Var y[o]        = as in moments
+/// ```
+///
+/// The off-diagonal part is what independent noise per output drops.
+///
+/// # Errors
+///
+/// [`ShapeError::Factor`] if `x` is not whole rows of `d_input` values.
+pub fn output_covariance(
+    posterior: &Posterior<'_>,
+    x: &[f64],
+    cross: CrossTerm,
+) -> Result<Vec<f64>, ShapeError> {
+    let m = moments(posterior, x, cross)?;
+    let (rank, d_out) = (posterior.rank(), posterior.d_output());
+    let n = count_tokens(posterior, x)?;
+    let b_mean = posterior.b_mean();
+    let mut covariance = Vec::with_capacity(n * d_out * d_out);
+    for token in 0..n {
+        let v_s = &m.rank_variance[token * rank..(token + 1) * rank];
+        for o in 0..d_out {
+            for p in 0..d_out {
+                covariance.push(if o == p {
+                    m.variance[token * d_out + o]
+                } else {
+                    v_s.iter().zip(b_mean.rows()).map(|(v, row)| v * row[o] * row[p]).sum()
+                });
+            }
+        }
+    }
+    Ok(covariance)
+}
+
+/// The rank-two structure of the variance of the tied additive family.
+///
+/// # Formula
+///
+/// ```text
+/// v_y[n,o] = q[n]·w[o] + t[n] + κ·u·q[n]
+/// q[n] = ‖x[n]‖²,  w[o] = Σ_k v[k]·b_mean[k,o]²,  u = Σ_k v[k]²,  t[n] = Σ_k v[k]·m_s[n,k]²
+/// ```
+///
+/// It needs no product beyond those of the mean. With noise on A alone `t` and `u` are 0.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdditiveStructure {
+    /// Squared length of every input, `[tokens]`.
+    pub q: Vec<f64>,
+    /// `[d_output]`.
+    pub w: Vec<f64>,
+    /// A scalar.
+    pub u: f64,
+    /// `[tokens]`.
+    pub t: Vec<f64>,
+}
+
+impl AdditiveStructure {
+    /// The output variance `[tokens, d_output]`.
+    pub fn variance(&self, cross: CrossTerm) -> Vec<f64> {
+        let shift = cross.weight() * self.u;
+        self.q
+            .iter()
+            .zip(&self.t)
+            .flat_map(|(q, t)| self.w.iter().map(move |w| q * w + t + shift * q))
+            .collect()
+    }
+}
+
+/// The rank-two structure for inputs `x [tokens, d_input]`; `None` for a family without it.
+///
+/// # Errors
+///
+/// [`ShapeError::Factor`] if `x` is not whole rows of `d_input` values.
+pub fn additive_structure(
+    posterior: &Posterior<'_>,
+    x: &[f64],
+) -> Result<Option<AdditiveStructure>, ShapeError> {
+    let n = count_tokens(posterior, x)?;
+    let (log_variance, b_is_random) = match posterior.parameters() {
+        NoiseParameters::RankVariance(v) => (v, 1.0),
+        NoiseParameters::AsymRankVariance(v) => (v, 0.0),
+        NoiseParameters::NoiseToSignal(_) | NoiseParameters::ElementVariance { .. } => {
+            return Ok(None);
+        }
+    };
+    let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
+    let v: Vec<f64> = log_variance.iter().map(|&l| clamp_log_variance(l).exp()).collect();
+    let rank_mean = times_transposed(x, posterior.a_mean().values(), n, d_in, rank);
+    let row_dot = |row: &[f64]| row.iter().zip(&v).map(|(s, v)| v * s * s).sum::<f64>();
+    Ok(Some(AdditiveStructure {
+        q: (0..n).map(|t| squared(&x[t * d_in..(t + 1) * d_in]).iter().sum()).collect(),
+        w: times(&v, &squared(posterior.b_mean().values()), 1, rank, d_out),
+        u: b_is_random * hadamard(&v, &v).iter().sum::<f64>(),
+        t: (0..n).map(|t| b_is_random * row_dot(&rank_mean[t * rank..(t + 1) * rank])).collect(),
+    }))
+}
+
+/// The number of rows of `x`.
+pub(crate) fn count_tokens(posterior: &Posterior<'_>, x: &[f64]) -> Result<usize, ShapeError> {
+    let width = posterior.d_input();
+    let n = x.len().checked_div(width).unwrap_or(0);
+    if n * width == x.len() {
+        Ok(n)
+    } else {
+        Err(ShapeError::Factor { name: "x", len: x.len(), rank: n, width })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::factor::FactorView;
+
+    const A: [f64; 6] = [0.5, -0.25, 0.125, 0.01, 0.02, -0.03];
+    const B: [f64; 4] = [0.2, -0.4, -0.001, 0.002];
+    const X: [f64; 6] = [1.0, 2.0, -1.0, 0.5, 0.0, 0.25];
+
+    fn posterior(parameters: NoiseParameters<'_>) -> Posterior<'_> {
+        let a = FactorView::new("a", &A, 2, 3).unwrap();
+        Posterior::new(a, FactorView::new("b", &B, 2, 2).unwrap(), parameters).unwrap()
+    }
+
+    #[test]
+    fn the_rank_two_structure_is_the_general_variance() {
+        let l = [-4.0, 3.0];
+        for parameters in [NoiseParameters::RankVariance(&l), NoiseParameters::AsymRankVariance(&l)]
+        {
+            let q = posterior(parameters);
+            let structure = additive_structure(&q, &X).unwrap().unwrap();
+            for cross in [CrossTerm::Exact, CrossTerm::Omitted] {
+                let general = moments(&q, &X, cross).unwrap().variance;
+                for (s, g) in structure.variance(cross).iter().zip(&general) {
+                    assert!((s / g - 1.0).abs() < 1e-14, "{s} and {g}");
+                }
+            }
+        }
+        let ratio = posterior(NoiseParameters::NoiseToSignal(&l));
+        assert_eq!(additive_structure(&ratio, &X).unwrap(), None);
+    }
+
+    #[test]
+    fn the_cross_term_needs_noise_on_both_factors() {
+        let l = [-1.0, 0.5];
+        let asym = posterior(NoiseParameters::AsymRankVariance(&l));
+        assert_eq!(
+            moments(&asym, &X, CrossTerm::Exact).unwrap(),
+            moments(&asym, &X, CrossTerm::Omitted).unwrap()
+        );
+        let both = posterior(NoiseParameters::RankVariance(&l));
+        let exact = moments(&both, &X, CrossTerm::Exact).unwrap().variance;
+        let omitted = moments(&both, &X, CrossTerm::Omitted).unwrap().variance;
+        assert!(exact.iter().zip(&omitted).all(|(e, o)| e > o));
+    }
+
+    #[test]
+    fn the_covariance_has_the_variance_on_its_diagonal() {
+        let q = posterior(NoiseParameters::NoiseToSignal(&[-1.0, 0.5]));
+        let m = moments(&q, &X, CrossTerm::Exact).unwrap();
+        let c = output_covariance(&q, &X, CrossTerm::Exact).unwrap();
+        assert_eq!([c[0], c[3], c[4], c[7]], m.variance[..]);
+        assert_eq!((c[1], c[5]), (c[2], c[6]));
+        let by_hand = m.rank_variance[0] * B[0] * B[1] + m.rank_variance[1] * B[2] * B[3];
+        assert!((c[1] - by_hand).abs() < 1e-18);
+    }
+
+    #[test]
+    fn rank_zero_is_silent_and_ragged_inputs_are_refused() {
+        let a = FactorView::new("a", &[], 0, 3).unwrap();
+        let b = FactorView::new("b", &[], 0, 2).unwrap();
+        let none = Posterior::new(a, b, NoiseParameters::RankVariance(&[])).unwrap();
+        let m = moments(&none, &X, CrossTerm::Exact).unwrap();
+        assert_eq!((m.mean, m.variance), (vec![0.0; 4], vec![0.0; 4]));
+        let q = posterior(NoiseParameters::RankVariance(&[0.0; 2]));
+        assert!(moments(&q, &X[..5], CrossTerm::Exact).is_err());
+        assert!(moments(&q, &[], CrossTerm::Exact).unwrap().mean.is_empty());
+    }
+}

@@ -1,0 +1,221 @@
+//! One random number after another, for generators that do not know beforehand how many they need.
+
+use super::key::NoiseKey;
+use super::philox::philox;
+
+/// Words of a key in order: block 0 lane 0, lane 1, … A generator of data or of an order holds one of these.
+///
+/// Repeats after `2^34` words.
+///
+/// # Examples
+///
+/// ```
+/// use lrvd_core::noise::{Draws, NoiseKey, Stream};
+///
+/// let mut draws = Draws::new(NoiseKey::new(1).on_stream(Stream::DATA));
+/// let verb = ["sees", "hears", "finds"][draws.index(3)];
+/// let noisy = draws.chance(0.05);
+/// # let _ = (verb, noisy);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Draws {
+    key: NoiseKey,
+    next_block: u32,
+    block: [u32; 4],
+    used: usize,
+}
+
+impl Draws {
+    /// Starts at the first word of `key`.
+    pub const fn new(key: NoiseKey) -> Self {
+        Self { key, next_block: 0, block: [0; 4], used: 4 }
+    }
+
+    /// The next 32 random bits.
+    pub fn word(&mut self) -> u32 {
+        if self.used == self.block.len() {
+            self.block = philox(self.key.philox_counter(self.next_block), self.key.philox_key());
+            self.next_block = self.next_block.wrapping_add(1);
+            self.used = 0;
+        }
+        let word = self.block[self.used];
+        self.used += 1;
+        word
+    }
+
+    /// The next 64 random bits, low half first.
+    pub fn long_word(&mut self) -> u64 {
+        let low = u64::from(self.word());
+        low | u64::from(self.word()) << 32
+    }
+
+    /// A uniform number in `[0, 1)` on the grid of `2^-53`.
+    pub fn uniform(&mut self) -> f64 {
+        (self.long_word() >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
+    }
+
+    /// True with the given probability; never for 0 and below, always for 1 and above.
+    pub fn chance(&mut self, probability: f64) -> bool {
+        self.uniform() < probability
+    }
+
+    /// A standard-normal number: the cosine half of a Box-Muller pair.
+    pub fn normal(&mut self) -> f64 {
+        let u = 1.0 - self.uniform();
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+
+    /// A uniform integer in `0..bound`, without bias; 0 for an empty range (`bound` 0).
+    ///
+    /// Multiply and shift; the words that would favour some results are drawn again.
+    ///
+    /// # References
+    ///
+    /// Lemire: Fast random integer generation in an interval, 2019.
+    pub fn bounded(&mut self, bound: u32) -> u32 {
+        if bound == 0 {
+            return 0;
+        }
+        // 2^32 mod bound: products whose low half falls below it belong to the surplus.
+        let surplus = bound.wrapping_neg() % bound;
+        loop {
+            let product = u64::from(self.word()) * u64::from(bound);
+            if product as u32 >= surplus {
+                return (product >> 32) as u32;
+            }
+        }
+    }
+
+    /// A uniform index into a slice of `length` elements, without bias; 0 for an empty one.
+    pub fn index(&mut self, length: usize) -> usize {
+        if let Ok(bound) = u32::try_from(length) {
+            return self.bounded(bound) as usize;
+        }
+        let bound = length as u64;
+        let surplus = bound.wrapping_neg() % bound;
+        loop {
+            let product = u128::from(self.long_word()) * u128::from(bound);
+            if product as u64 >= surplus {
+                return (product >> 64) as usize;
+            }
+        }
+    }
+
+    /// A uniformly drawn element, or `None` of an empty slice.
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
+        items.get(self.index(items.len()))
+    }
+
+    /// Puts `items` into a uniformly drawn order (Fisher-Yates, from the back).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.index(last + 1));
+        }
+    }
+}
+
+impl Iterator for Draws {
+    type Item = u32;
+
+    /// The next word; never `None`.
+    fn next(&mut self) -> Option<u32> {
+        Some(self.word())
+    }
+}
+
+/// A uniformly drawn order of `0..n`: the data order of one epoch.
+///
+/// # References
+///
+/// Fisher-Yates with unbiased bounded draws ([`Draws::bounded`]).
+pub fn permutation(key: NoiseKey, n: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    Draws::new(key).shuffle(&mut order);
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::noise::words;
+    use proptest::prelude::*;
+
+    #[test]
+    fn words_come_in_the_order_of_the_blocks() {
+        let key = NoiseKey::new(3).on_stream(2);
+        let mut run = [0u32; 11];
+        words(key, 0, &mut run);
+        assert_eq!(Draws::new(key).take(11).collect::<Vec<_>>(), run);
+        let mut draws = Draws::new(key);
+        assert_eq!(draws.long_word(), u64::from(run[0]) | u64::from(run[1]) << 32);
+    }
+
+    #[test]
+    fn bounded_draws_are_uniform() {
+        // Counts of 7 cells at n = 70 000: sd = √(n·p·(1−p)) = 92.6, bound 5 sd.
+        let mut draws = Draws::new(NoiseKey::new(5));
+        let mut counts = [0i32; 7];
+        for _ in 0..70_000 {
+            counts[draws.bounded(7) as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| (count - 10_000).abs() < 463), "{counts:?}");
+    }
+
+    #[test]
+    fn bounded_draws_reject_the_surplus() {
+        // bound = 3·2^30: without rejection, results divisible by 3 come up twice as often as the others
+        // (frequency 1/2). n = 30 000, sd = 0.00272.
+        let mut draws = Draws::new(NoiseKey::new(6));
+        let divisible = (0..30_000).filter(|_| draws.bounded(3 << 30).is_multiple_of(3)).count();
+        let frequency = divisible as f64 / 30_000.0;
+        assert!((frequency - 1.0 / 3.0).abs() < 0.0136, "{frequency}");
+    }
+
+    #[test]
+    fn edge_bounds() {
+        let mut draws = Draws::new(NoiseKey::new(7));
+        assert_eq!((draws.bounded(0), draws.bounded(1), draws.index(0)), (0, 0, 0));
+        assert_eq!(draws.pick::<u8>(&[]), None);
+        assert_eq!(draws.pick(&[4]), Some(&4));
+        assert!((0..1000).all(|_| draws.index(usize::MAX) < usize::MAX));
+        assert!((0..1000).all(|_| !draws.chance(0.0) && draws.chance(1.0)));
+    }
+
+    #[test]
+    fn uniform_and_normal_draws_have_their_moments() {
+        // n = 200 000, bounds 5·sd/√n: sd(u) = 1/√12, sd(z) = 1, sd(z²) = √2.
+        let n = 200_000;
+        let mut draws = Draws::new(NoiseKey::new(8));
+        let mean = (0..n).map(|_| draws.uniform()).sum::<f64>() / f64::from(n);
+        assert!((mean - 0.5).abs() < 0.003_23, "{mean}");
+        let (sum, squares) = (0..n).fold((0.0, 0.0), |(sum, squares), _| {
+            let z = draws.normal();
+            (sum + z, squares + z * z)
+        });
+        assert!((sum / f64::from(n)).abs() < 0.0112, "{sum}");
+        assert!((squares / f64::from(n) - 1.0).abs() < 0.0159, "{squares}");
+    }
+
+    #[test]
+    fn orders_of_three_are_equally_frequent() {
+        // 6 orders, n = 12 000: sd = 40.8, bound 5 sd.
+        let mut counts = std::collections::BTreeMap::new();
+        for step in 0..12_000 {
+            *counts.entry(permutation(NoiseKey::new(9).at_step(step), 3)).or_insert(0i32) += 1;
+        }
+        assert_eq!(counts.len(), 6);
+        assert!(counts.values().all(|count| (count - 2000).abs() < 204), "{counts:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn permutations_hold_every_index_once(seed in any::<u64>(), n in 0usize..200) {
+            let order = permutation(NoiseKey::new(seed), n);
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            prop_assert_eq!(sorted, (0..n).collect::<Vec<_>>());
+            prop_assert_eq!(order, permutation(NoiseKey::new(seed), n));
+        }
+    }
+}

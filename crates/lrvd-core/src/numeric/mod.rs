@@ -1,0 +1,19 @@
+//! Which scalar and small-matrix routines do the formulas stand on?
+//!
+//! Nothing here knows about adapters. Every routine is deterministic, works in `f64`, and keeps its
+//! accuracy where the textbook form loses it (large arguments, near-cancelling sums).
+
+pub mod activation;
+pub mod dawson;
+pub mod dense;
+pub mod gamma;
+pub mod median;
+pub mod sum;
+pub mod svd;
+
+pub use activation::{logistic, softplus};
+pub use dawson::dawson;
+pub use gamma::{digamma, ln_gamma};
+pub use median::{MedianKind, lower_median, midpoint_median};
+pub use sum::{CompensatedSum, compensated_sum};
+pub use svd::{Svd, svd};

@@ -1,0 +1,122 @@
+//! At which steps is the rank looked at?
+
+use crate::error::ParameterError;
+
+/// A checked schedule of prune events.
+///
+/// # Formula
+///
+/// ```text
+/// due(step)  ⇔  start ≤ step ≤ stop  and  step mod every = 0
+/// ```
+///
+/// Multiples are counted from step 0, as in the authors' loop, not from `start`. What a step
+/// number means (an update about to be made, or updates completed) is the caller's choice.
+///
+/// # Examples
+///
+/// ```
+/// # use lrvd_core::prune::PruneSchedule;
+/// let schedule = PruneSchedule::new(1000, 1000, Some(3000))?;
+/// let due: Vec<u64> = (0..5001).filter(|&step| schedule.is_due(step)).collect();
+/// assert_eq!(due, [1000, 2000, 3000]);
+/// # Ok::<(), lrvd_core::ParameterError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "RawSchedule", into = "RawSchedule"))]
+pub struct PruneSchedule {
+    start: u64,
+    every: u64,
+    stop: Option<u64>,
+}
+
+impl PruneSchedule {
+    /// Checks a schedule; without `stop` it runs to the end of training.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::OutOfRange`] if `every` is 0 or `stop` lies before `start`.
+    pub fn new(start: u64, every: u64, stop: Option<u64>) -> Result<Self, ParameterError> {
+        let high = u64::MAX as f64;
+        if every == 0 {
+            return Err(ParameterError::OutOfRange { name: "every", value: 0.0, low: 1.0, high });
+        }
+        if let Some(stop) = stop.filter(|&stop| stop < start) {
+            let (value, low) = (stop as f64, start as f64);
+            return Err(ParameterError::OutOfRange { name: "stop", value, low, high });
+        }
+        Ok(Self { start, every, stop })
+    }
+
+    /// Whether ranks are looked at in this step.
+    pub fn is_due(&self, step: u64) -> bool {
+        step >= self.start
+            && self.stop.is_none_or(|stop| step <= stop)
+            && step.is_multiple_of(self.every)
+    }
+
+    /// The first step that can be due.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// The distance between events.
+    pub fn every(&self) -> u64 {
+        self.every
+    }
+
+    /// The last step that can be due.
+    pub fn stop(&self) -> Option<u64> {
+        self.stop
+    }
+}
+
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RawSchedule {
+    start: u64,
+    every: u64,
+    #[serde(default)]
+    stop: Option<u64>,
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<RawSchedule> for PruneSchedule {
+    type Error = ParameterError;
+
+    fn try_from(raw: RawSchedule) -> Result<Self, ParameterError> {
+        Self::new(raw.start, raw.every, raw.stop)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl From<PruneSchedule> for RawSchedule {
+    fn from(schedule: PruneSchedule) -> Self {
+        Self { start: schedule.start, every: schedule.every, stop: schedule.stop }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn events_lie_on_multiples_inside_the_window() {
+        let author = PruneSchedule::new(599, 2000, None).unwrap();
+        let due: Vec<u64> = (0..9999).filter(|&s| author.is_due(s)).collect();
+        assert_eq!(due, [2000, 4000, 6000, 8000]);
+        let from_zero = PruneSchedule::new(0, 200, Some(200)).unwrap();
+        assert!(from_zero.is_due(0) && from_zero.is_due(200));
+        assert!(!from_zero.is_due(199) && !from_zero.is_due(201) && !from_zero.is_due(400));
+    }
+
+    #[test]
+    fn empty_windows_are_refused() {
+        assert!(PruneSchedule::new(0, 0, None).is_err());
+        assert!(PruneSchedule::new(10, 1, Some(9)).is_err());
+        assert!(PruneSchedule::new(10, 1, Some(10)).is_ok());
+    }
+}

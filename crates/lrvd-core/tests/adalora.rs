@@ -1,0 +1,122 @@
+//! A whole run of the allocator, step by step, against PEFT's `RankAllocator`.
+//!
+//! How `allocator.json` was made stands in its `generator` field.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use lrvd_core::adalora::{
+    AdaLoraAllocator, AdaLoraConfig, EntryValues, TripletFactors, TripletShape, TripletValues,
+    orthogonality, orthogonality_gradient,
+};
+use serde_json::Value;
+use std::path::Path;
+
+/// Float64 on both sides; sums over at most 15 entries in another order.
+const RELATIVE: f64 = 1e-13;
+
+fn count(value: &Value) -> usize {
+    usize::try_from(value.as_u64().unwrap()).unwrap()
+}
+
+fn step_count(value: &Value) -> u32 {
+    u32::try_from(value.as_u64().unwrap()).unwrap()
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+}
+
+fn check(what: &str, found: &[f64], wanted: &Value) {
+    let wanted = numbers(wanted);
+    assert_eq!(found.len(), wanted.len(), "{what}");
+    for (entry, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        let distance = (found - wanted).abs();
+        let bound = RELATIVE * wanted.abs().max(1e-3);
+        assert!(distance <= bound, "{what}, entry {entry}: {found} {wanted}");
+    }
+}
+
+/// Parameters and gradients of one module: `a`, `grad_a`, `e`, `grad_e`, `b`, `grad_b`.
+fn values(module: &Value) -> [Vec<f64>; 6] {
+    ["a", "grad_a", "e", "grad_e", "b", "grad_b"].map(|key| numbers(&module[key]))
+}
+
+fn triplet([a, grad_a, e, grad_e, b, grad_b]: &[Vec<f64>; 6]) -> TripletValues<'_, f64> {
+    TripletValues {
+        a: EntryValues { parameter: a, gradient: grad_a },
+        e: EntryValues { parameter: e, gradient: grad_e },
+        b: EntryValues { parameter: b, gradient: grad_b },
+    }
+}
+
+fn read() -> (Value, AdaLoraConfig, Vec<TripletShape>) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/adalora/allocator.json");
+    let golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let settings = &golden["config"];
+    let config = AdaLoraConfig {
+        init_r: count(&settings["init_r"]),
+        target_r: count(&settings["target_r"]),
+        tinit: step_count(&settings["tinit"]),
+        tfinal: step_count(&settings["tfinal"]),
+        delta_t: step_count(&settings["delta_t"]),
+        total_step: step_count(&settings["total_step"]),
+        beta1: settings["beta1"].as_f64().unwrap(),
+        beta2: settings["beta2"].as_f64().unwrap(),
+        orth_reg_weight: settings["orth_reg_weight"].as_f64().unwrap(),
+    };
+    let shapes = golden["shapes"].as_array().unwrap().iter().map(|shape| TripletShape {
+        d_input: count(&shape["d_input"]),
+        d_output: count(&shape["d_output"]),
+    });
+    let shapes = shapes.collect();
+    (golden, config, shapes)
+}
+
+#[test]
+fn every_step_of_the_reference_allocator() {
+    let (golden, config, shapes) = read();
+    let mut allocator = AdaLoraAllocator::new(config, shapes).unwrap();
+    let steps = golden["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 15);
+    for (step, wanted) in (0u32..).zip(steps) {
+        let modules: Vec<_> = wanted["modules"].as_array().unwrap().iter().map(values).collect();
+        let modules: Vec<_> = modules.iter().map(triplet).collect();
+        let found = allocator.update(step, &modules).unwrap();
+        assert_eq!(found.budget, count(&wanted["budget"]), "step {step}");
+        assert_eq!(Some(found.masked_now), wanted["masked_now"].as_bool(), "step {step}");
+        let mask: Option<Vec<Vec<bool>>> = serde_json::from_value(wanted["mask"].clone()).unwrap();
+        assert_eq!(found.mask, mask, "step {step}");
+        if wanted.get("importance").is_none() {
+            continue;
+        }
+        for (module, found) in allocator.state().modules.iter().enumerate() {
+            for (factor, entries) in [("a", &found.a), ("e", &found.e), ("b", &found.b)] {
+                let what = format!("step {step}, module {module}, {factor}");
+                check(&what, &entries.importance, &wanted["importance"][module][factor]);
+                check(&what, &entries.uncertainty, &wanted["uncertainty"][module][factor]);
+            }
+        }
+    }
+}
+
+#[test]
+fn orthogonality_and_its_gradient() {
+    let (golden, config, shapes) = read();
+    for (step, wanted) in golden["steps"].as_array().unwrap().iter().enumerate() {
+        let modules: Vec<_> = wanted["modules"].as_array().unwrap().iter().map(values).collect();
+        let factors: Vec<_> = modules
+            .iter()
+            .zip(&shapes)
+            .map(|([a, _, _, _, b, _], &shape)| TripletFactors { shape, rank: config.init_r, a, b })
+            .collect();
+        let found = orthogonality(&factors).unwrap();
+        let value = wanted["orthogonality"].as_f64().unwrap();
+        assert!((found / value - 1.0).abs() < RELATIVE, "step {step}: {found} {value}");
+        if let Some(gradient) = wanted.get("orthogonality_gradient") {
+            for (module, found) in orthogonality_gradient(&factors).unwrap().iter().enumerate() {
+                check(&format!("a of module {module}"), &found.a, &gradient[module]["a"]);
+                check(&format!("b of module {module}"), &found.b, &gradient[module]["b"]);
+            }
+        }
+    }
+}

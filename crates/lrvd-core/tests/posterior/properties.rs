@@ -1,0 +1,286 @@
+//! Laws that hold for every posterior.
+
+use lrvd_core::energy::{AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic};
+use lrvd_core::factor::FactorView;
+use lrvd_core::family::VariationalFamily;
+use lrvd_core::gauge::{BalancePolicy, BalancedParameters, Gauge, balance, push_forward};
+use lrvd_core::kl::{LogUniformForm, LogUniformOptions, kl_log_uniform};
+use lrvd_core::numeric::dense::{transpose, transposed_times};
+use lrvd_core::posterior::{NoiseParameters, Posterior};
+use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic, select_rows};
+use proptest::prelude::*;
+
+const RANK: usize = 3;
+const D_IN: usize = 5;
+const D_OUT: usize = 4;
+
+/// Means away from zero, where `EPS_MEAN` does not show.
+fn mean() -> impl Strategy<Value = f64> {
+    (0.05_f64..2.0, any::<bool>()).prop_map(|(m, negative)| if negative { -m } else { m })
+}
+
+fn factors() -> impl Strategy<Value = (Vec<f64>, Vec<f64>)> {
+    let a = proptest::collection::vec(mean(), RANK * D_IN);
+    (a, proptest::collection::vec(mean(), RANK * D_OUT))
+}
+
+fn posterior<'a>(a: &'a [f64], b: &'a [f64], parameters: NoiseParameters<'a>) -> Posterior<'a> {
+    let rank = a.len() / D_IN;
+    let a = FactorView::new("a", a, rank, D_IN).unwrap();
+    Posterior::new(a, FactorView::new("b", b, rank, D_OUT).unwrap(), parameters).unwrap()
+}
+
+fn total(q: &Posterior<'_>) -> f64 {
+    kl_log_uniform(q, LogUniformOptions::default()).total()
+}
+
+fn statistic(q: &Posterior<'_>) -> Vec<f64> {
+    rank_statistic(q, StatisticOptions::default()).unwrap()
+}
+
+fn rotation(angle: f64) -> Gauge {
+    let (s, c) = angle.sin_cos();
+    Gauge::new(&[c, -s, 0.0, s, c, 0.0, 0.0, 0.0, 1.0], RANK).unwrap()
+}
+
+fn close(x: &[f64], y: &[f64], tolerance: f64) -> bool {
+    x.iter().zip(y).all(|(x, y)| (x - y).abs() <= tolerance * y.abs().max(1.0))
+}
+
+proptest! {
+    #[test]
+    fn kl_is_not_negative_and_falls(a in -60.0_f64..60.0, step in 1e-3_f64..5.0) {
+        for form in [LogUniformForm::Fit, LogUniformForm::Exact] {
+            prop_assert!(form.value(a) >= 0.0);
+            prop_assert!(form.value(a + step) < form.value(a));
+            prop_assert!(form.slope(a) < 0.0);
+        }
+    }
+
+    #[test]
+    fn signed_permutations_leave_everything_alone((a, b) in factors(), l in [-9.0_f64..1.0, -9.0..1.0, -9.0..1.0]) {
+        // Row 0 → 2, row 1 → 0 with its sign turned, row 2 → 1.
+        let gauge = Gauge::new(&[0.0, -1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0], RANK).unwrap();
+        let moved_l = [l[1], l[2], l[0]];
+        for multiplicative in [false, true] {
+            let with = |l| if multiplicative {
+                NoiseParameters::NoiseToSignal(l)
+            } else {
+                NoiseParameters::RankVariance(l)
+            };
+            let q = posterior(&a, &b, with(&l));
+            let pushed = push_forward(&q, &gauge).unwrap();
+            prop_assert!(pushed.is_in_family(1e-12));
+            let moved = posterior(&pushed.mean.a, &pushed.mean.b, with(&moved_l));
+            prop_assert!(close(&moved.variance().a, &pushed.variance.a, 1e-13));
+            prop_assert!(close(&[total(&moved)], &[total(&q)], 1e-13));
+            let s = statistic(&q);
+            prop_assert_eq!(statistic(&moved), vec![s[1], s[2], s[0]]);
+        }
+    }
+
+    #[test]
+    fn rescaling_a_rank((a, b) in factors(), l in -9.0_f64..1.0, scale in 1.3_f64..3.0) {
+        let gauge = Gauge::new(&[scale, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0], RANK).unwrap();
+        let l = [l; RANK];
+        let ratio = posterior(&a, &b, NoiseParameters::NoiseToSignal(&l));
+        let pushed = push_forward(&ratio, &gauge).unwrap();
+        prop_assert!(pushed.is_in_family(1e-12));
+        let moved = posterior(&pushed.mean.a, &pushed.mean.b, NoiseParameters::NoiseToSignal(&l));
+        prop_assert!(close(&[total(&moved)], &[total(&ratio)], 1e-13));
+        prop_assert!(close(&statistic(&moved), &statistic(&ratio), 1e-13));
+
+        let additive = posterior(&a, &b, NoiseParameters::RankVariance(&l));
+        let pushed = push_forward(&additive, &gauge).unwrap();
+        prop_assert_eq!(pushed.cross_covariance, 0.0);
+        prop_assert!(!pushed.is_in_family(1e-2));
+        // The statistic does not see it: both medians move, in opposite directions.
+        let moved = posterior(&pushed.mean.a, &pushed.mean.b, NoiseParameters::RankVariance(&l));
+        prop_assert!(close(&statistic(&moved), &statistic(&additive), 1e-5));
+    }
+
+    #[test]
+    fn rotations((a, b) in factors(), l in -9.0_f64..1.0, angle in 0.1_f64..1.4) {
+        let gauge = rotation(angle);
+        let equal = [l, l, l - 1.0];
+        let additive = posterior(&a, &b, NoiseParameters::RankVariance(&equal));
+        prop_assert!(push_forward(&additive, &gauge).unwrap().is_in_family(1e-12));
+        let unequal = [l, l + 0.5, l];
+        let broken = posterior(&a, &b, NoiseParameters::RankVariance(&unequal));
+        prop_assert!(push_forward(&broken, &gauge).unwrap().cross_covariance > 1e-3);
+        // The multiplicative family breaks rotations even where all its ratios are equal.
+        let ratio = posterior(&a, &b, NoiseParameters::NoiseToSignal(&equal));
+        prop_assert!(!push_forward(&ratio, &gauge).unwrap().is_in_family(1e-6));
+    }
+
+    #[test]
+    fn the_product_survives_any_gauge((a, b) in factors(), m in proptest::collection::vec(-1.0_f64..1.0, RANK * RANK)) {
+        // Diagonally dominant, hence invertible.
+        let matrix: Vec<f64> =
+            m.iter().enumerate().map(|(i, v)| if i % (RANK + 1) == 0 { v + 4.0 } else { *v }).collect();
+        let gauge = Gauge::new(&matrix, RANK).unwrap();
+        let q = posterior(&a, &b, NoiseParameters::RankVariance(&[-1.0, -2.0, -3.0]));
+        let moved = gauge.apply(q.a_mean(), q.b_mean()).unwrap();
+        let before = transposed_times(&b, &a, RANK, D_OUT, D_IN);
+        let after = transposed_times(&moved.b, &moved.a, RANK, D_OUT, D_IN);
+        prop_assert!(close(&after, &before, 1e-12));
+    }
+
+    #[test]
+    fn balancing_keeps_posteriors_that_can_follow((a, b) in factors(), l in -6.0_f64..-2.0) {
+        let (l_a, l_b, l_rank) = (vec![l; RANK * D_IN], vec![l - 0.5; RANK * D_OUT], [l; RANK]);
+        for parameters in [
+            NoiseParameters::ElementVariance { a: &l_a, b: &l_b },
+            NoiseParameters::NoiseToSignal(&l_rank),
+            NoiseParameters::AsymRankVariance(&l_rank),
+        ] {
+            let q = posterior(&a, &b, parameters);
+            let balanced = balance(&q, BalancePolicy::Exact).unwrap();
+            let mut diagonal = vec![0.0; RANK * RANK];
+            for (k, c) in balanced.scale.iter().enumerate() {
+                diagonal[k * RANK + k] = *c;
+            }
+            let pushed = push_forward(&q, &Gauge::new(&diagonal, RANK).unwrap()).unwrap();
+            let follows = match (&balanced.parameters, q.family()) {
+                (BalancedParameters::PerEntry(e), _) => {
+                    NoiseParameters::ElementVariance { a: &e.a, b: &e.b }
+                }
+                (BalancedParameters::PerRank(p), VariationalFamily::NoiseToSignal) => {
+                    NoiseParameters::NoiseToSignal(p)
+                }
+                (BalancedParameters::PerRank(p), _) => NoiseParameters::AsymRankVariance(p),
+            };
+            let moved = posterior(&balanced.mean.a, &balanced.mean.b, follows);
+            prop_assert!(close(&moved.variance().a, &pushed.variance.a, 1e-12));
+            prop_assert!(close(&moved.variance().b, &pushed.variance.b, 1e-12));
+            for (x, y) in moved.a_mean().rows().zip(moved.b_mean().rows()) {
+                let length = |row: &[f64]| row.iter().map(|v| v * v).sum::<f64>();
+                prop_assert!((length(x) / length(y) - 1.0).abs() < 1e-12);
+            }
+        }
+        let q = posterior(&a, &b, NoiseParameters::RankVariance(&l_rank));
+        prop_assert!(balance(&q, BalancePolicy::Exact).is_err());
+        let forced = balance(&q, BalancePolicy::Forced).unwrap();
+        let moved = posterior(&forced.mean.a, &forced.mean.b, NoiseParameters::RankVariance(&l_rank));
+        prop_assert!(close(&statistic(&moved), &statistic(&q), 1e-3));
+    }
+
+    #[test]
+    fn pruning_is_idempotent_and_complete(
+        (a, b) in factors(),
+        l in [-9.0_f64..2.0, -9.0..2.0, -9.0..2.0],
+        threshold in -4.0_f64..4.0,
+        min_rank in 0_usize..4,
+    ) {
+        let rule = PruneRule::new(threshold, min_rank).unwrap();
+        let q = posterior(&a, &b, NoiseParameters::RankVariance(&l));
+        let plan = rule.plan_adapter(&statistic(&q)).unwrap();
+        prop_assert_eq!(plan.kept().len() + plan.dropped().len(), RANK);
+        prop_assert!(plan.kept().len() >= min_rank.min(RANK));
+        let rows = |name, values: &[f64], width| select_rows(name, values, width, &plan).unwrap();
+        let (a, b, l) = (rows("a", &a, D_IN), rows("b", &b, D_OUT), rows("l", &l, 1));
+        let pruned = posterior(&a, &b, NoiseParameters::RankVariance(&l));
+        prop_assert!(!rule.plan_adapter(&statistic(&pruned)).unwrap().changes());
+    }
+
+    #[test]
+    fn energy_curves_stay_in_their_bounds((a, b) in factors(), turn in 0_usize..6) {
+        let update = UpdateEnergy::new(
+            FactorView::new("a", &a, RANK, D_IN).unwrap(),
+            FactorView::new("b", &b, RANK, D_OUT).unwrap(),
+        );
+        prop_assume!(update.is_ok());
+        let update = update.unwrap();
+        let order = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]][turn];
+        let bound = update.singular_value_curve();
+        let projection = update.curve(Capture::Projection, &order).unwrap();
+        let residual = update.curve(Capture::Residual, &order).unwrap();
+        prop_assert!(projection.windows(2).all(|w| w[1] >= w[0] - 1e-12));
+        for k in 0..RANK {
+            prop_assert!(projection[k] <= bound[k] + 1e-9);
+            prop_assert!(residual[k] <= projection[k] + 1e-9);
+        }
+        for curve in [&projection, &residual, &bound] {
+            prop_assert!((curve[RANK - 1] - 1.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn the_closed_mean_over_orders_is_the_mean((a, b) in factors()) {
+        let update = UpdateEnergy::new(
+            FactorView::new("a", &a, RANK, D_IN).unwrap(),
+            FactorView::new("b", &b, RANK, D_OUT).unwrap(),
+        );
+        prop_assume!(update.as_ref().is_ok_and(|u| u.total() > 0.1));
+        let update = update.unwrap();
+        let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+        for capture in [Capture::Residual, Capture::PartialNorm] {
+            let mut mean = [0.0; RANK];
+            for order in &orders {
+                for (m, v) in mean.iter_mut().zip(update.curve(capture, order).unwrap()) {
+                    *m += v / 6.0;
+                }
+            }
+            prop_assert!(close(&update.permutation_mean(capture).unwrap(), &mean, 1e-10));
+        }
+        prop_assert!(update.permutation_mean(Capture::Projection).is_err());
+    }
+}
+
+#[test]
+fn rotating_equal_variances_keeps_the_family_and_changes_the_kl() {
+    let a = [0.5, -0.25, 0.125, 1.0, 0.3, 0.01, 0.02, -0.03, 0.7, 0.2, 0.4, 0.1, -0.6, 0.9, 0.8];
+    let b = [0.2, -0.4, 0.6, 0.1, -0.01, 0.02, 0.5, 0.3, 0.3, -0.2, 0.1, 0.7];
+    let l = [-4.0; RANK];
+    let q = posterior(&a, &b, NoiseParameters::RankVariance(&l));
+    let at = |angle| {
+        let pushed = push_forward(&q, &rotation(angle)).unwrap();
+        assert!(pushed.is_in_family(1e-13));
+        total(&posterior(&pushed.mean.a, &pushed.mean.b, NoiseParameters::RankVariance(&l)))
+    };
+    assert!((at(0.0) - total(&q)).abs() < 1e-12);
+    assert!((at(0.1) - at(0.0)).abs() > 0.01 && (at(0.6) - at(0.1)).abs() > 0.01);
+}
+
+#[test]
+fn a_general_gauge_is_no_symmetry_and_a_singular_one_is_refused() {
+    let (a, b) = (vec![0.5; RANK * D_IN], vec![0.25; RANK * D_OUT]);
+    let general = [1.0, 0.3, 0.0, -0.2, 1.5, 0.1, 0.4, 0.0, 0.8];
+    let gauge = Gauge::new(&general, RANK).unwrap();
+    for parameters in
+        [NoiseParameters::RankVariance(&[-2.0; 3]), NoiseParameters::NoiseToSignal(&[-2.0; 3])]
+    {
+        let pushed = push_forward(&posterior(&a, &b, parameters), &gauge).unwrap();
+        assert!(pushed.cross_covariance > 1e-2);
+    }
+    let singular = [1.0, 2.0, 3.0, 2.0, 4.0, 6.0, 0.0, 0.0, 1.0];
+    assert!(Gauge::new(&singular, RANK).is_err());
+    let t = transpose(gauge.matrix(), RANK, RANK);
+    assert_ne!(t, gauge.matrix());
+    let none = Gauge::new(&[], 0).unwrap();
+    assert_eq!(none.orthogonality_residual(), 0.0);
+}
+
+#[test]
+fn orders_areas_and_gaps() {
+    assert_eq!(order_by_statistic(&[3.0, -1.0, f64::NAN, -1.0, 2.0]), [1, 3, 4, 0, 2]);
+    assert_eq!(AucRule::Trapezoid.area(&[0.5, 1.0]).unwrap(), 0.5);
+    assert_eq!(AucRule::Mean.area(&[0.5, 1.0]).unwrap(), 0.75);
+    assert!(AucRule::Trapezoid.area(&[]).is_err());
+    assert!((normalised_gap(0.8, 0.6, 1.0).unwrap() - 0.5).abs() < 1e-15);
+    assert!(normalised_gap(1.0, 1.0, 1.0).is_err());
+    let (a, b) = ([1.0, 0.0, 0.0, 2.0], [1.0, 1.0]);
+    let view = |v, w| FactorView::new("v", v, 2, w).unwrap();
+    let update = UpdateEnergy::new(view(&a, 2), view(&b, 1)).unwrap();
+    assert!(update.curve(Capture::Residual, &[0, 0]).is_err());
+    assert!(update.curve(Capture::Residual, &[0, 2]).is_err());
+    assert!(update.curve(Capture::Residual, &[0]).is_err());
+    // ‖ΔW‖² = 1 + 4; the terms are orthogonal, and B has one dimension only.
+    assert_eq!(update.curve(Capture::Residual, &[1, 0]).unwrap(), [0.8, 1.0]);
+    assert_eq!(update.curve(Capture::Projection, &[0, 1]).unwrap(), [1.0, 1.0]);
+    assert!(UpdateEnergy::new(view(&[0.0; 4], 2), view(&b, 1)).is_err());
+    let none = FactorView::new("v", &[], 0, 3).unwrap();
+    let none = UpdateEnergy::new(none, none).unwrap();
+    assert!(none.curve(Capture::Projection, &[]).unwrap().is_empty());
+    assert!(none.singular_value_curve().is_empty());
+}

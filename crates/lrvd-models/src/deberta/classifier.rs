@@ -1,0 +1,147 @@
+//! Sequence classification and regression on the first token.
+
+use burn::module::Module;
+use burn::tensor::{DType, Device, Tensor};
+use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::ops::{dropout, gelu};
+use lrvd_burn::parameters::{NamedParameter, NamedParameters, Role};
+use lrvd_burn::sampling::Pass;
+use lrvd_burn::files::WeightStore;
+use lrvd_core::noise::{NoiseKey, module_id};
+
+use super::config::DebertaConfig;
+use super::encoder::{DebertaEncoder, EncoderInput};
+use crate::error::LoadError;
+use crate::source::{Loaded, WeightSource};
+
+/// `logits = classifier(dropout(gelu(pooler(dropout(h_0)))))`.
+///
+/// # Shapes
+///
+/// | Name | Shape |
+/// |---|---|
+/// | pooled | `[batch, pooler_hidden]` |
+/// | logits | `[batch, labels]`, one label for regression |
+#[derive(Module, Debug)]
+pub struct DebertaClassifier {
+    encoder: DebertaEncoder,
+    pooler: AdaptedLinear,
+    classifier: AdaptedLinear,
+    pooler_dropout: f64,
+    classifier_dropout: f64,
+}
+
+impl DebertaClassifier {
+    /// Builds encoder and head from `source`.
+    pub fn load(source: &mut WeightSource<'_>, config: &DebertaConfig) -> Self {
+        let (d, std) = (config.hidden_size, config.initializer_range);
+        Self {
+            encoder: DebertaEncoder::load(source, "deberta", config),
+            pooler: source.linear("pooler.dense", d, d, true, std),
+            classifier: source.linear("classifier", d, config.num_labels(), true, std),
+            pooler_dropout: config.pooler_dropout,
+            classifier_dropout: config.cls_dropout,
+        }
+    }
+
+    /// Builds the classifier from a checkpoint folder: the encoder strictly, the head where the
+    /// checkpoint has one of the right shape for `config`, and from `seed` where it has none.
+    ///
+    /// Heads of pretraining (`lm_predictions`, `mask_predictions`, `cls`) may stay unused.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] listing what is missing, left over, mis-shaped or not finite.
+    pub fn from_pretrained(
+        store: &WeightStore,
+        config: &DebertaConfig,
+        seed: NoiseKey,
+        device: &Device,
+        dtype: DType,
+    ) -> Result<(Self, Loaded), LoadError> {
+        let fresh = |name: &str| is_head(name);
+        let ignored = |name: &str| is_pretraining_head(name);
+        let mut source =
+            WeightSource::checkpoint(store, &fresh, &ignored, seed, device, dtype);
+        let model = Self::load(&mut source, config);
+        Ok((model, source.finish()?))
+    }
+
+    /// As [`Self::from_pretrained`], but the head must be in the checkpoint as well.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] listing what is missing, left over, mis-shaped or not finite.
+    pub fn from_fine_tuned(
+        store: &WeightStore,
+        config: &DebertaConfig,
+        device: &Device,
+        dtype: DType,
+    ) -> Result<(Self, Loaded), LoadError> {
+        let ignored = |name: &str| is_pretraining_head(name);
+        let seed = NoiseKey::new(0);
+        let mut source =
+            WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, dtype);
+        let model = Self::load(&mut source, config);
+        Ok((model, source.finish()?))
+    }
+
+    /// The encoder.
+    pub fn encoder(&self) -> &DebertaEncoder {
+        &self.encoder
+    }
+
+    /// Logits `[batch, labels]`.
+    pub fn forward(&self, input: &EncoderInput, pass: &Pass) -> Tensor<2> {
+        let hidden = self.encoder.forward(input, pass);
+        self.head(hidden, pass).1
+    }
+
+    /// Pooled first token and logits of the last hidden state `[batch, tokens, hidden]`.
+    pub fn head(&self, hidden: Tensor<3>, pass: &Pass) -> (Tensor<2>, Tensor<2>) {
+        let first = hidden.narrow(1, 0, 1);
+        let dropped = |x: Tensor<3>, rate: f64, site: &str| match pass.dropout_key(module_id(site)) {
+            Some(key) => dropout(x, rate, key),
+            None => x,
+        };
+        let first = dropped(first, self.pooler_dropout, "pooler");
+        let pooled = gelu(self.pooler.forward(first, pass));
+        let head_input = dropped(pooled.clone(), self.classifier_dropout, "classifier");
+        let logits = self.classifier.forward(head_input, pass);
+        (pooled.squeeze_dim(1), logits.squeeze_dim(1))
+    }
+}
+
+/// Parameters that fine-tuning starts anew.
+fn is_head(name: &str) -> bool {
+    name.starts_with("pooler.") || name.starts_with("classifier.")
+}
+
+/// Tensors of pretraining checkpoints that no classifier reads.
+fn is_pretraining_head(name: &str) -> bool {
+    ["lm_predictions.", "mask_predictions.", "cls."].iter().any(|prefix| name.starts_with(prefix))
+        || name.ends_with(".position_ids")
+}
+
+impl NamedParameters for DebertaClassifier {
+    fn visit_parameters(&mut self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
+        self.encoder.visit_parameters("deberta", visit);
+        self.pooler.visit_parameters("pooler.dense", Role::Head, visit);
+        self.classifier.visit_parameters("classifier", Role::Head, visit);
+    }
+}
+
+impl AdaptedModel for DebertaClassifier {
+    fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
+        self.encoder.visit_layers("deberta", visit);
+        visit("pooler.dense", &self.pooler);
+        visit("classifier", &self.classifier);
+    }
+
+    fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
+        self.encoder.visit_layers_mut("deberta", visit);
+        visit("pooler.dense", &mut self.pooler);
+        visit("classifier", &mut self.classifier);
+    }
+}

@@ -1,0 +1,194 @@
+//! Tests of the configuration: literals in the layout of the published files, and one fault at a time.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// The layout of the published v3 base configuration.
+fn base() -> Value {
+    json!({
+        "_name_or_path": "base", "architectures": ["DebertaV2Model"], "model_type": "deberta-v2",
+        "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+        "hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 3072,
+        "layer_norm_eps": 1e-07, "max_position_embeddings": 512, "max_relative_positions": -1,
+        "norm_rel_ebd": "layer_norm", "num_attention_heads": 12, "num_hidden_layers": 12,
+        "pad_token_id": 0, "pooler_dropout": 0, "pooler_hidden_act": "gelu",
+        "pooler_hidden_size": 768, "pos_att_type": ["p2c", "c2p"], "position_biased_input": false,
+        "position_buckets": 256, "relative_attention": true, "share_att_key": true,
+        "torch_dtype": "float32", "transformers_version": "4.38.2", "type_vocab_size": 0,
+        "vocab_size": 128_100, "bos_token_id": null, "legacy": true, "tie_word_embeddings": true
+    })
+}
+
+fn parse(value: &Value) -> Result<DebertaConfig, ConfigError> {
+    DebertaConfig::parse(value.to_string().as_bytes(), "config.json".as_ref())
+}
+
+fn with(key: &str, value: Value) -> Result<DebertaConfig, ConfigError> {
+    let mut config = base();
+    config[key] = value;
+    parse(&config)
+}
+
+#[test]
+fn the_published_layout_is_read() {
+    let config = parse(&base()).unwrap();
+    assert_eq!((config.hidden_size, config.attention_head_size), (768, 64));
+    assert_eq!((config.embedding_size, config.has_embedding_projection()), (768, false));
+    assert_eq!((config.max_relative_positions, config.position_buckets), (512, Some(256)));
+    assert_eq!(config.pos_att_type, PositionAttention { c2p: true, p2c: true });
+    assert_eq!(config.pos_att_type.n_terms(), 3);
+    assert!(config.norm_rel_ebd && config.share_att_key && !config.position_biased_input);
+    assert_eq!((config.num_labels(), config.problem()), (2, ProblemType::Classification));
+    assert_eq!(config.cls_dropout, 0.1, "as the hidden dropout");
+    assert_eq!(config.relative_positions().unwrap().span(), 256);
+    assert_eq!(config.convolution, None);
+    assert!(config.unrecognised().is_empty(), "{:?}", config.unrecognised());
+}
+
+#[test]
+fn absent_keys_have_the_defaults_of_transformers() {
+    let config = parse(&json!({
+        "model_type": "deberta-v2", "hidden_size": 6, "num_attention_heads": 3,
+        "num_hidden_layers": 2, "intermediate_size": 5, "vocab_size": 7
+    }))
+    .unwrap();
+    assert!(!config.relative_attention && config.position_biased_input);
+    assert!(!config.share_att_key && !config.norm_rel_ebd);
+    assert_eq!(config.pos_att_type.n_terms(), 1);
+    assert_eq!((config.layer_norm_eps, config.max_position_embeddings), (1e-7, 512));
+    assert_eq!((config.pad_token_id, config.relative_positions()), (Some(0), None));
+    assert_eq!(with("pad_token_id", Value::Null).unwrap().pad_token_id, None);
+}
+
+#[test]
+fn positions_are_read_in_all_spellings() {
+    let both = PositionAttention { c2p: true, p2c: true };
+    assert_eq!(with("pos_att_type", json!("p2c|C2P")).unwrap().pos_att_type, both);
+    let one = with("pos_att_type", json!(["c2p"])).unwrap().pos_att_type;
+    assert_eq!((one, one.n_terms()), (PositionAttention { c2p: true, p2c: false }, 2));
+    let plain = with("position_buckets", json!(-1)).unwrap();
+    assert_eq!(plain.position_buckets, None);
+    assert_eq!(plain.relative_positions().unwrap().span(), 512);
+    assert_eq!(with("max_relative_positions", json!(300)).unwrap().max_relative_positions, 300);
+}
+
+#[test]
+fn heads_labels_and_convolution_are_read() {
+    let mut value = base();
+    value["id2label"] = json!({"0": "no", "2": "maybe", "1": "yes"});
+    value["conv_kernel_size"] = json!(3);
+    value["conv_act"] = json!("gelu");
+    value["embedding_size"] = json!(128);
+    let config = parse(&value).unwrap();
+    assert_eq!(config.id2label, ["no", "yes", "maybe"]);
+    let activation = ConvolutionActivation::Gelu;
+    assert_eq!(config.convolution, Some(Convolution { kernel_size: 3, activation }));
+    assert!(config.has_embedding_projection());
+    assert_eq!(with("num_labels", json!(1)).unwrap().problem(), ProblemType::Regression);
+    let renamed = config.with_labels(vec!["score".into()]);
+    assert_eq!((renamed.num_labels(), renamed.problem()), (1, ProblemType::Regression));
+}
+
+#[test]
+fn unknown_keys_are_reported_and_harmless_ones_are_not() {
+    assert_eq!(
+        with("attention_flavour", json!("x")).unwrap().unrecognised(),
+        ["attention_flavour"]
+    );
+    let idle = with("pruned_heads", json!({})).unwrap();
+    assert!(idle.unrecognised().is_empty());
+}
+
+#[test]
+fn what_changes_the_result_is_refused_by_name() {
+    for (key, value) in [
+        ("model_type", json!("deberta")),
+        ("hidden_act", json!("gelu_new")),
+        ("pooler_hidden_act", json!("tanh")),
+        ("pooler_hidden_size", json!(100)),
+        ("pos_att_type", json!(["c2p", "p2p"])),
+        ("norm_rel_ebd", json!("rms_norm")),
+        ("attention_head_size", json!(32)),
+        ("problem_type", json!("multi_label_classification")),
+        ("problem_type", json!("regression")),
+        ("conv_kernel_size", json!(4)),
+        ("is_decoder", json!(true)),
+        ("pruned_heads", json!({"1": [0]})),
+        ("quantization_config", json!({"bits": 4})),
+    ] {
+        match with(key, value).unwrap_err() {
+            ConfigError::Unsupported { key: found, .. } => assert_eq!(found, key),
+            other => panic!("{key}: {other}"),
+        }
+    }
+    let mut value = base();
+    value["conv_kernel_size"] = json!(3);
+    value["conv_groups"] = json!(2);
+    let message = parse(&value).unwrap_err().to_string();
+    assert_eq!(message, "`config.json`: `conv_groups` is `2`, supported: 1");
+}
+
+#[test]
+fn missing_and_impossible_values_are_refused_by_name() {
+    for key in [
+        "model_type",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "vocab_size",
+    ] {
+        let mut value = base();
+        value.as_object_mut().unwrap().remove(key);
+        match parse(&value).unwrap_err() {
+            ConfigError::Missing { key: found, .. } => assert_eq!(found, key),
+            other => panic!("{key}: {other}"),
+        }
+    }
+    for (key, value) in [
+        ("hidden_size", json!(770)),
+        ("hidden_size", json!(0)),
+        ("num_hidden_layers", json!(-2)),
+        ("vocab_size", json!(1_u64 << 40)),
+        ("pad_token_id", json!(128_100)),
+        ("layer_norm_eps", json!(0.0)),
+        ("hidden_dropout_prob", json!(1.5)),
+        ("id2label", json!({})),
+        ("id2label", json!({"1": "x"})),
+    ] {
+        match with(key, value).unwrap_err() {
+            ConfigError::Range { key: found, .. } => assert_eq!(found, key),
+            other => panic!("{key}: {other}"),
+        }
+    }
+    for (key, value) in [
+        ("hidden_size", json!("768")),
+        ("hidden_size", json!(1.5)),
+        ("relative_attention", json!(1)),
+        ("pos_att_type", json!([1])),
+        ("id2label", json!(["x"])),
+    ] {
+        let error = with(key, value).unwrap_err();
+        assert!(matches!(error, ConfigError::Type { .. }), "{key}: {error}");
+    }
+    assert!(matches!(with("position_buckets", json!(1)), Err(ConfigError::Positions { .. })));
+    let list = DebertaConfig::parse(b"[]", "config.json".as_ref());
+    assert!(matches!(list, Err(ConfigError::Json { .. })));
+}
+
+#[test]
+fn every_fixture_configuration_is_accepted() {
+    for (text, n_labels) in [
+        (include_str!("../../../tests/golden/deberta/v2_conv_layer/config.json"), 2),
+        (include_str!("../../../tests/golden/deberta/v2_no_share_att_key/config.json"), 2),
+        (include_str!("../../../tests/golden/deberta/v3_base_style/config.json"), 2),
+        (include_str!("../../../tests/golden/deberta/v3_len2/config.json"), 3),
+        (include_str!("../../../tests/golden/deberta/v3_regression/config.json"), 1),
+    ] {
+        let config = DebertaConfig::parse(text.as_bytes(), "config.json".as_ref()).unwrap();
+        assert_eq!(config.num_labels(), n_labels);
+        assert!(config.unrecognised().is_empty(), "{:?}", config.unrecognised());
+    }
+}

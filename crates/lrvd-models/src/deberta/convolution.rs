@@ -1,0 +1,96 @@
+//! The convolution beside the first layer of some DeBERTa-v2 checkpoints.
+
+use burn::module::{Module, Param};
+use burn::tensor::module::conv1d;
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Tensor, activation};
+use lrvd_burn::ops::{dropout, gelu};
+use lrvd_burn::parameters::{Layout, NamedParameter, ParameterMut, Role};
+use lrvd_burn::sampling::Pass;
+use lrvd_core::noise::module_id;
+
+use super::config::{Convolution as ConvolutionConfig, ConvolutionActivation, DebertaConfig};
+use crate::norm::LayerNorm;
+use crate::source::{Init, WeightSource};
+
+/// `norm(after_layer_0 + act(dropout(conv(embeddings))))`, masked.
+#[derive(Module, Debug)]
+pub struct Convolution {
+    weight: Param<Tensor<3>>,
+    bias: Param<Tensor<1>>,
+    norm: LayerNorm,
+    #[module(skip)]
+    activation: ConvolutionActivation,
+    dropout: f64,
+    site: u32,
+}
+
+impl Convolution {
+    pub(super) fn load(
+        source: &mut WeightSource<'_>,
+        path: &str,
+        convolution: ConvolutionConfig,
+        config: &DebertaConfig,
+    ) -> Self {
+        let d = config.hidden_size;
+        let init = Init::Normal(config.initializer_range);
+        let weight = source.tensor(
+            &format!("{path}.conv.weight"),
+            [d, d, convolution.kernel_size],
+            Layout::AsStored,
+            init,
+        );
+        let bias = format!("{path}.conv.bias");
+        let bias = source.tensor(&bias, [d], Layout::AsStored, Init::Constant(0.0));
+        Self {
+            weight: Param::from_tensor(weight).set_require_grad(false),
+            bias: Param::from_tensor(bias).set_require_grad(false),
+            norm: LayerNorm::load(source, &format!("{path}.LayerNorm"), d, config.layer_norm_eps),
+            activation: convolution.activation,
+            dropout: config.hidden_dropout_prob,
+            site: module_id(path),
+        }
+    }
+
+    /// `embeddings` and `after_layer` are `[batch, tokens, hidden]`, `mask` is `[batch, tokens]`.
+    pub(super) fn forward(
+        &self,
+        embeddings: Tensor<3>,
+        after_layer: Tensor<3>,
+        mask: &Tensor<2>,
+        pass: &Pass,
+    ) -> Tensor<3> {
+        let kernel = self.weight.val().dims()[2];
+        let options = ConvOptions::new([1], [(kernel - 1) / 2], [1], 1);
+        let channels_first = embeddings.swap_dims(1, 2);
+        let out = conv1d(channels_first, self.weight.val(), Some(self.bias.val()), options);
+        let mask: Tensor<3> = mask.clone().unsqueeze_dim(2);
+        let mut out = out.swap_dims(1, 2) * mask.clone();
+        if let Some(key) = pass.dropout_key(self.site) {
+            out = dropout(out, self.dropout, key);
+        }
+        let out = match self.activation {
+            ConvolutionActivation::Gelu => gelu(out),
+            ConvolutionActivation::Tanh => activation::tanh(out),
+        };
+        self.norm.forward(after_layer + out) * mask
+    }
+
+    pub(super) fn visit_parameters(
+        &mut self,
+        path: &str,
+        visit: &mut dyn FnMut(NamedParameter<'_>),
+    ) {
+        let mut give = |name: &str, value: ParameterMut<'_>| {
+            visit(NamedParameter {
+                name: &format!("{path}.conv.{name}"),
+                role: Role::Backbone,
+                layout: Layout::AsStored,
+                value,
+            });
+        };
+        give("weight", ParameterMut::Volume(&mut self.weight));
+        give("bias", ParameterMut::Vector(&mut self.bias));
+        self.norm.visit_parameters(&format!("{path}.LayerNorm"), visit);
+    }
+}

@@ -1,0 +1,160 @@
+//! Embeddings, relative positions and the stack of layers.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Int, Tensor};
+use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::parameters::{Layout, NamedParameter, ParameterMut, Role};
+use lrvd_burn::sampling::Pass;
+
+use super::config::DebertaConfig;
+use super::convolution::Convolution;
+use super::embeddings::Embeddings;
+use super::layer::EncoderLayer;
+use super::positions::Positions;
+use crate::norm::LayerNorm;
+use crate::source::{Init, WeightSource};
+
+/// Token ids and masks of one padded batch, all `[batch, tokens]`.
+#[derive(Clone, Debug)]
+pub struct EncoderInput {
+    /// Token ids.
+    pub ids: Tensor<2, Int>,
+    /// Segment ids; read only by checkpoints with a segment table.
+    pub type_ids: Tensor<2, Int>,
+    /// 1 for tokens, 0 for padding, in the model's float type.
+    pub mask: Tensor<2>,
+}
+
+/// The DeBERTa-v2/v3 encoder, without a head.
+#[derive(Module, Debug)]
+pub struct DebertaEncoder {
+    embeddings: Embeddings,
+    rel_embeddings: Option<Param<Tensor<2>>>,
+    rel_norm: Option<LayerNorm>,
+    convolution: Option<Convolution>,
+    layers: Vec<EncoderLayer>,
+    #[module(skip)]
+    config: DebertaConfig,
+}
+
+impl DebertaEncoder {
+    /// Builds the encoder whose parameters lie below `path` (`deberta`).
+    pub fn load(source: &mut WeightSource<'_>, path: &str, config: &DebertaConfig) -> Self {
+        let d = config.hidden_size;
+        let stack = format!("{path}.encoder");
+        let embeddings = Embeddings::load(source, &format!("{path}.embeddings"), config);
+        let layout = config.relative_positions();
+        let rel_embeddings = layout.map(|layout| {
+            let name = format!("{stack}.rel_embeddings.weight");
+            let init = Init::Normal(config.initializer_range);
+            let shape = [2 * layout.span(), d];
+            let tensor = source.tensor(&name, shape, Layout::AsStored, init);
+            Param::from_tensor(tensor).set_require_grad(false)
+        });
+        let rel_norm = (config.relative_attention && config.norm_rel_ebd).then(|| {
+            LayerNorm::load(source, &format!("{stack}.LayerNorm"), d, config.layer_norm_eps)
+        });
+        let convolution = config
+            .convolution
+            .map(|conv| Convolution::load(source, &format!("{stack}.conv"), conv, config));
+        let layers = (0..config.num_hidden_layers)
+            .map(|i| EncoderLayer::load(source, &format!("{stack}.layer.{i}"), config))
+            .collect();
+        Self { embeddings, rel_embeddings, rel_norm, convolution, layers, config: config.clone() }
+    }
+
+    /// The configuration it was built from.
+    pub fn config(&self) -> &DebertaConfig {
+        &self.config
+    }
+
+    /// The last hidden state, `[batch, tokens, hidden]`.
+    pub fn forward(&self, input: &EncoderInput, pass: &Pass) -> Tensor<3> {
+        self.run(input, pass, &mut |_| ())
+    }
+
+    /// Every hidden state: the embedding output, then the output of each layer.
+    pub fn hidden_states(&self, input: &EncoderInput, pass: &Pass) -> Vec<Tensor<3>> {
+        let mut states = Vec::with_capacity(self.layers.len() + 1);
+        self.run(input, pass, &mut |state| states.push(state.clone()));
+        states
+    }
+
+    fn run(
+        &self,
+        input: &EncoderInput,
+        pass: &Pass,
+        seen: &mut dyn FnMut(&Tensor<3>),
+    ) -> Tensor<3> {
+        let tokens = input.ids.dims()[1];
+        let embedded = self.embeddings.forward(
+            input.ids.clone(),
+            input.type_ids.clone(),
+            &input.mask,
+            pass,
+        );
+        seen(&embedded);
+        let layout = self.config.relative_positions();
+        let positions = self.rel_embeddings.as_ref().zip(layout).map(|(table, layout)| {
+            let table = table.val();
+            let table = match &self.rel_norm {
+                Some(norm) => norm.forward(table),
+                None => table,
+            };
+            Positions::new(table, tokens, layout)
+        });
+        let mut x = embedded.clone();
+        for (i, layer) in self.layers.iter().enumerate() {
+            x = layer.forward(x, Some(&input.mask), positions.as_ref(), pass);
+            if i == 0 && let Some(convolution) = &self.convolution {
+                x = convolution.forward(embedded.clone(), x, &input.mask, pass);
+            }
+            seen(&x);
+        }
+        x
+    }
+
+    pub(super) fn visit_parameters(
+        &mut self,
+        path: &str,
+        visit: &mut dyn FnMut(NamedParameter<'_>),
+    ) {
+        self.embeddings.visit_parameters(&format!("{path}.embeddings"), visit);
+        let stack = format!("{path}.encoder");
+        if let Some(table) = &mut self.rel_embeddings {
+            visit(NamedParameter {
+                name: &format!("{stack}.rel_embeddings.weight"),
+                role: Role::Backbone,
+                layout: Layout::AsStored,
+                value: ParameterMut::Matrix(table),
+            });
+        }
+        if let Some(norm) = &mut self.rel_norm {
+            norm.visit_parameters(&format!("{stack}.LayerNorm"), visit);
+        }
+        if let Some(convolution) = &mut self.convolution {
+            convolution.visit_parameters(&format!("{stack}.conv"), visit);
+        }
+        for (i, layer) in self.layers.iter_mut().enumerate() {
+            layer.visit_parameters(&format!("{stack}.layer.{i}"), visit);
+        }
+    }
+
+    pub(super) fn visit_layers(&self, path: &str, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
+        self.embeddings.visit_layers(&format!("{path}.embeddings"), visit);
+        for (i, layer) in self.layers.iter().enumerate() {
+            layer.visit_layers(&format!("{path}.encoder.layer.{i}"), visit);
+        }
+    }
+
+    pub(super) fn visit_layers_mut(
+        &mut self,
+        path: &str,
+        visit: &mut dyn FnMut(&str, &mut AdaptedLinear),
+    ) {
+        self.embeddings.visit_layers_mut(&format!("{path}.embeddings"), visit);
+        for (i, layer) in self.layers.iter_mut().enumerate() {
+            layer.visit_layers_mut(&format!("{path}.encoder.layer.{i}"), visit);
+        }
+    }
+}

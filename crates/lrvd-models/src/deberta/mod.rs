@@ -1,0 +1,24 @@
+//! DeBERTa-v2 and v3.
+//!
+//! | file | what |
+//! |---|---|
+//! | `config` | `config.json`, typed; what is not supported is refused by name |
+//! | `relative_position` | log buckets of offsets, as integers |
+//! | `embeddings`, `attention`, `layer`, `convolution`, `encoder` | the encoder |
+//! | `positions` | the rows of the relative table that one sequence length needs |
+//! | `classifier` | pooler and head |
+
+mod attention;
+mod classifier;
+mod config;
+mod convolution;
+mod embeddings;
+mod encoder;
+mod layer;
+mod positions;
+mod relative_position;
+
+pub use classifier::DebertaClassifier;
+pub use config::*;
+pub use encoder::{DebertaEncoder, EncoderInput};
+pub use relative_position::*;

@@ -1,0 +1,196 @@
+//! Which row of the relative-embedding table belongs to two positions?
+//!
+//! Near positions have a row each; from half the bucket count on, rows cover ranges that widen logarithmically.
+
+/// The settings of the relative positions are out of range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}` is {found}, wanted {wanted}")]
+pub struct PositionRangeError {
+    /// The setting, in the spelling of `config.json`.
+    pub key: &'static str,
+    /// Its value.
+    pub found: usize,
+    /// What it should be.
+    pub wanted: String,
+}
+
+/// Maps the distance between two positions to a row of the relative-embedding table.
+///
+/// # Formula
+///
+/// With `r = i - j` (query position minus key position), `m = max_relative_positions`, `b = position_buckets`:
+///
+/// ```text
+/// mid       = b / 2  (rounded down)
+/// bucket(r) = r                                                             if |r| <= mid, or without buckets
+///           = sign(r)·(ceil(ln(|r|/mid) / ln((m-1)/mid)·(mid-1)) + mid)     otherwise
+/// span      = b, or m without buckets
+/// row(r)    = clamp(bucket(r) + span, 0, 2·span - 1)
+/// ```
+///
+/// # Numerics
+///
+/// Logarithms in f64 as the quotient of two calls of the same routine, so that `|r| = m - 1` gives exactly 1 and the
+/// bucket does not jump there.
+///
+/// # Invariants
+///
+/// `bucket` is odd, and does not fall if `m - 1 > mid`; `row` is in `0..2·span` for every distance, also beyond `m`.
+///
+/// # References
+///
+/// He et al., DeBERTa, arXiv:2006.03654, section 3; log buckets as in the authors' v2 code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RelativePositions {
+    buckets: Option<usize>,
+    max_relative_positions: usize,
+}
+
+impl RelativePositions {
+    /// Checks the two settings; `None` means one row for every distance.
+    ///
+    /// # Errors
+    ///
+    /// [`PositionRangeError`] if the range is empty, or there are fewer than 2 buckets, or `m - 1 = mid`, where the
+    /// formula divides by `ln 1`.
+    pub fn new(
+        position_buckets: Option<usize>,
+        max_relative_positions: usize,
+    ) -> Result<Self, PositionRangeError> {
+        let range = |key, found, wanted| Err(PositionRangeError { key, found, wanted });
+        // The table has twice as many rows and its row numbers are i32.
+        let limit = i32::MAX as usize / 2;
+        if max_relative_positions == 0 || max_relative_positions > limit {
+            let wanted = format!("1 to {limit}");
+            return range("max_relative_positions", max_relative_positions, wanted);
+        }
+        if let Some(buckets) = position_buckets {
+            if !(2..=limit).contains(&buckets) {
+                return range("position_buckets", buckets, format!("2 to {limit}, or -1 for none"));
+            }
+            let singular = buckets / 2 + 1;
+            if max_relative_positions == singular {
+                let wanted = format!("other than {singular} for {buckets} `position_buckets`");
+                return range("max_relative_positions", max_relative_positions, wanted);
+            }
+        }
+        Ok(Self { buckets: position_buckets, max_relative_positions })
+    }
+
+    /// The bucket of a distance `r = i - j`; the distance itself without buckets.
+    pub fn bucket(&self, relative: i64) -> i64 {
+        let Some(buckets) = self.buckets else { return relative };
+        let mid = buckets / 2;
+        let distance = relative.unsigned_abs();
+        if distance <= mid as u64 {
+            return relative;
+        }
+        let middle = mid as f64;
+        let quotient = (distance as f64 / middle).ln()
+            / ((self.max_relative_positions - 1) as f64 / middle).ln();
+        let log_bucket = (quotient * (middle - 1.0)).ceil() + middle;
+        relative.signum() * log_bucket as i64
+    }
+
+    /// Half the rows of the relative-embedding table.
+    pub fn span(&self) -> usize {
+        self.buckets.unwrap_or(self.max_relative_positions)
+    }
+
+    /// The row of the relative-embedding table for a distance `r = i - j`.
+    ///
+    /// The same row serves both terms: position keys are read at `row(i - j)`, position queries at `row(i - j)` too.
+    pub fn row(&self, relative: i64) -> i32 {
+        let span = self.span() as i64;
+        (self.bucket(relative).saturating_add(span)).clamp(0, 2 * span - 1) as i32
+    }
+
+    /// Rows for all distances within a sequence.
+    ///
+    /// # Shapes
+    ///
+    /// | Name      | Shape      | Meaning                                              |
+    /// |-----------|------------|------------------------------------------------------|
+    /// | *returns* | `[2L - 1]` | element `o` is the row for `i - j = o - (L - 1)`      |
+    ///
+    /// Empty for `length` 0.
+    pub fn offset_rows(&self, length: usize) -> Vec<i32> {
+        let last = length as i64 - 1;
+        (-last..=last).map(|relative| self.row(relative)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Tables of the reference implementation; the folder's README names the generator.
+    const TABLES: &[u8] =
+        include_bytes!("../../tests/golden/deberta/relative_buckets/expected.safetensors");
+
+    fn table(name: &str) -> Vec<i64> {
+        let file = safetensors::SafeTensors::deserialize(TABLES).unwrap();
+        let tensor = file.tensor(name).unwrap();
+        assert_eq!(tensor.dtype(), safetensors::Dtype::I64, "{name}");
+        let words = tensor.data().chunks_exact(8);
+        words.map(|word| i64::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn buckets_and_rows_equal_the_reference_tables() {
+        for (buckets, range) in [(16, 64), (32, 128), (256, 512), (8, 32)] {
+            let positions = RelativePositions::new(Some(buckets), range).unwrap();
+            let key = format!("b{buckets}_m{range}");
+            let relative = table(&format!("relative.{key}"));
+            assert!(relative.len() > 2 * range, "the table reaches beyond the range");
+            let found: Vec<_> = relative.iter().map(|&r| positions.bucket(r)).collect();
+            assert_eq!(found, table(&format!("bucket.{key}")), "{key}");
+            let found: Vec<_> = relative.iter().map(|&r| i64::from(positions.row(r))).collect();
+            assert_eq!(found, table(&format!("gather_index_c2p.{key}")), "{key}");
+        }
+    }
+
+    #[test]
+    fn offsets_run_from_the_last_key_to_the_last_query() {
+        let positions = RelativePositions::new(Some(16), 64).unwrap();
+        assert!(positions.offset_rows(0).is_empty());
+        assert_eq!(positions.offset_rows(1), [16]);
+        // Hand-checked: mid 8; ln(9/8)/ln(63/8)·7 = 0.399, so r = 9 falls into bucket 9.
+        assert_eq!(positions.offset_rows(3), [14, 15, 16, 17, 18]);
+        assert_eq!(positions.bucket(9), 9);
+        let rows = positions.offset_rows(200);
+        assert_eq!(rows.len(), 399);
+        assert_eq!((rows[0], rows[398]), (0, 31), "far distances are clamped");
+        assert!(rows.is_sorted());
+    }
+
+    #[test]
+    fn buckets_are_odd_and_do_not_fall() {
+        let positions = RelativePositions::new(Some(256), 512).unwrap();
+        for r in 0..2000 {
+            assert_eq!(positions.bucket(-r), -positions.bucket(r));
+            assert!(positions.bucket(r + 1) >= positions.bucket(r));
+        }
+        assert_eq!(positions.bucket(511), 255, "exactly the last bucket at the end of the range");
+    }
+
+    #[test]
+    fn without_buckets_every_distance_has_its_row() {
+        let positions = RelativePositions::new(None, 4).unwrap();
+        assert_eq!(positions.span(), 4);
+        assert_eq!(positions.offset_rows(6), [0, 0, 1, 2, 3, 4, 5, 6, 7, 7, 7]);
+        assert_eq!(positions.row(i64::MAX), 7);
+        assert_eq!(positions.row(i64::MIN), 0);
+    }
+
+    #[test]
+    fn settings_that_divide_by_zero_are_refused() {
+        for (buckets, range) in [(None, 0), (Some(0), 64), (Some(1), 64), (Some(16), 9)] {
+            assert!(RelativePositions::new(buckets, range).is_err(), "{buckets:?} {range}");
+        }
+        // A table larger than the range is of use: short distances have a row each.
+        let wide = RelativePositions::new(Some(256), 64).unwrap();
+        assert_eq!((wide.row(-128), wide.row(100)), (128, 356));
+    }
+}

@@ -1,0 +1,27 @@
+//! What can go wrong while a model is loaded.
+
+use std::path::PathBuf;
+
+use lrvd_burn::files::{FileError, LoadError as ReportError, TensorError};
+
+/// A checkpoint cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// A file is broken or absent.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A tensor is not what its header says.
+    #[error("`{file}`, tensor `{name}`: {source}")]
+    Tensor {
+        /// The checkpoint.
+        file: PathBuf,
+        /// The tensor.
+        name: String,
+        /// What is wrong.
+        source: TensorError,
+    },
+    /// Tensors are missing, left over, mis-shaped or not finite.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}

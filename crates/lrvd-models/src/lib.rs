@@ -1,0 +1,20 @@
+//! Pretrained models with adaptable layers, on Burn.
+//!
+//! | Module | What it answers |
+//! |---|---|
+//! | [`deberta`] | DeBERTa-v2 and v3: configuration, encoder, sequence classification |
+//! | [`tokenizer`] | text to ids, from `tokenizer.json` or straight from a SentencePiece model |
+//! | [`source`] | where a model's weights come from, strictly |
+//!
+//! Names are Hugging Face's: a parameter is called what its checkpoint calls it, and a module path
+//! is what a PEFT file calls it. Nothing here trains and nothing opens a network connection.
+
+pub mod deberta;
+mod error;
+mod norm;
+pub mod source;
+pub mod tokenizer;
+
+pub use error::LoadError;
+pub use norm::LayerNorm;
+pub use source::WeightSource;

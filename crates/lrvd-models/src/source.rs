@@ -1,0 +1,226 @@
+//! Where a model's weights come from: a checkpoint, a random start, or both.
+//!
+//! A model is built by asking a [`WeightSource`] for each parameter by name. Problems are collected
+//! rather than returned one by one, so that a bad checkpoint is reported whole; nothing is built
+//! from it.
+
+use std::collections::BTreeSet;
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::files::{HostTensor, LoadReport, MisShaped, NonFinite, TensorError, WeightStore};
+use lrvd_burn::parameters::Layout;
+use lrvd_core::noise::{NoiseKey, Stream, fill_normal, module_id};
+
+use crate::error::LoadError;
+
+/// Start of a parameter that no file provides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    /// `N(0, std²)`.
+    Normal(f64),
+    /// Every value the same.
+    Constant(f64),
+}
+
+/// What became of a load.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Loaded {
+    /// Tensors taken from the checkpoint.
+    pub report: LoadReport,
+    /// Parameters that the checkpoint does not have and that started fresh.
+    pub fresh: Vec<String>,
+}
+
+/// Hands out parameters by checkpoint name.
+pub struct WeightSource<'a> {
+    store: Option<&'a WeightStore>,
+    /// Names that may be absent from the store and start fresh.
+    fresh_allowed: &'a dyn Fn(&str) -> bool,
+    /// Names in the store that may stay unused.
+    ignored: &'a dyn Fn(&str) -> bool,
+    seed: NoiseKey,
+    device: &'a Device,
+    dtype: DType,
+    asked: BTreeSet<String>,
+    report: LoadReport,
+    fresh: Vec<String>,
+    failure: Option<LoadError>,
+}
+
+impl<'a> WeightSource<'a> {
+    /// All parameters random: `seed` and a parameter's name decide its values.
+    pub fn random(seed: NoiseKey, device: &'a Device, dtype: DType) -> Self {
+        Self {
+            store: None,
+            fresh_allowed: &|_| true,
+            ignored: &|_| false,
+            seed,
+            device,
+            dtype,
+            asked: BTreeSet::new(),
+            report: LoadReport::default(),
+            fresh: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// Parameters from `store`. Those for which `fresh_allowed` holds may be missing and start from
+    /// `seed`; stored tensors for which `ignored` holds may stay unused. Anything else that is
+    /// missing or left over is an error.
+    pub fn checkpoint(
+        store: &'a WeightStore,
+        fresh_allowed: &'a dyn Fn(&str) -> bool,
+        ignored: &'a dyn Fn(&str) -> bool,
+        seed: NoiseKey,
+        device: &'a Device,
+        dtype: DType,
+    ) -> Self {
+        Self {
+            store: Some(store),
+            fresh_allowed,
+            ignored,
+            report: LoadReport::new(store.path().display()),
+            ..Self::random(seed, device, dtype)
+        }
+    }
+
+    /// The device that tensors are made on.
+    pub fn device(&self) -> &Device {
+        self.device
+    }
+
+    /// The float type of every tensor.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Whether the checkpoint has a tensor called `name`.
+    pub fn has(&self, name: &str) -> bool {
+        self.store.as_ref().is_some_and(|s| s.contains(name))
+    }
+
+    /// The parameter `name` with `shape` in memory.
+    pub fn tensor<const D: usize>(
+        &mut self,
+        name: &str,
+        shape: [usize; D],
+        layout: Layout,
+        init: Init,
+    ) -> Tensor<D> {
+        self.asked.insert(name.to_owned());
+        let data = self.stored(name, &shape, layout).unwrap_or_else(|| self.fresh(name, &shape, init));
+        Tensor::from_data(data, (self.device, self.dtype))
+    }
+
+    /// The linear layer at `path`, `[d_input] -> [d_output]`, with a bias if the model has one.
+    pub fn linear(
+        &mut self,
+        path: &str,
+        d_input: usize,
+        d_output: usize,
+        bias: bool,
+        std: f64,
+    ) -> AdaptedLinear {
+        let weight = self.tensor(
+            &format!("{path}.weight"),
+            [d_input, d_output],
+            Layout::Transposed,
+            Init::Normal(std),
+        );
+        let bias = bias.then(|| {
+            self.tensor(&format!("{path}.bias"), [d_output], Layout::AsStored, Init::Constant(0.0))
+        });
+        AdaptedLinear::new(path, weight, bias)
+    }
+
+    /// Ends the load.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] listing everything that was missing, left over, mis-shaped or not finite.
+    pub fn finish(mut self) -> Result<Loaded, LoadError> {
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        if let Some(store) = &self.store {
+            for name in store.names() {
+                if !self.asked.contains(name) && !(self.ignored)(name) {
+                    self.report.unexpected.push(name.to_owned());
+                }
+            }
+        }
+        Ok(Loaded { report: self.report.into_result()?, fresh: self.fresh })
+    }
+
+    fn stored(&mut self, name: &str, shape: &[usize], layout: Layout) -> Option<TensorData> {
+        let store = self.store?;
+        if !store.contains(name) {
+            if (self.fresh_allowed)(name) {
+                self.fresh.push(name.to_owned());
+            } else {
+                self.report.missing.push(name.to_owned());
+            }
+            return None;
+        }
+        let host = match store.read(name) {
+            Ok(host) => host,
+            Err(error) => {
+                self.failure.get_or_insert(error.into());
+                return None;
+            }
+        };
+        let wanted: Vec<usize> = match layout {
+            Layout::AsStored => shape.to_vec(),
+            Layout::Transposed => shape.iter().rev().copied().collect(),
+        };
+        if host.shape() != wanted {
+            let found = host.shape().to_vec();
+            self.report.mis_shaped.push(MisShaped { name: name.to_owned(), wanted, found });
+            return None;
+        }
+        if let Some((index, value)) = host.first_non_finite() {
+            self.report.non_finite.push(NonFinite { name: name.to_owned(), index, value });
+            return None;
+        }
+        let data = match layout {
+            Layout::AsStored => to_data(&host, self.dtype),
+            Layout::Transposed => host.transpose2().and_then(|t| to_data(&t, self.dtype)),
+        };
+        match data {
+            Ok(data) => {
+                self.report.applied.push(name.to_owned());
+                Some(data)
+            }
+            Err(source) => {
+                let (file, name) = (store.path().to_owned(), name.to_owned());
+                self.failure.get_or_insert(LoadError::Tensor { file, name, source });
+                None
+            }
+        }
+    }
+
+    fn fresh(&self, name: &str, shape: &[usize], init: Init) -> TensorData {
+        let n = shape.iter().product();
+        let mut values = vec![0.0_f32; n];
+        match init {
+            Init::Constant(value) => values.fill(value as f32),
+            Init::Normal(std) => {
+                let key = self.seed.for_module(module_id(name)).on_stream(Stream::INIT);
+                fill_normal(key, 0, &mut values);
+                for v in &mut values {
+                    *v *= std as f32;
+                }
+            }
+        }
+        TensorData::new(values, shape)
+    }
+}
+
+/// Host values as tensor data of a width that loses nothing on the way to `dtype`.
+fn to_data(host: &HostTensor, dtype: DType) -> Result<TensorData, TensorError> {
+    Ok(match dtype {
+        DType::F64 => TensorData::new(host.to_f64()?, host.shape()),
+        _ => TensorData::new(host.to_f32()?, host.shape()),
+    })
+}

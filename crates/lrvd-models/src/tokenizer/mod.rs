@@ -1,0 +1,39 @@
+//! How does text become token ids, exactly as the published tokenizers make them?
+//!
+//! [`TextTokenizer`] reads a model folder: `tokenizer.json` where there is one, else SentencePiece's `spm.model`
+//! (the published DeBERTa-v3 checkpoints hold nothing else). Both end in the same engine, the `tokenizers` crate;
+//! this module reads the files, refuses what it cannot reproduce, and keeps truncation and padding per call.
+//!
+//! | File | What it answers |
+//! |---|---|
+//! | `text` | the tokenizer itself: encode, batch, decode |
+//! | `options` | how to truncate and pad one call, and what comes back |
+//! | `settings` | what the small JSON files beside the vocabulary say |
+//! | `json` | which `tokenizer.json` can be used as it is |
+//! | `spm`, `protobuf` | what a SentencePiece model file holds |
+//! | `unigram` | how that becomes the engine's unigram model |
+//! | `charsmap` | whether a normaliser table is safe to look up in |
+//! | `fixture` | whether a folder of expected ids is met |
+
+mod charsmap;
+mod error;
+mod fixture;
+mod json;
+mod options;
+mod protobuf;
+mod settings;
+mod spm;
+mod text;
+mod unigram;
+
+pub use charsmap::CharsMapError;
+pub use error::TokenizerError;
+pub use fixture::{FixtureError, ItemCheck, check_items};
+pub use options::{
+    EncodeOptions, Encoding, PaddingSide, PaddingSpec, Truncation, TruncationSide,
+    TruncationStrategy,
+};
+pub use protobuf::WireError;
+pub use settings::SpecialTokens;
+pub use spm::{ModelType, NormalizerSpec, Piece, PieceKind, SpmError, SpmModel, TrainerSpec};
+pub use text::TextTokenizer;

@@ -1,0 +1,337 @@
+//! How does a SentencePiece unigram model become the engine's unigram model?
+//!
+//! As Hugging Face converts DeBERTa-v2/v3 tokenizers (`DebertaV2Converter` of transformers 4):
+//!
+//! ```text
+//! normaliser     [lower case] → strip → replacement table → runs of spaces to one space
+//! pre-tokenizer  [punctuation] → spaces to U+2581, one put in front, cut before each
+//! model          all pieces with their scores, unknown runs fused
+//! template       [CLS] a [SEP]   and   [CLS] a [SEP] b [SEP]   with type ids 0 and 1
+//! added tokens   control and user-defined pieces, unknown, then [MASK] after the last piece
+//! ```
+//!
+//! Three consequences differ from SentencePiece's own encoder and are kept, because checkpoints are used with the
+//! converted tokenizer. Characters outside the vocabulary become the unknown token even where the model was trained
+//! with byte fallback (DeBERTa-v3 was). A trailing character that the table maps to a space leaves a lone U+2581
+//! behind. A short grapheme whose first character is in the table is replaced as a whole, so that a mark combined
+//! with a compatibility character is lost. Settings under which the conversion would cut ordinary text differently
+//! are refused.
+
+use std::path::Path;
+
+use tokenizers::decoders::DecoderWrapper;
+use tokenizers::models::unigram::Unigram;
+use tokenizers::normalizers::replace::ReplacePattern;
+use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Precompiled, Replace, Strip};
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
+use tokenizers::pre_tokenizers::punctuation::Punctuation;
+use tokenizers::processors::template::TemplateProcessing;
+use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
+
+use super::charsmap;
+use super::error::TokenizerError;
+use super::settings::{ROLES, Settings};
+use super::spm::{ModelType, PieceKind, SpmModel};
+
+/// The mark that SentencePiece writes for a space.
+const SPACE_MARK: char = '\u{2581}';
+
+/// Reads an `spm.model` and converts it.
+pub(super) fn load(file: &Path, settings: &Settings) -> Result<Tokenizer, TokenizerError> {
+    let bytes =
+        std::fs::read(file).map_err(|source| TokenizerError::Read { file: file.into(), source })?;
+    let model = SpmModel::parse(&bytes)
+        .map_err(|source| TokenizerError::Spm { file: file.into(), source })?;
+    check_supported(&model, file)?;
+    convert(&model, file, settings)
+}
+
+fn convert(
+    model: &SpmModel,
+    file: &Path,
+    settings: &Settings,
+) -> Result<Tokenizer, TokenizerError> {
+    let library = |source| TokenizerError::Library { action: "convert", file: file.into(), source };
+    let vocabulary =
+        model.pieces.iter().map(|piece| (piece.text.clone(), f64::from(piece.score))).collect();
+    let unigram = Unigram::from(vocabulary, Some(model.unknown_id()), false).map_err(library)?;
+    let mut tokenizer = Tokenizer::new(unigram);
+    // The normaliser goes in before the added tokens, which are matched in its output.
+    tokenizer.with_normalizer(Some(normalizer(model, file, settings)?)).map_err(library)?;
+    let scheme = if model.normalizer.add_dummy_prefix {
+        PrependScheme::Always
+    } else {
+        PrependScheme::Never
+    };
+    let metaspace = Metaspace::new(SPACE_MARK, scheme, true);
+    let mut steps: Vec<PreTokenizerWrapper> = Vec::new();
+    if settings.split_by_punct {
+        steps.push(Punctuation::new(SplitDelimiterBehavior::Isolated).into());
+    }
+    steps.push(metaspace.clone().into());
+    tokenizer.with_pre_tokenizer(Some(tokenizers::pre_tokenizers::sequence::Sequence::new(steps)));
+    tokenizer.with_decoder(Some(DecoderWrapper::Metaspace(metaspace)));
+    add_tokens(&mut tokenizer, model, file, settings)?;
+    let template = template(&tokenizer, file, settings)?;
+    tokenizer.with_post_processor(Some(template));
+    Ok(tokenizer)
+}
+
+/// Refuses settings under which the conversion and SentencePiece disagree about ordinary text.
+fn check_supported(model: &SpmModel, file: &Path) -> Result<(), TokenizerError> {
+    let refuse = |key: &str, found: String, supported| {
+        Err(TokenizerError::Unsupported { file: file.into(), key: key.into(), found, supported })
+    };
+    let (trainer, normalizer) = (&model.trainer, &model.normalizer);
+    if trainer.model_type != ModelType::Unigram {
+        let found = trainer.model_type.as_str().to_owned();
+        return refuse("trainer_spec.model_type", found, "UNIGRAM");
+    }
+    if trainer.treat_whitespace_as_suffix {
+        return refuse("trainer_spec.treat_whitespace_as_suffix", "true".into(), "false");
+    }
+    if !normalizer.remove_extra_whitespaces {
+        return refuse("normalizer_spec.remove_extra_whitespaces", "false".into(), "true");
+    }
+    if !normalizer.escape_whitespaces {
+        return refuse("normalizer_spec.escape_whitespaces", "false".into(), "true");
+    }
+    for piece in &model.pieces {
+        if piece.kind == PieceKind::Unused {
+            return refuse("pieces.type", format!("UNUSED (`{}`)", piece.text), "all other types");
+        }
+        let inner_space = piece.text.chars().skip(1).any(|c| c == SPACE_MARK);
+        if inner_space && piece.kind == PieceKind::Normal {
+            let supported = "a space mark only in front";
+            return refuse("pieces.piece", piece.text.clone(), supported);
+        }
+    }
+    Ok(())
+}
+
+fn normalizer(
+    model: &SpmModel,
+    file: &Path,
+    settings: &Settings,
+) -> Result<tokenizers::normalizers::Sequence, TokenizerError> {
+    let mut steps: Vec<NormalizerWrapper> = Vec::new();
+    if settings.do_lower_case {
+        steps.push(Lowercase.into());
+    }
+    steps.push(Strip::new(true, true).into());
+    let table = &model.normalizer.precompiled_charsmap;
+    if !table.is_empty() {
+        charsmap::check(table)
+            .map_err(|source| TokenizerError::CharsMap { file: file.into(), source })?;
+        let library = |error| TokenizerError::Library {
+            action: "read the replacement table",
+            file: file.into(),
+            source: Box::new(error),
+        };
+        steps.push(Precompiled::from(table).map_err(library)?.into());
+    }
+    let spaces = Replace::new(ReplacePattern::Regex(" {2,}".into()), " ");
+    let library = |source| TokenizerError::Library {
+        action: "build the normaliser",
+        file: file.into(),
+        source,
+    };
+    steps.push(spaces.map_err(library)?.into());
+    Ok(tokenizers::normalizers::Sequence::new(steps))
+}
+
+/// Name of a role's token: what the settings say, else what DeBERTa checkpoints use.
+fn name<'a>(settings: &'a Settings, key: &'static str) -> &'a str {
+    let usual = ROLES.iter().find(|role| role.key == key).map_or("", |role| role.usual[0]);
+    settings.names.get(key).map_or(usual, |(_, name)| name)
+}
+
+/// Adds control and user-defined pieces, the special tokens, and what the folder lists, in the order of their ids.
+fn add_tokens(
+    tokenizer: &mut Tokenizer,
+    model: &SpmModel,
+    file: &Path,
+    settings: &Settings,
+) -> Result<(), TokenizerError> {
+    let unknown = &model.pieces[model.unknown_id()].text;
+    let n_pieces = model.pieces.len() as u32;
+    let mut tokens = Vec::new();
+    for (id, piece) in (0u32..).zip(&model.pieces) {
+        let listed = settings.added.get(&id).filter(|(_, token)| token.content == piece.text);
+        let is_role = ROLES.iter().any(|role| name(settings, role.key) == piece.text);
+        let special = is_role || matches!(piece.kind, PieceKind::Control | PieceKind::Unknown);
+        if let Some((_, token)) = listed {
+            tokens.push(token.clone());
+        } else if special || piece.kind == PieceKind::UserDefined {
+            // Only the unknown token is looked for in the normalised text.
+            let token = AddedToken::from(piece.text.clone(), special);
+            tokens.push(token.normalized(piece.text == *unknown));
+        }
+    }
+    // Tokens after the pieces: those listed, then the mask unless it has a place already.
+    let mut later: Vec<_> = settings.added.iter().filter(|(id, _)| **id >= n_pieces).collect();
+    later.sort_by_key(|(id, _)| **id);
+    tokens.extend(later.into_iter().map(|(_, (_, token))| token.clone()));
+    let mask = name(settings, "mask_token");
+    if !tokens.iter().any(|token| token.content == mask) {
+        tokens.push(AddedToken::from(mask, true));
+    }
+    let library = |source| TokenizerError::Library {
+        action: "add special tokens",
+        file: file.into(),
+        source,
+    };
+    tokenizer.add_tokens(tokens).map_err(library)?;
+    for (&wanted, (list, token)) in &settings.added {
+        let found = tokenizer.token_to_id(&token.content).unwrap_or(n_pieces);
+        if found != wanted {
+            let token = token.content.clone();
+            return Err(TokenizerError::AddedTokenId { file: list.clone(), token, wanted, found });
+        }
+    }
+    Ok(())
+}
+
+fn template(
+    tokenizer: &Tokenizer,
+    file: &Path,
+    settings: &Settings,
+) -> Result<TemplateProcessing, TokenizerError> {
+    let special = |key: &'static str| {
+        let token = name(settings, key).to_owned();
+        match tokenizer.token_to_id(&token) {
+            Some(id) => Ok((token, id)),
+            None => Err(TokenizerError::MissingToken { file: file.into(), token, role: key }),
+        }
+    };
+    let (cls, sep) = (special("cls_token")?, special("sep_token")?);
+    let library = |message: String| TokenizerError::Library {
+        action: "build the template",
+        file: file.into(),
+        source: message.into(),
+    };
+    // Pieces are given one by one, so that a token with a colon or a space in its name is not taken apart.
+    let (c, s) = (format!("{}:0", cls.0), format!("{}:0", sep.0));
+    let last = format!("{}:1", sep.0);
+    TemplateProcessing::builder()
+        .try_single(vec![c.as_str(), "$A:0", s.as_str()])
+        .map_err(&library)?
+        .try_pair(vec![c.as_str(), "$A:0", s.as_str(), "$B:1", last.as_str()])
+        .map_err(&library)?
+        .special_tokens(vec![cls, sep])
+        .build()
+        .map_err(|e| library(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::charsmap::tests::table;
+    use super::super::spm::tests::{bytes_field, piece_field};
+    use super::*;
+
+    fn pieces() -> Vec<u8> {
+        let control = |text| piece_field(text, 0.0, 3);
+        [
+            control("[PAD]"),
+            control("[CLS]"),
+            control("[SEP]"),
+            piece_field("[UNK]", 0.0, 2),
+            piece_field("\u{2581}", -2.0, 1),
+            piece_field("\u{2581}ab", -1.0, 1),
+            piece_field("b", -3.0, 1),
+            piece_field("<u>", 0.0, 4),
+        ]
+        .concat()
+    }
+
+    fn load_bytes(bytes: &[u8], settings: &Settings) -> Result<Tokenizer, TokenizerError> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("spm.model");
+        std::fs::write(&file, bytes).unwrap();
+        load(&file, settings)
+    }
+
+    fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
+        tokenizer.encode(text, true).unwrap().get_ids().to_vec()
+    }
+
+    #[test]
+    fn pieces_template_and_added_tokens_get_their_ids() {
+        let tokenizer = load_bytes(&pieces(), &Settings::default()).unwrap();
+        assert_eq!(ids(&tokenizer, "  ab  b "), [1, 5, 4, 6, 2]);
+        assert_eq!(ids(&tokenizer, "xyz"), [1, 4, 3, 2], "an unknown run is one token");
+        assert_eq!(ids(&tokenizer, "ab[MASK]"), [1, 5, 8, 2]);
+        assert_eq!(ids(&tokenizer, "ab<u>"), [1, 5, 7, 2]);
+        let pair = tokenizer.encode(("ab", "b"), true).unwrap();
+        assert_eq!(pair.get_ids(), [1, 5, 2, 4, 6, 2]);
+        assert_eq!(pair.get_type_ids(), [0, 0, 0, 1, 1, 1]);
+    }
+
+    #[test]
+    fn settings_change_the_conversion() {
+        let lower = Settings { do_lower_case: true, ..Settings::default() };
+        assert_eq!(ids(&load_bytes(&pieces(), &lower).unwrap(), "AB"), [1, 5, 2]);
+        let bare = [pieces(), bytes_field(3, &[0x18, 0])].concat();
+        let tokenizer = load_bytes(&bare, &Settings::default()).unwrap();
+        assert_eq!(ids(&tokenizer, "b"), [1, 6, 2], "no space is put in front");
+        let mut listed = Settings::default();
+        let mut add = |id, text: &str| {
+            listed.added.insert(id, ("added_tokens.json".into(), AddedToken::from(text, true)));
+        };
+        add(8, "<new>");
+        add(9, "[MASK]");
+        let tokenizer = load_bytes(&pieces(), &listed).unwrap();
+        assert_eq!(tokenizer.token_to_id("<new>"), Some(8));
+        assert_eq!(tokenizer.token_to_id("[MASK]"), Some(9));
+        listed.added.remove(&8);
+        assert!(matches!(
+            load_bytes(&pieces(), &listed),
+            Err(TokenizerError::AddedTokenId { wanted: 9, found: 8, .. })
+        ));
+    }
+
+    #[test]
+    fn what_cannot_be_reproduced_is_refused_by_name() {
+        let refused = |extra: Vec<u8>| {
+            let bytes = [pieces(), extra].concat();
+            match load_bytes(&bytes, &Settings::default()).unwrap_err() {
+                TokenizerError::Unsupported { key, found, .. } => (key, found),
+                other => panic!("{other}"),
+            }
+        };
+        let spec = |content: &[u8]| refused(bytes_field(2, content));
+        assert_eq!(spec(&[0x18, 2]), ("trainer_spec.model_type".into(), "BPE".into()));
+        assert_eq!(spec(&[0xc0, 1, 1]).0, "trainer_spec.treat_whitespace_as_suffix");
+        let normalizer = |content: &[u8]| refused(bytes_field(3, content)).0;
+        assert_eq!(normalizer(&[0x20, 0]), "normalizer_spec.remove_extra_whitespaces");
+        assert_eq!(normalizer(&[0x28, 0]), "normalizer_spec.escape_whitespaces");
+        assert_eq!(refused(piece_field("z", 0.0, 5)).0, "pieces.type");
+        assert_eq!(refused(piece_field("a\u{2581}b", 0.0, 1)).0, "pieces.piece");
+    }
+
+    #[test]
+    fn a_bad_table_or_a_missing_token_is_an_error() {
+        let with_table = |table: Vec<u8>| {
+            // The table is longer than `bytes_field` can say: lengths of two bytes.
+            let length = |n: usize| [n as u8 & 0x7f | 0x80, (n >> 7) as u8];
+            let mut spec = vec![0x12];
+            spec.extend(length(table.len()));
+            spec.extend(table);
+            let mut bytes = pieces();
+            bytes.push(0x1a);
+            bytes.extend(length(spec.len()));
+            bytes.extend(spec);
+            load_bytes(&bytes, &Settings::default())
+        };
+        let tokenizer = with_table(table(0, "b\0")).unwrap();
+        assert_eq!(ids(&tokenizer, "a"), [1, 4, 6, 2], "`a` is replaced by `b`");
+        assert!(matches!(with_table(table(7, "b\0")), Err(TokenizerError::CharsMap { .. })));
+        let few = [piece_field("[UNK]", 0.0, 2), piece_field("[CLS]", 0.0, 3)].concat();
+        assert!(matches!(
+            load_bytes(&few, &Settings::default()),
+            Err(TokenizerError::MissingToken { role: "sep_token", .. })
+        ));
+    }
+}

@@ -1,0 +1,215 @@
+//! Token ids against recordings of the reference implementations, from every vocabulary file there is.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use std::path::{Path, PathBuf};
+
+use lrvd_models::tokenizer::{
+    EncodeOptions, FixtureError, PaddingSide, PaddingSpec, TextTokenizer, TokenizerError,
+    Truncation, TruncationSide, TruncationStrategy, check_items,
+};
+use serde_json::Value;
+
+fn golden(case: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tokenizers").join(case)
+}
+
+/// The pretrained tiny checkpoint that the workspace ships.
+fn nano() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../lrvd-bench/assets/deberta-v3-nano")
+}
+
+fn check_case(case: &str, files: &[&str]) {
+    let checks = check_items(&golden(case)).unwrap();
+    for check in &checks {
+        assert!(
+            check.equal,
+            "{case}, {}, `{}`: wanted {}, found {}",
+            check.name, check.field, check.wanted, check.found
+        );
+    }
+    for file in files {
+        let of_file = checks.iter().filter(|check| check.name.starts_with(file)).count();
+        // 25 items of 6 fields each, 2 batches of 3.
+        assert!(of_file > 25 * 6 + 2 * 3, "{case}: only {of_file} checks of {file}");
+    }
+}
+
+#[test]
+fn unigram_from_both_files_equals_the_recording() {
+    check_case("deberta_v3_unigram", &["tokenizer.json", "spm.model"]);
+}
+
+#[test]
+fn byte_level_bpe_equals_the_recording() {
+    check_case("byte_level_bpe", &["tokenizer.json"]);
+}
+
+#[test]
+fn sentencepiece_bpe_equals_the_recording() {
+    check_case("llama2_spm_bpe", &["tokenizer.json"]);
+}
+
+#[test]
+fn a_changed_recording_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = golden("byte_level_bpe");
+    std::fs::copy(case.join("tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
+    let text = std::fs::read_to_string(case.join("expected.json")).unwrap();
+    let file = folder.path().join("expected.json");
+    let mut expected: Value = serde_json::from_str(&text).unwrap();
+    expected["items"][3]["ids"] = serde_json::json!([1, 1, 2]);
+    expected["batches"][0]["type_ids"][0][0] = 1.into();
+    std::fs::write(&file, expected.to_string()).unwrap();
+    let checks = check_items(folder.path()).unwrap();
+    let wrong: Vec<_> =
+        checks.iter().filter(|c| !c.equal).map(|c| (c.name.as_str(), c.field)).collect();
+    assert_eq!(wrong, [("tokenizer.json: empty", "ids"), ("tokenizer.json: batch 0", "type_ids")]);
+    let refused = |change: &dyn Fn(&mut Value)| {
+        let mut changed = expected.clone();
+        change(&mut changed);
+        std::fs::write(&file, changed.to_string()).unwrap();
+        check_items(folder.path()).unwrap_err()
+    };
+    let unknown_field = refused(&|e| e["items"][0]["surprise"] = 1.into());
+    assert!(matches!(unknown_field, FixtureError::Tokenizer(TokenizerError::Json { .. })));
+    let option = refused(&|e| e["items"][0]["truncation"] = "sideways".into());
+    assert!(matches!(option, FixtureError::Option { field: "truncation", .. }));
+    let kind = refused(&|e| e["kind"] = "deberta".into());
+    assert!(matches!(kind, FixtureError::Kind { .. }));
+    let empty = refused(&|e| {
+        e["items"] = Value::Array(vec![]);
+        e["batches"] = Value::Array(vec![]);
+    });
+    assert!(matches!(empty, FixtureError::Empty { .. }));
+}
+
+#[test]
+fn the_shipped_checkpoint_has_the_same_ids_from_both_files() {
+    let from_json = TextTokenizer::from_file(&nano().join("tokenizer.json")).unwrap();
+    let from_spm = TextTokenizer::from_file(&nano().join("spm.model")).unwrap();
+    assert_eq!(from_json.vocab_size(), from_spm.vocab_size());
+    assert_eq!(from_json.special_tokens(), from_spm.special_tokens());
+    let mut texts: Vec<String> = Vec::new();
+    for case in ["deberta_v3_unigram", "byte_level_bpe", "llama2_spm_bpe"] {
+        let text = std::fs::read_to_string(golden(case).join("expected.json")).unwrap();
+        let expected: Value = serde_json::from_str(&text).unwrap();
+        let items = expected["items"].as_array().unwrap();
+        texts.extend(items.iter().map(|item| item["text"].as_str().unwrap().to_owned()));
+    }
+    // Code points of many scripts, in odd company.
+    texts
+        .extend((1..0x3000).step_by(7).filter_map(char::from_u32).map(|c| format!(" a{c}b  {c} ")));
+    assert!(texts.len() > 1500);
+    for text in &texts {
+        let json = from_json.encode(text, Some("the end"), Some(40)).unwrap();
+        assert_eq!(json, from_spm.encode(text, Some("the end"), Some(40)).unwrap(), "{text:?}");
+        let back = from_json.decode(&json.ids, true).unwrap();
+        assert_eq!(back, from_spm.decode(&json.ids, true).unwrap(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_folder_is_loaded_with_its_settings() {
+    let tokenizer = TextTokenizer::from_dir(&nano()).unwrap();
+    assert_eq!(tokenizer.file().file_name().unwrap(), "tokenizer.json");
+    let special = tokenizer.special_tokens();
+    assert_eq!((special.pad, special.cls, special.sep), (Some(0), Some(1), Some(2)));
+    assert_eq!((special.unk, special.mask), (Some(3), Some(8000)));
+    assert_eq!((tokenizer.vocab_size(), tokenizer.padding_side()), (8001, PaddingSide::Right));
+    tokenizer.check_vocab(8064).unwrap();
+    tokenizer.check_vocab(8001).unwrap();
+    assert!(matches!(
+        tokenizer.check_vocab(8000),
+        Err(TokenizerError::Vocabulary { largest_id: 8000, vocab_size: 8000, .. })
+    ));
+    assert!(matches!(
+        tokenizer.decode(&[1, 8001], true),
+        Err(TokenizerError::UnknownId { id: 8001, largest_id: 8000, .. })
+    ));
+    let empty = tempfile::tempdir().unwrap();
+    assert!(matches!(
+        TextTokenizer::from_dir(empty.path()),
+        Err(TokenizerError::NoTokenizer { .. })
+    ));
+}
+
+#[test]
+fn limits_that_cannot_be_met_are_errors() {
+    let tokenizer = TextTokenizer::from_file(&nano().join("spm.model")).unwrap();
+    assert_eq!(tokenizer.encode("a river", None, Some(2)).unwrap().ids, [1, 2]);
+    assert!(matches!(
+        tokenizer.encode("a river", Some("a boat"), Some(2)),
+        Err(TokenizerError::MaxLength { max_length: 2, special: 3 })
+    ));
+    let only = |strategy, pair| {
+        let truncation = Some(Truncation { max_length: 5, strategy });
+        let options = EncodeOptions { truncation, padding: None };
+        tokenizer.encode_with("the river was high", pair, &options)
+    };
+    let second = TruncationStrategy::OnlySecond;
+    assert!(matches!(
+        only(second, None),
+        Err(TokenizerError::TooShort { strategy: "only_second", remove: 1, available: 0 })
+    ));
+    assert!(matches!(only(second, Some("no")), Err(TokenizerError::TooShort { .. })));
+    let first = only(TruncationStrategy::OnlyFirst, Some("no")).unwrap();
+    assert_eq!(first.ids.len(), 5);
+    let left = tokenizer.clone().with_truncation_side(TruncationSide::Left);
+    let kept = left.encode("the river was high", None, Some(3)).unwrap();
+    assert_eq!(kept.tokens[1], "▁high");
+}
+
+#[test]
+fn padding_follows_side_and_token() {
+    let llama = TextTokenizer::from_file(&golden("llama2_spm_bpe").join("tokenizer.json")).unwrap();
+    let options = EncodeOptions { truncation: None, padding: Some(PaddingSpec::Longest) };
+    let inputs = [("yes", None), ("yes or no", None)];
+    assert!(matches!(
+        llama.encode_batch(&inputs, &options),
+        Err(TokenizerError::NoPadToken { .. })
+    ));
+    assert!(matches!(llama.clone().with_pad_id(9999), Err(TokenizerError::UnknownId { .. })));
+    let llama = llama.with_pad_id(1).unwrap().with_padding_side(PaddingSide::Left);
+    let batch = llama.encode_batch(&inputs, &options).unwrap();
+    let missing = batch[1].len() - 2;
+    assert_eq!(batch[0].len(), batch[1].len());
+    assert_eq!(batch[0].ids[..missing], vec![1; missing]);
+    assert_eq!(batch[0].attention_mask[..missing], vec![0; missing]);
+    assert_eq!(batch[0].attention_mask[missing..], [1, 1]);
+    let to = EncodeOptions { truncation: None, padding: Some(PaddingSpec::To(1)) };
+    assert_eq!(llama.encode_with("yes", None, &to).unwrap().len(), 2, "nothing is cut");
+}
+
+/// The folder of shared reference data, which a fresh clone does not have.
+fn shared() -> Option<PathBuf> {
+    let folder = std::env::var_os("LRVD_SHARED_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
+        PathBuf::from,
+    );
+    folder.join("data/tokenizers/deberta-v3/reference_ids.jsonl").is_file().then_some(folder)
+}
+
+#[test]
+fn the_published_vocabulary_gives_the_reference_ids() {
+    let Some(shared) = shared() else {
+        eprintln!("skipped: set LRVD_SHARED_DIR to a folder with data/tokenizers/deberta-v3");
+        return;
+    };
+    let folder = shared.join("data/tokenizers/deberta-v3");
+    let tokenizer = TextTokenizer::from_dir(&folder).unwrap();
+    assert_eq!(tokenizer.special_tokens().mask, Some(128_000));
+    assert_eq!(tokenizer.vocab_size(), 128_001);
+    let lines = std::fs::read_to_string(folder.join("reference_ids.jsonl")).unwrap();
+    let mut n_texts = 0;
+    for line in lines.lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let text = row["text"].as_str().unwrap();
+        let found = tokenizer.encode(text, None, None).unwrap();
+        let wanted: Vec<u32> = serde_json::from_value(row["ids"].clone()).unwrap();
+        assert_eq!(found.ids[1..found.len() - 1], wanted, "{text:?}");
+        let pieces: Vec<String> = serde_json::from_value(row["pieces"].clone()).unwrap();
+        assert_eq!(found.tokens[1..found.len() - 1], pieces, "{text:?}");
+        n_texts += 1;
+    }
+    assert_eq!(n_texts, 325);
+}

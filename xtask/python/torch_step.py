@@ -1,0 +1,126 @@
+"""One fine-tuning step of DeBERTa-v3 with LoRA in PyTorch and peft, timed: the other side of a speed comparison.
+
+    python torch_step.py --config nano --steps 10 --warmup 2 --threads 2
+    python torch_step.py --config base --mode forward
+
+The weights are random (drawn from the configuration with a fixed seed; nothing is downloaded). A step is forward,
+cross-entropy, backward, clipping of the gradient norm at 0.1 and AdamW; LoRA rank 8, alpha 16 on the six kinds of
+linear layers; pooler and classifier are trained too. Every sequence is full (no padding). Prints one line of JSON:
+`step_seconds` and `forward_seconds` per step (the forward part contains the loss), medians, and `peak_rss_bytes`,
+the largest resident memory of the whole process with Python and the libraries in it.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+import warnings
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+warnings.simplefilter("ignore")
+
+import peft  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from peft import LoraConfig, get_peft_model  # noqa: E402
+from transformers import DebertaV2Config, DebertaV2ForSequenceClassification  # noqa: E402
+
+TARGETS = ["query_proj", "key_proj", "value_proj", "attention.output.dense", "intermediate.dense", "output.dense"]
+SHARED = dict(
+    max_position_embeddings=512, relative_attention=True, max_relative_positions=-1, share_att_key=True,
+    pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm", position_biased_input=False, type_vocab_size=0,
+    layer_norm_eps=1e-7, hidden_act="gelu", pooler_hidden_act="gelu", pad_token_id=0, num_labels=2,
+)
+SIZES = {
+    "base": dict(num_hidden_layers=12, hidden_size=768, num_attention_heads=12, intermediate_size=3072,
+                 pooler_hidden_size=768, vocab_size=128100, position_buckets=256),
+    "nano": dict(num_hidden_layers=4, hidden_size=192, num_attention_heads=3, intermediate_size=768,
+                 pooler_hidden_size=192, vocab_size=8064, position_buckets=64),
+}
+
+
+def build(name, dropout):
+    """The adapted model in float32; dropout 0.1 everywhere DeBERTa has it if `dropout`, else none."""
+    p = 0.1 if dropout else 0.0
+    config = DebertaV2Config(**SHARED, **SIZES[name], hidden_dropout_prob=p, attention_probs_dropout_prob=p,
+                             pooler_dropout=0.0)
+    model = DebertaV2ForSequenceClassification(config)
+    lora = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=TARGETS, task_type="SEQ_CLS",
+                      modules_to_save=["pooler", "classifier"])
+    return get_peft_model(model, lora)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", choices=sorted(SIZES), default="nano")
+    parser.add_argument("--mode", choices=["train", "forward"], default="train")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=10, help="timed steps")
+    parser.add_argument("--warmup", type=int, default=2, help="steps before the clock starts")
+    parser.add_argument("--dropout", action="store_true", help="dropout 0.1 in the backbone")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    if min(args.batch, args.length, args.threads, args.steps) < 1 or args.warmup < 0:
+        parser.error("batch, length, threads and steps must be at least 1 and warmup at least 0")
+
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    model = build(args.config, args.dropout)
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trainable, lr=1e-3)
+    vocabulary = SIZES[args.config]["vocab_size"]
+    batches = [
+        {"input_ids": torch.randint(3, vocabulary, (args.batch, args.length)),
+         "attention_mask": torch.ones(args.batch, args.length, dtype=torch.long)}
+        for _ in range(4)
+    ]
+    labels = torch.arange(args.batch) % 2
+
+    steps, forwards = [], []
+    model.train(args.mode == "train")
+    for i in range(args.warmup + args.steps):
+        batch = batches[i % len(batches)]
+        start = time.perf_counter()
+        if args.mode == "forward":
+            with torch.inference_mode():
+                model(**batch)
+            middle = time.perf_counter()
+        else:
+            loss = torch.nn.functional.cross_entropy(model(**batch).logits, labels)
+            middle = time.perf_counter()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(trainable, 0.1)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        end = time.perf_counter()
+        if i >= args.warmup:
+            forwards.append(middle - start)
+            if args.mode == "train":
+                steps.append(end - start)
+
+    # ru_maxrss counts KiB on Linux and bytes on macOS.
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    print(json.dumps({
+        "framework": "torch", "config": args.config, "mode": args.mode, "batch": args.batch, "length": args.length,
+        "threads": args.threads, "dropout": args.dropout, "dtype": "float32",
+        "trainable_parameters": sum(p.numel() for p in trainable),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "step_seconds": [round(t, 6) for t in steps],
+        "forward_seconds": [round(t, 6) for t in forwards],
+        "median_step_seconds": round(statistics.median(steps), 6) if steps else None,
+        "median_forward_seconds": round(statistics.median(forwards), 6),
+        "peak_rss_bytes": rss,
+        "load_average": [round(x, 2) for x in os.getloadavg()],
+        "versions": {"python": platform.python_version(), "torch": torch.__version__,
+                     "transformers": transformers.__version__, "peft": peft.__version__},
+    }))
+
+
+if __name__ == "__main__":
+    main()
