@@ -22,8 +22,10 @@ from peft import PeftModel  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from transformers import DebertaV2ForSequenceClassification  # noqa: E402
+from transformers.utils import logging as transformers_logging  # noqa: E402
 from transformers.models.deberta_v2 import modeling_deberta_v2  # noqa: E402
 
+transformers_logging.disable_progress_bar()
 INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -109,14 +111,13 @@ def peft_tensors(folder, inputs, dtype):
     logits = logits_of(model, inputs)
     loss = task_loss(logits, inputs["labels"])
     tensors = {"logits": logits.detach(), "loss": loss.detach().reshape(1)}
-    total = loss
-    if is_adalora:
+    if gradient_target(config) == "total_loss":
         regularizer = orthogonal_regularizer(model)
         total = loss + config["orth_reg_weight"] * regularizer
         tensors["orthogonal_regularizer"] = regularizer.detach().reshape(1)
         tensors["total_loss"] = total.detach().reshape(1)
-    # After reallocation the stored fixtures hold gradients of `loss` only; see `gradient_target`.
-    (total if gradient_target(config) == "total_loss" else loss).backward()
+        loss = total
+    loss.backward()
     stored = set(load_file(adapter / "adapter_model.safetensors"))
     for name, p in model.named_parameters():
         key = parameter_key(name)

@@ -42,17 +42,23 @@ class AllocationRecorder:
         self.mask = torch.ones(len(self.modules), rank, dtype=torch.uint8)
         self.rows = {"budget": [], "mask": [], "masked_now": [], "nonzero_E": [], "rank": []}
         self.scores, self.margins, self.masking_steps = {}, [], []
-        self._step, original = -1, self.allocator.mask_to_budget
+        self._step, self._masked = -1, False
+        choose, apply_again = self.allocator.mask_to_budget, self.allocator.mask_using_rank_pattern
 
         def watched(inner_model, budget):
             self._before_masking(budget)
-            pattern = original(inner_model, budget)
+            pattern = choose(inner_model, budget)
             self.mask = torch.tensor([pattern[f"{n}.lora_E.default"] for n in self.modules], dtype=torch.uint8)
             return pattern
 
-        self.allocator.mask_to_budget = watched
+        def watched_again(*args):
+            self._masked = True
+            apply_again(*args)
+
+        self.allocator.mask_to_budget, self.allocator.mask_using_rank_pattern = watched, watched_again
 
     def _before_masking(self, budget):
+        self._masked = True
         ema, unc = self.allocator.exp_avg_ipt, self.allocator.exp_avg_unc
 
         def product(module, part):
@@ -72,12 +78,12 @@ class AllocationRecorder:
 
     def step(self, global_step):
         """Runs peft's allocation for `global_step` and records what it did."""
-        self._step = global_step
+        self._step, self._masked = global_step, False
         self.model.update_and_allocate(global_step)
         nonzero = torch.stack([layer.lora_E["default"].detach().view(-1) != 0 for layer in self.layers])
         self.rows["budget"].append(self.allocator.budget_schedule(global_step)[0])
         self.rows["mask"].append(self.mask.clone())
-        self.rows["masked_now"].append(int(global_step in self.scores))
+        self.rows["masked_now"].append(int(self._masked))
         self.rows["nonzero_E"].append(nonzero.to(torch.uint8))
         self.rows["rank"].append(self.mask.sum(1).to(torch.int64))
 

@@ -36,6 +36,9 @@ pub enum BenchError {
     /// Slices that do not belong together.
     #[error(transparent)]
     Shape(#[from] ShapeError),
+    /// The core refused its input.
+    #[error(transparent)]
+    Core(#[from] lrvd_core::Error),
     /// Metrics.
     #[error(transparent)]
     Metric(#[from] MetricError),

@@ -61,7 +61,13 @@ fn results_do_not_depend_on_the_number_of_threads() {
         let [one, three] = [1, 3].map(|threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
-                evaluate(case.fused, &case.leaves, &case.differentiable, &Device::flex(), DType::F32)
+                evaluate(
+                    case.fused,
+                    &case.leaves,
+                    &case.differentiable,
+                    &Device::flex(),
+                    DType::F32,
+                )
             })
         });
         assert_eq!(one.out, three.out, "{}", case.name);
@@ -103,7 +109,7 @@ fn temporaries_are_written_over_and_give_the_same_numbers() {
 fn gelu_is_x_times_the_normal_distribution_function() {
     // x · Phi(x) to 17 digits (mpmath, 50-digit working precision).
     let table = [
-        (-6.0, -5.919_525_870_260_645_1e-9),
+        (-6.0, -5.919_525_870_260_645e-9),
         (-3.0, -0.004_049_694_094_890_283_6),
         (-1.0, -0.158_655_253_931_457_05),
         (-0.1, -0.046_017_216_272_297_1),

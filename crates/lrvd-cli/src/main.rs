@@ -1,2 +1,24 @@
-//! The `lrvd` command.
-fn main() {}
+//! The `lrvd` command: fine-tune with adapters that learn their rank, and know how sure they are.
+
+mod args;
+mod commands;
+mod exit;
+mod printer;
+mod progress;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let arguments = args::Arguments::parse();
+    let printer = printer::Printer::new(arguments.global.format, arguments.global.quiet);
+    match commands::run(arguments, &printer) {
+        Ok(status) => status.code(),
+        Err(error) => {
+            printer.error(error.as_ref());
+            exit::ExitStatus::Usage.code()
+        }
+    }
+}

@@ -120,8 +120,12 @@ fn describe(path: &Path) -> Result<SourceFile, DataError> {
         hash.update(&buffer[..read]);
         bytes += read as u64;
     }
-    let sha256 = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(SourceFile { path: path.into(), bytes, sha256 })
+    Ok(SourceFile { path: path.into(), bytes, sha256: hexadecimal(&hash.finalize()) })
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// Why metrics on a split cannot stand beside published ones; `None` where they can.

@@ -2,7 +2,7 @@
 //!
 //! A tab always separates and a quote is always a letter: these files were never written with CSV quoting, and
 //! reading them as CSV merges rows wherever a text holds a lone quote. Columns are found by the name in the
-//! header. CoLA alone has no header; its four columns are source, label, author's mark, sentence.
+//! header. The acceptability corpus alone has no header; its four columns are source, label, author's mark, sentence.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::label::{self, Field};
 use super::{At, DataError, Example, Place};
 use crate::task::GlueTask;
 
-/// Columns of the headerless CoLA files; the names `label` and `sentence` are those of [`Columns`].
+/// Columns of the headerless acceptability files; the names `label` and `sentence` are those of [`Columns`].
 const COLA_COLUMNS: [&str; 4] = ["source", "label", "author mark", "sentence"];
 /// Some files start with this mark; it is no part of the first column's name.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -80,7 +80,7 @@ pub fn parse_tsv(bytes: &[u8], file: &Path, task: GlueTask) -> Result<Vec<Exampl
     Ok(examples)
 }
 
-/// Whether the first line names columns: no CoLA source is called `sentence` or `label`.
+/// Whether the first line names columns: no source of the acceptability corpus is called `sentence` or `label`.
 fn has_cola_header(fields: &[&str]) -> bool {
     fields.contains(&"sentence") || fields.contains(&"label")
 }

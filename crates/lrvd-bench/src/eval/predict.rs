@@ -5,7 +5,7 @@ use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::NoiseKey;
 
 use super::metrics::mean_metrics;
-use crate::data::{PaddedBatch, TokenisedExample, evaluation_batches, restore_order};
+use crate::data::batch::{PaddedBatch, TokenisedExample, evaluation_batches, restore_order};
 use crate::error::BenchError;
 use crate::report::Metrics;
 use crate::train::{DeviceBatch, FitContext, SequenceModel};

@@ -2,7 +2,8 @@
 
 use lrvd_models::tokenizer::TextTokenizer;
 
-use crate::data::{Dataset, Example, TokenisedExample};
+use crate::data::batch::TokenisedExample;
+use crate::data::{Dataset, Example};
 use crate::error::BenchError;
 use crate::report::Metrics;
 use crate::task::{GlueTask, Metric};
@@ -58,7 +59,7 @@ impl PreparedTask {
             train: encode(&dataset.train.examples)?,
             validation: encode(&dataset.validation.examples)?,
             validation_ids: dataset.validation.examples.iter().map(|e| e.id.clone()).collect(),
-            pad_id: tokenizer.pad_id(),
+            pad_id: tokenizer.special_tokens().pad.unwrap_or(0),
         })
     }
 

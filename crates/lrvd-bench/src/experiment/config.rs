@@ -12,7 +12,7 @@ use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
 use lrvd_core::schedule::KlDivisor;
 use serde::{Deserialize, Serialize};
 
-use crate::data::Bucketing;
+use crate::data::batch::Bucketing;
 
 /// How the posterior is sampled in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -264,6 +264,13 @@ impl ExperimentConfig {
         )?;
         if let Some(clip) = self.gradient_clip {
             range("gradient_clip", clip, f64::MIN_POSITIVE, f64::MAX)?;
+        }
+        if self.family == VariationalFamily::NoiseToSignal && self.prior != Prior::LogUniform {
+            return Err(ParameterError::Family {
+                operation: "a prior other than the log-uniform one",
+                family: self.family.name(),
+                reason: "its variance is tied to the means",
+            });
         }
         for &draws in &self.draws {
             count("draws", draws)?;

@@ -10,7 +10,7 @@ use super::config::{
     AdaLoraSettings, CheckpointChoice, ExperimentConfig, LogVarianceSettings, MaskPlacement,
     OptimizerOnPrune, PoolerMode, PrunePlacement, PruneSettings, TrainingScheme,
 };
-use crate::data::Bucketing;
+use crate::data::batch::Bucketing;
 
 /// Steps of the published GLUE command.
 const STEPS: usize = 9999;

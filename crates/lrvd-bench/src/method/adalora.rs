@@ -66,6 +66,7 @@ impl AdaLora {
             cause: RankCause::Budget,
             before,
             after,
+            removed: BTreeMap::new(),
             skip_next_update: false,
         }))
     }

@@ -4,9 +4,11 @@
 //! `kl_weight / divisor · Σ KL`. Parameters: LoRA's, and one number per rank (per entry in the
 //! element-wise family). Source: Doyle et al., arXiv:2506.22809.
 
+use std::collections::BTreeMap;
+
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{ranks, total_kl};
-use lrvd_burn::prune;
+use lrvd_burn::prune::{self, PruneEvent};
 use lrvd_burn::sampling::Scheme;
 use lrvd_core::prune::{PruneRule, StatisticOptions};
 use lrvd_core::schedule::{BatchSize, KlSchedule};
@@ -65,9 +67,20 @@ impl BayesLora {
             cause: RankCause::Prune,
             before,
             after: total(state.model),
+            removed: removed(&event),
             skip_next_update: reset,
         }))
     }
+}
+
+/// Statistics of the directions that `event` drops.
+fn removed(event: &PruneEvent) -> BTreeMap<String, Vec<f64>> {
+    let dropped = |path: &String| -> Vec<f64> {
+        let kept = &event.kept[path];
+        let all = event.statistics[path].iter().enumerate();
+        all.filter(|(i, _)| !kept.contains(i)).map(|(_, &value)| value).collect()
+    };
+    event.changed.iter().map(|path| (path.clone(), dropped(path))).collect()
 }
 
 impl<M: SequenceModel> Tuning<M> for BayesLora {

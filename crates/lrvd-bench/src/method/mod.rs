@@ -59,7 +59,7 @@ pub struct StepState<'a, M> {
 }
 
 /// A change of ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RankChange {
     /// Why.
     pub cause: RankCause,
@@ -67,6 +67,8 @@ pub struct RankChange {
     pub before: usize,
     /// Sum of ranks after.
     pub after: usize,
+    /// Statistics of the directions that went, by module path.
+    pub removed: BTreeMap<String, Vec<f64>>,
     /// The optimiser lost its state: the next update has rate 0, as a rebuilt schedule starts there.
     pub skip_next_update: bool,
 }

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_models::deberta::EncoderInput;
 
-use crate::data::{Label, PaddedBatch};
+use crate::data::batch::{BatchLabels, PaddedBatch};
 
 /// What the model should answer.
 #[derive(Clone, Debug)]
@@ -39,18 +39,18 @@ impl DeviceBatch {
         let floats = |values: Vec<f32>, shape: [usize; 2]| {
             Tensor::<2>::from_data(TensorData::new(values, shape), (device, dtype))
         };
-        let regression = batch.labels.iter().any(|l| l.score().is_some());
-        let targets = if regression {
-            let scores = batch.labels.iter().map(|l| l.score().unwrap_or(0.0) as f32).collect();
-            Targets::Scores(floats(scores, [batch.rows, 1]))
-        } else {
-            let mut one_hot = vec![0.0_f32; batch.rows * labels];
-            for (row, label) in batch.labels.iter().enumerate() {
-                if let Label::Class(class) = label {
-                    one_hot[row * labels + class] = 1.0;
-                }
+        let targets = match &batch.labels {
+            BatchLabels::Scores(scores) => {
+                let scores = scores.iter().map(|&s| s as f32).collect();
+                Targets::Scores(floats(scores, [batch.rows, 1]))
             }
-            Targets::Classes(floats(one_hot, [batch.rows, labels]))
+            BatchLabels::Classes(classes) => {
+                let mut one_hot = vec![0.0_f32; batch.rows * labels];
+                for (row, &class) in classes.iter().enumerate() {
+                    one_hot[row * labels + class as usize] = 1.0;
+                }
+                Targets::Classes(floats(one_hot, [batch.rows, labels]))
+            }
         };
         Self {
             input: EncoderInput {

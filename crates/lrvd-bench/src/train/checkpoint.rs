@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::model::SequenceModel;
 use super::state::{BestInfo, BestModel, Journal, TrainState};
-use crate::data::OrderState;
+use crate::data::batch::OrderState;
 use crate::error::BenchError;
 use crate::method::{Method, MethodState};
 

@@ -14,13 +14,16 @@ use super::batch::DeviceBatch;
 use super::loss::negative_log_likelihood;
 use super::model::SequenceModel;
 use super::state::{BestInfo, BestModel, TrainState};
-use crate::data::{EpochOrder, LastBatch, OrderConfig, PaddedBatch};
+use crate::data::batch::{EpochOrder, LastBatch, OrderConfig, PaddedBatch};
 use crate::error::BenchError;
 use crate::eval::{PreparedTask, evaluate_mean, peak_memory};
 use crate::experiment::ExperimentConfig;
 use crate::method::{Method, RankChange, StepSizes, StepState};
 use crate::progress::{Event, ProgressSink};
 use crate::report::{EvalPoint, RankCause, RankEvent};
+
+/// Micro-batch numbers are mixed into the upper bits of the seed, which seeds do not use.
+const PART_SHIFT: u32 = 40;
 
 /// How a call to [`fit`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,8 +138,8 @@ fn train_step<M: SequenceModel>(
         let batch = DeviceBatch::new(&padded, labels, context.device, context.dtype);
         // Every micro-batch draws its own noise.
         let pass = Pass {
-            noise: pass.noise.with_part(part as u32),
-            dropout: pass.dropout.map(|key| key.with_part(part as u32)),
+            noise: part_key(pass.noise, part),
+            dropout: pass.dropout.map(|key| part_key(key, part)),
             ..pass
         };
         let logits = state.model.logits(&batch.input, &pass);
@@ -197,6 +200,11 @@ fn train_step<M: SequenceModel>(
     Ok(parts)
 }
 
+/// The key of micro-batch `part`; the first one keeps the step's key.
+fn part_key(key: NoiseKey, part: usize) -> NoiseKey {
+    NoiseKey { seed: key.seed ^ ((part as u64) << PART_SHIFT), ..key }
+}
+
 fn note_change<M: SequenceModel>(
     state: &mut TrainState<M>,
     method: &Method<M>,
@@ -205,6 +213,9 @@ fn note_change<M: SequenceModel>(
 ) {
     let Some(change) = change else { return };
     state.journal.skip_next_update |= change.skip_next_update;
+    for (path, values) in change.removed {
+        state.journal.removed.entry(path).or_default().extend(values);
+    }
     record_ranks(state, method, change.cause);
     if change.after != change.before {
         sink.event(&Event::Pruned {
@@ -260,7 +271,8 @@ fn evaluate<M: SequenceModel>(
     if state.best.as_ref().is_none_or(|best| score > best.info.score) {
         let mut model = state.model.clone();
         method.compact(&mut model);
-        let info = BestInfo { step: state.done, score, ranks };
+        let removed = state.journal.removed.clone();
+        let info = BestInfo { step: state.done, score, ranks, removed };
         state.best = Some(BestModel { model, info });
     }
     state.journal.peak_memory_bytes = state.journal.peak_memory_bytes.max(peak_memory());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lrvd_burn::optimizer::AdamW;
 use serde::{Deserialize, Serialize};
 
-use crate::data::OrderState;
+use crate::data::batch::OrderState;
 use crate::report::{EvalPoint, RankEvent};
 
 /// The model at its best validation score so far.
@@ -27,6 +27,8 @@ pub struct BestInfo {
     pub score: f64,
     /// Ranks by module path.
     pub ranks: BTreeMap<String, usize>,
+    /// Statistics of the directions pruned before it, by module path.
+    pub removed: BTreeMap<String, Vec<f64>>,
 }
 
 /// The part of the state that is plain numbers.
@@ -43,6 +45,8 @@ pub struct Journal {
     pub evaluate_seconds: f64,
     /// Largest resident memory seen, bytes.
     pub peak_memory_bytes: Option<u64>,
+    /// Statistics of pruned directions at the time they went, by module path.
+    pub removed: BTreeMap<String, Vec<f64>>,
     /// The next update has rate 0: the optimiser was rebuilt.
     pub skip_next_update: bool,
 }

@@ -28,10 +28,7 @@ impl<B: Backend> Maybe<B> {
     }
 }
 
-impl<B: Backend> From<Option<FloatTensor<B>>> for Maybe<B>
-where
-    FloatTensor<B>: Sized,
-{
+impl<B: Backend> From<Option<FloatTensor<B>>> for Maybe<B> {
     fn from(tensor: Option<FloatTensor<B>>) -> Self {
         tensor.map_or(Self::Absent, Self::Given)
     }

@@ -7,8 +7,8 @@ use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::{CubeCount, CubeDim};
 use cubecl::calculate_cube_count_elemwise;
+use cubecl::prelude::{CubeCount, CubeDim};
 use lrvd_core::noise::NoiseKey;
 
 use super::backend::LrvdBackend;

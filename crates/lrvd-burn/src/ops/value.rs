@@ -7,6 +7,10 @@ use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::ops::PadMode;
 use burn::tensor::{DType, FloatDType, Shape, Slice, TensorData};
 
+/// Gradients of three operands, as far as wanted.
+pub(crate) type ThreeGradients<B> =
+    (Option<FloatTensor<B>>, Option<FloatTensor<B>>, Option<FloatTensor<B>>);
+
 /// A float tensor of backend `B`. Binary operators broadcast; reductions keep their axis.
 pub(crate) struct Value<B: Backend>(pub(crate) FloatTensor<B>);
 

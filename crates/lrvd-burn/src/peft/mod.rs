@@ -11,11 +11,13 @@
 //! | `pattern` | which module paths are targeted, with which rank and scale |
 //! | `keys` | names of tensors in the file |
 //! | `adapter`, `check` | the tensors, and whether they fit the configuration and a model |
+//! | `attach` | onto a model, and off it |
 //! | `convert` | `AdaLoRA` to `LoRA` |
 //! | `export`, `card` | writing a folder |
 //! | `posterior` | the second file |
 
 mod adapter;
+mod attach;
 mod card;
 mod check;
 mod config;
@@ -31,6 +33,7 @@ mod posterior;
 mod posterior_file;
 
 pub use adapter::{PeftAdapter, PeftModule};
+pub use attach::{attach_peft, peft_from_model};
 pub use config::{AdaLoraConfig, PeftConfig, PeftMethod, TargetModules};
 pub use error::PeftError;
 pub use export::{ExportLayout, ExportSummary};

@@ -85,13 +85,8 @@ fn layer_norm_cases(f: &mut dyn FnMut(&Case)) {
 }
 
 fn softmax_cases(f: &mut dyn FnMut(&Case)) {
-    type Function = fn(
-        Tensor<4>,
-        Option<Tensor<4>>,
-        Option<Tensor<4>>,
-        Option<Tensor<2>>,
-        f64,
-    ) -> Tensor<4>;
+    type Function =
+        fn(Tensor<4>, Option<Tensor<4>>, Option<Tensor<4>>, Option<Tensor<2>>, f64) -> Tensor<4>;
     for [b, h, l] in [[2, 3, 5], [1, 2, 1], [2, 1, 37]] {
         for (with_c2p, with_p2c, with_mask) in
             [(true, true, true), (true, false, false), (false, true, true), (false, false, false)]
@@ -111,7 +106,8 @@ fn softmax_cases(f: &mut dyn FnMut(&Case)) {
                 ))
             };
             // In the second example every key but the first is masked if there are two.
-            let mask = (0..b * l).map(|i| f64::from(u8::from(i % l < l - l / 3 && i / l == 0 || i == l)));
+            let mask =
+                (0..b * l).map(|i| f64::from(u8::from(i % l < l - l / 3 && i / l == 0 || i == l)));
             let size = b * h * l * (2 * l - 1);
             f(&Case {
                 name: &format!("relative_softmax {b}x{h}x{l} {with_c2p} {with_p2c} {with_mask}"),

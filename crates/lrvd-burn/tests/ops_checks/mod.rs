@@ -31,7 +31,13 @@ pub(crate) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().convert_dtype(DType::F64).try_into_vec::<f64>().unwrap()
 }
 
-pub(crate) fn evaluate(op: Op, leaves: &[Vec<f64>], tracked: &[bool], device: &Device, dtype: DType) -> Run {
+pub(crate) fn evaluate(
+    op: Op,
+    leaves: &[Vec<f64>],
+    tracked: &[bool],
+    device: &Device,
+    dtype: DType,
+) -> Run {
     let any = tracked.contains(&true);
     let device = if any { device.clone().autodiff() } else { device.clone() };
     let leaves: Vec<Tensor<1>> = leaves

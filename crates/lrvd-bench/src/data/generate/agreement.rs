@@ -1,4 +1,4 @@
-//! Grammatical agreement in the manner of CoLA: is the sentence well formed?
+//! Grammatical agreement in the manner of the acceptability corpus: is the sentence well formed?
 //!
 //! The verb agrees with a subject that stands apart from it, with nouns of either number between; reflexives,
 //! quantifiers, participles and questions follow the same plan. In every template the right and the wrong

@@ -69,9 +69,9 @@ impl Event {
         match difference {
             Difference::Roles => other = self.swapped(),
             Difference::Agent | Difference::Patient => {
-                let mut person = scribe.two_persons()[0].clone();
+                let [mut person, _] = scribe.two_persons();
                 while person == self.agent || person == self.patient {
-                    person = scribe.two_persons()[0].clone();
+                    [person, _] = scribe.two_persons();
                 }
                 if difference == Difference::Agent {
                     other.agent = person;

@@ -35,23 +35,16 @@ impl Verb {
     /// Reads `base` or `base/past/participle`; a hyphen stands for a space (`reply-to`).
     pub(super) fn parse(entry: &'static str) -> Self {
         let forms: Vec<String> = entry.split('/').map(|form| form.replace('-', " ")).collect();
-        match forms.as_slice() {
-            [base, past, participle] => Self {
+        if let [base, past, participle] = forms.as_slice() {
+            return Self {
                 third: third(base),
                 base: base.clone(),
                 past: past.clone(),
                 participle: participle.clone(),
-            },
-            _ => {
-                let past = with_ed(entry);
-                Self {
-                    base: entry.to_owned(),
-                    third: with_s(entry),
-                    participle: past.clone(),
-                    past,
-                }
-            }
+            };
         }
+        let past = with_ed(entry);
+        Self { base: entry.to_owned(), third: with_s(entry), participle: past.clone(), past }
     }
 
     /// The present-tense form that agrees with a subject in this number.

@@ -93,28 +93,31 @@ impl Generated {
 ///
 /// Those of [`super::generate`] and [`DataError::Write`].
 pub fn write_all(dir: &Path, config: &GenerateConfig) -> Result<(), DataError> {
-    let mut readme = String::from(
-        "# Generated GLUE-like tasks\n\nMade by small grammars, in the file layouts of the benchmark. This is not \
-         the benchmark: results are good for comparing methods with one another only.\n\n| task | train | \
-         validation | changed labels (train / validation) | best reachable |\n|---|---|---|---|---|\n",
-    );
+    let mut rows = Vec::new();
     for task in GlueTask::ALL {
         let generated = super::generate(task, config)?;
         generated.write(&dir.join(task.display_name()))?;
-        let (train, validation) = (generated.noisy_train.len(), generated.noisy_validation.len());
-        readme.push_str(&format!(
-            "| {} | {} | {} | {train} / {validation} | {} {:.3} |\n",
+        rows.push(format!(
+            "| {} | {} | {} | {} / {} | {} {:.3} |",
             task.display_name(),
             generated.train.len(),
             generated.validation.len(),
+            generated.noisy_train.len(),
+            generated.noisy_validation.len(),
             task.spec().selection_metric(),
             generated.validation_ceiling(),
         ));
     }
-    readme.push_str(&format!(
-        "\nSeed {}. The rows with changed labels are listed in each folder's `{MARK}`.\n",
+    let readme = format!(
+        "# Generated GLUE-like tasks\n\n\
+         Made by small grammars, in the file layouts of the benchmark. This is not the benchmark: results are \
+         good for comparing methods with one another only.\n\n\
+         | task | train | validation | changed labels (train / validation) | best reachable |\n\
+         |---|---|---|---|---|\n{}\n\n\
+         Seed {}. The rows with changed labels are listed in each folder's `{MARK}`.\n",
+        rows.join("\n"),
         config.seed
-    ));
+    );
     put(&dir.join(README), &readme)
 }
 
@@ -150,7 +153,7 @@ fn layout(task: GlueTask, examples: &[Example]) -> String {
         let name = task.spec().class_names().get(id).copied().unwrap_or_default();
         // Sentences are numbered in pairs, where the layout has a number for each.
         let (first, second) = (2 * row + 1, 2 * row + 2);
-        text.push_str(&match task {
+        let line = match task {
             GlueTask::Cola => {
                 let mark = if id == 0 { "*" } else { "" };
                 format!("gen\t{id}\t{mark}\t{a}\n")
@@ -160,13 +163,18 @@ fn layout(task: GlueTask, examples: &[Example]) -> String {
             GlueTask::Qqp => format!("{row}\t{first}\t{second}\t{a}\t{b}\t{id}\n"),
             // The layout's four parse columns hold the plain text: the grammars make no parse.
             GlueTask::Mnli => {
-                format!("{row}\t{row}\t{row}g\tgenerated\t{a}\t{b}\t{a}\t{b}\t{a}\t{b}\t{name}\t{name}\n")
+                format!(
+                    "{row}\t{row}\t{row}g\tgenerated\t{a}\t{b}\t{a}\t{b}\t{a}\t{b}\t{name}\t{name}\n"
+                )
             }
             GlueTask::Qnli | GlueTask::Rte => format!("{row}\t{a}\t{b}\t{name}\n"),
             GlueTask::Stsb => {
-                format!("{row}\tgenerated\tgrammar\t0000\t{row:04}\tnone\tnone\t{a}\t{b}\t{score:.3}\n")
+                format!(
+                    "{row}\tgenerated\tgrammar\t0000\t{row:04}\tnone\tnone\t{a}\t{b}\t{score:.3}\n"
+                )
             }
-        });
+        };
+        text.push_str(&line);
     }
     text
 }

@@ -1,5 +1,7 @@
 //! The element types the CPU implementations are written for.
 
+#![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
+
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
@@ -57,31 +59,31 @@ macro_rules! real {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
 
-            #[inline]
+            #[inline(always)]
             fn of(x: f64) -> Self {
                 x as Self
             }
-            #[inline]
+            #[inline(always)]
             fn wide(self) -> f64 {
                 f64::from(self)
             }
-            #[inline]
+            #[inline(always)]
             fn exp(self) -> Self {
                 $exp(self)
             }
-            #[inline]
+            #[inline(always)]
             fn ln(self) -> Self {
                 $ln(self)
             }
-            #[inline]
+            #[inline(always)]
             fn ln_1p(self) -> Self {
                 $ln_1p(self)
             }
-            #[inline]
+            #[inline(always)]
             fn sqrt(self) -> Self {
                 self.sqrt()
             }
-            #[inline]
+            #[inline(always)]
             fn normal(self) -> (Self, Self) {
                 $normal(self)
             }
@@ -110,7 +112,7 @@ real!(f64, f64::exp, f64::ln, f64::ln_1p, normal_f64, fill_normal_f64);
 const LANES: usize = 16;
 
 /// Reduces `values` by `combine` in [`LANES`] interleaved parts, so that the loop vectorises.
-#[inline]
+#[inline(always)]
 fn reduce<E: Real>(values: &[E], start: E, combine: impl Fn(E, E) -> E) -> E {
     let mut lanes = [start; LANES];
     let (blocks, rest) = values.as_chunks::<LANES>();
@@ -126,19 +128,19 @@ fn reduce<E: Real>(values: &[E], start: E, combine: impl Fn(E, E) -> E) -> E {
 }
 
 /// Sum of a slice.
-#[inline]
+#[inline(always)]
 pub(crate) fn sum<E: Real>(values: &[E]) -> E {
     reduce(values, E::ZERO, |a, b| a + b)
 }
 
 /// Largest value of a slice, at least `start`.
-#[inline]
+#[inline(always)]
 pub(crate) fn max<E: Real>(values: &[E], start: E) -> E {
     reduce(values, start, |a, b| if b > a { b } else { a })
 }
 
 /// Sum over two slices of `term(x, y)`.
-#[inline]
+#[inline(always)]
 pub(crate) fn sum_pairs<E: Real>(x: &[E], y: &[E], term: impl Fn(E, E) -> E) -> E {
     let mut lanes = [E::ZERO; LANES];
     let (x_blocks, x_rest) = x.as_chunks::<LANES>();

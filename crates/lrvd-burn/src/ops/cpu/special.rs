@@ -3,6 +3,8 @@
 //! The `f32` functions use multiplication, addition, division and integer operations only: no call,
 //! no branch, no fused multiply-add. They give the same bits on every CPU.
 
+#![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
+
 use std::f32::consts::{LN_2, LOG2_E};
 
 /// `1.5 * 2^23`: adding it rounds an `f32` below `2^22` to an integer in the low mantissa bits.
@@ -12,7 +14,7 @@ const ROUNDER: f32 = 12_582_912.0;
 ///
 /// `x = n ln 2 + r` with `|r| <= ln 2 / 2`, then a polynomial of degree 6 whose relative error is
 /// below `4e-9`. NaN stays NaN.
-#[inline]
+#[inline(always)]
 pub(super) fn exp_f32(x: f32) -> f32 {
     /// Where `2^n` would leave the normal numbers.
     const LOW: f32 = -87.3;
@@ -35,19 +37,20 @@ pub(super) fn exp_f32(x: f32) -> f32 {
 }
 
 /// Exponent and mantissa of `x = 2^exponent * m` with `m` in `[sqrt(1/2), sqrt(2))`; `x > 0` normal.
-#[inline]
+#[inline(always)]
 fn split_f32(x: f32) -> (f32, f32) {
     /// Bits of `sqrt(1/2)`: subtracting them moves the exponent's border to `sqrt(2)`.
     const SQRT_HALF: i32 = 0x3f35_04f3;
-    let bits = x.to_bits() as i32 - SQRT_HALF;
-    let m = f32::from_bits(((bits & 0x007f_ffff) + SQRT_HALF) as u32);
+    // Wrapping, though nothing wraps: overflow checks of debug builds would stop vectorisation.
+    let bits = (x.to_bits() as i32).wrapping_sub(SQRT_HALF);
+    let m = f32::from_bits((bits & 0x007f_ffff).wrapping_add(SQRT_HALF) as u32);
     ((bits >> 23) as f32, m)
 }
 
 /// `ln(1 + f)` for `1 + f` in `[sqrt(1/2), sqrt(2)]`: `2 artanh(s)` with `s = f / (2 + f)`.
 ///
 /// The polynomial in `s^2` replaces the series; its relative error is below `1e-9`.
-#[inline]
+#[inline(always)]
 fn ln_near_one_f32(f: f32) -> f32 {
     let s = f / (2.0 + f);
     let z = s * s;
@@ -58,14 +61,14 @@ fn ln_near_one_f32(f: f32) -> f32 {
 }
 
 /// `ln(x)` for positive normal `x`.
-#[inline]
+#[inline(always)]
 pub(super) fn ln_f32(x: f32) -> f32 {
     let (exponent, m) = split_f32(x);
     exponent * LN_2 + ln_near_one_f32(m - 1.0)
 }
 
 /// `ln(1 + x)` for `x >= 0`, with full relative accuracy near 0.
-#[inline]
+#[inline(always)]
 pub(super) fn ln_1p_f32(x: f32) -> f32 {
     let (exponent, m) = split_f32(1.0 + x);
     // With exponent 0 the summand is `x` itself, free of the rounding of `1 + x`.
@@ -84,7 +87,7 @@ pub(super) fn ln_1p_f32(x: f32) -> f32 {
 /// `R` is a polynomial of degree 7, fitted to the Mills ratio with a relative error below `2.6e-8`
 /// on `0 <= u <= 13.3`, where `f32` ends. The tail keeps its relative accuracy: with `erf` it would
 /// be the difference of two numbers near 1.
-#[inline]
+#[inline(always)]
 pub(super) fn normal_f32(x: f32) -> (f32, f32) {
     const INV_SQRT_TAU: f32 = 0.398_942_3;
     let u = x.abs();

@@ -39,7 +39,14 @@ pub(crate) fn map<E: Real>(x: FlexTensor, f: impl Fn(E) -> E + Sync + Send) -> F
         return x;
     }
     let (blocks, rest) = E::slice(&x).as_chunks::<BLOCK>();
-    let values = collect(blocks.len(), rest.len(), |i| blocks[i].map(&f), |i| f(rest[i]));
+    let block = |i: usize| {
+        let mut out = [E::ZERO; BLOCK];
+        for (out, &x) in out.iter_mut().zip(&blocks[i]) {
+            *out = f(x);
+        }
+        out
+    };
+    let values = collect(blocks.len(), rest.len(), block, |i| f(rest[i]));
     E::tensor(values, x.shape())
 }
 
@@ -70,8 +77,11 @@ pub(crate) fn zip<E: Real>(
     let (x_blocks, x_rest) = E::slice(&x).as_chunks::<BLOCK>();
     let (y_blocks, y_rest) = y_values.as_chunks::<BLOCK>();
     let block = |i: usize| {
-        let (x_block, y_block): (&[E; BLOCK], &[E; BLOCK]) = (&x_blocks[i], &y_blocks[i]);
-        std::array::from_fn(|k| f(x_block[k], y_block[k]))
+        let mut out = [E::ZERO; BLOCK];
+        for ((out, &x), &y) in out.iter_mut().zip(&x_blocks[i]).zip(&y_blocks[i]) {
+            *out = f(x, y);
+        }
+        out
     };
     let values = collect(x_blocks.len(), x_rest.len(), block, |i| f(x_rest[i], y_rest[i]));
     E::tensor(values, x.shape())

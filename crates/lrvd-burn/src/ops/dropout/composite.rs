@@ -8,11 +8,7 @@ use lrvd_core::noise::{NoiseKey, fill_uniform};
 use super::threshold_and_factor;
 use crate::ops::value::Value;
 
-pub(crate) fn forward<B: Backend>(
-    x: FloatTensor<B>,
-    rate: f64,
-    key: NoiseKey,
-) -> FloatTensor<B> {
+pub(crate) fn forward<B: Backend>(x: FloatTensor<B>, rate: f64, key: NoiseKey) -> FloatTensor<B> {
     let shape = x.shape();
     let (_, factor) = threshold_and_factor(rate);
     let mut mask = vec![0.0f32; shape.num_elements()];

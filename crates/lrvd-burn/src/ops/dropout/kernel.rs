@@ -24,7 +24,8 @@ pub(super) fn dropout_kernel<F: Float>(
     for lane in 0..4usize {
         if start + lane < out.len() {
             let value = f32::cast_from(x[start + lane]) * factor;
-            out[start + lane] = F::cast_from(select((words[lane] >> 8u32) >= threshold, value, 0.0f32));
+            out[start + lane] =
+                F::cast_from(select((words[lane] >> 8u32) >= threshold, value, 0.0f32));
         }
     }
 }

@@ -23,7 +23,11 @@ fn tail(x: f32) -> (f32, f32) {
 }
 
 #[cube(launch)]
-pub(super) fn gelu_kernel<F: Float>(x: &Tensor<F>, out: &mut Tensor<F>, #[define(F)] _dtype: ElemType) {
+pub(super) fn gelu_kernel<F: Float>(
+    x: &Tensor<F>,
+    out: &mut Tensor<F>,
+    #[define(F)] _dtype: ElemType,
+) {
     if ABSOLUTE_POS >= out.len() {
         terminate!();
     }

@@ -40,8 +40,7 @@ pub(crate) fn forward<B: LrvdBackend, C: CheckpointStrategy>(
     log_variance: FloatTensor<Autodiff<B, C>>,
     rank_axis: usize,
 ) -> FloatTensor<Autodiff<B, C>> {
-    let prepared =
-        KlLogUniform.prepare::<C>([mean.node(), log_variance.node()]).compute_bound();
+    let prepared = KlLogUniform.prepare::<C>([mean.node(), log_variance.node()]).compute_bound();
     let (mean, log_variance) = (mean.into_primitive(), log_variance.into_primitive());
     match prepared.stateful() {
         OpsKind::Tracked(node) => {

@@ -46,7 +46,7 @@ pub(crate) fn backward<B: Backend>(
     let (mean, log_variance) = (Value::<B>(mean), Value::<B>(log_variance));
     let rank = log_variance.shape()[0];
     if mean.shape().contains(&0) {
-        return (wanted[0].then(|| mean.0), wanted[1].then(|| (log_variance * 0.0).0));
+        return (wanted[0].then_some(mean.0), wanted[1].then(|| (log_variance * 0.0).0));
     }
     let a = log_alpha(mean.clone(), log_variance.clone(), rank_axis);
     let z = a.clone() * k3 + k2;

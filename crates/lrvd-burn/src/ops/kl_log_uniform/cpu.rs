@@ -7,12 +7,14 @@
 //! KL = k1 / (1 + exp(k2 + k3·a)) + ½·ln(1 + r),   σ(-a) = r / (1 + r)
 //! ```
 
+#![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
+
 use burn::backend::TensorMetadata;
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
 use super::{FIT, LOG_VARIANCE, MEAN_EPSILON};
-use crate::ops::cpu::{Real, contiguous, run};
+use crate::ops::cpu::{Real, contiguous, run, sum, sum_rows};
 
 /// Entries evaluated at a time; a block holds whole rows of ranks if ranks lie along axis 1.
 const BLOCK: usize = 512;
@@ -20,13 +22,13 @@ const BLOCK: usize = 512;
 const BLOCKS: usize = 8;
 
 /// `1 + exp(k2 + k3·a)`.
-#[inline]
+#[inline(always)]
 fn saturation<E: Real>(a: E) -> E {
     E::ONE + (E::of(FIT[1]) + E::of(FIT[2]) * a).exp()
 }
 
 /// KL of one entry; `inverse` is `exp(-log_variance)`.
-#[inline]
+#[inline(always)]
 fn entry<E: Real>(mean: E, log_variance: E, inverse: E) -> E {
     let m = mean * mean + E::of(MEAN_EPSILON);
     let a = log_variance - m.ln();
@@ -34,7 +36,7 @@ fn entry<E: Real>(mean: E, log_variance: E, inverse: E) -> E {
 }
 
 /// `KL'(a)` of one entry, and `m`.
-#[inline]
+#[inline(always)]
 fn entry_slope<E: Real>(mean: E, log_variance: E, inverse: E) -> (E, E) {
     let m = mean * mean + E::of(MEAN_EPSILON);
     let a = log_variance - m.ln();
@@ -44,12 +46,12 @@ fn entry_slope<E: Real>(mean: E, log_variance: E, inverse: E) -> (E, E) {
     (-(E::of(FIT[0] * FIT[2]) * bell + E::of(0.5) * r / (E::ONE + r)), m)
 }
 
-/// How the entries of `mean` map to ranks, cut into blocks.
+/// How the entries of `mean` map to ranks, cut into tasks and blocks.
+///
+/// Along axis 0 a task is one rank's row; along axis 1 it is some blocks of whole rows of ranks.
 struct Layout<E> {
-    /// Clamped log-variance of each entry of the longest block; ranks along axis 1 repeat.
+    /// Clamped log-variances; along axis 1 repeated to the length of a block.
     log_variance: Vec<E>,
-    /// `exp(-log_variance)`.
-    inverse: Vec<E>,
     rank: usize,
     width: usize,
     rank_axis: usize,
@@ -57,52 +59,49 @@ struct Layout<E> {
 
 impl<E: Real> Layout<E> {
     fn new(log_variance: &[E], shape: &Shape, rank_axis: usize) -> Self {
-        let clamped = log_variance.iter().map(|&l| clamp(l));
         let rank = log_variance.len();
-        let repeats = if rank_axis == 0 { 1 } else { (BLOCK / rank.max(1)).max(1) };
-        let once: Vec<E> = clamped.collect();
-        let log_variance = once.repeat(repeats);
-        let inverse = log_variance.iter().map(|&l| (-l).exp()).collect();
-        Self { log_variance, inverse, rank, width: shape[1 - rank_axis], rank_axis }
+        let once: Vec<E> = log_variance.iter().map(|&l| clamp(l)).collect();
+        let log_variance = if rank_axis == 0 { once } else { once.repeat((BLOCK / rank).max(1)) };
+        Self { log_variance, rank, width: shape[1 - rank_axis], rank_axis }
     }
 
     /// Entries of a block.
     fn block(&self) -> usize {
-        if self.rank_axis == 0 { BLOCK } else { self.log_variance.len() }
+        if self.rank_axis == 0 { BLOCK.min(self.width) } else { self.log_variance.len() }
     }
 
-    /// Entries of a task: one rank's row along axis 0, some blocks along axis 1.
+    /// Entries of a task.
     fn task(&self) -> usize {
         if self.rank_axis == 0 { self.width } else { self.block() * BLOCKS }
     }
 
-    /// Adds block sums to `sums`, the ranks' totals of a task.
-    fn add(&self, values: &[E], sums: &mut [f64]) {
+    /// `ln variance` and `1 / variance` beside the entries of every block of `task`.
+    fn beside(&self, task: usize) -> (Vec<E>, Vec<E>) {
+        let log_variance = if self.rank_axis == 0 {
+            vec![self.log_variance[task]; self.block()]
+        } else {
+            self.log_variance.clone()
+        };
+        let inverse = log_variance.iter().map(|&l| (-l).exp()).collect();
+        (log_variance, inverse)
+    }
+
+    /// Adds a block's values to the totals of its task.
+    fn add(&self, values: &[E], totals: &mut [f64]) {
         if self.rank_axis == 0 {
-            sums[0] += crate::ops::cpu::sum(values).wide();
+            totals[0] += sum(values).wide();
         } else {
             for row in values.chunks_exact(self.rank) {
-                for (sum, &value) in sums.iter_mut().zip(row) {
-                    *sum += value.wide();
+                for (total, &value) in totals.iter_mut().zip(row) {
+                    *total += value.wide();
                 }
             }
         }
     }
 
-    /// Calls `f(k, log_variance, inverse)` with `k` over a block of `count` entries of `task`.
-    #[inline]
-    fn each(&self, task: usize, count: usize, mut f: impl FnMut(usize, E, E)) {
-        if self.rank_axis == 0 {
-            let (log_variance, inverse) = (self.log_variance[task], self.inverse[task]);
-            for k in 0..count {
-                f(k, log_variance, inverse);
-            }
-        } else {
-            let (log_variance, inverse) = (&self.log_variance[..count], &self.inverse[..count]);
-            for k in 0..count {
-                f(k, log_variance[k], inverse[k]);
-            }
-        }
+    /// Empty totals of a task.
+    fn totals(&self) -> Vec<f64> {
+        vec![0.0; if self.rank_axis == 0 { 1 } else { self.rank }]
     }
 
     /// Totals per rank from those of the tasks, in order.
@@ -110,13 +109,8 @@ impl<E: Real> Layout<E> {
         if self.rank_axis == 0 {
             parts.iter().map(|part| part[0]).collect()
         } else {
-            crate::ops::cpu::sum_rows(parts, self.rank)
+            sum_rows(parts, self.rank)
         }
-    }
-
-    /// Empty totals of a task.
-    fn totals(&self) -> Vec<f64> {
-        vec![0.0; if self.rank_axis == 0 { 1 } else { self.rank }]
     }
 }
 
@@ -140,16 +134,17 @@ pub(crate) fn forward<E: Real>(
     let layout = Layout::new(E::slice(&log_variance), &shape, rank_axis);
     let tasks = E::slice(&mean).chunks(layout.task()).enumerate().collect();
     let parts = run(tasks, |(task, mean): (usize, &[E])| {
+        let (log_variance, inverse) = layout.beside(task);
         let mut values = vec![E::ZERO; layout.block()];
-        let mut sums = layout.totals();
+        let mut totals = layout.totals();
         for mean in mean.chunks(layout.block()) {
-            let values = &mut values[..mean.len()];
-            layout.each(task, mean.len(), |k, log_variance, inverse| {
-                values[k] = entry(mean[k], log_variance, inverse);
-            });
-            layout.add(values, &mut sums);
+            let entries = values.iter_mut().zip(mean).zip(&log_variance).zip(&inverse);
+            for (((value, &mean), &log_variance), &inverse) in entries {
+                *value = entry(mean, log_variance, inverse);
+            }
+            layout.add(&values[..mean.len()], &mut totals);
         }
-        sums
+        totals
     });
     let totals = layout.collect(&parts).into_iter().map(E::of).collect();
     E::tensor(totals, Shape::new([rank]))
@@ -162,8 +157,7 @@ pub(crate) fn backward<E: Real>(
     rank_axis: usize,
     wanted: [bool; 2],
 ) -> (Option<FlexTensor>, Option<FlexTensor>) {
-    let (mean, log_variance, grad) =
-        (contiguous(mean), contiguous(log_variance), contiguous(grad));
+    let (mean, log_variance, grad) = (contiguous(mean), contiguous(log_variance), contiguous(grad));
     let shape = mean.shape();
     let (log_variances, grads) = (E::slice(&log_variance), E::slice(&grad));
     let rank = log_variances.len();
@@ -178,32 +172,30 @@ pub(crate) fn backward<E: Real>(
         .zip(d_mean.chunks_mut(layout.task()))
         .enumerate()
         .collect();
-    // The ranks' incoming gradients beside the entries, as the log-variances are.
-    let grad_of_block = if rank_axis == 0 { grads.to_vec() } else { grads.repeat(layout.block() / rank) };
     let parts = run(tasks, |(task, (mean, d_mean)): (usize, (&[E], &mut [E]))| {
+        let (log_variance, inverse) = layout.beside(task);
+        // `-2` times the incoming gradient of each entry's rank.
+        let factor: Vec<E> = if rank_axis == 0 { &grads[task..=task] } else { grads }
+            .repeat(layout.block() / if rank_axis == 0 { 1 } else { rank })
+            .iter()
+            .map(|&grad| E::of(-2.0) * grad)
+            .collect();
         let mut slopes = vec![E::ZERO; layout.block()];
-        let mut sums = layout.totals();
+        let mut totals = layout.totals();
         let blocks = mean.chunks(layout.block()).zip(d_mean.chunks_mut(layout.block()));
         for (mean, d_mean) in blocks {
-            let slopes = &mut slopes[..mean.len()];
-            layout.each(task, mean.len(), |k, log_variance, inverse| {
-                let (slope, m) = entry_slope(mean[k], log_variance, inverse);
-                slopes[k] = slope;
-                d_mean[k] = slope * (mean[k] + mean[k]) / m;
-            });
-            layout.add(slopes, &mut sums);
-            if rank_axis == 0 {
-                let factor = -grad_of_block[task];
-                for d_mean in d_mean {
-                    *d_mean = *d_mean * factor;
-                }
-            } else {
-                for (d_mean, &grad) in d_mean.iter_mut().zip(&grad_of_block) {
-                    *d_mean = -(*d_mean * grad);
-                }
+            let entries = slopes.iter_mut().zip(mean).zip(&log_variance).zip(&inverse);
+            for ((((slope, &mean), &log_variance), &inverse), d_mean) in entries.zip(&mut *d_mean) {
+                let (g, m) = entry_slope(mean, log_variance, inverse);
+                *slope = g;
+                *d_mean = g * mean / m;
             }
+            for (d_mean, &factor) in d_mean.iter_mut().zip(&factor) {
+                *d_mean = *d_mean * factor;
+            }
+            layout.add(&slopes[..mean.len()], &mut totals);
         }
-        sums
+        totals
     });
     let d_log_variance = wanted[1].then(|| {
         let totals = layout.collect(&parts);

@@ -3,7 +3,7 @@
 use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
 
-use crate::ops::value::Value;
+use crate::ops::value::{ThreeGradients, Value};
 
 /// Normalised rows and the reciprocal standard deviation.
 fn normalise<B: Backend>(x: Value<B>, eps: f64) -> (Value<B>, Value<B>) {
@@ -42,7 +42,7 @@ pub(crate) fn backward<B: Backend>(
     grad: FloatTensor<B>,
     eps: f64,
     wanted: [bool; 3],
-) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
+) -> ThreeGradients<B> {
     let (x, grad) = (Value::<B>(x), Value::<B>(grad));
     let shape = x.shape();
     let (rank, width) = (shape.len(), shape[shape.len() - 1]);
@@ -50,7 +50,7 @@ pub(crate) fn backward<B: Backend>(
     if rows * width == 0 {
         let zeros = || Value::<B>(gamma.clone()) * 0.0;
         return (
-            wanted[0].then(|| grad.clone().0),
+            wanted[0].then_some(grad.0),
             wanted[1].then(|| zeros().0),
             wanted[2].then(|| zeros().0),
         );

@@ -28,14 +28,8 @@ impl<B: LrvdBackend> Backward<B, 4> for RankTwoNoise {
         let parents = [q, w, t];
         let wanted = parents.each_ref().map(Option::is_some);
         if wanted.contains(&true) {
-            let (d_q, d_w, d_t) = B::fused_rank_two_noise_grad(
-                q_saved,
-                w_saved,
-                t_saved,
-                grad.clone(),
-                key,
-                wanted,
-            );
+            let (d_q, d_w, d_t) =
+                B::fused_rank_two_noise_grad(q_saved, w_saved, t_saved, grad.clone(), key, wanted);
             for (parent, gradient) in parents.into_iter().zip([d_q, d_w, d_t]) {
                 if let (Some(parent), Some(gradient)) = (parent, gradient) {
                     grads.register::<B>(parent.id, gradient);

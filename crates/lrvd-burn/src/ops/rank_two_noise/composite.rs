@@ -6,7 +6,7 @@ use lrvd_core::noise::NoiseKey;
 
 use super::VARIANCE_EPSILON;
 use crate::ops::standard_normal;
-use crate::ops::value::Value;
+use crate::ops::value::{ThreeGradients, Value};
 
 /// Noise of the shape of `like`.
 fn noise<B: Backend>(like: &FloatTensor<B>, key: NoiseKey) -> Value<B> {
@@ -39,7 +39,7 @@ pub(crate) fn backward<B: Backend>(
     grad: FloatTensor<B>,
     key: NoiseKey,
     wanted: [bool; 3],
-) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
+) -> ThreeGradients<B> {
     let (q, w, t) = (Value::<B>(q), Value::<B>(w), Value::<B>(t));
     let (n, d) = (q.shape()[0], w.shape()[0]);
     if n * d == 0 {
@@ -61,7 +61,7 @@ pub(super) fn sums<B: Backend>(
     q: Value<B>,
     w: Value<B>,
     wanted: [bool; 3],
-) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
+) -> ThreeGradients<B> {
     let (n, d) = (q.shape()[0], w.shape()[0]);
     let over_channels = |v: Value<B>| v.sum(1).reshape([n]).0;
     (

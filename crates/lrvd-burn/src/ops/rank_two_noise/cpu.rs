@@ -1,5 +1,7 @@
 //! Activation noise on slices, by chunks of rows.
 
+#![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
+
 use burn::backend::TensorMetadata;
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
@@ -9,14 +11,14 @@ use super::VARIANCE_EPSILON;
 use crate::ops::cpu::{Real, TASK, contiguous, rows_per_task, run, sum, sum_pairs, sum_rows};
 
 /// `sqrt(max(variance, 0) + epsilon)`.
-#[inline]
+#[inline(always)]
 fn std<E: Real>(variance: E) -> E {
     let floored = if variance < E::ZERO { E::ZERO } else { variance };
     (floored + E::of(VARIANCE_EPSILON)).sqrt()
 }
 
 /// Slope of `noise · std(variance)`, 0 where the variance was clamped.
-#[inline]
+#[inline(always)]
 fn slope<E: Real>(variance: E, noise: E) -> E {
     let slope = noise * E::of(0.5) / std(variance);
     if variance < E::ZERO { E::ZERO } else { slope }
@@ -52,6 +54,9 @@ pub(crate) fn forward<E: Real>(
     mean
 }
 
+/// Number of a chunk of rows, its gradient of the output, and its places in `d_q` and `d_t`.
+type Task<'a, E> = (usize, ((&'a [E], &'a mut [E]), &'a mut [E]));
+
 pub(crate) fn backward<E: Real>(
     q: FlexTensor,
     w: FlexTensor,
@@ -74,7 +79,7 @@ pub(crate) fn backward<E: Real>(
             .zip(d_t.chunks_mut(rows))
             .enumerate()
             .collect();
-        parts = run(tasks, |(task, ((grad, d_q), d_t)): (usize, ((&[E], &mut [E]), &mut [E]))| {
+        parts = run(tasks, |(task, ((grad, d_q), d_t)): Task<'_, E>| {
             let mut gamma = vec![E::ZERO; grad.len()];
             let mut d_w = if wanted[1] { vec![E::ZERO; width] } else { Vec::new() };
             E::fill_normal(key, (task * rows * width) as u64, &mut gamma);

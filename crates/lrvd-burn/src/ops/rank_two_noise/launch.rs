@@ -84,7 +84,11 @@ fn gaussian(x: CubeTensor, variance: CubeTensor, key: NoiseKey, of_gradient: boo
     out
 }
 
-pub(crate) fn gaussian_forward(mean: CubeTensor, variance: CubeTensor, key: NoiseKey) -> CubeTensor {
+pub(crate) fn gaussian_forward(
+    mean: CubeTensor,
+    variance: CubeTensor,
+    key: NoiseKey,
+) -> CubeTensor {
     gaussian(mean, variance, key, false)
 }
 

@@ -68,6 +68,10 @@ pub fn add_rank_two_noise(
 }
 
 /// [`add_rank_two_noise`] from Burn's operations and noise made on the host.
+///
+/// # Panics
+///
+/// As [`add_rank_two_noise`].
 pub fn add_rank_two_noise_composite(
     mean: Tensor<2>,
     q: Tensor<1>,
@@ -116,6 +120,10 @@ pub fn add_gaussian_noise(mean: Tensor<2>, variance: Tensor<2>, key: NoiseKey) -
 }
 
 /// [`add_gaussian_noise`] from Burn's operations and noise made on the host.
+///
+/// # Panics
+///
+/// As [`add_gaussian_noise`].
 pub fn add_gaussian_noise_composite(
     mean: Tensor<2>,
     variance: Tensor<2>,

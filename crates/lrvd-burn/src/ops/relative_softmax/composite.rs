@@ -66,16 +66,13 @@ pub(crate) fn forward<B: Backend>(
         None => score.clone().max(3),
     };
     let difference = score - reference.detach();
-    match mask {
-        Some(mask) => {
-            // The mask comes before the exponential too: a masked key may have any score.
-            let weight = (difference * mask.clone()).exp() * mask;
-            (weight.clone() / weight.sum(3).at_least(LEAST_SUM)).0
-        }
-        None => {
-            let weight = difference.exp();
-            (weight.clone() / weight.sum(3)).0
-        }
+    if let Some(mask) = mask {
+        // The mask comes before the exponential too: a masked key may have any score.
+        let weight = (difference * mask.clone()).exp() * mask;
+        (weight.clone() / weight.sum(3).at_least(LEAST_SUM)).0
+    } else {
+        let weight = difference.exp();
+        (weight.clone() / weight.sum(3)).0
     }
 }
 

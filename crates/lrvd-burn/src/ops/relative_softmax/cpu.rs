@@ -39,7 +39,7 @@ pub(crate) fn forward<E: Real>(
             }
             for (k, row) in rows.chunks_exact_mut(length).enumerate() {
                 if let Some(c2p) = c2p {
-                    let start = (block * ROWS + k) * (2 * length - 2) + length - 1;
+                    let start = place(block * ROWS + k, 0, length);
                     for (score, &term) in row.iter_mut().zip(&c2p[start..][..length]) {
                         *score += term;
                     }
@@ -57,30 +57,71 @@ fn heads_and_length(scores: &FlexTensor) -> (usize, usize) {
     (shape[1], shape[3])
 }
 
-/// `rows[k, j] += p2c[j, (L-1-j) + first + k]`.
+/// Place of column `(L-1-row) + other` of row `row` in one head's position scores.
 ///
-/// Position row `j` starts at `j(2L-1)`, so the wanted column lies at `j(2L-2) + L-1 + first + k`:
-/// contiguous in `k`.
+/// Rows start at `row(2L-1)`; neighbours in `other` are neighbours in memory.
+fn place(row: usize, other: usize, length: usize) -> usize {
+    row * (2 * length - 2) + length - 1 + other
+}
+
+/// `rows[k, j] += p2c[j, (L-1-j) + first + k]`, by square tiles.
 fn add_transposed<E: Real>(p2c: &[E], rows: &mut [E], first: usize, length: usize) {
     let count = rows.len() / length;
-    for j in 0..length {
-        let line = &p2c[j * (2 * length - 2) + length - 1 + first..][..count];
-        for (row, &term) in rows.chunks_exact_mut(length).zip(line) {
-            row[j] += term;
+    for start in (0..length).step_by(ROWS) {
+        let columns = ROWS.min(length - start);
+        let mut tile = [[E::ZERO; ROWS]; ROWS];
+        for j in 0..columns {
+            let line = &p2c[place(start + j, first, length)..][..count];
+            if let Ok(line) = <&[E; ROWS]>::try_from(line) {
+                for k in 0..ROWS {
+                    tile[k][j] = line[k];
+                }
+            } else {
+                for (row, &term) in tile.iter_mut().zip(line) {
+                    row[j] = term;
+                }
+            }
+        }
+        for (row, tile) in rows.chunks_exact_mut(length).zip(&tile) {
+            for (score, &term) in row[start..start + columns].iter_mut().zip(tile) {
+                *score += term;
+            }
+        }
+    }
+}
+
+/// `p2c[j, (L-1-j) + first + k] = rows[k, j]`, by square tiles.
+fn copy_transposed<E: Real>(rows: &[E], p2c: &mut [E], first: usize, length: usize) {
+    let count = rows.len() / length;
+    for start in (0..length).step_by(ROWS) {
+        let columns = ROWS.min(length - start);
+        let mut tile = [[E::ZERO; ROWS]; ROWS];
+        for (k, row) in rows.chunks_exact(length).enumerate() {
+            let piece = &row[start..start + columns];
+            if let Ok(piece) = <&[E; ROWS]>::try_from(piece) {
+                for j in 0..ROWS {
+                    tile[j][k] = piece[j];
+                }
+            } else {
+                for (line, &term) in tile.iter_mut().zip(piece) {
+                    line[k] = term;
+                }
+            }
+        }
+        for (j, line) in tile.iter().take(columns).enumerate() {
+            let at = place(start + j, first, length);
+            p2c[at..at + count].copy_from_slice(&line[..count]);
         }
     }
 }
 
 /// Softmax of `scale · row` over the keys whose mask is not 0, in place.
 fn softmax<E: Real>(row: &mut [E], mask: Option<&[E]>, scale: E) {
-    for score in row.iter_mut() {
-        *score = *score * scale;
-    }
     let lowest = E::of(f64::NEG_INFINITY);
     let total = if let Some(mask) = mask {
         // Masked scores leave the row before the maximum is taken.
         for (score, &live) in row.iter_mut().zip(mask) {
-            *score = if live == E::ZERO { lowest } else { *score };
+            *score = if live == E::ZERO { lowest } else { *score * scale };
         }
         let top = max(row, lowest);
         if top == lowest {
@@ -93,6 +134,9 @@ fn softmax<E: Real>(row: &mut [E], mask: Option<&[E]>, scale: E) {
         }
         sum(row)
     } else {
+        for score in row.iter_mut() {
+            *score = *score * scale;
+        }
         let top = max(row, lowest);
         for score in row.iter_mut() {
             *score = (*score - top).exp();
@@ -116,8 +160,8 @@ pub(crate) fn backward<E: Real>(
     let length = shape[3];
     let columns = (2 * length).saturating_sub(1);
     let position_shape = Shape::new([shape[0], shape[1], length, columns]);
-    let mut terms = wanted
-        .map(|wanted| wanted.then(|| vec![E::ZERO; position_shape.num_elements()]));
+    let mut terms =
+        wanted.map(|wanted| wanted.then(|| vec![E::ZERO; position_shape.num_elements()]));
     if shape.num_elements() > 0 {
         let [c2p, p2c] = &mut terms;
         let tasks = E::slice_mut(&mut grad)
@@ -168,18 +212,12 @@ fn head_backward<E: Real>(
                 *grad = p * (*grad - mean) * scale;
             }
             if let Some(c2p) = &mut c2p {
-                let start = (first + k) * (2 * length - 2) + length - 1;
+                let start = place(first + k, 0, length);
                 c2p[start..][..length].copy_from_slice(row);
             }
         }
         if let Some(p2c) = &mut p2c {
-            let count = rows.len() / length;
-            for j in 0..length {
-                let line = &mut p2c[j * (2 * length - 2) + length - 1 + first..][..count];
-                for (term, row) in line.iter_mut().zip(rows.chunks_exact(length)) {
-                    *term = row[j];
-                }
-            }
+            copy_transposed(rows, p2c, first, length);
         }
     }
 }

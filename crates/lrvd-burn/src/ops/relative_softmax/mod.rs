@@ -43,7 +43,7 @@ use super::backend::{LrvdBackend, Maybe};
 ///
 /// # References
 ///
-/// He et al. 2021, DeBERTa, arXiv:2006.03654, equation 4.
+/// He et al. 2021 (`DeBERTa`), arXiv:2006.03654, equation 4.
 pub fn relative_softmax(
     content: Tensor<4>,
     c2p: Option<Tensor<4>>,
@@ -62,6 +62,10 @@ pub fn relative_softmax(
 }
 
 /// [`relative_softmax`](fn@relative_softmax) from Burn's operations.
+///
+/// # Panics
+///
+/// As [`relative_softmax`](fn@relative_softmax).
 pub fn relative_softmax_composite(
     content: Tensor<4>,
     c2p: Option<Tensor<4>>,

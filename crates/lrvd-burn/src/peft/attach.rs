@@ -1,0 +1,301 @@
+//! Between an adapter on the host and a model on a device.
+//!
+//! Both directions are strict: every layer that the configuration targets gets or gives its
+//! factors, every parameter of a module that is stored whole is placed or taken by name, and
+//! nothing is left over.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use burn::module::Param;
+use burn::tensor::{DType, Tensor, TensorData};
+
+use super::adapter::{PeftAdapter, PeftModule};
+use super::config::{PeftConfig, PeftMethod, TargetModules};
+use super::convert::exact_alpha;
+use super::error::PeftError;
+use super::keys::saved_key;
+use crate::adapter::{AdaptedLinear, AdapterSlot, LowRankAdapter};
+use crate::files::{HostTensor, LoadReport, TensorError};
+use crate::model::AdaptedModel;
+use crate::parameters::{Layout, NamedParameter, ParameterMut, Role, plain};
+
+/// Puts `adapter` on `model`: factors on the layers at the module paths, and the parameters of
+/// modules that are stored whole in place of the model's own.
+///
+/// Dropout is off and there is no posterior. Factors and stored parameters become trainable if
+/// `trainable` is set and frozen if not; every other parameter stays as it is. The dtype and the
+/// device are those of each layer's weight. A module of rank 0 leaves its slot only.
+///
+/// # Errors
+///
+/// [`PeftError::Load`] with a report if a targeted layer has no factors, a path is no layer of the
+/// model, a stored parameter is missing or unknown, or a shape differs; [`PeftError::Tensor`] if
+/// an element type cannot be used; [`PeftError::Pattern`] if the patterns do not compile. The
+/// model is unchanged then.
+pub fn attach_peft(
+    model: &mut impl AdaptedModel,
+    adapter: &PeftAdapter,
+    trainable: bool,
+) -> Result<LoadReport, PeftError> {
+    let mut layers = Vec::new();
+    model.visit_layers(&mut |path, layer| {
+        layers.push((path.to_owned(), layer.d_input(), layer.d_output()));
+    });
+    let mut report = adapter.check_against(&layers)?;
+    let mut parameters = Vec::new();
+    model.visit_parameters(&mut |p| {
+        if !is_adapter(p.role) {
+            parameters.push((p.name.to_owned(), stored_shape(&p)));
+        }
+    });
+    let saved = adapter.check_saved(&parameters)?;
+    report.applied.extend(saved.applied);
+    report.ignored.clone_from(&adapter.ignored);
+
+    // Everything is converted before anything is placed, so that an error leaves the model whole.
+    let mut factors = BTreeMap::new();
+    for (path, module) in &adapter.modules {
+        factors.insert(path.as_str(), HostFactors::new(path, module)?);
+    }
+    let mut whole = BTreeMap::new();
+    for (name, tensor) in &adapter.saved {
+        let values = tensor.to_f64().map_err(|source| unusable(name, source))?;
+        whole.insert(name.as_str(), values);
+    }
+    model.visit_layers_mut(&mut |path, layer| {
+        if let (Some(host), Some(module)) = (factors.get(path), adapter.modules.get(path)) {
+            host.attach(layer, module, trainable);
+        }
+    });
+    model.visit_parameters(&mut |mut p| {
+        let Some(values) = whole.get(p.name).filter(|_| !is_adapter(p.role)) else { return };
+        let shape = p.value.shape();
+        let values = match (p.layout, shape.as_slice()) {
+            (Layout::Transposed, &[rows, columns]) => transposed(values, columns, rows),
+            _ => values.clone(),
+        };
+        p.value.set_data(TensorData::new(values, shape));
+        p.value.set_trainable(trainable);
+    });
+    Ok(report)
+}
+
+/// Takes the adapters of `model`, and every trainable parameter outside them, onto the host.
+///
+/// `template` gives what a model does not know: base model, task, rank and scale at the start,
+/// and `AdaLoRA`'s settings. Its targets, patterns and number filters are replaced by the paths
+/// that carry an adapter, its `modules_to_save` gain the modules of trainable parameters, and the
+/// parameters of every module that is then stored whole come along. A posterior stays behind: the
+/// factors are its means. A layer whose ranks are all pruned gives factors of rank 0.
+///
+/// # Errors
+///
+/// [`PeftError::NoModule`] if no layer has an adapter; [`PeftError::Module`] if a layer's factors
+/// do not belong to the template's method, or a layer is both adapted and stored whole.
+pub fn peft_from_model(
+    model: &mut impl AdaptedModel,
+    template: &PeftConfig,
+) -> Result<PeftAdapter, PeftError> {
+    let mut modules = BTreeMap::new();
+    let mut outcome = Ok(());
+    model.visit_layers(&mut |path, layer| {
+        if outcome.is_ok() && let Some(slot) = layer.slot() {
+            match take_module(path, layer, slot, template) {
+                Ok(module) => drop(modules.insert(path.to_owned(), module)),
+                Err(error) => outcome = Err(error),
+            }
+        }
+    });
+    outcome?;
+    if modules.is_empty() {
+        return Err(PeftError::NoModule);
+    }
+    let mut config = template.clone();
+    config.target_modules = TargetModules::Names(modules.keys().cloned().collect());
+    config.exclude_modules = None;
+    config.layers_to_transform = None;
+    config.layers_pattern = Vec::new();
+    config.rank_pattern = Vec::new();
+    config.alpha_pattern = Vec::new();
+    model.visit_parameters(&mut |p| {
+        if p.value.is_trainable() && !is_adapter(p.role) {
+            let module = p.name.rsplit_once('.').map_or(p.name, |(path, _)| path);
+            if !config.saves(p.name) {
+                config.modules_to_save.push(module.to_owned());
+            }
+        }
+    });
+    if let Some(path) = modules.keys().find(|path| config.saves(&format!("{path}.weight"))) {
+        return Err(PeftError::Module {
+            path: path.clone(),
+            name: "role",
+            wanted: "either adapted or stored whole".to_owned(),
+            found: format!("adapted and covered by {:?}", config.saved_modules()),
+        });
+    }
+    let mut saved = BTreeMap::new();
+    let mut outcome = Ok(());
+    model.visit_parameters(&mut |p| {
+        if outcome.is_ok() && !is_adapter(p.role) && config.saves(p.name) {
+            match take_parameter(&p) {
+                Ok(tensor) => drop(saved.insert(p.name.to_owned(), tensor)),
+                Err(source) => outcome = Err(unusable(p.name, source)),
+            }
+        }
+    });
+    outcome?;
+    Ok(PeftAdapter { config, modules, saved, ignored: Vec::new() })
+}
+
+/// Factors in the model's layout, in double precision.
+struct HostFactors {
+    /// `[d_input, rank]`.
+    a: Vec<f64>,
+    /// `[rank, d_output]`.
+    b: Vec<f64>,
+    /// `[rank]`.
+    e: Option<Vec<f64>>,
+}
+
+impl HostFactors {
+    fn new(path: &str, module: &PeftModule) -> Result<Self, PeftError> {
+        for (tensor, wanted) in module.wanted_shapes() {
+            if tensor.shape() != wanted {
+                return Err(PeftError::Module {
+                    path: path.to_owned(),
+                    name: "shape",
+                    wanted: format!("{wanted:?}"),
+                    found: format!("{:?}", tensor.shape()),
+                });
+            }
+        }
+        let values = |t: &HostTensor| t.to_f64().map_err(|source| unusable(path, source));
+        Ok(Self {
+            a: transposed(&values(&module.a)?, module.rank, module.d_input()),
+            b: transposed(&values(&module.b)?, module.d_output(), module.rank),
+            e: module.e.as_ref().map(values).transpose()?,
+        })
+    }
+
+    fn attach(&self, layer: &mut AdaptedLinear, module: &PeftModule, trainable: bool) {
+        let (rank, initial) = (module.rank, module.initial_rank);
+        if rank == 0 {
+            let scaling = module.scaling;
+            layer.attach_empty(AdapterSlot { initial_rank: initial, scaling, family: None });
+            return;
+        }
+        let like = plain(layer.weight.val());
+        let (device, dtype) = (like.device(), like.dtype());
+        let matrix = |values: &[f64], shape: [usize; 2]| {
+            let data = TensorData::new(values.to_vec(), shape);
+            parameter(Tensor::<2>::from_data(data, (&device, dtype)), trainable)
+        };
+        let adapter = LowRankAdapter {
+            a: matrix(&self.a, [module.d_input(), rank]),
+            b: matrix(&self.b, [rank, module.d_output()]),
+            e: self.e.as_ref().map(|e| {
+                let data = TensorData::new(e.clone(), [rank]);
+                parameter(Tensor::<1>::from_data(data, (&device, dtype)), trainable)
+            }),
+            posterior: None,
+            scaling: module.scaling,
+            dropout: 0.0,
+        };
+        layer.attach(adapter, initial);
+    }
+}
+
+fn parameter<const D: usize>(value: Tensor<D>, trainable: bool) -> Param<Tensor<D>> {
+    if trainable {
+        Param::from_tensor(value.autodiff().require_grad())
+    } else {
+        Param::from_tensor(value).set_require_grad(false)
+    }
+}
+
+fn is_adapter(role: Role) -> bool {
+    matches!(role, Role::AdapterMean | Role::LogVariance)
+}
+
+/// Shape in a file.
+fn stored_shape(p: &NamedParameter<'_>) -> Vec<usize> {
+    let mut shape = p.value.shape();
+    if p.layout == Layout::Transposed {
+        shape.reverse();
+    }
+    shape
+}
+
+fn take_parameter(p: &NamedParameter<'_>) -> Result<HostTensor, TensorError> {
+    let flat = p.value.flat();
+    let tensor = to_host(flat, &p.value.shape())?;
+    if p.layout == Layout::Transposed { tensor.transpose2() } else { Ok(tensor) }
+}
+
+fn take_module(
+    path: &str,
+    layer: &AdaptedLinear,
+    slot: AdapterSlot,
+    template: &PeftConfig,
+) -> Result<PeftModule, PeftError> {
+    let adalora = matches!(template.method, PeftMethod::AdaLora(_));
+    let wrong = |source| unusable(path, source);
+    let (rank, a, b, e) = match &layer.adapter {
+        None => {
+            let empty = |shape: &[usize]| HostTensor::from_f32(shape, &[]).map_err(wrong);
+            let e = if adalora { Some(empty(&[0])?) } else { None };
+            (0, empty(&[0, layer.d_input()])?, empty(&[layer.d_output(), 0])?, e)
+        }
+        Some(adapter) => {
+            let matrix = |p: &Param<Tensor<2>>| {
+                let value = plain(p.val());
+                let shape = value.dims();
+                let flat = value.reshape([shape[0] * shape[1]]);
+                to_host(flat, &shape).and_then(|t| t.transpose2()).map_err(wrong)
+            };
+            let vector = |p: &Param<Tensor<1>>| {
+                let value = plain(p.val());
+                let shape = value.dims();
+                to_host(value, &shape).map_err(wrong)
+            };
+            let e = adapter.e.as_ref().map(vector).transpose()?;
+            (adapter.rank(), matrix(&adapter.a)?, matrix(&adapter.b)?, e)
+        }
+    };
+    if e.is_some() != adalora {
+        return Err(PeftError::Module {
+            path: path.to_owned(),
+            name: "diagonal",
+            wanted: format!("what `{}` has", template.method.name()),
+            found: if e.is_some() { "one" } else { "none" }.to_owned(),
+        });
+    }
+    let lora_alpha =
+        if adalora { template.lora_alpha } else { exact_alpha(slot.scaling, rank) };
+    let (initial_rank, scaling) = (slot.initial_rank, slot.scaling);
+    Ok(PeftModule { rank, initial_rank, scaling, lora_alpha, a, b, e })
+}
+
+/// Reads a flattened tensor back; single precision unless it was double.
+fn to_host(flat: Tensor<1>, shape: &[usize]) -> Result<HostTensor, TensorError> {
+    let data = flat.into_data();
+    if data.dtype == DType::F64 {
+        HostTensor::from_f64(shape, &data.iter::<f64>().collect::<Vec<_>>())
+    } else {
+        HostTensor::from_f32(shape, &data.iter::<f32>().collect::<Vec<_>>())
+    }
+}
+
+/// A row-major `[rows, columns]` matrix as `[columns, rows]`.
+fn transposed(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
+    let mut out = Vec::with_capacity(values.len());
+    for column in 0..columns {
+        out.extend((0..rows).map(|row| values[row * columns + column]));
+    }
+    out
+}
+
+fn unusable(name: &str, source: TensorError) -> PeftError {
+    PeftError::Tensor { file: PathBuf::from("adapter"), tensor: saved_key(name), source }
+}

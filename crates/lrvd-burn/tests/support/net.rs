@@ -1,0 +1,147 @@
+//! How a model of your own takes part: hand out its layers and its parameters by name.
+
+use burn::module::{Module, Param};
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{DType, Tensor};
+use lrvd_burn::adapter::{AdaptedLinear, Prior};
+use lrvd_burn::host::HostAdapter;
+use lrvd_burn::model::{AdaptedModel, total_kl};
+use lrvd_burn::objective::{Objective, ObjectiveParts};
+use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, NamedGradients, ParameterGroups};
+use lrvd_burn::parameters::{Layout, NamedParameter, NamedParameters, ParameterMut, Role};
+use lrvd_burn::sampling::{Pass, Scheme};
+use lrvd_core::kl::KlReduction;
+use lrvd_core::noise::NoiseKey;
+use lrvd_core::schedule::LrSchedule;
+
+use super::{base, host, layer, numbers, parameter, tensor};
+
+/// Widths of the two layers and of the head.
+pub(crate) const WIDTHS: [usize; 4] = [5, 7, 6, 3];
+pub(crate) const BATCH: usize = 4;
+pub(crate) const TOKENS: usize = 3;
+pub(crate) const MAX_NORM: f64 = 0.05;
+pub(crate) const KL_WEIGHT: f64 = 0.02;
+
+/// Two frozen layers with adapters and a trained head: `head(mean over tokens of second(tanh(first(x))))`.
+#[derive(Module, Debug)]
+pub(crate) struct Net {
+    pub(crate) first: AdaptedLinear,
+    pub(crate) second: AdaptedLinear,
+    pub(crate) head_weight: Param<Tensor<2>>,
+    pub(crate) head_bias: Param<Tensor<1>>,
+}
+
+impl NamedParameters for Net {
+    fn visit_parameters(&mut self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
+        self.first.visit_parameters("net.first", Role::Backbone, visit);
+        self.second.visit_parameters("net.second", Role::Backbone, visit);
+        visit(NamedParameter {
+            name: "head.weight",
+            role: Role::Head,
+            layout: Layout::Transposed,
+            value: ParameterMut::Matrix(&mut self.head_weight),
+        });
+        visit(NamedParameter {
+            name: "head.bias",
+            role: Role::Head,
+            layout: Layout::AsStored,
+            value: ParameterMut::Vector(&mut self.head_bias),
+        });
+    }
+}
+
+impl AdaptedModel for Net {
+    fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
+        visit("net.first", &self.first);
+        visit("net.second", &self.second);
+    }
+
+    fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
+        visit("net.first", &mut self.first);
+        visit("net.second", &mut self.second);
+    }
+}
+
+impl Net {
+    /// The model with the given adapters; always the same base and head.
+    pub(crate) fn new(adapters: [Option<&HostAdapter>; 2], dtype: DType) -> Self {
+        let build = |path: &str, i: usize| match adapters[i] {
+            Some(host) => layer(path, host, dtype),
+            None => base(path, WIDTHS[i], WIDTHS[i + 1], dtype),
+        };
+        Self {
+            first: build("net.first", 0),
+            second: build("net.second", 1),
+            head_weight: parameter(&numbers(70, 18), [WIDTHS[2], WIDTHS[3]], dtype),
+            head_bias: parameter(&numbers(71, 3), [WIDTHS[3]], dtype),
+        }
+    }
+
+    /// `[batch, tokens, 5]` to class scores `[batch, 3]`.
+    pub(crate) fn forward(&self, x: Tensor<3>, pass: &Pass) -> Tensor<2> {
+        let hidden = self.first.forward(x, pass).tanh();
+        let pooled: Tensor<2> = self.second.forward(hidden, pass).mean_dim(1).squeeze_dim(1);
+        pooled.matmul(self.head_weight.val()) + self.head_bias.val().unsqueeze()
+    }
+
+    /// The objective on a batch.
+    pub(crate) fn objective(&self, x: Tensor<3>, targets: Tensor<2>, pass: &Pass) -> Objective {
+        let n = x.dims()[0] as f64;
+        let nll = (log_softmax(self.forward(x, pass), 1) * targets).sum().div_scalar(-n);
+        let kl = total_kl(self, Prior::LogUniform, KlReduction::Element);
+        Objective { nll, kl, penalty: None, kl_weight: KL_WEIGHT, divisor: 2.0 }
+    }
+
+    /// Names, shapes and values of all parameters.
+    pub(crate) fn snapshot(&mut self) -> Vec<(String, Vec<usize>, Vec<f64>)> {
+        let mut all = Vec::new();
+        self.visit_parameters(&mut |p| {
+            all.push((p.name.to_owned(), p.value.shape(), host(p.value.flat())));
+        });
+        all
+    }
+}
+
+/// Inputs and one-hot targets.
+pub(crate) fn data(dtype: DType) -> (Tensor<3>, Tensor<2>) {
+    let x = tensor(&numbers(60, BATCH * TOKENS * WIDTHS[0]), [BATCH, TOKENS, WIDTHS[0]], dtype);
+    let targets: Vec<f64> = (0..BATCH * 3).map(|i| f64::from(u8::from(i % 3 == i / 3 % 3))).collect();
+    (x, tensor(&targets, [BATCH, 3], dtype))
+}
+
+/// Rates that differ by role, with decay wherever there may be one.
+pub(crate) fn groups() -> ParameterGroups {
+    let rates = |learning_rate, weight_decay| GroupRates { learning_rate, weight_decay };
+    ParameterGroups {
+        adapter: rates(3e-3, 0.02),
+        log_variance: rates(2e-2, 0.5),
+        head: rates(5e-3, 0.1),
+        backbone: rates(1e-3, 0.05),
+    }
+}
+
+pub(crate) fn optimizer() -> AdamW {
+    AdamW::new(AdamWConfig::default(), groups())
+}
+
+/// One step with clipping and schedule: the loop that a trainer writes.
+pub(crate) fn train_step(
+    net: &mut Net,
+    optimizer: &mut AdamW,
+    step: u32,
+    scheme: Scheme,
+    dtype: DType,
+) -> ObjectiveParts {
+    let (x, targets) = data(dtype);
+    let pass = Pass::sampled(scheme, NoiseKey::new(5).at_step(step));
+    let objective = net.objective(x, targets, &pass);
+    let parts = objective.read();
+    let gradients = objective.loss().backward();
+    let mut gradients = NamedGradients::collect(net, &gradients);
+    let norm = gradients.global_norm();
+    assert!(gradients.clip(norm, MAX_NORM) < 1.0, "the clip must be at work: {norm}");
+    let schedule = LrSchedule::linear(2, 9).unwrap();
+    optimizer.step(net, &gradients, schedule.factor(step));
+    parts
+}

@@ -1,0 +1,103 @@
+//! Progress: a bar on a terminal, plain lines elsewhere.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lrvd_bench::progress::{Event, ProgressSink};
+
+use crate::printer::Printer;
+
+/// Least time between two plain lines about steps.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// Shows events on standard error.
+pub(crate) struct Progress {
+    printer: Printer,
+    bar: Option<ProgressBar>,
+    terminal: bool,
+    last_line: Instant,
+    evaluated: String,
+}
+
+impl Progress {
+    /// A bar if standard error is a terminal and `bars` is on.
+    pub(crate) fn new(printer: Printer, bars: bool) -> Self {
+        let terminal = bars && std::io::IsTerminal::is_terminal(&std::io::stderr());
+        Self { printer, bar: None, terminal, last_line: Instant::now(), evaluated: String::new() }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| self.printer.note(text)),
+            None => self.printer.note(text),
+        }
+    }
+}
+
+impl ProgressSink for Progress {
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Note(text) => self.line(text),
+            Event::RunStarted { index, runs, label, steps, done } => {
+                let resumed =
+                    if *done > 0 { format!(", resumed at {done}") } else { String::new() };
+                self.line(&format!("[{index}/{runs}] {label}: {steps} steps{resumed}"));
+                self.evaluated.clear();
+                if self.terminal {
+                    let bar = ProgressBar::with_draw_target(
+                        Some(*steps as u64),
+                        ProgressDrawTarget::stderr(),
+                    );
+                    if let Ok(style) = ProgressStyle::with_template(
+                        "{bar:28} {pos}/{len} {wide_msg}",
+                    ) {
+                        bar.set_style(style);
+                    }
+                    bar.set_position(*done as u64);
+                    self.bar = Some(bar);
+                }
+                self.last_line = Instant::now();
+            }
+            Event::Step { done, nll, kl, total_rank, examples_per_second, seconds_left } => {
+                let text = format!(
+                    "loss {nll:.4}  KL {kl:.0}  rank {total_rank}  {examples_per_second:.0} ex/s  \
+                     {} left{}",
+                    duration(*seconds_left),
+                    self.evaluated
+                );
+                if let Some(bar) = &self.bar {
+                    bar.set_position(*done as u64);
+                    bar.set_message(text);
+                } else if self.last_line.elapsed() >= LINE_EVERY {
+                    self.last_line = Instant::now();
+                    self.line(&format!("  step {done}  {text}"));
+                }
+            }
+            Event::Evaluated { done, metric, value, total_rank } => {
+                self.evaluated = format!("  {metric} {value:.4}");
+                if self.bar.is_none() {
+                    self.line(&format!("  step {done}  {metric} {value:.4}  rank {total_rank}"));
+                }
+            }
+            Event::Pruned { done, before, after } => {
+                self.line(&format!("  step {done}  rank {before} -> {after}"));
+            }
+            Event::RunFinished { label, summary, seconds } => {
+                if let Some(bar) = self.bar.take() {
+                    bar.finish_and_clear();
+                }
+                self.line(&format!("  {label}: {summary}, {} training", duration(*seconds)));
+            }
+        }
+    }
+}
+
+/// `75` as `1m15s`.
+fn duration(seconds: f64) -> String {
+    let s = seconds.max(0.0).round() as u64;
+    match (s / 3600, s / 60 % 60, s % 60) {
+        (0, 0, s) => format!("{s}s"),
+        (0, m, s) => format!("{m}m{s:02}s"),
+        (h, m, _) => format!("{h}h{m:02}m"),
+    }
+}

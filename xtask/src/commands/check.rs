@@ -1,0 +1,111 @@
+//! What a change must pass, cheapest first.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use anyhow::Result;
+
+use super::{test, usage};
+use crate::process;
+use crate::stage::{Outcome, stage};
+use crate::tidy::{INVARIANTS, enforce};
+use crate::workspace::{self, Workspace};
+
+type Step = fn(&Path) -> Result<Outcome>;
+
+/// Stages in order; the tests come last, so that their summary closes the output.
+const STAGES: [(&str, Step); 7] = [
+    ("format", format),
+    ("tidy", tidy),
+    ("spelling", spelling),
+    ("licences", licences),
+    ("lint", lint),
+    ("docs", docs),
+    ("test", |_| test::run(&[]).map(|()| Outcome::Done)),
+];
+
+/// Stages that run only when named, because they do not depend on the change alone.
+const ON_REQUEST: [(&str, Step); 1] = [("advisories", advisories)];
+
+/// Runs all stages or the named ones; the first failure ends it.
+pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
+    let known = || STAGES.iter().chain(&ON_REQUEST);
+    if let Some(other) = arguments.iter().find(|a| known().all(|(name, _)| name != a)) {
+        return Ok(usage(&format!("`check` has no stage `{other}`")));
+    }
+    let root = workspace::root()?;
+    let begun = Instant::now();
+    let chosen = |name: &str| arguments.iter().any(|a| a == name);
+    for (name, step) in known() {
+        let usual = arguments.is_empty() && STAGES.iter().any(|(n, _)| n == name);
+        if usual || chosen(name) {
+            stage(name, || step(&root))?;
+        }
+    }
+    eprintln!("== check: ok, {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn format(root: &Path) -> Result<Outcome> {
+    process::run(process::cargo(root).args(["fmt", "--all", "--check"])).map(|()| Outcome::Done)
+}
+
+fn tidy(_root: &Path) -> Result<Outcome> {
+    enforce(&Workspace::read()?, &INVARIANTS.iter().collect::<Vec<_>>())?;
+    Ok(Outcome::Done)
+}
+
+fn spelling(root: &Path) -> Result<Outcome> {
+    let typos = || {
+        let mut command = Command::new("typos");
+        command.current_dir(root);
+        command
+    };
+    if !process::works(typos().arg("--version")) {
+        return Ok(missing("typos", "typos-cli"));
+    }
+    process::run(&mut typos()).map(|()| Outcome::Done)
+}
+
+fn licences(root: &Path) -> Result<Outcome> {
+    deny(root, &["licenses", "bans", "sources"])
+}
+
+fn advisories(root: &Path) -> Result<Outcome> {
+    deny(root, &["advisories"])
+}
+
+fn deny(root: &Path, checks: &[&str]) -> Result<Outcome> {
+    if !process::works(process::cargo(root).args(["deny", "--version"])) {
+        return Ok(missing("cargo-deny", "cargo-deny"));
+    }
+    process::run(process::cargo(root).args(["deny", "check"]).args(checks)).map(|()| Outcome::Done)
+}
+
+fn missing(tool: &str, package: &str) -> Outcome {
+    Outcome::Skipped(format!(
+        "{tool} is not installed (`cargo install --locked {package}` installs it)"
+    ))
+}
+
+fn lint(root: &Path) -> Result<Outcome> {
+    process::run(process::cargo(root).args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "--deny",
+        "warnings",
+    ]))?;
+    Ok(Outcome::Done)
+}
+
+fn docs(root: &Path) -> Result<Outcome> {
+    process::run(
+        process::cargo(root)
+            .args(["doc", "--workspace", "--no-deps"])
+            .env("RUSTDOCFLAGS", "-D warnings"),
+    )?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,55 @@
+//! All tests.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::{process, workspace};
+
+/// Runs every test of the workspace, or what `arguments` select.
+///
+/// The runner comes last, so that its summary closes the output. With arguments it runs alone.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let root = workspace::root()?;
+    let nextest = process::works(process::cargo(&root).args(["nextest", "--version"]));
+    if !nextest {
+        eprintln!("cargo-nextest is not installed: running `cargo test`");
+    }
+    let whole = arguments.is_empty();
+    if nextest && whole {
+        process::run(process::cargo(&root).args(["test", "--workspace", "--doc"]))?;
+    }
+    process::run(runner(&root, nextest).args(scope(arguments)).args(arguments))
+}
+
+fn runner(root: &Path, nextest: bool) -> std::process::Command {
+    let mut command = process::cargo(root);
+    if nextest {
+        command.args(["nextest", "run", "--no-fail-fast"]);
+    } else {
+        command.args(["test", "--no-fail-fast"]);
+    }
+    command
+}
+
+/// The whole workspace, unless the arguments name packages.
+fn scope(arguments: &[String]) -> &'static [&'static str] {
+    let before = arguments.split(|a| a == "--").next().unwrap_or_default();
+    let names_packages = |a: &String| {
+        a == "-p" || a == "--package" || a.starts_with("--package=") || a.starts_with("-p=")
+    };
+    if before.iter().any(names_packages) { &[] } else { &["--workspace"] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_replace_the_workspace() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(scope(&words("-p lrvd-core gauge")), [""; 0]);
+        assert_eq!(scope(&words("gauge -- -p")), ["--workspace"]);
+        assert_eq!(scope(&[]), ["--workspace"]);
+    }
+}

@@ -1,0 +1,143 @@
+//! Building the CLI and becoming it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::{process, workspace};
+
+/// Arguments of the build and arguments of the program.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Split {
+    /// `--features …` and `--no-default-features`.
+    pub(crate) build: Vec<String>,
+    /// Everything else.
+    pub(crate) program: Vec<String>,
+}
+
+/// Takes the build's arguments out of those before the first `--`, and drops that `--`.
+pub(crate) fn split(arguments: &[String]) -> Result<Split> {
+    let mut split = Split::default();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--" => {
+                split.program.extend(rest.by_ref().cloned());
+            }
+            "--features" => {
+                let list = rest.next().context("`--features` needs a list, such as `wgpu`")?;
+                split.build.extend(["--features".to_owned(), list.clone()]);
+            }
+            "--no-default-features" => split.build.push(argument.clone()),
+            text if text.starts_with("--features=") => split.build.push(argument.clone()),
+            _ => split.program.push(argument.clone()),
+        }
+    }
+    Ok(split)
+}
+
+/// Builds `lrvd` in release mode and runs it in the current folder with `before` and `arguments`.
+///
+/// On Unix this process becomes the CLI, so that signals and the exit status are its own.
+pub(crate) fn lrvd(before: &[&str], arguments: &[String]) -> Result<ExitCode> {
+    let split = split(arguments)?;
+    let program = build(&split.build)?;
+    let mut command = Command::new(&program);
+    command.args(before).args(&split.program);
+    become_program(&mut command).with_context(|| format!("cannot start `{}`", program.display()))
+}
+
+/// Builds the CLI and returns its path, as cargo reports it.
+fn build(arguments: &[String]) -> Result<PathBuf> {
+    let root = workspace::root()?;
+    let mut command = process::cargo(&root);
+    command
+        .args(["build", "--release", "--package", "lrvd-cli", "--bin", "lrvd"])
+        .args(arguments)
+        .args(["--message-format", "json-render-diagnostics"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit());
+    let shown = process::show(&command);
+    let output = command.output().with_context(|| format!("cannot start `{shown}`"))?;
+    if !output.status.success() {
+        bail!("`{shown}` failed ({})", output.status);
+    }
+    executable(&String::from_utf8_lossy(&output.stdout))
+        .with_context(|| format!("`{shown}` names no executable"))
+}
+
+/// The last executable in cargo's stream of JSON messages.
+fn executable(messages: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .next_back()
+}
+
+#[cfg(unix)]
+fn become_program(command: &mut Command) -> Result<ExitCode> {
+    use std::os::unix::process::CommandExt;
+    forget_cargo(command);
+    // `exec` only returns if it failed.
+    Err(command.exec().into())
+}
+
+#[cfg(not(unix))]
+fn become_program(command: &mut Command) -> Result<ExitCode> {
+    forget_cargo(command);
+    let status = command.status()?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    Ok(ExitCode::from(code))
+}
+
+/// The CLI runs as if typed: without the variables that `cargo run` set for this program.
+fn forget_cargo(command: &mut Command) {
+    let set_by_run = |name: &OsString| {
+        name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        })
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| set_by_run(name)) {
+        command.env_remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn check(given: &str, build: &str, program: &str) {
+        let wanted = Split { build: words(build), program: words(program) };
+        assert_eq!(split(&words(given)).unwrap(), wanted, "{given}");
+    }
+
+    #[test]
+    fn features_belong_to_the_build_until_a_double_dash() {
+        check("", "", "");
+        check("--profile quick --seeds 1,2", "", "--profile quick --seeds 1,2");
+        check("--features cuda --profile paper", "--features cuda", "--profile paper");
+        check("--dry-run --features=wgpu,cuda", "--features=wgpu,cuda", "--dry-run");
+        check("--no-default-features --features wgpu", "--no-default-features --features wgpu", "");
+        check("--out x -- --features y -- z", "", "--out x --features y -- z");
+        assert!(split(&words("--features")).is_err());
+    }
+
+    #[test]
+    fn the_executable_is_found_among_other_messages() {
+        let messages = "{\"reason\":\"compiler-artifact\",\"executable\":null}\nnoise\n\
+                        {\"reason\":\"compiler-artifact\",\"executable\":\"/t/release/lrvd\"}\n\
+                        {\"reason\":\"build-finished\",\"success\":true}\n";
+        assert_eq!(executable(messages), Some(PathBuf::from("/t/release/lrvd")));
+        assert_eq!(executable("{}"), None);
+    }
+}

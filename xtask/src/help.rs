@@ -1,0 +1,39 @@
+//! What `cargo xtask --help` prints.
+
+/// The text, without the list of invariants, which `tidy --list` prints.
+pub(crate) const TEXT: &str = "\
+Usage: cargo xtask COMMAND [ARGS…]
+
+Every day
+  test [ARGS…]           all tests, then nothing: the runner's own summary is the last word.
+                         Documentation tests come first. ARGS go to the runner, which then runs
+                         alone (`cargo xtask test -p lrvd-core gauge`). Uses cargo-nextest if it
+                         is installed and `cargo test` otherwise.
+  check [STAGE…]         what a change must pass, cheapest first, or only the named stages:
+                           format     cargo fmt --check
+                           tidy       the invariants of docs/architecture.md
+                           spelling   typos, if it is installed
+                           licences   cargo-deny on licences, bans and sources, if it is installed
+                           lint       clippy on all targets, warnings are errors
+                           docs       rustdoc, warnings are errors
+                           test       as above
+                         and, only when named:
+                           advisories cargo-deny on known vulnerabilities (needs the network)
+  tidy [NAME…|--list]    the invariants alone, or the named ones, or a list of them
+
+Reproduction
+  glue [ARGS…]           builds the CLI in release mode, then runs `lrvd bench glue ARGS…` here
+  lrvd [ARGS…]           the same for any other command of the CLI: `cargo xtask lrvd verify DIR`
+                         Before a `--`, `--features LIST` and `--no-default-features` belong to the
+                         build: `cargo xtask glue --features cuda --device cuda:0`. What follows a
+                         `--` goes to the CLI untouched. Signals and the exit status are the CLI's.
+
+Devices
+  wgpu-test [ARGS…]      the device tests on `wgpu`, through Mesa's software Vulkan driver if that
+                         is installed and no other driver is asked for
+  cuda-test [ARGS…]      the same tests on the first CUDA device
+  cuda-check             type check with the feature `cuda`, without its native parts
+
+Exit status: 0 all is well, 1 something failed, 2 the arguments make no sense; `glue` and `lrvd` end
+with the CLI's own.
+";

@@ -1,0 +1,93 @@
+//! What the definitions may rest on.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+
+use super::rust_code::{line, words};
+use super::sources;
+use crate::process;
+use crate::workspace::Workspace;
+
+const CRATE: &str = "lrvd-core";
+const SOURCES: &str = "crates/lrvd-core/src/";
+
+/// Everything that may stand in its dependency tree: errors, optional serialisation, and what the
+/// two derive macros are made of.
+const ALLOWED: [&str; 9] = [
+    "lrvd-core",
+    "proc-macro2",
+    "quote",
+    "serde",
+    "serde_core",
+    "serde_derive",
+    "syn",
+    "thiserror",
+    "thiserror-impl",
+];
+/// A dependency of `proc-macro2`.
+const IDENTIFIERS: &str = "unicode-ident";
+
+/// Parts of the standard library that reach outside the process or depend on more than arguments.
+const OUTSIDE: [&str; 7] = ["env", "fs", "io", "net", "process", "thread", "time"];
+
+/// The tree of normal dependencies is the allowed one, and the sources do no I/O.
+pub(crate) fn plain(workspace: &Workspace) -> Result<Vec<String>> {
+    let tree = process::output(process::cargo(&workspace.root).args([
+        "tree",
+        "--package",
+        CRATE,
+        "--edges",
+        "normal",
+        "--all-features",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+    ]))?;
+    let mut findings: Vec<String> = names(&tree)
+        .into_iter()
+        .filter(|name| !ALLOWED.contains(name) && *name != IDENTIFIERS)
+        .map(|name| format!("`{name}` is in the dependency tree of {CRATE}"))
+        .collect();
+    for source in sources::library(workspace)?.iter().filter(|s| s.file.starts_with(SOURCES)) {
+        for (offset, module) in outside(&source.code) {
+            let line = line(&source.code, offset);
+            findings.push(format!("{}:{line}: `std::{module}`", source.file));
+        }
+    }
+    Ok(findings)
+}
+
+/// Package names in the output of `cargo tree --prefix none --format {p}`.
+fn names(tree: &str) -> BTreeSet<&str> {
+    tree.lines().filter_map(|line| line.split_whitespace().next()).collect()
+}
+
+fn outside(code: &str) -> Vec<(usize, &'static str)> {
+    OUTSIDE
+        .into_iter()
+        .flat_map(|module| {
+            words(code, module).filter(|&i| code[..i].ends_with("std::")).map(move |i| (i, module))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_first_words() {
+        let tree = "lrvd-core v0.1.0 (/w/crates/lrvd-core)\nserde v1.0.228\n\nserde v1.0.228 (*)\n\
+                    syn v2.0.0 (proc-macro)\n";
+        assert_eq!(names(tree).into_iter().collect::<Vec<_>>(), ["lrvd-core", "serde", "syn"]);
+    }
+
+    #[test]
+    fn the_outside_is_seen_through_paths_only() {
+        let code = "use std::fs; std::io::Write; std::iter::once(1); let time = 1; core::time::x";
+        let modules: Vec<&str> = outside(code).into_iter().map(|(_, m)| m).collect();
+        assert_eq!(modules, ["fs", "io"]);
+    }
+}
