@@ -7,6 +7,7 @@
 //! | [`method`] | what each fine-tuning method attaches, minimises and does to ranks |
 //! | [`train`], [`eval`] | the loop, its checkpoints, and what is measured |
 //! | [`backbone`] | where the pretrained model comes from |
+//! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
 //! | [`glue`] | the whole reproduction |
 //! | [`report`] | records, tables, the page that a person looks at |
 //! | [`progress`] | what happens meanwhile |
@@ -14,6 +15,7 @@
 //! Nothing here prints: callers pass a [`progress::ProgressSink`].
 
 pub mod backbone;
+pub mod classify;
 pub mod data;
 mod error;
 pub mod eval;

@@ -97,6 +97,7 @@ impl AdaLora {
         model: &mut impl AdaptedModel,
         gradients: &NamedGradients,
     ) -> Result<Allocation, AdaLoraError> {
+        self.check(model)?;
         let hosts = if self.allocator.config().reads_gradients(step) {
             read_triplets(model, gradients)
         } else {
@@ -144,6 +145,27 @@ impl AdaLora {
         });
     }
 
+    /// Refuses a model whose adapters went or shrank.
+    fn check(&self, model: &impl AdaptedModel) -> Result<(), AdaLoraError> {
+        let mut found = Vec::new();
+        model.visit_layers(&mut |_, layer| {
+            if let Some(e) = layer.adapter.as_ref().and_then(|a| a.e.as_ref()) {
+                found.push(e.val().dims()[0]);
+            }
+        });
+        let wanted = self.paths.len();
+        if found.len() != wanted {
+            return Err(AdaLoraError::ModuleCount { name: "model", wanted, found: found.len() });
+        }
+        let wanted = self.allocator.config().init_r;
+        match found.into_iter().enumerate().find(|(_, rank)| *rank != wanted) {
+            Some((module, found)) => {
+                Err(AdaLoraError::Length { module, name: "E", wanted, found })
+            }
+            None => Ok(()),
+        }
+    }
+
     fn apply(&self, model: &mut impl AdaptedModel, mask: &[Vec<bool>]) {
         let by_path: BTreeMap<&str, &Vec<bool>> =
             self.paths.iter().map(String::as_str).zip(mask).collect();
@@ -151,6 +173,10 @@ impl AdaLora {
             let adapter = layer.adapter.as_mut().and_then(|a| a.e.as_mut());
             if let (Some(e), Some(mask)) = (adapter, by_path.get(path)) {
                 let old = e.val();
+                if old.dims()[0] != mask.len() {
+                    // Cut to the mask by `compact`: nothing is left to zero.
+                    return;
+                }
                 let device = old.device().inner();
                 let keep: Vec<f32> = mask.iter().map(|&k| f32::from(u8::from(k))).collect();
                 let n = keep.len();
@@ -223,7 +249,8 @@ pub fn orthogonality(model: &impl AdaptedModel) -> Option<Tensor<1>> {
             });
         }
     });
-    sum.map(|total| total.div_scalar(f64::from(count)))
+    // Not a division: Burn's gradient of one rounds the reciprocal to single precision.
+    sum.map(|total| total.mul_scalar(f64::from(count).recip()))
 }
 
 fn deviations(adapter: &LowRankAdapter) -> [Tensor<1>; 2] {

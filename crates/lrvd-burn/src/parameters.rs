@@ -17,6 +17,8 @@ pub enum Role {
     AdapterMean,
     /// Posterior parameter of the adapter: log-variance or log noise-to-signal ratio.
     LogVariance,
+    /// Layer between encoder and head that fine-tuning starts anew, at the adapter's rate.
+    Pooler,
     /// Task head, trained from scratch.
     Head,
 }
@@ -151,7 +153,7 @@ pub struct TrainableCounts {
     pub adapter: usize,
     /// Posterior parameters.
     pub posterior: usize,
-    /// Head.
+    /// Pooler and head.
     pub head: usize,
     /// Unfrozen backbone weights.
     pub backbone: usize,
@@ -166,7 +168,7 @@ pub fn trainable_counts(model: &mut impl NamedParameters) -> TrainableCounts {
             match p.role {
                 Role::AdapterMean => counts.adapter += n,
                 Role::LogVariance => counts.posterior += n,
-                Role::Head => counts.head += n,
+                Role::Pooler | Role::Head => counts.head += n,
                 Role::Backbone => counts.backbone += n,
             }
         }

@@ -70,7 +70,7 @@ pub(crate) const INVARIANTS: &[Invariant] = &[
     },
     Invariant {
         name: "operators-have-twins",
-        claim: "an operator with a hand-written form has a composite one, and a test names both",
+        claim: "an operator with a hand-written form has a composite one, a backward node and a test",
         check: ops::twins,
     },
     Invariant {

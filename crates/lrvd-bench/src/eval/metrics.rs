@@ -36,7 +36,11 @@ pub fn score_draws(
     draws: usize,
     task: &PreparedTask,
 ) -> Result<Scored, BenchError> {
-    if task.task.spec().is_regression() { regression(logits, draws, task) } else { classes(logits, draws, task) }
+    if task.goal.is_regression() {
+        regression(logits, draws, task)
+    } else {
+        classes(logits, draws, task)
+    }
 }
 
 /// The aggregate numbers of a single predictor.
@@ -58,7 +62,7 @@ fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, 
     let predictions = Predictions::new(&outputs, classes, &labels)?;
     let diagram = predictions.reliability(DEFAULT_BINS, Binning::Torchmetrics)?;
     let mut standard = BTreeMap::new();
-    for metric in task.task.spec().standard_metrics {
+    for metric in &task.goal.standard_metrics {
         let value = match metric {
             Metric::Accuracy => predictions.accuracy(),
             Metric::F1 => BinaryCounts::new(&predictions.predicted(), &labels)?.f1(),

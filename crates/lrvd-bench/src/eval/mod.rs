@@ -9,5 +9,7 @@ mod prepare;
 pub use analysis::{energy_records, statistic_record};
 pub use memory::peak_memory;
 pub use metrics::{Scored, label_number, mean_metrics, score_draws};
-pub use predict::{DrawSeed, evaluate_mean, predict_draws, predict_mean};
+pub use predict::{
+    Batching, DrawSeed, evaluate_mean, predict_draws, predict_logits, predict_mean,
+};
 pub use prepare::PreparedTask;

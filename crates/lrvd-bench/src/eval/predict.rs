@@ -28,11 +28,15 @@ impl DrawSeed {
 /// Logits of `examples` in their order under `pass`, `[n, labels]` row-major.
 ///
 /// Batches hold examples of like length, so that no attention is spent on shared padding.
-fn logits<M: SequenceModel>(
+///
+/// # Errors
+///
+/// [`BenchError`] if the examples cannot be batched.
+pub fn predict_logits<M: SequenceModel>(
     model: &M,
     examples: &[TokenisedExample],
     pass: &Pass,
-    shape: &Shape<'_>,
+    shape: &Batching<'_>,
 ) -> Result<Vec<f64>, BenchError> {
     let lengths: Vec<usize> = examples.iter().map(|e| e.ids.len()).collect();
     let batches = evaluation_batches(&lengths, shape.batch_size)?;
@@ -47,15 +51,22 @@ fn logits<M: SequenceModel>(
     Ok(restore_order(&batches, rows)?.concat())
 }
 
-struct Shape<'a> {
-    batch_size: usize,
-    pad_id: u32,
-    labels: usize,
-    device: &'a Device,
-    dtype: DType,
+/// How examples become batches of a forward pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Batching<'a> {
+    /// Examples per batch.
+    pub batch_size: usize,
+    /// Id that fills a batch.
+    pub pad_id: u32,
+    /// Width of the model's output.
+    pub labels: usize,
+    /// Where to compute.
+    pub device: &'a Device,
+    /// Float type.
+    pub dtype: DType,
 }
 
-impl<'a> Shape<'a> {
+impl<'a> Batching<'a> {
     fn of(context: &FitContext<'a>) -> Self {
         Self {
             batch_size: context.config.evaluation_batch_size,
@@ -76,7 +87,7 @@ pub fn predict_mean<M: SequenceModel>(
     model: &M,
     context: &FitContext<'_>,
 ) -> Result<Vec<f64>, BenchError> {
-    logits(model, &context.task.validation, &Pass::mean(), &Shape::of(context))
+    predict_logits(model, &context.task.validation, &Pass::mean(), &Batching::of(context))
 }
 
 /// Validation logits of draws `0..draws`, `[draws, n, labels]`.
@@ -93,7 +104,12 @@ pub fn predict_draws<M: SequenceModel>(
     let mut all = Vec::new();
     for draw in 0..draws {
         let pass = seed.pass(draw);
-        all.extend(logits(model, &context.task.validation, &pass, &Shape::of(context))?);
+        all.extend(predict_logits(
+            model,
+            &context.task.validation,
+            &pass,
+            &Batching::of(context),
+        )?);
     }
     Ok(all)
 }

@@ -6,13 +6,13 @@ use crate::data::batch::TokenisedExample;
 use crate::data::{Dataset, Example};
 use crate::error::BenchError;
 use crate::report::Metrics;
-use crate::task::{GlueTask, Metric};
+use crate::task::{Goal, Metric};
 
 /// Tokenised splits of one task.
 #[derive(Clone, Debug)]
 pub struct PreparedTask {
-    /// The task.
-    pub task: GlueTask,
+    /// What is learnt.
+    pub goal: Goal,
     /// Width of the model's output.
     pub labels: usize,
     /// Training examples.
@@ -36,6 +36,23 @@ impl PreparedTask {
         tokenizer: &TextTokenizer,
         max_length: usize,
     ) -> Result<Self, BenchError> {
+        let (train, validation) = (&dataset.train.examples, &dataset.validation.examples);
+        let goal = Goal::of_task(dataset.task);
+        Self::from_examples(goal, train, validation, tokenizer, max_length)
+    }
+
+    /// Encodes examples of any origin; `train` may be empty where nothing is trained.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Tokenizer`] if a text cannot be encoded.
+    pub fn from_examples(
+        goal: Goal,
+        train: &[Example],
+        validation: &[Example],
+        tokenizer: &TextTokenizer,
+        max_length: usize,
+    ) -> Result<Self, BenchError> {
         let encode = |examples: &[Example]| -> Result<Vec<TokenisedExample>, BenchError> {
             examples
                 .iter()
@@ -54,11 +71,11 @@ impl PreparedTask {
                 .collect()
         };
         Ok(Self {
-            task: dataset.task,
-            labels: dataset.task.spec().n_labels(),
-            train: encode(&dataset.train.examples)?,
-            validation: encode(&dataset.validation.examples)?,
-            validation_ids: dataset.validation.examples.iter().map(|e| e.id.clone()).collect(),
+            labels: goal.n_labels(),
+            goal,
+            train: encode(train)?,
+            validation: encode(validation)?,
+            validation_ids: validation.iter().map(|e| e.id.clone()).collect(),
             pad_id: tokenizer.special_tokens().pad.unwrap_or(0),
         })
     }
@@ -75,12 +92,12 @@ impl PreparedTask {
 
     /// Name of the metric that picks the best checkpoint.
     pub fn selection_metric(&self) -> &'static str {
-        self.task.spec().selection_metric().name()
+        self.goal.selection.name()
     }
 
     /// That metric in `metrics`; minus infinity where it is absent.
     pub fn score(&self, metrics: &Metrics) -> f64 {
-        let found = match self.task.spec().selection_metric() {
+        let found = match self.goal.selection {
             Metric::Accuracy => metrics.accuracy,
             other => metrics.standard.get(other.name()).copied(),
         };

@@ -317,6 +317,7 @@ impl ExperimentConfig {
                 learning_rate: self.learning_rate * self.log_variance.learning_rate_factor,
                 weight_decay: 0.0,
             },
+            pooler: GroupRates { learning_rate: self.learning_rate, ..head },
             head,
             backbone: head,
         }

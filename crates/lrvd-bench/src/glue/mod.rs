@@ -6,15 +6,13 @@
 //! | `profile` | `quick` and `paper` |
 //! | `plan` | the runs, the dry run |
 //! | `settings` | the resolved settings of an output folder |
-//! | `one_run` | one fine-tuning run: train, evaluate, record |
-//! | `outcome` | a finished run as a record |
+//! | `one_run` | one fine-tuning run: where it lies, its record |
 //! | `run` | all runs of a task in the order that rank matching needs |
 //! | `clock` | time stamps |
 
 mod clock;
 mod one_run;
 mod options;
-mod outcome;
 mod plan;
 mod profile;
 mod run;

@@ -1,28 +1,19 @@
-//! One fine-tuning run: set up or resume, train, evaluate, record.
+//! One fine-tuning run of the experiment: where it lies, whether it is complete, its record.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use burn::tensor::{DType, Device};
-use lrvd_burn::model::{AdapterTargets, attach_adapters};
-use lrvd_burn::optimizer::AdamW;
-use lrvd_burn::parameters::{NamedParameters, Role};
-use lrvd_core::noise::NoiseKey;
-use lrvd_models::deberta::DebertaClassifier;
+use burn::tensor::Device;
 
-use super::outcome::{Finished, record};
 use super::plan::PlannedRun;
-use crate::backbone::{Backbone, load_classifier};
+use crate::backbone::Backbone;
+use crate::classify::{Finished, Run, RunLabel, RunStart, record};
 use crate::error::BenchError;
 use crate::eval::PreparedTask;
-use crate::experiment::{ExperimentConfig, PoolerMode};
-use crate::method::{Method, RankRequest};
+use crate::experiment::ExperimentConfig;
+use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::report::{RunRecord, write_text};
-use crate::train::{
-    FitContext, FitOutcome, Journal, TrainState, fit, latest_checkpoint, load_checkpoint,
-    save_checkpoint,
-};
 
 /// What every run of an experiment shares.
 pub(super) struct Shared<'a> {
@@ -73,40 +64,28 @@ pub(super) fn run_one(
     position: Position,
     sink: &mut dyn ProgressSink,
 ) -> Result<Option<RunRecord>, BenchError> {
-    let config = shared.config;
-    let mut method: Method<DebertaClassifier> = run.method.build(config, request)?;
-    let mut state = fresh_state(shared, task, &method, run.seed)?;
     let folder = folder(shared.out, run);
     let checkpoints = folder.join("checkpoints");
-    if let Some(path) = latest_checkpoint(&checkpoints)? {
-        load_checkpoint(&path, &mut state, &mut method)?;
-    }
-    sink.event(&Event::RunStarted {
-        index: position.index,
-        runs: position.runs,
-        label: run.label(),
-        steps: config.steps,
-        done: state.done,
-    });
-    let context = FitContext {
-        config,
-        task,
+    let start = RunStart {
+        config: shared.config,
+        backbone: shared.backbone,
+        labels: task.labels,
+        method: run.method,
+        request,
         seed: run.seed,
         device: shared.device,
-        dtype: DType::F32,
-        stop: shared.stop,
     };
-    let every = config.evaluate_every;
-    let outcome = fit(&context, &mut state, &mut method, sink, &mut |state, method, must| {
-        if must || state.done.is_multiple_of(every) {
-            save_checkpoint(&checkpoints, state, method)?;
-        }
-        Ok(())
-    })?;
-    if outcome == FitOutcome::Stopped {
-        return Ok(None);
-    }
-    let Finished { record, summary } = record(&context, state, &method, run, request, &folder)?;
+    let training = Run {
+        start,
+        task,
+        stop: shared.stop,
+        label: run.label(),
+        position: (position.index, position.runs),
+    };
+    let Some(mut trained) = training.train(&checkpoints, sink)? else { return Ok(None) };
+    let label = label(run, request, shared.config);
+    let Finished { record, summary } =
+        record(&training.context(), &mut trained, &label, &folder)?;
     let path = folder.join("record.json");
     let text = serde_json::to_string(&record)
         .map_err(|source| BenchError::Json { path: path.clone(), source })?;
@@ -123,38 +102,17 @@ pub(super) fn run_one(
     Ok(Some(record))
 }
 
-/// Pretrained encoder, fresh head, fresh adapters, empty optimiser.
-fn fresh_state(
-    shared: &Shared<'_>,
-    task: &PreparedTask,
-    method: &Method<DebertaClassifier>,
-    seed: u64,
-) -> Result<TrainState<DebertaClassifier>, BenchError> {
-    let config = shared.config;
-    let mut model = load_classifier(
-        shared.backbone,
-        task.labels,
-        config.backbone_dropout,
-        seed,
-        shared.device,
-        DType::F32,
-    )?;
-    let targets = AdapterTargets::Names(config.target_modules.clone());
-    attach_adapters(&mut model, &targets, &method.adapter(), NoiseKey::new(seed))?;
-    model.visit_parameters(&mut |mut p| {
-        let frozen_pooler =
-            config.pooler == PoolerMode::Frozen && p.name.starts_with("pooler.");
-        if p.role == Role::Head && !frozen_pooler {
-            p.value.set_trainable(true);
-        }
-    });
-    let groups = config.groups(method.is_variational());
-    Ok(TrainState {
-        model,
-        optimizer: AdamW::new(config.optimizer, groups),
-        done: 0,
-        order: Default::default(),
-        best: None,
-        journal: Journal::default(),
-    })
+/// The rank that was asked for, and how.
+fn label(run: &PlannedRun, request: RankRequest, config: &ExperimentConfig) -> RunLabel<'static> {
+    let (requested, note) = match (run.method, request) {
+        (MethodName::BayesLora, _) => (None, "learnt"),
+        (_, RankRequest::Average(rank)) => (Some(rank), "matched to BayesLoRA"),
+        (_, RankRequest::Initial) => (None, "no BayesLoRA run to match"),
+    };
+    let initial_rank = match (run.method, request) {
+        (MethodName::Lora, RankRequest::Average(rank)) => rank,
+        _ => config.initial_rank,
+    };
+    let (method, seed) = (run.method, run.seed);
+    RunLabel { task: run.task.spec().name, method, seed, initial_rank, requested, note }
 }

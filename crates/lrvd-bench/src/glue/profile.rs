@@ -75,7 +75,10 @@ impl Profile {
             Self::Paper => config,
             Self::Quick => ExperimentConfig {
                 steps: QUICK_STEPS,
-                batch_size: 16,
+                batch_size: 32,
+                learning_rate: 4e-3,
+                head_learning_rate: 4e-3,
+                backbone_dropout: false,
                 evaluation_batch_size: 64,
                 max_length: 64,
                 initial_rank: 8,

@@ -13,6 +13,7 @@ use super::options::GlueOptions;
 use super::plan::{Plan, PlannedRun};
 use super::settings;
 use crate::backbone::{Backbone, locate_model};
+use crate::classify::open_settings;
 use crate::data::generate::{GenerateConfig, write_all};
 use crate::data::{Dataset, Split, load};
 use crate::error::BenchError;
@@ -26,6 +27,7 @@ use crate::report::{
     headline_metrics, render_csv, render_markdown, render_text, write_html, write_results,
     write_text,
 };
+use crate::task::GlueTask;
 
 /// How an experiment ended.
 #[derive(Clone, Debug)]
@@ -81,7 +83,7 @@ pub fn run_glue(
     let published = options.compare.as_deref().map(Published::read).transpose()?;
     let backbone = open_backbone(&options)?;
     let settings = settings::resolved(&options, &config, &backbone);
-    settings::open(&options.out, options.resume, &settings)?;
+    open_settings(&options.out, options.resume, &settings)?;
     let started_at = now();
 
     let data_dir = match &options.data_dir {
@@ -103,7 +105,7 @@ pub fn run_glue(
         let note = limit(&mut dataset, options.profile.validation_rows());
         data.insert(task.spec().name.to_owned(), task_data(&dataset, note));
         let prepared = PreparedTask::new(&dataset, &backbone.tokenizer, config.max_length)?;
-        complete &= run_task(&shared, &plan, &prepared, &mut records, sink)?;
+        complete &= run_task(&shared, &plan, task, &prepared, &mut records, sink)?;
         if !complete || stop.load(Ordering::Relaxed) {
             complete = records.len() == plan.runs.len();
             break;
@@ -135,18 +137,19 @@ pub fn run_glue(
 fn run_task(
     shared: &Shared<'_>,
     plan: &Plan,
-    task: &PreparedTask,
+    task: GlueTask,
+    prepared: &PreparedTask,
     records: &mut Vec<RunRecord>,
     sink: &mut dyn ProgressSink,
 ) -> Result<bool, BenchError> {
     let runs = plan.runs.len();
-    for (i, run) in plan.runs.iter().enumerate().filter(|(_, r)| r.task == task.task) {
+    for (i, run) in plan.runs.iter().enumerate().filter(|(_, r)| r.task == task) {
         let record = match completed(shared.out, run)? {
             Some(record) => record,
             None => {
                 let request = request(run, shared.config, records);
                 let position = Position { index: i + 1, runs };
-                match run_one(shared, task, run, request, position, sink)? {
+                match run_one(shared, prepared, run, request, position, sink)? {
                     Some(record) => record,
                     None => return Ok(false),
                 }

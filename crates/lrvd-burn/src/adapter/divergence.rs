@@ -1,6 +1,7 @@
 //! KL divergence of an adapter's posterior, as tensors that carry gradients.
 //!
-//! Definitions, derivations and references: `lrvd_core::kl`.
+//! Definitions, derivations and references: `lrvd_core::kl`. Divisions by a number are written as
+//! products: Burn's gradient of the division rounds the reciprocal to single precision.
 
 use burn::tensor::{Tensor, activation};
 use lrvd_core::family::EPS_MEAN;
@@ -64,6 +65,11 @@ impl LowRankAdapter {
     /// variance as a free parameter, which is then not an O(rank) quantity.
     pub fn kl(&self, prior: Prior, reduction: KlReduction) -> Option<Tensor<1>> {
         let posterior = self.posterior.as_ref()?;
+        if self.rank() == 0 {
+            // Not every operation takes an empty tensor.
+            let a = self.a.val();
+            return Some(Tensor::zeros([1], (&a.device(), a.dtype())));
+        }
         Some(match prior {
             Prior::LogUniform => self.kl_log_uniform(posterior, reduction),
             Prior::Ard { scales, hyper } => self.kl_ard(posterior, scales, hyper),
@@ -107,7 +113,7 @@ impl LowRankAdapter {
         };
         match reduction {
             KlReduction::Element => sum,
-            KlReduction::PerRank => sum.div_scalar(width as f64),
+            KlReduction::PerRank => sum.mul_scalar((width as f64).recip()),
         }
     }
 
@@ -146,7 +152,7 @@ impl LowRankAdapter {
         let kl = groups.into_iter().map(|(n, q, sum_log)| match hyper {
             // ½ Σ ln(γ*/σ²) with γ* = Q/n.
             ArdHyper::EmpiricalBayes => {
-                (q.div_scalar(n).log().mul_scalar(n) - sum_log).sum().mul_scalar(0.5)
+                (q.mul_scalar(n.recip()).log().mul_scalar(n) - sum_log).sum().mul_scalar(0.5)
             }
             ArdHyper::InverseGamma { shape, rate } => {
                 // At the coordinate optimum b̂ = b0 + Q/2 the terms in Q and b̂ collapse to
@@ -166,7 +172,7 @@ impl LowRankAdapter {
         let kl = self.random_factors(posterior).into_iter().map(|f| {
             let log_variance = Self::log_variance(posterior, &f);
             let second = f.mean.clone().square() + log_variance.clone().exp();
-            let terms = second.div_scalar(std * std) - log_variance;
+            let terms = second.mul_scalar((std * std).recip()) - log_variance;
             terms.add_scalar(2.0 * std.ln() - 1.0).sum().mul_scalar(0.5)
         });
         kl.reduce(|a, b| a + b).unwrap_or_else(|| self.a.val().zeros_like().sum())

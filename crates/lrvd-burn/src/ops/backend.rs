@@ -1,5 +1,7 @@
 //! The operators a backend may replace by an implementation of its own.
 
+#![allow(clippy::type_complexity, reason = "the macro reads result types word by word")]
+
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, ExtensionType, backend_extension};
 use burn::tensor::Shape;

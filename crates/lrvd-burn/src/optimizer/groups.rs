@@ -19,8 +19,9 @@ pub struct GroupRates {
 /// |---|---|---|
 /// | `adapter` | factors A and B, AdaLoRA's E | usually 0 |
 /// | `log_variance` | posterior parameters | 0 |
+/// | `pooler` | matrices of the pooler, at the adapter's rate | usually 1e-2 |
 /// | `head` | matrices of the task head | usually 1e-2 |
-/// | `head`, vectors | biases and norm scales of the head | always 0 |
+/// | `pooler`, `head`, vectors | biases and norm scales | always 0 |
 /// | `backbone` | unfrozen backbone weights, as `head` | matrices only |
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParameterGroups {
@@ -28,6 +29,8 @@ pub struct ParameterGroups {
     pub adapter: GroupRates,
     /// Posterior parameters.
     pub log_variance: GroupRates,
+    /// Pooler.
+    pub pooler: GroupRates,
     /// Task head.
     pub head: GroupRates,
     /// Backbone weights, if any are trained.
@@ -40,10 +43,12 @@ impl ParameterGroups {
         let rates = match role {
             Role::AdapterMean => self.adapter,
             Role::LogVariance => GroupRates { weight_decay: 0.0, ..self.log_variance },
+            Role::Pooler => self.pooler,
             Role::Head => self.head,
             Role::Backbone => self.backbone,
         };
-        let exempt = matches!(role, Role::Head | Role::Backbone) && dimensions < 2;
+        let exempt =
+            matches!(role, Role::Pooler | Role::Head | Role::Backbone) && dimensions < 2;
         GroupRates { weight_decay: if exempt { 0.0 } else { rates.weight_decay }, ..rates }
     }
 }

@@ -18,7 +18,7 @@ use super::keys::saved_key;
 use crate::adapter::{AdaptedLinear, AdapterSlot, LowRankAdapter};
 use crate::files::{HostTensor, LoadReport, TensorError};
 use crate::model::AdaptedModel;
-use crate::parameters::{Layout, NamedParameter, ParameterMut, Role, plain};
+use crate::parameters::{Layout, NamedParameter, Role, plain};
 
 /// Puts `adapter` on `model`: factors on the layers at the module paths, and the parameters of
 /// modules that are stored whole in place of the model's own.

@@ -116,6 +116,7 @@ pub(crate) fn groups() -> ParameterGroups {
     ParameterGroups {
         adapter: rates(3e-3, 0.02),
         log_variance: rates(2e-2, 0.5),
+        pooler: rates(4e-3, 0.2),
         head: rates(5e-3, 0.1),
         backbone: rates(1e-3, 0.05),
     }

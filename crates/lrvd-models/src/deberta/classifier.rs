@@ -127,7 +127,7 @@ fn is_pretraining_head(name: &str) -> bool {
 impl NamedParameters for DebertaClassifier {
     fn visit_parameters(&mut self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
         self.encoder.visit_parameters("deberta", visit);
-        self.pooler.visit_parameters("pooler.dense", Role::Head, visit);
+        self.pooler.visit_parameters("pooler.dense", Role::Pooler, visit);
         self.classifier.visit_parameters("classifier", Role::Head, visit);
     }
 }

@@ -14,7 +14,7 @@ const ACCEPTABLE: usize = 1;
 
 pub(super) fn draft(scribe: &mut Scribe) -> Draft {
     let right = scribe.coin();
-    let sentence = match scribe.weighted(&[22, 20, 12, 12, 10, 12, 12]) {
+    let sentence = match scribe.weighted(&[32, 16, 12, 10, 10, 10, 10]) {
         0 => prepositional(scribe, right),
         1 => relative_clause(scribe, right),
         2 => quantifier(scribe, right),
@@ -47,13 +47,14 @@ fn phrase(scribe: &mut Scribe, noun: &Noun, plural: bool) -> String {
     }
 }
 
-/// `the friends of the captain were tired`; half of the nouns between differ in number from the subject.
+/// `the friends of the captain were tired`: two, one or, for an easy start, no nouns between subject and verb;
+/// half of them differ in number from the subject.
 fn prepositional(scribe: &mut Scribe, right: bool) -> String {
     let plural = scribe.coin();
     let [subject, first, second] = scribe.distinct(&LEXICON.persons);
     let mut sentence = phrase(scribe, subject, plural);
-    let between = if scribe.draws.chance(0.35) { vec![first, second] } else { vec![first] };
-    for noun in between {
+    let between = [first, second];
+    for noun in &between[..scribe.weighted(&[45, 35, 20])] {
         let preposition = scribe.of(&["of", "near", "behind", "beside", "with", "opposite"]);
         let number = scribe.coin();
         sentence = format!("{sentence} {preposition} {}", phrase(scribe, noun, number));

@@ -20,14 +20,14 @@ pub(super) fn exp_f32(x: f32) -> f32 {
     const LOW: f32 = -87.3;
     const HIGH: f32 = 88.3;
     /// `ln 2` cut to 12 bits, so that `n` times it is exact, and the rest.
-    const LN_2_HEAD: f32 = 0.693_115_234_375;
+    const LN_2_HEAD: f32 = 0.693_115_23;
     const LN_2_REST: f32 = 3.194_618_5e-5;
     let x = if x < LOW { LOW } else { x };
     let x = if x > HIGH { HIGH } else { x };
     let rounded = x * LOG2_E + ROUNDER;
     let n = rounded - ROUNDER;
     let r = (x - n * LN_2_HEAD) - n * LN_2_REST;
-    let q = 0.001_381_454_1;
+    let q = 0.001_381_454;
     let q = q * r + 0.008_368_717;
     let q = q * r + 0.041_668_39;
     let q = q * r + 0.166_665_21;
@@ -143,7 +143,7 @@ const MILLS: [f64; 24] = [
     -5.171_627_015_435_735e-9,
     -2.820_650_908_113_649e-11,
     1.943_503_807_096_784e-10,
-    -2.485_356_047_819_912_3e-12,
+    -2.485_356_047_819_912e-12,
     -7.936_207_374_661_821e-12,
     4.606_201_711_146_626e-13,
     3.282_154_116_889_912e-13,

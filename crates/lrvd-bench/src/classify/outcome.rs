@@ -9,21 +9,37 @@ use lrvd_burn::parameters::trainable_counts;
 use lrvd_core::prune::RankSummary;
 use lrvd_models::deberta::DebertaClassifier;
 
-use super::plan::PlannedRun;
+use super::run::RunState;
 use crate::error::BenchError;
 use crate::eval::{
-    Scored, energy_records, label_number, peak_memory, predict_draws, predict_mean, score_draws,
+    PreparedTask, Scored, energy_records, label_number, peak_memory, predict_draws, predict_mean, score_draws,
     statistic_record,
 };
-use crate::method::{Method, MethodName, RankRequest};
+use crate::method::MethodName;
 use crate::report::{
     CheckpointRecord, Checkpoints, JsonLines, ParameterCounts, PredictionLine, RankBudget,
     RunRecord, RunStatus,
 };
-use crate::train::{FitContext, TrainState};
+use crate::train::FitContext;
+
+/// What a record says of its run beyond what was measured.
+pub(crate) struct RunLabel<'a> {
+    /// Name of the task.
+    pub task: &'a str,
+    /// Method.
+    pub method: MethodName,
+    /// Seed.
+    pub seed: u64,
+    /// Rank of every module at the start.
+    pub initial_rank: usize,
+    /// Average rank asked for.
+    pub requested: Option<usize>,
+    /// How it was asked for.
+    pub note: &'a str,
+}
 
 /// A record, and one line for the terminal.
-pub(super) struct Finished {
+pub(crate) struct Finished {
     pub record: RunRecord,
     pub summary: String,
 }
@@ -36,17 +52,16 @@ struct Candidate<'a> {
     removed: &'a BTreeMap<String, Vec<f64>>,
 }
 
-/// Evaluates the last and the best model of `state` and writes their predictions into `folder`.
-pub(super) fn record(
+/// Cuts the last model to its ranks in use, evaluates it and the best one, and writes their
+/// predictions into `folder`. The journal of `run` moves into the record.
+pub(crate) fn record(
     context: &FitContext<'_>,
-    mut state: TrainState<DebertaClassifier>,
-    method: &Method<DebertaClassifier>,
-    run: &PlannedRun,
-    request: RankRequest,
+    run: &mut RunState,
+    label: &RunLabel<'_>,
     folder: &Path,
 ) -> Result<Finished, BenchError> {
     let begun = Instant::now();
-    let config = context.config;
+    let RunState { state, method } = run;
     let ranks = method.ranks(&state.model);
     method.compact(&mut state.model);
     let last = Candidate {
@@ -78,38 +93,30 @@ pub(super) fn record(
         mean.map_or_else(|| "-".to_owned(), |m| format!("{:.4}", context.task.score(m))),
         last_record.average_rank,
     );
-    let (requested, note) = match (run.method, request) {
-        (MethodName::BayesLora, _) => (None, "learnt"),
-        (_, RankRequest::Average(rank)) => (Some(rank as f64), "matched to BayesLoRA"),
-        (_, RankRequest::Initial) => (None, "no BayesLoRA run to match"),
-    };
-    let initial = match (run.method, request) {
-        (MethodName::Lora, RankRequest::Average(rank)) => rank,
-        _ => config.initial_rank,
-    };
+    let journal = std::mem::take(&mut state.journal);
     let record = RunRecord {
-        task: run.task.spec().name.to_owned(),
-        method: run.method.name().to_owned(),
-        seed: run.seed,
+        task: label.task.to_owned(),
+        method: label.method.name().to_owned(),
+        seed: label.seed,
         status: RunStatus::Finished,
         rank_budget: RankBudget {
-            initial_rank: initial as u32,
-            requested,
+            initial_rank: label.initial_rank as u32,
+            requested: label.requested.map(|rank| rank as f64),
             n_modules: ranks.len() as u32,
-            note: note.to_owned(),
+            note: label.note.to_owned(),
         },
         steps: state.done as u64,
         checkpoints: Checkpoints { last: Some(last_record), best: best_record },
-        train_seconds: state.journal.train_seconds,
-        evaluate_seconds: state.journal.evaluate_seconds + begun.elapsed().as_secs_f64(),
-        peak_memory_bytes: state.journal.peak_memory_bytes.max(peak_memory()),
+        train_seconds: journal.train_seconds,
+        evaluate_seconds: journal.evaluate_seconds + begun.elapsed().as_secs_f64(),
+        peak_memory_bytes: journal.peak_memory_bytes.max(peak_memory()),
         trainable_parameters: ParameterCounts {
             adapter: counts.adapter as u64,
             posterior: counts.posterior as u64,
             head: counts.head as u64,
         },
-        history: state.journal.history,
-        rank_events: state.journal.rank_events,
+        history: journal.history,
+        rank_events: journal.rank_events,
     };
     Ok(Finished { record, summary })
 }
@@ -133,7 +140,7 @@ fn checkpoint(
             scored.insert(k as u32, score_draws(part, k, context.task)?);
         }
     }
-    write_predictions(context, &scored, path)?;
+    write_predictions(context.task, &scored, path)?;
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();
     let summary = RankSummary::new(&ranks, config.initial_rank);
     Ok(CheckpointRecord {
@@ -152,23 +159,22 @@ fn checkpoint(
     })
 }
 
-fn write_predictions(
-    context: &FitContext<'_>,
+/// One line for every validation example of `task`.
+pub(crate) fn write_predictions(
+    task: &PreparedTask,
     scored: &BTreeMap<u32, Scored>,
     path: &Path,
 ) -> Result<(), BenchError> {
-    if let Some(parent) = path.parent() {
+    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         std::fs::create_dir_all(parent)
             .map_err(|source| BenchError::Io { action: "create", path: parent.into(), source })?;
     }
     let mut lines = JsonLines::create(path)?;
-    let width = context.task.labels;
+    let width = task.labels;
     let most = scored.iter().next_back();
     let drawn = most.filter(|(k, _)| **k > 0).and_then(|(_, s)| s.uncertainty.as_ref());
     let any = scored.values().next().and_then(|s| s.uncertainty.as_ref());
-    for (i, (id, example)) in
-        context.task.validation_ids.iter().zip(&context.task.validation).enumerate()
-    {
+    for (i, (id, example)) in task.validation_ids.iter().zip(&task.validation).enumerate() {
         lines.write(&PredictionLine {
             id: id.clone(),
             label: label_number(example.label),

@@ -1,0 +1,272 @@
+//! What can go wrong between a user's files and a classifier.
+
+use std::path::PathBuf;
+
+use lrvd_burn::error::DeviceError;
+use lrvd_burn::files::{FileError, TensorError};
+use lrvd_burn::peft::PeftError;
+
+use crate::data::{DataError, Place};
+use crate::error::BenchError;
+
+/// A classifier cannot be trained, saved, loaded or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClassifyError {
+    /// Training, evaluation, model or benchmark data.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// Adapter files.
+    #[error(transparent)]
+    Peft(#[from] PeftError),
+    /// Files.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A data file is in no known format.
+    #[error("`{file}` is in no known format; wanted a name that ends in {wanted}")]
+    Format {
+        /// The file.
+        file: PathBuf,
+        /// Known endings.
+        wanted: &'static str,
+    },
+    /// A data file lacks a column.
+    #[error("`{file}` has no column `{wanted}`; its columns are {found}")]
+    MissingColumn {
+        /// The file.
+        file: PathBuf,
+        /// The column.
+        wanted: String,
+        /// What it has.
+        found: String,
+    },
+    /// A row lacks a key.
+    #[error("{place}: no key `{wanted}`; the keys are {found}")]
+    MissingKey {
+        /// File and line.
+        place: Place,
+        /// The key.
+        wanted: String,
+        /// What it has.
+        found: String,
+    },
+    /// A row has too few or too many fields.
+    #[error("{place}: {found} fields where {wanted} are expected")]
+    FieldCount {
+        /// File and line.
+        place: Place,
+        /// Number of columns.
+        wanted: u64,
+        /// Number of fields.
+        found: u64,
+    },
+    /// A field is empty.
+    #[error("{place}, column `{column}`: empty {what}")]
+    Empty {
+        /// File and line or row.
+        place: Place,
+        /// The column.
+        column: String,
+        /// Text or label.
+        what: &'static str,
+    },
+    /// A value has the wrong type.
+    #[error("{place}, column `{column}`: {found} where {wanted} is expected")]
+    Type {
+        /// File and line or row.
+        place: Place,
+        /// The column.
+        column: String,
+        /// What is expected.
+        wanted: &'static str,
+        /// What is there.
+        found: String,
+    },
+    /// A row cannot be decoded.
+    #[error("{place}: cannot be decoded")]
+    Row {
+        /// File and line.
+        place: Place,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A file cannot be decoded.
+    #[error("`{file}` cannot be decoded")]
+    Decode {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A file has no rows.
+    #[error("`{file}` holds no examples")]
+    NoRows {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A label is none of the classes.
+    #[error("{place}, column `{column}`: unknown label `{found}`, wanted one of {wanted}")]
+    UnknownLabel {
+        /// File and line or row.
+        place: Place,
+        /// The column.
+        column: String,
+        /// The label.
+        found: String,
+        /// The classes.
+        wanted: String,
+    },
+    /// A regression target is no finite number.
+    #[error("{place}, column `{column}`: `{found}` is not a finite number")]
+    Score {
+        /// File and line or row.
+        place: Place,
+        /// The column.
+        column: String,
+        /// The text.
+        found: String,
+    },
+    /// There are too few classes to tell apart, or too many to be classes.
+    #[error("`{file}`, column `{column}`: {found} distinct labels, wanted 2 to {most}{hint}")]
+    Classes {
+        /// The training file.
+        file: PathBuf,
+        /// The column.
+        column: String,
+        /// Number of labels.
+        found: usize,
+        /// Largest number.
+        most: usize,
+        /// What may be meant.
+        hint: &'static str,
+    },
+    /// A setting does not exist.
+    #[error("unknown setting `{key}`; wanted one of {wanted}")]
+    UnknownSetting {
+        /// As given, with dots.
+        key: String,
+        /// What there is.
+        wanted: String,
+    },
+    /// A setting has the wrong type or an unknown value.
+    #[error("setting `{key}` cannot be `{value}`: {reason}")]
+    Setting {
+        /// The key, with dots.
+        key: String,
+        /// As given.
+        value: String,
+        /// What is wanted.
+        reason: String,
+    },
+    /// A `KEY=VALUE` has no key or no equals sign.
+    #[error("`{found}` is not of the form `key=value`")]
+    Assignment {
+        /// As given.
+        found: String,
+    },
+    /// A configuration file is not TOML.
+    #[error("`{file}` is not TOML")]
+    Toml {
+        /// The file.
+        file: PathBuf,
+        /// Where and why.
+        source: Box<toml::de::Error>,
+    },
+    /// A folder holds nothing that can be read as what is wanted.
+    #[error("`{dir}` holds no {wanted}; looked for {looked_for}")]
+    Nothing {
+        /// The folder.
+        dir: PathBuf,
+        /// What was wanted.
+        wanted: &'static str,
+        /// File names.
+        looked_for: String,
+    },
+    /// The adapter does not say which model it belongs to.
+    #[error("`{dir}` does not name its base model; pass `--model DIR|HUB-ID`")]
+    NoBase {
+        /// The adapter folder.
+        dir: PathBuf,
+    },
+    /// The base model is not the one that the adapter was trained on.
+    #[error(
+        "model `{model}` has other weights than the adapter was trained on ({files}); pass \
+         `--allow-other-base` if that is meant"
+    )]
+    OtherBase {
+        /// The base model.
+        model: String,
+        /// Files whose hashes differ.
+        files: String,
+    },
+    /// Parameters are neither in the adapter nor in the base model.
+    #[error("neither the adapter `{dir}` nor the base model has {names}")]
+    NoHead {
+        /// The adapter folder.
+        dir: PathBuf,
+        /// The parameters.
+        names: String,
+    },
+    /// Labels of data and classifier differ.
+    #[error("the classifier knows the labels {wanted}, the data has {found}")]
+    OtherLabels {
+        /// Of the classifier.
+        wanted: String,
+        /// Of the data.
+        found: String,
+    },
+    /// Draws are asked of an adapter that has no posterior.
+    #[error("{draws} draws need a posterior, and `{dir}` has no `{file}`")]
+    NoPosterior {
+        /// Draws.
+        draws: usize,
+        /// The adapter folder.
+        dir: PathBuf,
+        /// Name of the posterior file.
+        file: &'static str,
+    },
+    /// A posterior is clamped to another range than this build uses.
+    #[error("the posterior clamps log-variances to {found:?}, this build to {wanted:?}")]
+    Clamp {
+        /// Of this build.
+        wanted: [f64; 2],
+        /// Of the file.
+        found: [f64; 2],
+    },
+    /// A file was written by a version that this build does not read.
+    #[error("`{file}` has schema version {found}, wanted {wanted}")]
+    Schema {
+        /// The file.
+        file: PathBuf,
+        /// Read by this build.
+        wanted: u32,
+        /// In the file.
+        found: u32,
+    },
+    /// A tensor cannot be used.
+    #[error("module `{path}`: {source}")]
+    Tensor {
+        /// The module.
+        path: String,
+        /// Why.
+        source: TensorError,
+    },
+    /// Two options exclude or demand each other.
+    #[error("{0}")]
+    Options(&'static str),
+}
+
+impl From<DataError> for ClassifyError {
+    fn from(error: DataError) -> Self {
+        Self::Bench(error.into())
+    }
+}
+
+/// Names in backticks, separated by commas.
+pub(super) fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| format!("`{}`", name.as_ref())).collect();
+    names.join(", ")
+}

@@ -1,0 +1,206 @@
+//! Which rows does a user's data file hold?
+//!
+//! | File | Format |
+//! |---|---|
+//! | `delimited` | `.tsv` (a tab separates, a quote is a letter), `.csv` (quoted fields) |
+//! | `jsonl` | `.jsonl`, one object a line |
+//! | `parquet` | `.parquet` |
+
+mod delimited;
+mod jsonl;
+mod parquet;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::ClassifyError;
+use crate::data::{At, Place};
+
+pub(super) use jsonl::parse_object;
+
+/// Which columns hold what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TextColumns {
+    /// First text.
+    pub text: String,
+    /// Second text of a pair.
+    pub pair: Option<String>,
+    /// Label; not read where it is `None`.
+    pub label: Option<String>,
+}
+
+impl Default for TextColumns {
+    /// `text` and `label`, no pair.
+    fn default() -> Self {
+        Self { text: "text".to_owned(), pair: None, label: Some("label".to_owned()) }
+    }
+}
+
+/// One row, its label as text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Where it is.
+    pub place: Place,
+    /// First text.
+    pub text: String,
+    /// Second text.
+    pub pair: Option<String>,
+    /// Label.
+    pub label: Option<String>,
+}
+
+/// Reads a data file in the format that its name ends in.
+///
+/// # Errors
+///
+/// The first bad row by file, line or row, and column; [`ClassifyError::MissingColumn`];
+/// [`ClassifyError::Format`] for another ending; [`ClassifyError::NoRows`] for a file without rows.
+pub fn read_rows(file: &Path, columns: &TextColumns) -> Result<Vec<Row>, ClassifyError> {
+    let ending = file.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+    let rows = match ending.as_str() {
+        "tsv" => delimited::read(file, delimited::Dialect::Tabs, columns)?,
+        "csv" => delimited::read(file, delimited::Dialect::Commas, columns)?,
+        "jsonl" | "ndjson" => jsonl::read(file, columns)?,
+        "parquet" => parquet::read(file, columns)?,
+        _ => {
+            let wanted = "`.tsv`, `.csv`, `.jsonl` or `.parquet`";
+            return Err(ClassifyError::Format { file: file.to_owned(), wanted });
+        }
+    };
+    if rows.is_empty() {
+        return Err(ClassifyError::NoRows { file: file.to_owned() });
+    }
+    Ok(rows)
+}
+
+/// Positions of the wanted columns among `names`.
+struct Positions {
+    text: usize,
+    pair: Option<usize>,
+    label: Option<usize>,
+}
+
+impl Positions {
+    fn find(file: &Path, columns: &TextColumns, names: &[&str]) -> Result<Self, ClassifyError> {
+        let find = |wanted: &String| {
+            names.iter().position(|name| name == wanted).ok_or_else(|| {
+                ClassifyError::MissingColumn {
+                    file: file.to_owned(),
+                    wanted: wanted.clone(),
+                    found: super::error::quoted(names),
+                }
+            })
+        };
+        Ok(Self {
+            text: find(&columns.text)?,
+            pair: columns.pair.as_ref().map(find).transpose()?,
+            label: columns.label.as_ref().map(find).transpose()?,
+        })
+    }
+}
+
+impl Row {
+    /// Puts a row together; blank texts and labels are errors.
+    fn new(
+        place: Place,
+        columns: &TextColumns,
+        text: String,
+        pair: Option<String>,
+        label: Option<String>,
+    ) -> Result<Self, ClassifyError> {
+        let filled = |value: &str, column: &String, what: &'static str| {
+            if value.trim().is_empty() {
+                let (place, column) = (place.clone(), column.clone());
+                return Err(ClassifyError::Empty { place, column, what });
+            }
+            Ok(())
+        };
+        filled(&text, &columns.text, "text")?;
+        if let (Some(pair), Some(column)) = (&pair, &columns.pair) {
+            filled(pair, column, "text")?;
+        }
+        if let (Some(label), Some(column)) = (&label, &columns.label) {
+            filled(label, column, "label")?;
+        }
+        Ok(Self { place, text, pair, label: label.map(|label| label.trim().to_owned()) })
+    }
+}
+
+fn line(file: &Path, number: u64) -> Place {
+    Place { file: file.to_owned(), at: At::Line(usize::try_from(number).unwrap_or(usize::MAX)) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn pairs() -> TextColumns {
+        TextColumns { text: "a".into(), pair: Some("b".into()), label: Some("y".into()) }
+    }
+
+    fn read(name: &str, contents: &[u8]) -> Result<Vec<Row>, ClassifyError> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(name);
+        std::fs::write(&file, contents).unwrap();
+        read_rows(&file, &pairs())
+    }
+
+    fn plain(rows: &[Row]) -> Vec<(&str, &str, &str)> {
+        let plain = |row: &'_ Row| (row.pair.clone(), row.label.clone());
+        assert!(rows.iter().all(|row| plain(row).0.is_some()));
+        rows.iter()
+            .map(|r| (r.text.as_str(), r.pair.as_deref().unwrap(), r.label.as_deref().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn every_text_format_gives_the_same_rows() {
+        let wanted = [("say \"no\", please", "yes", "1"), ("tea", "no", "0")];
+        let tsv = b"\xef\xbb\xbfy\ta\tb\r\n1\tsay \"no\", please\tyes\r\n0\ttea\tno\r\n";
+        let csv = b"a,b,y\n\"say \"\"no\"\", please\",yes,1\ntea,no,0\n";
+        let jsonl = b"{\"a\":\"say \\\"no\\\", please\",\"b\":\"yes\",\"y\":1}\n\
+                      {\"y\":\"0\",\"b\":\"no\",\"a\":\"tea\",\"more\":null}\n";
+        for (name, contents) in [("d.tsv", &tsv[..]), ("d.CSV", &csv[..]), ("d.jsonl", &jsonl[..])]
+        {
+            assert_eq!(plain(&read(name, contents).unwrap()), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_lone_quote_in_a_tab_separated_file_merges_no_rows() {
+        let rows = read("d.tsv", b"a\tb\ty\n\"open\tx\t1\nnext\tx\t0\n").unwrap();
+        assert_eq!(plain(&rows), [("\"open", "x", "1"), ("next", "x", "0")]);
+    }
+
+    #[test]
+    fn bad_rows_are_named_by_line_and_column() {
+        let message = |name: &str, contents: &str| {
+            let error = read(name, contents.as_bytes()).unwrap_err().to_string();
+            error.split_once("d.").unwrap().1.to_owned()
+        };
+        assert_eq!(
+            message("d.tsv", "a\tc\ty\n1\t2\t3\n"),
+            "tsv` has no column `b`; its columns are `a`, `c`, `y`"
+        );
+        assert_eq!(
+            message("d.tsv", "a\tb\ty\n1\t2\t3\n4\t5\n"),
+            "tsv`, line 3: 2 fields where 3 are expected"
+        );
+        assert_eq!(message("d.csv", "a,b,y\n1, ,3\n"), "csv`, line 2, column `b`: empty text");
+        assert_eq!(message("d.csv", "a,b,y\n1,2,\n"), "csv`, line 2, column `y`: empty label");
+        assert_eq!(message("d.csv", "a,b,y\n"), "csv` holds no examples");
+        assert_eq!(
+            message("d.jsonl", "{\"a\":\"x\",\"y\":1}\n"),
+            "jsonl`, line 1: no key `b`; the keys are `a`, `y`"
+        );
+        assert_eq!(
+            message("d.jsonl", "{\"a\":\"x\",\"b\":3,\"y\":1}\n"),
+            "jsonl`, line 1, column `b`: a number where a string is expected"
+        );
+        assert_eq!(message("d.jsonl", "{\"a\":\n"), "jsonl`, line 1: cannot be decoded");
+        assert!(message("d.txt", "a").contains("wanted a name that ends in"));
+    }
+}

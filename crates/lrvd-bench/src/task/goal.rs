@@ -1,0 +1,85 @@
+//! What is learnt from a set of examples, whichever file they came from?
+
+use serde::{Deserialize, Serialize};
+
+use super::{GlueTask, Metric};
+
+/// Classes or scores, and the numbers that sum up predictions of them.
+///
+/// A benchmark task has one, and so has a user's own data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Goal {
+    /// Name in records.
+    pub name: String,
+    /// Class names in id order; empty for regression.
+    pub classes: Vec<String>,
+    /// Metrics that are reported beside accuracy.
+    pub standard_metrics: Vec<Metric>,
+    /// The metric that picks the best checkpoint.
+    pub selection: Metric,
+}
+
+impl Goal {
+    /// The goal of a benchmark task.
+    pub fn of_task(task: GlueTask) -> Self {
+        let spec = task.spec();
+        Self {
+            name: spec.name.to_owned(),
+            classes: spec.class_names().iter().map(ToString::to_string).collect(),
+            standard_metrics: spec.standard_metrics.to_vec(),
+            selection: spec.selection_metric(),
+        }
+    }
+
+    /// Classification: F1 and the Matthews coefficient (of class 1) where there are two classes.
+    pub fn classification(name: &str, classes: Vec<String>) -> Self {
+        let standard_metrics =
+            if classes.len() == 2 { vec![Metric::F1, Metric::Matthews] } else { Vec::new() };
+        Self { name: name.to_owned(), classes, standard_metrics, selection: Metric::Accuracy }
+    }
+
+    /// Regression on one number.
+    pub fn regression(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            classes: Vec::new(),
+            standard_metrics: vec![Metric::Pearson, Metric::Spearman],
+            selection: Metric::Pearson,
+        }
+    }
+
+    /// Whether a number is learnt instead of a class.
+    pub fn is_regression(&self) -> bool {
+        self.classes.is_empty()
+    }
+
+    /// Width of the model's output.
+    pub fn n_labels(&self) -> usize {
+        self.classes.len().max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_of_tasks_keep_their_specification() {
+        for task in GlueTask::ALL {
+            let (goal, spec) = (Goal::of_task(task), task.spec());
+            assert_eq!(goal.n_labels(), spec.n_labels(), "{task}");
+            assert_eq!(goal.is_regression(), spec.is_regression(), "{task}");
+            assert_eq!(goal.selection, spec.selection_metric(), "{task}");
+        }
+    }
+
+    #[test]
+    fn binary_metrics_need_two_classes() {
+        let names = |n: usize| (0..n).map(|i| format!("c{i}")).collect::<Vec<_>>();
+        let two = Goal::classification("own", names(2));
+        assert_eq!(two.standard_metrics, [Metric::F1, Metric::Matthews]);
+        assert_eq!(Goal::classification("own", names(3)).standard_metrics, []);
+        assert_eq!(Goal::regression("own").n_labels(), 1);
+    }
+}

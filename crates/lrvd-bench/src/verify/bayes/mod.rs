@@ -1,0 +1,42 @@
+//! The formulas of the posterior and of the metrics, always in double precision.
+//!
+//! | File | What it answers |
+//! |---|---|
+//! | `factors` | two factors of an adapter in the core's layout |
+//! | `forward` | variances, divergence, moments, passes, gradients, rank statistics |
+//! | `divergence` | the fitted divergence on a grid |
+//! | `gauge` | which changes of basis leave what alone |
+//! | `energy` | energy captured along an order of ranks |
+//! | `monte_carlo` | moments of draws, recorded and our own |
+//! | `calibration` | accuracy, likelihood, calibration error |
+
+mod calibration;
+mod divergence;
+mod energy;
+mod factors;
+mod forward;
+mod gauge;
+mod monte_carlo;
+
+use super::error::VerifyError;
+use super::folder::Folder;
+use super::report::Precision;
+use super::tolerance::Limit;
+
+pub(super) use calibration::verify as verify_calibration;
+pub(super) use divergence::verify as verify_divergence;
+pub(super) use energy::verify as verify_energy;
+pub(super) use forward::verify as verify_forward;
+pub(super) use gauge::verify as verify_gauge;
+pub(super) use monte_carlo::verify as verify_monte_carlo;
+
+/// Name of the file that every kind but the grid has.
+const INPUTS: &str = "inputs.safetensors";
+/// Relative difference allowed where a folder of this kind states no tolerance: the
+/// double-precision rule of the kinds that state one.
+const FORMULA: f64 = 1e-10;
+
+/// The double-precision tolerance: these formulas are computed in f64 whatever was asked for.
+fn tolerance(folder: &Folder, name: &str) -> Result<Limit, VerifyError> {
+    folder.tolerance(name, Precision::F64)
+}

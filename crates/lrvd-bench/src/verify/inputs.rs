@@ -1,0 +1,219 @@
+//! Batches of token ids, checked against a model's configuration before anything is computed.
+
+use std::path::Path;
+
+use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};
+use lrvd_burn::files::TensorFile;
+use lrvd_models::deberta::{DebertaConfig, EncoderInput, ProblemType};
+
+use super::error::VerifyError;
+use super::folder::Folder;
+use super::values::{Values, open, read_finite, read_indices, read_integers};
+
+/// File name of the inputs.
+const FILE: &str = "inputs.safetensors";
+/// Everything that a batch may hold.
+const KNOWN: [&str; 4] = ["input_ids", "attention_mask", "token_type_ids", "labels"];
+
+/// What the model should answer.
+#[derive(Clone, Debug)]
+pub(super) enum Labels {
+    Classes(Vec<usize>),
+    Scores(Vec<f64>),
+}
+
+/// One padded batch on the host.
+#[derive(Clone, Debug)]
+pub(super) struct Batch {
+    pub(super) rows: usize,
+    pub(super) tokens: usize,
+    ids: Vec<i64>,
+    types: Vec<i64>,
+    /// 1 for tokens, 0 for padding, `[rows, tokens]`.
+    pub(super) mask: Vec<i64>,
+    pub(super) labels: Option<Labels>,
+    n_labels: usize,
+}
+
+impl Batch {
+    /// The single batch of a folder.
+    pub(super) fn read(folder: &Folder, config: &DebertaConfig) -> Result<Self, VerifyError> {
+        let mut batches = read_batches(&folder.dir, config, false)?;
+        Ok(batches.remove(0))
+    }
+
+    /// The batches of a training run: index `t` of the first axis is step `t`.
+    pub(super) fn read_steps(
+        folder: &Folder,
+        config: &DebertaConfig,
+    ) -> Result<Vec<Self>, VerifyError> {
+        read_batches(&folder.dir, config, true)
+    }
+
+    /// A small batch of made-up ids: a full row and a padded one.
+    pub(super) fn built_in(config: &DebertaConfig) -> Self {
+        let (rows, tokens) = (2, 8.min(config.max_position_embeddings));
+        let full = tokens.div_ceil(2);
+        let mask = |i: usize| i64::from(i < tokens || i - tokens < full);
+        let id = |i: usize| (mask(i) as usize * (1 + 7 * i) % config.vocab_size) as i64;
+        let cells = rows * tokens;
+        Self {
+            rows,
+            tokens,
+            ids: (0..cells).map(id).collect(),
+            types: vec![0; cells],
+            mask: (0..cells).map(mask).collect(),
+            labels: None,
+            n_labels: config.num_labels(),
+        }
+    }
+
+    /// Tokens of every row.
+    pub(super) fn lengths(&self) -> Vec<f64> {
+        self.mask.chunks(self.tokens).map(|row| row.iter().sum::<i64>() as f64).collect()
+    }
+
+    pub(super) fn upload(&self, device: &Device, dtype: DType) -> EncoderInput {
+        let shape = [self.rows, self.tokens];
+        let ints = |values: &[i64]| {
+            Tensor::<2, Int>::from_data(TensorData::new(values.to_vec(), shape), device)
+        };
+        let mask: Vec<f32> = self.mask.iter().map(|&m| m as f32).collect();
+        EncoderInput {
+            ids: ints(&self.ids),
+            type_ids: ints(&self.types),
+            mask: Tensor::from_data(TensorData::new(mask, shape), (device, dtype)),
+        }
+    }
+
+    /// The mean loss of `[rows, labels]` logits, `[1]`; none without labels.
+    ///
+    /// ```text
+    /// classes:  −1/n Σ_i ln softmax(z_i)[y_i]        scores:  1/n Σ_i (z_i − y_i)²
+    /// ```
+    pub(super) fn loss(&self, logits: Tensor<2>) -> Option<Tensor<1>> {
+        let (device, dtype) = (logits.device().inner(), logits.dtype());
+        let count = self.rows as f64;
+        Some(match self.labels.as_ref()? {
+            Labels::Classes(classes) => {
+                let mut one_hot = vec![0.0_f32; self.rows * self.n_labels];
+                for (row, &class) in classes.iter().enumerate() {
+                    one_hot[row * self.n_labels + class] = 1.0;
+                }
+                let data = TensorData::new(one_hot, [self.rows, self.n_labels]);
+                let one_hot = Tensor::<2>::from_data(data, (&device, dtype));
+                let chosen = activation::log_softmax(logits, 1) * one_hot;
+                chosen.sum().div_scalar(-count)
+            }
+            Labels::Scores(scores) => {
+                let data = TensorData::new(scores.clone(), [self.rows, 1]);
+                let scores = Tensor::<2>::from_data(data, (&device, dtype));
+                (logits - scores).square().sum().div_scalar(count)
+            }
+        })
+    }
+}
+
+fn read_batches(
+    dir: &Path,
+    config: &DebertaConfig,
+    steps: bool,
+) -> Result<Vec<Batch>, VerifyError> {
+    let file = open(dir, FILE)?;
+    if let Some(name) = file.names().find(|name| !KNOWN.contains(name)) {
+        return Err(VerifyError::unsupported(format!("input tensor `{name}`")));
+    }
+    let (shape, ids) = read_indices(&file, "input_ids", config.vocab_size)?;
+    let wanted = if steps { "[steps, batch, tokens]" } else { "[batch, tokens]" };
+    let (count, rows, tokens) = match (shape.as_slice(), steps) {
+        (&[rows, tokens], false) => (1, rows, tokens),
+        (&[count, rows, tokens], true) => (count, rows, tokens),
+        (found, _) => return Err(VerifyError::shape(file.path(), "input_ids", wanted, found)),
+    };
+    if count * rows * tokens == 0 {
+        let wanted = format!("{wanted}, none of them 0");
+        return Err(VerifyError::shape(file.path(), "input_ids", wanted, &shape));
+    }
+    if config.position_biased_input && tokens > config.max_position_embeddings {
+        let limit = config.max_position_embeddings;
+        let what = format!("{tokens} tokens with {limit} absolute position embeddings");
+        return Err(VerifyError::unsupported(what));
+    }
+    let (mask_shape, mask) = read_integers(&file, "attention_mask")?;
+    same_shape(&file, "attention_mask", &shape, &mask_shape)?;
+    if let Some(index) = mask.iter().position(|m| !(0..=1).contains(m)) {
+        return Err(VerifyError::Value {
+            file: file.path().to_path_buf(),
+            name: "attention_mask".to_owned(),
+            index,
+            found: mask[index] as f64,
+            wanted: "0 or 1".to_owned(),
+        });
+    }
+    let types = if file.contains("token_type_ids") {
+        // Without a table the types are not looked up, so any value does.
+        let limit = if config.type_vocab_size > 0 { config.type_vocab_size } else { usize::MAX };
+        let (found, types) = read_indices(&file, "token_type_ids", limit)?;
+        same_shape(&file, "token_type_ids", &shape, &found)?;
+        types
+    } else {
+        vec![0; ids.len()]
+    };
+    let labels = read_labels(&file, config, &shape[..shape.len() - 1])?;
+    let cells = rows * tokens;
+    let ints = |values: &[usize], t: usize| -> Vec<i64> {
+        values[t * cells..(t + 1) * cells].iter().map(|&v| v as i64).collect()
+    };
+    Ok((0..count)
+        .map(|t| Batch {
+            rows,
+            tokens,
+            ids: ints(&ids, t),
+            types: if config.type_vocab_size > 0 { ints(&types, t) } else { vec![0; cells] },
+            mask: mask[t * cells..(t + 1) * cells].to_vec(),
+            labels: labels.as_ref().map(|labels| match labels {
+                Labels::Classes(c) => Labels::Classes(c[t * rows..(t + 1) * rows].to_vec()),
+                Labels::Scores(s) => Labels::Scores(s[t * rows..(t + 1) * rows].to_vec()),
+            }),
+            n_labels: config.num_labels(),
+        })
+        .collect())
+}
+
+fn read_labels(
+    file: &TensorFile,
+    config: &DebertaConfig,
+    shape: &[usize],
+) -> Result<Option<Labels>, VerifyError> {
+    let name = "labels";
+    if !file.contains(name) {
+        return Ok(None);
+    }
+    match config.problem() {
+        ProblemType::Classification => {
+            let (found, classes) = read_indices(file, name, config.num_labels())?;
+            same_shape(file, name, shape, &found)?;
+            Ok(Some(Labels::Classes(classes)))
+        }
+        ProblemType::Regression => {
+            if !file.dtype(name).is_some_and(|dtype| dtype.is_float()) {
+                return Err(VerifyError::unsupported("a regression whose `labels` are no floats"));
+            }
+            let Values { shape: found, values } = read_finite(file, name)?;
+            same_shape(file, name, shape, &found)?;
+            Ok(Some(Labels::Scores(values)))
+        }
+    }
+}
+
+fn same_shape(
+    file: &TensorFile,
+    name: &str,
+    wanted: &[usize],
+    found: &[usize],
+) -> Result<(), VerifyError> {
+    if wanted == found {
+        return Ok(());
+    }
+    Err(VerifyError::shape(file.path(), name, format!("{wanted:?}"), found))
+}

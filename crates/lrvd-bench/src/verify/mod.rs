@@ -1,0 +1,37 @@
+//! Does a folder of recorded numbers hold? Everything is recomputed from its inputs and its
+//! configuration; the recorded values are only compared with.
+//!
+//! | File | What it answers |
+//! |---|---|
+//! | `run` | which kind of folder it is, and who recomputes it |
+//! | `folder`, `values` | `expected.json` and the tensors beside it, with typed errors |
+//! | `compare`, `tolerance` | how far two tensors are apart, how far they may be, and whether any was left out |
+//! | `model`, `inputs` | a base model and its batches, checked before anything is computed |
+//! | `deberta`, `buckets` | encoder, head, loss, gradients; position buckets |
+//! | `peft` | PEFT adapters on a model |
+//! | `train` | whole training runs, step by step |
+//! | `bayes` | posterior, divergence, gauge, energy, Monte Carlo, calibration |
+//! | `tokenizer` | ids of texts |
+//! | `checkpoint` | a user's own checkpoint, which has no recorded values |
+//! | `report`, `error` | what comes back |
+
+mod bayes;
+mod buckets;
+mod checkpoint;
+mod compare;
+mod deberta;
+mod error;
+mod folder;
+mod inputs;
+mod model;
+mod peft;
+mod report;
+mod run;
+mod tokenizer;
+mod tolerance;
+mod train;
+mod values;
+
+pub use error::VerifyError;
+pub use report::{Check, Precision, VerifyOptions, VerifyReport};
+pub use run::verify;

@@ -1,0 +1,216 @@
+//! KL of every family against every prior: the core's values and gradients.
+
+#![cfg(feature = "flex")]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use burn::tensor::DType;
+use lrvd_burn::adapter::{ArdHyper, Prior};
+use lrvd_burn::host::HostAdapter;
+use lrvd_burn::model::total_kl;
+use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_core::factor::FactorView;
+use lrvd_core::family::{VariationalFamily, clamp_slope};
+use lrvd_core::kl::{
+    ArdPrior, ArdScales, KlReduction, LogUniformOptions, gaussian_kl, kl_ard, kl_gaussian,
+    kl_log_uniform,
+};
+use lrvd_core::noise::NoiseKey;
+use lrvd_core::posterior::{NoiseParameters, Posterior, PosteriorGradient, ParameterGradient};
+use support::net::Net;
+use support::reference::{pieces, posterior_gradient};
+use support::{
+    D_INPUT, D_OUTPUT, RANK, adapter, close, host, host_adapter, numbers, tensor,
+};
+
+const STD: f64 = 0.3;
+
+const PRIORS: [Prior; 6] = [
+    Prior::LogUniform,
+    Prior::Ard { scales: ArdScales::Shared, hyper: ArdHyper::EmpiricalBayes },
+    Prior::Ard { scales: ArdScales::Separate, hyper: ArdHyper::EmpiricalBayes },
+    Prior::Ard {
+        scales: ArdScales::Shared,
+        hyper: ArdHyper::InverseGamma { shape: 0.7, rate: 0.2 },
+    },
+    Prior::Ard {
+        scales: ArdScales::Separate,
+        hyper: ArdHyper::InverseGamma { shape: 1e-3, rate: 1e-3 },
+    },
+    Prior::Gaussian { std: STD },
+];
+
+/// Families for which the prior is defined.
+fn families(prior: Prior) -> impl Iterator<Item = VariationalFamily> {
+    VariationalFamily::ALL.into_iter().filter(move |family| {
+        prior == Prior::LogUniform || *family != VariationalFamily::NoiseToSignal
+    })
+}
+
+/// Value and gradient by the core.
+fn wanted(
+    posterior: &Posterior<'_>,
+    prior: Prior,
+    reduction: KlReduction,
+) -> (f64, PosteriorGradient) {
+    match prior {
+        Prior::LogUniform => {
+            let options = LogUniformOptions { reduction, ..LogUniformOptions::default() };
+            let kl = kl_log_uniform(posterior, options);
+            (kl.total(), kl.gradient)
+        }
+        Prior::Ard { scales, hyper } => {
+            let law = match hyper {
+                ArdHyper::EmpiricalBayes => ArdPrior::EmpiricalBayes,
+                ArdHyper::InverseGamma { shape, rate } => ArdPrior::InverseGamma { shape, rate },
+            };
+            let kl = kl_ard(posterior, law, scales).unwrap();
+            (kl.total(), kl.gradient)
+        }
+        Prior::Gaussian { std } => gaussian(posterior, std),
+    }
+}
+
+/// The core has the Gaussian prior by factor and standard deviation; the log-variances follow by
+/// the chain rule `dσ/dℓ = σ/2`.
+fn gaussian(posterior: &Posterior<'_>, prior_std: f64) -> (f64, PosteriorGradient) {
+    let variance = posterior.variance();
+    let mut gradient = posterior.zero_gradient();
+    let mut total = 0.0;
+    let mut factor = |view: FactorView<'_>, variance: &[f64], parameter: &dyn Fn(usize) -> f64| {
+        let std: Vec<f64> = variance.iter().map(|v| v.sqrt()).collect();
+        let kl = kl_gaussian(view, &std, prior_std).unwrap();
+        total += kl.total();
+        let by_parameter: Vec<f64> = (0..std.len())
+            .map(|i| kl.by_std_dev[i] * std[i] * 0.5 * clamp_slope(parameter(i)))
+            .collect();
+        (kl.by_mean, by_parameter)
+    };
+    let (a, b) = (posterior.a_mean(), posterior.b_mean());
+    match (posterior.parameters(), &mut gradient.parameters) {
+        (NoiseParameters::ElementVariance { a: of_a, b: of_b }, ParameterGradient::PerEntry(g)) => {
+            (gradient.a_mean, g.a) = factor(a, &variance.a, &|i| of_a[i]);
+            (gradient.b_mean, g.b) = factor(b, &variance.b, &|i| of_b[i]);
+        }
+        (NoiseParameters::RankVariance(l), ParameterGradient::PerRank(g)) => {
+            let (by_a, by_la) = factor(a, &variance.a, &|i| l[i / D_INPUT]);
+            let (by_b, by_lb) = factor(b, &variance.b, &|i| l[i / D_OUTPUT]);
+            (gradient.a_mean, gradient.b_mean) = (by_a, by_b);
+            for (k, g) in g.iter_mut().enumerate() {
+                *g = by_la[k * D_INPUT..][..D_INPUT].iter().sum::<f64>()
+                    + by_lb[k * D_OUTPUT..][..D_OUTPUT].iter().sum::<f64>();
+            }
+        }
+        (NoiseParameters::AsymRankVariance(l), ParameterGradient::PerRank(g)) => {
+            let (by_a, by_la) = factor(a, &variance.a, &|i| l[i / D_INPUT]);
+            gradient.a_mean = by_a;
+            for (k, g) in g.iter_mut().enumerate() {
+                *g = by_la[k * D_INPUT..][..D_INPUT].iter().sum();
+            }
+        }
+        _ => unreachable!("not asked for"),
+    }
+    (total, gradient)
+}
+
+fn check(dtype: DType, tolerance: f64) {
+    for prior in PRIORS {
+        for family in families(prior) {
+            for reduction in [KlReduction::Element, KlReduction::PerRank] {
+                if reduction == KlReduction::PerRank && prior != Prior::LogUniform {
+                    continue;
+                }
+                let module = adapter(&host_adapter(Some(family), 10), dtype);
+                let read = HostAdapter::read(&module);
+                let posterior = read.posterior().unwrap().unwrap();
+                let (value, gradient) = wanted(&posterior, prior, reduction);
+                let name = format!("{family} {prior:?} {reduction:?} {dtype:?}");
+
+                let kl = module.kl(prior, reduction).unwrap();
+                assert_eq!(kl.dims(), [1]);
+                close(&name, &host(kl.clone()), &[value], tolerance);
+                let got = posterior_gradient(&module, &kl.backward());
+                for ((piece, g), (_, w)) in pieces(&got).into_iter().zip(pieces(&gradient)) {
+                    close(&format!("{name} {piece}"), g, w, tolerance);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn double_precision_equals_the_core() {
+    check(DType::F64, 1e-12);
+}
+
+#[test]
+fn single_precision_equals_the_core() {
+    check(DType::F32, 3e-6);
+}
+
+#[test]
+fn one_entry_of_the_gaussian_prior_by_hand() {
+    // ln(0.3/0.5) + (0.25 + 0.04)/(2·0.09) − ½
+    let value = gaussian_kl(0.2, 0.5, STD).value;
+    assert!((value - ((STD / 0.5f64).ln() + 0.29 / 0.18 - 0.5)).abs() < 1e-15);
+}
+
+#[test]
+fn the_ends_of_the_clamp_pass_the_gradient() {
+    let mut host = host_adapter(Some(VariationalFamily::RankVariance), 10);
+    let values = vec![2.0, 2.0001, -20.0, -20.0001];
+    host.noise = Some(lrvd_burn::host::HostNoise::RankVariance(values));
+    for prior in PRIORS {
+        let module = adapter(&host, DType::F64);
+        let kl = module.kl(prior, KlReduction::Element).unwrap();
+        let gradient = posterior_gradient(&module, &kl.backward());
+        let slope = gradient.parameters.per_rank().unwrap();
+        assert!(slope[0] != 0.0 && slope[2] != 0.0, "{prior:?}: {slope:?}");
+        assert_eq!([slope[1], slope[3]], [0.0; 2], "{prior:?}");
+    }
+}
+
+#[test]
+fn an_adapter_without_ranks_costs_nothing() {
+    for prior in PRIORS {
+        for family in families(prior) {
+            let module = adapter(&host_adapter(Some(family), 10), DType::F32).select_ranks(&[]);
+            assert_eq!(module.rank(), 0);
+            let kl = module.kl(prior, KlReduction::Element).unwrap();
+            assert_eq!(host(kl), [0.0], "{family} {prior:?}");
+        }
+    }
+    let plain = adapter(&host_adapter(None, 10), DType::F32);
+    assert!(plain.kl(Prior::LogUniform, KlReduction::Element).is_none());
+}
+
+#[test]
+fn a_model_sums_its_adapters_once_whatever_their_use() {
+    let first = host_adapter(Some(VariationalFamily::RankVariance), 10);
+    let second = HostAdapter {
+        d_input: 7,
+        d_output: 6,
+        a: numbers(31, RANK * 7),
+        b: numbers(32, RANK * 6),
+        ..first.clone()
+    };
+    let net = Net::new([Some(&first), Some(&second)], DType::F64);
+    for prior in PRIORS {
+        let of = |host: &HostAdapter| {
+            let kl = adapter(host, DType::F64).kl(prior, KlReduction::Element).unwrap();
+            support::host(kl)[0]
+        };
+        let total = || host(total_kl(&net, prior, KlReduction::Element).unwrap())[0];
+        let before = total();
+        close("sum", &[before], &[of(&first) + of(&second)], 1e-13);
+        // Two uses of the first layer within one forward.
+        let pass = Pass::sampled(Scheme::Weights(DrawPer::Sequence), NoiseKey::new(2));
+        let prepared = net.first.prepare(&pass, 2);
+        let _ = prepared.forward(tensor(&numbers(1, 30), [2, 3, 5], DType::F64));
+        let _ = prepared.forward_shared(tensor(&numbers(2, 10), [2, 5], DType::F64));
+        assert_eq!(before, total());
+    }
+    let bare = Net::new([None, None], DType::F64);
+    assert!(total_kl(&bare, Prior::LogUniform, KlReduction::Element).is_none());
+}

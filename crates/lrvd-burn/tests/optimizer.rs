@@ -1,0 +1,312 @@
+//! AdamW, its groups, the gradient norm and its clip, accumulation and restored state.
+
+#![cfg(feature = "flex")]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use burn::module::Param;
+use burn::tensor::{DType, Tensor};
+use lrvd_burn::error::AdapterError;
+use lrvd_burn::optimizer::{AdamW, AdamWConfig, Moments, NamedGradients};
+use lrvd_burn::parameters::{Layout, NamedParameter, NamedParameters, ParameterMut, Role};
+use lrvd_burn::sampling::Pass;
+use lrvd_core::family::VariationalFamily;
+use support::net::{Net, data, groups};
+use support::{close, host, host_adapter, numbers, parameter, tensor};
+
+/// One parameter of every role and of both numbers of axes.
+struct Zoo {
+    matrices: Vec<(&'static str, Role, Param<Tensor<2>>)>,
+    vectors: Vec<(&'static str, Role, Param<Tensor<1>>)>,
+    frozen: Param<Tensor<1>>,
+}
+
+impl Zoo {
+    fn new(dtype: DType) -> Self {
+        let matrix = |i| parameter(&numbers(i, 6), [2, 3], dtype);
+        let vector = |i| parameter(&numbers(i, 5), [5], dtype);
+        Self {
+            matrices: vec![
+                ("adapter.matrix", Role::AdapterMean, matrix(1)),
+                ("head.matrix", Role::Head, matrix(2)),
+                ("backbone.matrix", Role::Backbone, matrix(3)),
+                ("noise.matrix", Role::LogVariance, matrix(4)),
+                ("pooler.matrix", Role::Pooler, matrix(10)),
+            ],
+            vectors: vec![
+                ("adapter.vector", Role::AdapterMean, vector(5)),
+                ("head.vector", Role::Head, vector(6)),
+                ("backbone.vector", Role::Backbone, vector(7)),
+                ("noise.vector", Role::LogVariance, vector(8)),
+                ("pooler.vector", Role::Pooler, vector(11)),
+            ],
+            frozen: Param::from_tensor(tensor(&numbers(9, 5), [5], dtype)),
+        }
+    }
+
+    /// Gradients that are `value(seed of the parameter)`, as a backward pass hands them over.
+    fn gradients(&mut self, dtype: DType, value: impl Fn(u64, usize) -> Vec<f64>) -> NamedGradients {
+        let mut loss = Tensor::<1>::zeros([1], (&burn::tensor::Device::flex(), dtype));
+        for (i, (_, _, p)) in self.matrices.iter().enumerate() {
+            loss = loss + (p.val() * tensor(&value(i as u64, 6), [2, 3], dtype)).sum();
+        }
+        for (i, (_, _, p)) in self.vectors.iter().enumerate() {
+            loss = loss + (p.val() * tensor(&value(10 + i as u64, 5), [5], dtype)).sum();
+        }
+        let gradients = loss.backward();
+        NamedGradients::collect(self, &gradients)
+    }
+
+    fn values(&mut self) -> BTreeMap<String, Vec<f64>> {
+        let mut all = BTreeMap::new();
+        self.visit_parameters(&mut |p| {
+            all.insert(p.name.to_owned(), host(p.value.flat()));
+        });
+        all
+    }
+}
+
+impl NamedParameters for Zoo {
+    fn visit_parameters(&mut self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
+        let layout = Layout::AsStored;
+        for (name, role, p) in &mut self.matrices {
+            visit(NamedParameter { name, role: *role, layout, value: ParameterMut::Matrix(p) });
+        }
+        for (name, role, p) in &mut self.vectors {
+            visit(NamedParameter { name, role: *role, layout, value: ParameterMut::Vector(p) });
+        }
+        let value = ParameterMut::Vector(&mut self.frozen);
+        visit(NamedParameter { name: "frozen", role: Role::Backbone, layout, value });
+    }
+}
+
+/// `torch.optim.AdamW` in doubles, for one parameter.
+struct Torch {
+    rate: f64,
+    decay: f64,
+    p: Vec<f64>,
+    m: Vec<f64>,
+    v: Vec<f64>,
+}
+
+impl Torch {
+    fn step(&mut self, g: &[f64], t: i32, factor: f64) {
+        let AdamWConfig { beta1, beta2, epsilon } = AdamWConfig::default();
+        let rate = self.rate * factor;
+        for i in 0..g.len() {
+            self.p[i] *= 1.0 - rate * self.decay;
+            self.m[i] += (g[i] - self.m[i]) * (1.0 - beta1);
+            self.v[i] = self.v[i] * beta2 + g[i] * g[i] * (1.0 - beta2);
+            let size = rate / (1.0 - beta1.powi(t));
+            let denominator = self.v[i].sqrt() / (1.0 - beta2.powi(t)).sqrt() + epsilon;
+            self.p[i] -= size * self.m[i] / denominator;
+        }
+    }
+}
+
+/// Twenty steps by both, with rates and decays by role; returns the largest distance.
+fn twenty_steps(dtype: DType, tolerance: f64) {
+    // name, rate, decay: what `groups()` says, vectors of pooler, head and backbone exempt from decay.
+    let wanted = [
+        ("adapter.matrix", 3e-3, 0.02),
+        ("head.matrix", 5e-3, 0.1),
+        ("backbone.matrix", 1e-3, 0.05),
+        ("noise.matrix", 2e-2, 0.0),
+        ("pooler.matrix", 4e-3, 0.2),
+        ("adapter.vector", 3e-3, 0.02),
+        ("head.vector", 5e-3, 0.0),
+        ("backbone.vector", 1e-3, 0.0),
+        ("noise.vector", 2e-2, 0.0),
+        ("pooler.vector", 4e-3, 0.0),
+    ];
+    let mut zoo = Zoo::new(dtype);
+    let start = zoo.values();
+    let mut torch: Vec<Torch> = wanted
+        .iter()
+        .map(|(name, rate, decay)| {
+            let p = start[*name].clone();
+            let zeros = vec![0.0; p.len()];
+            Torch { rate: *rate, decay: *decay, p, m: zeros.clone(), v: zeros }
+        })
+        .collect();
+    let mut optimizer = AdamW::new(AdamWConfig::default(), groups());
+    for t in 0..20u32 {
+        // Sizes from 1e-4 to 1, so that epsilon and the second moment both matter.
+        let value = |seed: u64, n: usize| -> Vec<f64> {
+            let size = 10f64.powi(-((seed + u64::from(t)) as i32 % 5));
+            numbers(1000 + 50 * u64::from(t) + seed, n).iter().map(|v| v * size).collect()
+        };
+        let factor = 1.0 - f64::from(t) / 40.0;
+        let gradients = zoo.gradients(dtype, value);
+        optimizer.step(&mut zoo, &gradients, factor);
+        for (torch, (name, _, _)) in torch.iter_mut().zip(&wanted) {
+            torch.step(&host(gradients.get(name).unwrap().clone()), t as i32 + 1, factor);
+        }
+    }
+    let got = zoo.values();
+    for (torch, (name, _, _)) in torch.iter().zip(&wanted) {
+        close(&format!("{name} {dtype:?}"), &got[*name], &torch.p, tolerance);
+        let state = &optimizer.state()[*name];
+        assert_eq!(state.steps, 20);
+        close(&format!("{name} m {dtype:?}"), &host(state.first.clone()), &torch.m, tolerance);
+        close(&format!("{name} v {dtype:?}"), &host(state.second.clone()), &torch.v, tolerance);
+    }
+    assert_eq!(got["frozen"], start["frozen"]);
+    assert_eq!(optimizer.state().len(), 10);
+}
+
+#[test]
+fn twenty_steps_are_those_of_torch() {
+    twenty_steps(DType::F64, 1e-12);
+    twenty_steps(DType::F32, 1e-6);
+}
+
+#[test]
+fn the_first_step_by_hand() {
+    // With one step m/(1-β1) = g and sqrt(v/(1-β2)) = |g|: the update is η·sign(g) up to ε.
+    let mut zoo = Zoo::new(DType::F64);
+    let before = zoo.values();
+    let gradients = zoo.gradients(DType::F64, |_, n| vec![-0.5; n]);
+    AdamW::new(AdamWConfig::default(), groups()).step(&mut zoo, &gradients, 0.5);
+    let after = zoo.values();
+    for (p, q) in before["head.matrix"].iter().zip(&after["head.matrix"]) {
+        let wanted = p * (1.0 - 2.5e-3 * 0.1) + 2.5e-3 * 0.5 / (0.5 + 1e-8);
+        assert!((q - wanted).abs() < 1e-15, "{q} {wanted}");
+    }
+}
+
+#[test]
+fn a_parameter_without_gradient_waits() {
+    let mut zoo = Zoo::new(DType::F64);
+    let mut optimizer = AdamW::new(AdamWConfig::default(), groups());
+    let full = zoo.gradients(DType::F64, |seed, n| numbers(seed + 1, n));
+    optimizer.step(&mut zoo, &full, 1.0);
+    let before = zoo.values();
+    let read = |optimizer: &AdamW, name: &str| {
+        let m = &optimizer.state()[name];
+        (host(m.first.clone()), host(m.second.clone()), m.steps)
+    };
+    let kept = read(&optimizer, "head.matrix");
+    let mut partial = full.clone();
+    partial.remove_where(|name| name == "head.matrix");
+    optimizer.step(&mut zoo, &partial, 1.0);
+    assert_eq!(zoo.values()["head.matrix"], before["head.matrix"], "neither update nor decay");
+    assert_ne!(zoo.values()["head.vector"], before["head.vector"]);
+    assert_eq!(read(&optimizer, "head.matrix"), kept);
+    assert_eq!(optimizer.state()["head.vector"].steps, 2);
+    optimizer.step(&mut zoo, &full, 1.0);
+    assert_eq!(optimizer.state()["head.matrix"].steps, 2, "its own count");
+}
+
+#[test]
+fn the_norm_is_global_and_the_clip_is_torchs() {
+    for (dtype, tolerance) in [(DType::F64, 1e-14), (DType::F32, 1e-6)] {
+        let mut zoo = Zoo::new(dtype);
+        let value = |seed: u64, n: usize| numbers(seed + 40, n);
+        let gradients = zoo.gradients(dtype, value);
+        let squares: f64 = (0..5)
+            .map(|i| (i, 6))
+            .chain((10..15).map(|i| (i, 5)))
+            .flat_map(|(seed, n)| value(seed, n))
+            .map(|v| v * v)
+            .sum();
+        let norm = gradients.global_norm();
+        close("norm", &[norm], &[squares.sqrt()], tolerance);
+        for (max_norm, wanted) in [(0.25, 0.25 / (norm + 1e-6)), (100.0, 1.0)] {
+            let mut clipped = gradients.clone();
+            assert_eq!(clipped.clip(norm, max_norm), wanted);
+            let of = |g: &NamedGradients| host(g.get("head.matrix").unwrap().clone());
+            let scaled: Vec<f64> = of(&gradients).iter().map(|g| g * wanted).collect();
+            close("clipped", &of(&clipped), &scaled, tolerance);
+        }
+    }
+    assert_eq!(NamedGradients::default().global_norm(), 0.0);
+}
+
+#[test]
+fn micro_batches_add_up_to_their_batch() {
+    let adapter = host_adapter(Some(VariationalFamily::RankVariance), 10);
+    let mut net = Net::new([Some(&adapter), None], DType::F64);
+    let (x, targets) = data(DType::F64);
+    let mut collect = |from: usize, to: usize| {
+        let (x, targets) = (x.clone().slice([from..to]), targets.clone().slice([from..to]));
+        let loss = net.objective(x, targets, &Pass::mean()).loss();
+        NamedGradients::collect(&mut net, &loss.backward())
+    };
+    let whole = collect(0, 4);
+    let mut sum = collect(0, 2);
+    sum.accumulate(collect(2, 4));
+    sum.scale(0.5);
+    let names: Vec<&str> = whole.names().collect();
+    assert_eq!(names, sum.names().collect::<Vec<_>>());
+    assert_eq!(names.len(), 5);
+    for name in names {
+        let of = |g: &NamedGradients| host(g.get(name).unwrap().clone());
+        close(name, &of(&sum), &of(&whole), 1e-13);
+    }
+    // A gradient that only the second micro-batch has is taken as it is.
+    let mut first = whole.clone();
+    first.remove_where(|name| name == "head.bias");
+    first.accumulate(whole.clone());
+    let bias = |g: &NamedGradients| host(g.get("head.bias").unwrap().clone());
+    assert_eq!(bias(&first), bias(&whole));
+}
+
+#[test]
+fn foreign_state_is_refused_by_name_and_changes_nothing() {
+    let mut zoo = Zoo::new(DType::F64);
+    let mut optimizer = AdamW::new(AdamWConfig::default(), groups());
+    let gradients = zoo.gradients(DType::F64, |seed, n| numbers(seed + 1, n));
+    optimizer.step(&mut zoo, &gradients, 1.0);
+    let good = optimizer.state().clone();
+    let moments = |n: usize| {
+        let m = tensor(&vec![0.0; n], [n], DType::F64);
+        Moments { first: m.clone(), second: m, steps: 1 }
+    };
+    for (name, state) in [
+        ("stranger", moments(6)),
+        ("head.matrix", moments(5)),
+        ("frozen", moments(5)),
+        ("head.vector", Moments { second: moments(4).second, ..moments(5) }),
+    ] {
+        let mut bad = good.clone();
+        bad.insert(name.to_owned(), state);
+        let error = optimizer.restore(&mut zoo, bad).unwrap_err();
+        let AdapterError::OptimizerState { unexpected, missing } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!(unexpected, &[name.to_owned()]);
+        assert!(missing.is_empty() && error.to_string().contains(name), "{error}");
+        assert_eq!(optimizer.state().len(), 10);
+        assert_eq!(optimizer.state()["head.matrix"].first.dims(), [6]);
+    }
+}
+
+#[test]
+fn a_restored_optimizer_goes_on_bit_for_bit() {
+    let steps = |zoo: &mut Zoo, optimizer: &mut AdamW, range: std::ops::Range<u64>| {
+        for t in range {
+            let gradients = zoo.gradients(DType::F32, |seed, n| numbers(100 * t + seed, n));
+            optimizer.step(zoo, &gradients, 1.0 / (1.0 + t as f64));
+        }
+    };
+    let new = || AdamW::new(AdamWConfig::default(), groups());
+    let (mut whole, mut optimizer) = (Zoo::new(DType::F32), new());
+    steps(&mut whole, &mut optimizer, 0..6);
+    let (mut cut, mut before) = (Zoo::new(DType::F32), new());
+    steps(&mut cut, &mut before, 0..3);
+    let mut after = new();
+    after.restore(&mut cut, before.state().clone()).unwrap();
+    steps(&mut cut, &mut after, 3..6);
+    assert_eq!(whole.values(), cut.values());
+    // Forgotten state is another run.
+    let (mut other, mut forgetful) = (Zoo::new(DType::F32), new());
+    steps(&mut other, &mut forgetful, 0..3);
+    forgetful.reset();
+    assert!(forgetful.state().is_empty());
+    steps(&mut other, &mut forgetful, 3..6);
+    assert_ne!(whole.values(), other.values());
+}
