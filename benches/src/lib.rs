@@ -102,11 +102,11 @@ pub fn batch(
     device: &Device,
 ) -> (EncoderInput, Tensor<2>) {
     let mut draws = Draws::new(NoiseKey::new(3));
-    let ids: Vec<i64> = (0..batch * length)
-        .map(|_| i64::from(draws.bounded(config.vocab_size as u32)))
-        .collect();
+    let ids: Vec<i64> =
+        (0..batch * length).map(|_| i64::from(draws.bounded(config.vocab_size as u32))).collect();
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [batch, length]), device);
-    let labels: Vec<f32> = (0..batch).flat_map(|i| if i % 2 == 0 { [1.0, 0.0] } else { [0.0, 1.0] }).collect();
+    let labels: Vec<f32> =
+        (0..batch).flat_map(|i| if i % 2 == 0 { [1.0, 0.0] } else { [0.0, 1.0] }).collect();
     let input = EncoderInput {
         type_ids: ids.zeros_like(),
         mask: Tensor::ones([batch, length], device),

@@ -68,17 +68,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (kind, scheme) = match options.method.as_str() {
         "lora" => (AdapterKind::Lora { b_bound: 0.0 }, Scheme::Mean),
         "bayeslora" => (AdapterKind::bayes_lora(), Scheme::Weights(DrawPer::Sequence)),
-        "moment-matched" => {
-            (AdapterKind::bayes_lora(), Scheme::MomentMatched(CrossTerm::Exact))
-        }
+        "moment-matched" => (AdapterKind::bayes_lora(), Scheme::MomentMatched(CrossTerm::Exact)),
         other => return Err(format!("unknown method {other}").into()),
     };
     let adapter = AdapterConfig { kind, rank: 8, lora_alpha: 16.0, dropout: 0.0 };
     let mut model = classifier(&config, Some(&adapter), &device)?;
     let (input, labels) = batch(&config, options.batch, options.length, &device);
     let rates = GroupRates { learning_rate: 1e-3, weight_decay: 0.0 };
-    let groups =
-        ParameterGroups { adapter: rates, log_variance: rates, pooler: rates, head: rates, backbone: rates };
+    let groups = ParameterGroups {
+        adapter: rates,
+        log_variance: rates,
+        pooler: rates,
+        head: rates,
+        backbone: rates,
+    };
     let mut optimizer = AdamW::new(AdamWConfig::default(), groups);
     let (mut step_seconds, mut forward_seconds) = (Vec::new(), Vec::new());
     for step in 0..options.warmup + options.steps {
@@ -93,7 +96,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let logits = model.forward(&input, &pass);
         let nll = (activation::log_softmax(logits, 1) * labels.clone()).sum().neg();
-        let mut loss = nll.div_scalar(options.batch as f64);
+        let mut loss = nll.mul_scalar(1.0 / options.batch as f64);
         if let Some(kl) = total_kl(&model, Prior::LogUniform, KlReduction::Element) {
             loss = loss + kl.mul_scalar(1e-6);
         }

@@ -113,7 +113,9 @@ pub enum BenchError {
         path: PathBuf,
     },
     /// The output folder was made with other settings.
-    #[error("`{path}` was started with other settings ({fields}); resume with the same ones or name another folder")]
+    #[error(
+        "`{path}` was started with other settings ({fields}); resume with the same ones or name another folder"
+    )]
     OutputDiffers {
         /// The folder.
         path: PathBuf,

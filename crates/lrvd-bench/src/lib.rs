@@ -26,5 +26,6 @@ pub mod progress;
 pub mod report;
 pub mod task;
 pub mod train;
+pub mod verify;
 
 pub use error::BenchError;

@@ -159,9 +159,7 @@ impl AdaLora {
         }
         let wanted = self.allocator.config().init_r;
         match found.into_iter().enumerate().find(|(_, rank)| *rank != wanted) {
-            Some((module, found)) => {
-                Err(AdaLoraError::Length { module, name: "E", wanted, found })
-            }
+            Some((module, found)) => Err(AdaLoraError::Length { module, name: "E", wanted, found }),
             None => Ok(()),
         }
     }
@@ -180,8 +178,7 @@ impl AdaLora {
                 let device = old.device().inner();
                 let keep: Vec<f32> = mask.iter().map(|&k| f32::from(u8::from(k))).collect();
                 let n = keep.len();
-                let keep =
-                    Tensor::from_data(TensorData::new(keep, [n]), (&device, old.dtype()));
+                let keep = Tensor::from_data(TensorData::new(keep, [n]), (&device, old.dtype()));
                 replace(e, crate::parameters::plain(old) * keep);
             }
         });
@@ -257,8 +254,6 @@ fn deviations(adapter: &LowRankAdapter) -> [Tensor<1>; 2] {
     let (a, b) = (adapter.a.val(), adapter.b.val());
     let device = crate::parameters::plain(a.clone()).device();
     let eye = Tensor::<2>::eye(adapter.rank(), &device).cast(a.dtype());
-    let norm = |gram: Tensor<2>| {
-        (gram - eye.clone()).square().sum().add_scalar(NORM_FLOOR).sqrt()
-    };
+    let norm = |gram: Tensor<2>| (gram - eye.clone()).square().sum().add_scalar(NORM_FLOOR).sqrt();
     [norm(a.clone().transpose().matmul(a)), norm(b.clone().matmul(b.transpose()))]
 }

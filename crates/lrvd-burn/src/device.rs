@@ -63,7 +63,9 @@ fn wgpu(name: &str, index: Option<usize>) -> Result<Device, DeviceError> {
     let not_there = |reason: String| DeviceError::NotThere { name: name.to_owned(), reason };
     let mut found = Device::enumerate(DeviceType::Wgpu).into_vec();
     if found.is_empty() {
-        return Err(not_there("no adapter answers (a Vulkan, Metal or DirectX driver is needed)".into()));
+        return Err(not_there(
+            "no adapter answers (a Vulkan, Metal or DirectX driver is needed)".into(),
+        ));
     }
     let (index, count) = (index.unwrap_or(0), found.len());
     if index >= count {

@@ -49,7 +49,9 @@ pub enum AdapterError {
         value: f64,
     },
     /// The state to restore does not belong to this model.
-    #[error("optimiser state does not fit the model: missing {missing:?}, unexpected {unexpected:?}")]
+    #[error(
+        "optimiser state does not fit the model: missing {missing:?}, unexpected {unexpected:?}"
+    )]
     OptimizerState {
         /// Trainable parameters without state.
         missing: Vec<String>,
@@ -75,7 +77,9 @@ pub enum DeviceError {
         name: String,
     },
     /// The backend was left out of this build.
-    #[error("device `{name}` is not built in; rebuild with `--features {feature}` (built in: {built_in})")]
+    #[error(
+        "device `{name}` is not built in; rebuild with `--features {feature}` (built in: {built_in})"
+    )]
     NotBuiltIn {
         /// The name as given.
         name: String,

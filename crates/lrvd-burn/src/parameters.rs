@@ -122,8 +122,7 @@ pub(crate) fn plain<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
 
 /// Puts `value` into `param`, trainable exactly if the old value was.
 pub(crate) fn replace<const D: usize>(param: &mut Param<Tensor<D>>, value: Tensor<D>) {
-    let value =
-        if param.val().is_require_grad() { value.autodiff().require_grad() } else { value };
+    let value = if param.val().is_require_grad() { value.autodiff().require_grad() } else { value };
     *param = Param::initialized(param.id, value);
 }
 

@@ -79,8 +79,8 @@ pub fn plan(
 /// Kept values, their moments and counts are unchanged, the scaling stays `lora_alpha / r0`, and
 /// an adapter without ranks is gone: its layer does the base product alone. Training on equals
 /// training a model of the pruned size with the same state, bit for bit on the CPU.
-pub fn apply(model: &mut impl AdaptedModel, event: &PruneEvent, mut optimizer: Option<&mut AdamW>) {
-    if let Some(optimizer) = optimizer.as_deref_mut() {
+pub fn apply(model: &mut impl AdaptedModel, event: &PruneEvent, optimizer: Option<&mut AdamW>) {
+    if let Some(optimizer) = optimizer {
         let mut axes: BTreeMap<String, Vec<(String, RankAxis, Vec<usize>)>> = BTreeMap::new();
         model.visit_parameters(&mut |p| {
             if let Some((path, suffix)) = p.name.rsplit_once('.')

@@ -71,34 +71,35 @@ fn the_allocator_sees_what_the_core_sees() {
     let mut optimizer = optimizer();
     let mut bridge = AdaLora::new(config(), &net).unwrap();
     assert_eq!(bridge.paths(), ["net.first", "net.second"]);
-    let shapes: Vec<TripletShape> = (0..2)
-        .map(|i| TripletShape { d_input: WIDTHS[i], d_output: WIDTHS[i + 1] })
-        .collect();
+    let shapes: Vec<TripletShape> =
+        (0..2).map(|i| TripletShape { d_input: WIDTHS[i], d_output: WIDTHS[i + 1] }).collect();
     let mut core = AdaLoraAllocator::new(config(), shapes).unwrap();
     for step in 0..8 {
         let gradients = gradients(&mut net, dtype);
         optimizer.step(&mut net, &gradients, 1.0);
         // PEFT's layout by hand: A [rank, d_input], B [d_output, rank], values after the update.
-        let hosts: Vec<[Vec<f64>; 6]> = [("net.first", &net.first, 0), ("net.second", &net.second, 1)]
-            .map(|(path, layer, i)| {
-                let (d_in, d_out) = (WIDTHS[i], WIDTHS[i + 1]);
-                let g = |name: &str| host(gradients.get(&format!("{path}.{name}")).unwrap().clone());
-                let module = of(layer);
-                [
-                    transposed(&host(module.a.val()), d_in, RANK),
-                    transposed(&g("lora_A"), d_in, RANK),
-                    host(module.e.as_ref().unwrap().val()),
-                    g("lora_E"),
-                    transposed(&host(module.b.val()), RANK, d_out),
-                    transposed(&g("lora_B"), RANK, d_out),
-                ]
-            })
-            .into();
+        let hosts: Vec<[Vec<f64>; 6]> =
+            [("net.first", &net.first, 0), ("net.second", &net.second, 1)]
+                .map(|(path, layer, i)| {
+                    let (d_in, d_out) = (WIDTHS[i], WIDTHS[i + 1]);
+                    let g = |name: &str| {
+                        host(gradients.get(&format!("{path}.{name}")).unwrap().clone())
+                    };
+                    let module = of(layer);
+                    [
+                        transposed(&host(module.a.val()), d_in, RANK),
+                        transposed(&g("lora_A"), d_in, RANK),
+                        host(module.e.as_ref().unwrap().val()),
+                        g("lora_E"),
+                        transposed(&host(module.b.val()), RANK, d_out),
+                        transposed(&g("lora_B"), RANK, d_out),
+                    ]
+                })
+                .into();
         let triplets: Vec<TripletValues<'_, f64>> = hosts
             .iter()
             .map(|h| {
-                let pair =
-                    |i: usize| EntryValues { parameter: &h[i][..], gradient: &h[i + 1][..] };
+                let pair = |i: usize| EntryValues { parameter: &h[i][..], gradient: &h[i + 1][..] };
                 TripletValues { a: pair(0), e: pair(2), b: pair(4) }
             })
             .collect();

@@ -39,9 +39,7 @@ fn draws(layer: &AdaptedLinear, row: &[f64], scheme: Scheme, n: usize) -> Vec<f6
     bare.detach();
     let base = bare.forward(x.clone(), &Pass::mean());
     let pass = |step| Pass::sampled(scheme, NoiseKey::new(77).at_step(step));
-    (0..steps)
-        .flat_map(|step| host(layer.forward(x.clone(), &pass(step)) - base.clone()))
-        .collect()
+    (0..steps).flat_map(|step| host(layer.forward(x.clone(), &pass(step)) - base.clone())).collect()
 }
 
 #[test]
@@ -126,7 +124,8 @@ fn a_key_names_its_draw_and_no_other() {
 
 #[test]
 fn a_draw_per_batch_is_one_and_a_draw_per_sequence_is_several() {
-    let layer = layer("net.first", &host_adapter(Some(VariationalFamily::RankVariance), 10), DType::F64);
+    let layer =
+        layer("net.first", &host_adapter(Some(VariationalFamily::RankVariance), 10), DType::F64);
     // Both sequences are the same, and so are the first two tokens of each.
     let row = numbers(1, 2 * D_INPUT);
     let sequence: Vec<f64> = [&row[..D_INPUT], &row[..D_INPUT], &row[D_INPUT..]].concat();
@@ -219,7 +218,8 @@ fn shared_rows_meet_the_draws_of_the_tokens() {
 
 #[test]
 fn both_uses_of_a_prepared_layer_add_their_gradients() {
-    let layer = layer("net.first", &host_adapter(Some(VariationalFamily::RankVariance), 10), DType::F64);
+    let layer =
+        layer("net.first", &host_adapter(Some(VariationalFamily::RankVariance), 10), DType::F64);
     let pass = Pass::sampled(Scheme::Weights(DrawPer::Sequence), NoiseKey::new(12));
     let rows = tensor(&numbers(5, 6 * D_INPUT), [6, D_INPUT], DType::F64);
     let losses = || {
@@ -227,9 +227,7 @@ fn both_uses_of_a_prepared_layer_add_their_gradients() {
         let tokens = prepared.forward(inputs(DType::F64)).square().sum();
         (tokens, prepared.forward_shared(rows.clone()).square().sum())
     };
-    let gradient = |loss: burn::tensor::Tensor<1>| {
-        posterior_gradient(of(&layer), &loss.backward())
-    };
+    let gradient = |loss: burn::tensor::Tensor<1>| posterior_gradient(of(&layer), &loss.backward());
     let (tokens, shared) = losses();
     let both = gradient(tokens + shared);
     let (first, second) = (gradient(losses().0), gradient(losses().1));
@@ -242,7 +240,8 @@ fn both_uses_of_a_prepared_layer_add_their_gradients() {
 
 #[test]
 fn dropout_is_keyed_and_asked_for() {
-    let mut dropped = layer("net.first", &host_adapter(Some(VariationalFamily::RankVariance), 10), DType::F64);
+    let mut dropped =
+        layer("net.first", &host_adapter(Some(VariationalFamily::RankVariance), 10), DType::F64);
     let full = dropped.clone();
     dropped.adapter.as_mut().unwrap().dropout = 0.4;
     let x = inputs(DType::F64);

@@ -17,12 +17,10 @@ use lrvd_core::kl::{
     kl_log_uniform,
 };
 use lrvd_core::noise::NoiseKey;
-use lrvd_core::posterior::{NoiseParameters, Posterior, PosteriorGradient, ParameterGradient};
+use lrvd_core::posterior::{NoiseParameters, ParameterGradient, Posterior, PosteriorGradient};
 use support::net::Net;
 use support::reference::{pieces, posterior_gradient};
-use support::{
-    D_INPUT, D_OUTPUT, RANK, adapter, close, host, host_adapter, numbers, tensor,
-};
+use support::{D_INPUT, D_OUTPUT, RANK, adapter, close, host, host_adapter, numbers, tensor};
 
 const STD: f64 = 0.3;
 
@@ -129,7 +127,11 @@ fn check(dtype: DType, tolerance: f64) {
 
                 let kl = module.kl(prior, reduction).unwrap();
                 assert_eq!(kl.dims(), [1]);
-                close(&name, &host(kl.clone()), &[value], tolerance);
+                // The core's form of this one loses digits where a deviation is far below the
+                // prior's, as that of the clamped entry is.
+                let gaussian = matches!(prior, Prior::Gaussian { .. });
+                let slack = if gaussian { tolerance.max(1e-11) } else { tolerance };
+                close(&name, &host(kl.clone()), &[value], slack);
                 let got = posterior_gradient(&module, &kl.backward());
                 for ((piece, g), (_, w)) in pieces(&got).into_iter().zip(pieces(&gradient)) {
                     close(&format!("{name} {piece}"), g, w, tolerance);

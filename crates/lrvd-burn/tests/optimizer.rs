@@ -48,7 +48,11 @@ impl Zoo {
     }
 
     /// Gradients that are `value(seed of the parameter)`, as a backward pass hands them over.
-    fn gradients(&mut self, dtype: DType, value: impl Fn(u64, usize) -> Vec<f64>) -> NamedGradients {
+    fn gradients(
+        &mut self,
+        dtype: DType,
+        value: impl Fn(u64, usize) -> Vec<f64>,
+    ) -> NamedGradients {
         let mut loss = Tensor::<1>::zeros([1], (&burn::tensor::Device::flex(), dtype));
         for (i, (_, _, p)) in self.matrices.iter().enumerate() {
             loss = loss + (p.val() * tensor(&value(i as u64, 6), [2, 3], dtype)).sum();

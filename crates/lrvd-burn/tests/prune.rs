@@ -8,9 +8,9 @@ mod support;
 use std::collections::BTreeMap;
 
 use burn::tensor::DType;
+use lrvd_burn::adapter::Prior;
 use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_burn::model::{ranks, total_kl};
-use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::{AdamW, Moments};
 use lrvd_burn::parameters::{NamedParameters, trainable_counts};
 use lrvd_burn::prune::{PruneEvent, apply, plan, statistics};
@@ -311,7 +311,8 @@ fn rank_zero_leaves_the_base_and_nothing_else() {
         for scheme in support::SCHEMES {
             let pass = Pass::sampled(scheme, NoiseKey::new(1)).with_dropout(NoiseKey::new(2));
             assert_eq!(host(net.second.forward(x.clone(), &pass)), wanted);
-            let shared = net.second.prepare(&pass, 2).forward_shared(x.clone().slice([0..1]).squeeze_dim(0));
+            let shared =
+                net.second.prepare(&pass, 2).forward_shared(x.clone().slice([0..1]).squeeze_dim(0));
             assert_eq!(shared.dims(), [1, 3, 6]);
         }
         let of_first = net.first.adapter.as_ref().unwrap();
@@ -368,7 +369,8 @@ fn a_second_prune_finds_nothing() {
         let again = prune(&mut net, &mut optimizer, &rule(0));
         assert!(again.changed.is_empty(), "{family}");
         assert_eq!(again.kept.keys().collect::<Vec<_>>(), ["net.first"], "{family}");
-        let kept: Vec<f64> = first.kept["net.first"].iter().map(|&k| first.statistics["net.first"][k]).collect();
+        let kept: Vec<f64> =
+            first.kept["net.first"].iter().map(|&k| first.statistics["net.first"][k]).collect();
         assert_eq!(again.statistics["net.first"], kept);
         assert_eq!((net.snapshot(), state(&optimizer)), (values, moments));
     }

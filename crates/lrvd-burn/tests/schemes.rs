@@ -36,7 +36,11 @@ fn check(layer: &AdaptedLinear, pass: &Pass, dtype: DType, tolerance: f64) {
     let gradients = (out.clone() * weights.clone()).sum().backward();
 
     let wanted = reference(layer, &host(x.clone()), BATCH, &host(weights), pass, 0);
-    let name = format!("{:?} {:?} {dtype:?}", of(layer).posterior.as_ref().map(|p| p.family()), pass.scheme);
+    let name = format!(
+        "{:?} {:?} {dtype:?}",
+        of(layer).posterior.as_ref().map(lrvd_burn::adapter::Posterior::family),
+        pass.scheme
+    );
     close(&format!("{name} output"), &host(out), &wanted.out, tolerance);
     close(&format!("{name} x"), &gradient(&x, &gradients), &wanted.x, tolerance);
     let got = posterior_gradient(of(layer), &gradients);
@@ -168,7 +172,10 @@ mod worked_example {
     ///
     /// The layer draws its noise itself. The output is linear in it, and so is each gradient in
     /// (G, G∘noise), which turns three runs into the one with `E`.
-    fn with_noise_e(layer: &AdaptedLinear, cross: CrossTerm) -> (Vec<f64>, Vec<f64>, [Vec<f64>; 4]) {
+    fn with_noise_e(
+        layer: &AdaptedLinear,
+        cross: CrossTerm,
+    ) -> (Vec<f64>, Vec<f64>, [Vec<f64>; 4]) {
         let (key, eps) = key_and_eps(layer);
         let noisy = Pass::sampled(Scheme::MomentMatched(cross), key);
         let moved: Vec<f64> = (0..4).map(|i| G[i] * E[i] / eps[i]).collect();
@@ -194,13 +201,25 @@ mod worked_example {
         let (v, y, [a, b, l, x]) = with_noise_e(&layer, CrossTerm::Exact);
         close("V", &v, &[0.02188615998, 0.03507431615, 0.002557509994, 0.003244393128], DIGITS);
         close("Y", &y, &[0.04888987559, -0.137121409, 0.1573963578, -0.09826508443], DIGITS);
-        let wanted =
-            [-0.8794964446, -1.166576879, 0.4351844368, -0.02274848177, -0.05214621638, 0.0277354214];
+        let wanted = [
+            -0.8794964446,
+            -1.166576879,
+            0.4351844368,
+            -0.02274848177,
+            -0.05214621638,
+            0.0277354214,
+        ];
         close("dA", &a, &wanted, DIGITS);
         close("dB", &b, &[-0.3772384287, 0.3550283332, 0.08210569187, 0.1524381043], DIGITS);
         close("dl", &l, &[-0.1366902656, -0.1386687962], DIGITS);
-        let wanted =
-            [-0.3412679634, 0.04657462247, -0.02276584907, -0.3599733534, 0.1482369877, -0.1061673993];
+        let wanted = [
+            -0.3412679634,
+            0.04657462247,
+            -0.02276584907,
+            -0.3599733534,
+            0.1482369877,
+            -0.1061673993,
+        ];
         close("dX", &x, &wanted, DIGITS);
         let (v, _, _) = with_noise_e(&layer, CrossTerm::Omitted);
         let wanted = [0.005000871151, 0.01818902732, 0.001678067868, 0.002364951002];
@@ -213,13 +232,25 @@ mod worked_example {
         let (v, y, [a, b, l, x]) = with_noise_e(&layer, CrossTerm::Exact);
         close("V", &v, &[0.01060875025, 0.04243500099, 0.002441687546, 0.009766750183], DIGITS);
         close("Y", &y, &[0.02641941807, -0.1558375995, 0.1550795721, -0.08779826992], DIGITS);
-        let wanted =
-            [-1.241883638, -0.391001776, 0.3097846794, 0.003993720376, 0.00597916437, -0.002490739656];
+        let wanted = [
+            -1.241883638,
+            -0.391001776,
+            0.3097846794,
+            0.003993720376,
+            0.00597916437,
+            -0.002490739656,
+        ];
         close("dA", &a, &wanted, DIGITS);
         close("dB", &b, &[-0.642886947, 0.8897272515, 0.08240843715, 0.158325559], DIGITS);
         close("da", &l, &[-0.2769943358, -5.026513568e-07], DIGITS);
-        let wanted =
-            [-0.4397150956, 0.04893501364, -0.05658933598, -0.3623735722, 0.1366829225, -0.07116611542];
+        let wanted = [
+            -0.4397150956,
+            0.04893501364,
+            -0.05658933598,
+            -0.3623735722,
+            0.1366829225,
+            -0.07116611542,
+        ];
         close("dX", &x, &wanted, DIGITS);
         let (v, _, _) = with_noise_e(&layer, CrossTerm::Omitted);
         let wanted = [0.007817452963, 0.03126981185, 0.002098062582, 0.008392250329];

@@ -48,9 +48,9 @@ impl ProgressSink for Progress {
                         Some(*steps as u64),
                         ProgressDrawTarget::stderr(),
                     );
-                    if let Ok(style) = ProgressStyle::with_template(
-                        "{bar:28} {pos}/{len} {wide_msg}",
-                    ) {
+                    if let Ok(style) =
+                        ProgressStyle::with_template("{bar:28} {pos}/{len} {wide_msg}")
+                    {
                         bar.set_style(style);
                     }
                     bar.set_position(*done as u64);

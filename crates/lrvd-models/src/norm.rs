@@ -24,7 +24,11 @@ impl LayerNorm {
             let tensor = source.tensor(&format!("{path}.{name}"), [d], Layout::AsStored, init);
             Param::from_tensor(tensor).set_require_grad(false)
         };
-        Self { weight: get("weight", Init::Constant(1.0)), bias: get("bias", Init::Constant(0.0)), epsilon }
+        Self {
+            weight: get("weight", Init::Constant(1.0)),
+            bias: get("bias", Init::Constant(0.0)),
+            epsilon,
+        }
     }
 
     /// Normalises the last axis.
@@ -32,7 +36,11 @@ impl LayerNorm {
         layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon)
     }
 
-    pub(crate) fn visit_parameters(&mut self, path: &str, visit: &mut dyn FnMut(NamedParameter<'_>)) {
+    pub(crate) fn visit_parameters(
+        &mut self,
+        path: &str,
+        visit: &mut dyn FnMut(NamedParameter<'_>),
+    ) {
         for (name, value) in [("weight", &mut self.weight), ("bias", &mut self.bias)] {
             visit(NamedParameter {
                 name: &format!("{path}.{name}"),

@@ -109,7 +109,8 @@ impl<'a> WeightSource<'a> {
         init: Init,
     ) -> Tensor<D> {
         self.asked.insert(name.to_owned());
-        let data = self.stored(name, &shape, layout).unwrap_or_else(|| self.fresh(name, &shape, init));
+        let data =
+            self.stored(name, &shape, layout).unwrap_or_else(|| self.fresh(name, &shape, init));
         Tensor::from_data(data, (self.device, self.dtype))
     }
 

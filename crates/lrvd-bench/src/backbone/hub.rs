@@ -34,9 +34,8 @@ pub(super) fn snapshot(id: &str) -> Result<PathBuf, BenchError> {
         missing(id, &cache, &format!("{what} could not be fetched: {error}"))
     };
     let token = std::env::var("HF_TOKEN").ok().filter(|t| !t.is_empty());
-    let mut builder = ApiBuilder::from_env()
-        .with_cache_dir(cache.path().clone())
-        .with_progress(false);
+    let mut builder =
+        ApiBuilder::from_env().with_cache_dir(cache.path().clone()).with_progress(false);
     if token.is_some() {
         builder = builder.with_token(token);
     }

@@ -75,4 +75,3 @@ pub fn load_classifier(
     let store = WeightStore::open(&backbone.location.folder)?;
     Ok(DebertaClassifier::from_pretrained(&store, &config, NoiseKey::new(seed), device, dtype)?.0)
 }
-

@@ -254,6 +254,16 @@ pub enum ClassifyError {
         /// Why.
         source: TensorError,
     },
+    /// A pair is given to a classifier of single texts, or the other way round.
+    #[error("input {number} is {found}, the classifier was trained on {wanted}")]
+    Pairs {
+        /// Input, from 1.
+        number: usize,
+        /// What it is.
+        found: &'static str,
+        /// What it should be.
+        wanted: &'static str,
+    },
     /// Two options exclude or demand each other.
     #[error("{0}")]
     Options(&'static str),

@@ -12,8 +12,8 @@ use lrvd_models::deberta::DebertaClassifier;
 use super::run::RunState;
 use crate::error::BenchError;
 use crate::eval::{
-    PreparedTask, Scored, energy_records, label_number, peak_memory, predict_draws, predict_mean, score_draws,
-    statistic_record,
+    PreparedTask, Scored, energy_records, label_number, peak_memory, predict_draws, predict_mean,
+    score_draws, statistic_record,
 };
 use crate::method::MethodName;
 use crate::report::{
@@ -166,8 +166,11 @@ pub(crate) fn write_predictions(
     path: &Path,
 ) -> Result<(), BenchError> {
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        std::fs::create_dir_all(parent)
-            .map_err(|source| BenchError::Io { action: "create", path: parent.into(), source })?;
+        std::fs::create_dir_all(parent).map_err(|source| BenchError::Io {
+            action: "create",
+            path: parent.into(),
+            source,
+        })?;
     }
     let mut lines = JsonLines::create(path)?;
     let width = task.labels;

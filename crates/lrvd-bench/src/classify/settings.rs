@@ -16,16 +16,22 @@ pub(crate) const SETTINGS_FILE: &str = "settings.json";
 ///
 /// [`BenchError::OutputExists`] without `--resume`, [`BenchError::OutputDiffers`] with other
 /// settings; tasks, methods and seeds may grow.
-pub(crate) fn open(out: &Path, resume: bool, settings: &Value) -> Result<(), BenchError> {
+pub(crate) fn open_settings(out: &Path, resume: bool, settings: &Value) -> Result<(), BenchError> {
     let path = out.join(SETTINGS_FILE);
-    std::fs::create_dir_all(out)
-        .map_err(|source| BenchError::Io { action: "create", path: out.to_owned(), source })?;
+    std::fs::create_dir_all(out).map_err(|source| BenchError::Io {
+        action: "create",
+        path: out.to_owned(),
+        source,
+    })?;
     if path.is_file() {
         if !resume {
             return Err(BenchError::OutputExists { path: out.to_owned() });
         }
-        let text = std::fs::read_to_string(&path)
-            .map_err(|source| BenchError::Io { action: "read", path: path.clone(), source })?;
+        let text = std::fs::read_to_string(&path).map_err(|source| BenchError::Io {
+            action: "read",
+            path: path.clone(),
+            source,
+        })?;
         let old: Value = serde_json::from_str(&text)
             .map_err(|source| BenchError::Json { path: path.clone(), source })?;
         let fields = differences(&old, settings);
@@ -50,16 +56,13 @@ fn differences(old: &Value, new: &Value) -> String {
             continue;
         }
         match (key.as_str(), old.get(key).and_then(Value::as_object), value.as_object()) {
-            ("experiment", Some(old), Some(value)) => found.extend(
-                value
-                    .iter()
-                    .filter(|(k, v)| old.get(*k) != Some(v))
-                    .map(|(k, v)| format!("{k}: {} then, {v} now", old.get(k).unwrap_or(&Value::Null))),
-            ),
-            _ => found.push(format!(
-                "{key}: {} then, {value} now",
-                old.get(key).unwrap_or(&Value::Null)
-            )),
+            ("experiment", Some(old), Some(value)) => {
+                found.extend(value.iter().filter(|(k, v)| old.get(*k) != Some(v)).map(|(k, v)| {
+                    format!("{k}: {} then, {v} now", old.get(k).unwrap_or(&Value::Null))
+                }))
+            }
+            _ => found
+                .push(format!("{key}: {} then, {value} now", old.get(key).unwrap_or(&Value::Null))),
         }
     }
     found.join("; ")

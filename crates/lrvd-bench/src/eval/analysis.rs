@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::prune::statistics;
-use lrvd_core::energy::{
-    AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic,
-};
+use lrvd_core::energy::{AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic};
 
 use crate::error::BenchError;
 use crate::experiment::ExperimentConfig;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lrvd_core::metrics::{
-    Binning, BinaryCounts, DEFAULT_BINS, Predictions, Uncertainty, log_softmax, mean,
+    BinaryCounts, Binning, DEFAULT_BINS, Predictions, Uncertainty, log_softmax, mean,
     mean_probability, pearson, spearman, uncertainty,
 };
 
@@ -54,8 +54,7 @@ pub fn mean_metrics(logits: &[f64], task: &PreparedTask) -> Result<Metrics, Benc
 
 fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, BenchError> {
     let classes = task.labels;
-    let labels: Vec<usize> =
-        task.validation.iter().filter_map(|e| e.label.class()).collect();
+    let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.label.class()).collect();
     let logs = log_softmax(logits, classes)?;
     let outputs = mean_probability(&logs, draws, classes)?;
     let doubt = uncertainty(&logs, draws, classes)?;
@@ -99,9 +98,8 @@ fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, 
 fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, BenchError> {
     let targets: Vec<f64> = task.validation.iter().filter_map(|e| e.label.score()).collect();
     let n = targets.len();
-    let outputs: Vec<f64> = (0..n)
-        .map(|i| (0..draws).map(|t| logits[t * n + i]).sum::<f64>() / draws as f64)
-        .collect();
+    let outputs: Vec<f64> =
+        (0..n).map(|i| (0..draws).map(|t| logits[t * n + i]).sum::<f64>() / draws as f64).collect();
     let errors: Vec<f64> = outputs.iter().zip(&targets).map(|(p, y)| (p - y).powi(2)).collect();
     let standard = BTreeMap::from([
         (Metric::Pearson.name().to_owned(), pearson(&outputs, &targets)?),

@@ -104,12 +104,7 @@ pub fn predict_draws<M: SequenceModel>(
     let mut all = Vec::new();
     for draw in 0..draws {
         let pass = seed.pass(draw);
-        all.extend(predict_logits(
-            model,
-            &context.task.validation,
-            &pass,
-            &Batching::of(context),
-        )?);
+        all.extend(predict_logits(model, &context.task.validation, &pass, &Batching::of(context))?);
     }
     Ok(all)
 }

@@ -50,8 +50,11 @@ pub(super) fn completed(out: &Path, run: &PlannedRun) -> Result<Option<RunRecord
     if !path.is_file() {
         return Ok(None);
     }
-    let text = std::fs::read_to_string(&path)
-        .map_err(|source| BenchError::Io { action: "read", path: path.clone(), source })?;
+    let text = std::fs::read_to_string(&path).map_err(|source| BenchError::Io {
+        action: "read",
+        path: path.clone(),
+        source,
+    })?;
     serde_json::from_str(&text).map(Some).map_err(|source| BenchError::Json { path, source })
 }
 
@@ -84,21 +87,19 @@ pub(super) fn run_one(
     };
     let Some(mut trained) = training.train(&checkpoints, sink)? else { return Ok(None) };
     let label = label(run, request, shared.config);
-    let Finished { record, summary } =
-        record(&training.context(), &mut trained, &label, &folder)?;
+    let Finished { record, summary } = record(&training.context(), &mut trained, &label, &folder)?;
     let path = folder.join("record.json");
     let text = serde_json::to_string(&record)
         .map_err(|source| BenchError::Json { path: path.clone(), source })?;
     write_text(&path, &text)?;
     if checkpoints.is_dir() {
-        std::fs::remove_dir_all(&checkpoints)
-            .map_err(|source| BenchError::Io { action: "remove", path: checkpoints, source })?;
+        std::fs::remove_dir_all(&checkpoints).map_err(|source| BenchError::Io {
+            action: "remove",
+            path: checkpoints,
+            source,
+        })?;
     }
-    sink.event(&Event::RunFinished {
-        label: run.label(),
-        summary,
-        seconds: record.train_seconds,
-    });
+    sink.event(&Event::RunFinished { label: run.label(), summary, seconds: record.train_seconds });
     Ok(Some(record))
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::backbone::{ModelLocation, locate_model};
+use crate::error::BenchError;
 use crate::experiment::ExperimentConfig;
 use crate::task::GlueTask;
 
@@ -54,10 +56,17 @@ impl Profile {
     }
 
     /// The pretrained model without `--model`.
-    pub(super) fn model(self) -> String {
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Model`] if the paper's model is neither cached nor reachable.
+    pub(super) fn model(self) -> Result<ModelLocation, BenchError> {
         match self {
-            Self::Quick => shipped().display().to_string(),
-            Self::Paper => "microsoft/deberta-v3-base".to_owned(),
+            Self::Quick => Ok(ModelLocation {
+                name: "deberta-v3-nano (shipped)".to_owned(),
+                folder: shipped(),
+            }),
+            Self::Paper => locate_model("microsoft/deberta-v3-base"),
         }
     }
 

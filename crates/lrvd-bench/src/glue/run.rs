@@ -63,8 +63,10 @@ pub fn resolve_config(options: &GlueOptions) -> Result<ExperimentConfig, BenchEr
 ///
 /// [`BenchError`] naming what is missing.
 pub fn open_backbone(options: &GlueOptions) -> Result<Backbone, BenchError> {
-    let name = options.model.clone().unwrap_or_else(|| options.profile.model());
-    Backbone::open(locate_model(&name)?)
+    Backbone::open(match &options.model {
+        Some(name) => locate_model(name)?,
+        None => options.profile.model()?,
+    })
 }
 
 /// Runs the experiment, writing everything below `options.out`.
@@ -91,13 +93,8 @@ pub fn run_glue(
         None => generated_data(&options, sink)?,
     };
     let plan = Plan::new(&options);
-    let shared = Shared {
-        config: &config,
-        backbone: &backbone,
-        device: &device,
-        out: &options.out,
-        stop,
-    };
+    let shared =
+        Shared { config: &config, backbone: &backbone, device: &device, out: &options.out, stop };
     let (mut records, mut data) = (Vec::new(), BTreeMap::new());
     let mut complete = true;
     for &task in &options.tasks {
@@ -267,7 +264,8 @@ fn task_data(dataset: &Dataset, note: Option<String>) -> TaskData {
 fn model_record(backbone: &Backbone) -> ModelRecord {
     let c = &backbone.config;
     let d = c.hidden_size as u64;
-    let layer = 4 * (d * d + d) + 2 * d * c.intermediate_size as u64
+    let layer = 4 * (d * d + d)
+        + 2 * d * c.intermediate_size as u64
         + c.intermediate_size as u64
         + d
         + 4 * d;
@@ -349,4 +347,3 @@ pub fn planned(options: GlueOptions) -> Result<String, BenchError> {
     let plan = Plan::new(&options);
     Ok(plan.describe(&options, &config, &backbone))
 }
-

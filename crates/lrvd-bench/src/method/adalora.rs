@@ -157,9 +157,7 @@ impl<M: SequenceModel> Tuning<M> for AdaLora {
         };
         let mut take = |name: String| {
             let found = state.tensors.remove(&name);
-            found
-                .and_then(|t| t.to_f64().ok())
-                .ok_or(BenchError::CheckpointEntry { name })
+            found.and_then(|t| t.to_f64().ok()).ok_or(BenchError::CheckpointEntry { name })
         };
         let mut modules = Vec::new();
         for i in 0..count {
@@ -169,7 +167,11 @@ impl<M: SequenceModel> Tuning<M> for AdaLora {
                     uncertainty: take(format!("adalora.{i}.{part}.uncertainty"))?,
                 })
             };
-            modules.push(TripletImportance { a: entries("a")?, e: entries("e")?, b: entries("b")? });
+            modules.push(TripletImportance {
+                a: entries("a")?,
+                e: entries("e")?,
+                b: entries("b")?,
+            });
         }
         let mask = serde_json::from_value(state.values["mask"].take())
             .map_err(|_| BenchError::CheckpointEntry { name: "mask".to_owned() })?;

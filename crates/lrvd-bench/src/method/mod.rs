@@ -116,7 +116,10 @@ pub trait Tuning<M: SequenceModel> {
     /// # Errors
     ///
     /// [`BenchError`] if the model does not fit the method's state.
-    fn before_update(&mut self, _state: StepState<'_, M>) -> Result<Option<RankChange>, BenchError> {
+    fn before_update(
+        &mut self,
+        _state: StepState<'_, M>,
+    ) -> Result<Option<RankChange>, BenchError> {
         Ok(None)
     }
 

@@ -5,10 +5,10 @@ use std::fmt;
 use lrvd_core::adalora::matched_target_rank;
 use serde::{Deserialize, Serialize};
 
+use super::Tuning;
 use super::adalora::AdaLora;
 use super::bayes_lora::BayesLora;
 use super::lora::Lora;
-use super::Tuning;
 use crate::error::BenchError;
 use crate::experiment::ExperimentConfig;
 use crate::train::SequenceModel;

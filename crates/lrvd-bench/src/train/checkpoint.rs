@@ -82,13 +82,19 @@ pub fn save_checkpoint<M: SequenceModel>(
     let path = building.path().join(VALUES);
     let text = serde_json::to_string(&values)
         .map_err(|source| BenchError::Json { path: path.clone(), source })?;
-    std::fs::write(&path, text)
-        .map_err(|source| BenchError::Io { action: "write", path, source })?;
+    std::fs::write(&path, text).map_err(|source| BenchError::Io {
+        action: "write",
+        path,
+        source,
+    })?;
     building.commit()?;
     for (done, path) in checkpoints(folder)? {
         if done < state.done {
-            std::fs::remove_dir_all(&path)
-                .map_err(|source| BenchError::Io { action: "remove", path, source })?;
+            std::fs::remove_dir_all(&path).map_err(|source| BenchError::Io {
+                action: "remove",
+                path,
+                source,
+            })?;
         }
     }
     Ok(())
@@ -133,8 +139,11 @@ pub fn load_checkpoint<M: SequenceModel>(
     method: &mut Method<M>,
 ) -> Result<(), BenchError> {
     let json = path.join(VALUES);
-    let text = std::fs::read_to_string(&json)
-        .map_err(|source| BenchError::Io { action: "read", path: json.clone(), source })?;
+    let text = std::fs::read_to_string(&json).map_err(|source| BenchError::Io {
+        action: "read",
+        path: json.clone(),
+        source,
+    })?;
     let values: Values =
         serde_json::from_str(&text).map_err(|source| BenchError::Json { path: json, source })?;
     let file = TensorFile::open(path.join(TENSORS))?;

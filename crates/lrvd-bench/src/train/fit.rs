@@ -143,8 +143,8 @@ fn train_step<M: SequenceModel>(
             ..pass
         };
         let logits = state.model.logits(&batch.input, &pass);
-        let nll = negative_log_likelihood(logits, &batch.targets)
-            .div_scalar(indices.len() as f64);
+        let nll =
+            negative_log_likelihood(logits, &batch.targets).mul_scalar(1.0 / indices.len() as f64);
         // The KL belongs to the step, not to a micro-batch.
         let sizes = StepSizes {
             examples: indices.len(),
@@ -218,19 +218,11 @@ fn note_change<M: SequenceModel>(
     }
     record_ranks(state, method, change.cause);
     if change.after != change.before {
-        sink.event(&Event::Pruned {
-            done: state.done,
-            before: change.before,
-            after: change.after,
-        });
+        sink.event(&Event::Pruned { done: state.done, before: change.before, after: change.after });
     }
 }
 
-fn record_ranks<M: SequenceModel>(
-    state: &mut TrainState<M>,
-    method: &Method<M>,
-    cause: RankCause,
-) {
+fn record_ranks<M: SequenceModel>(state: &mut TrainState<M>, method: &Method<M>, cause: RankCause) {
     let ranks = method.ranks(&state.model);
     let total_rank = ranks.values().sum::<usize>() as u64;
     state.journal.rank_events.push(RankEvent {

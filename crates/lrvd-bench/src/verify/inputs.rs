@@ -93,7 +93,9 @@ impl Batch {
     /// ```
     pub(super) fn loss(&self, logits: Tensor<2>) -> Option<Tensor<1>> {
         let (device, dtype) = (logits.device().inner(), logits.dtype());
-        let count = self.rows as f64;
+        // Multiplied, not divided: the backward pass of a division by a number rounds its
+        // reciprocal to single precision.
+        let share = 1.0 / self.rows as f64;
         Some(match self.labels.as_ref()? {
             Labels::Classes(classes) => {
                 let mut one_hot = vec![0.0_f32; self.rows * self.n_labels];
@@ -103,12 +105,12 @@ impl Batch {
                 let data = TensorData::new(one_hot, [self.rows, self.n_labels]);
                 let one_hot = Tensor::<2>::from_data(data, (&device, dtype));
                 let chosen = activation::log_softmax(logits, 1) * one_hot;
-                chosen.sum().div_scalar(-count)
+                chosen.sum().mul_scalar(-share)
             }
             Labels::Scores(scores) => {
                 let data = TensorData::new(scores.clone(), [self.rows, 1]);
                 let scores = Tensor::<2>::from_data(data, (&device, dtype));
-                (logits - scores).square().sum().div_scalar(count)
+                (logits - scores).square().sum().mul_scalar(share)
             }
         })
     }

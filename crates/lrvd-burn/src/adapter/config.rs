@@ -44,10 +44,7 @@ pub enum AdapterKind {
 impl AdapterKind {
     /// The default posterior: one additive log-variance per rank, starting at -8.
     pub fn bayes_lora() -> Self {
-        Self::Variational {
-            family: VariationalFamily::RankVariance,
-            initial: INITIAL_LOG_VARIANCE,
-        }
+        Self::Variational { family: VariationalFamily::RankVariance, initial: INITIAL_LOG_VARIANCE }
     }
 }
 

@@ -41,14 +41,8 @@ impl AdaptedLinear {
         let mut layer = Self::new(path, weight, bias);
         if let Some(LoraAdapter { a, b, scale }) = lora {
             let rank = a.val().dims()[1];
-            let adapter = LowRankAdapter {
-                a,
-                b,
-                e: None,
-                posterior: None,
-                scaling: scale,
-                dropout: 0.0,
-            };
+            let adapter =
+                LowRankAdapter { a, b, e: None, posterior: None, scaling: scale, dropout: 0.0 };
             layer.attach(adapter, rank);
         }
         layer
@@ -59,10 +53,8 @@ impl AdaptedLinear {
     /// AdaLoRA's singular values are folded into A. The posterior itself has no place there.
     #[must_use]
     pub fn into_burn(self) -> Linear {
-        let linear = plain_linear(
-            plain(self.weight.val()),
-            self.bias.as_ref().map(|b| plain(b.val())),
-        );
+        let linear =
+            plain_linear(plain(self.weight.val()), self.bias.as_ref().map(|b| plain(b.val())));
         let Some(adapter) = self.adapter else { return linear };
         let a = plain(adapter.a.val());
         let a = match &adapter.e {
@@ -97,8 +89,7 @@ impl Reparameterizer for Given {
 fn plain_linear(weight: Tensor<2>, bias: Option<Tensor<1>>) -> Linear {
     let [d_input, d_output] = weight.dims();
     let device = weight.device();
-    let mut linear =
-        LinearConfig::new(d_input, d_output).with_bias(bias.is_some()).init(&device);
+    let mut linear = LinearConfig::new(d_input, d_output).with_bias(bias.is_some()).init(&device);
     linear.weight = Param::from_tensor(weight);
     linear.bias = bias.map(Param::from_tensor);
     linear

@@ -144,10 +144,9 @@ impl LowRankAdapter {
         });
         let groups: Vec<_> = match scales {
             ArdScales::Separate => groups.collect(),
-            ArdScales::Shared => groups
-                .reduce(|x, y| (x.0 + y.0, x.1 + y.1, x.2 + y.2))
-                .into_iter()
-                .collect(),
+            ArdScales::Shared => {
+                groups.reduce(|x, y| (x.0 + y.0, x.1 + y.1, x.2 + y.2)).into_iter().collect()
+            }
         };
         let kl = groups.into_iter().map(|(n, q, sum_log)| match hyper {
             // ½ Σ ln(γ*/σ²) with γ* = Q/n.
@@ -158,8 +157,7 @@ impl LowRankAdapter {
                 // At the coordinate optimum b̂ = b0 + Q/2 the terms in Q and b̂ collapse to
                 // ln b̂ alone; docs/math/ard.md derives it.
                 let half = 0.5 * n;
-                let constant =
-                    ln_gamma(shape) - ln_gamma(shape + half) - shape * rate.ln() - half;
+                let constant = ln_gamma(shape) - ln_gamma(shape + half) - shape * rate.ln() - half;
                 let log_b = q.mul_scalar(0.5).add_scalar(rate).log();
                 let terms = log_b.mul_scalar(shape + half) - sum_log.mul_scalar(0.5);
                 terms.add_scalar(constant).sum()

@@ -171,18 +171,12 @@ impl AdaptedLinear {
         }
         let noise = Role::LogVariance;
         match &mut adapter.posterior {
-            Some(P::RankVariance(p) | P::AsymRankVariance(p)) => give(
-                "rank_log_sigma2",
-                noise,
-                Layout::AsStored,
-                ParameterMut::Vector(&mut p.value),
-            ),
-            Some(P::NoiseToSignal(p)) => give(
-                "rank_log_alpha",
-                noise,
-                Layout::AsStored,
-                ParameterMut::Vector(&mut p.value),
-            ),
+            Some(P::RankVariance(p) | P::AsymRankVariance(p)) => {
+                give("rank_log_sigma2", noise, Layout::AsStored, ParameterMut::Vector(&mut p.value));
+            }
+            Some(P::NoiseToSignal(p)) => {
+                give("rank_log_alpha", noise, Layout::AsStored, ParameterMut::Vector(&mut p.value));
+            }
             Some(P::ElementVariance(p)) => {
                 give("log_sigma2_a", noise, Layout::Transposed, ParameterMut::Matrix(&mut p.a));
                 give("log_sigma2_b", noise, Layout::Transposed, ParameterMut::Matrix(&mut p.b));
@@ -193,6 +187,7 @@ impl AdaptedLinear {
 }
 
 /// The adapter's part of a prepared layer.
+#[expect(clippy::large_enum_variant, reason = "one lives on the stack for the time of a product")]
 enum Update<'a> {
     /// Nothing to add.
     None,

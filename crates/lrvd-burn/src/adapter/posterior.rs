@@ -67,9 +67,7 @@ impl Posterior {
                 let std = half_exp(clamped(p.value.val()));
                 (std.clone().unsqueeze_dim(0), Some(std.unsqueeze_dim(1)))
             }
-            Self::AsymRankVariance(p) => {
-                (half_exp(clamped(p.value.val())).unsqueeze_dim(0), None)
-            }
+            Self::AsymRankVariance(p) => (half_exp(clamped(p.value.val())).unsqueeze_dim(0), None),
             Self::NoiseToSignal(p) => {
                 let root = half_exp(p.value.val());
                 let of_a = a.clone() * root.clone().unsqueeze_dim(0);

@@ -68,8 +68,7 @@ impl NamedGradients {
     ///
     /// The squares of a tensor are summed on the device, the tensors in f64 on the host.
     pub fn global_norm(&self) -> f64 {
-        let sums: Vec<Tensor<1>> =
-            self.values.values().map(|g| g.clone().square().sum()).collect();
+        let sums: Vec<Tensor<1>> = self.values.values().map(|g| g.clone().square().sum()).collect();
         if sums.is_empty() {
             return 0.0;
         }

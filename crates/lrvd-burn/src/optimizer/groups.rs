@@ -47,8 +47,7 @@ impl ParameterGroups {
             Role::Head => self.head,
             Role::Backbone => self.backbone,
         };
-        let exempt =
-            matches!(role, Role::Pooler | Role::Head | Role::Backbone) && dimensions < 2;
+        let exempt = matches!(role, Role::Pooler | Role::Head | Role::Backbone) && dimensions < 2;
         GroupRates { weight_decay: if exempt { 0.0 } else { rates.weight_decay }, ..rates }
     }
 }

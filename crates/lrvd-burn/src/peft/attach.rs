@@ -100,7 +100,9 @@ pub fn peft_from_model(
     let mut modules = BTreeMap::new();
     let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
-        if outcome.is_ok() && let Some(slot) = layer.slot() {
+        if outcome.is_ok()
+            && let Some(slot) = layer.slot()
+        {
             match take_module(path, layer, slot, template) {
                 Ok(module) => drop(modules.insert(path.to_owned(), module)),
                 Err(error) => outcome = Err(error),
@@ -271,8 +273,7 @@ fn take_module(
             found: if e.is_some() { "one" } else { "none" }.to_owned(),
         });
     }
-    let lora_alpha =
-        if adalora { template.lora_alpha } else { exact_alpha(slot.scaling, rank) };
+    let lora_alpha = if adalora { template.lora_alpha } else { exact_alpha(slot.scaling, rank) };
     let (initial_rank, scaling) = (slot.initial_rank, slot.scaling);
     Ok(PeftModule { rank, initial_rank, scaling, lora_alpha, a, b, e })
 }
@@ -280,7 +281,7 @@ fn take_module(
 /// Reads a flattened tensor back; single precision unless it was double.
 fn to_host(flat: Tensor<1>, shape: &[usize]) -> Result<HostTensor, TensorError> {
     let data = flat.into_data();
-    if data.dtype == DType::F64 {
+    if data.dtype() == DType::F64 {
         HostTensor::from_f64(shape, &data.iter::<f64>().collect::<Vec<_>>())
     } else {
         HostTensor::from_f32(shape, &data.iter::<f32>().collect::<Vec<_>>())

@@ -103,7 +103,6 @@ pub(crate) fn distance(got: &[f64], wanted: &[f64]) -> f64 {
 #[track_caller]
 pub(crate) fn close(what: &str, got: &[f64], wanted: &[f64], tolerance: f64) {
     let d = distance(got, wanted);
-    if std::env::var_os("LRVD_WORST").is_some() { eprintln!("WORST {d:.2e} {what}"); }
     assert!(d <= tolerance, "{what}: off by {d:e}, allowed {tolerance:e}\n{got:?}\n{wanted:?}");
 }
 
@@ -143,8 +142,7 @@ pub(crate) fn host_adapter(family: Option<VariationalFamily>, seed: u64) -> Host
 pub(crate) fn adapter(host: &HostAdapter, dtype: DType) -> LowRankAdapter {
     let (rank, d_input, d_output) = (host.rank, host.d_input, host.d_output);
     let per_rank = |v: &[f64]| RankParameters { value: parameter(v, [rank], dtype) };
-    let of_a =
-        |v: &[f64]| parameter(&transposed(v, rank, d_input), [d_input, rank], dtype);
+    let of_a = |v: &[f64]| parameter(&transposed(v, rank, d_input), [d_input, rank], dtype);
     let of_b = |v: &[f64]| parameter(v, [rank, d_output], dtype);
     let posterior = host.noise.as_ref().map(|noise| match noise {
         HostNoise::RankVariance(v) => Posterior::RankVariance(per_rank(v)),

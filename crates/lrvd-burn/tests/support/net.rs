@@ -106,7 +106,8 @@ impl Net {
 /// Inputs and one-hot targets.
 pub(crate) fn data(dtype: DType) -> (Tensor<3>, Tensor<2>) {
     let x = tensor(&numbers(60, BATCH * TOKENS * WIDTHS[0]), [BATCH, TOKENS, WIDTHS[0]], dtype);
-    let targets: Vec<f64> = (0..BATCH * 3).map(|i| f64::from(u8::from(i % 3 == i / 3 % 3))).collect();
+    let targets: Vec<f64> =
+        (0..BATCH * 3).map(|i| f64::from(u8::from(i % 3 == i / 3 % 3))).collect();
     (x, tensor(&targets, [BATCH, 3], dtype))
 }
 

@@ -47,16 +47,12 @@ pub(crate) fn reference(
     let posterior = adapter.posterior().unwrap().unwrap();
     let weight = layer.weight.val();
     let dtype = weight.dtype();
-    let (rank, d_in, d_out, c) =
-        (adapter.rank, adapter.d_input, adapter.d_output, adapter.scaling);
+    let (rank, d_in, d_out, c) = (adapter.rank, adapter.d_input, adapter.d_output, adapter.scaling);
     let key = pass.noise.for_module(layer.noise_id());
     let rows = x.len() / d_in;
 
-    let mut total = Reference {
-        out: Vec::new(),
-        x: Vec::new(),
-        posterior: posterior.zero_gradient(),
-    };
+    let mut total =
+        Reference { out: Vec::new(), x: Vec::new(), posterior: posterior.zero_gradient() };
     let mut add = |out: &[f64], gradient: ForwardGradient| {
         total.out.extend_from_slice(out);
         total.x.extend(gradient.x);
@@ -116,7 +112,9 @@ pub(crate) fn posterior_gradient(
     let (rank, d_in) = (adapter.rank(), adapter.d_input());
     let of_a = |t: &Tensor<2>| transposed(&gradient(t, gradients), d_in, rank);
     let parameters = match adapter.posterior.as_ref().unwrap() {
-        Posterior::RankVariance(p) | Posterior::NoiseToSignal(p) | Posterior::AsymRankVariance(p) => {
+        Posterior::RankVariance(p)
+        | Posterior::NoiseToSignal(p)
+        | Posterior::AsymRankVariance(p) => {
             ParameterGradient::PerRank(gradient(&p.value.val(), gradients))
         }
         Posterior::ElementVariance(p) => ParameterGradient::PerEntry(Entries {

@@ -1,10 +1,19 @@
 //! The command line, as types; no logic.
 
 mod bench;
+mod classifier;
+mod files;
+mod train;
 
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::{BenchCommand, GlueArguments};
+pub(crate) use classifier::{ClassifierArguments, EvalArguments, PredictArguments};
+pub(crate) use files::{
+    CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, PrecisionName,
+    VerifyArguments,
+};
+pub(crate) use train::TrainArguments;
 
 use crate::printer::Format;
 
@@ -35,7 +44,27 @@ pub(crate) struct GlobalArguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Fine-tune a classifier on your own data.
+    #[command(after_help = train::TRAIN_EXAMPLES)]
+    Train(Box<TrainArguments>),
+    /// Evaluate a saved classifier on labelled examples.
+    #[command(after_help = classifier::EVAL_EXAMPLES)]
+    Eval(EvalArguments),
+    /// Classify texts and say how sure the answers are.
+    #[command(after_help = classifier::PREDICT_EXAMPLES)]
+    Predict(PredictArguments),
+    /// Show ranks, relevance and sizes of an adapter or a checkpoint.
+    #[command(after_help = files::INSPECT_EXAMPLES)]
+    Inspect(InspectArguments),
+    /// Write an adapter for other programs.
+    #[command(after_help = files::EXPORT_EXAMPLES)]
+    Export(ExportArguments),
+    /// Recompute a folder of recorded numbers, or check a checkpoint of your own.
+    #[command(after_help = files::VERIFY_EXAMPLES)]
+    Verify(VerifyArguments),
     /// Reproduce a benchmark: train, evaluate and report several methods.
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Print a completion script for a shell.
+    Completions(CompletionsArguments),
 }

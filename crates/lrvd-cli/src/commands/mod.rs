@@ -1,6 +1,14 @@
 //! One function for each command.
 
+mod completions;
+mod eval;
+mod export;
 mod glue;
+mod inspect;
+mod predict;
+mod table;
+mod train;
+mod verify;
 
 use std::error::Error;
 
@@ -15,6 +23,13 @@ pub(crate) type Outcome = Result<ExitStatus, Box<dyn Error>>;
 pub(crate) fn run(arguments: Arguments, printer: &Printer) -> Outcome {
     let global = arguments.global;
     match arguments.command {
+        Command::Train(arguments) => train::run(*arguments, global, printer),
+        Command::Eval(arguments) => eval::run(arguments, printer),
+        Command::Predict(arguments) => predict::run(arguments, printer),
+        Command::Inspect(arguments) => inspect::run(arguments, printer),
+        Command::Export(arguments) => export::run(arguments, printer),
+        Command::Verify(arguments) => verify::run(arguments, printer),
+        Command::Completions(arguments) => completions::run(arguments, printer),
         Command::Bench(BenchCommand::Glue(glue)) => glue::run(glue, global, printer),
     }
 }

@@ -28,7 +28,7 @@ use crate::source::WeightSource;
 ///
 /// He et al. 2021, arXiv:2006.03654; He et al. 2023, arXiv:2111.09543.
 #[derive(Module, Debug)]
-pub struct SelfAttention {
+pub(super) struct SelfAttention {
     query_proj: AdaptedLinear,
     key_proj: AdaptedLinear,
     value_proj: AdaptedLinear,
@@ -51,10 +51,8 @@ impl SelfAttention {
             query_proj: linear("query_proj"),
             key_proj: linear("key_proj"),
             value_proj: linear("value_proj"),
-            pos_key_proj: (separate && config.pos_att_type.c2p)
-                .then(|| linear("pos_key_proj")),
-            pos_query_proj: (separate && config.pos_att_type.p2c)
-                .then(|| linear("pos_query_proj")),
+            pos_key_proj: (separate && config.pos_att_type.c2p).then(|| linear("pos_key_proj")),
+            pos_query_proj: (separate && config.pos_att_type.p2c).then(|| linear("pos_query_proj")),
             heads: config.num_attention_heads,
             content_to_position: config.relative_attention && config.pos_att_type.c2p,
             position_to_content: config.relative_attention && config.pos_att_type.p2c,

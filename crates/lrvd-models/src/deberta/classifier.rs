@@ -3,11 +3,11 @@
 use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::ops::{dropout, gelu};
 use lrvd_burn::parameters::{NamedParameter, NamedParameters, Role};
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::files::WeightStore;
 use lrvd_core::noise::{NoiseKey, module_id};
 
 use super::config::DebertaConfig;
@@ -62,8 +62,7 @@ impl DebertaClassifier {
     ) -> Result<(Self, Loaded), LoadError> {
         let fresh = |name: &str| is_head(name);
         let ignored = |name: &str| is_pretraining_head(name);
-        let mut source =
-            WeightSource::checkpoint(store, &fresh, &ignored, seed, device, dtype);
+        let mut source = WeightSource::checkpoint(store, &fresh, &ignored, seed, device, dtype);
         let model = Self::load(&mut source, config);
         Ok((model, source.finish()?))
     }
@@ -81,8 +80,7 @@ impl DebertaClassifier {
     ) -> Result<(Self, Loaded), LoadError> {
         let ignored = |name: &str| is_pretraining_head(name);
         let seed = NoiseKey::new(0);
-        let mut source =
-            WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, dtype);
+        let mut source = WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, dtype);
         let model = Self::load(&mut source, config);
         Ok((model, source.finish()?))
     }
@@ -101,7 +99,8 @@ impl DebertaClassifier {
     /// Pooled first token and logits of the last hidden state `[batch, tokens, hidden]`.
     pub fn head(&self, hidden: Tensor<3>, pass: &Pass) -> (Tensor<2>, Tensor<2>) {
         let first = hidden.narrow(1, 0, 1);
-        let dropped = |x: Tensor<3>, rate: f64, site: &str| match pass.dropout_key(module_id(site)) {
+        let dropped = |x: Tensor<3>, rate: f64, site: &str| match pass.dropout_key(module_id(site))
+        {
             Some(key) => dropout(x, rate, key),
             None => x,
         };

@@ -15,7 +15,7 @@ use crate::source::{Init, WeightSource};
 
 /// `norm(after_layer_0 + act(dropout(conv(embeddings))))`, masked.
 #[derive(Module, Debug)]
-pub struct Convolution {
+pub(super) struct Convolution {
     weight: Param<Tensor<3>>,
     bias: Param<Tensor<1>>,
     norm: LayerNorm,

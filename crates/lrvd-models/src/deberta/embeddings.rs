@@ -14,7 +14,7 @@ use crate::source::{Init, WeightSource};
 
 /// Sum of the embedding tables in use, normalised and masked.
 #[derive(Module, Debug)]
-pub struct Embeddings {
+pub(super) struct Embeddings {
     word: Param<Tensor<2>>,
     position: Option<Param<Tensor<2>>>,
     token_type: Option<Param<Tensor<2>>>,

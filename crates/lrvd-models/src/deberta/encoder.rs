@@ -87,12 +87,8 @@ impl DebertaEncoder {
         seen: &mut dyn FnMut(&Tensor<3>),
     ) -> Tensor<3> {
         let tokens = input.ids.dims()[1];
-        let embedded = self.embeddings.forward(
-            input.ids.clone(),
-            input.type_ids.clone(),
-            &input.mask,
-            pass,
-        );
+        let embedded =
+            self.embeddings.forward(input.ids.clone(), input.type_ids.clone(), &input.mask, pass);
         seen(&embedded);
         let layout = self.config.relative_positions();
         let positions = self.rel_embeddings.as_ref().zip(layout).map(|(table, layout)| {
@@ -106,7 +102,9 @@ impl DebertaEncoder {
         let mut x = embedded.clone();
         for (i, layer) in self.layers.iter().enumerate() {
             x = layer.forward(x, Some(&input.mask), positions.as_ref(), pass);
-            if i == 0 && let Some(convolution) = &self.convolution {
+            if i == 0
+                && let Some(convolution) = &self.convolution
+            {
                 x = convolution.forward(embedded.clone(), x, &input.mask, pass);
             }
             seen(&x);

@@ -16,7 +16,7 @@ use crate::source::WeightSource;
 
 /// `norm(residual + dropout(dense(x)))`, the end of both halves of a layer.
 #[derive(Module, Debug)]
-pub struct ResidualOutput {
+pub(super) struct ResidualOutput {
     dense: AdaptedLinear,
     norm: LayerNorm,
     dropout: f64,
@@ -51,7 +51,7 @@ impl ResidualOutput {
 
 /// One encoder layer.
 #[derive(Module, Debug)]
-pub struct EncoderLayer {
+pub(super) struct EncoderLayer {
     attention: SelfAttention,
     attention_output: ResidualOutput,
     intermediate: AdaptedLinear,

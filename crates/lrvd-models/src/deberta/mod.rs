@@ -19,6 +19,9 @@ mod positions;
 mod relative_position;
 
 pub use classifier::DebertaClassifier;
-pub use config::*;
+pub use config::{
+    ConfigError, Convolution as ConvolutionConfig, ConvolutionActivation, DebertaConfig,
+    PositionAttention, ProblemType,
+};
 pub use encoder::{DebertaEncoder, EncoderInput};
-pub use relative_position::*;
+pub use relative_position::{PositionRangeError, RelativePositions};

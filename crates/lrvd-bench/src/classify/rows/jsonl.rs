@@ -21,11 +21,7 @@ pub(super) fn read(file: &Path, columns: &TextColumns) -> Result<Vec<Row>, Class
 }
 
 /// One row from the text of one object; `place` is named in errors.
-pub(in crate::classify) fn parse_object(
-    text: &str,
-    place: Place,
-    columns: &TextColumns,
-) -> Result<Row, ClassifyError> {
+fn parse_object(text: &str, place: Place, columns: &TextColumns) -> Result<Row, ClassifyError> {
     let object: Map<String, Value> = serde_json::from_str(text)
         .map_err(|source| ClassifyError::Row { place: place.clone(), source: source.into() })?;
     let find = |key: &String| {

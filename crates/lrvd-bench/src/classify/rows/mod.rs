@@ -17,8 +17,6 @@ use serde::{Deserialize, Serialize};
 use super::error::ClassifyError;
 use crate::data::{At, Place};
 
-pub(super) use jsonl::parse_object;
-
 /// Which columns hold what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

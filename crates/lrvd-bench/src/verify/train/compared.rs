@@ -127,13 +127,15 @@ fn compare_series(
     let key = format!("rtol_{}", comparison.precision.name());
     let norm = folder.get("tolerances")?.get("grad_norm")?.get(&key)?;
     let norm = Limit::Relative(bound(&norm)?);
-    let losses = if adalora { &LOSSES[..] } else { &LOSSES[..1] };
     let rates = Limit::Relative(RATE_ROUNDING);
-    for (names, limit) in [(losses, loss), (&NORMS[..], norm), (&RATES[..], rates)] {
+    for (names, limit) in [(&LOSSES[..], loss), (&NORMS[..], norm), (&RATES[..], rates)] {
         for name in names {
-            comparison.require(name)?;
-            let found = run.series.get(name).cloned().unwrap_or_default();
-            comparison.tensor(name, &Values::list(found), limit)?;
+            let Some(found) = run.series.get(name) else { continue };
+            // Without a penalty the total is the loss, and need not be recorded.
+            if adalora || *name != "total_loss" || comparison.has(name) {
+                comparison.require(name)?;
+                comparison.tensor(name, &Values::list(found.clone()), limit)?;
+            }
         }
     }
     for name in comparison.names() {

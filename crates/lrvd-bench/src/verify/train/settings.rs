@@ -99,6 +99,7 @@ impl Settings {
             groups: ParameterGroups {
                 adapter: adapter_rates,
                 log_variance: frozen,
+                pooler: frozen,
                 head,
                 backbone: frozen,
             },

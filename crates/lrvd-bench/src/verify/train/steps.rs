@@ -54,18 +54,16 @@ pub(super) fn run(
         let logits = model.forward(&batch.upload(device, *dtype), &Pass::mean());
         let loss = batch.loss(logits).expect("the caller checks that there are labels");
         record("loss", scalar(&loss));
-        let mut objective = loss.clone();
+        let mut total = loss.clone();
         if let Some((_, allocation, _)) = &allocator
             && let Some(penalty) = orthogonality(model)
         {
-            let total = loss + penalty.clone().mul_scalar(allocation.config.orth_reg_weight);
             record("orthogonal_regularizer", scalar(&penalty));
-            record("total_loss", scalar(&total));
-            if allocation.penalised {
-                objective = total;
-            }
+            total = total + penalty.mul_scalar(allocation.config.orth_reg_weight);
         }
-        let gradients = objective.backward();
+        record("total_loss", scalar(&total));
+        let penalised = settings.allocation.as_ref().is_some_and(|a| a.penalised);
+        let gradients = if penalised { total.backward() } else { loss.backward() };
         let mut gradients = NamedGradients::collect(model, &gradients);
         let norm = gradients.global_norm();
         record("grad_norm", norm);

@@ -1,0 +1,210 @@
+//! Which classes and examples are in a user's files?
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::error::{ClassifyError, quoted};
+use super::rows::{Row, TextColumns, read_rows};
+use crate::data::{Example, Label, load};
+use crate::error::BenchError;
+use crate::report::sha256_file;
+use crate::task::{GlueTask, Goal};
+
+/// More distinct labels than this are hardly classes: a wrong column, most likely.
+const MOST_CLASSES: usize = 1000;
+
+/// Where examples come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DataSource {
+    /// The user's own files.
+    Files {
+        /// To fit.
+        train: PathBuf,
+        /// To measure on.
+        validation: PathBuf,
+        /// What is in which column.
+        columns: TextColumns,
+        /// Classes in id order; those of the training file, sorted, if `None`.
+        labels: Option<Vec<String>>,
+        /// Whether labels are numbers to be predicted.
+        regression: bool,
+    },
+    /// A benchmark task in one of its known layouts.
+    Glue {
+        /// The task.
+        task: GlueTask,
+        /// The folder.
+        data_dir: PathBuf,
+    },
+}
+
+/// Examples and what is learnt from them.
+#[derive(Clone, Debug)]
+pub struct ClassifyData {
+    /// Classes or scores.
+    pub goal: Goal,
+    /// To fit.
+    pub train: Vec<Example>,
+    /// To measure on.
+    pub validation: Vec<Example>,
+    /// SHA-256 by file.
+    pub files: BTreeMap<String, String>,
+    /// The columns, for files that have columns of the user's own.
+    pub columns: Option<TextColumns>,
+}
+
+impl DataSource {
+    /// Reads everything.
+    ///
+    /// # Errors
+    ///
+    /// [`ClassifyError`] naming the first bad row.
+    pub fn read(&self) -> Result<ClassifyData, ClassifyError> {
+        match self {
+            Self::Glue { task, data_dir } => {
+                let dataset = load(data_dir, *task)?;
+                let files = dataset.train.files.iter().chain(&dataset.validation.files);
+                let files =
+                    files.map(|f| (f.path.display().to_string(), f.sha256.clone())).collect();
+                Ok(ClassifyData {
+                    goal: Goal::of_task(*task),
+                    train: dataset.train.examples,
+                    validation: dataset.validation.examples,
+                    files,
+                    columns: None,
+                })
+            }
+            Self::Files { train, validation, columns, labels, regression } => {
+                let mut files = BTreeMap::new();
+                for file in [train, validation] {
+                    let hash = sha256_file(file).map_err(BenchError::from)?;
+                    files.insert(file.display().to_string(), hash);
+                }
+                let rows = read_rows(train, columns)?;
+                let name = train.file_stem().and_then(|s| s.to_str()).unwrap_or("data");
+                let goal = if *regression {
+                    Goal::regression(name)
+                } else {
+                    let classes = classes(train, columns, &rows, labels.clone())?;
+                    Goal::classification(name, classes)
+                };
+                let validation = labelled(&goal, columns, read_rows(validation, columns)?)?;
+                let train = labelled(&goal, columns, rows)?;
+                Ok(ClassifyData { goal, train, validation, files, columns: Some(columns.clone()) })
+            }
+        }
+    }
+}
+
+/// The labelled examples of one file, for a classifier that exists already.
+pub(super) fn read_examples(
+    file: &Path,
+    columns: &TextColumns,
+    goal: &Goal,
+) -> Result<Vec<Example>, ClassifyError> {
+    labelled(goal, columns, read_rows(file, columns)?)
+}
+
+/// Distinct labels: by value if all are whole numbers, else by text.
+fn classes(
+    file: &Path,
+    columns: &TextColumns,
+    rows: &[Row],
+    given: Option<Vec<String>>,
+) -> Result<Vec<String>, ClassifyError> {
+    let classes = given.unwrap_or_else(|| {
+        let distinct: BTreeSet<&str> = rows.iter().filter_map(|r| r.label.as_deref()).collect();
+        let mut classes: Vec<String> = distinct.into_iter().map(str::to_owned).collect();
+        let numbers: Option<Vec<i64>> = classes.iter().map(|c| c.parse().ok()).collect();
+        if numbers.is_some() {
+            classes.sort_by_key(|class| class.parse::<i64>().unwrap_or(0));
+        }
+        classes
+    });
+    let repeated = classes.iter().enumerate().find(|(i, class)| classes[..*i].contains(class));
+    if let Some((_, class)) = repeated {
+        return Err(BenchError::Repeated { what: "label", found: class.clone() }.into());
+    }
+    if !(2..=MOST_CLASSES).contains(&classes.len()) {
+        let many = classes.len() > MOST_CLASSES;
+        return Err(ClassifyError::Classes {
+            file: file.to_owned(),
+            column: columns.label.clone().unwrap_or_default(),
+            found: classes.len(),
+            most: MOST_CLASSES,
+            hint: if many { "; for numbers to be predicted pass `--regression`" } else { "" },
+        });
+    }
+    Ok(classes)
+}
+
+fn labelled(
+    goal: &Goal,
+    columns: &TextColumns,
+    rows: Vec<Row>,
+) -> Result<Vec<Example>, ClassifyError> {
+    let column = columns.label.clone().unwrap_or_default();
+    let ids: BTreeMap<&str, usize> =
+        goal.classes.iter().enumerate().map(|(id, class)| (class.as_str(), id)).collect();
+    let example = |(number, row): (usize, Row)| {
+        let (place, column) = (row.place, column.clone());
+        let found = row.label.unwrap_or_default();
+        let label = if goal.is_regression() {
+            match found.parse::<f64>().ok().filter(|score| score.is_finite()) {
+                Some(score) => Label::Score(score),
+                None => return Err(ClassifyError::Score { place, column, found }),
+            }
+        } else {
+            match ids.get(found.as_str()) {
+                Some(&id) => Label::Class(id),
+                None => {
+                    let wanted = quoted(&goal.classes);
+                    return Err(ClassifyError::UnknownLabel { place, column, found, wanted });
+                }
+            }
+        };
+        Ok(Example { id: number.to_string(), text_a: row.text, text_b: row.pair, label })
+    };
+    rows.into_iter().enumerate().map(example).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn read(train: &str, validation: &str, regression: bool) -> Result<ClassifyData, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["train.csv", "dev.csv"].map(|name| dir.path().join(name));
+        std::fs::write(&paths[0], train).unwrap();
+        std::fs::write(&paths[1], validation).unwrap();
+        let [train, validation] = paths;
+        let columns = TextColumns::default();
+        let source = DataSource::Files { train, validation, columns, labels: None, regression };
+        source.read().map_err(|error| error.to_string().replace(dir.path().to_str().unwrap(), ""))
+    }
+
+    #[test]
+    fn classes_are_sorted_by_value_or_by_text() {
+        let data = read("text,label\na,10\nb,9\nc,10\n", "text,label\nd,9\n", false).unwrap();
+        assert_eq!(data.goal.classes, ["9", "10"]);
+        let labels: Vec<_> = data.train.iter().map(|e| e.label).collect();
+        assert_eq!(labels, [Label::Class(1), Label::Class(0), Label::Class(1)]);
+        assert_eq!(data.validation[0].label, Label::Class(0));
+        let data = read("text,label\na,no\nb,yes\nc,maybe\n", "text,label\nd,no\n", false).unwrap();
+        assert_eq!(data.goal.classes, ["maybe", "no", "yes"]);
+        assert_eq!(data.files.len(), 2);
+    }
+
+    #[test]
+    fn labels_that_do_not_fit_are_named() {
+        let message = |train, dev, regression| read(train, dev, regression).unwrap_err();
+        let good = "text,label\na,0\nb,1\n";
+        assert_eq!(
+            message(good, "text,label\na,0\nb,2\n", false),
+            "`/dev.csv`, line 3, column `label`: unknown label `2`, wanted one of `0`, `1`"
+        );
+        assert!(message("text,label\na,0\n", good, false).contains("1 distinct labels, wanted 2"));
+        assert!(message(good, "text,label\na,nan\n", true).contains("not a finite number"));
+    }
+}

@@ -1,0 +1,124 @@
+//! How good is a saved classifier on labelled examples?
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::DType;
+use lrvd_burn::sampling::Pass;
+
+use super::data::read_examples;
+use super::error::{ClassifyError, quoted};
+use super::load::SavedClassifier;
+use super::outcome::write_predictions;
+use super::rows::TextColumns;
+use crate::data::{Example, load};
+use crate::eval::{Batching, DrawSeed, PreparedTask, Scored, predict_logits, score_draws};
+use crate::task::{GlueTask, Goal};
+
+/// Metrics and predictions at the posterior mean and, if asked for, at draws.
+#[derive(Debug)]
+pub struct Evaluation {
+    /// By number of draws; 0 is the posterior mean.
+    pub scored: BTreeMap<u32, Scored>,
+    task: PreparedTask,
+}
+
+impl Evaluation {
+    /// Number of examples.
+    pub fn rows(&self) -> usize {
+        self.task.validation.len()
+    }
+
+    /// Writes one line for every example: its label, probabilities by number of draws, entropy,
+    /// mutual information.
+    ///
+    /// # Errors
+    ///
+    /// [`ClassifyError::Bench`] if the file cannot be written.
+    pub fn write_predictions(&self, path: &Path) -> Result<(), ClassifyError> {
+        Ok(write_predictions(&self.task, &self.scored, path)?)
+    }
+}
+
+impl SavedClassifier {
+    /// Labelled examples of a file, read with the classifier's classes.
+    ///
+    /// # Errors
+    ///
+    /// [`ClassifyError`] naming the first bad row.
+    pub fn read_examples(
+        &self,
+        file: &Path,
+        columns: &TextColumns,
+    ) -> Result<Vec<Example>, ClassifyError> {
+        read_examples(file, columns, &self.info.goal)
+    }
+
+    /// The validation split of a benchmark task, whose classes must be the classifier's.
+    ///
+    /// # Errors
+    ///
+    /// [`ClassifyError::OtherLabels`], and the errors of the files.
+    pub fn read_task(
+        &self,
+        task: GlueTask,
+        data_dir: &Path,
+    ) -> Result<Vec<Example>, ClassifyError> {
+        let (wanted, found) = (&self.info.goal.classes, Goal::of_task(task).classes);
+        if *wanted != found {
+            let name = |classes: &[String]| match classes {
+                [] => "none (regression)".to_owned(),
+                classes => quoted(classes),
+            };
+            let (wanted, found) = (name(wanted), name(&found));
+            return Err(ClassifyError::OtherLabels { wanted, found });
+        }
+        Ok(load(data_dir, task)?.validation.examples)
+    }
+
+    /// The columns that the classifier was trained on, or the usual ones.
+    pub fn columns(&self) -> TextColumns {
+        self.info.columns.clone().unwrap_or_default()
+    }
+}
+
+/// Evaluates `classifier` on `examples` at the posterior mean and at `draws` fixed draws, which
+/// `seed` addresses.
+///
+/// # Errors
+///
+/// [`ClassifyError`] if an example cannot be encoded or an output is not finite.
+pub fn evaluate(
+    classifier: &SavedClassifier,
+    examples: &[Example],
+    draws: usize,
+    seed: u64,
+) -> Result<Evaluation, ClassifyError> {
+    let info = &classifier.info;
+    // F1 and Matthews are reported for any two classes, whatever a benchmark reports.
+    let goal = match info.goal.is_regression() {
+        true => info.goal.clone(),
+        false => Goal::classification(&info.goal.name, info.goal.classes.clone()),
+    };
+    let tokenizer = &classifier.backbone.tokenizer;
+    let task = PreparedTask::from_examples(goal, &[], examples, tokenizer, info.max_length)?;
+    let batching = Batching {
+        batch_size: info.batch_size,
+        pad_id: task.pad_id,
+        labels: task.labels,
+        device: &classifier.device,
+        dtype: DType::F32,
+    };
+    let logits = |pass: &Pass| predict_logits(&classifier.model, &task.validation, pass, &batching);
+    let mut scored = BTreeMap::new();
+    scored.insert(0, score_draws(&logits(&Pass::mean())?, 1, &task)?);
+    if draws > 0 {
+        let seed = DrawSeed(seed);
+        let mut all = Vec::new();
+        for draw in 0..draws {
+            all.extend(logits(&seed.pass(draw))?);
+        }
+        scored.insert(draws as u32, score_draws(&all, draws, &task)?);
+    }
+    Ok(Evaluation { scored, task })
+}

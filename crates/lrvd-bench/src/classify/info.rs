@@ -1,0 +1,105 @@
+//! What a classifier is, beside its weights: the file that makes an adapter folder usable alone.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::ClassifyError;
+use super::rows::TextColumns;
+use crate::error::BenchError;
+use crate::experiment::CheckpointChoice;
+use crate::report::write_text;
+use crate::task::Goal;
+
+/// Name of the file in an adapter folder.
+pub const INFO_FILE: &str = "lrvd_classifier.json";
+/// Version that is written, and the only one that is read.
+const SCHEMA_VERSION: u32 = 1;
+
+/// A saved classifier, as far as PEFT's files do not tell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassifierInfo {
+    /// Version of this file.
+    pub schema_version: u32,
+    /// Folder or repository of the base model.
+    pub base_model: String,
+    /// SHA-256 of the base model's weight files.
+    pub weights: BTreeMap<String, String>,
+    /// Name, classes and metrics.
+    pub goal: Goal,
+    /// Columns of the training file, for files of the user's own.
+    pub columns: Option<TextColumns>,
+    /// Whether inputs are pairs of texts; `None` if that is not known.
+    pub pairs: Option<bool>,
+    /// Longest encoded input.
+    pub max_length: usize,
+    /// Examples per batch in prediction.
+    pub batch_size: usize,
+    /// How it was trained.
+    pub method: String,
+    /// Seed of the run, which also addresses the draws.
+    pub seed: u64,
+    /// Which model of the run this is.
+    pub checkpoint: CheckpointChoice,
+    /// Steps that it has seen.
+    pub step: usize,
+    /// Statistic at or above which a rank was pruned.
+    pub log_alpha_threshold: Option<f64>,
+    /// Whether the statistic is corrected for the fan-in.
+    pub fan_in_correction: bool,
+    /// Draws of a prediction where nobody says otherwise; 0 without a posterior.
+    pub draws: usize,
+}
+
+impl ClassifierInfo {
+    /// The version to write.
+    pub(super) const SCHEMA: u32 = SCHEMA_VERSION;
+
+    /// Writes the file into `dir`.
+    ///
+    /// # Errors
+    ///
+    /// [`ClassifyError::Bench`] if it cannot be written.
+    pub fn write(&self, dir: &Path) -> Result<(), ClassifyError> {
+        let path = dir.join(INFO_FILE);
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|source| BenchError::Json { path: path.clone(), source })?;
+        Ok(write_text(&path, &text).map_err(BenchError::from)?)
+    }
+
+    /// Reads the file in `dir`; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`ClassifyError::Schema`] for another version, [`ClassifyError::Bench`] for a broken file.
+    pub fn read(dir: &Path) -> Result<Option<Self>, ClassifyError> {
+        let path = dir.join(INFO_FILE);
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let info: Self = read_versioned(&path, SCHEMA_VERSION)?;
+        Ok(Some(info))
+    }
+}
+
+/// Reads a JSON file whose `schema_version` must be `wanted`: the version is looked at first,
+/// because of another version nothing else can be relied on.
+pub(super) fn read_versioned<T: serde::de::DeserializeOwned>(
+    path: &Path,
+    wanted: u32,
+) -> Result<T, ClassifyError> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema_version: u32,
+    }
+    let io = |source| BenchError::Io { action: "read", path: path.to_owned(), source };
+    let json = |source| BenchError::Json { path: path.to_owned(), source };
+    let text = std::fs::read_to_string(path).map_err(io)?;
+    let Version { schema_version: found } = serde_json::from_str(&text).map_err(json)?;
+    if found != wanted {
+        return Err(ClassifyError::Schema { file: path.to_owned(), wanted, found });
+    }
+    Ok(serde_json::from_str(&text).map_err(json)?)
+}

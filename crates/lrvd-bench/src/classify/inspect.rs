@@ -1,0 +1,294 @@
+//! What is in an adapter or a checkpoint: ranks, statistics, sizes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lrvd_burn::files::{HostTensor, TensorError, WeightStore};
+use lrvd_burn::host::{HostAdapter, HostNoise};
+use lrvd_burn::peft::{PeftModule, PosteriorFamily, PosteriorModule};
+use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
+use lrvd_core::prune::{StatisticOptions, rank_statistic};
+use lrvd_models::deberta::DebertaConfig;
+use serde::Serialize;
+
+use super::error::ClassifyError;
+use super::source::AdapterSource;
+use crate::error::BenchError;
+
+const SCHEMA_VERSION: u32 = 1;
+
+/// One adapted layer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModuleReport {
+    /// Path of the layer.
+    pub path: String,
+    /// Rank now.
+    pub rank: usize,
+    /// Rank before pruning, as far as the file knows it.
+    pub initial_rank: usize,
+    /// The factor before the product of the factors.
+    pub scaling: f64,
+    /// Features in and out; `None` for a layer of rank 0, which is not in the file.
+    pub shape: Option<[usize; 2]>,
+    /// Values in the factors.
+    pub parameters: usize,
+    /// Frobenius norm of the mean update.
+    pub update_norm: f64,
+    /// Relevance statistic of every direction, ascending; empty without a posterior.
+    pub log_alpha: Vec<f64>,
+}
+
+/// An adapter.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AdapterReport {
+    /// Version of this report.
+    pub schema_version: u32,
+    /// `adapter`, `run` or `checkpoint`.
+    pub kind: &'static str,
+    /// The folder.
+    pub folder: String,
+    /// Base model.
+    pub base_model: Option<String>,
+    /// Method in the file.
+    pub method: String,
+    /// Posterior family, if there is a posterior.
+    pub family: Option<PosteriorFamily>,
+    /// Statistic at or above which ranks were pruned.
+    pub log_alpha_threshold: Option<f64>,
+    /// Classes in id order, where they are known.
+    pub labels: Vec<String>,
+    /// Adapted layers by path.
+    pub modules: Vec<ModuleReport>,
+    /// Sum of the ranks.
+    pub total_rank: usize,
+    /// `total_rank` over the number of layers.
+    pub average_rank: f64,
+    /// Largest rank, which a server must allow for.
+    pub max_rank: usize,
+    /// Values in all factors.
+    pub adapter_parameters: usize,
+    /// Values in the posterior.
+    pub posterior_parameters: usize,
+    /// Values in modules that are stored whole, by parameter.
+    pub saved_parameters: BTreeMap<String, usize>,
+}
+
+/// Describes an adapter.
+///
+/// # Errors
+///
+/// [`ClassifyError::Tensor`] for factors that hold no floats, [`ClassifyError::Bench`] for a
+/// statistic that is not a number.
+pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, ClassifyError> {
+    let corrected = source.info.as_ref().is_some_and(|info| info.fan_in_correction);
+    let options = StatisticOptions {
+        fan_in_correction: corrected.then_some(REFERENCE_FAN_IN),
+        ..StatisticOptions::default()
+    };
+    let header = source.posterior.as_ref().map(|p| &p.header);
+    let mut modules = BTreeMap::new();
+    for (path, module) in header.into_iter().flat_map(|h| &h.modules).filter(|(_, m)| m.rank == 0) {
+        let (initial_rank, scaling) = (module.initial_rank, module.scaling);
+        let path = path.clone();
+        let empty = ModuleReport {
+            path: path.clone(),
+            rank: 0,
+            initial_rank,
+            scaling,
+            shape: None,
+            parameters: 0,
+            update_norm: 0.0,
+            log_alpha: Vec::new(),
+        };
+        modules.insert(path, empty);
+    }
+    let mut posterior_parameters = 0;
+    for (path, module) in &source.adapter.modules {
+        let noise = match &source.posterior {
+            Some(posterior) => posterior.modules.get(path).map(|m| (m, posterior.header.family)),
+            None => None,
+        };
+        posterior_parameters += noise.map_or(0, |(module, _)| match module {
+            PosteriorModule::PerRank(t) => t.n_elements(),
+            PosteriorModule::PerEntry { a, b } => a.n_elements() + b.n_elements(),
+            _ => 0,
+        });
+        let wrong = |source| ClassifyError::Tensor { path: path.clone(), source };
+        let host = host_adapter(module, noise).map_err(wrong)?;
+        let posterior = host.posterior().map_err(BenchError::from)?;
+        let mut log_alpha = match posterior.filter(|_| host.rank > 0) {
+            Some(posterior) => rank_statistic(&posterior, options).map_err(BenchError::from)?,
+            None => Vec::new(),
+        };
+        log_alpha.sort_by(f64::total_cmp);
+        let known = header.and_then(|h| h.modules.get(path));
+        let report = ModuleReport {
+            path: path.clone(),
+            rank: module.rank,
+            initial_rank: known.map_or(module.initial_rank, |m| m.initial_rank),
+            scaling: module.scaling,
+            shape: Some([module.d_input(), module.d_output()]),
+            parameters: module.a.n_elements()
+                + module.b.n_elements()
+                + module.e.as_ref().map_or(0, HostTensor::n_elements),
+            update_norm: update_norm(&host),
+            log_alpha,
+        };
+        modules.insert(path.clone(), report);
+    }
+    let modules: Vec<ModuleReport> = modules.into_values().collect();
+    let total_rank = modules.iter().map(|m| m.rank).sum();
+    Ok(AdapterReport {
+        schema_version: SCHEMA_VERSION,
+        kind: source.kind.name(),
+        folder: source.folder.display().to_string(),
+        base_model: source.adapter.config.base_model_name_or_path.clone(),
+        method: match &source.info {
+            Some(info) => info.method.clone(),
+            None => source.adapter.config.method.name().to_owned(),
+        },
+        family: header.map(|h| h.family),
+        log_alpha_threshold: header.map(|h| h.log_alpha_threshold),
+        labels: source.info.as_ref().map(|i| i.goal.classes.clone()).unwrap_or_default(),
+        total_rank,
+        average_rank: total_rank as f64 / modules.len().max(1) as f64,
+        max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),
+        adapter_parameters: modules.iter().map(|m| m.parameters).sum(),
+        posterior_parameters,
+        saved_parameters: source
+            .adapter
+            .saved
+            .iter()
+            .map(|(name, tensor)| (name.clone(), tensor.n_elements()))
+            .collect(),
+        modules,
+    })
+}
+
+/// Factors and noise in the core's layout.
+fn host_adapter(
+    module: &PeftModule,
+    noise: Option<(&PosteriorModule, PosteriorFamily)>,
+) -> Result<HostAdapter, TensorError> {
+    let noise = match noise {
+        Some((PosteriorModule::PerRank(t), family)) => match family {
+            PosteriorFamily::RankVariance => Some(HostNoise::RankVariance(t.to_f64()?)),
+            PosteriorFamily::NoiseToSignal => Some(HostNoise::NoiseToSignal(t.to_f64()?)),
+            PosteriorFamily::AOnly => Some(HostNoise::AsymRankVariance(t.to_f64()?)),
+            _ => None,
+        },
+        Some((PosteriorModule::PerEntry { a, b }, _)) => {
+            let (a, b) = (a.to_f64()?, b.transpose2()?.to_f64()?);
+            Some(HostNoise::ElementVariance { a, b })
+        }
+        _ => None,
+    };
+    Ok(HostAdapter {
+        rank: module.rank,
+        d_input: module.d_input(),
+        d_output: module.d_output(),
+        a: module.a.to_f64()?,
+        b: module.b.transpose2()?.to_f64()?,
+        e: module.e.as_ref().map(HostTensor::to_f64).transpose()?,
+        noise,
+        scaling: module.scaling,
+    })
+}
+
+/// `‖c·B·diag(E)·A‖`, from the Gram matrices of the factors.
+fn update_norm(host: &HostAdapter) -> f64 {
+    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+    let a = |k: usize| &host.a[k * host.d_input..(k + 1) * host.d_input];
+    let b = |k: usize| &host.b[k * host.d_output..(k + 1) * host.d_output];
+    let e = |k: usize| host.e.as_ref().map_or(1.0, |e| e[k]);
+    let pairs = (0..host.rank).flat_map(|k| (0..host.rank).map(move |l| (k, l)));
+    let square: f64 = pairs.map(|(k, l)| e(k) * e(l) * dot(a(k), a(l)) * dot(b(k), b(l))).sum();
+    host.scaling.abs() * square.max(0.0).sqrt()
+}
+
+/// A pretrained model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BaseReport {
+    /// Version of this report.
+    pub schema_version: u32,
+    /// Always `base`.
+    pub kind: &'static str,
+    /// The folder.
+    pub folder: String,
+    /// Number of encoder layers.
+    pub layers: usize,
+    /// Width of the hidden states.
+    pub hidden_size: usize,
+    /// Attention heads.
+    pub attention_heads: usize,
+    /// Width between the feed-forward layers.
+    pub intermediate_size: usize,
+    /// Tokens.
+    pub vocab_size: usize,
+    /// Values by part of the model.
+    pub parameters: BTreeMap<String, usize>,
+    /// Values in all.
+    pub total_parameters: usize,
+    /// Values by element type.
+    pub dtypes: BTreeMap<&'static str, usize>,
+    /// Keys of the configuration that were not recognised.
+    pub unrecognised: Vec<String>,
+}
+
+/// Describes the checkpoint in `dir`.
+///
+/// # Errors
+///
+/// [`ClassifyError::Bench`] for a configuration that is not supported, [`ClassifyError::File`] for
+/// weights that cannot be read.
+pub fn inspect_base(dir: &Path) -> Result<BaseReport, ClassifyError> {
+    let config = DebertaConfig::read(&dir.join("config.json")).map_err(BenchError::from)?;
+    let store = WeightStore::open(dir)?;
+    let (mut parameters, mut dtypes) = (BTreeMap::new(), BTreeMap::new());
+    for name in store.names() {
+        let n: usize = store.shape(name).unwrap_or_default().iter().product();
+        let part = match name.strip_prefix("deberta.") {
+            Some(inner) => inner.split('.').next().unwrap_or(inner),
+            None => name.split('.').next().unwrap_or(name),
+        };
+        *parameters.entry(part.to_owned()).or_insert(0) += n;
+        if let Some(dtype) = store.dtype(name) {
+            *dtypes.entry(dtype.name()).or_insert(0) += n;
+        }
+    }
+    Ok(BaseReport {
+        schema_version: SCHEMA_VERSION,
+        kind: "base",
+        folder: dir.display().to_string(),
+        layers: config.num_hidden_layers,
+        hidden_size: config.hidden_size,
+        attention_heads: config.num_attention_heads,
+        intermediate_size: config.intermediate_size,
+        vocab_size: config.vocab_size,
+        total_parameters: parameters.values().sum(),
+        parameters,
+        dtypes,
+        unrecognised: config.unrecognised().to_vec(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_norm_is_that_of_the_dense_update() {
+        // c·B·E·A = 2·[[1·3·1 + 2·(−1)·0, 1·3·2 + 2·(−1)·1]] = [[6, 8]]; norm 10.
+        let host = HostAdapter {
+            rank: 2,
+            d_input: 2,
+            d_output: 1,
+            a: vec![1.0, 2.0, 0.0, 1.0],
+            b: vec![1.0, 2.0],
+            e: Some(vec![3.0, -1.0]),
+            noise: None,
+            scaling: 2.0,
+        };
+        assert!((update_norm(&host) - 10.0).abs() < 1e-12);
+    }
+}

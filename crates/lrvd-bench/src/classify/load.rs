@@ -1,0 +1,165 @@
+//! From an adapter folder to a classifier that predicts.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::{DType, Device};
+use lrvd_burn::files::WeightStore;
+use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft};
+use lrvd_core::noise::NoiseKey;
+use lrvd_models::deberta::DebertaClassifier;
+
+use super::error::{ClassifyError, quoted};
+use super::info::ClassifierInfo;
+use super::posterior::attach_posterior;
+use super::source::AdapterSource;
+use crate::backbone::{Backbone, locate_model};
+use crate::experiment::CheckpointChoice;
+use crate::task::Goal;
+
+/// Longest input of an adapter that does not say what it was trained on.
+const MAX_LENGTH: usize = 128;
+/// Examples per batch of such an adapter.
+const BATCH_SIZE: usize = 32;
+
+/// How to load.
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// Base model, instead of the one that the adapter names.
+    pub model: Option<String>,
+    /// Whether a base model with other weights may be used.
+    pub allow_other_base: bool,
+}
+
+/// A base model with its adapter, posterior and head, ready to predict.
+pub struct SavedClassifier {
+    /// What it is.
+    pub info: ClassifierInfo,
+    pub(super) dir: PathBuf,
+    pub(super) has_posterior: bool,
+    pub(super) model: DebertaClassifier,
+    pub(super) backbone: Backbone,
+    pub(super) device: Device,
+}
+
+impl SavedClassifier {
+    /// Loads the adapter in `dir`: a PEFT folder, the output of a training run, or one of its
+    /// checkpoints.
+    ///
+    /// Adapters that were not made here have no description; their labels are `LABEL_0`,
+    /// `LABEL_1`, ... by the width of the head.
+    ///
+    /// # Errors
+    ///
+    /// [`ClassifyError::NoBase`], [`ClassifyError::OtherBase`] and [`ClassifyError::NoHead`] for
+    /// a base model that is unknown, not the right one, or without the parameters that the adapter
+    /// leaves to it; the errors of the files themselves.
+    pub fn load(dir: &Path, options: &LoadOptions, device: &Device) -> Result<Self, ClassifyError> {
+        let source = AdapterSource::open(dir, device)?;
+        let named = source.info.as_ref().map(|info| info.base_model.clone());
+        let named = named.or_else(|| source.adapter.config.base_model_name_or_path.clone());
+        let name = options.model.clone().or(named);
+        let name = name.ok_or_else(|| ClassifyError::NoBase { dir: source.folder.clone() })?;
+        let backbone = Backbone::open(locate_model(&name)?)?;
+        let info = match source.info {
+            Some(info) => {
+                if !options.allow_other_base {
+                    check_base(&info, &backbone)?;
+                }
+                info
+            }
+            None => foreign(&source, &backbone, name),
+        };
+        let config = backbone.config_for(info.goal.n_labels(), false);
+        let store = WeightStore::open(&backbone.location.folder)?;
+        let seed = NoiseKey::new(info.seed);
+        let (mut model, loaded) =
+            DebertaClassifier::from_pretrained(&store, &config, seed, device, DType::F32)
+                .map_err(crate::error::BenchError::from)?;
+        let absent: Vec<&String> =
+            loaded.fresh.iter().filter(|name| !source.adapter.saved.contains_key(*name)).collect();
+        if !absent.is_empty() {
+            let (dir, names) = (source.folder, quoted(absent));
+            return Err(ClassifyError::NoHead { dir, names });
+        }
+        attach_peft(&mut model, &source.adapter, false)?;
+        if let Some(posterior) = &source.posterior {
+            attach_posterior(&mut model, posterior)?;
+        }
+        Ok(Self {
+            has_posterior: source.posterior.is_some(),
+            info,
+            dir: source.folder,
+            model,
+            backbone,
+            device: device.clone(),
+        })
+    }
+
+    /// The folder that was loaded.
+    pub fn folder(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Draws to use: those asked for, or the classifier's own number.
+    ///
+    /// # Errors
+    ///
+    /// [`ClassifyError::NoPosterior`] if draws are asked of a deterministic adapter.
+    pub fn draws(&self, asked: Option<usize>) -> Result<usize, ClassifyError> {
+        match asked {
+            Some(draws) if draws > 0 && !self.has_posterior => Err(ClassifyError::NoPosterior {
+                draws,
+                dir: self.dir.clone(),
+                file: POSTERIOR_FILE,
+            }),
+            Some(draws) => Ok(draws),
+            None if self.has_posterior => Ok(self.info.draws),
+            None => Ok(0),
+        }
+    }
+}
+
+/// The weights must be those that the adapter was trained on, file by file.
+fn check_base(info: &ClassifierInfo, backbone: &Backbone) -> Result<(), ClassifyError> {
+    if info.weights == backbone.hashes {
+        return Ok(());
+    }
+    let differ = |(name, hash): &(&String, &String)| backbone.hashes.get(*name) != Some(*hash);
+    let known = info.weights.iter().filter(differ).map(|(name, _)| name);
+    let new = backbone.hashes.keys().filter(|name| !info.weights.contains_key(*name));
+    let (model, files) = (backbone.location.name.clone(), quoted(known.chain(new)));
+    Err(ClassifyError::OtherBase { model, files })
+}
+
+/// What can be known of an adapter that was made elsewhere.
+fn foreign(source: &AdapterSource, backbone: &Backbone, base_model: String) -> ClassifierInfo {
+    let head = source.adapter.saved.iter().find(|(name, _)| name.ends_with("classifier.weight"));
+    let width = head.and_then(|(_, tensor)| tensor.shape().first().copied());
+    let goal = match width.unwrap_or_else(|| backbone.config.num_labels()) {
+        1 => Goal::regression("adapter"),
+        n if n == backbone.config.num_labels() => {
+            Goal::classification("adapter", backbone.config.id2label.clone())
+        }
+        n => {
+            let names = (0..n).map(|i| format!("LABEL_{i}")).collect();
+            Goal::classification("adapter", names)
+        }
+    };
+    ClassifierInfo {
+        schema_version: ClassifierInfo::SCHEMA,
+        base_model,
+        weights: backbone.hashes.clone(),
+        goal,
+        columns: None,
+        pairs: None,
+        max_length: backbone.tokenizer.model_max_length().unwrap_or(MAX_LENGTH).min(MAX_LENGTH),
+        batch_size: BATCH_SIZE,
+        method: source.adapter.config.method.name().to_owned(),
+        seed: source.posterior.as_ref().map_or(0, |p| p.header.seed),
+        checkpoint: CheckpointChoice::Last,
+        step: 0,
+        log_alpha_threshold: source.posterior.as_ref().map(|p| p.header.log_alpha_threshold),
+        fan_in_correction: false,
+        draws: if source.posterior.is_some() { 10 } else { 0 },
+    }
+}

@@ -1,0 +1,46 @@
+//! A classifier from a user's own data: train, save, load, evaluate, predict.
+//!
+//! | File | What it answers |
+//! |---|---|
+//! | `run`, `outcome`, `settings` | one fine-tuning run, its record, its folder; the reproduction uses the same |
+//! | `rows` | which rows a data file holds |
+//! | `data` | which classes and examples those rows are |
+//! | `overrides` | preset, file and `key=value`, resolved into checked settings |
+//! | `train` | training into a folder |
+//! | `info`, `posterior`, `save`, `load` | what lies in an adapter folder, and the way back |
+//! | `source` | the adapter in a folder, a training run or one of its checkpoints |
+//! | `predict`, `evaluate` | using a saved classifier |
+//! | `inspect` | ranks, statistics and sizes |
+
+mod data;
+mod error;
+mod evaluate;
+mod info;
+mod inspect;
+mod load;
+mod outcome;
+mod overrides;
+mod posterior;
+mod predict;
+mod rows;
+mod run;
+mod save;
+mod settings;
+mod source;
+mod train;
+
+pub use data::{ClassifyData, DataSource};
+pub use error::ClassifyError;
+pub use evaluate::{Evaluation, evaluate};
+pub use info::{ClassifierInfo, INFO_FILE};
+pub use inspect::{AdapterReport, BaseReport, ModuleReport, inspect_adapter, inspect_base};
+pub use load::{LoadOptions, SavedClassifier};
+pub use overrides::ConfigOverrides;
+pub use predict::{Input, Prediction, parse_input};
+pub use rows::{Row, TextColumns, read_rows};
+pub use source::{AdapterSource, SourceKind};
+pub use train::{TrainOptions, TrainOutcome, TrainSettings, train_classifier};
+
+pub(crate) use outcome::{Finished, RunLabel, record};
+pub(crate) use run::{Run, RunStart};
+pub(crate) use settings::open_settings;

@@ -1,0 +1,141 @@
+//! What does a saved classifier say of new texts, and how sure is it?
+
+use burn::tensor::DType;
+use lrvd_burn::sampling::Pass;
+use lrvd_core::metrics::{log_softmax, mean, mean_probability, uncertainty};
+use serde::Deserialize;
+
+use super::error::ClassifyError;
+use super::load::SavedClassifier;
+use crate::data::batch::TokenisedExample;
+use crate::data::{Label, Place};
+use crate::error::BenchError;
+use crate::eval::{Batching, DrawSeed, predict_logits};
+
+/// A text, or a pair of texts.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Input {
+    /// First text.
+    pub text: String,
+    /// Second text of a pair.
+    #[serde(default)]
+    pub pair: Option<String>,
+}
+
+/// One answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prediction {
+    /// Of a classifier.
+    Class {
+        /// Probabilities in label order, averaged over the draws.
+        probabilities: Vec<f64>,
+        /// The most probable class; ties go to the lowest.
+        class: usize,
+        /// Entropy of the probabilities, nats.
+        entropy: f64,
+        /// Mutual information between answer and weights, nats; `None` without draws.
+        mutual_information: Option<f64>,
+    },
+    /// Of a regressor.
+    Score {
+        /// The number, averaged over the draws.
+        score: f64,
+        /// Standard deviation over the draws; `None` below two draws.
+        deviation: Option<f64>,
+    },
+}
+
+/// Reads `{"text": ..., "pair": ...}`; other keys are allowed and not read.
+///
+/// # Errors
+///
+/// [`ClassifyError::Row`] naming the line.
+pub fn parse_input(line: &str, place: &Place) -> Result<Input, ClassifyError> {
+    serde_json::from_str(line)
+        .map_err(|source| ClassifyError::Row { place: place.clone(), source: source.into() })
+}
+
+impl SavedClassifier {
+    /// Answers `inputs` at the posterior mean (`draws = 0`) or averaged over fixed draws, which
+    /// `seed` addresses: the same draw is the same model for every input and every call.
+    ///
+    /// `first` is the number of inputs before these, for errors.
+    ///
+    /// # Errors
+    ///
+    /// [`ClassifyError::Pairs`] for a pair where single texts are wanted or the other way round;
+    /// [`ClassifyError::Bench`] if a text cannot be encoded or an output is not finite.
+    pub fn predict(
+        &self,
+        inputs: &[Input],
+        draws: usize,
+        seed: u64,
+        first: usize,
+    ) -> Result<Vec<Prediction>, ClassifyError> {
+        let examples = self.encode(inputs, first)?;
+        let width = self.info.goal.n_labels();
+        let batching = Batching {
+            batch_size: self.info.batch_size,
+            pad_id: self.backbone.tokenizer.special_tokens().pad.unwrap_or(0),
+            labels: width,
+            device: &self.device,
+            dtype: DType::F32,
+        };
+        let passes = match draws {
+            0 => vec![Pass::mean()],
+            draws => (0..draws).map(|draw| DrawSeed(seed).pass(draw)).collect(),
+        };
+        let mut logits = Vec::new();
+        for pass in &passes {
+            logits.extend(predict_logits(&self.model, &examples, pass, &batching)?);
+        }
+        if self.info.goal.is_regression() {
+            return scores(&logits, inputs.len());
+        }
+        let logs = log_softmax(&logits, width).map_err(BenchError::from)?;
+        let probabilities =
+            mean_probability(&logs, passes.len(), width).map_err(BenchError::from)?;
+        let doubt = uncertainty(&logs, passes.len(), width).map_err(BenchError::from)?;
+        let answer = |(i, row): (usize, &[f64])| Prediction::Class {
+            probabilities: row.to_vec(),
+            class: (1..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best }),
+            entropy: doubt.predictive_entropy[i],
+            mutual_information: (draws > 0).then(|| doubt.mutual_information[i]),
+        };
+        Ok(probabilities.chunks_exact(width).enumerate().map(answer).collect())
+    }
+
+    fn encode(
+        &self,
+        inputs: &[Input],
+        first: usize,
+    ) -> Result<Vec<TokenisedExample>, ClassifyError> {
+        let kind = |pair: bool| if pair { "a pair (`text` and `pair`)" } else { "a single text" };
+        let encode = |(i, input): (usize, &Input)| {
+            let pair = input.pair.is_some();
+            if let Some(wanted) = self.info.pairs.filter(|wanted| *wanted != pair) {
+                let (found, wanted) = (kind(pair), kind(wanted));
+                return Err(ClassifyError::Pairs { number: first + i + 1, found, wanted });
+            }
+            let tokenizer = &self.backbone.tokenizer;
+            let encoded = tokenizer
+                .encode(&input.text, input.pair.as_deref(), Some(self.info.max_length))
+                .map_err(BenchError::from)?;
+            // Without a target: the label is not read in prediction.
+            let label = Label::Class(0);
+            Ok(TokenisedExample { ids: encoded.ids, type_ids: encoded.type_ids, label })
+        };
+        inputs.iter().enumerate().map(encode).collect()
+    }
+}
+
+/// Mean and standard deviation over draws of `[draws, n]` scores.
+fn scores(values: &[f64], n: usize) -> Result<Vec<Prediction>, ClassifyError> {
+    let answer = |i: usize| {
+        let drawn: Vec<f64> = values.iter().skip(i).step_by(n).copied().collect();
+        let score = mean(&drawn).map_err(BenchError::from)?;
+        let deviation = lrvd_core::metrics::sample_sd(&drawn).ok();
+        Ok(Prediction::Score { score, deviation })
+    };
+    (0..n).map(answer).collect()
+}

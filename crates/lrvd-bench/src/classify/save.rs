@@ -1,0 +1,84 @@
+//! From a trained model to an adapter folder.
+
+use std::path::Path;
+
+use lrvd_burn::files::AtomicDir;
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::peft::{
+    AdaLoraConfig, ExportLayout, ExportSummary, PeftAdapter, PeftConfig, PeftPosterior,
+    TargetModules, peft_from_model,
+};
+
+use super::error::ClassifyError;
+use super::info::ClassifierInfo;
+use super::posterior::posterior_from_model;
+use crate::experiment::ExperimentConfig;
+
+/// Adapter, posterior and description on the host.
+#[derive(Clone, Debug)]
+pub(super) struct HostClassifier {
+    pub adapter: PeftAdapter,
+    pub posterior: Option<PeftPosterior>,
+    pub info: ClassifierInfo,
+}
+
+/// Reads the adapters, the head and the posterior of `model` back.
+///
+/// Pooler and head are always stored: the base checkpoint has none, and a frozen one is as
+/// random as a trained one is new.
+pub(super) fn take(
+    model: &mut impl AdaptedModel,
+    config: &ExperimentConfig,
+    info: ClassifierInfo,
+) -> Result<HostClassifier, ClassifyError> {
+    let mut diagonal = false;
+    let mut initial_rank = config.initial_rank;
+    model.visit_layers(&mut |_, layer| {
+        diagonal |= layer.adapter.as_ref().is_some_and(|a| a.e.is_some());
+        if let Some(slot) = layer.slot() {
+            initial_rank = slot.initial_rank;
+        }
+    });
+    let targets = TargetModules::Names(config.target_modules.clone());
+    let template = if diagonal {
+        let adalora = AdaLoraConfig { init_r: initial_rank, ..AdaLoraConfig::default() };
+        PeftConfig::adalora(adalora, config.lora_alpha, targets)
+    } else {
+        PeftConfig::lora(initial_rank, config.lora_alpha, targets)
+    };
+    let template = PeftConfig {
+        base_model_name_or_path: Some(info.base_model.clone()),
+        task_type: Some("SEQ_CLS".to_owned()),
+        modules_to_save: ["pooler", "classifier"].map(str::to_owned).to_vec(),
+        lora_dropout: config.adapter_dropout,
+        ..template
+    };
+    let adapter = peft_from_model(model, &template)?;
+    let posterior = posterior_from_model(model, config, info.seed)?;
+    Ok(HostClassifier { adapter, posterior, info })
+}
+
+impl HostClassifier {
+    /// Writes the folder `target`, whole or not at all, in place of one that may be there.
+    ///
+    /// The posterior comes along in the ragged layout, where its factors are those of the file,
+    /// unless no rank is left.
+    pub(super) fn write(
+        &self,
+        target: &Path,
+        layout: ExportLayout,
+    ) -> Result<ExportSummary, ClassifyError> {
+        let building = AtomicDir::create(target)?;
+        let summary = self.adapter.write(building.path(), layout)?;
+        let mut info = self.info.clone();
+        match &self.posterior {
+            Some(posterior) if layout == ExportLayout::Ragged && summary.zero_module.is_none() => {
+                posterior.write(building.path(), &self.adapter)?;
+            }
+            _ => info.draws = 0,
+        }
+        info.write(building.path())?;
+        building.commit_replacing()?;
+        Ok(summary)
+    }
+}

@@ -1,0 +1,148 @@
+//! Where is the adapter? In a PEFT folder, in the output of a training run, or in a checkpoint.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use lrvd_burn::peft::{ExportLayout, ExportSummary, POSTERIOR_FILE, PeftAdapter, PeftPosterior};
+
+use super::error::ClassifyError;
+use super::info::{ClassifierInfo, read_versioned};
+use super::save::{HostClassifier, take};
+use super::settings::SETTINGS_FILE;
+use super::train::{ADAPTER_DIR, CHECKPOINT_DIR, TrainSettings};
+use crate::backbone::{Backbone, locate_model};
+use crate::train::latest_checkpoint;
+
+const PEFT_CONFIG: &str = "adapter_config.json";
+const CHECKPOINT_VALUES: &str = "state.json";
+
+/// What an adapter was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    /// A PEFT folder.
+    Adapter,
+    /// The output folder of a finished run.
+    Run,
+    /// A checkpoint of a run that is not finished.
+    Checkpoint,
+}
+
+impl SourceKind {
+    /// Name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Adapter => "adapter",
+            Self::Run => "run",
+            Self::Checkpoint => "checkpoint",
+        }
+    }
+}
+
+/// An adapter on the host with all that is known of it.
+#[derive(Clone, Debug)]
+pub struct AdapterSource {
+    /// What it was read from.
+    pub kind: SourceKind,
+    /// The folder that holds it.
+    pub folder: PathBuf,
+    /// Factors and head.
+    pub adapter: PeftAdapter,
+    /// Posterior, if there is one.
+    pub posterior: Option<PeftPosterior>,
+    /// Description, if it was made here.
+    pub info: Option<ClassifierInfo>,
+}
+
+impl AdapterSource {
+    /// Whether `dir` holds something that [`open`](Self::open) would look at.
+    pub fn is_at(dir: &Path) -> bool {
+        [PEFT_CONFIG, SETTINGS_FILE, CHECKPOINT_VALUES].iter().any(|name| dir.join(name).is_file())
+            || dir.join(ADAPTER_DIR).join(PEFT_CONFIG).is_file()
+    }
+
+    /// Reads the adapter that `dir` holds; `device` is used to rebuild the model of a checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// [`ClassifyError::Nothing`] if there is none, and the errors of its files.
+    pub fn open(dir: &Path, device: &Device) -> Result<Self, ClassifyError> {
+        if dir.join(PEFT_CONFIG).is_file() {
+            return Self::read(SourceKind::Adapter, dir.to_owned());
+        }
+        let inner = dir.join(ADAPTER_DIR);
+        if inner.join(PEFT_CONFIG).is_file() {
+            return Self::read(SourceKind::Run, inner);
+        }
+        if dir.join(CHECKPOINT_VALUES).is_file()
+            && let Some(out) = dir.parent().and_then(Path::parent)
+        {
+            return Self::rebuild(out, dir.to_owned(), device);
+        }
+        if dir.join(SETTINGS_FILE).is_file()
+            && let Some(newest) = latest_checkpoint(&dir.join(CHECKPOINT_DIR))?
+        {
+            return Self::rebuild(dir, newest, device);
+        }
+        Err(ClassifyError::Nothing {
+            dir: dir.to_owned(),
+            wanted: "adapter",
+            looked_for: format!(
+                "`{PEFT_CONFIG}`, `{ADAPTER_DIR}/{PEFT_CONFIG}`, `{CHECKPOINT_VALUES}`, \
+                 `{CHECKPOINT_DIR}/step-*`"
+            ),
+        })
+    }
+
+    fn read(kind: SourceKind, folder: PathBuf) -> Result<Self, ClassifyError> {
+        let adapter = PeftAdapter::read(&folder)?;
+        let posterior = match folder.join(POSTERIOR_FILE).is_file() {
+            true => Some(PeftPosterior::read(&folder, &adapter)?),
+            false => None,
+        };
+        let info = ClassifierInfo::read(&folder)?;
+        Ok(Self { kind, folder, adapter, posterior, info })
+    }
+
+    /// The model at a checkpoint of the run in `out`.
+    fn rebuild(out: &Path, checkpoint: PathBuf, device: &Device) -> Result<Self, ClassifyError> {
+        let settings: TrainSettings =
+            read_versioned(&out.join(SETTINGS_FILE), TrainSettings::SCHEMA)?;
+        let backbone = Backbone::open(locate_model(&settings.model)?)?;
+        let mut run = settings.start(&backbone, device).resumed(&checkpoint)?;
+        run.method.compact(&mut run.state.model);
+        let info = settings.info(run.state.done);
+        let host = take(&mut run.state.model, &settings.experiment, info)?;
+        Ok(Self {
+            kind: SourceKind::Checkpoint,
+            folder: checkpoint,
+            adapter: host.adapter,
+            posterior: host.posterior,
+            info: Some(host.info),
+        })
+    }
+
+    /// Writes the adapter as a PEFT folder; with posterior and description where there are any and
+    /// the layout keeps the factors as they are.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PeftAdapter::write`] and [`PeftPosterior::write`].
+    pub fn export(&self, out: &Path, layout: ExportLayout) -> Result<ExportSummary, ClassifyError> {
+        match &self.info {
+            Some(info) => HostClassifier {
+                adapter: self.adapter.clone(),
+                posterior: self.posterior.clone(),
+                info: info.clone(),
+            }
+            .write(out, layout),
+            None => {
+                let summary = self.adapter.write(out, layout)?;
+                let ragged = layout == ExportLayout::Ragged && summary.zero_module.is_none();
+                if let Some(posterior) = self.posterior.as_ref().filter(|_| ragged) {
+                    posterior.write(out, &self.adapter)?;
+                }
+                Ok(summary)
+            }
+        }
+    }
+}

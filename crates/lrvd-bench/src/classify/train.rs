@@ -1,0 +1,286 @@
+//! Training a classifier into a folder.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use burn::tensor::Device;
+use lrvd_burn::device;
+use lrvd_burn::peft::ExportLayout;
+use serde::{Deserialize, Serialize};
+
+use super::data::DataSource;
+use super::error::ClassifyError;
+use super::info::ClassifierInfo;
+use super::outcome::{Finished, RunLabel, record};
+use super::rows::TextColumns;
+use super::run::{Run, RunStart};
+use super::save::take;
+use super::settings::open_settings;
+use crate::backbone::{Backbone, ModelLocation, locate_model};
+use crate::error::BenchError;
+use crate::eval::PreparedTask;
+use crate::experiment::{CheckpointChoice, ExperimentConfig};
+use crate::method::{MethodName, RankRequest};
+use crate::progress::{Event, ProgressSink};
+use crate::report::{RunRecord, write_text};
+use crate::task::Goal;
+
+/// Folder of the adapter within an output folder.
+pub(super) const ADAPTER_DIR: &str = "adapter";
+/// Folder of the checkpoints of an unfinished run.
+pub(super) const CHECKPOINT_DIR: &str = "checkpoints";
+const RECORD_FILE: &str = "record.json";
+const LABELS_FILE: &str = "labels.json";
+
+/// Everything that a training run is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainOptions {
+    /// Base model: a folder or a repository.
+    pub model: String,
+    /// Examples.
+    pub data: DataSource,
+    /// Method.
+    pub method: MethodName,
+    /// Average rank that AdaLoRA ends with; half the initial rank if `None`.
+    pub target_rank: Option<usize>,
+    /// Settings.
+    pub config: ExperimentConfig,
+    /// Seed.
+    pub seed: u64,
+    /// Device name.
+    pub device: String,
+    /// Output folder.
+    pub out: PathBuf,
+    /// Go on in a folder that holds an interrupted run.
+    pub resume: bool,
+}
+
+/// How a training run ended.
+#[derive(Clone, Debug)]
+pub struct TrainOutcome {
+    /// The record; `None` if a stop request ended the run after a checkpoint.
+    pub record: Option<RunRecord>,
+    /// The adapter folder, which exists if the run is complete.
+    pub adapter: PathBuf,
+}
+
+/// What decides the numbers of a run, as its folder keeps it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainSettings {
+    /// Version of this file.
+    pub schema_version: u32,
+    /// Base model.
+    pub model: String,
+    /// SHA-256 of its weight files.
+    pub weights: BTreeMap<String, String>,
+    /// SHA-256 of the data files.
+    pub data: BTreeMap<String, String>,
+    /// Columns of the data files.
+    pub columns: Option<TextColumns>,
+    /// Whether inputs are pairs.
+    pub pairs: bool,
+    /// Classes and metrics.
+    pub goal: Goal,
+    /// Method.
+    pub method: MethodName,
+    /// Average rank that AdaLoRA ends with.
+    pub target_rank: Option<usize>,
+    /// Seed.
+    pub seed: u64,
+    /// Device.
+    pub device: String,
+    /// Everything else.
+    pub experiment: ExperimentConfig,
+}
+
+impl TrainSettings {
+    /// Version that is written, and the only one that is read.
+    pub(super) const SCHEMA: u32 = 1;
+
+    fn request(&self) -> RankRequest {
+        match self.method {
+            MethodName::AdaLora => {
+                let half = (self.experiment.initial_rank / 2).max(1);
+                RankRequest::Average(self.target_rank.unwrap_or(half))
+            }
+            MethodName::Lora | MethodName::BayesLora => RankRequest::Initial,
+        }
+    }
+
+    /// How a run with these settings starts.
+    pub(super) fn start<'a>(&'a self, backbone: &'a Backbone, device: &'a Device) -> RunStart<'a> {
+        RunStart {
+            config: &self.experiment,
+            backbone,
+            labels: self.goal.n_labels(),
+            method: self.method,
+            request: self.request(),
+            seed: self.seed,
+            device,
+        }
+    }
+
+    /// The description of a model of this run after `step` steps.
+    pub(super) fn info(&self, step: usize) -> ClassifierInfo {
+        let variational = self.method == MethodName::BayesLora;
+        let config = &self.experiment;
+        ClassifierInfo {
+            schema_version: ClassifierInfo::SCHEMA,
+            base_model: self.model.clone(),
+            weights: self.weights.clone(),
+            goal: self.goal.clone(),
+            columns: self.columns.clone(),
+            pairs: Some(self.pairs),
+            max_length: config.max_length,
+            batch_size: config.evaluation_batch_size,
+            method: self.method.name().to_owned(),
+            seed: self.seed,
+            checkpoint: CheckpointChoice::Last,
+            step,
+            log_alpha_threshold: variational.then_some(config.prune.log_alpha_threshold),
+            fan_in_correction: config.prune.fan_in_correction,
+            draws: config.draws.iter().copied().max().filter(|_| variational).unwrap_or(0),
+        }
+    }
+}
+
+/// Trains, evaluates and saves a classifier.
+///
+/// The output folder gets `settings.json`, `labels.json`, `predictions-last.jsonl` and
+/// `predictions-best.jsonl` of the validation file, the folder `adapter` with the PEFT files, the
+/// posterior and the description, and last of all `record.json`. Checkpoints lie in `checkpoints`
+/// until then.
+///
+/// # Errors
+///
+/// [`ClassifyError`]; what a checkpoint holds stays, and `resume` goes on from there.
+pub fn train_classifier(
+    options: &TrainOptions,
+    stop: &AtomicBool,
+    sink: &mut dyn ProgressSink,
+) -> Result<TrainOutcome, ClassifyError> {
+    if options.target_rank.is_some() && options.method != MethodName::AdaLora {
+        return Err(ClassifyError::Options("a target rank is for the method `adalora` only"));
+    }
+    let device = device::open(&options.device)?;
+    let data = options.data.read()?;
+    let backbone = Backbone::open(locate_model(&options.model)?)?;
+    let settings = TrainSettings {
+        schema_version: TrainSettings::SCHEMA,
+        model: lasting_name(&backbone.location),
+        weights: backbone.hashes.clone(),
+        data: data.files,
+        columns: data.columns,
+        pairs: data.train.iter().any(|example| example.text_b.is_some()),
+        goal: data.goal,
+        method: options.method,
+        target_rank: options.target_rank,
+        seed: options.seed,
+        device: options.device.clone(),
+        experiment: options.config.clone(),
+    };
+    let path = |name: &str| options.out.join(name);
+    let value = serde_json::to_value(&settings)
+        .map_err(|source| BenchError::Json { path: path("settings.json"), source })?;
+    open_settings(&options.out, options.resume, &value)?;
+    write_json(&path(LABELS_FILE), &settings.goal.classes)?;
+    let adapter = path(ADAPTER_DIR);
+    let record_file = path(RECORD_FILE);
+    if record_file.is_file() {
+        let record = Some(read_record(&record_file)?);
+        return Ok(TrainOutcome { record, adapter });
+    }
+
+    let task = PreparedTask::from_examples(
+        settings.goal.clone(),
+        &data.train,
+        &data.validation,
+        &backbone.tokenizer,
+        settings.experiment.max_length,
+    )?;
+    let label = format!("{} / {} / seed {}", task.goal.name, options.method, options.seed);
+    let run = Run {
+        start: settings.start(&backbone, &device),
+        task: &task,
+        stop,
+        label: label.clone(),
+        position: (1, 1),
+    };
+    let checkpoints = path(CHECKPOINT_DIR);
+    let Some(mut trained) = run.train(&checkpoints, sink)? else {
+        return Ok(TrainOutcome { record: None, adapter });
+    };
+    let RankRequestLabel { requested, note } = requested(&settings);
+    let run_label = RunLabel {
+        task: &task.goal.name,
+        method: options.method,
+        seed: options.seed,
+        initial_rank: settings.experiment.initial_rank,
+        requested,
+        note,
+    };
+    let Finished { record, summary } =
+        record(&run.context(), &mut trained, &run_label, &options.out)?;
+    let mut info = settings.info(trained.state.done);
+    let mut model = trained.state.model;
+    if let (CheckpointChoice::Best, Some(best)) =
+        (settings.experiment.checkpoint, trained.state.best)
+    {
+        info.checkpoint = CheckpointChoice::Best;
+        info.step = best.info.step;
+        model = best.model;
+    }
+    take(&mut model, &settings.experiment, info)?.write(&adapter, ExportLayout::Ragged)?;
+    write_json(&record_file, &record)?;
+    if checkpoints.is_dir() {
+        std::fs::remove_dir_all(&checkpoints).map_err(|source| BenchError::Io {
+            action: "remove",
+            path: checkpoints,
+            source,
+        })?;
+    }
+    sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
+    Ok(TrainOutcome { record: Some(record), adapter })
+}
+
+struct RankRequestLabel {
+    requested: Option<usize>,
+    note: &'static str,
+}
+
+fn requested(settings: &TrainSettings) -> RankRequestLabel {
+    match (settings.method, settings.request()) {
+        (MethodName::AdaLora, RankRequest::Average(rank)) => {
+            RankRequestLabel { requested: Some(rank), note: "asked for" }
+        }
+        (MethodName::BayesLora, _) => RankRequestLabel { requested: None, note: "learnt" },
+        _ => RankRequestLabel { requested: None, note: "fixed" },
+    }
+}
+
+/// A name that still finds the model from another working directory.
+fn lasting_name(location: &ModelLocation) -> String {
+    let given = Path::new(&location.name);
+    match given.is_dir().then(|| given.canonicalize()) {
+        Some(Ok(absolute)) => absolute.display().to_string(),
+        _ => location.name.clone(),
+    }
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ClassifyError> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|source| BenchError::Json { path: path.to_owned(), source })?;
+    Ok(write_text(path, &text).map_err(BenchError::from)?)
+}
+
+fn read_record(path: &Path) -> Result<RunRecord, ClassifyError> {
+    let text = std::fs::read_to_string(path).map_err(|source| BenchError::Io {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(serde_json::from_str(&text)
+        .map_err(|source| BenchError::Json { path: path.to_owned(), source })?)
+}

@@ -1,0 +1,99 @@
+//! `lrvd eval` and `lrvd predict`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+pub(crate) const EVAL_EXAMPLES: &str = "\
+Examples:
+  lrvd eval runs/mine --data test.tsv
+  lrvd eval runs/mine --data test.csv --draws 20 --out predictions.jsonl
+  lrvd eval ADAPTER --task sst2 --data-dir GLUE --model microsoft/deberta-v3-base
+
+DIR is the output of `lrvd train`, its adapter folder, or any PEFT adapter of a DeBERTa classifier.
+The row k = 0 is the posterior mean; the row k = K averages the probabilities of K fixed draws.";
+
+pub(crate) const PREDICT_EXAMPLES: &str = "\
+Examples:
+  lrvd predict runs/mine \"a fine film\" \"not my taste\"
+  lrvd predict runs/pairs \"Who wrote it?\" --pair \"It was written by Mary Shelley.\"
+  lrvd predict runs/mine < lines.txt
+  lrvd predict runs/mine --input texts.jsonl --draws 20 --abstain-above 0.5 > answers.jsonl
+
+Input: arguments, or lines of text, or with `--jsonl` (or a file that ends in .jsonl) one object
+`{\"text\": ..., \"pair\": ...}` a line. Output: one JSON object a line with the label, the
+probabilities in label order, the entropy (nats) and, with draws, the mutual information between
+answer and weights (nats), which is large where the model itself is unsure.";
+
+/// Which adapter, on which base model.
+#[derive(Debug, Args)]
+pub(crate) struct ClassifierArguments {
+    /// Output of `lrvd train`, or an adapter folder.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Base model [default: the one that the adapter names].
+    #[arg(long, value_name = "DIR|HUB-ID")]
+    pub(crate) model: Option<String>,
+    /// Use a base model whose weights are not those that the adapter was trained on.
+    #[arg(long)]
+    pub(crate) allow_other_base: bool,
+    /// Posterior draws [default: 10 if there is a posterior, else 0, the posterior mean].
+    #[arg(long, value_name = "K")]
+    pub(crate) draws: Option<usize>,
+    /// Seed of the draws [default: that of the training].
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Device: cpu, wgpu, cuda:0; a backend must be built in.
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    pub(crate) device: String,
+}
+
+/// Options of `lrvd eval`.
+#[derive(Debug, Args)]
+pub(crate) struct EvalArguments {
+    #[command(flatten)]
+    pub(crate) classifier: ClassifierArguments,
+    /// Labelled examples: `.tsv`, `.csv`, `.jsonl` or `.parquet`.
+    #[arg(long, value_name = "FILE", required_unless_present = "task")]
+    pub(crate) data: Option<PathBuf>,
+    /// Column or key of the text [default: as in training].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) text_column: Option<String>,
+    /// Column or key of the second text [default: as in training].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pair_column: Option<String>,
+    /// Column or key of the label [default: as in training].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) label_column: Option<String>,
+    /// The validation split of a GLUE task instead of a file.
+    #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with_all = ["data", "text_column", "pair_column", "label_column"])]
+    pub(crate) task: Option<String>,
+    /// Folder of the GLUE data.
+    #[arg(long, value_name = "DIR", requires = "task")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// File for the predictions, one JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Options of `lrvd predict`.
+#[derive(Debug, Args)]
+pub(crate) struct PredictArguments {
+    #[command(flatten)]
+    pub(crate) classifier: ClassifierArguments,
+    /// Texts [default: lines of standard input].
+    #[arg(value_name = "TEXT")]
+    pub(crate) texts: Vec<String>,
+    /// Second text of each pair, as often as there are texts.
+    #[arg(long, value_name = "TEXT", requires = "texts")]
+    pub(crate) pair: Vec<String>,
+    /// Read from a file instead of standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "texts")]
+    pub(crate) input: Option<PathBuf>,
+    /// The input is JSONL.
+    #[arg(long, conflicts_with = "texts")]
+    pub(crate) jsonl: bool,
+    /// Give no label where the entropy is above this many nats.
+    #[arg(long, value_name = "NATS")]
+    pub(crate) abstain_above: Option<f64>,
+}

@@ -1,0 +1,106 @@
+//! `lrvd inspect`, `lrvd export`, `lrvd verify`, `lrvd completions`
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use clap_complete::Shell;
+
+pub(crate) const INSPECT_EXAMPLES: &str = "\
+Examples:
+  lrvd inspect runs/mine                           ranks and relevance by module
+  lrvd inspect ADAPTER --format json
+  lrvd inspect MODEL                               sizes of a base checkpoint
+
+log_alpha is the relevance statistic ln(noise variance / signal) of a rank direction: directions at
+or above the threshold are noise and were pruned.";
+
+pub(crate) const EXPORT_EXAMPLES: &str = "\
+Examples:
+  lrvd export --to peft runs/mine --out adapter
+  lrvd export --to peft runs/mine --out adapter-for-server --layout uniform
+  lrvd export --to peft runs/mine/checkpoints/step-00000400 --out adapter-400
+
+`ragged` keeps every module's own rank (rank_pattern, alpha_pattern) and brings the posterior along;
+`uniform` pads all modules to one rank, for servers that know only one, and has no posterior. Both
+give the posterior mean exactly; modules whose rank was pruned to 0 are left out.";
+
+pub(crate) const VERIFY_EXAMPLES: &str = "\
+Examples:
+  lrvd verify golden/deberta/base                  a folder of recorded numbers
+  lrvd verify golden/train/lora --precision f64
+  lrvd verify MODEL                                a checkpoint of your own
+
+Everything is recomputed from the inputs and the configuration in the folder. Exit code 0 if all
+tensors hold, 1 if one does not, if the folder is broken or not supported, 2 for bad arguments.";
+
+/// Options of `lrvd inspect`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArguments {
+    /// Output of `lrvd train`, one of its checkpoints, an adapter folder, or a base checkpoint.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+}
+
+/// Formats that adapters are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Hugging Face PEFT.
+    Peft,
+}
+
+/// How modules of different ranks are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Layout {
+    /// Every module at its own rank.
+    Ragged,
+    /// Every module at the largest rank.
+    Uniform,
+}
+
+/// Options of `lrvd export`.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArguments {
+    /// Format.
+    #[arg(long, value_enum)]
+    pub(crate) to: ExportFormat,
+    /// Output of `lrvd train`, one of its checkpoints, or an adapter folder.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Folder to write; it must not exist.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// How modules of different ranks are written.
+    #[arg(long, value_enum, default_value = "ragged")]
+    pub(crate) layout: Layout,
+}
+
+/// Float types of `lrvd verify`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrecisionName {
+    /// Single precision.
+    F32,
+    /// Double precision.
+    F64,
+}
+
+/// Options of `lrvd verify`.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    /// Fixture folder, checkpoint or adapter.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Float type of the recomputation.
+    #[arg(long, value_enum, default_value = "f32")]
+    pub(crate) precision: PrecisionName,
+    /// Device: cpu, wgpu, cuda:0; a backend must be built in.
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    pub(crate) device: String,
+}
+
+/// Options of `lrvd completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArguments {
+    /// Shell.
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}

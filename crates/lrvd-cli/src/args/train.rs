@@ -1,0 +1,106 @@
+//! `lrvd train`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+pub(crate) const TRAIN_EXAMPLES: &str = "\
+Examples:
+  lrvd train --model microsoft/deberta-v3-base --train train.tsv --validation dev.tsv --out runs/mine
+  lrvd train --model DIR --train a.csv --validation b.csv --text-column question \\
+      --pair-column answer --label-column verdict --method lora --rank 8
+  lrvd train --model DIR --task sst2 --data-dir GLUE --steps 2000 --set prune.log_alpha_threshold=3
+  lrvd train --model DIR --train t.jsonl --validation v.jsonl --config run.toml
+  lrvd train ... --resume                          go on after an interruption
+
+Data: `.tsv` (header, a quote is a letter), `.csv` (header, quoted fields), `.jsonl`, `.parquet`.
+Labels are any texts or whole numbers; their order is by value, or the one of `--labels`.
+
+Settings come from the preset (with 1000 steps), then `--config`, then `--set`, then the other
+options; what comes later wins. A configuration file is TOML:
+
+  preset = \"default\"
+  steps = 2000
+  gradient_clip = \"none\"
+  [prune]
+  log_alpha_threshold = 3.0
+
+The output folder gets `adapter/` (PEFT files, `lrvd_posterior.safetensors`, a description with the
+labels), `settings.json`, `labels.json`, the predictions on the validation file and `record.json`.
+
+Ctrl-C and SIGTERM finish the step, write a checkpoint and exit with 75; `--resume` goes on, with the
+same numbers bit for bit on the CPU.";
+
+/// Options of `lrvd train`.
+#[derive(Debug, Args)]
+pub(crate) struct TrainArguments {
+    /// Pretrained DeBERTa-v2 or -v3: a folder, or a repository `owner/name` on the Hugging Face Hub.
+    #[arg(long, value_name = "DIR|HUB-ID")]
+    pub(crate) model: String,
+    /// Training examples.
+    #[arg(long, value_name = "FILE", requires = "validation", required_unless_present = "task")]
+    pub(crate) train: Option<PathBuf>,
+    /// Examples to measure on.
+    #[arg(long, value_name = "FILE", requires = "train")]
+    pub(crate) validation: Option<PathBuf>,
+    /// Column or key of the text.
+    #[arg(long, value_name = "NAME", default_value = "text")]
+    pub(crate) text_column: String,
+    /// Column or key of the second text, for pairs.
+    #[arg(long, value_name = "NAME", conflicts_with = "task")]
+    pub(crate) pair_column: Option<String>,
+    /// Column or key of the label.
+    #[arg(long, value_name = "NAME", default_value = "label")]
+    pub(crate) label_column: String,
+    /// Labels in the order of their class ids [default: those of the training file, sorted].
+    #[arg(long, value_delimiter = ',', value_name = "A,B", conflicts_with_all = ["task", "regression"])]
+    pub(crate) labels: Vec<String>,
+    /// Learn numbers instead of classes.
+    #[arg(long, conflicts_with = "task")]
+    pub(crate) regression: bool,
+    /// A GLUE task instead of files: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
+    #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with = "train")]
+    pub(crate) task: Option<String>,
+    /// Folder of the GLUE data.
+    #[arg(long, value_name = "DIR", requires = "task")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Method: lora, adalora, bayeslora.
+    #[arg(long, default_value = "bayeslora", value_name = "NAME")]
+    pub(crate) method: String,
+    /// Settings to start from: default, paper-glue, author-glue [default: the file's, or default].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) preset: Option<String>,
+    /// Settings that differ from the preset; an unknown key is an error.
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) config: Option<PathBuf>,
+    /// One setting, e.g. `kl_weight=1e-5` or `prune.every=0.1`; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Optimiser steps.
+    #[arg(long, value_name = "N")]
+    pub(crate) steps: Option<usize>,
+    /// Examples per step.
+    #[arg(long, value_name = "N")]
+    pub(crate) batch_size: Option<usize>,
+    /// Rank at the start.
+    #[arg(long, value_name = "N")]
+    pub(crate) rank: Option<usize>,
+    /// Average rank at the end, for adalora [default: half the rank at the start].
+    #[arg(long, value_name = "N")]
+    pub(crate) target_rank: Option<usize>,
+    /// Longest input in tokens.
+    #[arg(long, value_name = "N")]
+    pub(crate) max_length: Option<usize>,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) seed: u64,
+    /// Device: cpu, wgpu, cuda:0; a backend must be built in.
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    pub(crate) device: String,
+    /// Output folder.
+    #[arg(long, default_value = "runs/train", value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Go on in an output folder that holds an interrupted run.
+    #[arg(long)]
+    pub(crate) resume: bool,
+}

@@ -1,0 +1,90 @@
+//! `lrvd eval`
+
+use std::collections::BTreeMap;
+
+use lrvd_bench::classify::{LoadOptions, SavedClassifier, TextColumns, evaluate};
+use lrvd_bench::report::{Metrics, Reliability};
+use lrvd_bench::task::GlueTask;
+use lrvd_burn::device;
+use serde::Serialize;
+
+use super::{Outcome, table};
+use crate::args::{ClassifierArguments, EvalArguments};
+use crate::exit::ExitStatus;
+use crate::printer::{Format, Printer};
+
+/// The JSON on standard output.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema_version: u32,
+    adapter: String,
+    data: String,
+    rows: usize,
+    labels: &'a [String],
+    seed: u64,
+    metrics: &'a BTreeMap<u32, Metrics>,
+    reliability: BTreeMap<u32, &'a Reliability>,
+}
+
+/// Evaluates and prints.
+pub(super) fn run(arguments: EvalArguments, printer: &Printer) -> Outcome {
+    let classifier = load(&arguments.classifier)?;
+    let (data, examples) = match (&arguments.task, &arguments.data_dir, &arguments.data) {
+        (Some(task), Some(folder), _) => {
+            let task: GlueTask = task.parse()?;
+            (task.name().to_owned(), classifier.read_task(task, folder)?)
+        }
+        (_, _, Some(file)) => {
+            let usual = classifier.columns();
+            let columns = TextColumns {
+                text: arguments.text_column.unwrap_or(usual.text),
+                pair: arguments.pair_column.or(usual.pair),
+                label: arguments.label_column.or(usual.label),
+            };
+            (file.display().to_string(), classifier.read_examples(file, &columns)?)
+        }
+        _ => return Err("pass --data, or --task and --data-dir".into()),
+    };
+    let draws = classifier.draws(arguments.classifier.draws)?;
+    let seed = arguments.classifier.seed.unwrap_or(classifier.info.seed);
+    let evaluation = evaluate(&classifier, &examples, draws, seed)?;
+    if let Some(file) = &arguments.out {
+        evaluation.write_predictions(file)?;
+        printer.note(&format!("predictions: {}", file.display()));
+    }
+    let metrics: BTreeMap<u32, Metrics> =
+        evaluation.scored.iter().map(|(k, s)| (*k, s.metrics.clone())).collect();
+    match printer.format() {
+        Format::Text => printer.data(&table::metrics(&metrics)),
+        Format::Json => {
+            let report = Report {
+                schema_version: 1,
+                adapter: classifier.folder().display().to_string(),
+                data,
+                rows: evaluation.rows(),
+                labels: &classifier.info.goal.classes,
+                seed,
+                metrics: &metrics,
+                reliability: evaluation
+                    .scored
+                    .iter()
+                    .filter_map(|(k, s)| s.reliability.as_ref().map(|r| (*k, r)))
+                    .collect(),
+            };
+            printer.data(&serde_json::to_string_pretty(&report)?);
+        }
+    }
+    Ok(ExitStatus::Done)
+}
+
+/// Loads the classifier that the command line names.
+pub(super) fn load(
+    arguments: &ClassifierArguments,
+) -> Result<SavedClassifier, Box<dyn std::error::Error>> {
+    let device = device::open(&arguments.device)?;
+    let options = LoadOptions {
+        model: arguments.model.clone(),
+        allow_other_base: arguments.allow_other_base,
+    };
+    Ok(SavedClassifier::load(&arguments.dir, &options, &device)?)
+}

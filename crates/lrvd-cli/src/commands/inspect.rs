@@ -1,0 +1,119 @@
+//! `lrvd inspect`
+
+use std::path::Path;
+
+use lrvd_bench::classify::{
+    AdapterReport, AdapterSource, BaseReport, ClassifyError, ModuleReport, inspect_adapter,
+    inspect_base,
+};
+use lrvd_burn::device;
+
+use super::table::{count, table};
+use super::Outcome;
+use crate::args::InspectArguments;
+use crate::exit::ExitStatus;
+use crate::printer::{Format, Printer};
+
+/// Describes an adapter or a base checkpoint.
+pub(super) fn run(arguments: InspectArguments, printer: &Printer) -> Outcome {
+    let dir = arguments.dir.as_path();
+    if !AdapterSource::is_at(dir) {
+        if dir.join("config.json").is_file() {
+            let report = inspect_base(dir)?;
+            printer.data(&match printer.format() {
+                Format::Json => serde_json::to_string_pretty(&report)?,
+                Format::Text => base(&report),
+            });
+            return Ok(ExitStatus::Done);
+        }
+        return Err(nothing(dir).into());
+    }
+    let source = AdapterSource::open(dir, &device::open("cpu")?)?;
+    let report = inspect_adapter(&source)?;
+    printer.data(&match printer.format() {
+        Format::Json => serde_json::to_string_pretty(&report)?,
+        Format::Text => adapter(&report),
+    });
+    Ok(ExitStatus::Done)
+}
+
+fn nothing(dir: &Path) -> ClassifyError {
+    ClassifyError::Nothing {
+        dir: dir.to_owned(),
+        wanted: "adapter or checkpoint",
+        looked_for: "`adapter_config.json`, `adapter/adapter_config.json`, `settings.json`, \
+                     `state.json`, `config.json`"
+            .to_owned(),
+    }
+}
+
+fn adapter(report: &AdapterReport) -> String {
+    let relevance = report.modules.iter().any(|m| !m.log_alpha.is_empty());
+    let mut header = vec!["module", "rank", "of", "in", "out", "values", "scaling", "norm"];
+    if relevance {
+        header.extend(["log_alpha min", "median", "max"]);
+    }
+    let rows = report.modules.iter().map(|m| module(m, relevance)).collect();
+    let mut lines = vec![
+        format!("{} {} ({})", report.method, report.kind, report.folder),
+        format!("base model: {}", report.base_model.as_deref().unwrap_or("not named")),
+    ];
+    if !report.labels.is_empty() {
+        lines.push(format!("labels: {}", report.labels.join(", ")));
+    }
+    lines.push(table(&header, rows));
+    lines.push(format!(
+        "total rank {}, {:.2} per module, largest {}; {} values in adapters, {} in the posterior, \
+         {} in pooler and head",
+        report.total_rank,
+        report.average_rank,
+        report.max_rank,
+        count(report.adapter_parameters),
+        count(report.posterior_parameters),
+        count(report.saved_parameters.values().sum()),
+    ));
+    if let Some(threshold) = report.log_alpha_threshold {
+        lines.push(format!("directions with log_alpha of {threshold} or more were pruned"));
+    }
+    lines.join("\n")
+}
+
+fn module(m: &ModuleReport, relevance: bool) -> Vec<String> {
+    let width = |i: usize| m.shape.map_or_else(|| "-".to_owned(), |shape| shape[i].to_string());
+    let mut row = vec![
+        m.path.clone(),
+        m.rank.to_string(),
+        m.initial_rank.to_string(),
+        width(0),
+        width(1),
+        count(m.parameters),
+        format!("{:.4}", m.scaling),
+        format!("{:.4}", m.update_norm),
+    ];
+    if relevance {
+        let at = |i: usize| m.log_alpha.get(i).map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
+        let n = m.log_alpha.len();
+        row.extend([at(0), at(n.saturating_sub(1) / 2), at(n.saturating_sub(1))]);
+    }
+    row
+}
+
+fn base(report: &BaseReport) -> String {
+    let rows = report.parameters.iter().map(|(part, n)| vec![part.clone(), count(*n)]).collect();
+    let types: Vec<String> =
+        report.dtypes.iter().map(|(name, n)| format!("{} in {name}", count(*n))).collect();
+    [
+        format!("base checkpoint ({})", report.folder),
+        format!(
+            "{} layers, hidden size {}, {} heads, feed-forward {}, {} tokens",
+            report.layers,
+            report.hidden_size,
+            report.attention_heads,
+            report.intermediate_size,
+            count(report.vocab_size),
+        ),
+        table(&["part", "values"], rows),
+        format!("{} values: {}", count(report.total_parameters), types.join(", ")),
+    ]
+    .join("\n")
+}

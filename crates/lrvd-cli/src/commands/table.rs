@@ -1,0 +1,75 @@
+//! Tables and figures for people.
+
+use std::collections::BTreeMap;
+
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::{CellAlignment, Table};
+use lrvd_bench::report::Metrics;
+
+/// A table with its first column to the left and the others to the right.
+pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY).set_header(header.to_vec());
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+/// Metrics by number of draws: one row each, a column for every metric that any of them has.
+pub(super) fn metrics(by_draws: &BTreeMap<u32, Metrics>) -> String {
+    let named = |m: &Metrics| -> Vec<(String, Option<f64>)> {
+        let own = m.standard.iter().filter(|(name, _)| *name != "accuracy");
+        let mut named = vec![("accuracy".to_owned(), m.accuracy)];
+        named.extend(own.map(|(name, value)| (name.clone(), Some(*value))));
+        named.extend([
+            ("NLL".to_owned(), m.nll),
+            ("ECE".to_owned(), m.ece),
+            ("Brier".to_owned(), m.brier),
+            ("entropy".to_owned(), m.entropy),
+            ("mutual inf.".to_owned(), m.mutual_information),
+        ]);
+        named
+    };
+    let all: Vec<(u32, Vec<(String, Option<f64>)>)> =
+        by_draws.iter().map(|(k, m)| (*k, named(m))).collect();
+    let Some((_, first)) = all.first() else { return String::new() };
+    let kept: Vec<usize> = (0..first.len())
+        .filter(|&i| all.iter().any(|(_, values)| values.get(i).is_some_and(|v| v.1.is_some())))
+        .collect();
+    let header: Vec<&str> =
+        std::iter::once("draws").chain(kept.iter().map(|&i| first[i].0.as_str())).collect();
+    let rows = all.iter().map(|(k, values)| {
+        let cell = |&i: &usize| values[i].1.map_or_else(|| "-".to_owned(), |v| format!("{v:.4}"));
+        std::iter::once(k.to_string()).chain(kept.iter().map(cell)).collect()
+    });
+    table(&header, rows.collect())
+}
+
+/// `1234567` as `1 234 567`.
+pub(super) fn count(n: usize) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_from_the_right() {
+        for (n, wanted) in [(0, "0"), (123, "123"), (1234, "1 234"), (1_234_567, "1 234 567")] {
+            assert_eq!(count(n), wanted);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `lrvd train`
+
+use lrvd_bench::BenchError;
+use lrvd_bench::classify::{
+    ConfigOverrides, DataSource, TextColumns, TrainOptions, train_classifier,
+};
+use lrvd_bench::experiment::{CheckpointChoice, Preset};
+use lrvd_bench::method::MethodName;
+use lrvd_bench::task::GlueTask;
+use serde_json::json;
+
+use super::{Outcome, table};
+use crate::args::{GlobalArguments, TrainArguments};
+use crate::exit::ExitStatus;
+use crate::printer::{Format, Printer};
+use crate::progress::Progress;
+use crate::signals::stop_flag;
+
+/// Version of the JSON on standard output.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Trains, or goes on training.
+pub(super) fn run(
+    arguments: TrainArguments,
+    global: GlobalArguments,
+    printer: &Printer,
+) -> Outcome {
+    let options = options(arguments)?;
+    let stop = stop_flag()?;
+    let mut progress = Progress::new(*printer, !global.no_progress && !global.quiet);
+    let outcome = train_classifier(&options, &stop, &mut progress)?;
+    let Some(record) = outcome.record else {
+        if printer.format() == Format::Json {
+            let json = json!({ "schema_version": SCHEMA_VERSION, "complete": false });
+            printer.data(&serde_json::to_string_pretty(&json)?);
+        }
+        printer.note("interrupted after a checkpoint; run the same command with --resume");
+        return Ok(ExitStatus::Requeue);
+    };
+    let chosen = match (options.config.checkpoint, &record.checkpoints.best) {
+        (CheckpointChoice::Best, Some(best)) => Some(best),
+        _ => record.checkpoints.last.as_ref(),
+    };
+    match printer.format() {
+        Format::Json => {
+            let json = json!({
+                "schema_version": SCHEMA_VERSION,
+                "complete": true,
+                "adapter": outcome.adapter,
+                "record": record,
+            });
+            printer.data(&serde_json::to_string_pretty(&json)?);
+        }
+        Format::Text => {
+            if let Some(chosen) = chosen {
+                printer.data(&table::metrics(&chosen.metrics));
+                printer.data(&format!(
+                    "step {}: total rank {}, {:.2} per module ({:.0} % of the start), \
+                     {} trainable values",
+                    chosen.step,
+                    chosen.total_rank,
+                    chosen.average_rank,
+                    chosen.percent_rank,
+                    table::count(
+                        (record.trainable_parameters.adapter
+                            + record.trainable_parameters.posterior
+                            + record.trainable_parameters.head) as usize
+                    ),
+                ));
+            }
+        }
+    }
+    printer.note(&format!("adapter: {}", outcome.adapter.display()));
+    Ok(ExitStatus::Done)
+}
+
+fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error::Error>> {
+    let unknown = |what, found: &str, wanted: Vec<&str>| BenchError::Unknown {
+        what,
+        found: found.to_owned(),
+        wanted: wanted.join(", "),
+    };
+    let method = MethodName::from_name(&arguments.method).ok_or_else(|| {
+        let wanted = MethodName::ALL.iter().map(|m| m.name()).collect();
+        unknown("method", &arguments.method, wanted)
+    })?;
+    let preset = match &arguments.preset {
+        None => None,
+        Some(name) => Some(Preset::from_name(name).ok_or_else(|| {
+            unknown("preset", name, Preset::ALL.iter().map(|p| p.name()).collect())
+        })?),
+    };
+    let mut config = ConfigOverrides::new(preset, arguments.config.as_deref())?;
+    for assignment in &arguments.set {
+        config.assign(assignment)?;
+    }
+    let counts = [
+        ("steps", arguments.steps),
+        ("batch_size", arguments.batch_size),
+        ("initial_rank", arguments.rank),
+        ("max_length", arguments.max_length),
+    ];
+    for (key, value) in counts {
+        if let Some(value) = value {
+            config.set_count(key, value)?;
+        }
+    }
+    let data = match (arguments.task, arguments.data_dir, arguments.train, arguments.validation) {
+        (Some(task), Some(data_dir), _, _) => {
+            DataSource::Glue { task: task.parse::<GlueTask>()?, data_dir }
+        }
+        (_, _, Some(train), Some(validation)) => DataSource::Files {
+            train,
+            validation,
+            columns: TextColumns {
+                text: arguments.text_column,
+                pair: arguments.pair_column,
+                label: Some(arguments.label_column),
+            },
+            labels: (!arguments.labels.is_empty()).then_some(arguments.labels),
+            regression: arguments.regression,
+        },
+        _ => return Err("pass --train and --validation, or --task and --data-dir".into()),
+    };
+    Ok(TrainOptions {
+        model: arguments.model,
+        data,
+        method,
+        target_rank: arguments.target_rank,
+        config: config.finish()?,
+        seed: arguments.seed,
+        device: arguments.device,
+        out: arguments.out,
+        resume: arguments.resume,
+    })
+}
