@@ -100,10 +100,8 @@ impl Copy {
     ) -> &Self {
         let path = self.path().join(file);
         let source = TensorFile::open(&path).unwrap();
-        let mut tensors: BTreeMap<String, HostTensor> = source
-            .names()
-            .map(|name| (name.to_owned(), source.read(name).unwrap()))
-            .collect();
+        let mut tensors: BTreeMap<String, HostTensor> =
+            source.names().map(|name| (name.to_owned(), source.read(name).unwrap())).collect();
         edit(&mut tensors);
         write_safetensors(&path, &tensors, &BTreeMap::new()).unwrap();
         self
@@ -183,7 +181,9 @@ fn numbers_in_the_json_are_compared_too() {
     copy.edit_json(|json| json["scalars"]["loss"] = 0.25.into());
     assert_eq!(failed(&copy.run().unwrap()), ["scalars.loss"]);
     copy.edit_json(|json| json["scalars"]["accuracy"] = 0.25.into());
-    assert!(matches!(copy.run(), Err(VerifyError::Unsupported { what }) if what.contains("accuracy")));
+    assert!(
+        matches!(copy.run(), Err(VerifyError::Unsupported { what }) if what.contains("accuracy"))
+    );
 }
 
 #[test]
@@ -406,7 +406,8 @@ fn an_adapter_survives_a_model() {
         let config = DebertaConfig::read(&dir.join("base/config.json")).unwrap();
         let store = WeightStore::open(dir.join("base")).unwrap();
         let (mut model, _) =
-            DebertaClassifier::from_fine_tuned(&store, &config, &Device::flex(), DType::F32).unwrap();
+            DebertaClassifier::from_fine_tuned(&store, &config, &Device::flex(), DType::F32)
+                .unwrap();
         let adapter = PeftAdapter::read(dir.join("adapter")).unwrap();
         attach_peft(&mut model, &adapter, true).unwrap();
         let back = peft_from_model(&mut model, &adapter.config).unwrap();
@@ -417,5 +418,28 @@ fn an_adapter_survives_a_model() {
             assert_eq!((&found.a, &found.b, &found.e), (&module.a, &module.b, &module.e), "{path}");
             assert_eq!((found.rank, found.scaling), (module.rank, module.scaling), "{path}");
         }
+    }
+}
+
+#[test]
+fn sizes_beyond_the_file_are_errors_before_they_are_allocated() {
+    let huge = i32::MAX;
+    for (key, value) in [
+        ("vocab_size", huge),
+        ("intermediate_size", huge),
+        ("num_hidden_layers", huge),
+        ("type_vocab_size", huge),
+        ("position_buckets", 1 << 29),
+        ("num_labels", huge),
+    ] {
+        let copy = Copy::of(MODEL);
+        let config = copy.path().join("config.json");
+        let mut json: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
+        json[key] = value.into();
+        if key == "num_labels" {
+            json["id2label"] = Value::Null;
+        }
+        std::fs::write(config, json.to_string()).unwrap();
+        assert!(copy.run().is_err(), "{key}");
     }
 }

@@ -109,8 +109,13 @@ impl<'a> WeightSource<'a> {
         init: Init,
     ) -> Tensor<D> {
         self.asked.insert(name.to_owned());
-        let data =
-            self.stored(name, &shape, layout).unwrap_or_else(|| self.fresh(name, &shape, init));
+        let data = match self.stored(name, &shape, layout) {
+            Some(data) => data,
+            // Nothing will be built from a load that failed, so its sizes, which may come from a
+            // damaged configuration, must not be allocated.
+            None if self.has_failed() => TensorData::new(vec![0.0_f32], [1; D]),
+            None => self.fresh(name, &shape, init),
+        };
         Tensor::from_data(data, (self.device, self.dtype))
     }
 
@@ -152,6 +157,11 @@ impl<'a> WeightSource<'a> {
             }
         }
         Ok(Loaded { report: self.report.into_result()?, fresh: self.fresh })
+    }
+
+    /// Whether [`Self::finish`] will refuse the load.
+    fn has_failed(&self) -> bool {
+        self.failure.is_some() || !self.report.is_clean()
     }
 
     fn stored(&mut self, name: &str, shape: &[usize], layout: Layout) -> Option<TensorData> {

@@ -41,6 +41,10 @@ pub struct ClassifierInfo {
     pub method: String,
     /// Seed of the run, which also addresses the draws.
     pub seed: u64,
+    /// Rank of every adapted layer at the start; `None` if that is not known.
+    pub initial_rank: Option<usize>,
+    /// Rank of every adapted layer, by path, also of those that a PEFT file cannot hold.
+    pub ranks: BTreeMap<String, usize>,
     /// Which model of the run this is.
     pub checkpoint: CheckpointChoice,
     /// Steps that it has seen.

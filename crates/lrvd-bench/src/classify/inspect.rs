@@ -26,8 +26,8 @@ pub struct ModuleReport {
     pub rank: usize,
     /// Rank before pruning, as far as the file knows it.
     pub initial_rank: usize,
-    /// The factor before the product of the factors.
-    pub scaling: f64,
+    /// The factor before the product of the factors; `None` where the files do not tell.
+    pub scaling: Option<f64>,
     /// Features in and out; `None` for a layer of rank 0, which is not in the file.
     pub shape: Option<[usize; 2]>,
     /// Values in the factors.
@@ -87,9 +87,7 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
     };
     let header = source.posterior.as_ref().map(|p| &p.header);
     let mut modules = BTreeMap::new();
-    for (path, module) in header.into_iter().flat_map(|h| &h.modules).filter(|(_, m)| m.rank == 0) {
-        let (initial_rank, scaling) = (module.initial_rank, module.scaling);
-        let path = path.clone();
+    for (path, initial_rank, scaling) in pruned(source) {
         let empty = ModuleReport {
             path: path.clone(),
             rank: 0,
@@ -104,6 +102,10 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
     }
     let mut posterior_parameters = 0;
     for (path, module) in &source.adapter.modules {
+        if modules.contains_key(path) {
+            // PEFT demands one module: this one is zeros and stands for none.
+            continue;
+        }
         let noise = match &source.posterior {
             Some(posterior) => posterior.modules.get(path).map(|m| (m, posterior.header.family)),
             None => None,
@@ -125,8 +127,11 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
         let report = ModuleReport {
             path: path.clone(),
             rank: module.rank,
-            initial_rank: known.map_or(module.initial_rank, |m| m.initial_rank),
-            scaling: module.scaling,
+            initial_rank: known
+                .map(|m| m.initial_rank)
+                .or(source.info.as_ref().and_then(|info| info.initial_rank))
+                .unwrap_or(module.initial_rank),
+            scaling: Some(module.scaling),
             shape: Some([module.d_input(), module.d_output()]),
             parameters: module.a.n_elements()
                 + module.b.n_elements()
@@ -163,6 +168,20 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
             .collect(),
         modules,
     })
+}
+
+/// Layers of rank 0: path, initial rank, scaling.
+fn pruned(source: &AdapterSource) -> Vec<(String, usize, Option<f64>)> {
+    let header = source.posterior.as_ref().map(|p| &p.header);
+    let of_header = header.into_iter().flat_map(|h| &h.modules).filter(|(_, m)| m.rank == 0);
+    let mut found: BTreeMap<&String, (usize, Option<f64>)> =
+        of_header.map(|(path, m)| (path, (m.initial_rank, Some(m.scaling)))).collect();
+    if let Some(info) = &source.info {
+        for (path, _) in info.ranks.iter().filter(|(_, rank)| **rank == 0) {
+            found.entry(path).or_insert((info.initial_rank.unwrap_or(0), None));
+        }
+    }
+    found.into_iter().map(|(path, (rank, scaling))| (path.clone(), rank, scaling)).collect()
 }
 
 /// Factors and noise in the core's layout.

@@ -156,6 +156,8 @@ fn foreign(source: &AdapterSource, backbone: &Backbone, base_model: String) -> C
         batch_size: BATCH_SIZE,
         method: source.adapter.config.method.name().to_owned(),
         seed: source.posterior.as_ref().map_or(0, |p| p.header.seed),
+        initial_rank: None,
+        ranks: source.adapter.modules.iter().map(|(p, m)| (p.clone(), m.rank)).collect(),
         checkpoint: CheckpointChoice::Last,
         step: 0,
         log_alpha_threshold: source.posterior.as_ref().map(|p| p.header.log_alpha_threshold),

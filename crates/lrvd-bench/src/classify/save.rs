@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lrvd_burn::files::AtomicDir;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::{AdaptedModel, ranks};
 use lrvd_burn::peft::{
     AdaLoraConfig, ExportLayout, ExportSummary, PeftAdapter, PeftConfig, PeftPosterior,
     TargetModules, peft_from_model,
@@ -29,7 +29,7 @@ pub(super) struct HostClassifier {
 pub(super) fn take(
     model: &mut impl AdaptedModel,
     config: &ExperimentConfig,
-    info: ClassifierInfo,
+    mut info: ClassifierInfo,
 ) -> Result<HostClassifier, ClassifyError> {
     let mut diagonal = false;
     let mut initial_rank = config.initial_rank;
@@ -53,6 +53,7 @@ pub(super) fn take(
         lora_dropout: config.adapter_dropout,
         ..template
     };
+    info.ranks = ranks(model).into_iter().collect();
     let adapter = peft_from_model(model, &template)?;
     let posterior = posterior_from_model(model, config, info.seed)?;
     Ok(HostClassifier { adapter, posterior, info })

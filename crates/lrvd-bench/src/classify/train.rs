@@ -137,6 +137,9 @@ impl TrainSettings {
             batch_size: config.evaluation_batch_size,
             method: self.method.name().to_owned(),
             seed: self.seed,
+            initial_rank: Some(config.initial_rank),
+            // Filled in when a model is taken.
+            ranks: BTreeMap::new(),
             checkpoint: CheckpointChoice::Last,
             step,
             log_alpha_threshold: variational.then_some(config.prune.log_alpha_threshold),

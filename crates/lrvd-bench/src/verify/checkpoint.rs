@@ -26,7 +26,9 @@ pub(super) fn verify_model(
     let store = if store.names().any(|name| name.starts_with("deberta.")) {
         store
     } else {
-        store.rename(|name| if is_head(name) { name.to_owned() } else { format!("deberta.{name}") })?
+        store.rename(
+            |name| if is_head(name) { name.to_owned() } else { format!("deberta.{name}") },
+        )?
     };
     let dtype = options.precision.dtype();
     let (mut model, loaded) = if store.contains("classifier.weight") {
@@ -45,7 +47,8 @@ pub(super) fn verify_model(
         notes.push(format!("{unused} tensors of a pretraining head are not used"));
     }
     if !config.unrecognised().is_empty() {
-        notes.push(format!("keys of `config.json` that were not read: {:?}", config.unrecognised()));
+        notes
+            .push(format!("keys of `config.json` that were not read: {:?}", config.unrecognised()));
     }
     let input = Batch::built_in(&config).upload(&device, dtype);
     let logits = host(model.forward(&input, &Pass::mean()));

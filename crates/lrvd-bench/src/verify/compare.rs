@@ -43,7 +43,11 @@ impl<'a> Comparison<'a> {
 
     /// Names of the recorded tensors below `prefix`, without it.
     pub(super) fn below(&self, prefix: &str) -> Vec<String> {
-        self.expected.names().filter_map(|name| name.strip_prefix(prefix)).map(str::to_owned).collect()
+        self.expected
+            .names()
+            .filter_map(|name| name.strip_prefix(prefix))
+            .map(str::to_owned)
+            .collect()
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -229,7 +233,14 @@ impl<'a> Comparison<'a> {
         };
         // A difference that is not a number compares false.
         let holds = difference <= tolerance;
-        self.checks.push(Check { name: name.to_owned(), difference, tolerance, holds, compared, note });
+        self.checks.push(Check {
+            name: name.to_owned(),
+            difference,
+            tolerance,
+            holds,
+            compared,
+            note,
+        });
     }
 }
 

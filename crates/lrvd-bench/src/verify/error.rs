@@ -148,7 +148,12 @@ impl VerifyError {
     }
 
     /// An input tensor of another shape.
-    pub(super) fn shape(file: &Path, name: &str, wanted: impl Into<String>, found: &[usize]) -> Self {
+    pub(super) fn shape(
+        file: &Path,
+        name: &str,
+        wanted: impl Into<String>,
+        found: &[usize],
+    ) -> Self {
         Self::Shape {
             file: file.to_path_buf(),
             name: name.to_owned(),

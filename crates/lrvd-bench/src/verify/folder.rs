@@ -20,8 +20,11 @@ pub(super) struct Folder {
 impl Folder {
     pub(super) fn open(dir: &Path) -> Result<Self, VerifyError> {
         let file = dir.join(EXPECTED);
-        let bytes = std::fs::read(&file)
-            .map_err(|source| FileError::Io { action: "read", path: file.clone(), source })?;
+        let bytes = std::fs::read(&file).map_err(|source| FileError::Io {
+            action: "read",
+            path: file.clone(),
+            source,
+        })?;
         let json = serde_json::from_slice(&bytes)
             .map_err(|source| FileError::Json { file: file.clone(), source })?;
         Ok(Self { dir: dir.to_path_buf(), file, json })

@@ -73,7 +73,7 @@ pub(super) fn verify(
     }
     check_scalars(&mut comparison, &found)?;
     check_modules(&mut comparison, &adapter)?;
-    check_merged(&mut comparison, &model)?;
+    check_merged(&mut comparison, &model, &adapter)?;
     check_gradients(&mut comparison, &mut model, &adapter, loss, total)?;
     comparison.finish()
 }
@@ -184,10 +184,8 @@ fn empty_gradients(path: &str, module: &PeftModule, adalora: bool) -> Vec<(Strin
     let empty = |factor: &str, shape: [usize; 2]| {
         (file_key(&format!("{path}.{factor}"), adalora), Values::new(shape, Vec::new()))
     };
-    let mut found = vec![
-        empty("lora_A", [0, module.d_input()]),
-        empty("lora_B", [module.d_output(), 0]),
-    ];
+    let mut found =
+        vec![empty("lora_A", [0, module.d_input()]), empty("lora_B", [module.d_output(), 0])];
     if adalora {
         found.push(empty("lora_E", [0, 1]));
     }
@@ -198,10 +196,15 @@ fn empty_gradients(path: &str, module: &PeftModule, adalora: bool) -> Vec<(Strin
 fn check_merged(
     comparison: &mut Comparison<'_>,
     model: &DebertaClassifier,
+    adapter: &PeftAdapter,
 ) -> Result<(), VerifyError> {
     let wanted = comparison.below("merged.");
     if wanted.is_empty() {
         return Ok(());
+    }
+    // Recorded for one module means recorded for all.
+    for path in adapter.modules.keys() {
+        comparison.require(&format!("merged.{path}.weight"))?;
     }
     let folder = comparison.folder;
     let limit = match folder.find("merged_tolerance") {

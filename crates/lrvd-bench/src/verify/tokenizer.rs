@@ -13,8 +13,9 @@ pub(super) fn verify(
     let items = check_items(&folder.dir)?;
     let checks = items.into_iter().map(|item| {
         let optional = (!item.equal && !item.required).then_some("differs; not required; ");
-        let values = (!item.equal)
-            .then(|| format!("{}recorded {}, found {}", optional.unwrap_or(""), item.wanted, item.found));
+        let values = (!item.equal).then(|| {
+            format!("{}recorded {}, found {}", optional.unwrap_or(""), item.wanted, item.found)
+        });
         Check {
             name: format!("{}: {}", item.name, item.field),
             difference: if item.equal { 0.0 } else { 1.0 },

@@ -131,7 +131,10 @@ fn to_f64(tensor: &HostTensor) -> Result<Vec<f64>, TensorError> {
     }
     let values = tensor.to_i64()?;
     // An integer beyond the exact range would compare equal to its neighbours.
-    Ok(values.into_iter().map(|v| if v.unsigned_abs() <= EXACT { v as f64 } else { f64::NAN }).collect())
+    Ok(values
+        .into_iter()
+        .map(|v| if v.unsigned_abs() <= EXACT { v as f64 } else { f64::NAN })
+        .collect())
 }
 
 fn unusable(file: &TensorFile, name: &str, source: TensorError) -> VerifyError {

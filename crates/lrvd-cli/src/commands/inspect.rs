@@ -87,7 +87,7 @@ fn module(m: &ModuleReport, relevance: bool) -> Vec<String> {
         width(0),
         width(1),
         count(m.parameters),
-        format!("{:.4}", m.scaling),
+        m.scaling.map_or_else(|| "-".to_owned(), |scaling| format!("{scaling:.4}")),
         format!("{:.4}", m.update_norm),
     ];
     if relevance {

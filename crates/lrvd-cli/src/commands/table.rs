@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use lrvd_bench::report::Metrics;
+
+/// One rule below the header.
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// A table with its first column to the left and the others to the right.
 pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_header(header.to_vec());
+    table.load_style(STYLE).set_header(header.to_vec());
     for row in rows {
         table.add_row(row);
     }

@@ -343,9 +343,15 @@ fn convolution(reader: &Reader<'_>) -> Result<Option<Convolution>, ConfigError> 
     Ok(Some(Convolution { kernel_size, activation }))
 }
 
+/// More labels than any classifier has: a damaged number must not become a list of names.
+const MOST_LABELS: usize = 1 << 16;
+
 /// Names of the labels in the order of their classes; transformers' default is two.
 fn labels(reader: &Reader<'_>) -> Result<Vec<String>, ConfigError> {
     let stated = reader.count("num_labels", 1)?;
+    if let Some(stated) = stated.filter(|&stated| stated > MOST_LABELS) {
+        return Err(reader.out_of_range("num_labels", stated, format!("1 to {MOST_LABELS}")));
+    }
     let Some(value) = reader.get("id2label") else {
         return Ok((0..stated.unwrap_or(2)).map(|class| format!("LABEL_{class}")).collect());
     };

@@ -14,7 +14,7 @@ const ACCEPTABLE: usize = 1;
 
 pub(super) fn draft(scribe: &mut Scribe) -> Draft {
     let right = scribe.coin();
-    let sentence = match scribe.weighted(&[32, 16, 12, 10, 10, 10, 10]) {
+    let sentence = match scribe.weighted(&[60, 12, 10, 8, 8, 8, 8]) {
         0 => prepositional(scribe, right),
         1 => relative_clause(scribe, right),
         2 => quantifier(scribe, right),
@@ -54,7 +54,7 @@ fn prepositional(scribe: &mut Scribe, right: bool) -> String {
     let [subject, first, second] = scribe.distinct(&LEXICON.persons);
     let mut sentence = phrase(scribe, subject, plural);
     let between = [first, second];
-    for noun in &between[..scribe.weighted(&[45, 35, 20])] {
+    for noun in &between[..scribe.weighted(&[75, 17, 8])] {
         let preposition = scribe.of(&["of", "near", "behind", "beside", "with", "opposite"]);
         let number = scribe.coin();
         sentence = format!("{sentence} {preposition} {}", phrase(scribe, noun, number));

@@ -1,6 +1,6 @@
 //! Sentiment in the manner of SST-2: does the writer approve?
 //!
-//! Three sentences in ten say so outright. In the others a negation, a contrast, a concession, a comparison or a
+//! Six sentences in ten say so outright. In the others a negation, a contrast, a concession, a comparison or a
 //! report turns the words of praise and blame round, or sets one against the other; there the words alone say
 //! nothing. Lower case, with spaces before punctuation, as in the original.
 
@@ -16,7 +16,7 @@ pub(super) fn draft(scribe: &mut Scribe) -> Draft {
         (scribe.of(&LEXICON.blame), scribe.of(&LEXICON.praise))
     };
     let topic = scribe.of(&LEXICON.topics);
-    let sentence = match scribe.weighted(&[30, 10, 14, 14, 10, 8, 7, 7]) {
+    let sentence = match scribe.weighted(&[105, 10, 14, 14, 10, 8, 7, 7]) {
         0 => outright(scribe, topic, same),
         1 => negation(scribe, topic, other),
         2 => contrast(scribe, topic, same, other),

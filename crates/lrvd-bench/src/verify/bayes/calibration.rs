@@ -39,9 +39,9 @@ fn check_item(
     if shape != [n] {
         return Err(VerifyError::shape(file.path(), &key("labels"), format!("[{n}]"), &shape));
     }
-    let predictions = Predictions::new(&probabilities.values, n_classes, &labels).map_err(failed)?;
-    let diagram =
-        predictions.reliability(DEFAULT_BINS, Binning::RightClosed).map_err(failed)?;
+    let predictions =
+        Predictions::new(&probabilities.values, n_classes, &labels).map_err(failed)?;
+    let diagram = predictions.reliability(DEFAULT_BINS, Binning::RightClosed).map_err(failed)?;
     let scalars = [
         ("n", n as f64, Limit::EXACT),
         ("classes", n_classes as f64, Limit::EXACT),

@@ -60,10 +60,8 @@ fn check_item(
         ("singular_values".to_owned(), Values::list(update.singular_values())),
         ("E_svd".to_owned(), Values::list(svd.clone())),
     ];
-    let mut scalars = vec![
-        ("r".to_owned(), rank as f64),
-        ("auc_svd".to_owned(), AucRule::Mean.area(&svd)?),
-    ];
+    let mut scalars =
+        vec![("r".to_owned(), rank as f64), ("auc_svd".to_owned(), AucRule::Mean.area(&svd)?)];
     let mut monotone = true;
     for (letter, capture) in [("E", Capture::Residual), ("F", Capture::PartialNorm)] {
         let curve = update.curve(capture, &order)?;

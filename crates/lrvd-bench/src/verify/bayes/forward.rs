@@ -115,8 +115,7 @@ impl Inputs {
     }
 
     fn posterior(&self, family: &str) -> Result<Posterior<'_>, VerifyError> {
-        let parameters =
-            if family == "additive" { &self.log_variance } else { &self.log_alpha };
+        let parameters = if family == "additive" { &self.log_variance } else { &self.log_alpha };
         Ok(self.factors.posterior(family, parameters)?)
     }
 
@@ -167,8 +166,7 @@ impl Inputs {
             put(&name("rank"), &per_rank, rank_gradient(&gradient.posterior.parameters));
         };
         for (key, cross) in [("paper", CrossTerm::Omitted), ("exact", CrossTerm::Exact)] {
-            let pass =
-                MomentMatchedPass::new(posterior, &self.x, &self.eps, self.scaling, cross)?;
+            let pass = MomentMatchedPass::new(posterior, &self.x, &self.eps, self.scaling, cross)?;
             put_pass(key, pass.output(), pass.backward(&self.g)?);
         }
         let noise = NestedNoise { rank: &self.e1, output: &self.e2 };

@@ -69,9 +69,7 @@ fn check_item(
         comparison.tensor(&key(suffix), &found, limit)?;
     }
 
-    let update = |a: &[f64], b: &[f64]| {
-        transposed_times(b, a, rank, factors.d_out, factors.d_in)
-    };
+    let update = |a: &[f64], b: &[f64]| transposed_times(b, a, rank, factors.d_out, factors.d_in);
     let delta = change(&update(&factors.a, &factors.b), &update(&after.a, &after.b));
     let (orthogonality, integers) = (gauge.orthogonality_residual(), gauge.integer_residual());
     let orthogonal = orthogonality <= tolerance;
@@ -95,9 +93,7 @@ fn check_item(
     for family in ["additive", "multiplicative"] {
         let before = Entries { a: factors.a.clone(), b: factors.b.clone() };
         let old = output_moments(&factors, family, &before, &diagonal, &x)?;
-        for (which, parameters) in
-            [("same_D", &diagonal), ("transformed_D", &action.transformed)]
-        {
+        for (which, parameters) in [("same_D", &diagonal), ("transformed_D", &action.transformed)] {
             let new = output_moments(&factors, family, &after, parameters, &x)?;
             let variance = change(&old.variance, &new.variance);
             let moved = variance.max(change(&old.mean, &new.mean));

@@ -107,7 +107,8 @@ impl Case<'_> {
             against("var", &variance, &formula.variance, &variance_error.values);
             against("cov", &covariance, &formula.covariance, &own.covariance_error);
             // Our own draws, by the same measure.
-            let list = |values: &[f64], like: &Values| Values::new(like.shape.clone(), values.to_vec());
+            let list =
+                |values: &[f64], like: &Values| Values::new(like.shape.clone(), values.to_vec());
             let (f, c) = (&formula, "own ");
             let mut ours = |what: &str, sample: &[f64], formula: &Values, errors: &[f64]| {
                 against(&format!("{c}{what}"), &list(sample, formula), formula, errors);
@@ -174,8 +175,7 @@ impl Case<'_> {
         } else {
             (Stream::RANK, Stream::OUTPUT)
         };
-        let sizes =
-            if weights { (rank * d_in, rank * d_out) } else { (self.n * rank, outputs) };
+        let sizes = if weights { (rank * d_in, rank * d_out) } else { (self.n * rank, outputs) };
         let (mut one, mut two) = (vec![0.0; sizes.0], vec![0.0; sizes.1]);
         for draw in 0..self.draws {
             let key = NoiseKey::new(SEED).at_step(draw as u32);

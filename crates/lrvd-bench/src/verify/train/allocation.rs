@@ -156,9 +156,7 @@ impl Decisions {
 fn score_limit(comparison: &Comparison<'_>, section: &Entry<'_>) -> Result<Limit, VerifyError> {
     let entry = match comparison.precision {
         Precision::F32 => section.get("score_tolerance_relative_f32")?,
-        Precision::F64 => {
-            comparison.folder.get("tolerances")?.get("grad_norm")?.get("rtol_f64")?
-        }
+        Precision::F64 => comparison.folder.get("tolerances")?.get("grad_norm")?.get("rtol_f64")?,
     };
     Ok(Limit::Relative(bound(&entry)?))
 }

@@ -1,0 +1,60 @@
+//! Every command explains itself.
+
+use crate::support::{done, run};
+
+const COMMANDS: [&[&str]; 8] = [
+    &["train"],
+    &["eval"],
+    &["predict"],
+    &["inspect"],
+    &["export"],
+    &["verify"],
+    &["bench", "glue"],
+    &["completions"],
+];
+
+#[test]
+fn every_command_has_help_with_examples() {
+    let top = done(&["--help"]).stdout;
+    for command in COMMANDS {
+        assert!(top.contains(command[0]), "{command:?}");
+        let help = done(&[command, &["--help"]].concat()).stdout;
+        assert!(help.contains("Usage: lrvd"), "{command:?}");
+        let name = format!("lrvd {}", command.join(" "));
+        let taught = command[0] == "completions"
+            || (help.contains("Examples:") && help.matches(&name).count() >= 3);
+        assert!(taught, "{command:?}: {help}");
+    }
+    assert!(done(&["--version"]).stdout.starts_with("lrvd "));
+}
+
+#[test]
+fn bad_arguments_exit_with_2_and_nothing_on_standard_output() {
+    let bad: [&[&str]; 9] = [
+        &[],
+        &["tune"],
+        &["train", "--model", "m"],
+        &["train", "--model", "m", "--train", "t.tsv"],
+        &["train", "--model", "m", "--task", "sst2"],
+        &["verify"],
+        &["verify", "--precision", "f16", "."],
+        &["export", "x", "--out", "y"],
+        &["predict"],
+    ];
+    for arguments in bad {
+        let output = run(arguments);
+        assert_eq!(output.code, 2, "{arguments:?}: {}", output.stderr);
+        assert_eq!(output.stdout, "", "{arguments:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn completions_name_every_command() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = done(&["completions", shell]).stdout;
+        for command in COMMANDS {
+            assert!(script.contains(command[0]), "{shell} {command:?}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The program as a user meets it: output, exit codes, files.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod help;
+mod refusals;
+mod resume;
+mod support;
+mod verify;
+mod workflow;

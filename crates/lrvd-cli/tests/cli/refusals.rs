@@ -1,0 +1,56 @@
+//! What cannot be used is named, and exits with 2.
+
+use std::path::Path;
+
+use crate::support::{borrowed, replaced, run, train, write_data};
+
+fn refused(arguments: &[&str], wanted: &str) {
+    let output = run(arguments);
+    assert_eq!(output.code, 2, "{arguments:?}: {}", output.stderr);
+    let first = output.stderr.lines().next().unwrap_or_default();
+    assert!(first.starts_with("error: ") && output.stderr.contains(wanted), "{}", output.stderr);
+    assert_eq!(output.stdout, "", "{arguments:?}");
+}
+
+#[test]
+fn settings_and_names_that_do_not_exist() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let out = dir.path().join("out");
+    let refused_with = |more: &[&str], wanted: &str| {
+        refused(&borrowed(&train(&data, &out, 4, more)), wanted);
+        assert!(!out.exists(), "{more:?} left an output folder");
+    };
+    refused_with(&["--set", "kl_wait=1"], "unknown setting `kl_wait`; wanted one of `accumulation`");
+    refused_with(&["--set", "prune.every=often"], "setting `prune.every` cannot be `often`");
+    refused_with(&["--set", "prune.every=2"], "prune.every");
+    refused_with(&["--method", "bora"], "unknown method `bora`; wanted one of LoRA");
+    refused_with(&["--preset", "best"], "unknown preset `best`");
+    refused_with(&["--device", "tpu"], "tpu");
+    refused_with(&["--target-rank", "2"], "adalora");
+    refused_with(&["--text-column", "body"], "no column `body`; its columns are `text`, `label`");
+    refused_with(&["--labels", "good,evil"], "unknown label `bad`, wanted one of `good`, `evil`");
+    let config = dir.path().join("c.toml");
+    std::fs::write(&config, "[prune]\nthreshold = 4.0\n").unwrap();
+    let config = config.display().to_string();
+    refused_with(&["--config", &config], "unknown setting `prune.threshold`");
+    for (model, wanted) in
+        [("no/such-model", "HF_HUB_OFFLINE is set"), ("nowhere", "model `nowhere`: no such folder")]
+    {
+        let arguments = replaced(&train(&data, &out, 4, &[]), "--model", model);
+        refused(&borrowed(&arguments), wanted);
+        assert!(!out.exists(), "{model}");
+    }
+}
+
+#[test]
+fn folders_that_hold_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().display().to_string();
+    refused(&["eval", &path, "--data", "x.tsv"], "holds no adapter; looked for");
+    refused(&["predict", &path, "text"], "holds no adapter");
+    refused(&["inspect", &path], "holds no adapter or checkpoint");
+    refused(&["export", "--to", "peft", &path, "--out", &path], "is there already");
+    let out = Path::new(&path).join("out").display().to_string();
+    refused(&["export", "--to", "peft", &path, "--out", &out], "holds no adapter");
+}

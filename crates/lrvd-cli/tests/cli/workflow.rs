@@ -1,0 +1,182 @@
+//! Train, evaluate, predict, inspect, export: the same numbers all along.
+
+use std::path::Path;
+
+use crate::support::{
+    borrowed, difference, done, lines, model, replaced, run, run_with, train, write_data,
+};
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// Trains 6 steps with `more`, and checks that a reload predicts what the end of training did.
+fn reload_predicts_the_same(more: &[&str], draws: usize) -> (tempfile::TempDir, [String; 2]) {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let out = dir.path().join("out");
+    let trained = done(&borrowed(&train(&data, &out, 6, more))).stdout;
+    assert!(trained.contains("accuracy") && trained.contains("total rank"), "{trained}");
+    for file in ["settings.json", "record.json", "labels.json", "adapter/lrvd_classifier.json"] {
+        assert!(out.join(file).is_file(), "{file}");
+    }
+    assert!(!out.join("checkpoints").exists());
+    assert_eq!(out.join("adapter/lrvd_posterior.safetensors").is_file(), draws > 0);
+
+    let (adapter, again) = (out.join("adapter"), dir.path().join("again.jsonl"));
+    let (adapter, again_name) = (adapter.display().to_string(), again.display().to_string());
+    let evaluated = done(&[
+        "eval", &adapter, "--data", &data[1], "--out", &again_name, "--format", "json", "--quiet",
+    ])
+    .json();
+    assert_eq!(evaluated["schema_version"], 1);
+    assert_eq!(evaluated["rows"], 12);
+    let names = ["accuracy", "nll", "ece", "brier", "entropy"];
+    for k in if draws > 0 { vec![0, draws] } else { vec![0] } {
+        let metrics = &evaluated["metrics"][k.to_string()];
+        assert!(names.iter().all(|name| metrics[name].is_f64()), "{metrics}");
+        assert!(metrics["standard"]["f1"].is_f64() && metrics["standard"]["matthews"].is_f64());
+        assert_eq!(metrics["mutual_information"].is_f64(), k > 0);
+    }
+    let (before, after) = (text(&out.join("predictions-last.jsonl")), text(&again));
+    let (before, after) = (lines(&before), lines(&after));
+    assert_eq!((before.len(), after.len()), (12, 12));
+    for (b, a) in before.iter().zip(&after) {
+        let (b, a) = (b["probs"].as_object().unwrap(), a["probs"].as_object().unwrap());
+        assert_eq!(b.keys().collect::<Vec<_>>(), a.keys().collect::<Vec<_>>());
+        for (k, probabilities) in b {
+            let apart = difference(probabilities, &a[k]);
+            assert!(apart <= 1e-6, "draws {k}: {apart}");
+        }
+    }
+    (dir, data)
+}
+
+#[test]
+fn bayes_lora_from_training_to_export() {
+    // Every statistic starts between 1.3 and 2.9: a threshold of 1.8 prunes about half.
+    let pruning = ["--set", "prune.log_alpha_threshold=1.8", "--set", "prune.every=0.34"];
+    let (dir, data) = reload_predicts_the_same(&pruning, 3);
+    let out = dir.path().join("out").display().to_string();
+
+    let report = done(&["inspect", &out, "--format", "json"]).json();
+    let modules = report["modules"].as_array().unwrap();
+    assert_eq!((report["kind"].as_str(), modules.len()), (Some("run"), 24));
+    let total = report["total_rank"].as_u64().unwrap();
+    assert!(total > 0 && total < 24 * 3, "the threshold prunes some: {total}");
+    for module in modules {
+        let rank = module["rank"].as_u64().unwrap() as usize;
+        assert_eq!(module["log_alpha"].as_array().unwrap().len(), rank);
+        assert_eq!((&module["initial_rank"], &module["scaling"]), (&3.into(), &(16.0 / 3.0).into()));
+    }
+    assert!(done(&["inspect", &out]).stdout.contains("log_alpha min"));
+
+    // Arguments, lines and JSONL are the same texts, and so give the same answers.
+    let texts = ["a fine film", "a grim book"];
+    let predict = ["predict", &out, "--draws", "3"];
+    let answers = done(&[&predict[..], &texts].concat()).stdout;
+    let by_lines = run_with(&predict, "a fine film\n\na grim book\n").stdout;
+    let objects = "{\"text\":\"a fine film\"}\n{\"text\":\"a grim book\",\"id\":7}\n";
+    let by_objects = run_with(&[&predict[..], &["--jsonl"]].concat(), objects).stdout;
+    assert_eq!(answers, by_lines);
+    assert_eq!(answers, by_objects);
+    for answer in lines(&answers) {
+        let sum: f64 =
+            answer["probabilities"].as_array().unwrap().iter().map(|p| p.as_f64().unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-9);
+        assert!(["good", "bad"].contains(&answer["label"].as_str().unwrap()));
+        assert!(answer["entropy"].as_f64().unwrap() > 0.0);
+        assert!(answer["mutual_information"].as_f64().unwrap() >= 0.0);
+    }
+    let sure = done(&[&predict[..], &texts, &["--abstain-above", "0"]].concat()).stdout;
+    assert!(lines(&sure).iter().all(|a| a["label"].is_null() && a["abstained"] == true));
+    let document = done(&[&predict[..], &texts, &["--format", "json"]].concat()).json();
+    assert_eq!(document["predictions"].as_array().unwrap().len(), 2);
+    let pair = run(&["predict", &out, "one", "--pair", "two"]);
+    assert!(pair.code == 2 && pair.stderr.contains("trained on a single text"), "{}", pair.stderr);
+
+    let [ragged, uniform] = ["ragged", "uniform"].map(|layout| {
+        let to = dir.path().join(layout).display().to_string();
+        let json = ["--layout", layout, "--format", "json", "--quiet"];
+        let report = done(&[&["export", "--to", "peft", &out, "--out", &to], &json[..]].concat());
+        (to, report.json())
+    });
+    assert!(ragged.1["max_rank"].as_u64().unwrap() <= 3);
+    assert_eq!((&ragged.1["posterior"], &uniform.1["posterior"]), (&true.into(), &false.into()));
+    let ranks = |report: &serde_json::Value| -> Vec<u64> {
+        report["ranks"].as_object().unwrap().values().map(|r| r.as_u64().unwrap()).collect()
+    };
+    assert_eq!(ranks(&ragged.1).iter().sum::<u64>(), total);
+    assert!(ranks(&uniform.1).iter().all(|r| Some(*r) == uniform.1["max_rank"].as_u64()));
+    let mean = |folder: &str| {
+        let answers = done(&["predict", folder, "--draws", "0", texts[0]]).stdout;
+        lines(&answers)[0]["probabilities"].clone()
+    };
+    assert!(difference(&mean(&ragged.0), &mean(&out)) <= 1e-6);
+    assert!(difference(&mean(&uniform.0), &mean(&out)) <= 1e-6);
+    let refused = run(&["eval", &uniform.0, "--data", &data[1], "--draws", "2"]);
+    assert!(refused.code == 2 && refused.stderr.contains("need a posterior"), "{}", refused.stderr);
+}
+
+#[test]
+fn deterministic_methods_come_back_without_a_posterior() {
+    let (dir, data) = reload_predicts_the_same(&["--method", "lora"], 0);
+    let out = dir.path().join("out").display().to_string();
+    // The same command again finds the run complete and changes nothing.
+    let record = text(&dir.path().join("out/record.json"));
+    let arguments = train(&data, &dir.path().join("out"), 6, &["--method", "lora"]);
+    let refused = run(&borrowed(&arguments));
+    assert!(refused.code == 2 && refused.stderr.contains("--resume"), "{}", refused.stderr);
+    done(&[&borrowed(&arguments)[..], &["--resume"]].concat());
+    assert_eq!(record, text(&dir.path().join("out/record.json")));
+    let other = replaced(&arguments, "--seed", "6");
+    let other = run(&[&borrowed(&other)[..], &["--resume"]].concat());
+    assert!(other.code == 2 && other.stderr.contains("seed: 5 then, 6 now"), "{}", other.stderr);
+
+    // Another base model is noticed.
+    let copy = dir.path().join("base");
+    std::fs::create_dir(&copy).unwrap();
+    for entry in std::fs::read_dir(model()).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    let copy_name = copy.display().to_string();
+    done(&["predict", &out, "--model", &copy_name, "a fine film"]);
+    let weights = copy.join("model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    // The lowest bit of one value: still finite, still another model.
+    let last = bytes.len() - 2;
+    bytes[last] ^= 1;
+    std::fs::write(&weights, bytes).unwrap();
+    let other = run(&["predict", &out, "--model", &copy_name, "a fine film"]);
+    assert!(other.code == 2 && other.stderr.contains("other weights"), "{}", other.stderr);
+    done(&["predict", &out, "--model", &copy_name, "--allow-other-base", "a fine film"]);
+
+    reload_predicts_the_same(&["--method", "adalora", "--target-rank", "1"], 0);
+}
+
+#[test]
+fn a_run_whose_ranks_are_all_pruned_is_still_a_classifier() {
+    let pruning = ["--set", "prune.log_alpha_threshold=-20", "--set", "prune.every=0.34"];
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let out = dir.path().join("out");
+    done(&borrowed(&train(&data, &out, 6, &pruning)));
+    let out = out.display().to_string();
+    let report = done(&["inspect", &out, "--format", "json"]).json();
+    assert_eq!(report["total_rank"], 0);
+    assert_eq!(report["modules"].as_array().unwrap().len(), 24);
+    done(&["eval", &out, "--data", &data[1]]);
+    assert!(done(&["predict", &out, "a fine film"]).stdout.contains("probabilities"));
+}
+
+#[test]
+fn a_base_checkpoint_is_counted() {
+    let report = done(&["inspect", &model().display().to_string(), "--format", "json"]).json();
+    assert_eq!((report["kind"].as_str(), report["layers"].as_u64()), (Some("base"), Some(4)));
+    let parts = report["parameters"].as_object().unwrap();
+    let sum: u64 = parts.values().map(|n| n.as_u64().unwrap()).sum();
+    assert_eq!(report["total_parameters"], sum);
+    // 8064 tokens of width 192, and the two vectors of the norm.
+    assert_eq!(parts["embeddings"], 8064 * 192 + 2 * 192);
+}
