@@ -100,6 +100,7 @@ impl Torch {
     fn step(&mut self, g: &[f64], t: i32, factor: f64) {
         let AdamWConfig { beta1, beta2, epsilon } = AdamWConfig::default();
         let rate = self.rate * factor;
+        #[expect(clippy::needless_range_loop, reason = "four lists in step")]
         for i in 0..g.len() {
             self.p[i] *= 1.0 - rate * self.decay;
             self.m[i] += (g[i] - self.m[i]) * (1.0 - beta1);

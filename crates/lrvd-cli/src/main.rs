@@ -14,7 +14,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     let arguments = args::Arguments::parse();
     let printer = printer::Printer::new(arguments.global.format, arguments.global.quiet);
-    match commands::run(arguments, &printer) {
+    match commands::run(arguments, printer) {
         Ok(status) => status.code(),
         Err(error) => {
             printer.error(error.as_ref());

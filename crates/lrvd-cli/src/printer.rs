@@ -28,25 +28,27 @@ impl Printer {
         Self { format, quiet }
     }
 
-    pub(crate) fn format(&self) -> Format {
+    pub(crate) fn format(self) -> Format {
         self.format
     }
 
     /// One line of data; a reader that went away is no error.
-    pub(crate) fn data(&self, text: &str) {
+    #[expect(clippy::unused_self, reason = "whoever writes holds the printer")]
+    pub(crate) fn data(self, text: &str) {
         let mut out = std::io::stdout().lock();
         let _ = writeln!(out, "{text}");
     }
 
     /// A remark.
-    pub(crate) fn note(&self, text: &str) {
+    pub(crate) fn note(self, text: &str) {
         if !self.quiet {
             eprintln!("{text}");
         }
     }
 
     /// An error with its causes and, where the error knows one, a hint.
-    pub(crate) fn error(&self, error: &(dyn Error + 'static)) {
+    #[expect(clippy::unused_self, reason = "whoever writes holds the printer")]
+    pub(crate) fn error(self, error: &(dyn Error + 'static)) {
         eprintln!("error: {error}");
         let mut seen = error.to_string();
         let mut cause = error.source();

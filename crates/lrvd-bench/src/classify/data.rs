@@ -155,13 +155,11 @@ fn labelled(
                 None => return Err(ClassifyError::Score { place, column, found }),
             }
         } else {
-            match ids.get(found.as_str()) {
-                Some(&id) => Label::Class(id),
-                None => {
-                    let wanted = quoted(&goal.classes);
-                    return Err(ClassifyError::UnknownLabel { place, column, found, wanted });
-                }
-            }
+            let Some(&id) = ids.get(found.as_str()) else {
+                let wanted = quoted(&goal.classes);
+                return Err(ClassifyError::UnknownLabel { place, column, found, wanted });
+            };
+            Label::Class(id)
         };
         Ok(Example { id: number.to_string(), text_a: row.text, text_b: row.pair, label })
     };

@@ -96,9 +96,10 @@ pub fn evaluate(
 ) -> Result<Evaluation, ClassifyError> {
     let info = &classifier.info;
     // F1 and Matthews are reported for any two classes, whatever a benchmark reports.
-    let goal = match info.goal.is_regression() {
-        true => info.goal.clone(),
-        false => Goal::classification(&info.goal.name, info.goal.classes.clone()),
+    let goal = if info.goal.is_regression() {
+        info.goal.clone()
+    } else {
+        Goal::classification(&info.goal.name, info.goal.classes.clone())
     };
     let tokenizer = &classifier.backbone.tokenizer;
     let task = PreparedTask::from_examples(goal, &[], examples, tokenizer, info.max_length)?;

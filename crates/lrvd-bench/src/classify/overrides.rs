@@ -117,7 +117,7 @@ impl ConfigOverrides {
         let changed = match read(key, &json, changed.clone()) {
             Ok(_) => changed,
             // TOML has no word for an absent value.
-            Err(error) if json == Value::from("none") => {
+            Err(error) if json == "none" => {
                 let absent = self.replaced(key, Value::Null)?;
                 read(key, &json, absent.clone()).map_err(|_| error)?;
                 absent

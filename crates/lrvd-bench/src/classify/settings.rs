@@ -59,7 +59,7 @@ fn differences(old: &Value, new: &Value) -> String {
             ("experiment", Some(old), Some(value)) => {
                 found.extend(value.iter().filter(|(k, v)| old.get(*k) != Some(v)).map(|(k, v)| {
                     format!("{k}: {} then, {v} now", old.get(k).unwrap_or(&Value::Null))
-                }))
+                }));
             }
             _ => found
                 .push(format!("{key}: {} then, {value} now", old.get(key).unwrap_or(&Value::Null))),

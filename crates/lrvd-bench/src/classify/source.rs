@@ -95,9 +95,10 @@ impl AdapterSource {
 
     fn read(kind: SourceKind, folder: PathBuf) -> Result<Self, ClassifyError> {
         let adapter = PeftAdapter::read(&folder)?;
-        let posterior = match folder.join(POSTERIOR_FILE).is_file() {
-            true => Some(PeftPosterior::read(&folder, &adapter)?),
-            false => None,
+        let posterior = if folder.join(POSTERIOR_FILE).is_file() {
+            Some(PeftPosterior::read(&folder, &adapter)?)
+        } else {
+            None
         };
         let info = ClassifierInfo::read(&folder)?;
         Ok(Self { kind, folder, adapter, posterior, info })
@@ -128,21 +129,19 @@ impl AdapterSource {
     ///
     /// Those of [`PeftAdapter::write`] and [`PeftPosterior::write`].
     pub fn export(&self, out: &Path, layout: ExportLayout) -> Result<ExportSummary, ClassifyError> {
-        match &self.info {
-            Some(info) => HostClassifier {
+        if let Some(info) = &self.info {
+            let host = HostClassifier {
                 adapter: self.adapter.clone(),
                 posterior: self.posterior.clone(),
                 info: info.clone(),
-            }
-            .write(out, layout),
-            None => {
-                let summary = self.adapter.write(out, layout)?;
-                let ragged = layout == ExportLayout::Ragged && summary.zero_module.is_none();
-                if let Some(posterior) = self.posterior.as_ref().filter(|_| ragged) {
-                    posterior.write(out, &self.adapter)?;
-                }
-                Ok(summary)
-            }
+            };
+            return host.write(out, layout);
         }
+        let summary = self.adapter.write(out, layout)?;
+        let ragged = layout == ExportLayout::Ragged && summary.zero_module.is_none();
+        if let Some(posterior) = self.posterior.as_ref().filter(|_| ragged) {
+            posterior.write(out, &self.adapter)?;
+        }
+        Ok(summary)
     }
 }

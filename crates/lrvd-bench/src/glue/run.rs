@@ -339,7 +339,11 @@ fn summarise(
     })
 }
 
-/// The task list of an experiment that is only described.
+/// The plan of an experiment, as text, without training anything.
+///
+/// # Errors
+///
+/// [`BenchError`] for settings out of range or a model that cannot be opened.
 pub fn planned(options: GlueOptions) -> Result<String, BenchError> {
     let options = options.resolved()?;
     let config = resolve_config(&options)?;

@@ -152,8 +152,8 @@ pub fn load_checkpoint<M: SequenceModel>(
     let mut moments = BTreeMap::new();
     let (device, dtype) = placement(&state.model);
     for (name, &steps) in &values.moment_steps {
-        let mut read = |kind: &str| -> Result<Tensor<1>, BenchError> {
-            Ok(device_tensor(&file.read(&format!("{kind}/{name}"))?, &device, dtype)?)
+        let read = |kind: &str| -> Result<Tensor<1>, BenchError> {
+            device_tensor(&file.read(&format!("{kind}/{name}"))?, &device, dtype)
         };
         let (first, second) = (read("moment1")?, read("moment2")?);
         moments.insert(name.clone(), Moments { first, second, steps });

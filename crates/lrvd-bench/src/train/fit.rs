@@ -25,6 +25,10 @@ use crate::report::{EvalPoint, RankCause, RankEvent};
 /// Micro-batch numbers are mixed into the upper bits of the seed, which seeds do not use.
 const PART_SHIFT: u32 = 40;
 
+/// Called after every step with whether a checkpoint is required now.
+pub type SaveCheckpoint<'a, M> =
+    dyn FnMut(&TrainState<M>, &Method<M>, bool) -> Result<(), BenchError> + 'a;
+
 /// How a call to [`fit`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FitOutcome {
@@ -52,7 +56,7 @@ pub struct FitContext<'a> {
 
 /// Trains until the last step, a stop request or an error.
 ///
-/// `checkpoint` is called after steps at which one is due, and once more when stopped.
+/// `checkpoint` is called after every step, and told when it must save: when stopped and at the end.
 ///
 /// # Errors
 ///
@@ -63,7 +67,7 @@ pub fn fit<M: SequenceModel>(
     state: &mut TrainState<M>,
     method: &mut Method<M>,
     sink: &mut dyn ProgressSink,
-    checkpoint: &mut dyn FnMut(&TrainState<M>, &Method<M>, bool) -> Result<(), BenchError>,
+    checkpoint: &mut SaveCheckpoint<'_, M>,
 ) -> Result<FitOutcome, BenchError> {
     let config = context.config;
     let schedule = LrSchedule::linear(config.warmup_steps() as u32, config.steps as u32)?;

@@ -12,7 +12,7 @@ mod state;
 
 pub use batch::{DeviceBatch, Targets};
 pub use checkpoint::{latest_checkpoint, load_checkpoint, save_checkpoint};
-pub use fit::{FitContext, FitOutcome, fit};
+pub use fit::{FitContext, FitOutcome, SaveCheckpoint, fit};
 pub use loss::negative_log_likelihood;
 pub use model::SequenceModel;
 pub use state::{BestInfo, BestModel, Journal, TrainState};

@@ -27,7 +27,7 @@ struct Report<'a> {
 }
 
 /// Evaluates and prints.
-pub(super) fn run(arguments: EvalArguments, printer: &Printer) -> Outcome {
+pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     let classifier = load(&arguments.classifier)?;
     let (data, examples) = match (&arguments.task, &arguments.data_dir, &arguments.data) {
         (Some(task), Some(folder), _) => {

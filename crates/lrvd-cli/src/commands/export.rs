@@ -28,7 +28,7 @@ struct Report<'a> {
 }
 
 /// Writes the folder and says what a server must be able to do.
-pub(super) fn run(arguments: ExportArguments, printer: &Printer) -> Outcome {
+pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
     if arguments.out.exists() {
         return Err(FileError::Exists { path: arguments.out }.into());
     }

@@ -14,7 +14,7 @@ use crate::progress::Progress;
 use crate::signals::stop_flag;
 
 /// Runs or describes the reproduction.
-pub(super) fn run(arguments: GlueArguments, global: GlobalArguments, printer: &Printer) -> Outcome {
+pub(super) fn run(arguments: GlueArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let dry_run = arguments.dry_run;
     let options = options(arguments)?;
     if dry_run {
@@ -24,7 +24,7 @@ pub(super) fn run(arguments: GlueArguments, global: GlobalArguments, printer: &P
     }
     let stop = stop_flag()?;
     let out = options.out.clone();
-    let mut progress = Progress::new(*printer, !global.no_progress && !global.quiet);
+    let mut progress = Progress::new(printer, !global.no_progress && !global.quiet);
     let outcome = run_glue(options, &stop, &mut progress)?;
     match printer.format() {
         Format::Json => printer.data(&std::fs::read_to_string(out.join("results.json"))?),

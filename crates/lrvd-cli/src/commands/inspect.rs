@@ -8,14 +8,14 @@ use lrvd_bench::classify::{
 };
 use lrvd_burn::device;
 
-use super::table::{count, table};
 use super::Outcome;
+use super::table::{count, table};
 use crate::args::InspectArguments;
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
 /// Describes an adapter or a base checkpoint.
-pub(super) fn run(arguments: InspectArguments, printer: &Printer) -> Outcome {
+pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let dir = arguments.dir.as_path();
     if !AdapterSource::is_at(dir) {
         if dir.join("config.json").is_file() {
@@ -91,7 +91,8 @@ fn module(m: &ModuleReport, relevance: bool) -> Vec<String> {
         format!("{:.4}", m.update_norm),
     ];
     if relevance {
-        let at = |i: usize| m.log_alpha.get(i).map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
+        let at =
+            |i: usize| m.log_alpha.get(i).map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
         let n = m.log_alpha.len();
         row.extend([at(0), at(n.saturating_sub(1) / 2), at(n.saturating_sub(1))]);
     }

@@ -20,7 +20,7 @@ use crate::printer::Printer;
 pub(crate) type Outcome = Result<ExitStatus, Box<dyn Error>>;
 
 /// Runs the command that `arguments` name.
-pub(crate) fn run(arguments: Arguments, printer: &Printer) -> Outcome {
+pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
     let global = arguments.global;
     match arguments.command {
         Command::Train(arguments) => train::run(*arguments, global, printer),

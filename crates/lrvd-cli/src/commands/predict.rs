@@ -24,7 +24,7 @@ struct Answer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pair: Option<&'a str>,
     #[serde(flatten)]
-    answer: Kind<'a>,
+    kind: Kind<'a>,
     draws: usize,
 }
 
@@ -54,9 +54,9 @@ struct Line<'a> {
 }
 
 /// Answers batch by batch, so that a long input needs little memory.
-pub(super) fn run(arguments: PredictArguments, printer: &Printer) -> Outcome {
+pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let limit = arguments.abstain_above;
-    if limit.is_some_and(|limit| !(limit >= 0.0)) {
+    if limit.is_some_and(|limit| limit.is_nan() || limit < 0.0) {
         return Err("`--abstain-above` wants an entropy of 0 or more".into());
     }
     if !arguments.pair.is_empty() && arguments.pair.len() != arguments.texts.len() {
@@ -151,7 +151,7 @@ fn answer<'a>(
     draws: usize,
     limit: Option<f64>,
 ) -> Answer<'a> {
-    let answer = match prediction {
+    let kind = match prediction {
         Prediction::Score { score, deviation } => {
             Kind::Score { score: *score, deviation: *deviation }
         }
@@ -167,5 +167,5 @@ fn answer<'a>(
             }
         }
     };
-    Answer { text: &input.text, pair: input.pair.as_deref(), answer, draws }
+    Answer { text: &input.text, pair: input.pair.as_deref(), kind, draws }
 }

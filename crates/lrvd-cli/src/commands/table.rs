@@ -24,7 +24,8 @@ pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
 
 /// Metrics by number of draws: one row each, a column for every metric that any of them has.
 pub(super) fn metrics(by_draws: &BTreeMap<u32, Metrics>) -> String {
-    let named = |m: &Metrics| -> Vec<(String, Option<f64>)> {
+    type Named = Vec<(String, Option<f64>)>;
+    let named = |m: &Metrics| -> Named {
         let own = m.standard.iter().filter(|(name, _)| *name != "accuracy");
         let mut named = vec![("accuracy".to_owned(), m.accuracy)];
         named.extend(own.map(|(name, value)| (name.clone(), Some(*value))));
@@ -37,8 +38,7 @@ pub(super) fn metrics(by_draws: &BTreeMap<u32, Metrics>) -> String {
         ]);
         named
     };
-    let all: Vec<(u32, Vec<(String, Option<f64>)>)> =
-        by_draws.iter().map(|(k, m)| (*k, named(m))).collect();
+    let all: Vec<(u32, Named)> = by_draws.iter().map(|(k, m)| (*k, named(m))).collect();
     let Some((_, first)) = all.first() else { return String::new() };
     let kept: Vec<usize> = (0..first.len())
         .filter(|&i| all.iter().any(|(_, values)| values.get(i).is_some_and(|v| v.1.is_some())))

@@ -20,14 +20,10 @@ use crate::signals::stop_flag;
 const SCHEMA_VERSION: u32 = 1;
 
 /// Trains, or goes on training.
-pub(super) fn run(
-    arguments: TrainArguments,
-    global: GlobalArguments,
-    printer: &Printer,
-) -> Outcome {
+pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let options = options(arguments)?;
     let stop = stop_flag()?;
-    let mut progress = Progress::new(*printer, !global.no_progress && !global.quiet);
+    let mut progress = Progress::new(printer, !global.no_progress && !global.quiet);
     let outcome = train_classifier(&options, &stop, &mut progress)?;
     let Some(record) = outcome.record else {
         if printer.format() == Format::Json {

@@ -28,7 +28,7 @@ struct Line<'a> {
 }
 
 /// Recomputes the folder.
-pub(super) fn run(arguments: VerifyArguments, printer: &Printer) -> Outcome {
+pub(super) fn run(arguments: VerifyArguments, printer: Printer) -> Outcome {
     let device = device::open(&arguments.device)?;
     if !arguments.dir.is_dir() {
         return Err(format!("`{}` is not a folder", arguments.dir.display()).into());

@@ -21,7 +21,10 @@ fn settings_and_names_that_do_not_exist() {
         refused(&borrowed(&train(&data, &out, 4, more)), wanted);
         assert!(!out.exists(), "{more:?} left an output folder");
     };
-    refused_with(&["--set", "kl_wait=1"], "unknown setting `kl_wait`; wanted one of `accumulation`");
+    refused_with(
+        &["--set", "kl_wait=1"],
+        "unknown setting `kl_wait`; wanted one of `accumulation`",
+    );
     refused_with(&["--set", "prune.every=often"], "setting `prune.every` cannot be `often`");
     refused_with(&["--set", "prune.every=2"], "prune.every");
     refused_with(&["--method", "bora"], "unknown method `bora`; wanted one of LoRA");

@@ -59,7 +59,7 @@ pub(crate) fn write_data(dir: &Path) -> [String; 2] {
     let things = ["film", "book", "song"];
     let row = |i: usize| {
         let (word, label) =
-            if i % 2 == 0 { (good[i / 2 % 4], "good") } else { (bad[i / 3 % 4], "bad") };
+            if i.is_multiple_of(2) { (good[i / 2 % 4], "good") } else { (bad[i / 3 % 4], "bad") };
         (format!("a {word} {} number {}", things[i % 3], i % 7), label)
     };
     let (mut train, mut dev) = ("text\tlabel\n".to_owned(), "label,text\n".to_owned());
@@ -82,9 +82,30 @@ pub(crate) fn train(data: &[String; 2], out: &Path, steps: usize, more: &[&str])
     let steps = steps.to_string();
     let (model, out) = (model().display().to_string(), out.display().to_string());
     let fixed = [
-        "train", "--quiet", "--model", &model, "--train", &data[0], "--validation", &data[1],
-        "--out", &out, "--steps", &steps, "--batch-size", "4", "--rank", "3", "--max-length", "16",
-        "--set", "evaluation_batch_size=8", "--set", "draws=[3]", "--seed", "5",
+        "train",
+        "--quiet",
+        "--model",
+        &model,
+        "--train",
+        &data[0],
+        "--validation",
+        &data[1],
+        "--out",
+        &out,
+        "--steps",
+        &steps,
+        "--batch-size",
+        "4",
+        "--rank",
+        "3",
+        "--max-length",
+        "16",
+        "--set",
+        "evaluation_batch_size=8",
+        "--set",
+        "draws=[3]",
+        "--seed",
+        "5",
     ];
     fixed.iter().chain(more).map(ToString::to_string).collect()
 }
@@ -93,7 +114,7 @@ pub(crate) fn train(data: &[String; 2], out: &Path, steps: usize, more: &[&str])
 pub(crate) fn replaced(arguments: &[String], option: &str, value: &str) -> Vec<String> {
     let mut arguments = arguments.to_vec();
     let at = arguments.iter().position(|argument| argument == option).unwrap();
-    arguments[at + 1] = value.to_owned();
+    value.clone_into(&mut arguments[at + 1]);
     arguments
 }
 

@@ -26,7 +26,15 @@ fn reload_predicts_the_same(more: &[&str], draws: usize) -> (tempfile::TempDir, 
     let (adapter, again) = (out.join("adapter"), dir.path().join("again.jsonl"));
     let (adapter, again_name) = (adapter.display().to_string(), again.display().to_string());
     let evaluated = done(&[
-        "eval", &adapter, "--data", &data[1], "--out", &again_name, "--format", "json", "--quiet",
+        "eval",
+        &adapter,
+        "--data",
+        &data[1],
+        "--out",
+        &again_name,
+        "--format",
+        "json",
+        "--quiet",
     ])
     .json();
     assert_eq!(evaluated["schema_version"], 1);
@@ -67,7 +75,10 @@ fn bayes_lora_from_training_to_export() {
     for module in modules {
         let rank = module["rank"].as_u64().unwrap() as usize;
         assert_eq!(module["log_alpha"].as_array().unwrap().len(), rank);
-        assert_eq!((&module["initial_rank"], &module["scaling"]), (&3.into(), &(16.0 / 3.0).into()));
+        assert_eq!(
+            (&module["initial_rank"], &module["scaling"]),
+            (&3.into(), &(16.0 / 3.0).into())
+        );
     }
     assert!(done(&["inspect", &out]).stdout.contains("log_alpha min"));
 

@@ -174,6 +174,25 @@ mod tests {
     }
 
     #[test]
+    fn parquet_files_of_another_writer_are_read() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data");
+        let columns = |label: &str| TextColumns {
+            text: "sentence".into(),
+            pair: None,
+            label: Some(label.into()),
+        };
+        let file = folder.join("cola-train-00000-of-00002.parquet");
+        let rows = read_rows(&file, &columns("label")).unwrap();
+        let second = (rows[1].text.as_str(), rows[1].label.as_deref());
+        assert_eq!((rows.len(), second), (2, ("The letters was lost.", Some("0"))));
+        let missing = read_rows(&file, &columns("verdict")).unwrap_err().to_string();
+        assert!(missing.contains("no column `verdict`; its columns are"), "{missing}");
+        let null = read_rows(&folder.join("cola-null.parquet"), &columns("label")).unwrap_err();
+        let null = null.to_string();
+        assert!(null.contains("row 2, column `sentence`: `null` where a string"), "{null}");
+    }
+
+    #[test]
     fn bad_rows_are_named_by_line_and_column() {
         let message = |name: &str, contents: &str| {
             let error = read(name, contents.as_bytes()).unwrap_err().to_string();
