@@ -1,0 +1,147 @@
+//! With shared keys the query and key projections serve tokens and relative positions alike: one
+//! weight draw must act on both, per sequence, and the KL must count once.
+#![allow(clippy::unwrap_used)]
+
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use lrvd_burn::adapter::{AdapterConfig, LowRankAdapter, Prior};
+use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters, total_kl};
+use lrvd_burn::ops::standard_normal;
+use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_core::kl::KlReduction;
+use lrvd_core::noise::{NoiseKey, Stream};
+use lrvd_models::WeightSource;
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, EncoderInput};
+
+const CONFIG: &str = r#"{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
+    "num_hidden_layers": 2, "intermediate_size": 40, "vocab_size": 50, "position_buckets": 8,
+    "max_position_embeddings": 32, "relative_attention": true, "share_att_key": true,
+    "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm", "position_biased_input": false,
+    "type_vocab_size": 0, "initializer_range": 0.3}"#;
+
+fn model(device: &Device) -> DebertaClassifier {
+    let config = DebertaConfig::parse(CONFIG.as_bytes(), "config.json".as_ref()).unwrap();
+    let mut source = WeightSource::random(NoiseKey::new(5), device, DType::F64);
+    let mut model = DebertaClassifier::load(&mut source, &config);
+    let names = ["query_proj", "key_proj", "value_proj", "output.dense", "intermediate.dense"];
+    let targets = AdapterTargets::Names(names.map(str::to_owned).to_vec());
+    let adapter = AdapterConfig { rank: 4, lora_alpha: 6.0, ..AdapterConfig::default() };
+    attach_adapters(&mut model, &targets, &adapter, NoiseKey::new(6)).unwrap();
+    // Noise and means large enough that every term shows.
+    model.visit_layers_mut(&mut |_, layer| {
+        if let Some(adapter) = &mut layer.adapter {
+            adapter.b = adapter.b.clone().map(|b| (b * 200.0).detach());
+            if let Some(lrvd_burn::adapter::Posterior::RankVariance(p)) = &mut adapter.posterior {
+                p.value = p.value.clone().map(|v| (v * 0.0 - 3.0).detach());
+            }
+        }
+    });
+    model
+}
+
+fn input(rows: &[Vec<i64>], device: &Device) -> EncoderInput {
+    let (batch, length) = (rows.len(), rows[0].len());
+    let ids = TensorData::new(rows.concat(), [batch, length]);
+    let ids = Tensor::<2, Int>::from_data(ids, device);
+    EncoderInput {
+        type_ids: ids.zeros_like(),
+        mask: Tensor::ones([batch, length], (device, DType::F64)),
+        ids,
+    }
+}
+
+fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+/// The model with every adapter replaced by draw `index` of `n` under `key`, as a plain one.
+fn drawn(model: &DebertaClassifier, key: NoiseKey, n: usize, index: usize) -> DebertaClassifier {
+    let mut model = model.clone();
+    model.visit_layers_mut(&mut |_, layer| {
+        let Some(adapter) = layer.adapter.take() else { return };
+        let key = key.for_module(layer.noise_id());
+        let posterior = adapter.posterior.as_ref().unwrap();
+        let (a, b) = (adapter.a.val(), adapter.b.val());
+        let (std_a, std_b) = posterior.deviations(&a, &b);
+        let draw = |mean: Tensor<2>, std: Tensor<2>, stream: u32| {
+            let [rows, columns] = mean.dims();
+            let eps = standard_normal(&mean, [n, rows, columns], key.on_stream(stream));
+            mean + eps.narrow(0, index, 1).squeeze_dim::<2>(0) * std
+        };
+        let plain = LowRankAdapter {
+            a: burn::module::Param::from_tensor(draw(a, std_a, Stream::WEIGHT_A).inner()),
+            b: burn::module::Param::from_tensor(draw(b, std_b.unwrap(), Stream::WEIGHT_B).inner()),
+            e: None,
+            posterior: None,
+            scaling: adapter.scaling,
+            dropout: 0.0,
+        };
+        layer.attach(plain, 4);
+    });
+    model
+}
+
+#[test]
+fn one_draw_per_sequence_serves_tokens_and_positions() {
+    let device = Device::flex();
+    let model = model(&device);
+    let rows = [vec![1, 7, 9, 30, 12, 2], vec![1, 44, 3, 8, 21, 2], vec![1, 5, 5, 17, 40, 2]];
+    let key = NoiseKey::new(11).at_step(3);
+    let pass = Pass::sampled(Scheme::Weights(DrawPer::Sequence), key);
+    let together = numbers(model.forward(&input(&rows, &device), &pass));
+    let mean = numbers(model.forward(&input(&rows, &device), &Pass::mean()));
+    for (s, row) in rows.iter().enumerate() {
+        let alone = drawn(&model, key, rows.len(), s);
+        let alone = numbers(alone.forward(&input(std::slice::from_ref(row), &device), &Pass::mean()));
+        for (c, value) in alone.iter().enumerate() {
+            let found = together[s * alone.len() + c];
+            assert!((found - value).abs() < 1e-9, "sequence {s}, class {c}: {found} and {value}");
+            assert!((found - mean[s * alone.len() + c]).abs() > 1e-4, "the draw must show");
+        }
+    }
+}
+
+#[test]
+fn one_draw_per_batch_equals_the_drawn_model() {
+    let device = Device::flex();
+    let model = model(&device);
+    let rows = [vec![1, 7, 9, 30, 12, 2], vec![1, 44, 3, 8, 21, 2]];
+    let key = NoiseKey::new(12).at_step(1);
+    let pass = Pass::sampled(Scheme::Weights(DrawPer::Batch), key);
+    let found = numbers(model.forward(&input(&rows, &device), &pass));
+    let wanted = drawn(&model, key, 1, 0);
+    let wanted = numbers(wanted.forward(&input(&rows, &device), &Pass::mean()));
+    for (f, w) in found.iter().zip(&wanted) {
+        assert!((f - w).abs() < 1e-9, "{f} and {w}");
+    }
+}
+
+#[test]
+fn an_adapter_used_twice_counts_once_in_the_kl() {
+    let device = Device::flex();
+    let model = model(&device);
+    let total = total_kl(&model, Prior::LogUniform, KlReduction::Element).unwrap();
+    let mut by_layer = 0.0;
+    model.visit_layers(&mut |_, layer| {
+        if let Some(adapter) = &layer.adapter {
+            let kl = adapter.kl(Prior::LogUniform, KlReduction::Element).unwrap();
+            by_layer += kl.into_scalar::<f64>();
+        }
+    });
+    let total = total.into_scalar::<f64>();
+    assert!((total - by_layer).abs() < 1e-9 * by_layer, "{total} and {by_layer}");
+}
+
+#[test]
+fn padding_and_batch_company_change_nothing() {
+    let device = Device::flex();
+    let model = model(&device);
+    let short = [vec![1, 7, 9, 2]];
+    let alone = numbers(model.forward(&input(&short, &device), &Pass::mean()));
+    let mut padded = input(&[vec![1, 7, 9, 2, 0, 0, 0], vec![1, 4, 8, 15, 16, 23, 2]], &device);
+    let mask = vec![1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+    padded.mask = Tensor::from_data(TensorData::new(mask, [2, 7]), (&device, DType::F64));
+    let together = numbers(model.forward(&padded, &Pass::mean()));
+    for (a, t) in alone.iter().zip(&together) {
+        assert!((a - t).abs() < 1e-9, "{a} and {t}");
+    }
+}
