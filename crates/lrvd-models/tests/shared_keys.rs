@@ -91,7 +91,8 @@ fn one_draw_per_sequence_serves_tokens_and_positions() {
     let mean = numbers(model.forward(&input(&rows, &device), &Pass::mean()));
     for (s, row) in rows.iter().enumerate() {
         let alone = drawn(&model, key, rows.len(), s);
-        let alone = numbers(alone.forward(&input(std::slice::from_ref(row), &device), &Pass::mean()));
+        let alone =
+            numbers(alone.forward(&input(std::slice::from_ref(row), &device), &Pass::mean()));
         for (c, value) in alone.iter().enumerate() {
             let found = together[s * alone.len() + c];
             assert!((found - value).abs() < 1e-9, "sequence {s}, class {c}: {found} and {value}");

@@ -15,7 +15,7 @@ const EVALUATIONS: usize = 10;
 
 /// Settings that are being put together.
 ///
-/// Start from a preset with `steps = 1000`; then [`file`](Self::file), then
+/// Start from a preset with `steps = 1000`; then the file given to [`new`](Self::new), then
 /// [`assign`](Self::assign); each later value wins. Unless somebody sets it, `evaluate_every` is a
 /// tenth of the steps.
 #[derive(Clone, Debug)]

@@ -175,7 +175,7 @@ pub struct RunRecord {
     pub evaluate_seconds: f64,
     /// Highest resident memory of the process in bytes; null where it cannot be read.
     pub peak_memory_bytes: Option<u64>,
-    /// Trainable parameters at the start.
+    /// Trainable parameters of the model that the run ended with, pruned ranks gone.
     pub trainable_parameters: ParameterCounts,
     /// One entry per evaluation.
     pub history: Vec<EvalPoint>,

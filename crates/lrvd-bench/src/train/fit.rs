@@ -83,7 +83,7 @@ pub fn fit<M: SequenceModel>(
     order.resume(state.order)?;
     let (start, clock) = (state.done, Instant::now());
     if state.done == 0 && state.journal.history.is_empty() {
-        record_ranks(state, method, RankCause::Start);
+        record_ranks(state, method, RankCause::Start, 0);
         evaluate(context, state, method, sink, None, schedule.factor(0))?;
     }
     while state.done < config.steps {
@@ -187,7 +187,7 @@ fn train_step<M: SequenceModel>(
         optimizer: &mut state.optimizer,
         gradients: &mut gradients,
     })?;
-    note_change(state, method, sink, before);
+    note_change(state, method, sink, before, step);
     if let Some(clip) = config.gradient_clip {
         let norm = finite("gradient norm", gradients.global_norm())?;
         gradients.clip(norm, clip);
@@ -200,7 +200,7 @@ fn train_step<M: SequenceModel>(
         optimizer: &mut state.optimizer,
         gradients: &mut gradients,
     })?;
-    note_change(state, method, sink, after);
+    note_change(state, method, sink, after, step + 1);
     Ok(parts)
 }
 
@@ -214,23 +214,29 @@ fn note_change<M: SequenceModel>(
     method: &Method<M>,
     sink: &mut dyn ProgressSink,
     change: Option<RankChange>,
+    done: usize,
 ) {
     let Some(change) = change else { return };
     state.journal.skip_next_update |= change.skip_next_update;
     for (path, values) in change.removed {
         state.journal.removed.entry(path).or_default().extend(values);
     }
-    record_ranks(state, method, change.cause);
+    record_ranks(state, method, change.cause, done);
     if change.after != change.before {
-        sink.event(&Event::Pruned { done: state.done, before: change.before, after: change.after });
+        sink.event(&Event::Pruned { done, before: change.before, after: change.after });
     }
 }
 
-fn record_ranks<M: SequenceModel>(state: &mut TrainState<M>, method: &Method<M>, cause: RankCause) {
+fn record_ranks<M: SequenceModel>(
+    state: &mut TrainState<M>,
+    method: &Method<M>,
+    cause: RankCause,
+    done: usize,
+) {
     let ranks = method.ranks(&state.model);
     let total_rank = ranks.values().sum::<usize>() as u64;
     state.journal.rank_events.push(RankEvent {
-        step: state.done as u64,
+        step: done as u64,
         cause,
         ranks: ranks.into_iter().map(|(path, r)| (path, r as u32)).collect(),
         total_rank,

@@ -172,7 +172,12 @@ impl AdaptedLinear {
         let noise = Role::LogVariance;
         match &mut adapter.posterior {
             Some(P::RankVariance(p) | P::AsymRankVariance(p)) => {
-                give("rank_log_sigma2", noise, Layout::AsStored, ParameterMut::Vector(&mut p.value));
+                give(
+                    "rank_log_sigma2",
+                    noise,
+                    Layout::AsStored,
+                    ParameterMut::Vector(&mut p.value),
+                );
             }
             Some(P::NoiseToSignal(p)) => {
                 give("rank_log_alpha", noise, Layout::AsStored, ParameterMut::Vector(&mut p.value));

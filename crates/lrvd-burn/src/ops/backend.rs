@@ -44,7 +44,7 @@ impl<B: Backend> From<Option<FloatTensor<B>>> for Maybe<B> {
 /// in the order of the results, which of them are needed.
 #[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(feature = "cube"))]
 pub trait LrvdBackend: Backend {
-    /// See [`gelu`](fn@super::gelu).
+    /// See [`gelu()`](fn@super::gelu).
     fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
         gelu::composite::forward::<Self>(x)
     }
@@ -54,7 +54,7 @@ pub trait LrvdBackend: Backend {
         gelu::composite::backward::<Self>(x, grad)
     }
 
-    /// See [`relative_softmax`](fn@super::relative_softmax).
+    /// See [`relative_softmax()`](fn@super::relative_softmax).
     fn fused_relative_softmax(
         content: FloatTensor<Self>,
         #[extension_type] c2p: Maybe<Self>,
@@ -81,7 +81,7 @@ pub trait LrvdBackend: Backend {
         relative_softmax::composite::backward::<Self>(probability, grad, scale, wanted)
     }
 
-    /// See [`layer_norm`](fn@super::layer_norm).
+    /// See [`layer_norm()`](fn@super::layer_norm).
     fn fused_layer_norm(
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
@@ -102,12 +102,12 @@ pub trait LrvdBackend: Backend {
         layer_norm::composite::backward::<Self>(x, gamma, grad, eps, wanted)
     }
 
-    /// See [`dropout`](fn@super::dropout). It is its own gradient.
+    /// See [`dropout()`](fn@super::dropout). It is its own gradient.
     fn fused_dropout(x: FloatTensor<Self>, rate: f64, key: NoiseKey) -> FloatTensor<Self> {
         dropout::composite::forward::<Self>(x, rate, key)
     }
 
-    /// See [`standard_normal`](fn@super::standard_normal).
+    /// See [`standard_normal()`](fn@super::standard_normal).
     fn fused_standard_normal(
         like: FloatTensor<Self>,
         shape: Shape,
@@ -157,7 +157,7 @@ pub trait LrvdBackend: Backend {
         rank_two_noise::composite::gaussian_backward::<Self>(variance, grad, key)
     }
 
-    /// See [`kl_log_uniform`](fn@super::kl_log_uniform).
+    /// See [`kl_log_uniform()`](fn@super::kl_log_uniform).
     fn fused_kl_log_uniform(
         mean: FloatTensor<Self>,
         log_variance: FloatTensor<Self>,

@@ -2,14 +2,14 @@
 //!
 //! | Operator                | What is fused                                                     |
 //! |-------------------------|-------------------------------------------------------------------|
-//! | [`gelu`]                | exact GELU, several times faster than one `erf` call per element  |
-//! | [`relative_softmax`]    | disentangled attention: shift, sum, scale, mask and softmax       |
-//! | [`layer_norm`]          | statistics, normalisation and gain, with their gradients          |
-//! | [`dropout`]             | mask recomputed from its key instead of stored                    |
-//! | [`standard_normal`]     | counter-based noise, the same words on every backend              |
+//! | [`gelu()`]                | exact GELU, several times faster than one `erf` call per element  |
+//! | [`relative_softmax()`]    | disentangled attention: shift, sum, scale, mask and softmax       |
+//! | [`layer_norm()`]          | statistics, normalisation and gain, with their gradients          |
+//! | [`dropout()`]             | mask recomputed from its key instead of stored                    |
+//! | [`standard_normal()`]     | counter-based noise, the same words on every backend              |
 //! | [`add_rank_two_noise`]  | moment-matched output noise of the rank-tied posterior            |
 //! | [`add_gaussian_noise`]  | the same for a variance without structure                         |
-//! | [`kl_log_uniform`]      | KL to the log-uniform prior, summed per rank                      |
+//! | [`kl_log_uniform()`]      | KL to the log-uniform prior, summed per rank                      |
 //!
 //! Every operator has one folder:
 //!

@@ -43,7 +43,7 @@ pub fn dropout<const D: usize>(x: Tensor<D>, rate: f64, key: NoiseKey) -> Tensor
     Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_dropout(x.into_dispatch(), rate, key))
 }
 
-/// [`dropout`](fn@dropout) from Burn's operations and a mask made on the host.
+/// [`dropout()`](fn@dropout) from Burn's operations and a mask made on the host.
 pub fn dropout_composite<const D: usize>(x: Tensor<D>, rate: f64, key: NoiseKey) -> Tensor<D> {
     Tensor::from_dispatch(composite::forward::<Dispatch>(x.into_dispatch(), rate, key))
 }

@@ -37,7 +37,7 @@ pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_gelu(x.into_dispatch()))
 }
 
-/// [`gelu`](fn@gelu) from Burn's operations.
+/// [`gelu()`](fn@gelu) from Burn's operations.
 pub fn gelu_composite<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     Tensor::from_dispatch(composite::forward::<Dispatch>(x.into_dispatch()))
 }

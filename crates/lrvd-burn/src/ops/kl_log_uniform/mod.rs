@@ -65,11 +65,11 @@ pub fn kl_log_uniform(mean: Tensor<2>, rank_axis: usize, log_variance: Tensor<1>
     ))
 }
 
-/// [`kl_log_uniform`](fn@kl_log_uniform) from Burn's operations.
+/// [`kl_log_uniform()`](fn@kl_log_uniform) from Burn's operations.
 ///
 /// # Panics
 ///
-/// As [`kl_log_uniform`](fn@kl_log_uniform).
+/// As [`kl_log_uniform()`](fn@kl_log_uniform).
 pub fn kl_log_uniform_composite(
     mean: Tensor<2>,
     rank_axis: usize,

@@ -54,11 +54,11 @@ pub fn layer_norm<const D: usize>(
     ))
 }
 
-/// [`layer_norm`](fn@layer_norm) from Burn's operations.
+/// [`layer_norm()`](fn@layer_norm) from Burn's operations.
 ///
 /// # Panics
 ///
-/// As [`layer_norm`](fn@layer_norm).
+/// As [`layer_norm()`](fn@layer_norm).
 pub fn layer_norm_composite<const D: usize>(
     x: Tensor<D>,
     gamma: Tensor<1>,

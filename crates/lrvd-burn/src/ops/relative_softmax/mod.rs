@@ -61,11 +61,11 @@ pub fn relative_softmax(
     ))
 }
 
-/// [`relative_softmax`](fn@relative_softmax) from Burn's operations.
+/// [`relative_softmax()`](fn@relative_softmax) from Burn's operations.
 ///
 /// # Panics
 ///
-/// As [`relative_softmax`](fn@relative_softmax).
+/// As [`relative_softmax()`](fn@relative_softmax).
 pub fn relative_softmax_composite(
     content: Tensor<4>,
     c2p: Option<Tensor<4>>,

@@ -36,7 +36,7 @@ pub fn standard_normal<const K: usize, const D: usize>(
     ))
 }
 
-/// [`standard_normal`](fn@standard_normal) made on the host.
+/// [`standard_normal()`](fn@standard_normal) made on the host.
 pub fn standard_normal_composite<const K: usize, const D: usize>(
     like: &Tensor<K>,
     shape: [usize; D],
