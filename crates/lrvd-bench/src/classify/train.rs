@@ -25,6 +25,7 @@ use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::report::{RunRecord, write_text};
 use crate::task::Goal;
+use crate::train::remove_checkpoints;
 
 /// Folder of the adapter within an output folder.
 pub(super) const ADAPTER_DIR: &str = "adapter";
@@ -237,13 +238,7 @@ pub fn train_classifier(
     }
     take(&mut model, &settings.experiment, info)?.write(&adapter, ExportLayout::Ragged)?;
     write_json(&record_file, &record)?;
-    if checkpoints.is_dir() {
-        std::fs::remove_dir_all(&checkpoints).map_err(|source| BenchError::Io {
-            action: "remove",
-            path: checkpoints,
-            source,
-        })?;
-    }
+    remove_checkpoints(&checkpoints)?;
     sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
     Ok(TrainOutcome { record: Some(record), adapter })
 }

@@ -14,6 +14,7 @@ use crate::experiment::ExperimentConfig;
 use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
 use crate::report::{RunRecord, write_text};
+use crate::train::remove_checkpoints;
 
 /// What every run of an experiment shares.
 pub(super) struct Shared<'a> {
@@ -92,13 +93,7 @@ pub(super) fn run_one(
     let text = serde_json::to_string(&record)
         .map_err(|source| BenchError::Json { path: path.clone(), source })?;
     write_text(&path, &text)?;
-    if checkpoints.is_dir() {
-        std::fs::remove_dir_all(&checkpoints).map_err(|source| BenchError::Io {
-            action: "remove",
-            path: checkpoints,
-            source,
-        })?;
-    }
+    remove_checkpoints(&checkpoints)?;
     sink.event(&Event::RunFinished { label: run.label(), summary, seconds: record.train_seconds });
     Ok(Some(record))
 }

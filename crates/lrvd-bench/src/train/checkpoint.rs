@@ -48,6 +48,10 @@ pub fn save_checkpoint<M: SequenceModel>(
     state: &TrainState<M>,
     method: &Method<M>,
 ) -> Result<(), BenchError> {
+    let target = folder.join(format!("{PREFIX}{:08}", state.done));
+    if target.exists() {
+        return Ok(());
+    }
     let mut tensors = BTreeMap::new();
     collect("parameter", &mut state.model.clone(), &mut tensors)?;
     let mut moment_steps = BTreeMap::new();
@@ -73,10 +77,6 @@ pub fn save_checkpoint<M: SequenceModel>(
         journal: state.journal.clone(),
         method: method_state.values,
     };
-    let target = folder.join(format!("{PREFIX}{:08}", state.done));
-    if target.exists() {
-        return Ok(());
-    }
     let building = AtomicDir::create(&target)?;
     write_safetensors(building.path().join(TENSORS), &tensors, &BTreeMap::new())?;
     let path = building.path().join(VALUES);
@@ -90,11 +90,7 @@ pub fn save_checkpoint<M: SequenceModel>(
     building.commit()?;
     for (done, path) in checkpoints(folder)? {
         if done < state.done {
-            std::fs::remove_dir_all(&path).map_err(|source| BenchError::Io {
-                action: "remove",
-                path,
-                source,
-            })?;
+            remove_checkpoints(&path)?;
         }
     }
     Ok(())
@@ -107,6 +103,22 @@ pub fn save_checkpoint<M: SequenceModel>(
 /// [`BenchError::Io`] if the folder cannot be listed.
 pub fn latest_checkpoint(folder: &Path) -> Result<Option<PathBuf>, BenchError> {
     Ok(checkpoints(folder)?.pop().map(|(_, path)| path))
+}
+
+/// Removes a checkpoint, or the folder that holds all of a run's; its absence is no error.
+///
+/// # Errors
+///
+/// [`BenchError::Io`] if the folder cannot be removed.
+pub fn remove_checkpoints(folder: &Path) -> Result<(), BenchError> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    std::fs::remove_dir_all(folder).map_err(|source| BenchError::Io {
+        action: "remove",
+        path: folder.to_owned(),
+        source,
+    })
 }
 
 fn checkpoints(folder: &Path) -> Result<Vec<(usize, PathBuf)>, BenchError> {

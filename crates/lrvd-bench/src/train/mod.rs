@@ -11,7 +11,7 @@ mod model;
 mod state;
 
 pub use batch::{DeviceBatch, Targets};
-pub use checkpoint::{latest_checkpoint, load_checkpoint, save_checkpoint};
+pub use checkpoint::{latest_checkpoint, load_checkpoint, remove_checkpoints, save_checkpoint};
 pub use fit::{FitContext, FitOutcome, SaveCheckpoint, fit};
 pub use loss::negative_log_likelihood;
 pub use model::SequenceModel;
