@@ -7,7 +7,7 @@ use lrvd_burn::model::{AdapterTargets, attach_adapters};
 use lrvd_burn::parameters::{NamedParameters, Role};
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_models::WeightSource;
-use lrvd_models::deberta::{ConfigError, DebertaClassifier, DebertaConfig, EncoderInput};
+use lrvd_models::deberta::{ADAPTER_TARGETS, ConfigError, DebertaClassifier, DebertaConfig, EncoderInput};
 
 /// Architecture of a benchmarked model; weights are random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,15 +60,7 @@ impl Size {
 
 /// The six targets of the published configuration.
 pub fn targets() -> AdapterTargets {
-    let names = [
-        "query_proj",
-        "key_proj",
-        "value_proj",
-        "attention.output.dense",
-        "intermediate.dense",
-        "output.dense",
-    ];
-    AdapterTargets::Names(names.map(str::to_owned).to_vec())
+    AdapterTargets::Names(ADAPTER_TARGETS.map(str::to_owned).to_vec())
 }
 
 /// A classifier with random weights and a fresh adapter on the six targets; the head trains.

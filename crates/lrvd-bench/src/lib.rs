@@ -21,6 +21,7 @@ mod error;
 pub mod eval;
 pub mod experiment;
 pub mod glue;
+mod json;
 pub mod method;
 pub mod progress;
 pub mod report;

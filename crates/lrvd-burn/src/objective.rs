@@ -2,6 +2,8 @@
 
 use burn::tensor::Tensor;
 
+use crate::parameters::plain;
+
 /// `loss = nll + kl_weight / divisor · Σ KL + penalty`, with every part kept apart for the log.
 ///
 /// The published code's `kl_scale` is `kl_weight / divisor`. The per-example ELBO has
@@ -33,14 +35,19 @@ impl Objective {
         loss
     }
 
-    /// The parts as numbers; reads them back from the device.
-    pub fn read(&self) -> ObjectiveParts {
-        let read = |t: &Tensor<1>| t.clone().into_scalar::<f64>();
+    /// The parts as numbers, `loss` being what [`Objective::loss`] returned; one read from the
+    /// device.
+    pub fn read(&self, loss: &Tensor<1>) -> ObjectiveParts {
+        let zero = || Tensor::zeros([1], (&plain(loss.clone()).device(), loss.dtype()));
+        let part = |t: Option<&Tensor<1>>| t.map_or_else(zero, |t| plain(t.clone()));
+        let parts =
+            [Some(loss), Some(&self.nll), self.kl.as_ref(), self.penalty.as_ref()].map(part);
+        let values: Vec<f64> = Tensor::cat(parts.to_vec(), 0).into_data().iter::<f64>().collect();
         ObjectiveParts {
-            loss: read(&self.loss()),
-            nll: read(&self.nll),
-            kl: self.kl.as_ref().map_or(0.0, read),
-            penalty: self.penalty.as_ref().map_or(0.0, read),
+            loss: values[0],
+            nll: values[1],
+            kl: values[2],
+            penalty: values[3],
             kl_weight: self.kl_weight,
             divisor: self.divisor,
         }

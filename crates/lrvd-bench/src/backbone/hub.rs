@@ -9,11 +9,15 @@ use hf_hub::api::sync::{ApiBuilder, ApiRepo};
 use hf_hub::{Cache, Repo};
 
 use crate::error::BenchError;
+use crate::json::read_json;
 
 /// Needed beside the weights and one tokenizer file.
 const CONFIG: &str = "config.json";
-const WEIGHTS: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+/// Weights and the index of their shards, in the order of preference.
+const WEIGHTS: [(&str, &str); 2] = [
+    ("model.safetensors", "model.safetensors.index.json"),
+    ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+];
 const TOKENIZERS: [&str; 2] = ["tokenizer.json", "spm.model"];
 const OPTIONAL: &str = "tokenizer_config.json";
 
@@ -42,16 +46,30 @@ pub(super) fn snapshot(id: &str) -> Result<PathBuf, BenchError> {
     let api = builder.build().map_err(|e| failed("the Hub client", &e))?;
     let repo = api.model(id.to_owned());
     let config = repo.get(CONFIG).map_err(|e| failed(CONFIG, &e))?;
-    if let Err(single) = repo.get(WEIGHTS) {
-        let index = repo.get(INDEX).map_err(|_| failed(WEIGHTS, &single))?;
-        for shard in shards(&index)? {
-            repo.get(&shard).map_err(|e| failed(&shard, &e))?;
-        }
-    }
+    weights(&repo, &failed)?;
     tokenizer(&repo).map_err(|e| failed("tokenizer.json or spm.model", &e))?;
     // Absent from some repositories; the tokenizer's defaults then hold.
     let _ = repo.get(OPTIONAL);
     config.parent().map(Path::to_owned).ok_or_else(|| missing(id, &cache, "the cache is broken"))
+}
+
+/// Fetches the first form of the weights that the repository has.
+fn weights(
+    repo: &ApiRepo,
+    failed: &impl Fn(&str, &dyn std::fmt::Display) -> BenchError,
+) -> Result<(), BenchError> {
+    let mut first = None;
+    for (single, index) in WEIGHTS {
+        let Err(error) = repo.get(single) else { return Ok(()) };
+        first.get_or_insert_with(|| failed(single, &error));
+        if let Ok(index) = repo.get(index) {
+            for shard in shards(&index)? {
+                repo.get(&shard).map_err(|e| failed(&shard, &e))?;
+            }
+            return Ok(());
+        }
+    }
+    first.map_or(Ok(()), Err)
 }
 
 fn tokenizer(repo: &ApiRepo) -> Result<PathBuf, hf_hub::api::sync::ApiError> {
@@ -61,21 +79,16 @@ fn tokenizer(repo: &ApiRepo) -> Result<PathBuf, hf_hub::api::sync::ApiError> {
 
 fn is_complete(folder: &Path) -> bool {
     let has = |name: &str| folder.join(name).is_file();
-    let weights = has(WEIGHTS)
-        || (has(INDEX)
-            && shards(&folder.join(INDEX)).is_ok_and(|list| list.iter().all(|s| has(s))));
+    let weights = WEIGHTS.iter().any(|&(single, index)| {
+        let all = |list: Vec<String>| list.iter().all(|shard| has(shard));
+        has(single) || (has(index) && shards(&folder.join(index)).is_ok_and(all))
+    });
     weights && TOKENIZERS.iter().any(|t| has(t))
 }
 
 /// File names in a shard index.
 fn shards(index: &Path) -> Result<Vec<String>, BenchError> {
-    let text = std::fs::read_to_string(index).map_err(|source| BenchError::Io {
-        action: "read",
-        path: index.to_owned(),
-        source,
-    })?;
-    let value: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|source| BenchError::Json { path: index.to_owned(), source })?;
+    let value: serde_json::Value = read_json(index)?;
     let map = value.get("weight_map").and_then(serde_json::Value::as_object);
     let mut names: Vec<String> = map
         .into_iter()
@@ -100,11 +113,13 @@ fn offline() -> bool {
 
 fn missing(id: &str, cache: &Cache, why: &str) -> BenchError {
     let folder = id.rsplit('/').next().unwrap_or(id);
+    let [(weights, index), (pytorch, _)] = WEIGHTS;
     BenchError::Model {
         model: id.to_owned(),
         reason: format!(
             "{why} (cache: `{}`). Put these files into one folder and pass `--model FOLDER`, e.g. \
-             `models/{folder}`: `{CONFIG}`; `{WEIGHTS}` (or its shards with `{INDEX}`); \
+             `models/{folder}`: `{CONFIG}`; `{weights}` (or its shards with `{index}`) or \
+             `{pytorch}`; \
              `tokenizer.json` or `spm.model`; if there is one, `{OPTIONAL}`",
             cache.path().display()
         ),

@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ClassifyError;
 use super::rows::TextColumns;
-use crate::error::BenchError;
 use crate::experiment::CheckpointChoice;
-use crate::report::write_text;
+use crate::json::{JsonLayout, parse_json, read_text, write_json};
 use crate::task::Goal;
 
 /// Name of the file in an adapter folder.
@@ -68,9 +67,7 @@ impl ClassifierInfo {
     /// [`ClassifyError::Bench`] if it cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), ClassifyError> {
         let path = dir.join(INFO_FILE);
-        let text = serde_json::to_string_pretty(self)
-            .map_err(|source| BenchError::Json { path: path.clone(), source })?;
-        Ok(write_text(&path, &text).map_err(BenchError::from)?)
+        Ok(write_json(&path, self, JsonLayout::Pretty)?)
     }
 
     /// Reads the file in `dir`; `None` if there is none.
@@ -98,12 +95,10 @@ pub(super) fn read_versioned<T: serde::de::DeserializeOwned>(
     struct Version {
         schema_version: u32,
     }
-    let io = |source| BenchError::Io { action: "read", path: path.to_owned(), source };
-    let json = |source| BenchError::Json { path: path.to_owned(), source };
-    let text = std::fs::read_to_string(path).map_err(io)?;
-    let Version { schema_version: found } = serde_json::from_str(&text).map_err(json)?;
+    let text = read_text(path)?;
+    let Version { schema_version: found } = parse_json(path, &text)?;
     if found != wanted {
         return Err(ClassifyError::Schema { file: path.to_owned(), wanted, found });
     }
-    Ok(serde_json::from_str(&text).map_err(json)?)
+    Ok(parse_json(path, &text)?)
 }

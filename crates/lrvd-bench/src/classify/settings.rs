@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::error::BenchError;
-use crate::report::write_text;
+use crate::json::{JsonLayout, read_json, write_json};
 
 /// Name of the file.
 pub(crate) const SETTINGS_FILE: &str = "settings.json";
@@ -27,21 +27,13 @@ pub(crate) fn open_settings(out: &Path, resume: bool, settings: &Value) -> Resul
         if !resume {
             return Err(BenchError::OutputExists { path: out.to_owned() });
         }
-        let text = std::fs::read_to_string(&path).map_err(|source| BenchError::Io {
-            action: "read",
-            path: path.clone(),
-            source,
-        })?;
-        let old: Value = serde_json::from_str(&text)
-            .map_err(|source| BenchError::Json { path: path.clone(), source })?;
+        let old: Value = read_json(&path)?;
         let fields = differences(&old, settings);
         if !fields.is_empty() {
             return Err(BenchError::OutputDiffers { path: out.to_owned(), fields });
         }
     }
-    let text = serde_json::to_string_pretty(settings)
-        .map_err(|source| BenchError::Json { path: path.clone(), source })?;
-    Ok(write_text(&path, &text)?)
+    write_json(&path, settings, JsonLayout::Pretty)
 }
 
 /// Names of the settings that differ, apart from the lists that may grow.

@@ -21,9 +21,10 @@ use crate::backbone::{Backbone, ModelLocation, locate_model};
 use crate::error::BenchError;
 use crate::eval::PreparedTask;
 use crate::experiment::{CheckpointChoice, ExperimentConfig};
+use crate::json::{JsonLayout, read_json, write_json};
 use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
-use crate::report::{RunRecord, write_text};
+use crate::report::RunRecord;
 use crate::task::Goal;
 use crate::train::remove_checkpoints;
 
@@ -189,11 +190,11 @@ pub fn train_classifier(
     let value = serde_json::to_value(&settings)
         .map_err(|source| BenchError::Json { path: path("settings.json"), source })?;
     open_settings(&options.out, options.resume, &value)?;
-    write_json(&path(LABELS_FILE), &settings.goal.classes)?;
+    write_json(&path(LABELS_FILE), &settings.goal.classes, JsonLayout::Pretty)?;
     let adapter = path(ADAPTER_DIR);
     let record_file = path(RECORD_FILE);
     if record_file.is_file() {
-        let record = Some(read_record(&record_file)?);
+        let record = Some(read_json(&record_file)?);
         return Ok(TrainOutcome { record, adapter });
     }
 
@@ -237,7 +238,7 @@ pub fn train_classifier(
         model = best.model;
     }
     take(&mut model, &settings.experiment, info)?.write(&adapter, ExportLayout::Ragged)?;
-    write_json(&record_file, &record)?;
+    write_json(&record_file, &record, JsonLayout::Pretty)?;
     remove_checkpoints(&checkpoints)?;
     sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
     Ok(TrainOutcome { record: Some(record), adapter })
@@ -267,18 +268,3 @@ fn lasting_name(location: &ModelLocation) -> String {
     }
 }
 
-fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ClassifyError> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|source| BenchError::Json { path: path.to_owned(), source })?;
-    Ok(write_text(path, &text).map_err(BenchError::from)?)
-}
-
-fn read_record(path: &Path) -> Result<RunRecord, ClassifyError> {
-    let text = std::fs::read_to_string(path).map_err(|source| BenchError::Io {
-        action: "read",
-        path: path.to_owned(),
-        source,
-    })?;
-    Ok(serde_json::from_str(&text)
-        .map_err(|source| BenchError::Json { path: path.to_owned(), source })?)
-}

@@ -5,6 +5,7 @@ use lrvd_burn::optimizer::AdamWConfig;
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::schedule::KlDivisor;
+use lrvd_models::deberta::ADAPTER_TARGETS;
 
 use super::config::{
     AdaLoraSettings, CheckpointChoice, ExperimentConfig, LogVarianceSettings, MaskPlacement,
@@ -90,14 +91,6 @@ impl Preset {
 }
 
 fn recommended() -> ExperimentConfig {
-    let names = [
-        "query_proj",
-        "key_proj",
-        "value_proj",
-        "attention.output.dense",
-        "intermediate.dense",
-        "output.dense",
-    ];
     ExperimentConfig {
         preset: Preset::Default.name().to_owned(),
         family: VariationalFamily::RankVariance,
@@ -115,7 +108,7 @@ fn recommended() -> ExperimentConfig {
         lora_alpha: 16.0,
         adapter_dropout: 0.0,
         lora_b_bound: 0.0,
-        target_modules: names.map(str::to_owned).to_vec(),
+        target_modules: ADAPTER_TARGETS.map(str::to_owned).to_vec(),
         learning_rate: 1e-3,
         head_learning_rate: 1e-2,
         baseline_weight_decay: 0.0,

@@ -11,9 +11,10 @@ use crate::classify::{Finished, Run, RunLabel, RunStart, record};
 use crate::error::BenchError;
 use crate::eval::PreparedTask;
 use crate::experiment::ExperimentConfig;
+use crate::json::{JsonLayout, read_json, write_json};
 use crate::method::{MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
-use crate::report::{RunRecord, write_text};
+use crate::report::RunRecord;
 use crate::train::remove_checkpoints;
 
 /// What every run of an experiment shares.
@@ -51,12 +52,7 @@ pub(super) fn completed(out: &Path, run: &PlannedRun) -> Result<Option<RunRecord
     if !path.is_file() {
         return Ok(None);
     }
-    let text = std::fs::read_to_string(&path).map_err(|source| BenchError::Io {
-        action: "read",
-        path: path.clone(),
-        source,
-    })?;
-    serde_json::from_str(&text).map(Some).map_err(|source| BenchError::Json { path, source })
+    read_json(&path).map(Some)
 }
 
 /// Makes the run; `None` if a stop request ended it after a checkpoint.
@@ -89,10 +85,7 @@ pub(super) fn run_one(
     let Some(mut trained) = training.train(&checkpoints, sink)? else { return Ok(None) };
     let label = label(run, request, shared.config);
     let Finished { record, summary } = record(&training.context(), &mut trained, &label, &folder)?;
-    let path = folder.join("record.json");
-    let text = serde_json::to_string(&record)
-        .map_err(|source| BenchError::Json { path: path.clone(), source })?;
-    write_text(&path, &text)?;
+    write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
     remove_checkpoints(&checkpoints)?;
     sink.event(&Event::RunFinished { label: run.label(), summary, seconds: record.train_seconds });
     Ok(Some(record))

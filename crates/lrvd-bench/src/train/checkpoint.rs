@@ -18,6 +18,7 @@ use super::model::SequenceModel;
 use super::state::{BestInfo, BestModel, Journal, TrainState};
 use crate::data::batch::OrderState;
 use crate::error::BenchError;
+use crate::json::{JsonLayout, read_json, write_json};
 use crate::method::{Method, MethodState};
 
 const SCHEMA: u32 = 1;
@@ -79,14 +80,7 @@ pub fn save_checkpoint<M: SequenceModel>(
     };
     let building = AtomicDir::create(&target)?;
     write_safetensors(building.path().join(TENSORS), &tensors, &BTreeMap::new())?;
-    let path = building.path().join(VALUES);
-    let text = serde_json::to_string(&values)
-        .map_err(|source| BenchError::Json { path: path.clone(), source })?;
-    std::fs::write(&path, text).map_err(|source| BenchError::Io {
-        action: "write",
-        path,
-        source,
-    })?;
+    write_json(&building.path().join(VALUES), &values, JsonLayout::Compact)?;
     building.commit()?;
     for (done, path) in checkpoints(folder)? {
         if done < state.done {
@@ -150,14 +144,7 @@ pub fn load_checkpoint<M: SequenceModel>(
     state: &mut TrainState<M>,
     method: &mut Method<M>,
 ) -> Result<(), BenchError> {
-    let json = path.join(VALUES);
-    let text = std::fs::read_to_string(&json).map_err(|source| BenchError::Io {
-        action: "read",
-        path: json.clone(),
-        source,
-    })?;
-    let values: Values =
-        serde_json::from_str(&text).map_err(|source| BenchError::Json { path: json, source })?;
+    let values: Values = read_json(&path.join(VALUES))?;
     let file = TensorFile::open(path.join(TENSORS))?;
     let fresh = state.model.clone();
     place("parameter", &values.ranks, &file, &mut state.model)?;

@@ -167,12 +167,13 @@ fn train_step<M: SequenceModel>(
             kl_weight: terms.kl_weight,
             divisor: terms.divisor,
         };
-        let parts = objective.read();
+        let loss = objective.loss();
+        let parts = objective.read(&loss);
         total = Some(match total {
             None => parts,
             Some(t) => ObjectiveParts { loss: t.loss + parts.loss, nll: t.nll + parts.nll, ..t },
         });
-        let backward = objective.loss().backward();
+        let backward = loss.backward();
         gradients.accumulate(NamedGradients::collect(&mut state.model, &backward));
     }
     let parts = total.ok_or(BenchError::EmptyBatch { step })?;

@@ -1,4 +1,4 @@
-//! The weights of a model: one safetensors file, or a folder with one or with indexed shards.
+//! The weights of a model: one file, or a folder with one or with indexed shards.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -7,66 +7,58 @@ use super::error::FileError;
 use super::host_dtype::HostDType;
 use super::host_tensor::HostTensor;
 use super::json::Json;
-use super::tensor_file::TensorFile;
+use super::weight_file::WeightFile;
 
-/// File name of unsharded weights.
-const SINGLE: &str = "model.safetensors";
-/// File name of the index of sharded weights.
-const INDEX: &str = "model.safetensors.index.json";
-/// Weights that this crate does not read, because unpickling runs code from the file.
-const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
+/// What a folder may hold, in the order of preference: unsharded weights, or the index of sharded
+/// ones.
+const WEIGHTS: [&str; 4] = [
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+];
 
 /// All tensors of a checkpoint under their names, wherever they lie.
 #[derive(Debug)]
 pub struct WeightStore {
     path: PathBuf,
-    files: Vec<TensorFile>,
+    files: Vec<WeightFile>,
     /// Name to (file, name in the file).
     tensors: BTreeMap<String, (usize, String)>,
 }
 
 impl WeightStore {
-    /// Opens a safetensors file, an index, or a folder that holds `model.safetensors` or an index.
+    /// Opens a safetensors or PyTorch file, an index, or a folder that holds one under the name that
+    /// the Hugging Face libraries give it; safetensors come first.
     ///
     /// An index and its shards must agree exactly: every shard there, every tensor where the index
     /// puts it, and no tensor that the index does not know.
     ///
     /// # Errors
     ///
-    /// A [`FileError`] that names the folder, shard or tensor; [`FileError::Pickle`] with a
-    /// [hint](FileError::hint) if only pickled weights are there.
+    /// A [`FileError`] that names the folder, shard or tensor.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
         let path = path.as_ref();
         if !path.is_dir() {
-            return Self::open_file(path);
+            return Self::open_file(path.parent().unwrap_or(Path::new("")), path);
         }
-        let [single, index] = [SINGLE, INDEX].map(|name| path.join(name));
-        if single.is_file() {
-            Self::open_single(path, &single)
-        } else if index.is_file() {
-            Self::open_index(path, &index)
-        } else if let Some(found) = PICKLED.into_iter().find(|name| path.join(name).is_file()) {
-            Err(FileError::Pickle { dir: path.to_path_buf(), found: found.to_owned() })
-        } else {
-            Err(FileError::NoWeights { dir: path.to_path_buf() })
+        match WEIGHTS.into_iter().map(|name| path.join(name)).find(|file| file.is_file()) {
+            Some(file) => Self::open_file(path, &file),
+            None => Err(FileError::NoWeights { dir: path.to_path_buf() }),
         }
     }
 
-    fn open_file(path: &Path) -> Result<Self, FileError> {
-        let dir = path.parent().unwrap_or(Path::new("")).to_path_buf();
-        match path.extension().and_then(|extension| extension.to_str()) {
-            Some("json") => Self::open_index(&dir, path),
-            Some("bin" | "pt" | "pth") if path.is_file() => {
-                let found = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                Err(FileError::Pickle { dir, found })
-            }
-            _ => Self::open_single(path, path),
+    fn open_file(dir: &Path, file: &Path) -> Result<Self, FileError> {
+        match file.extension().and_then(|extension| extension.to_str()) {
+            Some("json") => Self::open_index(dir, file),
+            _ => Self::open_single(file),
         }
     }
 
-    fn open_single(path: &Path, file: &Path) -> Result<Self, FileError> {
-        let file = TensorFile::open(file)?;
-        let tensors = file.names().map(|name| (name.to_owned(), (0, name.to_owned()))).collect();
+    fn open_single(path: &Path) -> Result<Self, FileError> {
+        let file = WeightFile::open(path)?;
+        let names = file.names().into_iter();
+        let tensors = names.map(|name| (name.to_owned(), (0, name.to_owned()))).collect();
         Ok(Self { path: path.to_path_buf(), files: vec![file], tensors })
     }
 
@@ -84,7 +76,7 @@ impl WeightStore {
                     first: names.into_iter().next().unwrap_or_default(),
                 });
             }
-            let file = TensorFile::open(path)?;
+            let file = WeightFile::open(&path)?;
             let absent: Vec<_> =
                 names.iter().filter(|name| !file.contains(name)).cloned().collect();
             if !absent.is_empty() {
@@ -94,6 +86,7 @@ impl WeightStore {
             // `names` is sorted, because the index was collected through a sorted map.
             let unknown: Vec<_> = file
                 .names()
+                .into_iter()
                 .filter(|name| names.binary_search_by(|known| known.as_str().cmp(name)).is_err())
                 .map(str::to_owned)
                 .collect();
@@ -150,9 +143,9 @@ impl WeightStore {
         &self.path
     }
 
-    /// Paths of the safetensors files behind the store.
+    /// Paths of the files behind the store.
     pub fn files(&self) -> impl ExactSizeIterator<Item = &Path> {
-        self.files.iter().map(TensorFile::path)
+        self.files.iter().map(WeightFile::path)
     }
 
     /// Names of all tensors, sorted.

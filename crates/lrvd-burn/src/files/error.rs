@@ -140,12 +140,23 @@ pub enum FileError {
         tensor: String,
     },
     /// The folder holds none of the known weight files.
-    #[error("`{dir}` has no weights: wanted `model.safetensors` or `model.safetensors.index.json`")]
+    #[error(
+        "`{dir}` has no weights: wanted `model.safetensors`, `pytorch_model.bin` or either's \
+         `.index.json`"
+    )]
     NoWeights {
         /// The folder.
         dir: PathBuf,
     },
-    /// Only pickled weights are there.
+    /// A file of `torch.save` that cannot be read.
+    #[error("`{file}` is not a PyTorch file of tensors: {reason}")]
+    Pytorch {
+        /// The file.
+        file: PathBuf,
+        /// What the reader says.
+        reason: String,
+    },
+    /// An adapter is there in its pickled form only.
     #[error("`{dir}` holds only pickled weights (`{found}`): wanted safetensors")]
     Pickle {
         /// The folder.
@@ -214,8 +225,7 @@ impl FileError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Pickle { .. } => Some(
-                "convert the weights once where PyTorch is available: load the model with transformers and call \
-                 `save_pretrained(folder, safe_serialization=True)`",
+                "convert the adapter once where PEFT is available: load it and call `save_pretrained(folder)`",
             ),
             Self::Truncated { .. } | Self::MissingShard { .. } => {
                 Some("the download or copy may have been cut off: fetch the file again")

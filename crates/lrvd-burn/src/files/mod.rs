@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `host_dtype`, `host_tensor` | raw little-endian values with a shape |
 //! | `header`, `tensor_file` | one `.safetensors` file, read tensor by tensor |
+//! | `pytorch_file`, `weight_file` | a file of `torch.save`, and either format |
 //! | `checkpoint_dir` | a checkpoint folder: one file, or shards with an index |
 //! | `load_report` | which tensors were applied, missing, unexpected, mis-shaped, not finite |
 //! | `write`, `atomic_dir` | files and folders that are whole or absent |
@@ -21,7 +22,9 @@ mod host_dtype;
 mod host_tensor;
 pub(crate) mod json;
 mod load_report;
+mod pytorch_file;
 mod tensor_file;
+mod weight_file;
 mod write;
 
 pub use atomic_dir::{AtomicDir, recover_dir};

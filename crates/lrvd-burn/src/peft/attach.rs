@@ -12,7 +12,7 @@ use burn::tensor::{DType, Tensor, TensorData};
 
 use super::adapter::{PeftAdapter, PeftModule};
 use super::config::{PeftConfig, PeftMethod, TargetModules};
-use super::convert::exact_alpha;
+use super::convert::{check_shapes, exact_alpha};
 use super::error::PeftError;
 use super::keys::saved_key;
 use crate::adapter::{AdaptedLinear, AdapterSlot, LowRankAdapter};
@@ -162,16 +162,7 @@ struct HostFactors {
 
 impl HostFactors {
     fn new(path: &str, module: &PeftModule) -> Result<Self, PeftError> {
-        for (tensor, wanted) in module.wanted_shapes() {
-            if tensor.shape() != wanted {
-                return Err(PeftError::Module {
-                    path: path.to_owned(),
-                    name: "shape",
-                    wanted: format!("{wanted:?}"),
-                    found: format!("{:?}", tensor.shape()),
-                });
-            }
-        }
+        check_shapes(path, module)?;
         let values = |t: &HostTensor| t.to_f64().map_err(|source| unusable(path, source));
         Ok(Self {
             a: transposed(&values(&module.a)?, module.rank, module.d_input()),

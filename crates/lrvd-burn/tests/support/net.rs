@@ -138,8 +138,9 @@ pub(crate) fn train_step(
     let (x, targets) = data(dtype);
     let pass = Pass::sampled(scheme, NoiseKey::new(5).at_step(step));
     let objective = net.objective(x, targets, &pass);
-    let parts = objective.read();
-    let gradients = objective.loss().backward();
+    let loss = objective.loss();
+    let parts = objective.read(&loss);
+    let gradients = loss.backward();
     let mut gradients = NamedGradients::collect(net, &gradients);
     let norm = gradients.global_norm();
     assert!(gradients.clip(norm, MAX_NORM) < 1.0, "the clip must be at work: {norm}");

@@ -18,6 +18,18 @@ mod layer;
 mod positions;
 mod relative_position;
 
+/// The linear layers of an encoder layer that published experiments adapt, by the end of their path.
+///
+/// `output.dense` also matches `attention.output.dense`, which is listed for the reader.
+pub const ADAPTER_TARGETS: [&str; 6] = [
+    "query_proj",
+    "key_proj",
+    "value_proj",
+    "attention.output.dense",
+    "intermediate.dense",
+    "output.dense",
+];
+
 pub use classifier::DebertaClassifier;
 pub use config::{
     ConfigError, Convolution as ConvolutionConfig, ConvolutionActivation, DebertaConfig,

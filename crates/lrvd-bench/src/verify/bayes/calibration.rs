@@ -8,20 +8,15 @@ use super::super::error::VerifyError;
 use super::super::folder::{Entry, Folder};
 use super::super::report::{VerifyOptions, VerifyReport};
 use super::super::tolerance::{Limit, bound};
-use super::super::values::{Values, open, read_finite, read_indices};
-use super::INPUTS;
+use super::super::values::{Values, read_finite, read_indices};
+use super::each_item;
 
 pub(in super::super) fn verify(
     folder: &Folder,
     options: &VerifyOptions<'_>,
 ) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open(folder, options.precision)?;
-    let file = open(&folder.dir, INPUTS)?;
     let limit = Limit::Absolute(bound(&folder.get("tolerances")?.get("atol_f64")?)?);
-    for item in folder.get("items")?.list()? {
-        check_item(&mut comparison, &file, &item, limit)?;
-    }
-    comparison.finish()
+    each_item(folder, options, |comparison, file, item| check_item(comparison, file, item, limit))
 }
 
 fn check_item(

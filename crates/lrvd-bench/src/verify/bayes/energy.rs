@@ -10,8 +10,8 @@ use super::super::error::VerifyError;
 use super::super::folder::{Entry, Folder};
 use super::super::report::{VerifyOptions, VerifyReport};
 use super::super::tolerance::{Limit, bound};
-use super::super::values::{Values, open, read_indices};
-use super::INPUTS;
+use super::super::values::{Values, read_indices};
+use super::each_item;
 use super::factors::Factors;
 
 /// Slack of comparisons between values of one curve.
@@ -21,14 +21,9 @@ pub(in super::super) fn verify(
     folder: &Folder,
     options: &VerifyOptions<'_>,
 ) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open(folder, options.precision)?;
-    let file = open(&folder.dir, INPUTS)?;
     let all = folder.get("tolerances")?.get("all")?.get("atol_f64")?;
     let limit = Limit::Absolute(bound(&all)?);
-    for item in folder.get("items")?.list()? {
-        check_item(&mut comparison, &file, &item, limit)?;
-    }
-    comparison.finish()
+    each_item(folder, options, |comparison, file, item| check_item(comparison, file, item, limit))
 }
 
 fn check_item(

@@ -11,9 +11,9 @@ use super::super::error::VerifyError;
 use super::super::folder::{Entry, Folder};
 use super::super::report::{VerifyOptions, VerifyReport};
 use super::super::tolerance::{Limit, bound};
-use super::super::values::{Values, open, read_finite};
+use super::super::values::{Values, read_finite};
 use super::factors::{Factors, noise, views};
-use super::{FORMULA, INPUTS};
+use super::{FORMULA, each_item};
 
 /// Rounding of a residual that is 0 in exact arithmetic; the fixture keeps real ones above 1e-3.
 const RESIDUAL_FLOOR: f64 = 1e-9;
@@ -28,14 +28,10 @@ pub(in super::super) fn verify(
     folder: &Folder,
     options: &VerifyOptions<'_>,
 ) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open(folder, options.precision)?;
-    let file = open(&folder.dir, INPUTS)?;
     let tolerance = bound(&folder.get("boolean_tolerance")?)?;
-    let items = folder.get("items")?;
-    for item in items.list()? {
-        check_item(&mut comparison, &file, &item, tolerance)?;
-    }
-    comparison.finish()
+    each_item(folder, options, |comparison, file, item| {
+        check_item(comparison, file, item, tolerance)
+    })
 }
 
 fn check_item(

@@ -18,10 +18,14 @@ mod forward;
 mod gauge;
 mod monte_carlo;
 
+use lrvd_burn::files::TensorFile;
+
+use super::compare::Comparison;
 use super::error::VerifyError;
-use super::folder::Folder;
-use super::report::Precision;
+use super::folder::{Entry, Folder};
+use super::report::{Precision, VerifyOptions, VerifyReport};
 use super::tolerance::Limit;
+use super::values::open;
 
 pub(super) use calibration::verify as verify_calibration;
 pub(super) use divergence::verify as verify_divergence;
@@ -35,6 +39,20 @@ const INPUTS: &str = "inputs.safetensors";
 /// Relative difference allowed where a folder of this kind states no tolerance: the
 /// double-precision rule of the kinds that state one.
 const FORMULA: f64 = 1e-10;
+
+/// Runs `check` on every entry of `items`, with the tensors beside them.
+fn each_item(
+    folder: &Folder,
+    options: &VerifyOptions<'_>,
+    mut check: impl FnMut(&mut Comparison<'_>, &TensorFile, &Entry<'_>) -> Result<(), VerifyError>,
+) -> Result<VerifyReport, VerifyError> {
+    let mut comparison = Comparison::open(folder, options.precision)?;
+    let file = open(&folder.dir, INPUTS)?;
+    for item in folder.get("items")?.list()? {
+        check(&mut comparison, &file, &item)?;
+    }
+    comparison.finish()
+}
 
 /// The double-precision tolerance: these formulas are computed in f64 whatever was asked for.
 fn tolerance(folder: &Folder, name: &str) -> Result<Limit, VerifyError> {
