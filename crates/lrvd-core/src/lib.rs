@@ -43,11 +43,13 @@
 //! | [`gauge`]     | changes of basis of rank space, balancing                           |
 //! | [`energy`]    | energy capture and the quality of a rank order                      |
 //! | [`adalora`]   | the AdaLoRA baseline: importance, budget, masks                     |
+//! | [`baselines`] | every other uncertainty baseline, one file each                     |
 //! | [`schedule`]  | learning-rate and KL schedules                                      |
 //! | [`noise`]     | counter-based random numbers                                        |
 //! | [`metrics`]   | accuracy, calibration, uncertainty                                  |
 
 pub mod adalora;
+pub mod baselines;
 pub mod energy;
 pub mod error;
 pub mod factor;

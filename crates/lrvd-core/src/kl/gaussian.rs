@@ -2,7 +2,7 @@
 
 use crate::error::{Error, check_length, check_range};
 use crate::factor::FactorView;
-use crate::numeric::compensated_sum;
+use crate::numeric::{compensated_sum, width_divergence};
 
 /// KL of one Gaussian from a zero-mean Gaussian, with its derivatives.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,7 +38,7 @@ pub fn gaussian_kl(mean: f64, std_dev: f64, prior_std_dev: f64) -> GaussianKl {
     let excess = ratio * ratio - 1.0;
     let scaled_mean = mean / prior_std_dev;
     GaussianKl {
-        value: 0.5 * (excess - excess.ln_1p()) + 0.5 * scaled_mean * scaled_mean,
+        value: width_divergence(ratio) + 0.5 * scaled_mean * scaled_mean,
         by_mean: scaled_mean / prior_std_dev,
         by_std_dev: ratio / prior_std_dev - 1.0 / std_dev,
         by_log_variance: 0.5 * excess,
@@ -134,6 +134,9 @@ mod tests {
     #[test]
     fn agreement_costs_nothing_and_near_agreement_keeps_its_digits() {
         assert_eq!(gaussian_kl(0.0, 0.2, 0.2).value, 0.0);
+        // −½ − ln 1e-12, far below the width at which 1 + (t − 1) loses t.
+        let narrow = gaussian_kl(0.0, 1e-12, 1.0).value;
+        assert!((narrow - 27.131021115928547).abs() < 1e-12, "{narrow}");
         let near = gaussian_kl(0.0, 1.0 + 1e-6, 1.0).value;
         assert!((near / 1e-12 - 1.0).abs() < 1e-3, "{near}");
     }

@@ -9,6 +9,7 @@
 //! | `correlation`   | Pearson and Spearman                                                         |
 //! | `predictions`   | checked probabilities with labels: NLL, Brier score, confidences               |
 //! | `calibration`   | reliability bins, expected calibration error under three binning conventions |
+//! | `ranking`       | area under the ROC curve of a score: out of distribution against in          |
 //! | `selective`     | risk-coverage curve, its area, threshold for a target risk                   |
 //! | `uncertainty`   | softmax, Monte Carlo average, entropies, mutual information                  |
 //! | `summary`       | mean, sample standard deviation, median over seeds                           |
@@ -19,6 +20,7 @@ mod classification;
 mod correlation;
 mod error;
 mod predictions;
+mod ranking;
 mod selective;
 mod summary;
 mod uncertainty;
@@ -28,6 +30,7 @@ pub use classification::{BinaryCounts, accuracy, f1_macro};
 pub use correlation::{average_ranks, pearson, spearman};
 pub use error::MetricError;
 pub use predictions::{NLL_FLOOR, Predictions, ROW_SUM_TOLERANCE, argmax_rows};
+pub use ranking::auroc;
 pub use selective::{RiskCoverage, RiskCoveragePoint};
 pub use summary::{mean, median, sample_sd};
 pub use uncertainty::{

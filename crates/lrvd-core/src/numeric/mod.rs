@@ -4,15 +4,21 @@
 //! accuracy where the textbook form loses it (large arguments, near-cancelling sums).
 
 pub mod activation;
+pub mod cholesky;
 pub mod dawson;
 pub mod dense;
+pub mod divergence;
+pub mod eigen;
 pub mod gamma;
 pub mod median;
 pub mod sum;
 pub mod svd;
 
 pub use activation::{logistic, softplus};
+pub use cholesky::Cholesky;
 pub use dawson::dawson;
+pub use divergence::width_divergence;
+pub use eigen::{SymmetricEigen, symmetric_eigen};
 pub use gamma::{digamma, ln_gamma};
 pub use median::{MedianKind, lower_median, midpoint_median};
 pub use sum::{CompensatedSum, compensated_sum};

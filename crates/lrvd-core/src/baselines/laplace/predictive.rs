@@ -1,0 +1,193 @@
+//! What does the posterior say about one example's classes?
+//!
+//! Linearised around the trained weights, the logits are Gaussian: `f ~ N(f*, Σ)` with
+//! `Σ = Σ_W J_W P_W⁻¹ J_Wᵀ`. Three ways from there to probabilities:
+//!
+//! | Function                 | Exactness                                                  |
+//! |--------------------------|------------------------------------------------------------|
+//! | [`monte_carlo_softmax`]  | unbiased; the published code draws 100 000                 |
+//! | [`probit_softmax`]       | uses the variances alone; keeps equal variances calibrated |
+//! | [`laplace_bridge`]       | a Dirichlet fitted in logit space, no sampling             |
+
+use super::block::CurvatureBlock;
+use crate::baselines::error::BaselineError;
+use crate::error::{Error, ParameterError, check_length};
+use crate::metrics::{MetricError, log_softmax, mean_probability, softmax};
+use crate::numeric::Cholesky;
+
+/// Added to the diagonal of a covariance before its root is taken, as the published code does; also
+/// serves the degenerate directions of a covariance whose rows sum to 0.
+pub const JITTER: f64 = 1e-6;
+
+/// The covariance of one example's logits, gathered block by block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogitCovariance {
+    n_classes: usize,
+    values: Vec<f64>,
+}
+
+impl LogitCovariance {
+    /// Zero.
+    pub fn new(n_classes: usize) -> Self {
+        Self { n_classes, values: vec![0.0; n_classes * n_classes] }
+    }
+
+    /// Adds one LoRA matrix's share, `J_W P_W⁻¹ J_Wᵀ`.
+    ///
+    /// `jacobian [n_classes, d_output, d_input]` holds the gradient of every logit by the matrix; it is
+    /// not kept.
+    ///
+    /// # Errors
+    ///
+    /// As [`CurvatureBlock::covariance`].
+    pub fn add(
+        &mut self,
+        block: &CurvatureBlock,
+        jacobian: &[f64],
+        prior_precision: f64,
+    ) -> Result<(), Error> {
+        let share = block.covariance(jacobian, self.n_classes, prior_precision)?;
+        for (sum, share) in self.values.iter_mut().zip(share) {
+            *sum += share;
+        }
+        Ok(())
+    }
+
+    /// The covariance, `[n_classes, n_classes]`, row-major.
+    pub fn values(&self) -> &[f64] {
+        &self.values
+    }
+}
+
+/// Average softmax of Gaussian logits.
+///
+/// # Formula
+///
+/// ```text
+/// p = 1/n·Σ_t softmax(f + L·z_t),     L·Lᵀ = Σ + 1e-6·I
+/// ```
+///
+/// # Shapes
+///
+/// | Name         | Shape                    | Unit            |
+/// |--------------|--------------------------|-----------------|
+/// | `logits`     | `[n_classes]`            | nats            |
+/// | `covariance` | `[n_classes, n_classes]` | nats²           |
+/// | `normals`    | `[n_draws, n_classes]`   | standard normal |
+/// | *returns*    | `[n_classes]`            | probability     |
+///
+/// # Errors
+///
+/// [`BaselineError`] for shapes that do not fit, no draws, a logit that is not finite, or a covariance
+/// that is not positive definite even with the jitter.
+pub fn monte_carlo_softmax(
+    logits: &[f64],
+    covariance: &[f64],
+    normals: &[f64],
+) -> Result<Vec<f64>, BaselineError> {
+    let n_classes = check(logits, covariance)?;
+    let mut jittered = covariance.to_vec();
+    for value in jittered.iter_mut().step_by(n_classes + 1) {
+        *value += JITTER;
+    }
+    let root = Cholesky::new("covariance", &jittered, n_classes)?;
+    let n_draws = normals.len() / n_classes;
+    check_length("normals", normals.len(), n_draws * n_classes)?;
+    let draws: Vec<f64> = normals
+        .chunks_exact(n_classes)
+        .flat_map(|z| root.lower_times(z).into_iter().zip(logits).map(|(v, f)| f + v))
+        .collect();
+    if draws.is_empty() {
+        return Err(MetricError::Zero { name: "n_draws" }.into());
+    }
+    Ok(mean_probability(&log_softmax(&draws, n_classes)?, n_draws, n_classes)?)
+}
+
+/// Softmax of logits shrunk by their own variance.
+///
+/// # Formula
+///
+/// ```text
+/// p = softmax(f_c / √(1 + π/8·Σ_cc))
+/// ```
+///
+/// `logits` and the result are `[n_classes]`, `covariance` is `[n_classes, n_classes]`.
+///
+/// # Errors
+///
+/// [`BaselineError`] for shapes that do not fit, a logit that is not finite or a negative variance.
+///
+/// # References
+///
+/// `MacKay` 1992; for several classes: Gibbs 1998.
+pub fn probit_softmax(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, BaselineError> {
+    let n_classes = check(logits, covariance)?;
+    let mut shrunk = Vec::with_capacity(n_classes);
+    for (c, &logit) in logits.iter().enumerate() {
+        let variance = covariance[c * (n_classes + 1)];
+        crate::error::check_range("variance", variance, 0.0, f64::MAX)?;
+        shrunk.push(logit / (1.0 + std::f64::consts::PI / 8.0 * variance).sqrt());
+    }
+    Ok(softmax(&shrunk, n_classes)?)
+}
+
+/// Mean of the Dirichlet that Laplace's approximation in logit space would turn into this Gaussian.
+///
+/// # Formula
+///
+/// First the part of the Gaussian that softmax ignores is conditioned away (`1` the vector of ones):
+///
+/// ```text
+/// f' = f − Σ1·(1ᵀf)/(1ᵀΣ1),     Σ' = Σ − Σ1 1ᵀΣ/(1ᵀΣ1)
+/// a_c = (1 − 2/C + exp(f'_c)/C²·Σ_k exp(−f'_k)) / Σ'_cc,     p = a/Σ a
+/// ```
+///
+/// # Errors
+///
+/// [`BaselineError`] for shapes that do not fit or a logit that is not finite;
+/// [`ParameterError::Undefined`] where the covariance leaves nothing to condition on, or no variance.
+///
+/// # Numerics
+///
+/// `exp(f'_c)·Σ exp(−f'_k)` is computed as `Σ exp(f'_c − f'_k)`; it overflows for logits 700 apart.
+///
+/// # References
+///
+/// Hobbhahn et al. 2022, arXiv:2003.01227.
+pub fn laplace_bridge(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, BaselineError> {
+    let n_classes = check(logits, covariance)?;
+    let undefined = |reason| ParameterError::Undefined { name: "laplace_bridge", reason };
+    let row_sums: Vec<f64> = covariance.chunks(n_classes).map(|row| row.iter().sum()).collect();
+    let total: f64 = row_sums.iter().sum();
+    if !(total > 0.0 && total.is_finite()) {
+        return Err(undefined("the sum of the covariance is not positive").into());
+    }
+    let shift = logits.iter().sum::<f64>() / total;
+    let centred: Vec<f64> = logits.iter().zip(&row_sums).map(|(f, s)| f - s * shift).collect();
+    let classes = n_classes as f64;
+    let mut strengths = Vec::with_capacity(n_classes);
+    for (c, &f) in centred.iter().enumerate() {
+        let variance = covariance[c * (n_classes + 1)] - row_sums[c] * row_sums[c] / total;
+        if !(variance > 0.0 && variance.is_finite()) {
+            return Err(undefined("a class has no variance of its own").into());
+        }
+        let ratios: f64 = centred.iter().map(|g| (f - g).exp()).sum();
+        strengths.push((1.0 - 2.0 / classes + ratios / (classes * classes)) / variance);
+    }
+    let total: f64 = strengths.iter().sum();
+    if !total.is_finite() {
+        return Err(undefined("logits too far apart").into());
+    }
+    Ok(strengths.into_iter().map(|a| a / total).collect())
+}
+
+/// Number of classes, after checking shapes and logits.
+fn check(logits: &[f64], covariance: &[f64]) -> Result<usize, BaselineError> {
+    let n_classes = logits.len();
+    if n_classes == 0 {
+        return Err(ParameterError::Empty { name: "logits" }.into());
+    }
+    crate::baselines::shape::check_finite("logits", logits)?;
+    check_length("covariance", covariance.len(), n_classes * n_classes)?;
+    Ok(n_classes)
+}

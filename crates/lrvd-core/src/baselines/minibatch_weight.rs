@@ -1,0 +1,235 @@
+//! Which share of the KL does each minibatch carry?
+//!
+//! All weights multiply the KL of the whole posterior beside the **mean** negative log-likelihood of a
+//! minibatch.
+
+use crate::error::{ParameterError, check_range};
+use crate::schedule::elbo_kl_weight;
+
+/// The base of BLoB's cycle length: `M_c = ⌊100·n^(π/gamma)/(processes·batch)⌋`.
+const CYCLE_BASE: f64 = 100.0;
+/// The published `gamma`.
+pub const GAMMA: f64 = 8.0;
+
+/// Weight of the KL by step.
+///
+/// | Variant      | Weight at step `t`                                                          |
+/// |--------------|-----------------------------------------------------------------------------|
+/// | `PerExample` | `1/n_train`: the evidence bound per example                                  |
+/// | `Falling`    | `π_i/batch`, `i = t mod M + 1`, [`falling_weight`]: early batches see the prior |
+/// | `Rising`     | `π_i`, `i = t mod M_c + 1`, [`rising_weight`]: late batches see the prior    |
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case", deny_unknown_fields))]
+pub enum MinibatchWeight {
+    /// The same for all: `1/n_train`.
+    PerExample {
+        /// Examples in the training set.
+        n_train: usize,
+    },
+    /// Halved from batch to batch within an epoch (Blundell et al.).
+    Falling {
+        /// Minibatches in an epoch, `M`.
+        batches: u32,
+        /// Examples in a minibatch.
+        batch: usize,
+    },
+    /// Doubled from batch to batch within a cycle (BLoB).
+    Rising {
+        /// Minibatches in a cycle, `M_c`; see [`rescaled_cycle`].
+        cycle: u32,
+    },
+}
+
+impl MinibatchWeight {
+    /// The weight at `step`, counted from 0.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::OutOfRange`] if a count is 0.
+    pub fn weight(self, step: u64) -> Result<f64, ParameterError> {
+        match self {
+            Self::PerExample { n_train } => elbo_kl_weight(1.0, n_train),
+            Self::Falling { batches, batch } => {
+                check_range("batch", batch as f64, 1.0, f64::MAX)?;
+                Ok(falling_weight(position(step, batches), batches)? / batch as f64)
+            }
+            Self::Rising { cycle } => rising_weight(position(step, cycle), cycle),
+        }
+    }
+}
+
+/// The place of a step in its cycle, counted from 1.
+fn position(step: u64, cycle: u32) -> u32 {
+    (step % u64::from(cycle.max(1))) as u32 + 1
+}
+
+/// Blundell's weight of minibatch `index` (from 1) of `count`.
+///
+/// # Formula
+///
+/// ```text
+/// π_i = 2^(M−i)/(2^M − 1) = 2^(−i)/(1 − 2^(−M))
+/// ```
+///
+/// # Errors
+///
+/// [`ParameterError::OutOfRange`] if `index` is not in `1..=count`.
+///
+/// # Numerics
+///
+/// The second form cannot overflow; from about `i = 1075` on the weight is 0.
+///
+/// # Invariants
+///
+/// The weights of an epoch sum to 1.
+///
+/// # References
+///
+/// Blundell et al. 2015, arXiv:1505.05424, section 3.4.
+pub fn falling_weight(index: u32, count: u32) -> Result<f64, ParameterError> {
+    check_range("index", f64::from(index), 1.0, f64::from(count))?;
+    Ok((-f64::from(index)).exp2() / (1.0 - (-f64::from(count)).exp2()))
+}
+
+/// BLoB's weight of minibatch `index` (from 1) of a cycle.
+///
+/// # Formula
+///
+/// ```text
+/// π_i = 2^i/(2^(M_c+1) − 1) = 2^(i−M_c−1)/(1 − 2^(−(M_c+1)))
+/// ```
+///
+/// # Errors
+///
+/// [`ParameterError::OutOfRange`] if `index` is not in `1..=cycle`.
+///
+/// # Numerics
+///
+/// The second form cannot overflow, whereas `2^M_c` leaves the range of `f64` at 1024.
+///
+/// # Invariants
+///
+/// The weights of a cycle sum to `1 − 1/(2^(M_c+1) − 1)`; its last ten carry all but a thousandth.
+///
+/// # References
+///
+/// Wang et al. 2024, BLoB, arXiv:2406.11675, and its code.
+pub fn rising_weight(index: u32, cycle: u32) -> Result<f64, ParameterError> {
+    check_range("index", f64::from(index), 1.0, f64::from(cycle))?;
+    let last = f64::from(cycle) + 1.0;
+    Ok((f64::from(index) - last).exp2() / (1.0 - (-last).exp2()))
+}
+
+/// BLoB's cycle length ("dataset rescaling").
+///
+/// # Formula
+///
+/// ```text
+/// M_c = ⌊100·n^(π/gamma)/(processes·batch)⌋
+/// ```
+///
+/// `n` counts the examples that an epoch serves (after dropping an incomplete last batch), `batch`
+/// those of one process. The exponent really is the number π.
+///
+/// # Errors
+///
+/// [`ParameterError::OutOfRange`] if `gamma` is not positive and finite, a count is 0, or the cycle
+/// would not have between 1 and `u32::MAX` minibatches.
+pub fn rescaled_cycle(
+    n: usize,
+    gamma: f64,
+    processes: usize,
+    batch: usize,
+) -> Result<u32, ParameterError> {
+    check_range("n", n as f64, 1.0, f64::MAX)?;
+    check_range("gamma", gamma, f64::MIN_POSITIVE, f64::MAX)?;
+    check_range("processes", processes as f64, 1.0, f64::MAX)?;
+    check_range("batch", batch as f64, 1.0, f64::MAX)?;
+    let examples = CYCLE_BASE * (n as f64).powf(std::f64::consts::PI / gamma);
+    let cycle = (examples / (processes as f64 * batch as f64)).floor();
+    check_range("cycle", cycle, 1.0, f64::from(u32::MAX))?;
+    Ok(cycle as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn weights_of_a_short_epoch() {
+        // M = 3: 4/7, 2/7, 1/7. M_c = 3: 2/15, 4/15, 8/15.
+        for (i, falling, rising) in [(1, 4.0, 2.0), (2, 2.0, 4.0), (3, 1.0, 8.0)] {
+            assert!((falling_weight(i, 3).unwrap() - falling / 7.0).abs() < 1e-16);
+            assert!((rising_weight(i, 3).unwrap() - rising / 15.0).abs() < 1e-16);
+        }
+        assert_eq!(falling_weight(1, 1), Ok(1.0));
+        assert_eq!(rising_weight(1, 1), Ok(2.0 / 3.0));
+    }
+
+    #[test]
+    fn sums_hold_where_the_first_form_overflows() {
+        for count in [1, 5, 60, 909, 5000] {
+            let sum = |weight: fn(u32, u32) -> Result<f64, ParameterError>| {
+                (1..=count).map(|i| weight(i, count).unwrap()).sum::<f64>()
+            };
+            assert!((sum(falling_weight) - 1.0).abs() < 1e-15, "{count}");
+            let missing =
+                (-f64::from(count) - 1.0).exp2() / (1.0 - (-f64::from(count) - 1.0).exp2());
+            assert!((sum(rising_weight) - (1.0 - missing)).abs() < 1e-15, "{count}");
+        }
+        assert_eq!(rising_weight(5000, 5000), Ok(0.5));
+        assert_eq!(rising_weight(4999, 5000), Ok(0.25));
+    }
+
+    #[test]
+    fn published_cycle_lengths() {
+        let table = [
+            (640, 316, 158),
+            (1116, 393, 196),
+            (2248, 517, 258),
+            (2556, 544, 272),
+            (4956, 706, 353),
+            (9424, 909, 454),
+        ];
+        for (n, one, two) in table {
+            assert_eq!(rescaled_cycle(n, GAMMA, 1, 4), Ok(one), "{n}");
+            assert_eq!(rescaled_cycle(n, GAMMA, 2, 4), Ok(two), "{n}");
+        }
+    }
+
+    #[test]
+    fn steps_run_through_the_cycle_again_and_again() {
+        let rising = MinibatchWeight::Rising { cycle: 3 };
+        let falling = MinibatchWeight::Falling { batches: 3, batch: 4 };
+        for step in 0..9 {
+            let i = (step % 3) as u32 + 1;
+            assert_eq!(rising.weight(step), rising_weight(i, 3));
+            assert_eq!(falling.weight(step).unwrap(), falling_weight(i, 3).unwrap() / 4.0);
+        }
+        assert_eq!(MinibatchWeight::PerExample { n_train: 640 }.weight(7), Ok(1.0 / 640.0));
+    }
+
+    #[test]
+    fn empty_cycles_and_wrong_places_are_refused() {
+        for index in [0, 4] {
+            assert!(falling_weight(index, 3).is_err() && rising_weight(index, 3).is_err());
+        }
+        assert!(MinibatchWeight::Rising { cycle: 0 }.weight(0).is_err());
+        assert!(MinibatchWeight::Falling { batches: 0, batch: 4 }.weight(0).is_err());
+        assert!(MinibatchWeight::Falling { batches: 3, batch: 0 }.weight(0).is_err());
+        assert!(MinibatchWeight::PerExample { n_train: 0 }.weight(0).is_err());
+        for (n, gamma, processes, batch) in [
+            (0, 8.0, 1, 4),
+            (640, 0.0, 1, 4),
+            (640, f64::NAN, 1, 4),
+            (640, 8.0, 0, 4),
+            (640, 8.0, 1, 0),
+        ] {
+            assert!(rescaled_cycle(n, gamma, processes, batch).is_err());
+        }
+        assert!(rescaled_cycle(1, 8.0, 1, 101).is_err());
+        assert_eq!(rescaled_cycle(1, 8.0, 1, 100), Ok(1));
+    }
+}

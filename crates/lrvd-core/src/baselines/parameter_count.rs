@@ -1,0 +1,140 @@
+//! How many numbers does each method train?
+
+use super::c_lora::context_parameter_count;
+
+/// Widths of one wrapped layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LayerShape {
+    /// Width of its input.
+    pub d_input: usize,
+    /// Width of its output.
+    pub d_output: usize,
+}
+
+/// A method whose parameters are counted.
+///
+/// For modules `m` of rank `r` each:
+///
+/// | Variant            | Count                                                              |
+/// |--------------------|--------------------------------------------------------------------|
+/// | `Lora`             | `r·Σ(d_input + d_output)`; also MAP, MC dropout, Laplace and temperature scaling |
+/// | `BayesLora`        | `Lora + r` per module (one log-variance per rank)                  |
+/// | `AdaLora`          | `Lora + r` per module (the diagonal `E`)                           |
+/// | `ElementOnA`       | `Lora + r·Σ d_input`; BLoB, and Bayes by backprop on A             |
+/// | `ElementOnBoth`    | `2·Lora`; Bayes by backprop                                        |
+/// | `ScalaBl`          | `Lora + 2·r` per module                                            |
+/// | `CLora`            | `Lora + hidden·(r + 1) + 2·r²·(hidden + 1)` per module             |
+/// | `Ensemble`         | `members·Lora`                                                     |
+/// | `TrainingFree`     | `Lora + 1` (one noise level for all)                               |
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CountedMethod {
+    /// A plain adapter.
+    Lora,
+    /// One log-variance per rank.
+    BayesLora,
+    /// Three factors.
+    AdaLora,
+    /// A standard deviation per entry of A.
+    ElementOnA,
+    /// A standard deviation per entry of A and B.
+    ElementOnBoth,
+    /// Mean and standard deviation of a scale per rank.
+    ScalaBl,
+    /// A contextual network per module.
+    CLora {
+        /// Width of its hidden layer; [`HIDDEN`](super::c_lora::HIDDEN) in the published code.
+        hidden: usize,
+    },
+    /// Independent adapters.
+    Ensemble {
+        /// Their number.
+        members: usize,
+    },
+    /// TFB.
+    TrainingFree,
+}
+
+impl CountedMethod {
+    /// Trained (or fitted) numbers for adapters of one rank on all `layers`.
+    pub fn parameter_count(self, layers: &[LayerShape], rank: usize) -> usize {
+        let inputs: usize = layers.iter().map(|layer| layer.d_input).sum();
+        let outputs: usize = layers.iter().map(|layer| layer.d_output).sum();
+        let lora = rank * (inputs + outputs);
+        let modules = layers.len();
+        match self {
+            Self::Lora => lora,
+            Self::BayesLora | Self::AdaLora => lora + modules * rank,
+            Self::ElementOnA => lora + rank * inputs,
+            Self::ElementOnBoth => 2 * lora,
+            Self::ScalaBl => lora + modules * 2 * rank,
+            Self::CLora { hidden } => lora + modules * context_parameter_count(rank, hidden),
+            Self::Ensemble { members } => members * lora,
+            Self::TrainingFree => lora + 1,
+        }
+    }
+
+    /// What the method adds to a plain adapter; 0 where it is one.
+    pub fn extra_parameters(self, layers: &[LayerShape], rank: usize) -> usize {
+        self.parameter_count(layers, rank).saturating_sub(Self::Lora.parameter_count(layers, rank))
+    }
+}
+
+/// Numbers that SWAG stores for `n_weights` weights: mean, second moment and `deviations` deviations.
+pub const fn swag_storage(n_weights: usize, deviations: usize) -> usize {
+    (2 + deviations) * n_weights
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn llama() -> Vec<LayerShape> {
+        let mut layers = vec![LayerShape { d_input: 4096, d_output: 4096 }; 64];
+        layers.push(LayerShape { d_input: 4096, d_output: 32_000 });
+        layers
+    }
+
+    #[test]
+    fn the_published_configurations() {
+        let layers = llama();
+        let count = |method: CountedMethod| method.parameter_count(&layers, 8);
+        assert_eq!(count(CountedMethod::Lora), 4_483_072);
+        assert_eq!(count(CountedMethod::BayesLora), 4_483_592);
+        assert_eq!(count(CountedMethod::ElementOnA), 6_612_992);
+        assert_eq!(count(CountedMethod::ElementOnBoth), 8_966_144);
+        assert_eq!(count(CountedMethod::Ensemble { members: 3 }), 13_449_216);
+        assert_eq!(count(CountedMethod::Ensemble { members: 10 }), 44_830_720);
+        assert_eq!(CountedMethod::ScalaBl.extra_parameters(&layers, 8), 1040);
+        assert_eq!(CountedMethod::CLora { hidden: 64 }.extra_parameters(&layers, 8), 578_240);
+        assert_eq!(CountedMethod::AdaLora.extra_parameters(&layers, 8), 520);
+        assert_eq!(CountedMethod::TrainingFree.extra_parameters(&layers, 8), 1);
+        assert_eq!(swag_storage(4_483_072, 5), 31_381_504);
+    }
+
+    #[test]
+    fn a_head_trimmed_to_its_answer_rows() {
+        for answers in [2, 4, 5] {
+            let mut layers = llama();
+            layers[64].d_output = answers;
+            let count = CountedMethod::Lora.parameter_count(&layers, 8);
+            assert_eq!(count, 4_227_072 + 8 * answers);
+        }
+    }
+
+    #[test]
+    fn deberta() {
+        let mut layers = vec![LayerShape { d_input: 768, d_output: 768 }; 48];
+        layers.extend([LayerShape { d_input: 768, d_output: 3072 }; 12]);
+        layers.extend([LayerShape { d_input: 3072, d_output: 768 }; 12]);
+        for (rank, wanted, log_variances) in [(8, 1_327_104, 576), (16, 2_654_208, 1152)] {
+            assert_eq!(CountedMethod::Lora.parameter_count(&layers, rank), wanted);
+            assert_eq!(CountedMethod::BayesLora.extra_parameters(&layers, rank), log_variances);
+        }
+    }
+
+    #[test]
+    fn the_contextual_network_has_both_biases() {
+        // 8·64 + 64 + 64·128 + 128; without biases 8704.
+        assert_eq!(context_parameter_count(8, 64), 8896);
+    }
+}

@@ -1,0 +1,179 @@
+//! Which prior holds most weights near zero and lets a few be large?
+
+use crate::error::{ParameterError, check_range};
+
+/// A mixture of two zero-mean Gaussians, a wide and a narrow one.
+///
+/// # Formula
+///
+/// ```text
+/// p(w) = weight·N(w; 0, first²) + (1 − weight)·N(w; 0, second²)
+/// ```
+///
+/// # References
+///
+/// Blundell et al. 2015, arXiv:1505.05424, section 3.3. They search `weight` in {¼, ½, ¾}, `first`
+/// in {e^0, e^−1, e^−2} and `second` in {e^−6, e^−7, e^−8}.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(try_from = "Unchecked", into = "Unchecked")
+)]
+pub struct ScaleMixture {
+    weight: f64,
+    first_std_dev: f64,
+    second_std_dev: f64,
+}
+
+impl ScaleMixture {
+    /// A checked mixture.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::OutOfRange`] if `weight` is not a probability or a width is not positive
+    /// and finite.
+    pub fn new(
+        weight: f64,
+        first_std_dev: f64,
+        second_std_dev: f64,
+    ) -> Result<Self, ParameterError> {
+        check_range("weight", weight, 0.0, 1.0)?;
+        check_range("first_std_dev", first_std_dev, f64::MIN_POSITIVE, f64::MAX)?;
+        check_range("second_std_dev", second_std_dev, f64::MIN_POSITIVE, f64::MAX)?;
+        Ok(Self { weight, first_std_dev, second_std_dev })
+    }
+
+    /// The probability of the first component.
+    pub const fn weight(&self) -> f64 {
+        self.weight
+    }
+
+    /// The width of the first component.
+    pub const fn first_std_dev(&self) -> f64 {
+        self.first_std_dev
+    }
+
+    /// The width of the second component.
+    pub const fn second_std_dev(&self) -> f64 {
+        self.second_std_dev
+    }
+
+    /// `ln p(w)`, through the larger of the two components.
+    pub fn log_density(&self, w: f64) -> f64 {
+        let [first, second] = self.log_shares(w);
+        let (high, low) = if first >= second { (first, second) } else { (second, first) };
+        high + (low - high).exp().ln_1p()
+    }
+
+    /// The derivative of [`log_density`](Self::log_density).
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// −w·(share_1/first² + share_2/second²)      share: posterior probability of a component
+    /// ```
+    pub fn log_density_slope(&self, w: f64) -> f64 {
+        let [first, second] = self.log_shares(w);
+        let first_share = crate::numeric::logistic(first - second);
+        let second_share = crate::numeric::logistic(second - first);
+        let precision = |std_dev: f64| 1.0 / (std_dev * std_dev);
+        -w * (first_share * precision(self.first_std_dev)
+            + second_share * precision(self.second_std_dev))
+    }
+
+    fn log_shares(&self, w: f64) -> [f64; 2] {
+        let log_normal = |std_dev: f64| {
+            let z = w / std_dev;
+            -0.5 * z * z - std_dev.ln() - 0.5 * std::f64::consts::TAU.ln()
+        };
+        [
+            self.weight.ln() + log_normal(self.first_std_dev),
+            (-self.weight).ln_1p() + log_normal(self.second_std_dev),
+        ]
+    }
+}
+
+/// The stored form, checked on the way in.
+#[cfg(feature = "serde")]
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    weight: f64,
+    first_std_dev: f64,
+    second_std_dev: f64,
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<Unchecked> for ScaleMixture {
+    type Error = ParameterError;
+
+    fn try_from(stored: Unchecked) -> Result<Self, ParameterError> {
+        Self::new(stored.weight, stored.first_std_dev, stored.second_std_dev)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl From<ScaleMixture> for Unchecked {
+    fn from(prior: ScaleMixture) -> Self {
+        Self {
+            weight: prior.weight,
+            first_std_dev: prior.first_std_dev,
+            second_std_dev: prior.second_std_dev,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_density_is_the_sum_of_both() {
+        let prior = ScaleMixture::new(0.25, 1.0, 0.1).unwrap();
+        let normal =
+            |w: f64, s: f64| (-0.5 * (w / s).powi(2)).exp() / (s * std::f64::consts::TAU.sqrt());
+        for w in [-0.7_f64, 0.0, 0.05, 0.3] {
+            let wanted = 0.25 * normal(w, 1.0) + 0.75 * normal(w, 0.1);
+            assert!((prior.log_density(w) - wanted.ln()).abs() < 1e-14, "{w}");
+        }
+        assert_eq!(prior.log_density_slope(0.0), 0.0);
+    }
+
+    #[test]
+    fn the_slope_is_the_difference_quotient() {
+        let prior = ScaleMixture::new(0.5, 1.0, (-3.0_f64).exp()).unwrap();
+        for w in [-1.2, -0.12, 0.03, 0.15, 0.9] {
+            let h = 6e-6;
+            let quotient = (prior.log_density(w + h) - prior.log_density(w - h)) / (2.0 * h);
+            assert!((prior.log_density_slope(w) - quotient).abs() < 1e-6, "{w}");
+        }
+    }
+
+    #[test]
+    fn one_component_is_a_gaussian_and_tails_stay_finite() {
+        for prior in [ScaleMixture::new(1.0, 0.5, 1e-3), ScaleMixture::new(0.0, 1e-3, 0.5)] {
+            let prior = prior.unwrap();
+            let wanted = -0.5 * 4.0 - 0.5_f64.ln() - 0.5 * std::f64::consts::TAU.ln();
+            assert!((prior.log_density(1.0) - wanted).abs() < 1e-14);
+            assert!((prior.log_density_slope(1.0) + 4.0).abs() < 1e-13);
+        }
+        let prior = ScaleMixture::new(0.5, 1.0, 1e-3).unwrap();
+        assert!((prior.log_density_slope(100.0) + 100.0).abs() < 1e-11);
+        assert!(prior.log_density(1e3).is_finite());
+    }
+
+    #[test]
+    fn what_is_no_mixture_is_refused() {
+        for (weight, first, second) in [
+            (-0.1, 1.0, 1.0),
+            (1.1, 1.0, 1.0),
+            (f64::NAN, 1.0, 1.0),
+            (0.5, 0.0, 1.0),
+            (0.5, 1.0, -1.0),
+        ] {
+            assert!(ScaleMixture::new(weight, first, second).is_err());
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Which unconstrained parameter stands for a standard deviation?
+
+use crate::error::{ParameterError, check_range};
+use crate::numeric::{logistic, softplus};
+
+/// How an unconstrained parameter `rho` becomes a standard deviation `sigma`.
+///
+/// # Formula
+///
+/// ```text
+/// softplus:  sigma = ln(1 + exp(rho))      d sigma/d rho = 1 / (1 + exp(-rho))
+/// square:    sigma = rho²                  d sigma/d rho = 2·rho
+/// ```
+///
+/// # References
+///
+/// Softplus: Blundell et al. 2015, arXiv:1505.05424. Square (there called `G`): Wang et al. 2024,
+/// arXiv:2406.11675; its slope vanishes with the standard deviation, so small noise moves slowly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum StdMap {
+    /// `ln(1 + exp(rho))`, the choice of Bayes by backprop.
+    Softplus,
+    /// `rho²`, the choice of BLoB and C-LoRA's scales.
+    Square,
+}
+
+impl StdMap {
+    /// Both maps.
+    pub const ALL: [Self; 2] = [Self::Softplus, Self::Square];
+
+    /// The standard deviation of `rho`.
+    pub fn value(self, rho: f64) -> f64 {
+        match self {
+            Self::Softplus => softplus(rho),
+            Self::Square => rho * rho,
+        }
+    }
+
+    /// The derivative of the standard deviation with respect to `rho`.
+    pub fn derivative(self, rho: f64) -> f64 {
+        match self {
+            Self::Softplus => logistic(rho),
+            Self::Square => 2.0 * rho,
+        }
+    }
+
+    /// The parameter of a standard deviation; of the two for [`StdMap::Square`] the positive one.
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// softplus:  rho = ln(exp(sigma) - 1) = sigma + ln(1 - exp(-sigma))       square:  rho = √sigma
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::OutOfRange`] if `std_dev` is negative, infinite or NaN; softplus refuses 0
+    /// as well.
+    pub fn inverse(self, std_dev: f64) -> Result<f64, ParameterError> {
+        match self {
+            Self::Softplus => {
+                check_range("std_dev", std_dev, f64::MIN_POSITIVE, f64::MAX)?;
+                Ok(std_dev + (-(-std_dev).exp_m1()).ln())
+            }
+            Self::Square => {
+                check_range("std_dev", std_dev, 0.0, f64::MAX)?;
+                Ok(std_dev.sqrt())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn published_starting_values() {
+        // ln(1 + e^-3) and ln(1 + e^-6), by series e^-x - e^-2x/2 + e^-3x/3.
+        assert!((StdMap::Softplus.value(-3.0) - 0.048_587_351_573_742_06).abs() < 1e-16);
+        assert!((StdMap::Softplus.value(-6.0) - 0.002_475_685_137_730_449_5).abs() < 1e-17);
+        // BLoB: G in [0.05/√2, 0.05] gives sigma in [0.00125, 0.0025].
+        assert!((StdMap::Square.value(0.05 / 2.0_f64.sqrt()) - 0.00125).abs() < 1e-17);
+        assert!((StdMap::Square.value(0.05) - 0.0025).abs() < 1e-17);
+    }
+
+    #[test]
+    fn derivatives_are_difference_quotients() {
+        for map in StdMap::ALL {
+            for rho in [-9.0, -3.0, -0.4, 0.7, 2.5, 12.0] {
+                let h = 6e-6;
+                let quotient = (map.value(rho + h) - map.value(rho - h)) / (2.0 * h);
+                let written = map.derivative(rho);
+                assert!((written - quotient).abs() < 1e-8 * written.abs().max(1e-2), "{map:?}");
+            }
+        }
+        assert_eq!(StdMap::Square.derivative(0.0), 0.0);
+    }
+
+    #[test]
+    fn the_inverse_undoes_the_map_over_all_magnitudes() {
+        for map in StdMap::ALL {
+            for std_dev in [1e-300, 1e-12, 2.5e-3, 0.2, 1.0, 30.0, 800.0] {
+                let back = map.value(map.inverse(std_dev).unwrap());
+                // exp(rho) loses |rho| ulps.
+                assert!((back / std_dev - 1.0).abs() < 1e-12, "{map:?} {std_dev}: {back}");
+            }
+            for wrong in [-1e-9, f64::NAN, f64::INFINITY] {
+                assert!(map.inverse(wrong).is_err(), "{map:?} {wrong}");
+            }
+        }
+        assert!(StdMap::Softplus.inverse(0.0).is_err());
+        assert_eq!(StdMap::Square.inverse(0.0), Ok(0.0));
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn names_are_in_kebab_case() {
+        assert_eq!(serde_json::to_string(&StdMap::ALL).unwrap(), r#"["softplus","square"]"#);
+    }
+}

@@ -1,0 +1,229 @@
+//! By which one number should all logits be divided?
+
+use super::error::BaselineError;
+use crate::error::{ParameterError, check_length};
+use crate::metrics::{MetricError, argmax_rows};
+use crate::numeric::compensated_sum;
+
+/// Smallest and largest temperature that is looked at.
+pub const BRACKET: (f64, f64) = (1e-2, 1e2);
+/// Iterations after which the bracket is below rounding even if every one only halves it.
+const MAX_ITERATIONS: u32 = 200;
+
+/// A temperature and what it is worth.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct TemperatureFit {
+    /// The minimiser of the negative log-likelihood within [`BRACKET`].
+    pub temperature: f64,
+    /// Mean negative log-likelihood at temperature 1, nats.
+    pub nll_before: f64,
+    /// Mean negative log-likelihood at the fitted temperature, nats.
+    pub nll: f64,
+    /// Whether the minimum lies outside the bracket, whose nearer end was taken: every label is the most
+    /// probable class (the colder the better), or the logits speak against the labels.
+    pub at_bound: bool,
+}
+
+/// The temperature that minimises the negative log-likelihood of held-out examples.
+///
+/// # Formula
+///
+/// With `b = 1/T`, the mean over examples
+///
+/// ```text
+/// NLL(b)  = ln Σ_c exp(b·z_c) − b·z_y        NLL'(b) = E_p[z] − z_y        NLL''(b) = Var_p[z] ≥ 0
+/// ```
+///
+/// is convex in `b`, so its minimum is the one zero of `NLL'`.
+///
+/// # Shapes
+///
+/// `logits` is `[n, n_classes]`, row-major, `labels` is `[n]`.
+///
+/// # Errors
+///
+/// [`BaselineError::Argument`] with [`ParameterError::Empty`] for no examples,
+/// with [`ShapeError::Length`](crate::ShapeError::Length) if there is not one label per row;
+/// [`BaselineError::Metric`] for a label outside the classes or a logit that is not finite.
+///
+/// # Numerics
+///
+/// Newton's method in `b`, kept inside a shrinking bracket by halving it in `ln T`: quadratic near the
+/// minimum, never lost. Where the slope at 1 is exactly 0 (logits that do not depend on the class, or so far
+/// apart that it underflows), 1 is returned.
+///
+/// # References
+///
+/// Guo et al. 2017, arXiv:1706.04599.
+///
+/// # Examples
+///
+/// ```
+/// # use lrvd_core::baselines::temperature_scaling;
+/// // Logit difference 4, but right in 3 of 4 cases: ln 3 is what it should have been.
+/// let fit = temperature_scaling(&[4.0, 0.0].repeat(4), 2, &[0, 0, 0, 1])?;
+/// assert!((fit.temperature - 4.0 / 3.0_f64.ln()).abs() < 1e-12);
+/// # Ok::<(), lrvd_core::baselines::BaselineError>(())
+/// ```
+pub fn temperature_scaling(
+    logits: &[f64],
+    n_classes: usize,
+    labels: &[usize],
+) -> Result<TemperatureFit, BaselineError> {
+    if logits.is_empty() || labels.is_empty() {
+        return Err(ParameterError::Empty { name: "logits" }.into());
+    }
+    // Refuses shapes and values that are no logits.
+    argmax_rows(logits, n_classes)?;
+    check_length("labels", labels.len(), logits.len() / n_classes)?;
+    if let Some(row) = labels.iter().position(|&label| label >= n_classes) {
+        let found = labels[row];
+        return Err(MetricError::Class { name: "labels", row, found, n_classes }.into());
+    }
+    let at = |inverse| Nll::new(logits, n_classes, labels, inverse);
+    let (inverse, at_bound) = minimise(at);
+    let (before, after) = (at(1.0), at(inverse));
+    Ok(TemperatureFit {
+        temperature: 1.0 / inverse,
+        nll_before: before.value,
+        nll: after.value,
+        at_bound,
+    })
+}
+
+/// The zero of an increasing slope in `1/BRACKET`, and whether there is none.
+fn minimise(at: impl Fn(f64) -> Nll) -> (f64, bool) {
+    let (mut low, mut high) = (1.0 / BRACKET.1, 1.0 / BRACKET.0);
+    let mut inverse = 1.0_f64;
+    let start = at(inverse);
+    if start.slope == 0.0 {
+        return (inverse, false);
+    }
+    if at(low).slope >= 0.0 {
+        return (low, true);
+    }
+    if at(high).slope <= 0.0 {
+        return (high, true);
+    }
+    for _ in 0..MAX_ITERATIONS {
+        let here = at(inverse);
+        *(if here.slope > 0.0 { &mut high } else { &mut low }) = inverse;
+        let newton = inverse - here.slope / here.curvature;
+        // NaN (no curvature in floating point) is not inside either.
+        let next = if newton > low && newton < high { newton } else { (low * high).sqrt() };
+        let moved = (next - inverse).abs();
+        inverse = next;
+        if here.slope == 0.0 || moved <= f64::EPSILON * inverse {
+            break;
+        }
+    }
+    (inverse, false)
+}
+
+/// The objective and its derivatives with respect to `1/T`, means over examples.
+struct Nll {
+    value: f64,
+    slope: f64,
+    curvature: f64,
+}
+
+impl Nll {
+    fn new(logits: &[f64], n_classes: usize, labels: &[usize], inverse: f64) -> Self {
+        let rows: Vec<[f64; 3]> = logits
+            .chunks_exact(n_classes)
+            .zip(labels)
+            .map(|(row, &label)| Self::of_row(row, label, inverse))
+            .collect();
+        let mean = |k: usize| compensated_sum(rows.iter().map(|r| r[k])) / rows.len() as f64;
+        Self { value: mean(0), slope: mean(1), curvature: mean(2) }
+    }
+
+    /// Value, slope and curvature of one example, relative to its largest logit.
+    fn of_row(row: &[f64], label: usize, inverse: f64) -> [f64; 3] {
+        let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (mut total, mut first, mut second) = (0.0, 0.0, 0.0);
+        for z in row.iter().map(|z| z - top) {
+            let share = (inverse * z).exp();
+            total += share;
+            first += share * z;
+            second += share * z * z;
+        }
+        let (mean, square) = (first / total, second / total);
+        let label = row[label] - top;
+        [total.ln() - inverse * label, mean - label, (square - mean * mean).max(0.0)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::error::Error;
+
+    const LOGITS: [f64; 12] = [2.0, -1.0, 0.5, 0.0, 3.0, -2.0, 1.0, 1.5, -0.5, -3.0, 0.25, 4.0];
+    const LABELS: [usize; 4] = [0, 1, 0, 1];
+
+    #[test]
+    fn two_classes_in_closed_form() {
+        // Logit difference a, right k of n times: T = a/ln(k/(n − k)).
+        for (a, right, n) in [(4.0, 3, 4), (0.5, 9, 10), (30.0, 99, 100), (0.01, 51, 100)] {
+            let labels: Vec<usize> = (0..n).map(|i| usize::from(i >= right)).collect();
+            let fit = temperature_scaling(&[a, 0.0].repeat(n), 2, &labels).unwrap();
+            let share = right as f64 / n as f64;
+            let wanted = a / (share / (1.0 - share)).ln();
+            assert!((fit.temperature / wanted - 1.0).abs() < 1e-11, "{} {wanted}", fit.temperature);
+            let entropy = -share * share.ln() - (1.0 - share) * (1.0 - share).ln();
+            assert!((fit.nll - entropy).abs() < 1e-13);
+            assert!(fit.nll <= fit.nll_before && !fit.at_bound);
+        }
+    }
+
+    #[test]
+    fn the_slope_vanishes_and_its_derivatives_are_difference_quotients() {
+        let fit = temperature_scaling(&LOGITS, 3, &LABELS).unwrap();
+        let at = |b: f64| Nll::new(&LOGITS, 3, &LABELS, b);
+        assert!(at(1.0 / fit.temperature).slope.abs() < 1e-14);
+        for b in [0.2, 0.9, 2.5] {
+            let h = 6e-6;
+            let slope = (at(b + h).value - at(b - h).value) / (2.0 * h);
+            let curvature = (at(b + h).slope - at(b - h).slope) / (2.0 * h);
+            assert!((at(b).slope - slope).abs() < 1e-9);
+            assert!((at(b).curvature - curvature).abs() < 1e-9);
+        }
+        for factor in [0.9, 1.1] {
+            assert!(at(factor / fit.temperature).value > fit.nll);
+        }
+    }
+
+    #[test]
+    fn scaling_the_logits_scales_the_temperature() {
+        let base = temperature_scaling(&LOGITS, 3, &LABELS).unwrap();
+        let triple: Vec<f64> = LOGITS.iter().map(|z| 3.0 * z + 0.7).collect();
+        let fit = temperature_scaling(&triple, 3, &LABELS).unwrap();
+        assert!((fit.temperature / base.temperature - 3.0).abs() < 1e-12);
+        assert!((fit.nll - base.nll).abs() < 1e-14);
+    }
+
+    #[test]
+    fn minima_outside_the_bracket_end_at_its_nearer_side() {
+        let right = temperature_scaling(&[1.0, 0.0, 0.0, 2.0], 2, &[0, 1]).unwrap();
+        assert!((right.temperature / BRACKET.0 - 1.0).abs() < 1e-15 && right.at_bound);
+        let wrong = temperature_scaling(&[1.0, 0.0, 0.0, 2.0], 2, &[1, 0]).unwrap();
+        assert!((wrong.temperature / BRACKET.1 - 1.0).abs() < 1e-15 && wrong.at_bound);
+        let flat = temperature_scaling(&[0.3; 4], 2, &[0, 1]).unwrap();
+        assert_eq!((flat.temperature, flat.at_bound), (1.0, false));
+    }
+
+    #[test]
+    fn what_cannot_be_fitted_is_refused() {
+        let empty = temperature_scaling(&[], 2, &[]);
+        let wanted = Error::from(ParameterError::Empty { name: "logits" });
+        assert_eq!(empty, Err(BaselineError::Argument(wanted)));
+        assert!(temperature_scaling(&LOGITS, 3, &LABELS[..3]).is_err());
+        assert!(temperature_scaling(&LOGITS, 5, &LABELS).is_err());
+        assert!(temperature_scaling(&LOGITS, 0, &LABELS).is_err());
+        assert!(temperature_scaling(&LOGITS, 3, &[0, 1, 3, 0]).is_err());
+        assert!(temperature_scaling(&[f64::INFINITY, 0.0], 2, &[0]).is_err());
+    }
+}

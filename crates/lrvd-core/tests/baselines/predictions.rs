@@ -1,0 +1,138 @@
+//! From logits to probabilities: Laplace's three ways, and temperature scaling, against outside numbers.
+
+use lrvd_core::baselines::laplace::{
+    CurvatureBlock, KronBlock, LogitCovariance, laplace_bridge, monte_carlo_softmax, probit_softmax,
+};
+use lrvd_core::baselines::{
+    ElementGaussian, ElementReduction, ScaleMixture, StdMap, temperature_scaling,
+};
+use lrvd_core::metrics::softmax;
+use lrvd_core::noise::{NoiseKey, fill_normal_f64};
+
+use crate::support::{TestRng, assert_close, assert_reference, count, number, numbers, reference};
+
+#[test]
+fn three_ways_to_probabilities() {
+    let case = &reference()["predictive"];
+    let [logits, covariance, normals] =
+        ["logits", "covariance", "normals"].map(|k| numbers(&case[k]));
+    let few = monte_carlo_softmax(&logits, &covariance, &normals).unwrap();
+    assert_reference("few draws", &few, &case["monte_carlo"]);
+    assert_reference("probit", &probit_softmax(&logits, &covariance).unwrap(), &case["probit"]);
+    assert_reference("bridge", &laplace_bridge(&logits, &covariance).unwrap(), &case["bridge"]);
+}
+
+#[test]
+fn many_draws_approach_the_integral() {
+    let case = &reference()["predictive"];
+    let (logits, covariance) = (numbers(&case["logits"]), numbers(&case["covariance"]));
+    let n = 100_000;
+    let mut normals = vec![0.0; 3 * n];
+    fill_normal_f64(NoiseKey::new(47), 0, &mut normals);
+    let found = monte_carlo_softmax(&logits, &covariance, &normals).unwrap();
+    // A probability has a standard deviation of at most ½: 5·½/√n.
+    for (f, w) in found.iter().zip(numbers(&case["integral"])) {
+        assert!((f - w).abs() < 2.5 / (n as f64).sqrt(), "{f} {w}");
+    }
+}
+
+#[test]
+fn without_variance_the_mean_prediction_is_left() {
+    let logits = [0.3, -1.0, 2.0];
+    let wanted = softmax(&logits, 3).unwrap();
+    assert_close("probit", &probit_softmax(&logits, &[0.0; 9]).unwrap(), &wanted, 1e-15);
+    // The jitter alone: draws differ by 1e-3.
+    let found = monte_carlo_softmax(&logits, &[0.0; 9], &TestRng::new(53).normals(3 * 50)).unwrap();
+    assert_close("monte carlo", &found, &wanted, 2e-3);
+    assert!(laplace_bridge(&logits, &[0.0; 9]).is_err());
+}
+
+#[test]
+fn equal_logits_of_equal_variance_stay_equal() {
+    let covariance = [2.0, 0.5, 0.5, 2.0];
+    for p in [probit_softmax(&[1.5; 2], &covariance), laplace_bridge(&[1.5; 2], &covariance)] {
+        assert_close("equal", &p.unwrap(), &[0.5, 0.5], 1e-15);
+    }
+    // Two classes in closed form: probit of the difference's half.
+    let p = probit_softmax(&[2.0, 0.0], &[3.0, 0.0, 0.0, 3.0]).unwrap();
+    let shrunk = 2.0 / (1.0 + std::f64::consts::PI / 8.0 * 3.0_f64).sqrt();
+    assert_close("two", &p, &[1.0 / (1.0 + (-shrunk).exp()), 1.0 / (1.0 + shrunk.exp())], 1e-15);
+}
+
+#[test]
+fn the_covariance_of_logits_is_a_sum_over_blocks() {
+    let mut rng = TestRng::new(59);
+    let identity = |n| lrvd_core::numeric::dense::identity(n);
+    // Curvature 1 everywhere and prior 1: half of J Jᵀ.
+    let first = CurvatureBlock::from(KronBlock::new(&identity(2), 2, &identity(3), 3).unwrap());
+    let second = CurvatureBlock::from(KronBlock::new(&identity(1), 1, &identity(4), 4).unwrap());
+    let (j1, j2) = (rng.normals(3 * 6), rng.normals(3 * 4));
+    let mut sigma = LogitCovariance::new(3);
+    sigma.add(&first, &j1, 1.0).unwrap();
+    sigma.add(&second, &j2, 1.0).unwrap();
+    let rows: Vec<f64> =
+        (0..3).flat_map(|c| [&j1[c * 6..c * 6 + 6], &j2[c * 4..c * 4 + 4]].concat()).collect();
+    let wanted: Vec<f64> = lrvd_core::numeric::dense::times_transposed(&rows, &rows, 3, 10, 3)
+        .iter()
+        .map(|v| 0.5 * v)
+        .collect();
+    assert_close("sum", sigma.values(), &wanted, 1e-14);
+    assert!(sigma.add(&first, &j1[1..], 1.0).is_err());
+}
+
+#[test]
+fn predictions_that_do_not_exist_are_refused() {
+    let ways = [
+        |f: &[f64], s: &[f64]| monte_carlo_softmax(f, s, &[0.1, 0.2]),
+        |f: &[f64], s: &[f64]| probit_softmax(f, s),
+        |f: &[f64], s: &[f64]| laplace_bridge(f, s),
+    ];
+    for way in ways {
+        assert!(way(&[1.0, 2.0], &[1.0, 0.0, 0.0, 1.0]).is_ok());
+        assert!(way(&[], &[]).is_err());
+        assert!(way(&[1.0, f64::NAN], &[1.0, 0.0, 0.0, 1.0]).is_err());
+        assert!(way(&[1.0, 2.0], &[1.0, 0.0, 0.0]).is_err());
+        assert!(way(&[1.0, 2.0], &[-1.0, 0.0, 0.0, -1.0]).is_err());
+    }
+    let covariance = [1.0, 0.0, 0.0, 1.0];
+    assert!(monte_carlo_softmax(&[1.0, 2.0], &covariance, &[]).is_err());
+    assert!(monte_carlo_softmax(&[1.0, 2.0], &covariance, &[0.1; 3]).is_err());
+}
+
+#[test]
+fn temperature_of_forty_examples() {
+    let case = &reference()["temperature"];
+    let labels: Vec<usize> = case["labels"].as_array().unwrap().iter().map(count).collect();
+    let fit = temperature_scaling(&numbers(&case["logits"]), 4, &labels).unwrap();
+    assert_reference("nll", &[fit.nll], &case["nll"]);
+    assert_reference("nll before", &[fit.nll_before], &case["nll_before"]);
+    // L-BFGS stops where the objective is flat to rounding, at √ε.
+    assert_close("temperature", &[fit.temperature], &[number(&case["temperature"])], 1e-7);
+}
+
+#[test]
+fn the_sampled_divergence_has_the_closed_form_as_its_mean() {
+    // A mixture of two equal Gaussians is a Gaussian.
+    let (mean, rho) = ([0.3, -0.1], [-1.5, -0.5]);
+    let q = ElementGaussian::new(&mean, &rho, StdMap::Softplus).unwrap();
+    let prior = ScaleMixture::new(0.3, 0.5, 0.5).unwrap();
+    let wanted = q.kl(0.5, ElementReduction::Sum).unwrap();
+    let mut rng = TestRng::new(61);
+    let n = 40_000_u32;
+    let draws: Vec<_> = (0..n)
+        .map(|_| q.sampled_kl(&prior, &rng.normals(2), ElementReduction::Sum).unwrap())
+        .collect();
+    let check = |what: &str, values: Vec<f64>, wanted: f64| {
+        let mean = values.iter().sum::<f64>() / f64::from(n);
+        let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / f64::from(n);
+        assert!(
+            (mean - wanted).abs() < 5.0 * (variance / f64::from(n)).sqrt(),
+            "{what}: {mean} {wanted}"
+        );
+    };
+    check("value", draws.iter().map(|d| d.value).collect(), wanted.value);
+    for i in 0..2 {
+        check("by mean", draws.iter().map(|d| d.by_mean[i]).collect(), wanted.by_mean[i]);
+        check("by rho", draws.iter().map(|d| d.by_rho[i]).collect(), wanted.by_rho[i]);
+    }
+}
