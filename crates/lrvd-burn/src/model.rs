@@ -1,12 +1,13 @@
-//! Models that contain adapted layers: attach, collect, count, prune.
+//! Models that contain adapted layers: attach, collect, count, observe.
 
 use burn::tensor::Tensor;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 
-use crate::adapter::{AdaptedLinear, AdapterConfig, Prior};
+use crate::adapter::{AdaptedLinear, AdapterConfig, ExtensionError, Observer, Prior};
 use crate::error::AdapterError;
 use crate::parameters::NamedParameters;
+use crate::sampling::Scheme;
 
 /// A model that can hand out its adaptable linear layers by module path.
 ///
@@ -76,11 +77,11 @@ pub fn attach_adapters(
     Ok(paths)
 }
 
-/// Rank of every layer that has an adapter slot, in order; pruned ones count 0.
+/// Rank of every layer that was given an adapter, in order; pruned ones count 0.
 pub fn ranks(model: &impl AdaptedModel) -> Vec<(String, usize)> {
     let mut ranks = Vec::new();
     model.visit_layers(&mut |path, layer| {
-        if layer.slot().is_some() {
+        if layer.slot().is_some() || layer.extension().is_some() {
             ranks.push((path.to_owned(), layer.rank()));
         }
     });
@@ -95,14 +96,71 @@ pub fn total_kl(
     prior: Prior,
     reduction: KlReduction,
 ) -> Option<Tensor<1>> {
+    total_over_adapters(model, |layer| layer.adapter.as_ref().and_then(|a| a.kl(prior, reduction)))
+}
+
+/// Sum of `term` over the adapted layers, `[1]`; `None` if it has no value for any of them.
+///
+/// What a method adds to its objective: `|layer| layer.kl_elements(0.2, ElementReduction::Sum)`, for
+/// one. A layer that is used twice in a forward counts once.
+pub fn total_over_adapters(
+    model: &impl AdaptedModel,
+    mut term: impl FnMut(&AdaptedLinear) -> Option<Tensor<1>>,
+) -> Option<Tensor<1>> {
     let mut total: Option<Tensor<1>> = None;
     model.visit_layers(&mut |_, layer| {
-        if let Some(kl) = layer.adapter.as_ref().and_then(|a| a.kl(prior, reduction)) {
+        if let Some(value) = term(layer) {
             total = Some(match total.take() {
-                Some(sum) => sum + kl,
-                None => kl,
+                Some(sum) => sum + value,
+                None => value,
             });
         }
     });
     total
+}
+
+/// Lets `observer` see every further use of the model's adapters, `None` ends it; returns the number
+/// of layers with one.
+pub fn observe(model: &mut impl AdaptedModel, observer: Option<&Observer>) -> usize {
+    let mut layers = 0;
+    model.visit_layers_mut(&mut |_, layer| {
+        let adapted = layer.rank() > 0;
+        layer.observe(observer.filter(|_| adapted).cloned());
+        layers += usize::from(adapted);
+    });
+    layers
+}
+
+/// Checks that every adapter of `model` can be sampled by `scheme`.
+///
+/// # Errors
+///
+/// [`ExtensionError::Scheme`] naming the first that cannot.
+pub fn check_scheme(model: &impl AdaptedModel, scheme: Scheme) -> Result<(), ExtensionError> {
+    let mut outcome = Ok(());
+    model.visit_layers(&mut |path, layer| {
+        if outcome.is_ok() && !layer.supports(scheme) {
+            outcome = Err(ExtensionError::Scheme { path: path.to_owned(), scheme });
+        }
+    });
+    outcome
+}
+
+/// Number of ensemble members that share a batch, 1 without members: how often a caller repeats its
+/// batch with [`repeat_for_members`](crate::adapter::repeat_for_members).
+///
+/// # Errors
+///
+/// [`ExtensionError::Members`] if layers differ.
+pub fn members(model: &impl AdaptedModel) -> Result<usize, ExtensionError> {
+    let mut wanted = None;
+    let mut outcome = Ok(());
+    model.visit_layers(&mut |path, layer| {
+        let Some(found) = layer.members() else { return };
+        let wanted = *wanted.get_or_insert(found);
+        if outcome.is_ok() && found != wanted {
+            outcome = Err(ExtensionError::Members { path: path.to_owned(), wanted, found });
+        }
+    });
+    outcome.map(|()| wanted.unwrap_or(1))
 }

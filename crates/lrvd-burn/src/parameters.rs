@@ -13,9 +13,11 @@ use burn::tensor::{Device, Gradients, Tensor, TensorData};
 pub enum Role {
     /// Pretrained weight of the frozen model.
     Backbone,
-    /// Adapter factor: posterior mean of A or B, or AdaLoRA's singular values.
+    /// Adapter factor: posterior mean of A or B, AdaLoRA's singular values, members, the mean of
+    /// random scales, a contextual network.
     AdapterMean,
-    /// Posterior parameter of the adapter: log-variance or log noise-to-signal ratio.
+    /// Posterior parameter of the adapter: log-variance, log noise-to-signal ratio, or what stands
+    /// for a standard deviation.
     LogVariance,
     /// Layer between encoder and head that fine-tuning starts anew, at the adapter's rate.
     Pooler,
@@ -40,7 +42,7 @@ pub enum ParameterMut<'a> {
     Vector(&'a mut Param<Tensor<1>>),
     /// Linear or embedding weight.
     Matrix(&'a mut Param<Tensor<2>>),
-    /// Convolution weight.
+    /// Convolution weight, or one matrix per ensemble member.
     Volume(&'a mut Param<Tensor<3>>),
 }
 

@@ -8,7 +8,7 @@
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{NoiseKey, Stream};
 
-/// How many examples share one draw of the adapter weights.
+/// How much of a batch shares one draw of the adapter weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DrawPer {
     /// One draw for each sequence of the batch: the exact ELBO integrand, with gradient noise that
@@ -18,6 +18,16 @@ pub enum DrawPer {
     /// One draw for the whole batch. With a key that names the draw rather than the step this is
     /// a reproducible member of a Monte Carlo ensemble: the default in prediction.
     Batch,
+    /// Flipout: the draw of [`DrawPer::Batch`], turned into another one for every token by random
+    /// signs. Each token sees the posterior's law, and the noise of two tokens is uncorrelated.
+    ///
+    /// ```text
+    /// h = x·A + ((x ⊙ r)·(σ_A ⊙ E_A)) ⊙ q,   y = x·W + c·(h·B + ((h ⊙ t)·(σ_B ⊙ E_B)) ⊙ u)
+    /// ```
+    ///
+    /// `r`, `q`, `t`, `u` are ±1 per token and feature, `E` standard normal, one per module and
+    /// forward. Reference: Wen et al. 2018, arXiv:1803.04386.
+    Token,
 }
 
 /// Where the posterior's noise enters.
@@ -35,6 +45,21 @@ pub enum Scheme {
     Nested,
 }
 
+impl Scheme {
+    /// Weights drawn once and decorrelated between tokens by random signs: [`DrawPer::Token`].
+    pub const FLIPOUT: Self = Self::Weights(DrawPer::Token);
+}
+
+/// Which dropout modules of a model are on, if dropout is on at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DropoutSites {
+    /// Those of the backbone and those at the input of the adapters: training.
+    #[default]
+    All,
+    /// Those at the input of the adapters only: Monte Carlo dropout at test time.
+    Adapters,
+}
+
 /// The randomness of one forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pass {
@@ -44,30 +69,65 @@ pub struct Pass {
     pub noise: NoiseKey,
     /// Key of the dropout masks; `None` switches every dropout off.
     pub dropout: Option<NoiseKey>,
+    /// Where dropout acts; without effect if `dropout` is `None`.
+    pub dropout_sites: DropoutSites,
 }
 
 impl Pass {
     /// The posterior mean without dropout: the deterministic model.
     #[must_use]
     pub fn mean() -> Self {
-        Self { scheme: Scheme::Mean, noise: NoiseKey::new(0), dropout: None }
+        Self::sampled(Scheme::Mean, NoiseKey::new(0))
     }
 
     /// A pass sampled by `scheme` from the stream of `noise`, without dropout.
     #[must_use]
     pub fn sampled(scheme: Scheme, noise: NoiseKey) -> Self {
-        Self { scheme, noise, dropout: None }
+        Self { scheme, noise, dropout: None, dropout_sites: DropoutSites::All }
     }
 
-    /// The same pass with dropout masks keyed by `key`.
+    /// The same pass with dropout everywhere, masks keyed by `key`.
     #[must_use]
     pub fn with_dropout(self, key: NoiseKey) -> Self {
-        Self { dropout: Some(key), ..self }
+        Self { dropout: Some(key), dropout_sites: DropoutSites::All, ..self }
     }
 
-    /// Key of the dropout mask at the site with identity `site`, if dropout is on.
+    /// The same pass with dropout at the input of the adapters only, masks keyed by `key`.
+    #[must_use]
+    pub fn with_adapter_dropout(self, key: NoiseKey) -> Self {
+        Self { dropout: Some(key), dropout_sites: DropoutSites::Adapters, ..self }
+    }
+
+    /// Key of the dropout mask at the backbone site with identity `site`, if dropout is on there.
     #[must_use]
     pub fn dropout_key(&self, site: u32) -> Option<NoiseKey> {
-        self.dropout.map(|key| key.for_module(site).on_stream(Stream::DROPOUT))
+        match self.dropout_sites {
+            DropoutSites::All => self.adapter_dropout_key(site),
+            DropoutSites::Adapters => None,
+        }
+    }
+
+    /// Key of the dropout mask of the adapter of layer `module`, if dropout is on.
+    #[must_use]
+    pub fn adapter_dropout_key(&self, module: u32) -> Option<NoiseKey> {
+        self.dropout.map(|key| key.for_module(module).on_stream(Stream::DROPOUT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adapters_keep_their_mask_when_the_backbone_goes_without() {
+        let key = NoiseKey::new(3).at_step(2);
+        let [off, all] = [Pass::mean(), Pass::mean().with_dropout(key)];
+        let adapters = all.with_adapter_dropout(key);
+        assert_eq!((off.dropout_key(9), off.adapter_dropout_key(9)), (None, None));
+        assert_eq!(all.dropout_key(9), Some(key.for_module(9).on_stream(Stream::DROPOUT)));
+        assert_eq!(all.adapter_dropout_key(9), all.dropout_key(9));
+        assert_eq!(adapters.dropout_key(9), None);
+        assert_eq!(adapters.adapter_dropout_key(9), all.dropout_key(9));
+        assert_eq!(adapters.with_dropout(key), all);
     }
 }

@@ -4,12 +4,13 @@ use burn::module::Param;
 use burn::tensor::{Tensor, TensorData};
 use lrvd_core::error::ParameterError;
 use lrvd_core::family::{INITIAL_B_BOUND, INITIAL_LOG_VARIANCE, VariationalFamily};
-use lrvd_core::noise::{NoiseKey, Stream, fill_normal, fill_uniform};
+use lrvd_core::noise::{NoiseKey, Stream};
 use serde::{Deserialize, Serialize};
 
 use super::linear::AdaptedLinear;
 use super::low_rank::LowRankAdapter;
 use super::posterior::{ElementParameters, Posterior, RankParameters};
+use super::start::{normal, uniform};
 
 /// Half-width of the uniform start of B under a posterior: zero would put the noise-to-signal
 /// ratio of every entry at its floor.
@@ -39,6 +40,40 @@ pub enum AdapterKind {
         /// Start of `ln σ²`, or of `ln α` in the multiplicative family.
         initial: f64,
     },
+    /// A standard deviation `softplus(rho)` per entry, for Bayes by backprop.
+    BayesByBackprop {
+        /// Noise on both factors rather than on A alone.
+        both: bool,
+        /// Mean of the normal law of the initial `rho`.
+        rho: f64,
+        /// Standard deviation of that law; 0 starts all of them alike.
+        rho_std: f64,
+        /// Standard deviation of normal means of both factors; `None` starts the means as LoRA.
+        mean_std: Option<f64>,
+    },
+    /// A standard deviation `G²` per entry of A, for BLoB; the means start as LoRA.
+    Blob {
+        /// Upper end of the uniform start of `G`, which begins at `epsilon/√2`.
+        epsilon: f64,
+    },
+    /// Random scales in an orthonormal basis, for `ScalaBL`.
+    ScalaBl {
+        /// Upper end of the uniform start of the scales' standard deviations, which begins at
+        /// `epsilon/√2`.
+        epsilon: f64,
+    },
+    /// A random rank matrix that depends on the input, for C-LoRA; the factors start as LoRA.
+    CLora {
+        /// Width of the hidden layer of the network that gives its law.
+        hidden: usize,
+    },
+    /// Several adapters that share a batch, for LoRA-Ensemble.
+    LoraEnsemble {
+        /// Number of adapters.
+        members: usize,
+        /// Gain of the Xavier-uniform start of A: large, so that members differ.
+        gain: f64,
+    },
 }
 
 impl AdapterKind {
@@ -46,13 +81,19 @@ impl AdapterKind {
     pub fn bayes_lora() -> Self {
         Self::Variational { family: VariationalFamily::RankVariance, initial: INITIAL_LOG_VARIANCE }
     }
+
+    /// Whether the kind is a LoRA adapter with something beside it or several of them, rather than
+    /// one of those that `LowRankAdapter` alone can hold.
+    fn is_extended(self) -> bool {
+        !matches!(self, Self::Lora { .. } | Self::AdaLora | Self::Variational { .. })
+    }
 }
 
 /// An adapter to attach.
 ///
 /// | Field | Default | Meaning |
 /// |---|---|---|
-/// | `kind` | variational | LoRA, AdaLoRA or variational |
+/// | `kind` | variational | LoRA, AdaLoRA, variational, or one of the uncertainty baselines |
 /// | `rank` | 16 | rank at attachment, at least 1 |
 /// | `lora_alpha` | 16 | numerator of the scaling, above 0 |
 /// | `dropout` | 0 | drop probability of the adapter's input in training, in [0, 1) |
@@ -96,6 +137,19 @@ impl AdapterConfig {
             AdapterKind::Lora { b_bound } => range("b_bound", b_bound, 0.0, 1.0),
             AdapterKind::AdaLora => Ok(()),
             AdapterKind::Variational { initial, .. } => range("initial", initial, -30.0, 10.0),
+            AdapterKind::BayesByBackprop { rho, rho_std, mean_std, .. } => {
+                range("rho", rho, -30.0, 10.0)?;
+                range("rho_std", rho_std, 0.0, 10.0)?;
+                mean_std.map_or(Ok(()), |std| range("mean_std", std, f64::MIN_POSITIVE, 10.0))
+            }
+            AdapterKind::Blob { epsilon } | AdapterKind::ScalaBl { epsilon } => {
+                range("epsilon", epsilon, f64::MIN_POSITIVE, 1.0)
+            }
+            AdapterKind::CLora { hidden } => range("hidden", hidden as f64, 1.0, 65_536.0),
+            AdapterKind::LoraEnsemble { members, gain } => {
+                range("members", members as f64, 1.0, 4096.0)?;
+                range("gain", gain, f64::MIN_POSITIVE, 1e6)
+            }
         }
     }
 
@@ -112,17 +166,26 @@ impl AdapterConfig {
     /// ```text
     /// LoRA, variational: A ~ U(±1/sqrt(d_input)),  B ~ U(±b_bound)
     /// AdaLoRA:           A, B ~ N(0, 0.02²),       E = 0
+    /// Bayes by backprop: as LoRA with B = 0, or A, B ~ N(0, mean_std²);   rho ~ N(rho, rho_std²)
+    /// BLoB:              as LoRA with B = 0,       G ~ U(epsilon/√2, epsilon)
+    /// ScalaBL:           U·diag(s)·V = a LoRA's Aᵀ; A = Vᵀ, B = 0, log_mean = ln s,
+    ///                    log_std = ln U(epsilon/√2, epsilon)
+    /// C-LoRA:            as LoRA with B = 0;       w, b ~ U(±1/sqrt(inputs of the layer))
+    /// LoRA-Ensemble:     A ~ U(±gain·sqrt(6/(d_input + rank))),  B = 0,   for every member
     /// ```
     ///
     /// Values depend on `seed` and the layer's path only.
     ///
     /// # Errors
     ///
-    /// As [`AdapterConfig::check`].
+    /// As [`AdapterConfig::check`]; `ScalaBL` also refuses a rank above the layer's input width.
     pub fn attach(&self, layer: &mut AdaptedLinear, seed: NoiseKey) -> Result<(), ParameterError> {
         self.check()?;
         let (d_input, d_output, rank) = (layer.d_input(), layer.d_output(), self.rank);
         let key = seed.for_module(layer.noise_id()).on_stream(Stream::INIT);
+        if self.kind.is_extended() {
+            return super::start::attach_extended(self, layer, key);
+        }
         let like = layer.weight.val();
         let device = like.device().inner().autodiff();
         let dtype = like.dtype();
@@ -144,7 +207,7 @@ impl AdapterConfig {
                 uniform(key, rank * d_input, a_bound),
                 uniform(key.with_use(1), rank * d_output, b_bound),
             ),
-            AdapterKind::Variational { .. } => (
+            _ => (
                 uniform(key, rank * d_input, a_bound),
                 uniform(key.with_use(1), rank * d_output, POSTERIOR_B_BOUND),
             ),
@@ -181,26 +244,4 @@ impl AdapterConfig {
         layer.attach(adapter, rank);
         Ok(())
     }
-}
-
-/// `U(-bound, bound)`.
-fn uniform(key: NoiseKey, n: usize, bound: f64) -> Vec<f32> {
-    let mut values = vec![0.0; n];
-    if bound > 0.0 {
-        fill_uniform(key, 0, &mut values);
-        for v in &mut values {
-            *v = (2.0 * *v - 1.0) * bound as f32;
-        }
-    }
-    values
-}
-
-/// `N(0, std²)`.
-fn normal(key: NoiseKey, n: usize, std: f32) -> Vec<f32> {
-    let mut values = vec![0.0; n];
-    fill_normal(key, 0, &mut values);
-    for v in &mut values {
-        *v *= std;
-    }
-    values
 }

@@ -4,32 +4,60 @@ use burn::module::{LoraAdapter, Module, Param, Reparameterizer};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Tensor;
 
+use super::extension::Extension;
 use super::linear::AdaptedLinear;
 use super::low_rank::LowRankAdapter;
 use crate::parameters::plain;
 
 impl AdaptedLinear {
-    /// The dense update `c·A·diag(E)·B` at the posterior mean, `[d_input, d_output]`.
+    /// Whether the update at the mean is one matrix, the same for every input: true but for
+    /// contextual adapters and member ensembles.
+    pub fn has_dense_mean(&self) -> bool {
+        self.extension.as_ref().is_none_or(Extension::has_dense_mean)
+    }
+
+    /// The dense update `c·A·diag(E)·B` at the posterior mean, `[d_input, d_output]`; `None` without
+    /// an adapter, and if the mean is [not one matrix](AdaptedLinear::has_dense_mean).
     pub fn delta(&self) -> Option<Tensor<2>> {
-        let adapter = self.adapter.as_ref()?;
-        let a = plain(adapter.a.val());
+        let adapter = self.adapter.as_ref().filter(|_| self.has_dense_mean())?;
         let b = plain(adapter.b.val());
+        Some(self.scaled_a(adapter).matmul(b).mul_scalar(adapter.scaling))
+    }
+
+    /// A with singular values or mean scales folded in.
+    fn scaled_a(&self, adapter: &LowRankAdapter) -> Tensor<2> {
+        let a = plain(adapter.a.val());
         let a = match &adapter.e {
             Some(e) => a * plain(e.val()).unsqueeze_dim(0),
             None => a,
         };
-        Some(a.matmul(b).mul_scalar(adapter.scaling))
+        match &self.extension {
+            Some(Extension::Scale(scale)) => a * plain(scale.mean()).unsqueeze_dim(0),
+            _ => a,
+        }
     }
 
     /// The layer as a plain linear one, with the posterior mean of the update in its weight.
+    ///
+    /// # Panics
+    ///
+    /// If the mean is [not one matrix](AdaptedLinear::has_dense_mean): no weight can take it in.
     #[must_use]
     pub fn merge(self) -> Linear {
+        self.assert_dense_mean();
         let weight = plain(self.weight.val());
         let weight = match self.delta() {
             Some(delta) => weight + delta,
             None => weight,
         };
         plain_linear(weight, self.bias.map(|b| plain(b.val())))
+    }
+
+    fn assert_dense_mean(&self) {
+        assert!(
+            self.has_dense_mean(),
+            "the adapter has no dense mean: ask `AdaptedLinear::has_dense_mean` first"
+        );
     }
 
     /// A layer from a Burn linear one; an adapter that Burn's `apply_lora` put on its weight comes
@@ -50,17 +78,19 @@ impl AdaptedLinear {
 
     /// The layer as a Burn linear one with Burn's weight-space LoRA at the posterior mean.
     ///
-    /// AdaLoRA's singular values are folded into A. The posterior itself has no place there.
+    /// AdaLoRA's singular values and mean scales are folded into A. The posterior itself has no
+    /// place there.
+    ///
+    /// # Panics
+    ///
+    /// As [`AdaptedLinear::merge`].
     #[must_use]
     pub fn into_burn(self) -> Linear {
+        self.assert_dense_mean();
         let linear =
             plain_linear(plain(self.weight.val()), self.bias.as_ref().map(|b| plain(b.val())));
-        let Some(adapter) = self.adapter else { return linear };
-        let a = plain(adapter.a.val());
-        let a = match &adapter.e {
-            Some(e) => a * plain(e.val()).unsqueeze_dim(0),
-            None => a,
-        };
+        let Some(adapter) = &self.adapter else { return linear };
+        let a = self.scaled_a(adapter);
         let factors = LoraAdapter {
             a: Param::from_tensor(a),
             b: Param::from_tensor(plain(adapter.b.val())),

@@ -8,6 +8,15 @@ use super::posterior::{Posterior, select};
 use crate::ops::standard_normal;
 use crate::sampling::DrawPer;
 
+/// Standard deviations of the factors, each broadcastable against its factor.
+#[derive(Debug)]
+pub(super) struct Deviations {
+    /// Of A.
+    pub(super) a: Tensor<2>,
+    /// Of B; `None` if B is not random.
+    pub(super) b: Option<Tensor<2>>,
+}
+
 /// Factors of a low-rank update, with an optional posterior around them.
 ///
 /// # Formula
@@ -68,7 +77,13 @@ impl LowRankAdapter {
         }
     }
 
-    /// One weight draw `[1 | n, ...]` of both factors, or their means if there is no posterior.
+    /// Standard deviations under the posterior, if there is one.
+    pub(super) fn deviations(&self) -> Option<Deviations> {
+        let (a, b) = self.posterior.as_ref()?.deviations(&self.a.val(), &self.b.val());
+        Some(Deviations { a, b })
+    }
+
+    /// One weight draw `[1 | n, ...]` of both factors, or their means without `deviations`.
     ///
     /// ```text
     /// A = mean_a + std_a ⊙ eps_a,   B = mean_b + std_b ⊙ eps_b
@@ -76,18 +91,23 @@ impl LowRankAdapter {
     ///
     /// The noise is keyed by (seed, step or draw, module, factor, element), so a repeated call
     /// returns the same weights.
-    pub(super) fn draw(&self, per: DrawPer, n: usize, key: NoiseKey) -> (Tensor<3>, Tensor<3>) {
+    pub(super) fn draw(
+        &self,
+        deviations: Option<Deviations>,
+        per: DrawPer,
+        n: usize,
+        key: NoiseKey,
+    ) -> (Tensor<3>, Tensor<3>) {
         let (a, b) = (self.a.val(), self.b.val());
         let n = match per {
             DrawPer::Sequence => n,
-            DrawPer::Batch => 1,
+            DrawPer::Batch | DrawPer::Token => 1,
         };
-        let Some(posterior) = &self.posterior else {
+        let Some(std) = deviations else {
             return (a.unsqueeze_dim(0), b.unsqueeze_dim(0));
         };
-        let (std_a, std_b) = posterior.deviations(&a, &b);
-        let a = drawn(a, Some(std_a), n, key.on_stream(Stream::WEIGHT_A));
-        let b = drawn(b, std_b, n, key.on_stream(Stream::WEIGHT_B));
+        let a = drawn(a, Some(std.a), n, key.on_stream(Stream::WEIGHT_A));
+        let b = drawn(b, std.b, n, key.on_stream(Stream::WEIGHT_B));
         (a, b)
     }
 

@@ -100,6 +100,15 @@ pub fn peft_from_model(
     let mut modules = BTreeMap::new();
     let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
+        if outcome.is_ok() && layer.slot().is_none() && layer.extension().is_some() {
+            outcome = Err(PeftError::Module {
+                path: path.to_owned(),
+                name: "extension",
+                wanted: "a product of two factors".to_owned(),
+                found: "none".to_owned(),
+            });
+            return;
+        }
         if outcome.is_ok()
             && let Some(slot) = layer.slot()
         {

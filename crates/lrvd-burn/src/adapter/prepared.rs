@@ -1,0 +1,319 @@
+//! A layer with the randomness of one forward pass fixed.
+
+use burn::module::Param;
+use burn::tensor::Tensor;
+use burn::tensor::module::linear;
+use lrvd_core::noise::NoiseKey;
+
+use super::extension::{AdapterMembers, ContextNoise, ContextualGaussian, Extension};
+use super::flipout::FlippedDraw;
+use super::linear::AdaptedLinear;
+use super::low_rank::{Deviations, LowRankAdapter};
+use super::observer::ContextDivergence;
+use crate::ops::dropout;
+use crate::sampling::{DrawPer, Pass, Scheme};
+
+/// Use index of tokens.
+const TOKENS: u32 = 0;
+/// Use index of rows that all sequences share.
+const SHARED: u32 = 1;
+
+/// The adapter's part of a prepared layer.
+enum Update<'a> {
+    /// Nothing to add.
+    None,
+    /// Means or drawn weights, `[1 | sequences, d_input, rank]` and `[1 | sequences, rank, d_output]`.
+    Weights { adapter: &'a LowRankAdapter, a: Tensor<3>, b: Tensor<3> },
+    /// One draw, turned by signs for every token.
+    Flipped { adapter: &'a LowRankAdapter, draw: FlippedDraw },
+    /// Noise on activations, drawn anew for each use.
+    Activations { adapter: &'a LowRankAdapter, key: NoiseKey },
+    /// Scales of the rank directions, `[1 | sequences, rank]`.
+    Scaled { adapter: &'a LowRankAdapter, scales: Tensor<2> },
+    /// A matrix between the factors that depends on the input.
+    Contextual { adapter: &'a LowRankAdapter, context: &'a ContextualGaussian, noise: ContextNoise },
+    /// Several adapters, each for its rows of the batch.
+    Members { members: &'a AdapterMembers, sequences: usize },
+}
+
+impl<'a> Update<'a> {
+    fn new(layer: &'a AdaptedLinear, pass: &Pass, sequences: usize) -> Self {
+        let key = pass.noise.for_module(layer.noise_id());
+        let adapter = match (&layer.extension, &layer.adapter) {
+            (Some(Extension::Members(members)), _) => return Self::members(members, sequences),
+            (_, None) => return Self::None,
+            (_, Some(adapter)) => adapter,
+        };
+        let per = match pass.scheme {
+            Scheme::Weights(per) => Some(per),
+            _ => None,
+        };
+        match &layer.extension {
+            Some(Extension::Gaussian(noise)) => Self::weights(
+                adapter,
+                per.map(|per| (per, noise.factor_deviations())),
+                sequences,
+                key,
+            ),
+            Some(Extension::Scale(scale)) => {
+                let draws =
+                    per.map(|per| (if per == DrawPer::Sequence { sequences } else { 1 }, key));
+                Self::Scaled { adapter, scales: scale.scales(draws) }
+            }
+            Some(Extension::Contextual(context)) => {
+                let noise = per.map(|per| context.draw(per, sequences, key));
+                Self::Contextual { adapter, context, noise: noise.unwrap_or(ContextNoise::None) }
+            }
+            Some(Extension::Members(_)) | None => {
+                let sampled = pass.scheme != Scheme::Mean && adapter.posterior.is_some();
+                if sampled && per.is_none() {
+                    return Self::Activations { adapter, key };
+                }
+                let drawn = per.and_then(|per| adapter.deviations().map(|std| (per, std)));
+                Self::weights(adapter, drawn, sequences, key)
+            }
+        }
+    }
+
+    /// Weights drawn as told, or the means.
+    fn weights(
+        adapter: &'a LowRankAdapter,
+        drawn: Option<(DrawPer, Deviations)>,
+        sequences: usize,
+        key: NoiseKey,
+    ) -> Self {
+        match drawn {
+            Some((DrawPer::Token, std)) => {
+                Self::Flipped { adapter, draw: FlippedDraw::new(adapter, std, key) }
+            }
+            Some((per, std)) => {
+                let (a, b) = adapter.draw(Some(std), per, sequences, key);
+                Self::Weights { adapter, a, b }
+            }
+            None => {
+                let (a, b) = adapter.draw(None, DrawPer::Batch, 1, key);
+                Self::Weights { adapter, a, b }
+            }
+        }
+    }
+
+    fn members(members: &'a AdapterMembers, sequences: usize) -> Self {
+        let count = members.count();
+        assert!(
+            sequences.is_multiple_of(count),
+            "a batch of {sequences} rows does not hold as many for each of {count} members"
+        );
+        Self::Members { members, sequences }
+    }
+}
+
+/// A layer with the randomness of one forward pass fixed.
+///
+/// `DeBERTa` with shared keys sends both the tokens and the relative positions through its query and
+/// key projections: the weight draw made here serves both, while activation noise is separate.
+pub struct PreparedLinear<'a> {
+    layer: &'a AdaptedLinear,
+    update: Update<'a>,
+    pass: Pass,
+}
+
+impl<'a> PreparedLinear<'a> {
+    /// See [`AdaptedLinear::prepare`].
+    pub(super) fn new(layer: &'a AdaptedLinear, pass: &Pass, sequences: usize) -> Self {
+        assert!(
+            layer.supports(pass.scheme),
+            "an adapter cannot be sampled by {:?}: ask `AdaptedLinear::supports` first",
+            pass.scheme
+        );
+        Self { layer, update: Update::new(layer, pass, sequences), pass: *pass }
+    }
+}
+
+impl PreparedLinear<'_> {
+    /// The layer applied to tokens, `[batch, tokens, d_input]` to `[batch, tokens, d_output]`.
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        let base = self.base(x.clone());
+        match self.update(x, TOKENS) {
+            Some(update) => base + update,
+            None => base,
+        }
+    }
+
+    /// The layer applied to rows that all sequences share (relative positions):
+    /// `[rows, d_input]` to `[1 | sequences, rows, d_output]`.
+    ///
+    /// The base product is computed once; with draws per sequence, and for members, only the
+    /// rank-space update is per sequence.
+    pub fn forward_shared(&self, rows: Tensor<2>) -> Tensor<3> {
+        let x: Tensor<3> = rows.unsqueeze_dim(0);
+        let base = self.base(x.clone());
+        match self.update(x, SHARED) {
+            Some(update) => base + update,
+            None => base,
+        }
+    }
+
+    fn base(&self, x: Tensor<3>) -> Tensor<3> {
+        linear(x, self.layer.weight.val(), self.layer.bias.as_ref().map(Param::val))
+    }
+
+    fn dropped(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
+        let rate = match &self.layer.extension {
+            Some(Extension::Members(members)) => members.dropout,
+            _ => self.layer.adapter.as_ref().map_or(0.0, |a| a.dropout),
+        };
+        match self.pass.adapter_dropout_key(self.layer.noise_id()) {
+            Some(key) if rate > 0.0 => dropout(x, rate, key.with_use(use_index)),
+            _ => x,
+        }
+    }
+
+    fn update(&self, x: Tensor<3>, use_index: u32) -> Option<Tensor<3>> {
+        let x = self.dropped(x, use_index);
+        Some(match &self.update {
+            Update::None => return None,
+            Update::Weights { adapter, a, b } => self.weights(adapter, x, a, b, use_index),
+            Update::Flipped { adapter, draw } => self.in_rank_space(
+                x,
+                use_index,
+                |x| draw.down(adapter, x, use_index),
+                |h| adapter.scale_rank(h),
+                |s| draw.up(adapter, s, use_index),
+            ),
+            Update::Activations { adapter, key } => self.activations(adapter, x, *key, use_index),
+            Update::Scaled { adapter, scales } => self.in_rank_space(
+                x,
+                use_index,
+                |x| linear(x, adapter.a.val(), None),
+                |h| adapter.scale_rank(h * scales.clone().unsqueeze_dim(1)),
+                |s| linear(s, adapter.b.val(), None),
+            ),
+            Update::Contextual { adapter, context, noise } => self.in_rank_space(
+                x,
+                use_index,
+                |x| linear(x, adapter.a.val(), None),
+                |h| adapter.scale_rank(self.mixed(context, noise, h, use_index)),
+                |s| linear(s, adapter.b.val(), None),
+            ),
+            Update::Members { members, sequences } => {
+                self.members(members, *sequences, x, use_index)
+            }
+        })
+    }
+
+    fn weights(
+        &self,
+        adapter: &LowRankAdapter,
+        x: Tensor<3>,
+        a: &Tensor<3>,
+        b: &Tensor<3>,
+        use_index: u32,
+    ) -> Tensor<3> {
+        let (draws, sequences) = (a.dims()[0], x.dims()[0]);
+        let up = |s: Tensor<3>| {
+            if b.dims()[0] == 1 {
+                linear(s, b.clone().squeeze_dim(0), None)
+            } else {
+                s.matmul(b.clone())
+            }
+        };
+        if draws == 1 && b.dims()[0] == 1 {
+            let down = |x| linear(x, a.clone().squeeze_dim(0), None);
+            return self.in_rank_space(x, use_index, down, |h| adapter.scale_rank(h), up);
+        }
+        // Rows shared by all sequences meet one weight draw each.
+        let x = if sequences == 1 && draws > 1 { x.expand([draws as i64, -1, -1]) } else { x };
+        let down = |x: Tensor<3>| x.matmul(a.clone());
+        self.in_rank_space(x, use_index, down, |h| adapter.scale_rank(h), up)
+    }
+
+    fn activations(
+        &self,
+        adapter: &LowRankAdapter,
+        x: Tensor<3>,
+        key: NoiseKey,
+        use_index: u32,
+    ) -> Tensor<3> {
+        let [batch, tokens, d_input] = x.dims();
+        let x = x.reshape([batch * tokens, d_input]);
+        let update = match (&adapter.posterior, self.pass.scheme) {
+            (Some(posterior), Scheme::MomentMatched(cross)) => {
+                adapter.moment_matched(x, posterior, cross, key, use_index)
+            }
+            (Some(posterior), _) => adapter.nested(x, posterior, key, use_index),
+            (None, _) => unreachable!("activation noise is prepared only for a posterior"),
+        };
+        update.mul_scalar(adapter.scaling).reshape([batch, tokens, adapter.d_output()])
+    }
+
+    fn mixed(
+        &self,
+        context: &ContextualGaussian,
+        noise: &ContextNoise,
+        h: Tensor<3>,
+        use_index: u32,
+    ) -> Tensor<3> {
+        let watched = self
+            .layer
+            .observer
+            .as_ref()
+            .and_then(|o| o.prior_std().map(|prior_std| (o, prior_std)));
+        let prior_std = watched.map(|(_, prior_std)| prior_std);
+        let (mixed, divergence) = context.mix(h, noise, use_index, prior_std);
+        if let (Some((observer, _)), Some(per_token)) = (watched, divergence) {
+            let module = self.layer.noise_id();
+            observer.record_divergence(ContextDivergence { module, use_index, per_token });
+        }
+        mixed
+    }
+
+    /// Every member's rows through its own factors, in one batched product.
+    fn members(
+        &self,
+        members: &AdapterMembers,
+        sequences: usize,
+        x: Tensor<3>,
+        use_index: u32,
+    ) -> Tensor<3> {
+        let [n, tokens, d_input] = x.dims();
+        let count = members.count();
+        let shared = use_index == SHARED;
+        let x = if shared {
+            x.expand([count as i64, -1, -1])
+        } else {
+            x.reshape([count, n / count * tokens, d_input])
+        };
+        let update = self.in_rank_space(
+            x,
+            use_index,
+            |x| x.matmul(members.a.val()),
+            |h| h.mul_scalar(members.scaling),
+            |s| s.matmul(members.b.val()),
+        );
+        let d_output = update.dims()[2];
+        if shared {
+            let each = (sequences / count) as i64;
+            let update = update.unsqueeze_dim::<4>(1).expand([-1, each, -1, -1]);
+            update.reshape([sequences, tokens, d_output])
+        } else {
+            update.reshape([n, tokens, d_output])
+        }
+    }
+
+    /// `up(middle(down(x)))`, which an observer sees with probes in between.
+    fn in_rank_space(
+        &self,
+        x: Tensor<3>,
+        use_index: u32,
+        down: impl FnOnce(Tensor<3>) -> Tensor<3>,
+        middle: impl FnOnce(Tensor<3>) -> Tensor<3>,
+        up: impl FnOnce(Tensor<3>) -> Tensor<3>,
+    ) -> Tensor<3> {
+        match &self.layer.observer {
+            Some(observer) if observer.wants_uses() => {
+                observer.through((self.layer.noise_id(), use_index), x, down, middle, up)
+            }
+            _ => up(middle(down(x))),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! In which precision are divergences summed?
+
+use burn::tensor::{DType, FloatDType, Tensor};
+
+/// The tensor in double precision where its device can, else as it is; gradients come back in its
+/// own precision.
+///
+/// A divergence is a difference of large logarithms summed over every weight of a model: in single
+/// precision the sum loses what a small weight of it would need.
+pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    if tensor.device().inner().supports_dtype(DType::F64) {
+        tensor.cast(FloatDType::F64)
+    } else {
+        tensor
+    }
+}

@@ -1,0 +1,218 @@
+//! What may be done with noise per entry and on scales: merge, refuse, save, prune, train.
+
+#![cfg(feature = "flex")]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use burn::tensor::{DType, Tensor};
+use lrvd_burn::adapter::{
+    AdaptedLinear, ElementGaussian, Extension, ExtensionError, ScaleGaussian,
+};
+use lrvd_burn::model::{check_scheme, ranks};
+use lrvd_burn::optimizer::NamedGradients;
+use lrvd_burn::peft::{PeftConfig, PeftError, TargetModules, peft_from_model};
+use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_core::baselines::StdMap;
+use lrvd_core::family::VariationalFamily;
+use lrvd_core::moments::CrossTerm;
+use lrvd_core::noise::NoiseKey;
+use support::net::{Net, WIDTHS, optimizer, train_step};
+use support::{
+    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, host, host_adapter, layer, leaf, numbers,
+    parameter, tensor,
+};
+
+const N: usize = BATCH * TOKENS;
+
+const WEIGHTS: [Scheme; 2] = [Scheme::Weights(DrawPer::Batch), Scheme::Weights(DrawPer::Sequence)];
+
+fn key() -> NoiseKey {
+    NoiseKey::new(0xabc).at_step(3)
+}
+
+fn element_noise(map: StdMap, both: bool, dtype: DType) -> Extension {
+    let rho =
+        |seed, shape: [usize; 2]| parameter(&numbers(seed, shape[0] * shape[1]), shape, dtype);
+    let b = both.then(|| rho(32, [RANK, D_OUTPUT]));
+    Extension::Gaussian(ElementGaussian::new(map, rho(31, [D_INPUT, RANK]), b))
+}
+
+fn scale_noise(dtype: DType) -> Extension {
+    Extension::Scale(ScaleGaussian {
+        log_mean: parameter(&numbers(33, RANK), [RANK], dtype),
+        log_std: parameter(&numbers(34, RANK), [RANK], dtype),
+    })
+}
+
+fn extended(extension: Extension, dtype: DType) -> AdaptedLinear {
+    let mut layer = layer("net.first", &host_adapter(None, 10), dtype);
+    layer.extend(extension).unwrap();
+    layer
+}
+
+fn gaussian(layer: &AdaptedLinear) -> &ElementGaussian {
+    match layer.extension() {
+        Some(Extension::Gaussian(noise)) => noise,
+        _ => unreachable!("the tests put it there"),
+    }
+}
+
+fn scales(layer: &AdaptedLinear) -> &ScaleGaussian {
+    match layer.extension() {
+        Some(Extension::Scale(scales)) => scales,
+        _ => unreachable!("the tests put it there"),
+    }
+}
+
+fn inputs(dtype: DType) -> Tensor<3> {
+    leaf(&numbers(1, N * D_INPUT), [BATCH, TOKENS, D_INPUT], dtype)
+}
+
+#[test]
+fn the_mean_merges_and_the_rest_is_refused() {
+    let x = tensor(&numbers(1, N * D_INPUT), [BATCH, TOKENS, D_INPUT], DType::F64);
+    for extension in [element_noise(StdMap::Square, false, DType::F64), scale_noise(DType::F64)] {
+        let layer = extended(extension, DType::F64);
+        assert!(layer.has_dense_mean());
+        let wanted = host(layer.forward(x.clone(), &Pass::mean()));
+        let merged = layer.clone().merge();
+        close("merged", &host(merged.forward(x.clone())), &wanted, 1e-13);
+        let burns = layer.into_burn();
+        close("as Burn's", &host(burns.forward(x.clone())), &wanted, 1e-13);
+    }
+}
+
+#[test]
+fn schemes_without_a_meaning_are_refused_by_name() {
+    let refused = [Scheme::MomentMatched(CrossTerm::Exact), Scheme::Nested];
+    let [noise, scales] =
+        [element_noise(StdMap::Square, false, DType::F32), scale_noise(DType::F32)];
+    for scheme in [Scheme::Mean, WEIGHTS[0], WEIGHTS[1], Scheme::FLIPOUT] {
+        assert!(noise.supports(scheme));
+        assert_eq!(scales.supports(scheme), scheme != Scheme::FLIPOUT);
+    }
+    assert!(refused.iter().all(|&s| !noise.supports(s) && !scales.supports(s)));
+    let mut net = Net::new([Some(&host_adapter(None, 10)), None], DType::F32);
+    for scheme in refused {
+        assert_eq!(check_scheme(&net, scheme), Ok(()), "a plain adapter runs at its mean");
+    }
+    net.first.extend(noise).unwrap();
+    let error = check_scheme(&net, Scheme::Nested).unwrap_err();
+    assert_eq!(error.to_string(), "adapter `net.first` cannot be sampled by Nested");
+}
+
+#[test]
+#[should_panic(expected = "an adapter cannot be sampled by Nested")]
+fn a_refused_scheme_is_not_run_at_the_mean() {
+    let layer = extended(scale_noise(DType::F32), DType::F32);
+    drop(layer.forward(inputs(DType::F32), &Pass::sampled(Scheme::Nested, key())));
+}
+
+#[test]
+fn extensions_stand_on_plain_factors_of_their_shape() {
+    let mut bare = base("net.first", D_INPUT, D_OUTPUT, DType::F32);
+    assert_eq!(bare.extend(scale_noise(DType::F32)), Err(ExtensionError::NoAdapter));
+    let mut posterior =
+        layer("net.first", &host_adapter(Some(VariationalFamily::RankVariance), 10), DType::F32);
+    let error = posterior.extend(scale_noise(DType::F32)).unwrap_err();
+    assert_eq!(error.to_string(), "the adapter has a posterior, wanted plain factors");
+    let mut diagonal = host_adapter(None, 10);
+    diagonal.e = Some(vec![1.0; RANK]);
+    let error = layer("net.first", &diagonal, DType::F32).extend(scale_noise(DType::F32));
+    assert_eq!(error, Err(ExtensionError::NotPlain { found: "singular values" }));
+    let mut plain = layer("net.first", &host_adapter(None, 10), DType::F32);
+    let narrow = parameter(&numbers(1, D_INPUT), [D_INPUT, 1], DType::F32);
+    let narrow = ElementGaussian::new(StdMap::Square, narrow, None);
+    let error = plain.extend(Extension::Gaussian(narrow)).unwrap_err();
+    assert_eq!(error.to_string(), "`noise of A` should have shape [5, 4], found [5, 1]");
+    assert!(plain.extension().is_none() && plain.slot().is_some());
+}
+
+#[test]
+fn files_hold_the_mean_of_element_noise_and_nothing_of_the_rest() {
+    let template = PeftConfig::lora(RANK, 7.0, TargetModules::Names(vec!["first".to_owned()]));
+    let mut net = Net::new([Some(&host_adapter(None, 10)), None], DType::F32);
+    let plain = peft_from_model(&mut net, &template).unwrap();
+    net.first.extend(element_noise(StdMap::Softplus, true, DType::F32)).unwrap();
+    assert_eq!(peft_from_model(&mut net, &template).unwrap(), plain, "a posterior stays behind");
+
+    let taken = net.first.take_extension();
+    assert!(matches!(taken, Some(Extension::Gaussian(_))) && net.first.extension().is_none());
+    assert_eq!(peft_from_model(&mut net, &template).unwrap(), plain);
+    net.first.extend(scale_noise(DType::F32)).unwrap();
+    let refused = peft_from_model(&mut net, &template);
+    assert!(
+        matches!(&refused, Err(PeftError::Module { path, name: "extension", .. }) if path == "net.first"),
+        "{refused:?}"
+    );
+    assert_eq!(ranks(&net), [("net.first".to_owned(), RANK)]);
+    // Attaching anew, or taking the adapter off, leaves nothing behind.
+    let factors = net.first.detach().unwrap();
+    assert!(net.first.extension().is_none());
+    net.first.attach(factors, RANK);
+    assert_eq!(peft_from_model(&mut net, &template).unwrap(), plain);
+}
+
+#[test]
+fn dropping_directions_takes_their_noise_along() {
+    let kept = [0, 2];
+    for both in [false, true] {
+        let mut layer = extended(element_noise(StdMap::Square, both, DType::F64), DType::F64);
+        let full = host(gaussian(&layer).a.val());
+        let of_b = gaussian(&layer).b.as_ref().map(|b| host(b.val()));
+        layer.select_ranks(&kept);
+        let noise = gaussian(&layer);
+        let wanted: Vec<f64> =
+            (0..D_INPUT).flat_map(|i| kept.map(|k| full[i * RANK + k])).collect();
+        assert_eq!((host(noise.a.val()), noise.std_map()), (wanted, StdMap::Square));
+        if let (Some(b), Some(full)) = (&noise.b, of_b) {
+            let wanted = kept.map(|k| full[k * D_OUTPUT..(k + 1) * D_OUTPUT].to_vec()).concat();
+            assert_eq!(host(b.val()), wanted);
+        }
+        assert_eq!(layer.rank(), 2);
+        drop(layer.forward(inputs(DType::F64), &Pass::sampled(WEIGHTS[1], key())));
+    }
+    let mut layer = extended(scale_noise(DType::F64), DType::F64);
+    let full = host(scales(&layer).log_std.val());
+    layer.select_ranks(&kept);
+    assert_eq!(host(scales(&layer).log_std.val()), kept.map(|k| full[k]));
+    layer.select_ranks(&[]);
+    assert!(layer.adapter.is_none() && layer.extension().is_none());
+}
+
+#[test]
+fn noise_parameters_train_under_their_names() {
+    for (extension, scheme, wanted) in [
+        (element_noise(StdMap::Square, false, DType::F32), Scheme::FLIPOUT, vec!["lora_A_G"]),
+        (
+            element_noise(StdMap::Softplus, true, DType::F32),
+            WEIGHTS[1],
+            vec!["lora_A_rho", "lora_B_rho"],
+        ),
+        (scale_noise(DType::F32), WEIGHTS[0], vec!["lora_scale_log_mean", "lora_scale_log_std"]),
+    ] {
+        let mut net = Net::new([Some(&host_adapter(None, 10)), None], DType::F32);
+        assert_eq!(WIDTHS[..2], [D_INPUT, D_OUTPUT]);
+        net.first.extend(extension).unwrap();
+        let before = net.snapshot();
+        let mut optimizer = optimizer();
+        for step in 0..2 {
+            train_step(&mut net, &mut optimizer, step, scheme, DType::F32);
+        }
+        let mut trained = vec!["head.bias".to_owned(), "head.weight".to_owned()];
+        trained
+            .extend(["lora_A", "lora_B"].iter().chain(&wanted).map(|n| format!("net.first.{n}")));
+        trained.sort();
+        assert_eq!(optimizer.state().keys().cloned().collect::<Vec<_>>(), trained);
+        for ((name, _, old), (_, _, new)) in before.into_iter().zip(net.snapshot()) {
+            assert_eq!(trained.contains(&name), old != new, "{name}");
+        }
+    }
+    // Without a sampled pass the deviations get no gradient.
+    let mut net = Net::new([Some(&host_adapter(None, 10)), None], DType::F32);
+    net.first.extend(element_noise(StdMap::Square, false, DType::F32)).unwrap();
+    let out = net.first.forward(inputs(DType::F32), &Pass::mean());
+    let gradients = NamedGradients::collect(&mut net, &out.sum().backward());
+    assert!(gradients.get("net.first.lora_A_G").is_none());
+}
