@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use burn::tensor::DType;
 use lrvd_burn::files::{FileError, LoadError as ReportError, TensorError};
 
 /// A checkpoint cannot be used.
@@ -20,6 +21,12 @@ pub enum LoadError {
         name: String,
         /// What is wrong.
         source: TensorError,
+    },
+    /// The device does not compute in the float type that was asked for.
+    #[error("the device does not compute in `{dtype:?}`")]
+    Precision {
+        /// The float type.
+        dtype: DType,
     },
     /// Tensors are missing, left over, mis-shaped or not finite.
     #[error(transparent)]

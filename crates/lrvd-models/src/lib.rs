@@ -3,6 +3,7 @@
 //! | Module | What it answers |
 //! |---|---|
 //! | [`deberta`] | DeBERTa-v2 and v3: configuration, encoder, sequence classification |
+//! | [`llama`] | Llama: configuration, decoder, language-modelling head, answers, generation |
 //! | [`tokenizer`] | text to ids, from `tokenizer.json` or straight from a SentencePiece model |
 //! | [`source`] | where a model's weights come from, strictly |
 //!
@@ -11,10 +12,12 @@
 
 pub mod deberta;
 mod error;
+pub mod llama;
 mod norm;
 pub mod source;
 pub mod tokenizer;
 
+pub use deberta::EncoderInput;
 pub use error::LoadError;
-pub use norm::LayerNorm;
+pub use norm::{LayerNorm, RmsNorm};
 pub use source::WeightSource;

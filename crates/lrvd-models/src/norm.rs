@@ -1,7 +1,7 @@
-//! Layer normalisation with the checkpoint's names.
+//! Normalisation of the last axis, with the checkpoint's names.
 
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use lrvd_burn::ops::layer_norm;
 use lrvd_burn::parameters::{Layout, NamedParameter, ParameterMut, Role};
 
@@ -49,5 +49,59 @@ impl LayerNorm {
                 value: ParameterMut::Vector(value),
             });
         }
+    }
+}
+
+/// `x/sqrt(mean(x²) + ε)·weight` over the last axis.
+///
+/// # Numerics
+///
+/// The weight is held in the type of the activations, whatever type the matrices are stored in.
+///
+/// # References
+///
+/// Zhang, Sennrich 2019, arXiv:1910.07467.
+#[derive(Module, Debug)]
+pub struct RmsNorm {
+    /// Scale, `[d]`.
+    pub weight: Param<Tensor<1>>,
+    epsilon: f64,
+}
+
+impl RmsNorm {
+    /// Reads `{path}.weight` as values of type `dtype`.
+    pub(crate) fn load(
+        source: &mut WeightSource<'_>,
+        path: &str,
+        d: usize,
+        epsilon: f64,
+        dtype: DType,
+    ) -> Self {
+        let name = format!("{path}.weight");
+        let init = Init::Constant(1.0);
+        let weight = source.tensor_of(&name, [d], Layout::AsStored, init, dtype);
+        Self { weight: Param::from_tensor(weight).set_require_grad(false), epsilon }
+    }
+
+    /// Normalises the last axis.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let width = x.dims()[D - 1];
+        // A product with the reciprocal: the backward pass of a division by a number rounds it to single precision.
+        let mean_square = x.clone().square().sum_dim(D - 1).mul_scalar(1.0 / width as f64);
+        let r = mean_square.add_scalar(self.epsilon).sqrt().recip();
+        x * r * self.weight.val().unsqueeze()
+    }
+
+    pub(crate) fn visit_parameters(
+        &mut self,
+        path: &str,
+        visit: &mut dyn FnMut(NamedParameter<'_>),
+    ) {
+        visit(NamedParameter {
+            name: &format!("{path}.weight"),
+            role: Role::Backbone,
+            layout: Layout::AsStored,
+            value: ParameterMut::Vector(&mut self.weight),
+        });
     }
 }

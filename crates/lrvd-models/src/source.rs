@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::files::{HostTensor, LoadReport, MisShaped, NonFinite, TensorError, WeightStore};
+use lrvd_burn::files::{
+    HostDType, HostTensor, LoadReport, MisShaped, NonFinite, TensorError, WeightStore,
+};
 use lrvd_burn::parameters::Layout;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, module_id};
 
@@ -108,15 +110,27 @@ impl<'a> WeightSource<'a> {
         layout: Layout,
         init: Init,
     ) -> Tensor<D> {
+        self.tensor_of(name, shape, layout, init, self.dtype)
+    }
+
+    /// As [`Self::tensor`], in another float type than the rest.
+    pub fn tensor_of<const D: usize>(
+        &mut self,
+        name: &str,
+        shape: [usize; D],
+        layout: Layout,
+        init: Init,
+        dtype: DType,
+    ) -> Tensor<D> {
         self.asked.insert(name.to_owned());
-        let data = match self.stored(name, &shape, layout) {
+        let data = match self.stored(name, &shape, layout, dtype) {
             Some(data) => data,
             // Nothing will be built from a load that failed, so its sizes, which may come from a
             // damaged configuration, must not be allocated.
             None if self.has_failed() => TensorData::new(vec![0.0_f32], [1; D]),
             None => self.fresh(name, &shape, init),
         };
-        Tensor::from_data(data, (self.device, self.dtype))
+        Tensor::from_data(data, (self.device, dtype))
     }
 
     /// The linear layer at `path`, `[d_input] -> [d_output]`, with a bias if the model has one.
@@ -164,7 +178,13 @@ impl<'a> WeightSource<'a> {
         self.failure.is_some() || !self.report.is_clean()
     }
 
-    fn stored(&mut self, name: &str, shape: &[usize], layout: Layout) -> Option<TensorData> {
+    fn stored(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        layout: Layout,
+        dtype: DType,
+    ) -> Option<TensorData> {
         let store = self.store?;
         if !store.contains(name) {
             if (self.fresh_allowed)(name) {
@@ -195,8 +215,11 @@ impl<'a> WeightSource<'a> {
             return None;
         }
         let data = match layout {
-            Layout::AsStored => to_data(&host, self.dtype),
-            Layout::Transposed => host.transpose2().and_then(|t| to_data(&t, self.dtype)),
+            Layout::AsStored => to_data(host, dtype),
+            Layout::Transposed => host.transpose2().and_then(|t| {
+                drop(host);
+                to_data(t, dtype)
+            }),
         };
         match data {
             Ok(data) => {
@@ -228,8 +251,17 @@ impl<'a> WeightSource<'a> {
     }
 }
 
-/// Host values as tensor data of a width that loses nothing on the way to `dtype`.
-fn to_data(host: &HostTensor, dtype: DType) -> Result<TensorData, TensorError> {
+/// Host values as tensor data of a width that loses nothing on the way to `dtype`; the very bytes where the file has
+/// the type that is wanted, so that a large model is not widened on its way.
+fn to_data(host: HostTensor, dtype: DType) -> Result<TensorData, TensorError> {
+    let same = matches!(
+        (host.dtype(), dtype),
+        (HostDType::F16, DType::F16) | (HostDType::BF16, DType::BF16)
+    );
+    if same && cfg!(target_endian = "little") {
+        let shape = host.shape().to_vec();
+        return Ok(TensorData::from_bytes_vec(host.into_bytes(), shape, dtype));
+    }
     Ok(match dtype {
         DType::F64 => TensorData::new(host.to_f64()?, host.shape()),
         _ => TensorData::new(host.to_f32()?, host.shape()),

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use lrvd_models::tokenizer::{
-    EncodeOptions, FixtureError, PaddingSide, PaddingSpec, TextTokenizer, TokenizerError,
-    Truncation, TruncationSide, TruncationStrategy, check_items,
+    EncodeOptions, FixtureError, PaddingSide, PaddingSpec, SpmModel, TextTokenizer, TokenizerError,
+    Truncation, TruncationSide, TruncationStrategy, check_items, tokenizer_json,
 };
 use serde_json::Value;
 
@@ -212,4 +212,87 @@ fn the_published_vocabulary_gives_the_reference_ids() {
         n_texts += 1;
     }
     assert_eq!(n_texts, 325);
+}
+
+/// The folder of the published Llama-2 tokenizer, which must not be shipped.
+fn shared_llama() -> Option<PathBuf> {
+    let folder = std::env::var_os("LRVD_SHARED_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
+        PathBuf::from,
+    );
+    let folder = folder.join("data/tokenizers/llama-2");
+    folder.join("tokenizer.model").is_file().then_some(folder)
+}
+
+/// Both files of the published Llama-2 tokenizer; `None`, with a word, where they are not at hand.
+fn published_llama() -> Option<(PathBuf, [(&'static str, TextTokenizer); 2])> {
+    let Some(folder) = shared_llama() else {
+        eprintln!("skipped: set LRVD_SHARED_DIR to a folder with data/tokenizers/llama-2");
+        return None;
+    };
+    let of = |name: &'static str| (name, TextTokenizer::from_file(&folder.join(name)).unwrap());
+    let both = [of("tokenizer.json"), of("tokenizer.model")];
+    Some((folder, both))
+}
+
+#[test]
+fn the_published_llama_vocabulary_gives_the_reference_ids_from_both_files() {
+    let Some((folder, both)) = published_llama() else { return };
+    let lines = std::fs::read_to_string(folder.join("reference_ids.jsonl")).unwrap();
+    for (name, tokenizer) in both {
+        assert_eq!(tokenizer.vocab_size(), 32_000);
+        let mut n_texts = 0;
+        for line in lines.lines() {
+            let row: Value = serde_json::from_str(line).unwrap();
+            let text = row["text"].as_str().unwrap();
+            let found = tokenizer.encode(text, None, None).unwrap();
+            let wanted: Vec<u32> = serde_json::from_value(row["ids"].clone()).unwrap();
+            assert_eq!((found.ids[0], &found.ids[1..]), (1, wanted.as_slice()), "{name}: {text:?}");
+            n_texts += 1;
+        }
+        assert_eq!(n_texts, 325);
+    }
+}
+
+#[test]
+fn the_published_llama_vocabulary_gives_the_ids_of_llama_cpp() {
+    let Some((folder, both)) = published_llama() else { return };
+    let inputs = std::fs::read_to_string(folder.join("llama-cpp-spm-vectors.inp")).unwrap();
+    let outputs = std::fs::read_to_string(folder.join("llama-cpp-spm-vectors.out")).unwrap();
+    let texts: Vec<&str> = inputs.split("\n__ggml_vocab_test__\n").collect();
+    let texts = &texts[..texts.len() - 1];
+    assert_eq!((texts.len(), outputs.lines().count()), (46, 46));
+    for (name, tokenizer) in both {
+        for (text, line) in texts.iter().zip(outputs.lines()) {
+            let wanted: Vec<u32> = line.split_whitespace().map(|id| id.parse().unwrap()).collect();
+            let found = tokenizer.encode(text, None, None).unwrap();
+            assert_eq!(found.ids[1..], wanted, "{name}: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn the_written_llama_tokenizer_is_the_published_one() {
+    let Some((folder, _)) = published_llama() else { return };
+    let file = folder.join("tokenizer.model");
+    let model = SpmModel::parse(&std::fs::read(&file).unwrap()).unwrap();
+    let written: Value = serde_json::from_str(&tokenizer_json(&model, &file).unwrap()).unwrap();
+    let published = std::fs::read(folder.join("tokenizer.json")).unwrap();
+    let published: Value = serde_json::from_slice(&published).unwrap();
+    for part in ["added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder"] {
+        assert_eq!(written[part], published[part], "{part}");
+    }
+    assert_eq!(written["model"]["vocab"], published["model"]["vocab"]);
+    // The older file writes a merge as one text.
+    let pair = |merge: &Value| match merge.as_str() {
+        Some(text) => text.split(' ').map(str::to_owned).collect::<Vec<_>>(),
+        None => serde_json::from_value(merge.clone()).unwrap(),
+    };
+    let merges = |of: &Value| -> Vec<Vec<String>> {
+        of["model"]["merges"].as_array().unwrap().iter().map(pair).collect()
+    };
+    let (written, published) = (merges(&written), merges(&published));
+    assert_eq!(written.len(), published.len());
+    let differ = written.iter().zip(&published).position(|(w, p)| w != p);
+    assert_eq!(differ, None, "{:?}", differ.map(|i| (&written[i], &published[i])));
 }

@@ -1,8 +1,9 @@
 //! Does a tokenizer give the ids that somebody else recorded for it?
 //!
-//! A fixture folder holds `expected.json` and the tokenizer it was made with, as `tokenizer.json`, `spm.model` or both;
-//! each file is checked on its own. Everything is encoded anew from the texts and options; the recorded values are
-//! only compared with. Fields that are not known are refused, so that a passed folder was checked in full.
+//! A fixture folder holds `expected.json` and the tokenizer it was made with, as `tokenizer.json`, `spm.model`,
+//! `tokenizer.model` or several; each file is checked on its own. Everything is encoded anew from the texts and
+//! options; the recorded values are only compared with. Fields that are not known are refused, so that a passed folder
+//! was checked in full.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -154,7 +155,7 @@ pub fn check_items(folder: &Path) -> Result<Vec<ItemCheck>, FixtureError> {
         return Err(FixtureError::Empty { file });
     }
     let mut checks = Vec::new();
-    let wanted = &["tokenizer.json", "spm.model"];
+    let wanted = &["tokenizer.json", "spm.model", "tokenizer.model"];
     for name in wanted {
         let file = folder.join(name);
         if file.is_file() {

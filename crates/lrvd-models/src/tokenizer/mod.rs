@@ -1,8 +1,9 @@
 //! How does text become token ids, exactly as the published tokenizers make them?
 //!
-//! [`TextTokenizer`] reads a model folder: `tokenizer.json` where there is one, else SentencePiece's `spm.model`
-//! (the published DeBERTa-v3 checkpoints hold nothing else). Both end in the same engine, the `tokenizers` crate;
-//! this module reads the files, refuses what it cannot reproduce, and keeps truncation and padding per call.
+//! [`TextTokenizer`] reads a model folder: `tokenizer.json` where there is one, else SentencePiece's `spm.model` (the
+//! published DeBERTa-v3 checkpoints hold nothing else) or `tokenizer.model` (Llama's). All end in the same engine, the
+//! `tokenizers` crate; this module reads the files, refuses what it cannot reproduce, and keeps truncation and padding
+//! per call.
 //!
 //! | File | What it answers |
 //! |---|---|
@@ -11,21 +12,25 @@
 //! | `settings` | what the small JSON files beside the vocabulary say |
 //! | `json` | which `tokenizer.json` can be used as it is |
 //! | `spm`, `protobuf` | what a SentencePiece model file holds |
-//! | `unigram` | how that becomes the engine's unigram model |
+//! | `sentencepiece` | which conversion it needs |
+//! | `unigram`, `bpe` | how it becomes the engine's unigram or byte-pair model |
 //! | `charsmap` | whether a normaliser table is safe to look up in |
 //! | `fixture` | whether a folder of expected ids is met |
 
+mod bpe;
 mod charsmap;
 mod error;
 mod fixture;
 mod json;
 mod options;
 mod protobuf;
+mod sentencepiece;
 mod settings;
 mod spm;
 mod text;
 mod unigram;
 
+pub use bpe::tokenizer_json;
 pub use charsmap::CharsMapError;
 pub use error::TokenizerError;
 pub use fixture::{FixtureError, ItemCheck, check_items};

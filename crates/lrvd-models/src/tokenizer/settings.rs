@@ -65,6 +65,10 @@ pub(super) struct Settings {
     pub(super) do_lower_case: bool,
     /// Cut at punctuation (conversion from `spm.model` only).
     pub(super) split_by_punct: bool,
+    /// Put the token that starts a text in front (conversion from `tokenizer.model` only).
+    pub(super) add_bos: Option<bool>,
+    /// Put the token that ends a text behind it (conversion from `tokenizer.model` only).
+    pub(super) add_eos: Option<bool>,
     pub(super) padding_side: Option<PaddingSide>,
     pub(super) truncation_side: Option<TruncationSide>,
     pub(super) model_max_length: Option<usize>,
@@ -100,6 +104,8 @@ impl Settings {
         self.take_names(file, map)?;
         self.do_lower_case = read_bool(file, map, "do_lower_case")?.unwrap_or(false);
         self.split_by_punct = read_bool(file, map, "split_by_punct")?.unwrap_or(false);
+        self.add_bos = read_bool(file, map, "add_bos_token")?;
+        self.add_eos = read_bool(file, map, "add_eos_token")?;
         self.padding_side =
             read_side(file, map, "padding_side", [PaddingSide::Left, PaddingSide::Right])?;
         self.truncation_side =

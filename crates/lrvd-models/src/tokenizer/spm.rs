@@ -3,7 +3,7 @@
 //! A typed view of the parts of `ModelProto` that decide how text is cut: the pieces with score and kind, the model
 //! type and unknown id of the trainer's settings, and the normaliser. Field numbers are those of SentencePiece's
 //! `sentencepiece_model.proto`; fields that only steer training are skipped. The view is the same for every model
-//! type, so that a second conversion (BPE) can be put beside the unigram one.
+//! type; `unigram` and `bpe` convert it.
 
 mod error;
 
@@ -132,6 +132,21 @@ impl SpmModel {
                 _ => {}
             }
         }
+        model.check()?;
+        Ok(model)
+    }
+
+    /// A model from its parts, for vocabularies that come in another format.
+    ///
+    /// # Errors
+    ///
+    /// [`SpmError`] if the vocabulary is empty or contradicts itself.
+    pub fn from_parts(
+        pieces: Vec<Piece>,
+        trainer: TrainerSpec,
+        normalizer: NormalizerSpec,
+    ) -> Result<Self, SpmError> {
+        let model = Self { pieces, trainer, normalizer };
         model.check()?;
         Ok(model)
     }

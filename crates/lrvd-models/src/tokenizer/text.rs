@@ -12,10 +12,10 @@ use super::options::{
     TruncationStrategy,
 };
 use super::settings::{ROLES, Settings, SpecialTokens};
-use super::{json, unigram};
+use super::{json, sentencepiece};
 
 /// Vocabularies that a folder may hold, best first.
-const FILES: &[&str] = &["tokenizer.json", "spm.model"];
+const FILES: &[&str] = &["tokenizer.json", "spm.model", "tokenizer.model"];
 
 /// Turns text into token ids as the checkpoint's own tokenizer does.
 ///
@@ -23,9 +23,9 @@ const FILES: &[&str] = &["tokenizer.json", "spm.model"];
 ///
 /// # Numerics
 ///
-/// From `tokenizer.json` every id is what the `tokenizers` library gives. From `spm.model` it is what Hugging Face's
-/// conversion of that file gives; see the conversion's own notes for where SentencePiece itself differs (characters
-/// outside the vocabulary are unknown, never bytes).
+/// From `tokenizer.json` every id is what the `tokenizers` library gives. From a SentencePiece model it is what Hugging
+/// Face's conversion of that file gives; see the conversions' own notes for where SentencePiece itself differs
+/// (characters outside a unigram vocabulary are unknown, never bytes).
 ///
 /// # Examples
 ///
@@ -50,7 +50,8 @@ pub struct TextTokenizer {
 }
 
 impl TextTokenizer {
-    /// Reads a model folder: `tokenizer.json` if present, else `spm.model`, and the settings beside it.
+    /// Reads a model folder: `tokenizer.json` if present, else `spm.model` or `tokenizer.model`, and the settings
+    /// beside it.
     ///
     /// # Errors
     ///
@@ -74,7 +75,8 @@ impl TextTokenizer {
 
     fn load(file: &Path, settings: &Settings) -> Result<Self, TokenizerError> {
         let is_json = file.extension().is_some_and(|extension| extension == "json");
-        let mut engine = if is_json { json::load(file)? } else { unigram::load(file, settings)? };
+        let mut engine =
+            if is_json { json::load(file)? } else { sentencepiece::load(file, settings)? };
         let library = |source| TokenizerError::Library {
             action: "clear the file's own truncation",
             file: file.into(),

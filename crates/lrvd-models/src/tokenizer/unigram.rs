@@ -32,26 +32,18 @@ use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
 use super::charsmap;
 use super::error::TokenizerError;
 use super::settings::{ROLES, Settings};
-use super::spm::{ModelType, PieceKind, SpmModel};
+use super::spm::{PieceKind, SpmModel};
 
 /// The mark that SentencePiece writes for a space.
 const SPACE_MARK: char = '\u{2581}';
 
-/// Reads an `spm.model` and converts it.
-pub(super) fn load(file: &Path, settings: &Settings) -> Result<Tokenizer, TokenizerError> {
-    let bytes =
-        std::fs::read(file).map_err(|source| TokenizerError::Read { file: file.into(), source })?;
-    let model = SpmModel::parse(&bytes)
-        .map_err(|source| TokenizerError::Spm { file: file.into(), source })?;
-    check_supported(&model, file)?;
-    convert(&model, file, settings)
-}
-
-fn convert(
+/// Converts a model of type UNIGRAM.
+pub(super) fn convert(
     model: &SpmModel,
     file: &Path,
     settings: &Settings,
 ) -> Result<Tokenizer, TokenizerError> {
+    check_supported(model, file)?;
     let library = |source| TokenizerError::Library { action: "convert", file: file.into(), source };
     let vocabulary =
         model.pieces.iter().map(|piece| (piece.text.clone(), f64::from(piece.score))).collect();
@@ -84,10 +76,6 @@ fn check_supported(model: &SpmModel, file: &Path) -> Result<(), TokenizerError> 
         Err(TokenizerError::Unsupported { file: file.into(), key: key.into(), found, supported })
     };
     let (trainer, normalizer) = (&model.trainer, &model.normalizer);
-    if trainer.model_type != ModelType::Unigram {
-        let found = trainer.model_type.as_str().to_owned();
-        return refuse("trainer_spec.model_type", found, "UNIGRAM");
-    }
     if trainer.treat_whitespace_as_suffix {
         return refuse("trainer_spec.treat_whitespace_as_suffix", "true".into(), "false");
     }
@@ -228,6 +216,7 @@ fn template(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::charsmap::tests::table;
+    use super::super::sentencepiece;
     use super::super::spm::tests::{bytes_field, piece_field};
     use super::*;
 
@@ -250,7 +239,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("spm.model");
         std::fs::write(&file, bytes).unwrap();
-        load(&file, settings)
+        sentencepiece::load(&file, settings)
     }
 
     fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
@@ -302,7 +291,7 @@ mod tests {
             }
         };
         let spec = |content: &[u8]| refused(bytes_field(2, content));
-        assert_eq!(spec(&[0x18, 2]), ("trainer_spec.model_type".into(), "BPE".into()));
+        assert_eq!(spec(&[0x18, 3]), ("trainer_spec.model_type".into(), "WORD".into()));
         assert_eq!(spec(&[0xc0, 1, 1]).0, "trainer_spec.treat_whitespace_as_suffix");
         let normalizer = |content: &[u8]| refused(bytes_field(3, content)).0;
         assert_eq!(normalizer(&[0x20, 0]), "normalizer_spec.remove_extra_whitespaces");

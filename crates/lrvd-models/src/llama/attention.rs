@@ -1,0 +1,119 @@
+//! Causal self-attention with shared key and value heads.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::ops::dropout;
+use lrvd_burn::sampling::Pass;
+use lrvd_core::noise::module_id;
+
+use super::cache::LayerCache;
+use super::config::LlamaConfig;
+use super::linear::apply;
+use super::rope::Turns;
+use super::visible::Visible;
+use crate::source::WeightSource;
+
+/// Projections of one attention block.
+///
+/// # Formula
+///
+/// ```text
+/// out = o(concat_h softmax_j(q_h,i·k_g(h),j / sqrt(d))·v_g(h),j)       j ≤ i, real tokens only
+/// ```
+///
+/// `q` and `k` are turned by their positions; `g(h)` is the key head that query head `h` shares with its group.
+/// The queries of a group are stacked as rows of one product, so that keys and values are never repeated.
+///
+/// # References
+///
+/// Touvron et al. 2023, arXiv:2307.09288; Ainslie et al. 2023, arXiv:2305.13245 (groups).
+#[derive(Module, Debug)]
+pub(super) struct Attention {
+    q_proj: AdaptedLinear,
+    k_proj: AdaptedLinear,
+    v_proj: AdaptedLinear,
+    o_proj: AdaptedLinear,
+    heads: usize,
+    key_heads: usize,
+    head_dim: usize,
+    dropout: f64,
+    site: u32,
+}
+
+impl Attention {
+    pub(super) fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
+        let (hidden, std) = (config.hidden_size, config.initializer_range);
+        let (heads, key_heads) = (config.num_attention_heads, config.num_key_value_heads);
+        let (wide, narrow) = (heads * config.head_dim, key_heads * config.head_dim);
+        let mut linear = |name: &str, d_input, d_output| {
+            source.linear(&format!("{path}.{name}"), d_input, d_output, false, std)
+        };
+        Self {
+            q_proj: linear("q_proj", hidden, wide),
+            k_proj: linear("k_proj", hidden, narrow),
+            v_proj: linear("v_proj", hidden, narrow),
+            o_proj: linear("o_proj", wide, hidden),
+            heads,
+            key_heads,
+            head_dim: config.head_dim,
+            dropout: config.attention_dropout,
+            site: module_id(path),
+        }
+    }
+
+    /// `[batch, tokens, hidden]` to the same shape.
+    pub(super) fn forward(
+        &self,
+        x: Tensor<3>,
+        turns: &Turns,
+        visible: &Visible,
+        cache: Option<&mut LayerCache>,
+        pass: &Pass,
+    ) -> Tensor<3> {
+        let [batch, tokens, _] = x.dims();
+        let (groups, width) = (self.key_heads, self.head_dim);
+        let stacked = self.heads / groups * tokens;
+        let q = turns.apply(apply(&self.q_proj, x.clone(), pass), self.heads);
+        let k = turns.apply(apply(&self.k_proj, x.clone(), pass), groups).swap_dims(1, 2);
+        let v = apply(&self.v_proj, x, pass);
+        let v = v.reshape([batch, tokens, groups, width]).swap_dims(1, 2);
+        let (k, v) = match cache {
+            Some(cache) => cache.append(k, v),
+            None => (k, v),
+        };
+        let keys = k.dims()[2];
+        let q: Tensor<4> = if groups == self.heads {
+            q.swap_dims(1, 2)
+        } else {
+            let q = q.reshape([batch, tokens, groups, self.heads / groups, width]);
+            q.permute([0, 2, 3, 1, 4]).reshape([batch, groups, stacked, width])
+        };
+        let scores = q.matmul(k.swap_dims(2, 3)).reshape([batch, self.heads, tokens, keys]);
+        let mut weights = visible.weights(scores, 1.0 / (width as f64).sqrt());
+        if let Some(key) = pass.dropout_key(self.site) {
+            weights = dropout(weights, self.dropout, key);
+        }
+        let mixed = weights.reshape([batch, groups, stacked, keys]).matmul(v);
+        let mixed = mixed.reshape([batch, self.heads, tokens, width]).swap_dims(1, 2);
+        apply(&self.o_proj, mixed.reshape([batch, tokens, self.heads * width]), pass)
+    }
+
+    pub(super) fn layers(&self) -> [(&'static str, &AdaptedLinear); 4] {
+        [
+            ("q_proj", &self.q_proj),
+            ("k_proj", &self.k_proj),
+            ("v_proj", &self.v_proj),
+            ("o_proj", &self.o_proj),
+        ]
+    }
+
+    pub(super) fn layers_mut(&mut self) -> [(&'static str, &mut AdaptedLinear); 4] {
+        [
+            ("q_proj", &mut self.q_proj),
+            ("k_proj", &mut self.k_proj),
+            ("v_proj", &mut self.v_proj),
+            ("o_proj", &mut self.o_proj),
+        ]
+    }
+}

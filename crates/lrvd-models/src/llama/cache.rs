@@ -1,0 +1,123 @@
+//! Keys and values of the tokens that a model has read.
+
+use burn::tensor::Tensor;
+
+use super::linear::plain;
+use super::rope::{Rotary, Table};
+
+/// Keys and values of every layer, for feeding a text piece by piece.
+///
+/// Starts empty and grows by doubling; a piece is written in place. Rows of the batch may be padded on either side and
+/// in any piece: a padded column takes room and is never seen. No gradient flows into the cache.
+///
+/// # Shapes
+///
+/// | Name | Shape |
+/// |---|---|
+/// | keys, values of a layer | `[batch, key heads, columns, head width]`, keys after the rotation |
+///
+/// Memory: `2 · layers · batch · key heads · columns · head width` values of the compute type, up to twice that after
+/// doubling.
+#[derive(Debug, Default)]
+pub struct KvCache {
+    layers: Vec<LayerCache>,
+    mask: Option<Tensor<2>>,
+    table: Option<Table>,
+}
+
+/// Keys and values of one layer, with room to spare.
+#[derive(Debug, Default)]
+pub(super) struct LayerCache {
+    keys: Option<Tensor<4>>,
+    values: Option<Tensor<4>>,
+    columns: usize,
+}
+
+impl KvCache {
+    /// An empty cache; it takes batch, type and device from the first piece.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Columns read so far, padding included.
+    pub fn columns(&self) -> usize {
+        self.mask.as_ref().map_or(0, |mask| mask.dims()[1])
+    }
+
+    /// Keys of layer `layer` after the rotation, `[batch, key heads, columns, head width]`; none before the first
+    /// piece and beyond the last layer.
+    pub fn keys(&self, layer: usize) -> Option<Tensor<4>> {
+        let layer = self.layers.get(layer)?;
+        Some(layer.keys.clone()?.narrow(2, 0, layer.columns))
+    }
+
+    /// Values of layer `layer`, in the shape of the keys.
+    pub fn values(&self, layer: usize) -> Option<Tensor<4>> {
+        let layer = self.layers.get(layer)?;
+        Some(layer.values.clone()?.narrow(2, 0, layer.columns))
+    }
+
+    /// Puts the mask of a new piece behind the others, and returns the whole.
+    pub(super) fn extend(&mut self, mask: Tensor<2>) -> Tensor<2> {
+        let whole = match self.mask.take() {
+            None => mask,
+            Some(past) => {
+                assert_eq!(past.dims()[0], mask.dims()[0], "rows of a piece and of its cache");
+                Tensor::cat(vec![past, mask], 1)
+            }
+        };
+        self.mask = Some(whole.clone());
+        whole
+    }
+
+    /// Turns of at least `limit` positions.
+    pub(super) fn table(&mut self, rotary: &Rotary, limit: usize, like: &Tensor<2>) -> Table {
+        match &self.table {
+            Some(table) if table.limit() >= limit => table.clone(),
+            _ => {
+                let table = rotary.table(limit.next_power_of_two(), &like.device(), like.dtype());
+                self.table.insert(table).clone()
+            }
+        }
+    }
+
+    pub(super) fn layer(&mut self, index: usize) -> &mut LayerCache {
+        if self.layers.len() <= index {
+            self.layers.resize_with(index + 1, LayerCache::default);
+        }
+        &mut self.layers[index]
+    }
+}
+
+impl LayerCache {
+    /// Appends `[batch, key heads, tokens, head width]` and returns everything read so far.
+    pub(super) fn append(&mut self, keys: Tensor<4>, values: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
+        let start = self.columns;
+        self.columns += keys.dims()[2];
+        (write(&mut self.keys, start, plain(keys)), write(&mut self.values, start, plain(values)))
+    }
+}
+
+/// Writes `piece` at column `start`; in place, because nobody else holds the store between two pieces.
+fn write(slot: &mut Option<Tensor<4>>, start: usize, piece: Tensor<4>) -> Tensor<4> {
+    let [batch, heads, tokens, width] = piece.dims();
+    let end = start + tokens;
+    let store = match slot.take() {
+        Some(store) if store.dims()[2] >= end => store,
+        old => {
+            let room = [batch, heads, end.next_power_of_two(), width];
+            let store = Tensor::zeros(room, (&piece.device(), piece.dtype()));
+            match old {
+                None => store,
+                Some(old) => {
+                    let past = old.narrow(2, 0, start);
+                    store.slice_assign([0..batch, 0..heads, 0..start, 0..width], past)
+                }
+            }
+        }
+    };
+    let store = store.slice_assign([0..batch, 0..heads, start..end, 0..width], piece);
+    let seen = store.clone().narrow(2, 0, end);
+    *slot = Some(store);
+    seen
+}

@@ -1,0 +1,221 @@
+//! The language model: decoder and head.
+
+use burn::module::{Module, Param};
+use burn::tensor::{DType, Device, Int, Tensor};
+use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::files::WeightStore;
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::ops::standard_normal;
+use lrvd_burn::parameters::{NamedParameter, NamedParameters, Role};
+use lrvd_burn::sampling::Pass;
+use lrvd_core::noise::{NoiseKey, Stream};
+
+use super::cache::KvCache;
+use super::config::LlamaConfig;
+use super::head::{answer_logits, indices};
+use super::linear::{apply, plain, widen_adapter};
+use super::model::LlamaModel;
+use crate::deberta::EncoderInput;
+use crate::error::LoadError;
+use crate::source::{Loaded, WeightSource};
+
+/// Module path of the head.
+const HEAD: &str = "lm_head";
+/// Name of its weight in a checkpoint.
+const HEAD_WEIGHT: &str = "lm_head.weight";
+/// Name of the word embedding.
+const EMBEDDINGS: &str = "model.embed_tokens.weight";
+
+/// A Llama with its head over the vocabulary.
+///
+/// Parameters are called what Hugging Face checkpoints call them, and every linear layer can carry an adapter, the
+/// head included. A tied head shares the memory of the word embedding and has no parameter of its own; an adapter on
+/// it acts on the head's use only, as in PEFT.
+///
+/// # Shapes
+///
+/// | Name | Shape |
+/// |---|---|
+/// | ids, mask | `[batch, tokens]`, padding on either side |
+/// | logits | `[batch, tokens, vocab]`; at column `t` those of the token after it |
+///
+/// # Numerics
+///
+/// Large weights may be stored as bf16 or f16; activations, norms, adapters and posteriors are then in single
+/// precision, and only the base products run in the stored type. Per billion parameters the base takes 2 GB so, and
+/// 4 GB in single precision. Loading goes tensor by tensor: beside the model there are at most three copies of the
+/// largest tensor on the host.
+#[derive(Module, Debug)]
+pub struct LlamaForCausalLm {
+    model: LlamaModel,
+    lm_head: AdaptedLinear,
+    tied: bool,
+}
+
+impl LlamaForCausalLm {
+    /// Builds decoder and head from `source`.
+    pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
+        let model = LlamaModel::load(source, "model", config);
+        let lm_head = if config.tie_word_embeddings {
+            AdaptedLinear::new(HEAD, model.embeddings().transpose(), None)
+        } else {
+            let (d, vocab) = (config.hidden_size, config.vocab_size);
+            source.linear(HEAD, d, vocab, false, config.initializer_range)
+        };
+        Self { model, lm_head, tied: config.tie_word_embeddings }
+    }
+
+    /// Builds the model from a checkpoint, strictly; matrices are held as `dtype`.
+    ///
+    /// Stored rotary frequencies of old checkpoints may stay unused, and so may a head that is stored beside a tied
+    /// embedding, if it is the same.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] listing what is missing, left over, mis-shaped or not finite, or if the device does not compute
+    /// in `dtype`.
+    pub fn from_pretrained(
+        store: &WeightStore,
+        config: &LlamaConfig,
+        device: &Device,
+        dtype: DType,
+    ) -> Result<(Self, Loaded), LoadError> {
+        if !device.supports_dtype(dtype) {
+            return Err(LoadError::Precision { dtype });
+        }
+        let spare = config.tie_word_embeddings
+            && store.contains(HEAD_WEIGHT)
+            && store.contains(EMBEDDINGS)
+            && store.read(HEAD_WEIGHT)? == store.read(EMBEDDINGS)?;
+        let ignored =
+            |name: &str| name.ends_with(".rotary_emb.inv_freq") || (spare && name == HEAD_WEIGHT);
+        let seed = NoiseKey::new(0);
+        let mut source = WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, dtype);
+        let model = Self::load(&mut source, config);
+        Ok((model, source.finish()?))
+    }
+
+    /// The decoder.
+    pub fn model(&self) -> &LlamaModel {
+        &self.model
+    }
+
+    /// The configuration it was built from.
+    pub fn config(&self) -> &LlamaConfig {
+        self.model.config()
+    }
+
+    /// Logits of every column, `[batch, tokens, vocab]`.
+    pub fn forward(&self, input: &EncoderInput, pass: &Pass) -> Tensor<3> {
+        self.head(self.model.forward(input, pass), pass)
+    }
+
+    /// Logits of a piece of text that follows what `cache` holds; see [`LlamaModel::forward_cached`].
+    ///
+    /// # Panics
+    ///
+    /// If the batch is not that of the cache.
+    pub fn forward_cached(
+        &self,
+        ids: Tensor<2, Int>,
+        mask: Tensor<2>,
+        cache: &mut KvCache,
+        pass: &Pass,
+    ) -> Tensor<3> {
+        self.head(self.model.forward_cached(ids, mask, cache, pass), pass)
+    }
+
+    /// Logits of normed hidden states, `[batch, tokens, hidden]` to `[batch, tokens, vocab]`.
+    pub fn head(&self, hidden: Tensor<3>, pass: &Pass) -> Tensor<3> {
+        apply(&self.head_layer(), hidden, pass)
+    }
+
+    /// Logits after each row's last real token, `[batch, vocab]`; with padding on the left that is the last column.
+    pub fn last_logits(&self, input: &EncoderInput, pass: &Pass) -> Tensor<2> {
+        self.head(self.model.last_hidden(input, pass), pass).squeeze_dim(1)
+    }
+
+    /// As [`Self::last_logits`], for the tokens `answers` only: `[batch, answers]`. Nothing else of the head is
+    /// computed, of an adapter on it neither.
+    ///
+    /// Under a scheme with one weight draw a batch or a sequence the noise is that of the full head. The ids must be below the size of the
+    /// vocabulary; [`LlamaChoice`](super::LlamaChoice) checks them once.
+    pub fn answer_logits(&self, input: &EncoderInput, answers: &[u32], pass: &Pass) -> Tensor<2> {
+        let hidden = self.model.last_hidden(input, pass);
+        let ids = indices(answers, &hidden);
+        let weight = if self.tied {
+            self.model.embeddings().select(0, ids).transpose()
+        } else {
+            self.lm_head.weight.val().select(1, ids)
+        };
+        answer_logits(&self.lm_head, weight, hidden, answers, pass)
+    }
+
+    /// The model with every posterior at one weight draw, as plain adapters: what a pass with one draw a batch under
+    /// `noise` computes, without drawing again for every piece of text.
+    ///
+    /// Extensions of the baselines stay, and draw under the pass.
+    #[must_use]
+    pub fn drawn(&self, noise: NoiseKey) -> Self {
+        let mut drawn = self.clone();
+        drawn.visit_layers_mut(&mut |_, layer| {
+            let key = noise.for_module(layer.noise_id());
+            let Some(adapter) = &mut layer.adapter else { return };
+            let Some(posterior) = adapter.posterior.take() else { return };
+            let (a, b) = (plain(adapter.a.val()), plain(adapter.b.val()));
+            let (std_a, std_b) = posterior.deviations(&a, &b);
+            adapter.a = fixed(a, Some(std_a), key.on_stream(Stream::WEIGHT_A));
+            adapter.b = fixed(b, std_b, key.on_stream(Stream::WEIGHT_B));
+        });
+        drawn
+    }
+
+    /// The head with its weight: a tied one takes it from the embedding at every use, so that it follows it.
+    fn head_layer(&self) -> AdaptedLinear {
+        let mut head = self.lm_head.clone();
+        if self.tied {
+            let shared = self.model.embeddings().transpose();
+            head.weight = Param::initialized(head.weight.id, shared);
+        }
+        head
+    }
+}
+
+/// One draw of a factor, frozen.
+fn fixed(mean: Tensor<2>, std: Option<Tensor<2>>, key: NoiseKey) -> Param<Tensor<2>> {
+    let value = match std {
+        Some(std) => mean.clone() + standard_normal(&mean, mean.dims(), key) * plain(std),
+        None => mean,
+    };
+    Param::from_tensor(value).set_require_grad(false)
+}
+
+impl NamedParameters for LlamaForCausalLm {
+    fn visit_parameters(&mut self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
+        self.model.visit_parameters("model", visit);
+        if self.tied {
+            // The embedding may have been replaced; files and optimisers know it under its own name only.
+            let shared = plain(self.model.embeddings()).transpose();
+            self.lm_head.weight = Param::initialized(self.lm_head.weight.id, shared);
+        }
+        let tied = self.tied;
+        self.lm_head.visit_parameters(HEAD, Role::Backbone, &mut |p| {
+            if !(tied && p.name == HEAD_WEIGHT) {
+                visit(p);
+            }
+        });
+    }
+}
+
+impl AdaptedModel for LlamaForCausalLm {
+    fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
+        self.model.visit_layers("model", visit);
+        visit(HEAD, &self.lm_head);
+    }
+
+    fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
+        self.model.visit_layers_mut("model", visit);
+        visit(HEAD, &mut self.lm_head);
+        widen_adapter(&mut self.lm_head);
+    }
+}

@@ -1,0 +1,190 @@
+//! Tests of the configuration: literals in the layout of the published files, and one fault at a time.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// The layout of the published Llama-2 configuration.
+fn base() -> Value {
+    json!({
+        "_name_or_path": "base", "architectures": ["LlamaForCausalLM"], "bos_token_id": 1,
+        "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+        "intermediate_size": 11008, "max_position_embeddings": 4096, "model_type": "llama",
+        "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
+        "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": null,
+        "tie_word_embeddings": false, "torch_dtype": "float16",
+        "transformers_version": "4.32.0.dev0", "use_cache": true, "vocab_size": 32000
+    })
+}
+
+fn llama3() -> Value {
+    json!({
+        "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192, "rope_type": "llama3"
+    })
+}
+
+fn parse(value: &Value) -> Result<LlamaConfig, ConfigError> {
+    LlamaConfig::parse(value.to_string().as_bytes(), "config.json".as_ref())
+}
+
+fn with(changes: &[(&str, Value)]) -> Result<LlamaConfig, ConfigError> {
+    let mut config = base();
+    for (key, value) in changes {
+        config[*key] = value.clone();
+    }
+    parse(&config)
+}
+
+#[test]
+fn the_published_layout_is_read() {
+    let config = parse(&base()).unwrap();
+    assert_eq!((config.hidden_size, config.intermediate_size, config.head_dim), (4096, 11008, 128));
+    assert_eq!((config.num_attention_heads, config.num_key_value_heads), (32, 32));
+    assert_eq!((config.rms_norm_eps, config.rope_theta), (1e-5, 10_000.0));
+    assert_eq!(config.rope_scaling, None);
+    assert_eq!((config.bos_token_id, config.pad_token_id), (Some(1), None));
+    assert_eq!(config.eos_token_ids, [2]);
+    assert!(!config.tie_word_embeddings && config.attention_dropout == 0.0);
+    assert!(config.unrecognised().is_empty(), "{:?}", config.unrecognised());
+}
+
+#[test]
+fn absent_keys_have_the_defaults_of_transformers() {
+    let config = parse(&json!({
+        "model_type": "llama", "hidden_size": 12, "num_attention_heads": 3,
+        "num_hidden_layers": 2, "intermediate_size": 5, "vocab_size": 7
+    }))
+    .unwrap();
+    assert_eq!((config.num_key_value_heads, config.head_dim), (3, 4));
+    assert_eq!((config.rms_norm_eps, config.max_position_embeddings), (1e-6, 2048));
+    assert_eq!((config.rope_theta, config.rope_scaling), (10_000.0, None));
+    assert!(!config.tie_word_embeddings && config.eos_token_ids.is_empty());
+}
+
+#[test]
+fn groups_and_head_widths_are_read() {
+    let config = with(&[("num_key_value_heads", 8.into()), ("head_dim", 64.into())]).unwrap();
+    assert_eq!((config.heads_per_group(), config.head_dim), (4, 64));
+    let ends = with(&[("eos_token_id", json!([128001, 128008])), ("pad_token_id", (-1).into())]);
+    let ends = ends.unwrap();
+    assert_eq!((ends.eos_token_ids.as_slice(), ends.pad_token_id), (&[128001, 128008][..], None));
+}
+
+#[test]
+fn both_spellings_of_the_rotary_settings_say_the_same() {
+    let wanted = Llama3Scaling {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_position_embeddings: 8192,
+    };
+    let old = with(&[("rope_theta", 5e5.into()), ("rope_scaling", llama3())]).unwrap();
+    assert_eq!((old.rope_theta, old.rope_scaling), (5e5, Some(wanted)));
+    let mut parameters = llama3();
+    parameters["rope_theta"] = 5e5.into();
+    let new = with(&[("rope_parameters", parameters.clone())]).unwrap();
+    assert_eq!((new.rope_theta, new.rope_scaling), (5e5, Some(wanted)));
+    assert!(new.unrecognised().is_empty(), "{:?}", new.unrecognised());
+    let both = with(&[("rope_scaling", llama3()), ("rope_parameters", parameters)]).unwrap();
+    assert_eq!((both.rope_theta, both.rope_scaling), (5e5, Some(wanted)));
+    let plain = json!({"rope_type": "default", "rope_theta": 1e6});
+    let plain = with(&[("rope_parameters", plain)]).unwrap();
+    assert_eq!((plain.rope_theta, plain.rope_scaling), (1e6, None));
+    // Older files call the type `type`.
+    let older = with(&[("rope_scaling", json!({"type": "default"}))]).unwrap();
+    assert_eq!(older.rope_scaling, None);
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    let mut linear = llama3();
+    linear["rope_type"] = "linear".into();
+    for (key, value, named) in [
+        ("model_type", json!("mistral"), "model_type"),
+        ("hidden_act", json!("gelu"), "hidden_act"),
+        ("attention_bias", json!(true), "attention_bias"),
+        ("mlp_bias", json!(true), "mlp_bias"),
+        ("rope_scaling", linear, "rope_scaling.rope_type"),
+        ("rope_scaling", json!({"type": "dynamic", "factor": 2.0}), "rope_scaling.rope_type"),
+        ("rope_parameters", json!({"rope_type": "yarn"}), "rope_parameters.rope_type"),
+        ("partial_rotary_factor", json!(0.5), "partial_rotary_factor"),
+        ("quantization_config", json!({"bits": 4}), "quantization_config"),
+        ("sliding_window", json!(4096), "sliding_window"),
+        ("is_encoder_decoder", json!(true), "is_encoder_decoder"),
+    ] {
+        match with(&[(key, value)]) {
+            Err(ConfigError::Unsupported { key: found, .. }) => assert_eq!(found, named),
+            other => panic!("{named}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn values_out_of_range_are_refused_by_name() {
+    let mut reversed = llama3();
+    reversed["low_freq_factor"] = 4.0.into();
+    let mut other_theta = llama3();
+    other_theta["rope_theta"] = 1e4.into();
+    let range = |changes: &[(&str, Value)]| match with(changes) {
+        Err(ConfigError::Range { key, .. }) => key,
+        other => panic!("{changes:?}: {other:?}"),
+    };
+    assert_eq!(range(&[("vocab_size", 0.into())]), "vocab_size");
+    assert_eq!(range(&[("vocab_size", (1_u64 << 31).into())]), "vocab_size");
+    assert_eq!(range(&[("num_key_value_heads", 5.into())]), "num_key_value_heads");
+    assert_eq!(
+        range(&[("num_attention_heads", 48.into()), ("num_key_value_heads", 48.into())]),
+        "hidden_size"
+    );
+    assert_eq!(range(&[("head_dim", 7.into())]), "head_dim");
+    assert_eq!(range(&[("head_dim", (1 << 30).into())]), "head_dim");
+    assert_eq!(range(&[("rope_theta", 0.into())]), "rope_theta");
+    assert_eq!(range(&[("rope_scaling", reversed)]), "rope_scaling.high_freq_factor");
+    let both = [("rope_theta", 5e5.into()), ("rope_parameters", other_theta)];
+    assert_eq!(range(&both), "rope_parameters.rope_theta");
+    let mut another = llama3();
+    another["factor"] = 32.0.into();
+    let both = [("rope_scaling", llama3()), ("rope_parameters", another)];
+    assert_eq!(range(&both), "rope_parameters");
+}
+
+#[test]
+fn missing_keys_and_wrong_types_are_refused_by_name() {
+    for key in ["model_type", "vocab_size", "hidden_size", "intermediate_size"] {
+        match with(&[(key, Value::Null)]) {
+            Err(ConfigError::Missing { key: found, .. }) => assert_eq!(found, key),
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+    let mut short = llama3();
+    short["factor"] = Value::Null;
+    match with(&[("rope_scaling", short)]) {
+        Err(ConfigError::Missing { key, .. }) => assert_eq!(key, "rope_scaling.factor"),
+        other => panic!("{other:?}"),
+    }
+    for (key, value) in [
+        ("rope_scaling", json!("llama3")),
+        ("tie_word_embeddings", json!("no")),
+        ("eos_token_id", json!([1, "two"])),
+        ("hidden_size", json!(4096.5)),
+    ] {
+        match with(&[(key, value)]) {
+            Err(ConfigError::Type { key: found, .. }) => assert_eq!(found, key),
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+    assert!(matches!(
+        LlamaConfig::parse(b"[1]", "config.json".as_ref()),
+        Err(ConfigError::Json { .. })
+    ));
+}
+
+#[test]
+fn unknown_keys_are_kept_for_the_loader_to_report() {
+    let mut scaling = llama3();
+    scaling["surprise"] = 1.into();
+    let config = with(&[("use_magic", true.into()), ("rope_scaling", scaling)]).unwrap();
+    assert_eq!(config.unrecognised(), ["rope_scaling.surprise", "use_magic"]);
+}

@@ -1,0 +1,52 @@
+//! The gated feed-forward block.
+
+use burn::module::Module;
+use burn::tensor::{Tensor, activation};
+use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::sampling::Pass;
+
+use super::config::LlamaConfig;
+use super::linear::apply;
+use crate::source::WeightSource;
+
+/// `down(silu(gate(x)) ⊙ up(x))`.
+#[derive(Module, Debug)]
+pub(super) struct Mlp {
+    gate_proj: AdaptedLinear,
+    up_proj: AdaptedLinear,
+    down_proj: AdaptedLinear,
+}
+
+impl Mlp {
+    pub(super) fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
+        let (d, wide) = (config.hidden_size, config.intermediate_size);
+        let std = config.initializer_range;
+        let mut linear = |name: &str, d_input, d_output| {
+            source.linear(&format!("{path}.{name}"), d_input, d_output, false, std)
+        };
+        Self {
+            gate_proj: linear("gate_proj", d, wide),
+            up_proj: linear("up_proj", d, wide),
+            down_proj: linear("down_proj", wide, d),
+        }
+    }
+
+    /// `[batch, tokens, hidden]` to the same shape.
+    pub(super) fn forward(&self, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
+        let gate = activation::silu(apply(&self.gate_proj, x.clone(), pass));
+        let up = apply(&self.up_proj, x, pass);
+        apply(&self.down_proj, gate * up, pass)
+    }
+
+    pub(super) fn layers(&self) -> [(&'static str, &AdaptedLinear); 3] {
+        [("gate_proj", &self.gate_proj), ("up_proj", &self.up_proj), ("down_proj", &self.down_proj)]
+    }
+
+    pub(super) fn layers_mut(&mut self) -> [(&'static str, &mut AdaptedLinear); 3] {
+        [
+            ("gate_proj", &mut self.gate_proj),
+            ("up_proj", &mut self.up_proj),
+            ("down_proj", &mut self.down_proj),
+        ]
+    }
+}

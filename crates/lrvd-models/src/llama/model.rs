@@ -1,0 +1,196 @@
+//! Embeddings and the stack of layers.
+
+use burn::module::{Module, Param};
+use burn::tensor::module::embedding;
+use burn::tensor::{DType, Int, Tensor};
+use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::parameters::{Layout, NamedParameter, ParameterMut, Role};
+use lrvd_burn::sampling::Pass;
+
+use super::cache::KvCache;
+use super::config::LlamaConfig;
+use super::layer::DecoderLayer;
+use super::linear::{cast, compute_dtype};
+use super::rope::Rotary;
+use super::visible::Visible;
+use crate::deberta::EncoderInput;
+use crate::norm::RmsNorm;
+use crate::source::{Init, WeightSource};
+
+/// The Llama decoder, without a head.
+///
+/// Padding may stand on either side: a token's position counts the real tokens before it, and padding is never seen.
+/// What the model holds at padded columns is finite and means nothing.
+#[derive(Module, Debug)]
+pub struct LlamaModel {
+    embed_tokens: Param<Tensor<2>>,
+    layers: Vec<DecoderLayer>,
+    norm: RmsNorm,
+    #[module(skip)]
+    config: LlamaConfig,
+    #[module(skip)]
+    rotary: Rotary,
+    #[module(skip)]
+    compute: DType,
+}
+
+impl LlamaModel {
+    /// Builds the decoder whose parameters lie below `path` (`model`); matrices are held in the source's type, the
+    /// rest in the compute type.
+    pub fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
+        let (d, compute) = (config.hidden_size, compute_dtype(source.dtype()));
+        let embeddings = source.tensor(
+            &format!("{path}.embed_tokens.weight"),
+            [config.vocab_size, d],
+            Layout::AsStored,
+            Init::Normal(config.initializer_range),
+        );
+        let layers = (0..config.num_hidden_layers)
+            .map(|i| DecoderLayer::load(source, &format!("{path}.layers.{i}"), config, compute))
+            .collect();
+        let norm = format!("{path}.norm");
+        Self {
+            embed_tokens: Param::from_tensor(embeddings).set_require_grad(false),
+            layers,
+            norm: RmsNorm::load(source, &norm, d, config.rms_norm_eps, compute),
+            config: config.clone(),
+            rotary: Rotary::new(config),
+            compute,
+        }
+    }
+
+    /// The configuration it was built from.
+    pub fn config(&self) -> &LlamaConfig {
+        &self.config
+    }
+
+    /// The float type of activations, norms and adapters: double precision beside double-precision weights, else
+    /// single.
+    pub fn compute_dtype(&self) -> DType {
+        self.compute
+    }
+
+    /// The word embedding, `[vocab, hidden]`.
+    pub fn embeddings(&self) -> Tensor<2> {
+        self.embed_tokens.val()
+    }
+
+    /// The last hidden state after the final norm, `[batch, tokens, hidden]`. Segment ids are not read.
+    pub fn forward(&self, input: &EncoderInput, pass: &Pass) -> Tensor<3> {
+        let x = self.run(input.ids.clone(), input.mask.clone(), None, pass, &mut |_| ());
+        self.norm.forward(x)
+    }
+
+    /// As [`Self::forward`], for a piece of text that follows what `cache` holds, which then holds it, too.
+    ///
+    /// `mask` is that of the piece. The pass must be the same for all pieces; a scheme with noise on activations draws
+    /// anew for every piece.
+    ///
+    /// # Panics
+    ///
+    /// If the batch is not that of the cache.
+    pub fn forward_cached(
+        &self,
+        ids: Tensor<2, Int>,
+        mask: Tensor<2>,
+        cache: &mut KvCache,
+        pass: &Pass,
+    ) -> Tensor<3> {
+        self.norm.forward(self.run(ids, mask, Some(cache), pass, &mut |_| ()))
+    }
+
+    /// Every hidden state: the embeddings, the output of each layer but the last, and the normed output of the last.
+    pub fn hidden_states(&self, input: &EncoderInput, pass: &Pass) -> Vec<Tensor<3>> {
+        let mut states = Vec::with_capacity(self.layers.len() + 1);
+        let keep = &mut |state: &Tensor<3>| states.push(state.clone());
+        self.run(input.ids.clone(), input.mask.clone(), None, pass, keep);
+        if let Some(last) = states.pop() {
+            states.push(self.norm.forward(last));
+        }
+        states
+    }
+
+    /// The hidden state of each row's last real token after the final norm, `[batch, 1, hidden]`; with padding on the
+    /// left that is the last column. A row of nothing but padding gives its first column.
+    pub fn last_hidden(&self, input: &EncoderInput, pass: &Pass) -> Tensor<3> {
+        let x = self.run(input.ids.clone(), input.mask.clone(), None, pass, &mut |_| ());
+        let [batch, tokens, hidden] = x.dims();
+        let device = input.mask.device();
+        let columns = Tensor::<1, Int>::arange(0..tokens as i64, &device).float();
+        let columns = cast(columns, input.mask.dtype()).unsqueeze_dim(0);
+        let last: Tensor<1, Int> = (input.mask.clone() * columns).argmax(1).squeeze_dim(1);
+        let first = Tensor::<1, Int>::arange(0..batch as i64, &device).mul_scalar(tokens as i64);
+        let x = x.reshape([batch * tokens, hidden]).select(0, last + first);
+        self.norm.forward(x).unsqueeze_dim(1)
+    }
+
+    /// All layers, before the final norm; `seen` is shown the embeddings and every layer's output.
+    pub(super) fn run(
+        &self,
+        ids: Tensor<2, Int>,
+        mask: Tensor<2>,
+        mut cache: Option<&mut KvCache>,
+        pass: &Pass,
+        seen: &mut dyn FnMut(&Tensor<3>),
+    ) -> Tensor<3> {
+        let tokens = ids.dims()[1];
+        let mut mask = cast(mask, self.compute);
+        if let Some(cache) = &mut cache {
+            mask = cache.extend(mask);
+        }
+        let keys = mask.dims()[1];
+        let table = match &mut cache {
+            Some(cache) => cache.table(&self.rotary, keys, &mask),
+            None => self.rotary.table(keys, &mask.device(), self.compute),
+        };
+        let positions = mask.clone().cumsum(1).sub_scalar(1.0).clamp_min(0.0);
+        let turns = table.turns(positions.narrow(1, keys - tokens, tokens).int());
+        let visible = Visible::new(mask, tokens);
+        let mut x = cast(embedding(self.embed_tokens.val(), ids), self.compute);
+        seen(&x);
+        for (i, layer) in self.layers.iter().enumerate() {
+            let cache = cache.as_deref_mut().map(|cache| cache.layer(i));
+            x = layer.forward(x, &turns, &visible, cache, pass);
+            seen(&x);
+        }
+        x
+    }
+
+    /// The final norm.
+    pub(super) fn normed(&self, x: Tensor<3>) -> Tensor<3> {
+        self.norm.forward(x)
+    }
+
+    pub(super) fn visit_parameters(
+        &mut self,
+        path: &str,
+        visit: &mut dyn FnMut(NamedParameter<'_>),
+    ) {
+        visit(NamedParameter {
+            name: &format!("{path}.embed_tokens.weight"),
+            role: Role::Backbone,
+            layout: Layout::AsStored,
+            value: ParameterMut::Matrix(&mut self.embed_tokens),
+        });
+        for (i, layer) in self.layers.iter_mut().enumerate() {
+            layer.visit_parameters(&format!("{path}.layers.{i}"), visit);
+        }
+        self.norm.visit_parameters(&format!("{path}.norm"), visit);
+    }
+
+    pub(super) fn visit_layers(&self, path: &str, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
+        for (i, layer) in self.layers.iter().enumerate() {
+            layer.visit_layers(&format!("{path}.layers.{i}"), visit);
+        }
+    }
+
+    pub(super) fn visit_layers_mut(
+        &mut self,
+        path: &str,
+        visit: &mut dyn FnMut(&str, &mut AdaptedLinear),
+    ) {
+        for (i, layer) in self.layers.iter_mut().enumerate() {
+            layer.visit_layers_mut(&format!("{path}.layers.{i}"), visit);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! How does a SentencePiece byte-pair model become the engine's byte-pair model?
+//!
+//! As Hugging Face converts Llama tokenizers (`LlamaConverter` of transformers 4):
+//!
+//! ```text
+//! normaliser     U+2581 in front, every space to U+2581; no pre-tokenizer: a text is one word
+//! model          merges in the order of the merged piece's score; other characters as byte pieces
+//! decoder        U+2581 to a space, byte pieces to text, the space in front removed
+//! template       <s> a   and   <s> a <s> b   with type ids 0 and 1; </s> behind each if asked for
+//! added tokens   unknown and control pieces, then what the folder lists
+//! ```
+//!
+//! SentencePiece keeps scores and no merges: a pair can be merged if its text is a piece, and the pair with the best
+//! score goes first. The engine wants a list: by falling score, and for one piece by the ids of the two parts. That is
+//! the list of the published Llama-2 `tokenizer.json`.
+//!
+//! One consequence differs from SentencePiece's own encoder: control tokens that a text spells out (`<s>`) become
+//! those tokens, and the text behind one gets a space mark of its own. Settings under which ordinary text would be cut
+//! differently are refused.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use tokenizers::decoders::DecoderWrapper;
+use tokenizers::decoders::byte_fallback::ByteFallback;
+use tokenizers::decoders::fuse::Fuse;
+use tokenizers::decoders::strip::Strip;
+use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::normalizers::replace::ReplacePattern;
+use tokenizers::normalizers::{NormalizerWrapper, Prepend, Replace};
+use tokenizers::processors::template::TemplateProcessing;
+use tokenizers::{AddedToken, Tokenizer};
+
+use super::error::TokenizerError;
+use super::settings::Settings;
+use super::spm::{Piece, PieceKind, SpmModel};
+
+/// The mark that SentencePiece writes for a space.
+const SPACE_MARK: &str = "\u{2581}";
+/// Byte pieces of a complete vocabulary.
+const BYTES: usize = 256;
+
+/// The text of a `tokenizer.json` for a SentencePiece byte-pair model with byte fallback; `file` is only named in
+/// errors. The same model gives the same text.
+///
+/// # Errors
+///
+/// [`TokenizerError`] if the model asks for something that is not reproduced, or lacks `<s>`.
+pub fn tokenizer_json(model: &SpmModel, file: &Path) -> Result<String, TokenizerError> {
+    let tokenizer = convert(model, file, &Settings::default())?;
+    let text = tokenizer.to_string(true).map_err(|source| TokenizerError::Library {
+        action: "write a tokenizer",
+        file: file.into(),
+        source,
+    })?;
+    Ok(text + "\n")
+}
+
+/// Converts a model of type BPE.
+pub(super) fn convert(
+    model: &SpmModel,
+    file: &Path,
+    settings: &Settings,
+) -> Result<Tokenizer, TokenizerError> {
+    check_supported(model, file)?;
+    let library =
+        |action| move |source| TokenizerError::Library { action, file: file.into(), source };
+    let vocabulary: Vocab =
+        (0..).zip(&model.pieces).map(|(id, piece)| (piece.text.clone(), id)).collect();
+    let bpe = BPE::builder()
+        .vocab_and_merges(vocabulary, merges(&model.pieces))
+        .unk_token(model.pieces[model.unknown_id()].text.clone())
+        .fuse_unk(true)
+        .byte_fallback(true)
+        .build()
+        .map_err(library("convert"))?;
+    let mut tokenizer = Tokenizer::new(bpe);
+    let mut steps: Vec<NormalizerWrapper> = Vec::new();
+    let mut decoders = vec![
+        DecoderWrapper::Replace(replace(SPACE_MARK, " ", file)?),
+        DecoderWrapper::ByteFallback(ByteFallback::new()),
+        DecoderWrapper::Fuse(Fuse::new()),
+    ];
+    if model.normalizer.add_dummy_prefix {
+        steps.push(Prepend::new(SPACE_MARK.to_owned()).into());
+        decoders.push(DecoderWrapper::Strip(Strip::new(' ', 1, 0)));
+    }
+    steps.push(replace(" ", SPACE_MARK, file)?.into());
+    let normalizer = tokenizers::normalizers::Sequence::new(steps);
+    tokenizer.with_normalizer(Some(normalizer)).map_err(library("build the normaliser"))?;
+    let decoder = tokenizers::decoders::sequence::Sequence::new(decoders);
+    tokenizer.with_decoder(Some(DecoderWrapper::Sequence(decoder)));
+    add_tokens(&mut tokenizer, model, file, settings)?;
+    let template = template(&tokenizer, file, settings)?;
+    tokenizer.with_post_processor(Some(template));
+    Ok(tokenizer)
+}
+
+fn replace(pattern: &str, content: &str, file: &Path) -> Result<Replace, TokenizerError> {
+    let pattern = ReplacePattern::String(pattern.to_owned());
+    Replace::new(pattern, content).map_err(|source| TokenizerError::Library {
+        action: "build the normaliser",
+        file: file.into(),
+        source,
+    })
+}
+
+/// Refuses settings under which the conversion and SentencePiece disagree about ordinary text.
+fn check_supported(model: &SpmModel, file: &Path) -> Result<(), TokenizerError> {
+    let refuse = |key: &str, found: String, supported| {
+        Err(TokenizerError::Unsupported { file: file.into(), key: key.into(), found, supported })
+    };
+    let (trainer, normalizer) = (&model.trainer, &model.normalizer);
+    if !trainer.byte_fallback {
+        return refuse("trainer_spec.byte_fallback", "false".into(), "true");
+    }
+    if trainer.treat_whitespace_as_suffix {
+        return refuse("trainer_spec.treat_whitespace_as_suffix", "true".into(), "false");
+    }
+    if !normalizer.precompiled_charsmap.is_empty() {
+        let found = format!("{} bytes", normalizer.precompiled_charsmap.len());
+        return refuse("normalizer_spec.precompiled_charsmap", found, "none");
+    }
+    if normalizer.remove_extra_whitespaces {
+        return refuse("normalizer_spec.remove_extra_whitespaces", "true".into(), "false");
+    }
+    if !normalizer.escape_whitespaces {
+        return refuse("normalizer_spec.escape_whitespaces", "false".into(), "true");
+    }
+    for piece in &model.pieces {
+        let kind = match piece.kind {
+            PieceKind::Unused => "UNUSED",
+            PieceKind::UserDefined => "USER_DEFINED",
+            _ => continue,
+        };
+        let found = format!("{kind} (`{}`)", piece.text);
+        return refuse("pieces.type", found, "NORMAL, UNKNOWN, CONTROL, BYTE");
+    }
+    let bytes = model.pieces.iter().filter(|piece| piece.kind == PieceKind::Byte).count();
+    if bytes != BYTES {
+        return refuse("pieces.type", format!("BYTE {bytes} times"), "256, one for each byte");
+    }
+    Ok(())
+}
+
+/// The pairs that may be merged, best first.
+fn merges(pieces: &[Piece]) -> Vec<(String, String)> {
+    let normal = |(id, piece): (u32, &Piece)| {
+        (piece.kind == PieceKind::Normal).then_some((piece.text.clone(), id))
+    };
+    let ids: HashMap<String, u32> = (0..).zip(pieces).filter_map(normal).collect();
+    let mut found = Vec::new();
+    for piece in pieces.iter().filter(|piece| piece.kind == PieceKind::Normal) {
+        let cuts = piece.text.char_indices().skip(1);
+        let mut of_piece: Vec<_> = cuts
+            .filter_map(|(at, _)| {
+                let (left, right) = piece.text.split_at(at);
+                let order = (*ids.get(left)?, *ids.get(right)?);
+                Some((order, (left.to_owned(), right.to_owned())))
+            })
+            .collect();
+        of_piece.sort_by_key(|(order, _)| *order);
+        found.extend(of_piece.into_iter().map(|(_, pair)| (piece.score, pair)));
+    }
+    // Stable: pieces of one score stay in their order. Scores are finite.
+    found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    found.into_iter().map(|(_, pair)| pair).collect()
+}
+
+/// Adds unknown and control pieces and what the folder lists, in the order of their ids.
+fn add_tokens(
+    tokenizer: &mut Tokenizer,
+    model: &SpmModel,
+    file: &Path,
+    settings: &Settings,
+) -> Result<(), TokenizerError> {
+    let n_pieces = model.pieces.len() as u32;
+    let mut tokens = Vec::new();
+    for (id, piece) in (0u32..).zip(&model.pieces) {
+        let listed = settings.added.get(&id).filter(|(_, token)| token.content == piece.text);
+        if let Some((_, token)) = listed {
+            tokens.push(token.clone());
+        } else if matches!(piece.kind, PieceKind::Control | PieceKind::Unknown) {
+            tokens.push(AddedToken::from(piece.text.clone(), true).normalized(false));
+        }
+    }
+    let later = settings.added.range(n_pieces..);
+    tokens.extend(later.map(|(_, (_, token))| token.clone()));
+    tokenizer.add_tokens(tokens).map_err(|source| TokenizerError::Library {
+        action: "add special tokens",
+        file: file.into(),
+        source,
+    })?;
+    for (&wanted, (list, token)) in &settings.added {
+        let found = tokenizer.token_to_id(&token.content).unwrap_or(n_pieces);
+        if found != wanted {
+            let token = token.content.clone();
+            return Err(TokenizerError::AddedTokenId { file: list.clone(), token, wanted, found });
+        }
+    }
+    Ok(())
+}
+
+/// `<s> a`, and `</s>` behind if asked for.
+fn template(
+    tokenizer: &Tokenizer,
+    file: &Path,
+    settings: &Settings,
+) -> Result<TemplateProcessing, TokenizerError> {
+    let special = |key: &'static str, usual: &str| {
+        let token = settings.names.get(key).map_or(usual, |(_, name)| name).to_owned();
+        match tokenizer.token_to_id(&token) {
+            Some(id) => Ok((token, id)),
+            None => Err(TokenizerError::MissingToken { file: file.into(), token, role: key }),
+        }
+    };
+    let bos = settings.add_bos.unwrap_or(true).then(|| special("bos_token", "<s>")).transpose()?;
+    let eos =
+        settings.add_eos.unwrap_or(false).then(|| special("eos_token", "</s>")).transpose()?;
+    let part = |text: &str, kind: u32| {
+        let token = |token: &Option<(String, u32)>| {
+            token.as_ref().map(|(name, _)| format!("{name}:{kind}"))
+        };
+        let parts = [token(&bos), Some(format!("{text}:{kind}")), token(&eos)];
+        parts.into_iter().flatten().collect::<Vec<String>>()
+    };
+    let (single, second) = (part("$A", 0), part("$B", 1));
+    let library = |message: String| TokenizerError::Library {
+        action: "build the template",
+        file: file.into(),
+        source: message.into(),
+    };
+    // Pieces are given one by one, so that a token with a colon or a space in its name is not taken apart.
+    let pair = [single.clone(), second].concat();
+    TemplateProcessing::builder()
+        .try_single(pieces(&single))
+        .map_err(&library)?
+        .try_pair(pieces(&pair))
+        .map_err(&library)?
+        .special_tokens(bos.into_iter().chain(eos).collect::<Vec<_>>())
+        .build()
+        .map_err(|e| library(e.to_string()))
+}
+
+fn pieces(parts: &[String]) -> Vec<&str> {
+    parts.iter().map(String::as_str).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::spm::{ModelType, NormalizerSpec, TrainerSpec};
+    use super::*;
+
+    fn piece(text: &str, score: f32, kind: PieceKind) -> Piece {
+        Piece { text: text.into(), score, kind }
+    }
+
+    /// `<unk> <s> </s>`, 256 bytes, then normal pieces.
+    fn model(normal: &[(&str, f32)]) -> SpmModel {
+        let mut pieces = vec![
+            piece("<unk>", 0.0, PieceKind::Unknown),
+            piece("<s>", 0.0, PieceKind::Control),
+            piece("</s>", 0.0, PieceKind::Control),
+        ];
+        pieces.extend((0..256).map(|b| piece(&format!("<0x{b:02X}>"), 0.0, PieceKind::Byte)));
+        pieces.extend(normal.iter().map(|(text, score)| piece(text, *score, PieceKind::Normal)));
+        let trainer = TrainerSpec {
+            model_type: ModelType::Bpe,
+            byte_fallback: true,
+            treat_whitespace_as_suffix: false,
+        };
+        let normalizer = NormalizerSpec {
+            precompiled_charsmap: Vec::new(),
+            add_dummy_prefix: true,
+            remove_extra_whitespaces: false,
+            escape_whitespaces: true,
+        };
+        SpmModel::from_parts(pieces, trainer, normalizer).unwrap()
+    }
+
+    fn small() -> SpmModel {
+        model(&[
+            ("ab", -1.0),
+            ("\u{2581}a", -2.0),
+            ("abc", -3.0),
+            ("\u{2581}", -9.0),
+            ("a", -9.5),
+            ("b", -9.75),
+            ("c", -10.0),
+        ])
+    }
+
+    fn ids(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
+        tokenizer.encode(text, true).unwrap().get_ids().to_vec()
+    }
+
+    #[test]
+    fn the_best_score_is_merged_first() {
+        let tokenizer = convert(&small(), "spm".as_ref(), &Settings::default()).unwrap();
+        // "▁abc": a+b beats ▁+a, then ab+c.
+        assert_eq!(ids(&tokenizer, "abc"), [1, 262, 261]);
+        assert_eq!(ids(&tokenizer, "ac"), [1, 260, 265]);
+        // é is C3 A9; a space inside is a mark.
+        assert_eq!(ids(&tokenizer, "é c"), [1, 262, 3 + 0xc3, 3 + 0xa9, 262, 265]);
+        assert_eq!(ids(&tokenizer, ""), [1]);
+        let back = tokenizer.decode(&ids(&tokenizer, "é  abc\n"), true).unwrap();
+        assert_eq!(back, "é  abc\n");
+    }
+
+    #[test]
+    fn merges_of_one_piece_stand_together() {
+        let pieces = small().pieces;
+        let found: Vec<String> = merges(&pieces).iter().map(|(l, r)| format!("{l} {r}")).collect();
+        assert_eq!(found, ["a b", "\u{2581} a", "ab c"]);
+        let both = model(&[
+            ("ab", -1.0),
+            ("bc", -2.0),
+            ("abc", -3.0),
+            ("a", -4.0),
+            ("b", -5.0),
+            ("c", -6.0),
+        ]);
+        let found: Vec<String> =
+            merges(&both.pieces).iter().map(|(l, r)| format!("{l} {r}")).collect();
+        assert_eq!(found, ["a b", "b c", "ab c", "a bc"]);
+    }
+
+    #[test]
+    fn settings_change_the_template() {
+        let with = |add_bos, add_eos| {
+            let settings = Settings { add_bos, add_eos, ..Settings::default() };
+            let tokenizer = convert(&small(), "spm".as_ref(), &settings).unwrap();
+            let pair = tokenizer.encode(("a", "c"), true).unwrap();
+            (pair.get_ids().to_vec(), pair.get_type_ids().to_vec())
+        };
+        assert_eq!(with(None, None), (vec![1, 260, 1, 262, 265], vec![0, 0, 1, 1, 1]));
+        assert_eq!(with(Some(false), Some(true)).0, [260, 2, 262, 265, 2]);
+    }
+
+    #[test]
+    fn what_cannot_be_reproduced_is_refused_by_name() {
+        let refused = |change: fn(&mut SpmModel)| {
+            let mut model = small();
+            change(&mut model);
+            match convert(&model, "spm".as_ref(), &Settings::default()).unwrap_err() {
+                TokenizerError::Unsupported { key, .. } => key,
+                other => panic!("{other}"),
+            }
+        };
+        assert_eq!(refused(|m| m.trainer.byte_fallback = false), "trainer_spec.byte_fallback");
+        let key = "normalizer_spec.remove_extra_whitespaces";
+        assert_eq!(refused(|m| m.normalizer.remove_extra_whitespaces = true), key);
+        let key = "normalizer_spec.precompiled_charsmap";
+        assert_eq!(refused(|m| m.normalizer.precompiled_charsmap = vec![0; 8]), key);
+        assert_eq!(refused(|m| m.pieces[259].kind = PieceKind::UserDefined), "pieces.type");
+        assert_eq!(refused(|m| drop(m.pieces.remove(7))), "pieces.type");
+    }
+
+    #[test]
+    fn the_written_tokenizer_is_the_converted_one() {
+        let text = tokenizer_json(&small(), "spm".as_ref()).unwrap();
+        let read = Tokenizer::from_bytes(text.as_bytes()).unwrap();
+        let converted = convert(&small(), "spm".as_ref(), &Settings::default()).unwrap();
+        for sample in ["abc", "é  abc\n", "<s>ab", ""] {
+            assert_eq!(ids(&read, sample), ids(&converted, sample), "{sample}");
+        }
+        assert_eq!(text, tokenizer_json(&small(), "spm".as_ref()).unwrap());
+    }
+}

@@ -1,0 +1,379 @@
+//! Properties of the Llama port that hold without a reference: padding, caches, tied heads, answers, adapters.
+#![allow(clippy::unwrap_used)]
+
+#[path = "llama/support.rs"]
+mod support;
+
+use burn::tensor::{DType, Device, Tensor};
+use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
+use lrvd_burn::parameters::NamedParameters;
+use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_core::family::VariationalFamily;
+use lrvd_core::moments::CrossTerm;
+use lrvd_core::noise::NoiseKey;
+use lrvd_models::llama::{
+    ChoiceError, GenerateError, GenerateOptions, KvCache, LlamaChoice, LlamaForCausalLm,
+};
+use support::{adapted, close, input, lora, model, numbers, padded, variational};
+
+const PROMPTS: [&[i64]; 3] = [&[1, 7, 9, 30, 12], &[1, 44], &[1, 5, 5, 17, 40, 2, 8]];
+const ANSWERS: [u32; 3] = [30, 4, 17];
+
+fn key() -> NoiseKey {
+    NoiseKey::new(11).at_step(3)
+}
+
+#[test]
+fn padding_on_either_side_changes_nothing() {
+    for tied in [false, true] {
+        let model = adapted(model(tied, DType::F64), &lora(), &["q_proj", "v_proj", "lm_head"]);
+        let pass = Pass::mean();
+        let alone: Vec<f64> = PROMPTS
+            .iter()
+            .flat_map(|row| numbers(model.last_logits(&input(&[row], DType::F64), &pass)))
+            .collect();
+        for left in [true, false] {
+            let together = padded(&PROMPTS, left, DType::F64);
+            close(&numbers(model.last_logits(&together, &pass)), &alone, 1e-12);
+        }
+        // One more column of padding for everybody, in the middle too.
+        let gaps: Vec<Vec<i64>> = PROMPTS
+            .iter()
+            .map(|row| {
+                let mut row = row.to_vec();
+                row.insert(1, -1);
+                row.insert(0, -1);
+                row
+            })
+            .collect();
+        let gaps: Vec<&[i64]> = gaps.iter().map(Vec::as_slice).collect();
+        close(&numbers(model.last_logits(&padded(&gaps, true, DType::F64), &pass)), &alone, 1e-12);
+    }
+}
+
+#[test]
+fn a_row_of_nothing_but_padding_is_finite_and_harmless() {
+    let model = model(false, DType::F32);
+    let rows: [&[i64]; 2] = [&[1, 7, 9], &[-1, -1, -1]];
+    let logits = model.forward(&padded(&rows, true, DType::F32), &Pass::mean());
+    assert!(numbers(logits.clone()).iter().all(|v| v.is_finite()));
+    let alone = model.forward(&input(&[rows[0]], DType::F32), &Pass::mean());
+    close(&numbers(logits.narrow(0, 0, 1)), &numbers(alone), 1e-5);
+    // The gradient of a real row does not see it either.
+    let mut model = adapted(model, &lora(), &["q_proj", "k_proj", "lm_head"]);
+    let both = model.last_logits(&padded(&rows, true, DType::F32), &Pass::mean());
+    let gradients = both.narrow(0, 0, 1).square().sum().backward();
+    model.visit_parameters(&mut |p| {
+        if let Some(gradient) = p.value.gradient(&gradients) {
+            assert!(numbers(gradient).iter().all(|v| v.is_finite()), "{}", p.name);
+        }
+    });
+}
+
+#[test]
+fn pieces_through_the_cache_equal_the_whole_text() {
+    let model = adapted(
+        model(false, DType::F64),
+        &variational(VariationalFamily::RankVariance),
+        &["q_proj", "v_proj", "down_proj", "lm_head"],
+    );
+    let whole = padded(&PROMPTS, true, DType::F64);
+    let tokens = whole.ids.dims()[1];
+    let draws = [
+        Pass::mean(),
+        Pass::sampled(Scheme::Weights(DrawPer::Batch), key()),
+        Pass::sampled(Scheme::Weights(DrawPer::Sequence), key()),
+    ];
+    for pass in draws {
+        let wanted = numbers(model.forward(&whole, &pass).narrow(1, tokens - 1, 1));
+        for cuts in [vec![tokens], vec![3, tokens - 3], vec![1; tokens], vec![2, 1, tokens - 3]] {
+            let mut cache = KvCache::new();
+            let (mut from, mut last) = (0, Vec::new());
+            for columns in cuts {
+                let ids = whole.ids.clone().narrow(1, from, columns);
+                let mask = whole.mask.clone().narrow(1, from, columns);
+                let logits = model.forward_cached(ids, mask, &mut cache, &pass);
+                last = numbers(logits.narrow(1, columns - 1, 1));
+                from += columns;
+            }
+            assert_eq!(cache.columns(), tokens);
+            close(&last, &wanted, 1e-12);
+        }
+    }
+    let fixed = model.drawn(key());
+    let drawn = Pass::sampled(Scheme::Weights(DrawPer::Batch), key());
+    close(
+        &numbers(fixed.forward(&whole, &Pass::mean())),
+        &numbers(model.forward(&whole, &drawn)),
+        1e-12,
+    );
+}
+
+/// Answer rows of the full head at the last position.
+fn full_answers(model: &LlamaForCausalLm, rows: &[&[i64]], pass: &Pass) -> Vec<f64> {
+    let logits = model.last_logits(&padded(rows, true, DType::F64), pass);
+    let vocab = logits.dims()[1];
+    let logits = numbers(logits);
+    let row = |r: usize| ANSWERS.iter().map(move |&id| (r, id));
+    (0..rows.len()).flat_map(row).map(|(r, id)| logits[r * vocab + id as usize]).collect()
+}
+
+#[test]
+fn answer_rows_are_rows_of_the_full_head_at_the_mean_and_at_weight_draws() {
+    for tied in [false, true] {
+        for family in VariationalFamily::ALL {
+            let model =
+                adapted(model(tied, DType::F64), &variational(family), &["q_proj", "lm_head"]);
+            let mean = full_answers(&model, &PROMPTS, &Pass::mean());
+            for scheme in
+                [Scheme::Mean, Scheme::Weights(DrawPer::Batch), Scheme::Weights(DrawPer::Sequence)]
+            {
+                let pass = Pass::sampled(scheme, key());
+                let wanted = full_answers(&model, &PROMPTS, &pass);
+                for left in [true, false] {
+                    let input = padded(&PROMPTS, left, DType::F64);
+                    close(&numbers(model.answer_logits(&input, &ANSWERS, &pass)), &wanted, 1e-12);
+                }
+                let moved = wanted.iter().zip(&mean).all(|(a, b)| (a - b).abs() > 1e-6);
+                assert_eq!(moved, scheme != Scheme::Mean, "{family:?} {scheme:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plain_adapter_and_dropout_on_the_head_give_the_same_rows() {
+    let mut settings = lora();
+    settings.dropout = 0.4;
+    let model = adapted(model(false, DType::F64), &settings, &["q_proj", "lm_head"]);
+    for pass in [
+        Pass::mean(),
+        Pass::sampled(Scheme::Nested, key()),
+        Pass::mean().with_dropout(NoiseKey::new(5)),
+    ] {
+        let wanted = full_answers(&model, &PROMPTS, &pass);
+        let input = padded(&PROMPTS, true, DType::F64);
+        close(&numbers(model.answer_logits(&input, &ANSWERS, &pass)), &wanted, 1e-12);
+    }
+}
+
+#[test]
+fn activation_noise_is_that_of_a_head_with_the_answers_only() {
+    let all: Vec<u32> = (0..50).collect();
+    for family in VariationalFamily::ALL {
+        let model = adapted(model(false, DType::F64), &variational(family), &["lm_head"]);
+        for scheme in [
+            Scheme::MomentMatched(CrossTerm::Exact),
+            Scheme::MomentMatched(CrossTerm::Omitted),
+            Scheme::Nested,
+        ] {
+            let pass = Pass::sampled(scheme, key());
+            let input = padded(&PROMPTS, true, DType::F64);
+            // With every token as an answer the numbering is that of the full head.
+            let wanted = numbers(model.last_logits(&input, &pass));
+            close(&numbers(model.answer_logits(&input, &all, &pass)), &wanted, 1e-12);
+            // And the first columns of one row have the same numbers in both.
+            let one = padded(&PROMPTS[..1], true, DType::F64);
+            let wanted = numbers(model.last_logits(&one, &pass));
+            close(&numbers(model.answer_logits(&one, &all[..6], &pass)), &wanted[..6], 1e-12);
+            let mean = numbers(model.answer_logits(&one, &all[..6], &Pass::mean()));
+            let found = numbers(model.answer_logits(&one, &ANSWERS, &pass));
+            assert!(found.iter().all(|v| v.is_finite()) && mean.len() == 6);
+        }
+    }
+}
+
+#[test]
+fn gradients_through_the_answers_are_those_of_the_full_head() {
+    for scheme in [Scheme::Mean, Scheme::Weights(DrawPer::Sequence)] {
+        let settings = variational(VariationalFamily::ElementVariance);
+        let mut model = adapted(model(true, DType::F64), &settings, &["v_proj", "lm_head"]);
+        let pass = Pass::sampled(scheme, key());
+        let input = padded(&PROMPTS, true, DType::F64);
+        let ids = ANSWERS.map(|id| id as i32);
+        let ids = Tensor::from_ints(ids.as_slice(), &Device::flex());
+        let full = model.last_logits(&input, &pass).select(1, ids).square().sum().backward();
+        let few = model.answer_logits(&input, &ANSWERS, &pass).square().sum().backward();
+        let mut compared = 0;
+        model.visit_parameters(&mut |p| {
+            if !p.value.is_trainable() {
+                return;
+            }
+            match (p.value.gradient(&full), p.value.gradient(&few)) {
+                (Some(full), Some(few)) => close(&numbers(few), &numbers(full), 1e-11),
+                (None, None) => {}
+                other => panic!("{}: {other:?}", p.name),
+            }
+            compared += 1;
+        });
+        // Two factors and two variances for each of three layers.
+        assert_eq!(compared, 12);
+    }
+}
+
+#[test]
+fn a_tied_head_is_the_embedding() {
+    let mut model = model(true, DType::F64);
+    let (mut names, mut layers) = (Vec::new(), Vec::new());
+    model.visit_parameters(&mut |p| names.push(p.name.to_owned()));
+    model.visit_layers(&mut |path, _| layers.push(path.to_owned()));
+    assert!(!names.iter().any(|name| name.starts_with("lm_head")), "{names:?}");
+    assert_eq!(layers.last().unwrap(), "lm_head");
+    // One more row in the file than layers need: the embedding counts once.
+    assert_eq!(names.iter().filter(|name| name.ends_with("embed_tokens.weight")).count(), 1);
+    let text = input(&[PROMPTS[0]], DType::F64);
+    let before = numbers(model.last_logits(&text, &Pass::mean()));
+    model.visit_parameters(&mut |mut p| {
+        if p.name == "model.embed_tokens.weight" {
+            let doubled = p.value.flat().mul_scalar(2.0);
+            p.value.set_flat(doubled);
+        }
+    });
+    // Twice the embeddings in front, which the first norm takes away nearly, and twice the head behind.
+    let after = numbers(model.last_logits(&text, &Pass::mean()));
+    assert!(before.iter().zip(&after).any(|(b, a)| (a - b).abs() > 1e-3));
+    let answers = numbers(model.answer_logits(&text, &ANSWERS, &Pass::mean()));
+    for (&id, answer) in ANSWERS.iter().zip(answers) {
+        assert!((after[id as usize] - answer).abs() < 1e-12);
+    }
+    let adapted = adapted(model, &lora(), &["lm_head"]);
+    let mut names = Vec::new();
+    adapted.clone().visit_parameters(&mut |p| names.push(p.name.to_owned()));
+    let tail: Vec<&str> = names.iter().rev().take(2).map(String::as_str).collect();
+    assert_eq!(tail, ["lm_head.lora_B", "lm_head.lora_A"]);
+}
+
+#[test]
+fn every_linear_layer_can_carry_an_adapter() {
+    let mut model = model(false, DType::F64);
+    let mut paths = Vec::new();
+    model.visit_layers(&mut |path, _| paths.push(path.to_owned()));
+    assert_eq!(paths.len(), 2 * 7 + 1);
+    let mut weights = Vec::new();
+    model.visit_parameters(&mut |p| weights.push(p.name.to_owned()));
+    for path in &paths {
+        assert!(weights.contains(&format!("{path}.weight")), "{path}");
+    }
+    let mut mutable = Vec::new();
+    model.visit_layers_mut(&mut |path, _| mutable.push(path.to_owned()));
+    assert_eq!(paths, mutable);
+    let before = numbers(model.last_logits(&input(&[PROMPTS[0]], DType::F64), &Pass::mean()));
+    for path in &paths {
+        let targets = AdapterTargets::Paths(vec![path.clone()]);
+        let mut one = model.clone();
+        attach_adapters(&mut one, &targets, &lora(), NoiseKey::new(3)).unwrap();
+        support::enlarge(&mut one);
+        let after = numbers(one.last_logits(&input(&[PROMPTS[0]], DType::F64), &Pass::mean()));
+        assert!(before.iter().zip(&after).any(|(b, a)| (a - b).abs() > 1e-6), "{path}");
+    }
+}
+
+#[test]
+fn half_precision_weights_keep_activations_and_adapters_wide() {
+    let wide = model(false, DType::F32);
+    for (dtype, limit) in [(DType::BF16, 0.1), (DType::F16, 0.02)] {
+        let narrow = adapted(
+            model(false, dtype),
+            &variational(VariationalFamily::RankVariance),
+            &["q_proj", "down_proj", "lm_head"],
+        );
+        assert_eq!(narrow.model().compute_dtype(), DType::F32);
+        assert_eq!(narrow.model().embeddings().dtype(), dtype);
+        narrow.visit_layers(&mut |path, layer| {
+            assert_eq!(layer.weight.val().dtype(), dtype, "{path}");
+            if let Some(adapter) = &layer.adapter {
+                assert_eq!(adapter.a.val().dtype(), DType::F32, "{path}");
+                assert!(adapter.a.val().is_require_grad() && adapter.b.val().is_require_grad());
+            }
+        });
+        let text = padded(&PROMPTS, true, DType::F32);
+        let pass = Pass::sampled(Scheme::Weights(DrawPer::Sequence), key());
+        let rows = numbers(narrow.answer_logits(&text, &ANSWERS, &pass));
+        let full = numbers(narrow.last_logits(&text, &pass));
+        for (i, row) in rows.iter().enumerate() {
+            let id = ANSWERS[i % 3] as usize;
+            assert!((row - full[i / 3 * 50 + id]).abs() < 1e-5);
+        }
+        // Training reaches the adapters in single precision.
+        let loss = narrow.answer_logits(&text, &ANSWERS, &pass).square().sum();
+        let gradients = loss.backward();
+        let mut reached = 0;
+        narrow.clone().visit_parameters(&mut |p| {
+            if let Some(gradient) = p.value.gradient(&gradients) {
+                assert_eq!(gradient.dtype(), DType::F32, "{}", p.name);
+                reached += 1;
+            }
+        });
+        assert!(reached >= 9, "{reached}");
+        let plain = model(false, dtype);
+        let (a, b) =
+            (plain.last_logits(&text, &Pass::mean()), wide.last_logits(&text, &Pass::mean()));
+        let (a, b) = (numbers(a), numbers(b));
+        let worst = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(worst < limit, "{dtype:?}: {worst}");
+    }
+}
+
+#[test]
+fn continuations_do_not_depend_on_company_and_stop_where_told() {
+    let model = adapted(
+        model(true, DType::F64),
+        &variational(VariationalFamily::RankVariance),
+        &["q_proj", "lm_head"],
+    );
+    let prompts: Vec<Vec<u32>> =
+        PROMPTS.iter().map(|row| row.iter().map(|&id| id as u32).collect()).collect();
+    let mut options = GenerateOptions { max_new_tokens: 6, stop: Vec::new(), draw: None };
+    for draw in [None, Some(key())] {
+        options.draw = draw;
+        let together = model.generate_greedy(&prompts, &options).unwrap();
+        for (prompt, text) in prompts.iter().zip(&together) {
+            assert_eq!(text.len(), 6);
+            let alone = model.generate_greedy(std::slice::from_ref(prompt), &options).unwrap();
+            assert_eq!(&alone[0], text);
+            // Each token is the best of the whole text so far.
+            let mut so_far: Vec<i64> = prompt.iter().map(|&id| i64::from(id)).collect();
+            let at = draw
+                .map_or(Pass::mean(), |key| Pass::sampled(Scheme::Weights(DrawPer::Batch), key));
+            for &token in text {
+                let logits = numbers(model.last_logits(&input(&[&so_far], DType::F64), &at));
+                let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
+                assert_eq!(best, Some(token as usize));
+                so_far.push(i64::from(token));
+            }
+        }
+        let stop = together[0][2];
+        options.stop = vec![stop];
+        let stopped = model.generate_greedy(&prompts, &options).unwrap();
+        let wanted = together[0].iter().position(|&id| id == stop).unwrap();
+        assert_eq!(stopped[0], together[0][..wanted]);
+        options.stop.clear();
+    }
+    let error = model.generate_greedy(&[vec![1], vec![]], &options).unwrap_err();
+    assert_eq!(error, GenerateError::Empty { index: 1 });
+    let error = model.generate_greedy(&[vec![1, 50]], &options).unwrap_err();
+    assert!(matches!(error, GenerateError::Unknown { position: 1, id: 50, vocab_size: 50, .. }));
+    assert!(model.generate_greedy(&[], &options).unwrap().is_empty());
+}
+
+#[test]
+fn a_choice_checks_its_answers_and_is_the_model() {
+    let model = model(false, DType::F64);
+    let new = |ids: &[u32]| LlamaChoice::new(model.clone(), ids.to_vec());
+    assert_eq!(new(&[3]).unwrap_err(), ChoiceError::TooFew { found: 1 });
+    assert!(matches!(
+        new(&[3, 50]),
+        Err(ChoiceError::Unknown { index: 1, id: 50, vocab_size: 50 })
+    ));
+    assert!(matches!(new(&[3, 4, 3]), Err(ChoiceError::Twice { first: 0, second: 2, id: 3 })));
+    let mut choice = new(&ANSWERS).unwrap();
+    let text = padded(&PROMPTS, true, DType::F64);
+    let found = choice.forward(&text, &Pass::mean());
+    assert_eq!(found.dims(), [3, 3]);
+    close(&numbers(found), &numbers(model.answer_logits(&text, &ANSWERS, &Pass::mean())), 0.0);
+    let (mut of_choice, mut of_model) = (Vec::new(), Vec::new());
+    choice.visit_parameters(&mut |p| of_choice.push(p.name.to_owned()));
+    model.clone().visit_parameters(&mut |p| of_model.push(p.name.to_owned()));
+    assert_eq!(of_choice, of_model);
+    assert_eq!(choice.answer_ids(), ANSWERS);
+}
