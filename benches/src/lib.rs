@@ -7,7 +7,9 @@ use lrvd_burn::model::{AdapterTargets, attach_adapters};
 use lrvd_burn::parameters::{NamedParameters, Role};
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_models::WeightSource;
-use lrvd_models::deberta::{ADAPTER_TARGETS, ConfigError, DebertaClassifier, DebertaConfig, EncoderInput};
+use lrvd_models::deberta::{
+    ADAPTER_TARGETS, ConfigError, DebertaClassifier, DebertaConfig, EncoderInput,
+};
 
 /// Architecture of a benchmarked model; weights are random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

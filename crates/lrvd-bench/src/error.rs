@@ -24,6 +24,9 @@ pub enum BenchError {
     /// Adapters.
     #[error(transparent)]
     Adapter(#[from] AdapterError),
+    /// Adapters with more than two factors.
+    #[error(transparent)]
+    Extension(#[from] lrvd_burn::adapter::ExtensionError),
     /// AdaLoRA's allocator.
     #[error(transparent)]
     AdaLora(#[from] AdaLoraError),
@@ -48,6 +51,18 @@ pub enum BenchError {
     /// Model configuration.
     #[error(transparent)]
     Config(#[from] lrvd_models::deberta::ConfigError),
+    /// Answer tokens.
+    #[error(transparent)]
+    Choice(#[from] lrvd_models::llama::ChoiceError),
+    /// Reasoning sets.
+    #[error(transparent)]
+    Reasoning(#[from] crate::reasoning::ReasoningError),
+    /// The core's predictions.
+    #[error(transparent)]
+    Baseline(#[from] lrvd_core::baselines::BaselineError),
+    /// A task that is not known.
+    #[error(transparent)]
+    Task(#[from] crate::task::UnknownTask),
     /// Tokenizer.
     #[error(transparent)]
     Tokenizer(#[from] lrvd_models::tokenizer::TokenizerError),
@@ -139,6 +154,28 @@ pub enum BenchError {
         found: String,
         /// What there is.
         wanted: String,
+    },
+    /// A method that consists of several runs was asked for as one.
+    #[error("{method} is made of runs of another method: use `lrvd bench`")]
+    NotOneRun {
+        /// The method.
+        method: String,
+    },
+    /// The settings of a method are not what it knows.
+    #[error("settings `methods.{method}`: {source}")]
+    MethodSettings {
+        /// Key of the method.
+        method: String,
+        /// What is wrong with them.
+        source: serde_json::Error,
+    },
+    /// The model lacks what a method attached to it.
+    #[error("{method}: {what}")]
+    Method {
+        /// The method.
+        method: &'static str,
+        /// What is wrong.
+        what: String,
     },
     /// The same thing is asked for twice.
     #[error("{what} `{found}` is given twice")]

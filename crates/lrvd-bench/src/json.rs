@@ -48,6 +48,15 @@ pub(crate) fn parse_json<T: DeserializeOwned>(path: &Path, text: &str) -> Result
     serde_json::from_str(text).map_err(|source| BenchError::Json { path: path.to_owned(), source })
 }
 
+/// The values of a file that holds one on each line.
+///
+/// # Errors
+///
+/// As [`read_json`].
+pub(crate) fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, BenchError> {
+    read_text(path)?.lines().map(|line| parse_json(path, line)).collect()
+}
+
 /// Writes `value` to `path`, whole or not at all.
 ///
 /// # Errors

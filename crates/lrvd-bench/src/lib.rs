@@ -8,7 +8,9 @@
 //! | [`train`], [`eval`] | the loop, its checkpoints, and what is measured |
 //! | [`backbone`] | where the pretrained model comes from |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
-//! | [`glue`] | the whole reproduction |
+//! | [`reasoning`] | the six multiple-choice sets: files, prompts, answer tokens |
+//! | [`suite`] | whole reproductions: GLUE and reasoning |
+//! | [`reasoning`] | six sets of questions with a few answers: files, prompts, answer tokens |
 //! | [`report`] | records, tables, the page that a person looks at |
 //! | [`progress`] | what happens meanwhile |
 //!
@@ -20,11 +22,12 @@ pub mod data;
 mod error;
 pub mod eval;
 pub mod experiment;
-pub mod glue;
 mod json;
 pub mod method;
 pub mod progress;
+pub mod reasoning;
 pub mod report;
+pub mod suite;
 pub mod task;
 pub mod train;
 pub mod verify;

@@ -46,8 +46,14 @@ fn models_hold() {
 }
 
 #[test]
+fn language_models_hold() {
+    assert_eq!(all_hold("../lrvd-models/tests/golden/llama", ""), 7);
+}
+
+#[test]
 fn adapters_hold() {
     assert_eq!(all_hold("../lrvd-models/tests/golden/peft", "deberta"), 6);
+    assert_eq!(all_hold("../lrvd-models/tests/golden/peft", "llama"), 2);
 }
 
 #[test]
@@ -135,6 +141,8 @@ fn copy(from: &Path, to: &Path) {
 const MODEL: &str = "../lrvd-models/tests/golden/deberta/v3_len2";
 const LORA: &str = "../lrvd-models/tests/golden/peft/deberta_lora_rslora";
 const REALLOCATED: &str = "../lrvd-models/tests/golden/peft/deberta_adalora_reallocated";
+const LLAMA: &str = "../lrvd-models/tests/golden/llama/mha_right_padded";
+const LLAMA_LORA: &str = "../lrvd-models/tests/golden/peft/llama_lora_r4";
 const RUN: &str = "tests/golden/train/deberta_lora";
 const ALLOCATED_RUN: &str = "tests/golden/train/deberta_adalora";
 const BAYES: &str = "../lrvd-core/tests/golden/bayes";
@@ -421,9 +429,142 @@ fn an_adapter_survives_a_model() {
     }
 }
 
+/// Replaces one entry of a copy's `config.json`.
+fn configure(copy: &Copy, file: &str, key: &str, value: Value) {
+    let file = copy.path().join(file);
+    let mut json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    json[key] = value;
+    std::fs::write(file, json.to_string()).unwrap();
+}
+
+#[test]
+fn damaged_language_models_fail_where_they_are_damaged() {
+    for name in [
+        "logits",
+        "last_logits",
+        "answer_logits",
+        "kv.step_logits",
+        "answer_loss",
+        "grad.model.layers.1.input_layernorm.weight",
+    ] {
+        let copy = Copy::of(LLAMA);
+        copy.set_first(name, |value| value + 1e-3);
+        assert_eq!(failed(&copy.run().unwrap()), [name]);
+    }
+    let copy = Copy::of(LLAMA);
+    copy.edit_json(|json| json["scalars"]["answer_loss"] = 0.25.into());
+    assert_eq!(failed(&copy.run().unwrap()), ["scalars.answer_loss"]);
+    // Another base of the rotation is no error but another model.
+    let copy = Copy::of(LLAMA);
+    configure(&copy, "config.json", "rope_theta", 500_000.into());
+    assert!(failed(&copy.run().unwrap()).contains(&"logits"));
+    // Padding is no part of the contract: the third row has five of seventeen tokens.
+    let copy = Copy::of(LLAMA);
+    copy.edit_tensors("expected.safetensors", |tensors| {
+        let logits = &tensors["logits"];
+        let mut values = logits.to_f64().unwrap();
+        *values.last_mut().unwrap() += 1.0;
+        let changed = HostTensor::from_f64(logits.shape(), &values).unwrap();
+        tensors.insert("logits".to_owned(), changed);
+    });
+    assert!(copy.run().unwrap().holds());
+}
+
+#[test]
+fn language_model_inputs_out_of_range_are_refused_by_name() {
+    for (name, index, bad) in [
+        ("input_ids", 1, 160),
+        ("attention_mask", 1, 2),
+        ("position_ids", 1, 5),
+        ("labels", 1, 160),
+        ("labels", 1, -1),
+        ("answer_token_ids", 1, 160),
+        ("answer_labels", 1, 4),
+    ] {
+        let copy = Copy::of(LLAMA);
+        copy.edit_tensors("inputs.safetensors", |tensors| {
+            let tensor = &tensors[name];
+            let mut values = tensor.to_i64().unwrap();
+            values[index] = bad;
+            let changed = HostTensor::from_i64(tensor.shape(), &values).unwrap();
+            tensors.insert(name.to_owned(), changed);
+        });
+        match copy.run() {
+            Err(VerifyError::Value { name: found, index: at, .. }) => {
+                assert_eq!((found.as_str(), at), (name, index));
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    let copy = Copy::of(LLAMA);
+    copy.edit_json(|json| json["kv_cache"]["prefill_columns"] = 17.into());
+    match copy.run() {
+        Err(VerifyError::Entry { name, .. }) => assert_eq!(name, "kv_cache.prefill_columns"),
+        other => panic!("{other:?}"),
+    }
+    let copy = Copy::of(LLAMA);
+    copy.edit_tensors("expected.safetensors", |tensors| {
+        let loss = tensors["loss"].clone();
+        tensors.insert("kv.prefill_keys.9".to_owned(), loss);
+    });
+    assert!(matches!(copy.run(), Err(VerifyError::UnknownTensors { .. })));
+    for (key, value) in [
+        ("rope_scaling", serde_json::json!({"rope_type": "yarn", "factor": 4.0})),
+        ("attention_bias", true.into()),
+        ("hidden_act", "gelu".into()),
+    ] {
+        let copy = Copy::of(LLAMA);
+        configure(&copy, "config.json", key, value);
+        match copy.run() {
+            Err(VerifyError::Unsupported { what }) => assert!(what.contains(key), "{what}"),
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_damaged_language_model_adapter_fails() {
+    let copy = Copy::of(LLAMA_LORA);
+    let key = "base_model.model.lm_head.lora_B.weight";
+    copy.edit_tensors("adapter/adapter_model.safetensors", |tensors| {
+        let tensor = &tensors[key];
+        let values: Vec<f32> = tensor.to_f32().unwrap().iter().map(|v| v * 1.25).collect();
+        let changed = HostTensor::from_f32(tensor.shape(), &values).unwrap();
+        tensors.insert(key.to_owned(), changed);
+    });
+    let report = copy.run().unwrap();
+    let failed = failed(&report);
+    for name in ["logits", "answer_logits", "loss", "merged.lm_head.weight"] {
+        assert!(failed.contains(&name), "{name}: {report}");
+    }
+    assert!(!failed.contains(&"base_logits"), "{report}");
+}
+
+#[test]
+fn language_model_checkpoints_are_read_and_run() {
+    let report = run(&golden("assets/stories260K"), Precision::F32).unwrap();
+    assert!(report.holds() && report.kind == "checkpoint", "{report}");
+    let copy = Copy::of(LLAMA_LORA);
+    for folder in ["base", "adapter"] {
+        for entry in std::fs::read_dir(copy.path().join(folder)).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
+    }
+    std::fs::remove_file(copy.path().join("expected.json")).unwrap();
+    let report = copy.run().unwrap();
+    assert!(report.holds(), "{report}");
+    assert!(report.checks.iter().any(|check| check.name == "logits with the adapter, finite"));
+}
+
 #[test]
 fn sizes_beyond_the_file_are_errors_before_they_are_allocated() {
     let huge = i32::MAX;
+    for key in ["vocab_size", "intermediate_size", "num_hidden_layers", "hidden_size", "head_dim"] {
+        let copy = Copy::of(LLAMA);
+        configure(&copy, "config.json", key, (huge - 1).into());
+        assert!(copy.run().is_err(), "{key}");
+    }
     for (key, value) in [
         ("vocab_size", huge),
         ("intermediate_size", huge),

@@ -28,7 +28,7 @@ pub(crate) fn dispatch(arguments: &[String]) -> Result<ExitCode> {
         "test" => test::run(rest).map(|()| ExitCode::SUCCESS),
         "check" => check::run(rest),
         "tidy" => tidy::run(rest),
-        "glue" => forward::lrvd(&["bench", "glue"], rest),
+        "glue" | "reasoning" => forward::lrvd(&["bench", name.as_str()], rest),
         "lrvd" => forward::lrvd(&[], rest),
         "wgpu-test" => device::test(device::Backend::Wgpu, rest),
         "cuda-test" => device::test(device::Backend::Cuda, rest),

@@ -14,7 +14,7 @@ const OPERATORS: &str = "crates/lrvd-burn/src/ops/";
 /// Where the environment may be read.
 const ENVIRONMENT: [&str; 3] = [
     "crates/lrvd-bench/src/backbone/hub.rs",
-    "crates/lrvd-bench/src/glue/run.rs",
+    "crates/lrvd-bench/src/suite/run.rs",
     "crates/lrvd-cli/src/",
 ];
 /// Where the network may be met.

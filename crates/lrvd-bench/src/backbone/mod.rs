@@ -4,5 +4,5 @@ mod hub;
 mod load;
 mod locate;
 
-pub use load::{Backbone, load_classifier};
+pub use load::{Architecture, Backbone, LLAMA_TARGETS, load_model, load_model_reporting};
 pub use locate::{ModelLocation, locate_model};

@@ -112,14 +112,14 @@ pub fn evaluate(
     };
     let logits = |pass: &Pass| predict_logits(&classifier.model, &task.validation, pass, &batching);
     let mut scored = BTreeMap::new();
-    scored.insert(0, score_draws(&logits(&Pass::mean())?, 1, &task)?);
+    scored.insert(0, score_draws(&logits(&Pass::mean())?, &task)?);
     if draws > 0 {
         let seed = DrawSeed(seed);
         let mut all = Vec::new();
         for draw in 0..draws {
             all.extend(logits(&seed.pass(draw))?);
         }
-        scored.insert(draws as u32, score_draws(&all, draws, &task)?);
+        scored.insert(draws as u32, score_draws(&all, &task)?);
     }
     Ok(Evaluation { scored, task })
 }

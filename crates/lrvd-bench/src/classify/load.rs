@@ -3,18 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device};
-use lrvd_burn::files::WeightStore;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft};
-use lrvd_core::noise::NoiseKey;
-use lrvd_models::deberta::DebertaClassifier;
 
 use super::error::{ClassifyError, quoted};
 use super::info::ClassifierInfo;
 use super::posterior::attach_posterior;
 use super::source::AdapterSource;
-use crate::backbone::{Backbone, locate_model};
+use crate::backbone::{Backbone, load_model_reporting, locate_model};
+use crate::eval::PreparedTask;
 use crate::experiment::CheckpointChoice;
 use crate::task::Goal;
+use crate::train::TaskModel;
 
 /// Longest input of an adapter that does not say what it was trained on.
 const MAX_LENGTH: usize = 128;
@@ -36,7 +35,7 @@ pub struct SavedClassifier {
     pub info: ClassifierInfo,
     pub(super) dir: PathBuf,
     pub(super) has_posterior: bool,
-    pub(super) model: DebertaClassifier,
+    pub(super) model: TaskModel,
     pub(super) backbone: Backbone,
     pub(super) device: Device,
 }
@@ -67,16 +66,13 @@ impl SavedClassifier {
                 }
                 info
             }
-            None => foreign(&source, &backbone, name),
+            None => foreign(&source, &backbone, name)?,
         };
-        let config = backbone.config_for(info.goal.n_labels(), false);
-        let store = WeightStore::open(&backbone.location.folder)?;
-        let seed = NoiseKey::new(info.seed);
-        let (mut model, loaded) =
-            DebertaClassifier::from_pretrained(&store, &config, seed, device, DType::F32)
-                .map_err(crate::error::BenchError::from)?;
+        let task = PreparedTask::without_examples(info.goal.clone());
+        let (mut model, fresh) =
+            load_model_reporting(&backbone, &task, false, info.seed, device, DType::F32)?;
         let absent: Vec<&String> =
-            loaded.fresh.iter().filter(|name| !source.adapter.saved.contains_key(*name)).collect();
+            fresh.iter().filter(|name| !source.adapter.saved.contains_key(*name)).collect();
         if !absent.is_empty() {
             let (dir, names) = (source.folder, quoted(absent));
             return Err(ClassifyError::NoHead { dir, names });
@@ -132,20 +128,23 @@ fn check_base(info: &ClassifierInfo, backbone: &Backbone) -> Result<(), Classify
 }
 
 /// What can be known of an adapter that was made elsewhere.
-fn foreign(source: &AdapterSource, backbone: &Backbone, base_model: String) -> ClassifierInfo {
+fn foreign(
+    source: &AdapterSource,
+    backbone: &Backbone,
+    base_model: String,
+) -> Result<ClassifierInfo, ClassifyError> {
+    let encoder = backbone.encoder_for("a classifier's adapter")?;
     let head = source.adapter.saved.iter().find(|(name, _)| name.ends_with("classifier.weight"));
     let width = head.and_then(|(_, tensor)| tensor.shape().first().copied());
-    let goal = match width.unwrap_or_else(|| backbone.config.num_labels()) {
+    let goal = match width.unwrap_or_else(|| encoder.num_labels()) {
         1 => Goal::regression("adapter"),
-        n if n == backbone.config.num_labels() => {
-            Goal::classification("adapter", backbone.config.id2label.clone())
-        }
+        n if n == encoder.num_labels() => Goal::classification("adapter", encoder.id2label.clone()),
         n => {
             let names = (0..n).map(|i| format!("LABEL_{i}")).collect();
             Goal::classification("adapter", names)
         }
     };
-    ClassifierInfo {
+    Ok(ClassifierInfo {
         schema_version: ClassifierInfo::SCHEMA,
         base_model,
         weights: backbone.hashes.clone(),
@@ -163,5 +162,5 @@ fn foreign(source: &AdapterSource, backbone: &Backbone, base_model: String) -> C
         log_alpha_threshold: source.posterior.as_ref().map(|p| p.header.log_alpha_threshold),
         fan_in_correction: false,
         draws: if source.posterior.is_some() { 10 } else { 0 },
-    }
+    })
 }

@@ -41,6 +41,6 @@ pub use rows::{Row, TextColumns, read_rows};
 pub use source::{AdapterSource, SourceKind};
 pub use train::{TrainOptions, TrainOutcome, TrainSettings, train_classifier};
 
-pub(crate) use outcome::{Finished, RunLabel, record};
-pub(crate) use run::{Run, RunStart};
+pub(crate) use outcome::{Finished, RunLabel, record, write_predictions};
+pub(crate) use run::{Run, RunStart, RunState};
 pub(crate) use settings::open_settings;

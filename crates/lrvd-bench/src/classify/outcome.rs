@@ -7,20 +7,19 @@ use std::time::Instant;
 use burn::module::Module;
 use lrvd_burn::parameters::trainable_counts;
 use lrvd_core::prune::RankSummary;
-use lrvd_models::deberta::DebertaClassifier;
 
 use super::run::RunState;
 use crate::error::BenchError;
 use crate::eval::{
-    PreparedTask, Scored, energy_records, label_number, peak_memory, predict_draws, predict_mean,
-    score_draws, statistic_record,
+    Inputs, PreparedTask, Scored, energy_records, label_number, peak_memory, score_draws,
+    selective_records, statistic_record,
 };
-use crate::method::MethodName;
+use crate::method::{Method, MethodName};
 use crate::report::{
     CheckpointRecord, Checkpoints, JsonLines, ParameterCounts, PredictionLine, RankBudget,
     RunRecord, RunStatus,
 };
-use crate::train::FitContext;
+use crate::train::{FitContext, TaskModel};
 
 /// What a record says of its run beyond what was measured.
 pub(crate) struct RunLabel<'a> {
@@ -46,7 +45,7 @@ pub(crate) struct Finished {
 
 /// One checkpoint to be evaluated.
 struct Candidate<'a> {
-    model: &'a DebertaClassifier,
+    model: &'a TaskModel,
     step: usize,
     ranks: BTreeMap<String, usize>,
     removed: &'a BTreeMap<String, Vec<f64>>,
@@ -64,15 +63,15 @@ pub(crate) fn record(
     let RunState { state, method } = run;
     let ranks = method.ranks(&state.model);
     method.compact(&mut state.model);
+    method.finish(&mut state.model, context)?;
     let last = Candidate {
         model: &state.model,
         step: state.done,
         ranks: ranks.clone(),
         removed: &state.journal.removed,
     };
-    let draws = method.is_variational();
-    let last_record = checkpoint(context, &last, draws, &folder.join("predictions-last.jsonl"))?;
-    let best_record = match &state.best {
+    let last_record = checkpoint(context, method, &last, &folder.join("predictions-last.jsonl"))?;
+    let best_record = match state.best.as_ref().filter(|_| !method.is_post_hoc()) {
         Some(best) => {
             let candidate = Candidate {
                 model: &best.model,
@@ -81,7 +80,7 @@ pub(crate) fn record(
                 removed: &best.info.removed,
             };
             let path = folder.join("predictions-best.jsonl");
-            Some(checkpoint(context, &candidate, draws, &path)?)
+            Some(checkpoint(context, method, &candidate, &path)?)
         }
         None => None,
     };
@@ -96,7 +95,7 @@ pub(crate) fn record(
     let journal = std::mem::take(&mut state.journal);
     let record = RunRecord {
         task: label.task.to_owned(),
-        method: label.method.name().to_owned(),
+        method: label.method.name(),
         seed: label.seed,
         status: RunStatus::Finished,
         rank_budget: RankBudget {
@@ -112,34 +111,25 @@ pub(crate) fn record(
         peak_memory_bytes: journal.peak_memory_bytes.max(peak_memory()),
         trainable_parameters: ParameterCounts {
             adapter: counts.adapter as u64,
-            posterior: counts.posterior as u64,
+            posterior: (counts.posterior + method.stored_parameters()) as u64,
             head: counts.head as u64,
         },
         history: journal.history,
         rank_events: journal.rank_events,
+        elsewhere: BTreeMap::new(),
     };
     Ok(Finished { record, summary })
 }
 
 fn checkpoint(
     context: &FitContext<'_>,
+    method: &Method,
     candidate: &Candidate<'_>,
-    draws: bool,
     path: &Path,
 ) -> Result<CheckpointRecord, BenchError> {
     let config = context.config;
     let model = candidate.model.clone().valid();
-    let mut scored: BTreeMap<u32, Scored> = BTreeMap::new();
-    scored.insert(0, score_draws(&predict_mean(&model, context)?, 1, context.task)?);
-    if draws {
-        // The draws of a smaller count are the first ones of a larger.
-        let most = config.draws.iter().copied().max().unwrap_or(0);
-        let logits = predict_draws(&model, context, most)?;
-        for &k in &config.draws {
-            let part = &logits[..logits.len() / most * k];
-            scored.insert(k as u32, score_draws(part, k, context.task)?);
-        }
-    }
+    let Answers { scored, seconds } = answers(context, method, &model)?;
     write_predictions(context.task, &scored, path)?;
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();
     let summary = RankSummary::new(&ranks, config.initial_rank);
@@ -153,10 +143,56 @@ fn checkpoint(
             .iter()
             .filter_map(|(&k, s)| s.reliability.clone().map(|r| (k, r)))
             .collect(),
+        selective: selective_records(&scored, context.task)?,
+        predict_seconds: seconds,
         metrics: scored.into_iter().map(|(k, s)| (k, s.metrics)).collect(),
         statistics: statistic_record(candidate.model, config, candidate.removed)?,
         energy: energy_records(candidate.model, config)?,
     })
+}
+
+/// Answers to the validation split by number of draws, and the seconds they took.
+struct Answers {
+    scored: BTreeMap<u32, Scored>,
+    seconds: BTreeMap<u32, f64>,
+}
+
+/// The method's answers: deterministic (0), and at every number of draws.
+fn answers(
+    context: &FitContext<'_>,
+    method: &Method,
+    model: &TaskModel,
+) -> Result<Answers, BenchError> {
+    let inputs = Inputs::validation(context);
+    let numbers = method.draws(context.config);
+    let (mut scored, mut seconds) = (BTreeMap::new(), BTreeMap::new());
+    let timed = |draws: usize| -> Result<(Vec<f64>, f64), BenchError> {
+        let begun = Instant::now();
+        let logits = method.predict(model, &inputs, draws)?;
+        Ok((logits, begun.elapsed().as_secs_f64()))
+    };
+    let mut note = |draws: usize, logits: &[f64], took: f64| -> Result<(), BenchError> {
+        scored.insert(draws as u32, score_draws(logits, context.task)?);
+        seconds.insert(draws as u32, took);
+        Ok(())
+    };
+    let (logits, took) = timed(0)?;
+    note(0, &logits, took)?;
+    if method.draws_nest() {
+        if let Some(&most) = numbers.iter().max() {
+            let (logits, took) = timed(most)?;
+            for &draws in &numbers {
+                let share = draws as f64 / most as f64;
+                note(draws, &logits[..logits.len() / most * draws], took * share)?;
+            }
+        }
+    } else {
+        for &draws in &numbers {
+            let (logits, took) = timed(draws)?;
+            note(draws, &logits, took)?;
+        }
+    }
+    Ok(Answers { scored, seconds })
 }
 
 /// One line for every validation example of `task`.

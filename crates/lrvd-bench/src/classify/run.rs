@@ -1,16 +1,16 @@
 //! One fine-tuning run of a classifier: a fresh start or a checkpoint, then the loop.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::{DType, Device};
-use lrvd_burn::model::{AdapterTargets, attach_adapters};
+use lrvd_burn::model::{AdapterTargets, check_scheme};
 use lrvd_burn::optimizer::AdamW;
 use lrvd_burn::parameters::{NamedParameters, Role};
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::deberta::DebertaClassifier;
 
-use crate::backbone::{Backbone, load_classifier};
+use crate::backbone::{Backbone, load_model};
 use crate::data::batch::OrderState;
 use crate::error::BenchError;
 use crate::eval::PreparedTask;
@@ -29,8 +29,8 @@ pub(crate) struct RunStart<'a> {
     pub config: &'a ExperimentConfig,
     /// Pretrained model.
     pub backbone: &'a Backbone,
-    /// Width of the output.
-    pub labels: usize,
+    /// What the head answers.
+    pub task: &'a PreparedTask,
     /// Method.
     pub method: MethodName,
     /// Rank asked for.
@@ -45,37 +45,38 @@ pub(crate) struct RunStart<'a> {
 pub(crate) struct Run<'a> {
     /// The start.
     pub start: RunStart<'a>,
-    /// Tokenised data.
-    pub task: &'a PreparedTask,
+    /// Tokenised data, what the method holds out apart.
+    task: Cow<'a, PreparedTask>,
     /// Stop request.
-    pub stop: &'a AtomicBool,
+    stop: &'a AtomicBool,
     /// Name in progress.
-    pub label: String,
+    label: String,
     /// Position among all runs, from 1, and their number.
-    pub position: (usize, usize),
+    position: (usize, usize),
 }
 
 /// A model with what trains it.
 pub(crate) struct RunState {
-    pub state: TrainState<DebertaClassifier>,
-    pub method: Method<DebertaClassifier>,
+    pub state: TrainState,
+    pub method: Method,
 }
 
 impl RunStart<'_> {
     /// Pretrained encoder, fresh head, fresh adapters, empty optimiser.
     pub(crate) fn fresh(&self) -> Result<RunState, BenchError> {
         let config = self.config;
-        let method: Method<DebertaClassifier> = self.method.build(config, self.request)?;
-        let mut model = load_classifier(
+        let method = self.method.build(config, self.request)?;
+        let mut model = load_model(
             self.backbone,
-            self.labels,
+            self.task,
             config.backbone_dropout,
             self.seed,
             self.device,
             DType::F32,
         )?;
         let targets = AdapterTargets::Names(config.target_modules.clone());
-        attach_adapters(&mut model, &targets, &method.adapter(), NoiseKey::new(self.seed))?;
+        method.attach(&mut model, &targets, NoiseKey::new(self.seed))?;
+        check_scheme(&model, method.training_scheme())?;
         model.visit_parameters(&mut |mut p| {
             let trained = match p.role {
                 Role::Head => true,
@@ -84,7 +85,7 @@ impl RunStart<'_> {
             };
             p.value.set_trainable(trained);
         });
-        let groups = config.groups(method.is_variational());
+        let groups = method.groups(config);
         let state = TrainState {
             model,
             optimizer: AdamW::new(config.optimizer, groups),
@@ -104,12 +105,28 @@ impl RunStart<'_> {
     }
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// A run of `start` on `start.task`, less what its method holds out.
+    pub(crate) fn new(
+        start: RunStart<'a>,
+        stop: &'a AtomicBool,
+        label: String,
+        position: (usize, usize),
+    ) -> Result<Self, BenchError> {
+        let share = start.method.build(start.config, start.request)?.holdout();
+        let task = if share > 0.0 {
+            Cow::Owned(start.task.holding_out(share))
+        } else {
+            Cow::Borrowed(start.task)
+        };
+        Ok(Self { start, task, stop, label, position })
+    }
+
     /// What evaluation needs.
     pub(crate) fn context(&self) -> FitContext<'_> {
         FitContext {
             config: self.start.config,
-            task: self.task,
+            task: &self.task,
             seed: self.start.seed,
             device: self.start.device,
             dtype: DType::F32,

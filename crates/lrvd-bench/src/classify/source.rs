@@ -11,6 +11,7 @@ use super::save::{HostClassifier, take};
 use super::settings::SETTINGS_FILE;
 use super::train::{ADAPTER_DIR, CHECKPOINT_DIR, TrainSettings};
 use crate::backbone::{Backbone, locate_model};
+use crate::eval::PreparedTask;
 use crate::train::latest_checkpoint;
 
 const PEFT_CONFIG: &str = "adapter_config.json";
@@ -109,7 +110,8 @@ impl AdapterSource {
         let settings: TrainSettings =
             read_versioned(&out.join(SETTINGS_FILE), TrainSettings::SCHEMA)?;
         let backbone = Backbone::open(locate_model(&settings.model)?)?;
-        let mut run = settings.start(&backbone, device).resumed(&checkpoint)?;
+        let task = PreparedTask::without_examples(settings.goal.clone());
+        let mut run = settings.start(&backbone, &task, device).resumed(&checkpoint)?;
         run.method.compact(&mut run.state.model);
         let info = settings.info(run.state.done);
         let host = take(&mut run.state.model, &settings.experiment, info)?;

@@ -102,21 +102,25 @@ impl TrainSettings {
     pub(super) const SCHEMA: u32 = 1;
 
     fn request(&self) -> RankRequest {
-        match self.method {
-            MethodName::AdaLora => {
-                let half = (self.experiment.initial_rank / 2).max(1);
-                RankRequest::Average(self.target_rank.unwrap_or(half))
-            }
-            MethodName::Lora | MethodName::BayesLora => RankRequest::Initial,
+        if self.method == MethodName::ADALORA {
+            let half = (self.experiment.initial_rank / 2).max(1);
+            RankRequest::Average(self.target_rank.unwrap_or(half))
+        } else {
+            RankRequest::Initial
         }
     }
 
     /// How a run with these settings starts.
-    pub(super) fn start<'a>(&'a self, backbone: &'a Backbone, device: &'a Device) -> RunStart<'a> {
+    pub(super) fn start<'a>(
+        &'a self,
+        backbone: &'a Backbone,
+        task: &'a PreparedTask,
+        device: &'a Device,
+    ) -> RunStart<'a> {
         RunStart {
             config: &self.experiment,
             backbone,
-            labels: self.goal.n_labels(),
+            task,
             method: self.method,
             request: self.request(),
             seed: self.seed,
@@ -126,7 +130,7 @@ impl TrainSettings {
 
     /// The description of a model of this run after `step` steps.
     pub(super) fn info(&self, step: usize) -> ClassifierInfo {
-        let variational = self.method == MethodName::BayesLora;
+        let variational = self.method == MethodName::BAYES_LORA;
         let config = &self.experiment;
         ClassifierInfo {
             schema_version: ClassifierInfo::SCHEMA,
@@ -137,7 +141,7 @@ impl TrainSettings {
             pairs: Some(self.pairs),
             max_length: config.max_length,
             batch_size: config.evaluation_batch_size,
-            method: self.method.name().to_owned(),
+            method: self.method.name(),
             seed: self.seed,
             initial_rank: Some(config.initial_rank),
             // Filled in when a model is taken.
@@ -166,7 +170,7 @@ pub fn train_classifier(
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<TrainOutcome, ClassifyError> {
-    if options.target_rank.is_some() && options.method != MethodName::AdaLora {
+    if options.target_rank.is_some() && options.method != MethodName::ADALORA {
         return Err(ClassifyError::Options("a target rank is for the method `adalora` only"));
     }
     let device = device::open(&options.device)?;
@@ -206,13 +210,7 @@ pub fn train_classifier(
         settings.experiment.max_length,
     )?;
     let label = format!("{} / {} / seed {}", task.goal.name, options.method, options.seed);
-    let run = Run {
-        start: settings.start(&backbone, &device),
-        task: &task,
-        stop,
-        label: label.clone(),
-        position: (1, 1),
-    };
+    let run = Run::new(settings.start(&backbone, &task, &device), stop, label.clone(), (1, 1))?;
     let checkpoints = path(CHECKPOINT_DIR);
     let Some(mut trained) = run.train(&checkpoints, sink)? else {
         return Ok(TrainOutcome { record: None, adapter });
@@ -250,12 +248,12 @@ struct RankRequestLabel {
 }
 
 fn requested(settings: &TrainSettings) -> RankRequestLabel {
-    match (settings.method, settings.request()) {
-        (MethodName::AdaLora, RankRequest::Average(rank)) => {
-            RankRequestLabel { requested: Some(rank), note: "asked for" }
+    match settings.request() {
+        RankRequest::Average(rank) => RankRequestLabel { requested: Some(rank), note: "asked for" },
+        RankRequest::Initial if settings.method == MethodName::BAYES_LORA => {
+            RankRequestLabel { requested: None, note: "learnt" }
         }
-        (MethodName::BayesLora, _) => RankRequestLabel { requested: None, note: "learnt" },
-        _ => RankRequestLabel { requested: None, note: "fixed" },
+        RankRequest::Initial => RankRequestLabel { requested: None, note: "fixed" },
     }
 }
 
@@ -267,4 +265,3 @@ fn lasting_name(location: &ModelLocation) -> String {
         _ => location.name.clone(),
     }
 }
-

@@ -56,7 +56,9 @@ pub fn energy_records(
     let learned = statistics(model, config.statistic_options())?;
     let mut hosts = Vec::new();
     model.visit_layers(&mut |path, layer| {
-        if let Some(adapter) = layer.adapter.as_ref().filter(|a| a.rank() >= 2) {
+        // An extension changes what the factors mean: their product alone is not the update.
+        let adapter = layer.adapter.as_ref().filter(|_| layer.extension().is_none());
+        if let Some(adapter) = adapter.filter(|a| a.rank() >= 2) {
             hosts.push((path.to_owned(), HostAdapter::read(adapter)));
         }
     });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lrvd_core::metrics::{
-    BinaryCounts, Binning, DEFAULT_BINS, Predictions, Uncertainty, log_softmax, mean,
+    BinaryCounts, Binning, DEFAULT_BINS, Predictions, Uncertainty, f1_macro, log_softmax, mean,
     mean_probability, pearson, spearman, uncertainty,
 };
 
@@ -26,30 +26,18 @@ pub struct Scored {
     pub uncertainty: Option<Uncertainty>,
 }
 
-/// Scores `draws` predictors whose logits are `[draws, n, labels]`; probabilities are averaged.
+/// Scores the predictors whose logits are `[members, n, labels]`; probabilities are averaged.
 ///
 /// # Errors
 ///
 /// [`BenchError::Metric`] for logits that are not finite or an empty split.
-pub fn score_draws(
-    logits: &[f64],
-    draws: usize,
-    task: &PreparedTask,
-) -> Result<Scored, BenchError> {
+pub fn score_draws(logits: &[f64], task: &PreparedTask) -> Result<Scored, BenchError> {
+    let draws = logits.len() / (task.validation.len() * task.labels).max(1);
     if task.goal.is_regression() {
         regression(logits, draws, task)
     } else {
         classes(logits, draws, task)
     }
-}
-
-/// The aggregate numbers of a single predictor.
-///
-/// # Errors
-///
-/// As [`score_draws`].
-pub fn mean_metrics(logits: &[f64], task: &PreparedTask) -> Result<Metrics, BenchError> {
-    Ok(score_draws(logits, 1, task)?.metrics)
 }
 
 fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, BenchError> {
@@ -73,6 +61,7 @@ fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, 
     let metrics = Metrics {
         n: labels.len() as u64,
         accuracy: Some(predictions.accuracy()),
+        macro_f1: Some(f1_macro(&predictions.predicted(), &labels, classes)?),
         standard,
         nll: Some(predictions.nll()),
         ece: Some(diagram.ece()),
@@ -109,6 +98,7 @@ fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Score
     let metrics = Metrics {
         n: n as u64,
         accuracy: None,
+        macro_f1: None,
         standard,
         nll: None,
         ece: None,

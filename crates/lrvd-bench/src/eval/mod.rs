@@ -5,9 +5,11 @@ mod memory;
 mod metrics;
 mod predict;
 mod prepare;
+mod selective;
 
 pub use analysis::{energy_records, statistic_record};
 pub use memory::peak_memory;
-pub use metrics::{Scored, label_number, mean_metrics, score_draws};
-pub use predict::{Batching, DrawSeed, evaluate_mean, predict_draws, predict_logits, predict_mean};
+pub use metrics::{Scored, label_number, score_draws};
+pub use predict::{Batching, DrawSeed, Inputs, predict_logits};
 pub use prepare::PreparedTask;
+pub use selective::selective_records;

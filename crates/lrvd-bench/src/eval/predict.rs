@@ -4,10 +4,8 @@ use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::NoiseKey;
 
-use super::metrics::mean_metrics;
 use crate::data::batch::{PaddedBatch, TokenisedExample, evaluation_batches, restore_order};
 use crate::error::BenchError;
-use crate::report::Metrics;
 use crate::train::{DeviceBatch, FitContext, SequenceModel};
 
 /// Mixed into the run's seed for prediction, so that a draw never repeats a training step's noise.
@@ -18,10 +16,14 @@ const PREDICTION_SALT: u64 = 0x5052_4544_4943_5421;
 pub struct DrawSeed(pub u64);
 
 impl DrawSeed {
+    /// The key of draw number `draw`.
+    pub fn key(self, draw: usize) -> NoiseKey {
+        NoiseKey::new(self.0 ^ PREDICTION_SALT).at_step(draw as u32)
+    }
+
     /// The pass of draw number `draw`: one weight draw for every example.
     pub fn pass(self, draw: usize) -> Pass {
-        let key = NoiseKey::new(self.0 ^ PREDICTION_SALT).at_step(draw as u32);
-        Pass::sampled(Scheme::Weights(DrawPer::Batch), key)
+        weight_draw(self.key(draw))
     }
 }
 
@@ -38,17 +40,36 @@ pub fn predict_logits<M: SequenceModel>(
     pass: &Pass,
     shape: &Batching<'_>,
 ) -> Result<Vec<f64>, BenchError> {
+    member_logits(model, examples, pass, shape, 1)
+}
+
+/// As [`predict_logits`], of a model that holds `members` models side by side,
+/// `[members, n, labels]`.
+fn member_logits<M: SequenceModel>(
+    model: &M,
+    examples: &[TokenisedExample],
+    pass: &Pass,
+    shape: &Batching<'_>,
+    members: usize,
+) -> Result<Vec<f64>, BenchError> {
     let lengths: Vec<usize> = examples.iter().map(|e| e.ids.len()).collect();
-    let batches = evaluation_batches(&lengths, shape.batch_size)?;
-    let mut rows: Vec<Vec<f64>> = Vec::with_capacity(examples.len());
+    // A pass has every example once for each member, and about as many rows as other methods' passes.
+    let batches = evaluation_batches(&lengths, shape.batch_size.div_ceil(members))?;
+    let mut rows: Vec<Vec<Vec<f64>>> = vec![Vec::with_capacity(examples.len()); members];
     for indices in &batches {
         let padded = PaddedBatch::collate(examples, indices, shape.pad_id)?;
         let batch = DeviceBatch::new(&padded, shape.labels, shape.device, shape.dtype);
-        let logits: Tensor<2> = model.logits(&batch.input, pass);
+        let logits: Tensor<2> = model.logits(&batch.repeat(members).input, pass);
         let values: Vec<f64> = logits.into_data().iter::<f64>().collect();
-        rows.extend(values.chunks(shape.labels).map(<[f64]>::to_vec));
+        for (rows, values) in rows.iter_mut().zip(values.chunks(indices.len() * shape.labels)) {
+            rows.extend(values.chunks(shape.labels).map(<[f64]>::to_vec));
+        }
     }
-    Ok(restore_order(&batches, rows)?.concat())
+    let mut all = Vec::with_capacity(members * examples.len() * shape.labels);
+    for rows in rows {
+        all.extend(restore_order(&batches, rows)?.concat());
+    }
+    Ok(all)
 }
 
 /// How examples become batches of a forward pass.
@@ -78,46 +99,93 @@ impl<'a> Batching<'a> {
     }
 }
 
-/// Validation logits at the posterior mean, `[n, labels]`.
-///
-/// # Errors
-///
-/// [`BenchError`] if the examples cannot be batched.
-pub fn predict_mean<M: SequenceModel>(
-    model: &M,
-    context: &FitContext<'_>,
-) -> Result<Vec<f64>, BenchError> {
-    predict_logits(model, &context.task.validation, &Pass::mean(), &Batching::of(context))
+/// Examples that a method answers, with the seed of its draws.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// The examples.
+    pub examples: &'a [TokenisedExample],
+    /// How they become batches.
+    pub batching: Batching<'a>,
+    /// Addresses the draws.
+    pub seed: u64,
 }
 
-/// Validation logits of draws `0..draws`, `[draws, n, labels]`.
-///
-/// # Errors
-///
-/// [`BenchError`] if the examples cannot be batched.
-pub fn predict_draws<M: SequenceModel>(
-    model: &M,
-    context: &FitContext<'_>,
-    draws: usize,
-) -> Result<Vec<f64>, BenchError> {
-    let seed = DrawSeed(context.seed);
-    let mut all = Vec::new();
-    for draw in 0..draws {
-        let pass = seed.pass(draw);
-        all.extend(predict_logits(model, &context.task.validation, &pass, &Batching::of(context))?);
+impl<'a> Inputs<'a> {
+    /// Any examples of a run.
+    pub fn of(context: &FitContext<'a>, examples: &'a [TokenisedExample]) -> Self {
+        Self { examples, batching: Batching::of(context), seed: context.seed }
     }
-    Ok(all)
+
+    /// The validation split.
+    pub fn validation(context: &FitContext<'a>) -> Self {
+        Self::of(context, &context.task.validation)
+    }
+
+    /// The examples kept out of training.
+    pub fn holdout(context: &FitContext<'a>) -> Self {
+        Self::of(context, &context.task.holdout)
+    }
+
+    /// Logits under one pass, `[n, labels]`.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError`] if the examples cannot be batched.
+    pub fn logits<M: SequenceModel>(&self, model: &M, pass: &Pass) -> Result<Vec<f64>, BenchError> {
+        predict_logits(model, self.examples, pass, &self.batching)
+    }
+
+    /// Logits under one pass of a model that holds `members` models side by side (LoRA-Ensemble),
+    /// `[members, n, labels]`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inputs::logits`].
+    pub fn logits_of_members<M: SequenceModel>(
+        &self,
+        model: &M,
+        pass: &Pass,
+        members: usize,
+    ) -> Result<Vec<f64>, BenchError> {
+        member_logits(model, self.examples, pass, &self.batching, members.max(1))
+    }
+
+    /// Logits of one pass for each key of draws `0..draws`, `[draws, n, labels]`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inputs::logits`].
+    pub fn drawn<M: SequenceModel>(
+        &self,
+        model: &M,
+        draws: usize,
+        pass: impl Fn(NoiseKey) -> Pass,
+    ) -> Result<Vec<f64>, BenchError> {
+        let mut all = Vec::with_capacity(draws * self.examples.len() * self.batching.labels);
+        for draw in 0..draws {
+            all.extend(self.logits(model, &pass(DrawSeed(self.seed).key(draw)))?);
+        }
+        Ok(all)
+    }
+
+    /// The posterior mean for 0 draws, else fixed weight draws, `[max(draws, 1), n, labels]`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inputs::logits`].
+    pub fn predict<M: SequenceModel>(
+        &self,
+        model: &M,
+        draws: usize,
+    ) -> Result<Vec<f64>, BenchError> {
+        if draws == 0 {
+            return self.logits(model, &Pass::mean());
+        }
+        self.drawn(model, draws, weight_draw)
+    }
 }
 
-/// Metrics of the validation split at the posterior mean.
-///
-/// # Errors
-///
-/// As [`predict_mean`], and [`BenchError::Metric`] for logits that are not finite.
-pub fn evaluate_mean<M: SequenceModel>(
-    model: &M,
-    context: &FitContext<'_>,
-) -> Result<Metrics, BenchError> {
-    let logits = predict_mean(model, context)?;
-    mean_metrics(&logits, context.task)
+/// One weight draw for every example.
+fn weight_draw(key: NoiseKey) -> Pass {
+    Pass::sampled(Scheme::Weights(DrawPer::Batch), key)
 }

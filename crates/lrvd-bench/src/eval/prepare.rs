@@ -5,6 +5,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use crate::data::batch::TokenisedExample;
 use crate::data::{Dataset, Example};
 use crate::error::BenchError;
+use crate::reasoning::ReasoningTask;
 use crate::report::Metrics;
 use crate::task::{Goal, Metric};
 
@@ -17,12 +18,16 @@ pub struct PreparedTask {
     pub labels: usize,
     /// Training examples.
     pub train: Vec<TokenisedExample>,
+    /// Examples kept out of training, for methods that fit something afterwards.
+    pub holdout: Vec<TokenisedExample>,
     /// Validation examples.
     pub validation: Vec<TokenisedExample>,
     /// Ids of the validation examples.
     pub validation_ids: Vec<String>,
     /// Id that fills a batch.
     pub pad_id: u32,
+    /// Tokens that stand for the classes, for a language model; empty for an encoder.
+    pub answers: Vec<u32>,
 }
 
 impl PreparedTask {
@@ -74,10 +79,52 @@ impl PreparedTask {
             labels: goal.n_labels(),
             goal,
             train: encode(train)?,
+            holdout: Vec::new(),
             validation: encode(validation)?,
             validation_ids: validation.iter().map(|e| e.id.clone()).collect(),
             pad_id: tokenizer.special_tokens().pad.unwrap_or(0),
+            answers: Vec::new(),
         })
+    }
+
+    /// A reasoning set.
+    ///
+    /// Batches are padded on the right whatever the model: a causal model reads its answer at each
+    /// row's last token, which never sees what stands behind it.
+    pub fn from_reasoning(task: &ReasoningTask) -> Self {
+        Self {
+            goal: task.goal(),
+            labels: task.classes,
+            train: task.train.clone(),
+            holdout: Vec::new(),
+            validation: task.validation.clone(),
+            validation_ids: task.validation_ids.clone(),
+            pad_id: task.pad_id,
+            answers: task.answer_ids.clone(),
+        }
+    }
+
+    /// A task without examples, for a model that only answers.
+    pub fn without_examples(goal: Goal) -> Self {
+        Self {
+            labels: goal.n_labels(),
+            goal,
+            train: Vec::new(),
+            holdout: Vec::new(),
+            validation: Vec::new(),
+            validation_ids: Vec::new(),
+            pad_id: 0,
+            answers: Vec::new(),
+        }
+    }
+
+    /// The same task with the last `share` of the training examples kept out of training.
+    #[must_use]
+    pub fn holding_out(&self, share: f64) -> Self {
+        let mut task = self.clone();
+        let kept = task.train.len() - (share * task.train.len() as f64).round() as usize;
+        task.holdout = task.train.split_off(kept.max(1).min(task.train.len()));
+        task
     }
 
     /// Token counts of the training examples.

@@ -1,5 +1,7 @@
 //! Every number of a fine-tuning run, resolved and checked.
 
+use std::collections::BTreeMap;
+
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Scheme};
@@ -10,9 +12,12 @@ use lrvd_core::moments::CrossTerm;
 use lrvd_core::prune::StatisticOptions;
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
 use lrvd_core::schedule::KlDivisor;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::data::batch::Bucketing;
+use crate::data::batch::{Bucketing, LastBatch};
+use crate::error::BenchError;
+use crate::reasoning::PromptSet;
 
 /// How the posterior is sampled in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +121,8 @@ pub struct PruneSettings {
     pub start: f64,
     /// Steps between events, as a share of all steps.
     pub every: f64,
+    /// Last step at which pruning may happen, as a share of all steps; 0 never prunes.
+    pub end: f64,
     /// Fewest ranks an adapter keeps.
     pub min_rank: usize,
     /// Subtract `½ ln(d_input / 768)` from the statistic.
@@ -206,6 +213,9 @@ pub struct ExperimentConfig {
     pub prune: PruneSettings,
     /// AdaLoRA's schedule.
     pub adalora: AdaLoraSettings,
+    /// Settings of further methods by their key; what is left out has the method's own default.
+    #[serde(default)]
+    pub methods: BTreeMap<String, serde_json::Value>,
     /// The pooler.
     pub pooler: PoolerMode,
     /// Whether the backbone's own dropout is on in training.
@@ -218,6 +228,10 @@ pub struct ExperimentConfig {
     pub checkpoint: CheckpointChoice,
     /// Order of the training examples.
     pub bucketing: Bucketing,
+    /// What happens to the examples that do not fill a batch.
+    pub last_batch: LastBatch,
+    /// Prompts of the reasoning sets.
+    pub prompt: PromptSet,
 }
 
 impl ExperimentConfig {
@@ -248,6 +262,7 @@ impl ExperimentConfig {
         share("warmup_ratio", self.warmup_ratio)?;
         share("prune.start", self.prune.start)?;
         range("prune.every", self.prune.every, 1e-9, 1.0)?;
+        share("prune.end", self.prune.end)?;
         range("prune.log_alpha_threshold", self.prune.log_alpha_threshold, -50.0, 50.0)?;
         share("adalora.initial", self.adalora.initial)?;
         share("adalora.last", self.adalora.last)?;
@@ -278,6 +293,19 @@ impl ExperimentConfig {
         Ok(())
     }
 
+    /// The settings of the method called `key`, its defaults where nothing is said.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::MethodSettings`] for a key or a value that the method does not know.
+    pub fn method<T: Default + DeserializeOwned>(&self, key: &str) -> Result<T, BenchError> {
+        match self.methods.get(key) {
+            None => Ok(T::default()),
+            Some(value) => serde_json::from_value(value.clone())
+                .map_err(|source| BenchError::MethodSettings { method: key.to_owned(), source }),
+        }
+    }
+
     /// Warm-up steps, `floor(ratio · steps)`.
     pub fn warmup_steps(&self) -> usize {
         (self.warmup_ratio * self.steps as f64).floor() as usize
@@ -292,7 +320,8 @@ impl ExperimentConfig {
     pub fn prune_due(&self, done: usize) -> bool {
         let every = self.share(self.prune.every).max(1);
         let start = self.share(self.prune.start);
-        done > 0 && done < self.steps && done >= start && done.is_multiple_of(every)
+        let end = self.share(self.prune.end);
+        done > 0 && done < self.steps && (start..=end).contains(&done) && done.is_multiple_of(every)
     }
 
     /// How the relevance statistic is computed.

@@ -1,5 +1,7 @@
 //! The named presets.
 
+use std::collections::BTreeMap;
+
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::AdamWConfig;
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
@@ -11,7 +13,9 @@ use super::config::{
     AdaLoraSettings, CheckpointChoice, ExperimentConfig, LogVarianceSettings, MaskPlacement,
     OptimizerOnPrune, PoolerMode, PrunePlacement, PruneSettings, TrainingScheme,
 };
-use crate::data::batch::Bucketing;
+use crate::backbone::LLAMA_TARGETS;
+use crate::data::batch::{Bucketing, LastBatch};
+use crate::reasoning::PromptSet;
 
 /// Steps of the published GLUE command.
 const STEPS: usize = 9999;
@@ -31,22 +35,34 @@ pub enum Preset {
     PaperGlue,
     /// What the authors' public script executes, quirks included.
     AuthorGlue,
+    /// Our recommendation for the reasoning sets; its name is `default` too.
+    DefaultReasoning,
+    /// The paper's text on the reasoning sets; what it leaves open is as in `default`.
+    PaperReasoning,
+    /// The authors' fine-tuning script for language models.
+    AuthorLlm,
+    /// The protocol that the published baselines were run under: data in file order, the last
+    /// incomplete batch dropped.
+    BlobCompat,
 }
 
 impl Preset {
-    /// Every preset.
+    /// The presets of a classifier.
     pub const ALL: [Self; 3] = [Self::Default, Self::PaperGlue, Self::AuthorGlue];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Default => "default",
+            Self::Default | Self::DefaultReasoning => "default",
+            Self::PaperReasoning => "paper-reasoning",
+            Self::AuthorLlm => "author-llm",
+            Self::BlobCompat => "blob-compat",
             Self::PaperGlue => "paper-glue",
             Self::AuthorGlue => "author-glue",
         }
     }
 
-    /// The preset called `name`.
+    /// The preset of a classifier called `name`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.name() == name)
     }
@@ -56,6 +72,46 @@ impl Preset {
         let default = recommended();
         match self {
             Self::Default => default,
+            Self::DefaultReasoning => recommended_reasoning(),
+            Self::PaperReasoning => ExperimentConfig {
+                preset: self.name().to_owned(),
+                training_scheme: TrainingScheme::MomentMatchedPaper,
+                batch_size: 2,
+                adapter_dropout: 0.1,
+                evaluate_every: 100,
+                ..recommended_reasoning()
+            },
+            Self::AuthorLlm => ExperimentConfig {
+                preset: self.name().to_owned(),
+                training_scheme: TrainingScheme::MomentMatched,
+                kl_weight: 1e-6,
+                kl_divisor: KlDivisor::Batch,
+                initial_rank: 16,
+                target_modules: ["q_proj", "v_proj", "o_proj"].map(str::to_owned).to_vec(),
+                learning_rate: 2e-4,
+                steps: 1000,
+                batch_size: 64,
+                accumulation: 8,
+                warmup_ratio: 0.2,
+                gradient_clip: Some(1.0),
+                max_length: 1024,
+                prune: PruneSettings {
+                    log_alpha_threshold: 3.0,
+                    start: 0.0,
+                    every: 0.2,
+                    end: 1.0,
+                    ..default.prune
+                },
+                draws: vec![5],
+                ..recommended_reasoning()
+            },
+            Self::BlobCompat => ExperimentConfig {
+                preset: self.name().to_owned(),
+                optimizer: AdamWConfig { epsilon: 1e-6, ..AdamWConfig::default() },
+                bucketing: Bucketing::FileOrder,
+                last_batch: LastBatch::Drop,
+                ..recommended_reasoning()
+            },
             Self::PaperGlue => ExperimentConfig {
                 preset: self.name().to_owned(),
                 family: VariationalFamily::NoiseToSignal,
@@ -126,6 +182,7 @@ fn recommended() -> ExperimentConfig {
             log_alpha_threshold: 4.0,
             start: WARMUP,
             every: PRUNE_EVERY,
+            end: 1.0,
             min_rank: 0,
             fan_in_correction: false,
             placement: PrunePlacement::AfterUpdate,
@@ -139,11 +196,40 @@ fn recommended() -> ExperimentConfig {
             beta: 0.85,
             placement: MaskPlacement::AfterUpdate,
         },
+        methods: BTreeMap::new(),
         pooler: PoolerMode::Trained,
         backbone_dropout: true,
         evaluate_every: 200,
         draws: vec![10],
         checkpoint: CheckpointChoice::Last,
         bucketing: Bucketing::Shuffled,
+        last_batch: LastBatch::Keep,
+        prompt: PromptSet::Clean,
+    }
+}
+
+/// What we recommend for a language model on multiple-choice questions: the published lengths and
+/// rates, one protocol for every method.
+fn recommended_reasoning() -> ExperimentConfig {
+    let glue = recommended();
+    ExperimentConfig {
+        preset: Preset::DefaultReasoning.name().to_owned(),
+        kl_weight: 1e-7,
+        log_variance: LogVarianceSettings { learning_rate_factor: 1.0, ..glue.log_variance },
+        initial_rank: 8,
+        target_modules: LLAMA_TARGETS.map(str::to_owned).to_vec(),
+        learning_rate: 1e-4,
+        steps: 5000,
+        batch_size: 4,
+        evaluation_batch_size: 16,
+        max_length: 300,
+        gradient_clip: None,
+        // Events at 1000, 2000 and 3000 of 5000 steps.
+        prune: PruneSettings { start: 0.2, every: 0.2, end: 0.6, ..glue.prune },
+        backbone_dropout: false,
+        evaluate_every: 1000,
+        draws: vec![5, 10],
+        prompt: PromptSet::Blob,
+        ..glue
     }
 }

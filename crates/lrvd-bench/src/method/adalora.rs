@@ -10,13 +10,31 @@ use lrvd_burn::adalora::{AdaLora as Allocator, orthogonality};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::files::HostTensor;
 use lrvd_burn::model::ranks;
+use lrvd_burn::sampling::Pass;
 use lrvd_core::adalora::{AdaLoraConfig, AdaLoraState, EntryImportance, TripletImportance};
 
-use super::{MethodState, RankChange, Regulariser, StepSizes, StepState, Tuning};
+use super::{
+    Build, MethodEntry, MethodState, RankChange, RankRequest, Regulariser, StepSizes, StepState,
+    Tuning,
+};
 use crate::error::BenchError;
 use crate::experiment::{ExperimentConfig, MaskPlacement};
 use crate::report::RankCause;
-use crate::train::SequenceModel;
+use crate::train::TaskModel;
+
+/// AdaLoRA as the registry knows it.
+pub(super) static ADALORA: MethodEntry = MethodEntry {
+    name: "AdaLoRA",
+    key: "adalora",
+    summary: "rank directions masked to a falling budget by their sensitivity",
+    build: Build::Single(|config, request| {
+        let target = match request {
+            RankRequest::Initial => config.initial_rank,
+            RankRequest::Average(rank) => rank,
+        };
+        Ok(Box::new(AdaLora::new(config, target)?))
+    }),
+};
 
 /// AdaLoRA.
 #[derive(Clone, Debug)]
@@ -51,16 +69,13 @@ impl AdaLora {
         Ok(Self { config: config.clone(), adapter, schedule, allocator: None })
     }
 
-    fn allocate<M: SequenceModel>(
-        &mut self,
-        state: StepState<'_, M>,
-    ) -> Result<Option<RankChange>, BenchError> {
+    fn allocate(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
         let before: usize = self.counts(state.model).values().sum();
         let allocator = match &mut self.allocator {
             Some(allocator) => allocator,
             none => none.insert(Allocator::new(self.schedule, state.model)?),
         };
-        allocator.update(state.step as u32, state.model, state.gradients)?;
+        allocator.update(state.sizes.step as u32, state.model, state.gradients)?;
         let after: usize = self.counts(state.model).values().sum();
         Ok((after != before).then_some(RankChange {
             cause: RankCause::Budget,
@@ -71,7 +86,7 @@ impl AdaLora {
         }))
     }
 
-    fn counts<M: SequenceModel>(&self, model: &M) -> BTreeMap<String, usize> {
+    fn counts(&self, model: &TaskModel) -> BTreeMap<String, usize> {
         let mut found: BTreeMap<String, usize> = ranks(model).into_iter().collect();
         if let Some(allocator) = &self.allocator
             && let Some(mask) = allocator.mask()
@@ -84,45 +99,41 @@ impl AdaLora {
     }
 }
 
-impl<M: SequenceModel> Tuning<M> for AdaLora {
+impl Tuning for AdaLora {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
 
     fn regularise(
         &self,
-        model: &M,
-        _step: usize,
+        model: &TaskModel,
+        _pass: &Pass,
         _sizes: StepSizes,
     ) -> Result<Regulariser, BenchError> {
         let weight = self.config.adalora.orthogonal_weight;
         let penalty = if weight > 0.0 { orthogonality(model) } else { None };
-        Ok(Regulariser {
-            divisor: 1.0,
-            penalty: penalty.map(|p| p.mul_scalar(weight)),
-            ..Regulariser::default()
-        })
+        Ok(Regulariser::penalty(penalty.map(|p| p.mul_scalar(weight))))
     }
 
-    fn before_update(&mut self, state: StepState<'_, M>) -> Result<Option<RankChange>, BenchError> {
+    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
         match self.config.adalora.placement {
             MaskPlacement::BeforeUpdate => self.allocate(state),
             MaskPlacement::AfterUpdate => Ok(None),
         }
     }
 
-    fn after_update(&mut self, state: StepState<'_, M>) -> Result<Option<RankChange>, BenchError> {
+    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
         match self.config.adalora.placement {
             MaskPlacement::AfterUpdate => self.allocate(state),
             MaskPlacement::BeforeUpdate => Ok(None),
         }
     }
 
-    fn ranks(&self, model: &M) -> BTreeMap<String, usize> {
+    fn ranks(&self, model: &TaskModel) -> BTreeMap<String, usize> {
         self.counts(model)
     }
 
-    fn compact(&self, model: &mut M) {
+    fn compact(&self, model: &mut TaskModel) {
         if let Some(allocator) = &self.allocator {
             allocator.mask_again(model);
             allocator.compact(model);
@@ -151,7 +162,7 @@ impl<M: SequenceModel> Tuning<M> for AdaLora {
         MethodState { tensors, values }
     }
 
-    fn restore(&mut self, model: &M, mut state: MethodState) -> Result<(), BenchError> {
+    fn restore(&mut self, model: &TaskModel, mut state: MethodState) -> Result<(), BenchError> {
         let Some(count) = state.values.get("modules").and_then(serde_json::Value::as_u64) else {
             return Ok(());
         };

@@ -9,15 +9,23 @@ use std::collections::BTreeMap;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{ranks, total_kl};
 use lrvd_burn::prune::{self, PruneEvent};
-use lrvd_burn::sampling::Scheme;
+use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::prune::{PruneRule, StatisticOptions};
 use lrvd_core::schedule::{BatchSize, KlSchedule};
 
-use super::{RankChange, Regulariser, StepSizes, StepState, Tuning};
+use super::{Build, MethodEntry, RankChange, Regulariser, StepSizes, StepState, Tuning};
 use crate::error::BenchError;
 use crate::experiment::{ExperimentConfig, OptimizerOnPrune, PrunePlacement};
 use crate::report::RankCause;
-use crate::train::SequenceModel;
+use crate::train::TaskModel;
+
+/// BayesLoRA as the registry knows it.
+pub(super) static BAYES_LORA: MethodEntry = MethodEntry {
+    name: "BayesLoRA",
+    key: "bayeslora",
+    summary: "one posterior variance per rank direction, pruned while it trains",
+    build: Build::Single(|config, _| Ok(Box::new(BayesLora::new(config)?))),
+};
 
 /// BayesLoRA.
 #[derive(Clone, Debug)]
@@ -48,11 +56,8 @@ impl BayesLora {
         Ok(Self { config: config.clone(), adapter, schedule, rule, statistic })
     }
 
-    fn prune<M: SequenceModel>(
-        &self,
-        state: StepState<'_, M>,
-    ) -> Result<Option<RankChange>, BenchError> {
-        let total = |model: &M| ranks(model).iter().map(|(_, r)| r).sum::<usize>();
+    fn prune(&self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+        let total = |model: &TaskModel| ranks(model).iter().map(|(_, r)| r).sum::<usize>();
         let before = total(state.model);
         let event = prune::plan(state.model, &self.rule, self.statistic)?;
         let reset = self.config.prune.optimizer == OptimizerOnPrune::Reset;
@@ -83,7 +88,7 @@ fn removed(event: &PruneEvent) -> BTreeMap<String, Vec<f64>> {
     event.changed.iter().map(|path| (path.clone(), dropped(path))).collect()
 }
 
-impl<M: SequenceModel> Tuning<M> for BayesLora {
+impl Tuning for BayesLora {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
@@ -98,8 +103,8 @@ impl<M: SequenceModel> Tuning<M> for BayesLora {
 
     fn regularise(
         &self,
-        model: &M,
-        step: usize,
+        model: &TaskModel,
+        _pass: &Pass,
         sizes: StepSizes,
     ) -> Result<Regulariser, BenchError> {
         let divisor = self.config.kl_divisor.divisor(BatchSize {
@@ -109,23 +114,23 @@ impl<M: SequenceModel> Tuning<M> for BayesLora {
         })?;
         Ok(Regulariser {
             kl: total_kl(model, self.config.prior, self.config.kl_reduction),
-            kl_weight: self.schedule.weight(step as u32),
+            kl_weight: self.schedule.weight(sizes.step as u32),
             divisor,
             penalty: None,
         })
     }
 
-    fn before_update(&mut self, state: StepState<'_, M>) -> Result<Option<RankChange>, BenchError> {
+    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
         // The authors' loop looks at the step it is about to update.
-        let due = self.config.prune_due(state.step);
+        let due = self.config.prune_due(state.sizes.step);
         match self.config.prune.placement {
             PrunePlacement::BeforeBackward if due => self.prune(state),
             _ => Ok(None),
         }
     }
 
-    fn after_update(&mut self, state: StepState<'_, M>) -> Result<Option<RankChange>, BenchError> {
-        let due = self.config.prune_due(state.step + 1);
+    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+        let due = self.config.prune_due(state.sizes.step + 1);
         match self.config.prune.placement {
             PrunePlacement::AfterUpdate if due => self.prune(state),
             _ => Ok(None),

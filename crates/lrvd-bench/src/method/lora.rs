@@ -5,9 +5,22 @@
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 
-use super::Tuning;
+use super::{Build, MethodEntry, RankRequest, Tuning};
 use crate::experiment::ExperimentConfig;
-use crate::train::SequenceModel;
+
+/// LoRA as the registry knows it.
+pub(super) static LORA: MethodEntry = MethodEntry {
+    name: "LoRA",
+    key: "lora",
+    summary: "maximum likelihood at a uniform rank",
+    build: Build::Single(|config, request| {
+        let rank = match request {
+            RankRequest::Initial => config.initial_rank,
+            RankRequest::Average(rank) => rank,
+        };
+        Ok(Box::new(Lora::new(config, rank)))
+    }),
+};
 
 /// LoRA.
 #[derive(Clone, Debug)]
@@ -28,7 +41,7 @@ impl Lora {
     }
 }
 
-impl<M: SequenceModel> Tuning<M> for Lora {
+impl Tuning for Lora {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }

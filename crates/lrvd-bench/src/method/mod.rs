@@ -1,26 +1,54 @@
-//! Fine-tuning methods: what each attaches, minimises and does to ranks.
+//! Fine-tuning methods: what each attaches, minimises, does around an update, and predicts.
 //!
-//! One more method is one more file and one line in [`MethodName::build`].
+//! One more method is one more file with its [`MethodEntry`], and one line in the registry
+//! (`docs/guides/add-a-method.md`). Settings of a method stand in its own file and are read from
+//! [`ExperimentConfig::methods`](crate::experiment::ExperimentConfig) under its key.
 
 mod adalora;
 mod bayes_lora;
+mod bbb;
+mod blob;
+mod c_lora;
+mod ensemble;
+#[cfg(test)]
+mod fixture;
+mod kl_cycle;
+mod laplace;
 mod lora;
+mod lora_ensemble;
+mod lrvd_variants;
+mod map;
+mod mc_dropout;
 mod name;
+mod registry;
+mod scala_bl;
+mod second_optimizer;
+mod setup;
+mod swag;
+mod tempered;
+mod tfb;
 
 use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::files::HostTensor;
-use lrvd_burn::model::ranks;
-use lrvd_burn::optimizer::{AdamW, NamedGradients};
-use lrvd_burn::sampling::Scheme;
+use lrvd_burn::model::{AdapterTargets, attach_adapters, ranks};
+use lrvd_burn::optimizer::{AdamW, NamedGradients, ParameterGroups};
+use lrvd_burn::sampling::{Pass, Scheme};
+use lrvd_core::noise::NoiseKey;
 
 use crate::error::BenchError;
+use crate::eval::Inputs;
+use crate::experiment::ExperimentConfig;
 use crate::report::RankCause;
-use crate::train::SequenceModel;
+use crate::train::{FitContext, TaskModel};
 
-pub use name::{Method, MethodName, RankRequest};
+pub use name::{MethodName, RankRequest};
+pub use registry::{Average, Build, MethodEntry};
+
+/// A method with its settings, ready to run.
+pub type Method = Box<dyn Tuning>;
 
 /// What a method adds to the mean negative log-likelihood of a step.
 #[derive(Debug, Default)]
@@ -35,9 +63,28 @@ pub struct Regulariser {
     pub penalty: Option<Tensor<1>>,
 }
 
-/// Sizes that a KL divisor may ask for.
+impl Regulariser {
+    /// Nothing is added.
+    pub fn none() -> Self {
+        Self { divisor: 1.0, ..Self::default() }
+    }
+
+    /// `weight · kl`.
+    pub fn kl(kl: Option<Tensor<1>>, weight: f64) -> Self {
+        Self { kl, kl_weight: weight, divisor: 1.0, penalty: None }
+    }
+
+    /// `penalty` as it is.
+    pub fn penalty(penalty: Option<Tensor<1>>) -> Self {
+        Self { penalty, ..Self::none() }
+    }
+}
+
+/// Position and sizes of a step, which KL weights may ask for.
 #[derive(Clone, Copy, Debug)]
 pub struct StepSizes {
+    /// Step, counted from 0.
+    pub step: usize,
     /// Examples of the step.
     pub examples: usize,
     /// Tokens of the step, padding excluded.
@@ -47,11 +94,15 @@ pub struct StepSizes {
 }
 
 /// What a method may change around an update.
-pub struct StepState<'a, M> {
-    /// Step, counted from 0.
-    pub step: usize,
+pub struct StepState<'a> {
+    /// Position and sizes.
+    pub sizes: StepSizes,
+    /// The pass that the step's forward used.
+    pub pass: &'a Pass,
+    /// Factor of every learning rate at this step.
+    pub rate_factor: f64,
     /// The model.
-    pub model: &'a mut M,
+    pub model: &'a mut TaskModel,
     /// The optimiser.
     pub optimizer: &'a mut AdamW,
     /// This step's gradients: unclipped before the update, as used after it.
@@ -82,14 +133,39 @@ pub struct MethodState {
     pub values: serde_json::Value,
 }
 
-/// A way of fine-tuning.
-pub trait Tuning<M: SequenceModel> {
+/// A way of fine-tuning and of predicting.
+///
+/// The life of a run: [`attach`](Self::attach), then per step [`regularise`](Self::regularise),
+/// [`before_update`](Self::before_update) and [`after_update`](Self::after_update), then once
+/// [`finish`](Self::finish), then [`predict`](Self::predict). Everything but `adapter` has a
+/// default, which is that of maximum likelihood.
+pub trait Tuning {
     /// The adapter that every targeted layer gets.
     fn adapter(&self) -> AdapterConfig;
 
-    /// Whether the adapter has a posterior: decides decay, and whether draws are evaluated.
+    /// Puts fresh adapters on the layers that `targets` name.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Adapter`] if nothing matches or a setting is out of range.
+    fn attach(
+        &self,
+        model: &mut TaskModel,
+        targets: &AdapterTargets,
+        seed: NoiseKey,
+    ) -> Result<(), BenchError> {
+        attach_adapters(model, targets, &self.adapter(), seed)?;
+        Ok(())
+    }
+
+    /// Whether the adapters carry an LRVD posterior: decides decay, statistics and what is saved.
     fn is_variational(&self) -> bool {
         false
+    }
+
+    /// Learning rates and decay by role.
+    fn groups(&self, config: &ExperimentConfig) -> ParameterGroups {
+        config.groups(self.is_variational())
     }
 
     /// Where noise enters in training.
@@ -97,18 +173,29 @@ pub trait Tuning<M: SequenceModel> {
         Scheme::Mean
     }
 
-    /// Terms added to the likelihood at `step`.
+    /// Models that one forward trains side by side: the batch is repeated that often, and the
+    /// likelihood is the mean over them.
+    fn members(&self) -> usize {
+        1
+    }
+
+    /// Factor of every learning rate at `step`, where the schedule says `scheduled`.
+    fn rate_factor(&self, _step: usize, scheduled: f64) -> f64 {
+        scheduled
+    }
+
+    /// Terms added to the likelihood of a step, whose forward used `pass`.
     ///
     /// # Errors
     ///
     /// [`BenchError`] for a divisor that is 0.
     fn regularise(
         &self,
-        _model: &M,
-        _step: usize,
+        _model: &TaskModel,
+        _pass: &Pass,
         _sizes: StepSizes,
     ) -> Result<Regulariser, BenchError> {
-        Ok(Regulariser { divisor: 1.0, ..Regulariser::default() })
+        Ok(Regulariser::none())
     }
 
     /// Called between backward and update.
@@ -116,10 +203,7 @@ pub trait Tuning<M: SequenceModel> {
     /// # Errors
     ///
     /// [`BenchError`] if the model does not fit the method's state.
-    fn before_update(
-        &mut self,
-        _state: StepState<'_, M>,
-    ) -> Result<Option<RankChange>, BenchError> {
+    fn before_update(&mut self, _state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
         Ok(None)
     }
 
@@ -128,17 +212,75 @@ pub trait Tuning<M: SequenceModel> {
     /// # Errors
     ///
     /// [`BenchError`] if the model does not fit the method's state.
-    fn after_update(&mut self, _state: StepState<'_, M>) -> Result<Option<RankChange>, BenchError> {
+    fn after_update(&mut self, _state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
         Ok(None)
     }
 
     /// Ranks in use, by module path.
-    fn ranks(&self, model: &M) -> BTreeMap<String, usize> {
+    fn ranks(&self, model: &TaskModel) -> BTreeMap<String, usize> {
         ranks(model).into_iter().collect()
     }
 
     /// Removes what no longer takes part from a model that is about to be reported.
-    fn compact(&self, _model: &mut M) {}
+    fn compact(&self, _model: &mut TaskModel) {}
+
+    /// Share of the training examples that is kept out of training, for [`finish`](Self::finish).
+    fn holdout(&self) -> f64 {
+        0.0
+    }
+
+    /// Whether [`finish`](Self::finish) fits something to the last model: such a method reports no
+    /// best checkpoint, which the fit would not belong to.
+    fn is_post_hoc(&self) -> bool {
+        false
+    }
+
+    /// What is fitted once training is over: curvature, a temperature, a noise scale.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError`] if the fit fails.
+    fn finish(
+        &mut self,
+        _model: &mut TaskModel,
+        _context: &FitContext<'_>,
+    ) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    /// Numbers of draws that make sense beside `k = 0`.
+    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
+        if self.is_variational() { config.draws.clone() } else { Vec::new() }
+    }
+
+    /// Whether the draws of a smaller number are the first ones of a larger, so that one call serves
+    /// all numbers.
+    fn draws_nest(&self) -> bool {
+        true
+    }
+
+    /// Logits, or logarithms of probabilities, `[members, n, labels]`, whose probabilities the
+    /// caller averages. With draws there is a member for each, unless [`draws_nest`] says
+    /// otherwise; 0 asks for the method's deterministic answer.
+    ///
+    /// [`draws_nest`]: Self::draws_nest
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError`] if the examples cannot be batched.
+    fn predict(
+        &self,
+        model: &TaskModel,
+        inputs: &Inputs<'_>,
+        draws: usize,
+    ) -> Result<Vec<f64>, BenchError> {
+        inputs.predict(model, draws)
+    }
+
+    /// Numbers that the method keeps beside the trainable parameters of the model.
+    fn stored_parameters(&self) -> usize {
+        0
+    }
 
     /// What a checkpoint must hold.
     fn state(&self) -> MethodState {
@@ -150,7 +292,7 @@ pub trait Tuning<M: SequenceModel> {
     /// # Errors
     ///
     /// [`BenchError`] if the state does not belong to the model.
-    fn restore(&mut self, _model: &M, _state: MethodState) -> Result<(), BenchError> {
+    fn restore(&mut self, _model: &TaskModel, _state: MethodState) -> Result<(), BenchError> {
         Ok(())
     }
 }

@@ -1,30 +1,25 @@
-//! Methods by name, and the order that rank matching asks for.
+//! Methods by name.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use lrvd_core::adalora::matched_target_rank;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Tuning;
-use super::adalora::AdaLora;
-use super::bayes_lora::BayesLora;
-use super::lora::Lora;
+use super::registry::REGISTRY;
+use super::tempered::Tempered;
+use super::{Build, Method, MethodEntry, adalora, bayes_lora, lora};
 use crate::error::BenchError;
 use crate::experiment::ExperimentConfig;
-use crate::train::SequenceModel;
 
-/// The methods of the first table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum MethodName {
-    /// LoRA at a uniform rank.
-    #[serde(rename = "LoRA")]
-    Lora,
-    /// AdaLoRA.
-    #[serde(rename = "AdaLoRA")]
-    AdaLora,
-    /// BayesLoRA.
-    #[serde(rename = "BayesLoRA")]
-    BayesLora,
+/// What stands behind a name for temperature scaling on top of it.
+const TEMPERED: &str = "+TS";
+
+/// A method, perhaps with temperature scaling on top.
+#[derive(Clone, Copy, Debug)]
+pub struct MethodName {
+    entry: &'static MethodEntry,
+    tempered: bool,
 }
 
 /// The rank that a method is asked for, beyond its settings.
@@ -36,30 +31,65 @@ pub enum RankRequest {
     Average(usize),
 }
 
-/// A method with its rank request, ready to run.
-pub type Method<M> = Box<dyn Tuning<M>>;
-
 impl MethodName {
-    /// Every method, as the table orders them.
-    pub const ALL: [Self; 3] = [Self::Lora, Self::AdaLora, Self::BayesLora];
+    /// LoRA at a uniform rank.
+    pub const LORA: Self = Self::plain(&lora::LORA);
+    /// AdaLoRA.
+    pub const ADALORA: Self = Self::plain(&adalora::ADALORA);
+    /// BayesLoRA.
+    pub const BAYES_LORA: Self = Self::plain(&bayes_lora::BAYES_LORA);
+
+    /// The methods of the paper's first table, as it orders them.
+    pub const FIRST_TABLE: [Self; 3] = [Self::LORA, Self::ADALORA, Self::BAYES_LORA];
+
+    const fn plain(entry: &'static MethodEntry) -> Self {
+        Self { entry, tempered: false }
+    }
+
+    /// Every method, without temperature scaling, in the order of tables; one that only exists for
+    /// another row to choose from is left out.
+    pub fn all() -> impl ExactSizeIterator<Item = Self> {
+        let listed = REGISTRY.iter().filter(|entry| entry.is_listed());
+        listed.map(|entry| Self::plain(entry)).collect::<Vec<_>>().into_iter()
+    }
+
+    /// The same method with temperature scaling on top.
+    #[must_use]
+    pub const fn tempered(self) -> Self {
+        Self { tempered: true, ..self }
+    }
+
+    /// Whether temperature scaling is on top.
+    pub const fn is_tempered(self) -> bool {
+        self.tempered
+    }
+
+    /// What the registry knows of it.
+    pub const fn entry(self) -> &'static MethodEntry {
+        self.entry
+    }
 
     /// Name in tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lora => "LoRA",
-            Self::AdaLora => "AdaLoRA",
-            Self::BayesLora => "BayesLoRA",
-        }
+    pub fn name(self) -> String {
+        format!("{}{}", self.entry.name, if self.tempered { TEMPERED } else { "" })
     }
 
-    /// Reads a command-line spelling: letter case does not matter.
+    /// Name on the command line and of folders.
+    pub fn key(self) -> String {
+        let suffix = if self.tempered { TEMPERED.to_lowercase() } else { String::new() };
+        format!("{}{suffix}", self.entry.key)
+    }
+
+    /// Reads a name of a table or of the command line: letter case does not matter, and `+ts` puts
+    /// temperature scaling on top.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|m| m.name().eq_ignore_ascii_case(name))
-    }
-
-    /// Whether the method's rank is matched to BayesLoRA's, so that it must run later.
-    pub const fn is_matched(self) -> bool {
-        matches!(self, Self::Lora | Self::AdaLora)
+        let lower = name.to_lowercase();
+        let (base, tempered) = match lower.strip_suffix(&TEMPERED.to_lowercase()) {
+            Some(base) => (base, true),
+            None => (lower.as_str(), false),
+        };
+        let found = |entry: &&&MethodEntry| entry.key == base || entry.name.to_lowercase() == base;
+        REGISTRY.iter().find(found).map(|entry| Self { entry, tempered })
     }
 
     /// The rank request that matches a BayesLoRA run: the average of its final ranks over the
@@ -72,26 +102,86 @@ impl MethodName {
     ///
     /// # Errors
     ///
-    /// [`BenchError`] for settings out of range.
-    pub fn build<M: SequenceModel>(
+    /// [`BenchError`] for settings out of range, [`BenchError::NotOneRun`] for an ensemble, which
+    /// is made of runs of another method.
+    pub fn build(
         self,
         config: &ExperimentConfig,
         request: RankRequest,
-    ) -> Result<Method<M>, BenchError> {
-        let rank = match request {
-            RankRequest::Initial => config.initial_rank,
-            RankRequest::Average(rank) => rank,
+    ) -> Result<Method, BenchError> {
+        let Build::Single(build) = self.entry.build else {
+            return Err(BenchError::NotOneRun { method: self.name() });
         };
-        Ok(match self {
-            Self::Lora => Box::new(Lora::new(config, rank)),
-            Self::AdaLora => Box::new(AdaLora::new(config, rank)?),
-            Self::BayesLora => Box::new(BayesLora::new(config)?),
-        })
+        let method = build(config, request)?;
+        Ok(if self.tempered { Box::new(Tempered::new(method)) } else { method })
+    }
+
+    fn place(self) -> (usize, bool) {
+        let of = |entry: &&MethodEntry| std::ptr::eq(*entry, self.entry);
+        (REGISTRY.iter().position(of).unwrap_or(REGISTRY.len()), self.tempered)
+    }
+}
+
+impl PartialEq for MethodName {
+    fn eq(&self, other: &Self) -> bool {
+        (self.entry.key, self.tempered) == (other.entry.key, other.tempered)
+    }
+}
+
+impl Eq for MethodName {}
+
+impl PartialOrd for MethodName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for MethodName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.place().cmp(&other.place())
     }
 }
 
 impl fmt::Display for MethodName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.pad(&self.name())
+    }
+}
+
+impl Serialize for MethodName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for MethodName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::from_name(&name)
+            .ok_or_else(|| serde::de::Error::custom(format!("`{name}` is not a method")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_and_keys_are_unique_and_go_there_and_back() {
+        let mut seen = BTreeSet::new();
+        for method in MethodName::all().chain(MethodName::all().map(MethodName::tempered)) {
+            assert!(seen.insert(method.key()), "{method}");
+            for text in [method.name(), method.key(), method.name().to_uppercase()] {
+                assert_eq!(MethodName::from_name(&text), Some(method), "{text}");
+            }
+            let json = serde_json::to_string(&method).unwrap();
+            assert_eq!(serde_json::from_str::<MethodName>(&json).unwrap(), method);
+        }
+        assert_eq!(MethodName::from_name("nothing"), None);
+        assert_eq!(MethodName::from_name("+ts"), None);
     }
 }

@@ -39,6 +39,10 @@ pub struct CheckpointRecord {
     pub metrics: BTreeMap<u32, Metrics>,
     /// Reliability bins by number of posterior draws; empty for regression.
     pub reliability: BTreeMap<u32, Reliability>,
+    /// Selective prediction by number of posterior draws; empty for regression.
+    pub selective: BTreeMap<u32, SelectiveRecord>,
+    /// Seconds to answer the validation split, by number of posterior draws.
+    pub predict_seconds: BTreeMap<u32, f64>,
     /// The relevance statistic of every component; null for methods that have none.
     pub statistics: Option<StatisticRecord>,
     /// Energy captured by ordered components, by module path; empty where it was not computed.
@@ -54,6 +58,9 @@ pub struct Metrics {
     /// Fraction of right answers.
     #[serde(with = "real::option")]
     pub accuracy: Option<f64>,
+    /// Mean over classes of the F1 score, 0 where it is undefined.
+    #[serde(with = "real::option")]
+    pub macro_f1: Option<f64>,
     /// The task's own metrics by name: `mcc`, `f1`; `pearson`, `spearman`, `mse` for regression.
     #[serde(with = "real::map")]
     pub standard: BTreeMap<String, f64>,
@@ -72,6 +79,48 @@ pub struct Metrics {
     /// Mean mutual information between prediction and weights, nats; null without draws.
     #[serde(with = "real::option")]
     pub mutual_information: Option<f64>,
+}
+
+/// Answering only where the model is sure: risk against coverage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SelectiveRecord {
+    /// Area under the risk-coverage curve; 0 is perfect.
+    #[serde(with = "real::one")]
+    pub area: f64,
+    /// The confidence to ask for, by the share of wrong answers that is accepted.
+    pub targets: Vec<SelectiveTarget>,
+    /// Coverage and risk of the curve, thinned to at most a hundred points.
+    pub curve: Vec<(f64, f64)>,
+}
+
+/// What a wanted risk costs in coverage.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SelectiveTarget {
+    /// Largest share of wrong answers among those given.
+    #[serde(with = "real::one")]
+    pub risk: f64,
+    /// Confidence from which on an answer is given; null where no threshold reaches the risk.
+    #[serde(with = "real::option")]
+    pub threshold: Option<f64>,
+    /// Share of the examples that are then answered.
+    #[serde(with = "real::one")]
+    pub coverage: f64,
+}
+
+/// How well doubt tells the questions of another set from a run's own.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ElsewhereRecord {
+    /// Questions of the other set.
+    pub n: u64,
+    /// Area under the ROC curve of the predictive entropy; one half says nothing.
+    #[serde(with = "real::one")]
+    pub auroc_entropy: f64,
+    /// The same of the mutual information; null where all draws agree by construction.
+    #[serde(with = "real::option")]
+    pub auroc_mutual_information: Option<f64>,
 }
 
 /// A reliability diagram in numbers.

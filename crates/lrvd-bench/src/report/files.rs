@@ -148,9 +148,14 @@ mod tests {
         write_results(&path, &sample_results()).unwrap();
         let good = std::fs::read_to_string(&path).unwrap();
 
-        std::fs::write(&path, good.replacen("\"schema_version\": 1", "\"schema_version\": 2", 1))
-            .unwrap();
-        assert!(matches!(read_results(&path), Err(ReportError::Version { found: 2, .. })));
+        let version = |n: u64| format!("\"schema_version\": {n}");
+        let other = u64::from(SCHEMA_VERSION) + 1;
+        let text = good.replacen(&version(SCHEMA_VERSION.into()), &version(other), 1);
+        std::fs::write(&path, text).unwrap();
+        let Err(ReportError::Version { found, .. }) = read_results(&path) else {
+            panic!("another version must be refused");
+        };
+        assert_eq!(found, other);
 
         std::fs::write(&path, good.replacen("\"preset\"", "\"presett\"", 1)).unwrap();
         let Err(ReportError::Parse { message, .. }) = read_results(&path) else {

@@ -6,6 +6,8 @@ use super::spread::Spread;
 
 /// Seconds in a minute.
 const MINUTE: f64 = 60.0;
+/// Minutes below which one more place is printed.
+const SHORT: f64 = 10.0;
 /// Bytes in a mebibyte.
 const MEBIBYTE: f64 = 1_048_576.0;
 
@@ -16,18 +18,28 @@ pub enum Metric {
     Accuracy(u32),
     /// The task's standard metric.
     Standard(u32),
-    /// Negative log-likelihood, nats per example.
-    Nll(u32),
     /// Expected calibration error, a fraction.
     Ece(u32),
+    /// Negative log-likelihood, nats per example.
+    Nll(u32),
     /// Brier score in `[0, 2]`.
     Brier(u32),
+    /// Mean over classes of the F1 score.
+    MacroF1(u32),
+    /// Area under the risk-coverage curve; 0 is perfect.
+    SelectiveArea(u32),
+    /// Parameters of adapters and posterior, the exact count; the head is not in it.
+    Parameters,
+    /// Parameters of pooler and classifier.
+    HeadParameters,
     /// Average rank per module.
     Rank,
     /// Average rank in per cent of the initial rank.
     RankPercent,
     /// Training time in minutes, evaluation not counted.
     TimeMin,
+    /// Seconds to answer the validation split.
+    PredictSeconds(u32),
     /// Peak memory in MiB.
     MemoryMib,
 }
@@ -44,66 +56,117 @@ pub enum Better {
 }
 
 impl Metric {
-    /// The name in CSV files: `accuracy`, `accuracy_k10`, `rank`, `time_min`, ...
-    pub fn name(self) -> String {
-        let (base, draws) = match self {
-            Self::Accuracy(k) => ("accuracy", k),
-            Self::Standard(k) => ("standard", k),
-            Self::Nll(k) => ("nll", k),
-            Self::Ece(k) => ("ece", k),
-            Self::Brier(k) => ("brier", k),
-            Self::Rank => ("rank", 0),
-            Self::RankPercent => ("rank_percent", 0),
-            Self::TimeMin => ("time_min", 0),
-            Self::MemoryMib => ("memory_mib", 0),
-        };
-        if draws == 0 { base.to_owned() } else { format!("{base}_k{draws}") }
+    /// Name in files, heading in print, and the number of draws where it depends on one.
+    fn parts(self) -> (&'static str, &'static str, Option<u32>) {
+        match self {
+            Self::Accuracy(k) => ("accuracy", "accuracy", Some(k)),
+            Self::Standard(k) => ("standard", "standard metric", Some(k)),
+            Self::Nll(k) => ("nll", "NLL (nats)", Some(k)),
+            Self::Ece(k) => ("ece", "ECE", Some(k)),
+            Self::Brier(k) => ("brier", "Brier score", Some(k)),
+            Self::MacroF1(k) => ("macro_f1", "macro F1", Some(k)),
+            Self::SelectiveArea(k) => ("aurc", "risk-coverage area", Some(k)),
+            Self::Parameters => ("parameters", "parameters, head not counted", None),
+            Self::HeadParameters => ("head_parameters", "parameters of the head", None),
+            Self::Rank => ("rank", "average rank", None),
+            Self::RankPercent => ("rank_percent", "rank (% of initial)", None),
+            Self::TimeMin => ("time_min", "training time (min)", None),
+            Self::PredictSeconds(k) => ("predict_s", "prediction time (s)", Some(k)),
+            Self::MemoryMib => ("memory_mib", "peak memory (MiB)", None),
+        }
     }
 
-    /// The metric of a CSV name at a number of draws; none if the name is not known.
-    pub fn parse(name: &str, draws: u32) -> Option<Self> {
-        match name {
-            "accuracy" => Some(Self::Accuracy(draws)),
-            "standard" => Some(Self::Standard(draws)),
-            "nll" => Some(Self::Nll(draws)),
-            "ece" => Some(Self::Ece(draws)),
-            "brier" => Some(Self::Brier(draws)),
-            "rank" => Some(Self::Rank),
-            "rank_percent" => Some(Self::RankPercent),
-            "time_min" => Some(Self::TimeMin),
-            "memory_mib" => Some(Self::MemoryMib),
-            _ => None,
+    /// The name without its number of draws: what `accuracy` and `accuracy_k10` share.
+    pub fn base(self) -> &'static str {
+        self.parts().0
+    }
+
+    /// The number of draws; none for what does not depend on one.
+    pub fn draws(self) -> Option<u32> {
+        self.parts().2
+    }
+
+    /// The same metric at another number of draws.
+    #[must_use]
+    pub fn at_draws(self, draws: u32) -> Self {
+        match self {
+            Self::Accuracy(_) => Self::Accuracy(draws),
+            Self::Standard(_) => Self::Standard(draws),
+            Self::Nll(_) => Self::Nll(draws),
+            Self::Ece(_) => Self::Ece(draws),
+            Self::Brier(_) => Self::Brier(draws),
+            Self::MacroF1(_) => Self::MacroF1(draws),
+            Self::SelectiveArea(_) => Self::SelectiveArea(draws),
+            Self::PredictSeconds(_) => Self::PredictSeconds(draws),
+            other => other,
         }
+    }
+
+    /// The name in CSV files: `accuracy`, `accuracy_k10`, `rank`, `time_min`, ...
+    pub fn name(self) -> String {
+        match self.parts() {
+            (name, _, Some(draws)) if draws > 0 => format!("{name}_k{draws}"),
+            (name, _, _) => name.to_owned(),
+        }
+    }
+
+    /// The metric of a CSV name; none if the name is not known. `nll_k10` says its number of draws itself, for all
+    /// others it is `draws`.
+    pub fn parse(name: &str, draws: u32) -> Option<Self> {
+        let ending = name.rsplit_once("_k");
+        let (name, draws) =
+            ending.and_then(|(name, k)| Some((name, k.parse().ok()?))).unwrap_or((name, draws));
+        let all = [
+            Self::Accuracy(0),
+            Self::Standard(0),
+            Self::Nll(0),
+            Self::Ece(0),
+            Self::Brier(0),
+            Self::MacroF1(0),
+            Self::SelectiveArea(0),
+            Self::Parameters,
+            Self::HeadParameters,
+            Self::Rank,
+            Self::RankPercent,
+            Self::TimeMin,
+            Self::PredictSeconds(0),
+            Self::MemoryMib,
+        ];
+        let found = all.into_iter().find(|metric| metric.base() == name)?;
+        Some(found.at_draws(draws))
     }
 
     /// The heading in print, with the unit.
     pub fn title(self) -> String {
-        let (base, draws) = match self {
-            Self::Accuracy(k) => ("accuracy", k),
-            Self::Standard(k) => ("standard metric", k),
-            Self::Nll(k) => ("NLL (nats)", k),
-            Self::Ece(k) => ("ECE", k),
-            Self::Brier(k) => ("Brier score", k),
-            Self::Rank => ("average rank", 0),
-            Self::RankPercent => ("rank (% of initial)", 0),
-            Self::TimeMin => ("training time (min)", 0),
-            Self::MemoryMib => ("peak memory (MiB)", 0),
-        };
-        if draws == 0 { base.to_owned() } else { format!("{base}, {draws} draws") }
+        match self.parts() {
+            (_, title, Some(draws)) if draws > 0 => format!("{title}, {draws} draws"),
+            (_, title, _) => title.to_owned(),
+        }
     }
 
-    /// The direction of improvement; ranks, time and memory are facts, not goals.
+    /// Whether the value counts things and prints as a whole number.
+    pub fn is_count(self) -> bool {
+        matches!(self, Self::Parameters | Self::HeadParameters)
+    }
+
+    /// The direction of improvement; sizes, time and memory are facts, not goals.
     pub fn better(self) -> Better {
         match self {
-            Self::Accuracy(_) | Self::Standard(_) => Better::Higher,
-            Self::Nll(_) | Self::Ece(_) | Self::Brier(_) => Better::Lower,
-            Self::Rank | Self::RankPercent | Self::TimeMin | Self::MemoryMib => Better::Neither,
+            Self::Accuracy(_) | Self::Standard(_) | Self::MacroF1(_) => Better::Higher,
+            Self::Nll(_) | Self::Ece(_) | Self::Brier(_) | Self::SelectiveArea(_) => Better::Lower,
+            Self::Parameters
+            | Self::HeadParameters
+            | Self::Rank
+            | Self::RankPercent
+            | Self::TimeMin
+            | Self::PredictSeconds(_)
+            | Self::MemoryMib => Better::Neither,
         }
     }
 
     /// Whether the metric speaks of the trained model; time and memory speak of the machine as well.
     pub fn is_of_the_model(self) -> bool {
-        !matches!(self, Self::TimeMin | Self::MemoryMib)
+        !matches!(self, Self::TimeMin | Self::PredictSeconds(_) | Self::MemoryMib)
     }
 
     /// Decimals of the mean and of the standard deviation, as the paper prints them.
@@ -113,29 +176,44 @@ impl Metric {
             | Self::Standard(_)
             | Self::Nll(_)
             | Self::Ece(_)
-            | Self::Brier(_) => (3, 3),
-            Self::Rank | Self::RankPercent => (2, 2),
+            | Self::Brier(_)
+            | Self::MacroF1(_)
+            | Self::SelectiveArea(_) => (3, 3),
+            Self::Rank | Self::RankPercent | Self::PredictSeconds(_) => (2, 2),
             Self::TimeMin => (1, 2),
-            Self::MemoryMib => (0, 0),
+            Self::MemoryMib | Self::Parameters | Self::HeadParameters => (0, 0),
         }
     }
 
     /// One value in print; `–` where it is not a finite number.
     pub fn format(self, value: f64) -> String {
-        if value.is_finite() { format!("{value:.*}", self.decimals().0) } else { "–".to_owned() }
+        if !value.is_finite() {
+            return "–".to_owned();
+        }
+        if self.is_count() && value >= 0.0 {
+            return grouped(value.round() as u64);
+        }
+        // Minutes of tiny runs would all be zero with the paper's one place.
+        let more = usize::from(self == Self::TimeMin && value < SHORT);
+        format!("{value:.*}", self.decimals().0 + more)
     }
 
-    /// A cell in print: `0.882 ±.005`, or the mean alone for one seed.
+    /// A cell in print: `0.882 ±.005`, or the mean alone for one seed and for counts, which most methods fix.
     pub fn format_spread(self, spread: &Spread) -> String {
         let mean = self.format(spread.mean);
         match spread.std {
-            Some(std) if std.is_finite() => format!("{mean} ±{}", self.format_std(std)),
+            Some(std) if std.is_finite() && !self.is_count() => {
+                format!("{mean} ±{}", self.format_std(std))
+            }
             _ => mean,
         }
     }
 
     /// A standard deviation in print: no zero before the point, as in the paper.
     pub fn format_std(self, std: f64) -> String {
+        if self.is_count() {
+            return self.format(std);
+        }
         let text = format!("{std:.*}", self.decimals().1);
         text.strip_prefix("0.").map(|rest| format!(".{rest}")).unwrap_or(text)
     }
@@ -154,12 +232,38 @@ impl Metric {
             Self::Nll(k) => at(k)?.nll,
             Self::Ece(k) => at(k)?.ece,
             Self::Brier(k) => at(k)?.brier,
+            Self::MacroF1(k) => at(k)?.macro_f1,
+            Self::SelectiveArea(k) => checkpoint.selective.get(&k).map(|s| s.area),
+            Self::Parameters => of_counted(run, checkpoint).then(|| {
+                (run.trainable_parameters.adapter + run.trainable_parameters.posterior) as f64
+            }),
+            Self::HeadParameters => Some(run.trainable_parameters.head as f64),
             Self::Rank => Some(checkpoint.average_rank),
             Self::RankPercent => Some(checkpoint.percent_rank),
             Self::TimeMin => Some(run.train_seconds / MINUTE),
+            Self::PredictSeconds(k) => checkpoint.predict_seconds.get(&k).copied(),
             Self::MemoryMib => run.peak_memory_bytes.map(|bytes| bytes as f64 / MEBIBYTE),
         }
     }
+}
+
+/// Whether the run's parameter count speaks of this checkpoint: it was taken at the last one, so of a checkpoint with
+/// other ranks it is not known.
+fn of_counted(run: &RunRecord, checkpoint: &CheckpointRecord) -> bool {
+    run.checkpoints.last.as_ref().is_none_or(|last| last.ranks == checkpoint.ranks)
+}
+
+/// A count with thin spaces between thousands.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(c);
+    }
+    text
 }
 
 fn standard(results: &Results, run: &RunRecord, metrics: &Metrics) -> Option<f64> {
@@ -175,6 +279,7 @@ fn standard(results: &Results, run: &RunRecord, metrics: &Metrics) -> Option<f64
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use super::super::sample::sample_results;
     use super::*;
 
     #[test]
@@ -191,11 +296,46 @@ mod tests {
     }
 
     #[test]
+    fn counts_print_exactly() {
+        let spread = |values: &[f64]| Spread::of(values).unwrap();
+        assert_eq!(
+            Metric::Parameters.format_spread(&spread(&[4_483_592.0, 4_483_592.0])),
+            "4\u{202f}483\u{202f}592"
+        );
+        assert_eq!(Metric::Parameters.format_spread(&spread(&[1000.0, 3000.0])), "2\u{202f}000");
+        assert_eq!([0, 999, 3_400_000].map(grouped), ["0", "999", "3\u{202f}400\u{202f}000"]);
+    }
+
+    #[test]
     fn names_go_there_and_back() {
-        for metric in [Metric::Accuracy(0), Metric::Ece(0), Metric::Rank, Metric::TimeMin] {
+        let all = [
+            Metric::Accuracy(0),
+            Metric::Ece(10),
+            Metric::MacroF1(5),
+            Metric::SelectiveArea(10),
+            Metric::Parameters,
+            Metric::HeadParameters,
+            Metric::Rank,
+            Metric::TimeMin,
+            Metric::PredictSeconds(10),
+        ];
+        for metric in all {
             assert_eq!(Metric::parse(&metric.name(), 0), Some(metric));
         }
         assert_eq!(Metric::Nll(10).name(), "nll_k10");
+        assert_eq!(Metric::parse("nll", 10), Some(Metric::Nll(10)));
         assert_eq!(Metric::parse("params_m", 0), None);
+        assert_eq!(Metric::parse("nll_kind", 0), None);
+    }
+
+    #[test]
+    fn a_count_belongs_to_the_ranks_it_was_taken_at() {
+        let results = sample_results();
+        let run = results.runs.iter().find(|run| run.method == "BayesLoRA").unwrap();
+        let last = run.checkpoints.last.as_ref().unwrap();
+        assert_eq!(Metric::Parameters.value(&results, run, last), Some(98_496.0));
+        let mut other = last.clone();
+        other.ranks.clear();
+        assert_eq!(Metric::Parameters.value(&results, run, &other), None);
     }
 }

@@ -1,18 +1,19 @@
 //! What does a run leave behind, and how is it read by people and by programs?
 //!
-//! - [`record`] and [`checkpoint`]: the schema of `results.json` (`schema_version` 1).
+//! - [`record`] and [`checkpoint`]: the schema of `results.json` (`schema_version` 2).
 //! - [`files`] and [`lines`]: reading, writing, hashing; `ranks.jsonl` and the predictions.
 //! - [`spread`], [`metric`], [`summary`], [`table`]: mean and sample standard deviation over seeds,
-//!   the paper's first table as text, markdown and CSV.
+//!   the paper's tables as text, markdown and CSV.
 //! - [`published`], [`mod@compare`]: published numbers beside measured ones.
 //! - [`html`]: one self-contained `report.html`.
-//! - [`names`]: what a module path or a task key is called in print.
+//! - [`names`], `family`: what a module path or a task key is called in print, and which methods are of a kind.
 //!
 //! Nothing here trains, prints or reads a clock: the same record gives the same bytes.
 
 pub mod checkpoint;
 pub mod compare;
 pub mod error;
+mod family;
 pub mod files;
 pub mod html;
 pub mod lines;
@@ -29,10 +30,12 @@ pub mod table;
 mod draws;
 #[cfg(test)]
 pub(crate) mod sample;
+#[cfg(test)]
+pub(crate) mod sample_reasoning;
 
 pub use checkpoint::{
-    BinRecord, CheckpointRecord, Checkpoints, EnergyAuc, EnergyRecord, Metrics, Reliability,
-    StatisticRecord,
+    BinRecord, CheckpointRecord, Checkpoints, ElsewhereRecord, EnergyAuc, EnergyRecord, Metrics,
+    Reliability, SelectiveRecord, SelectiveTarget, StatisticRecord,
 };
 pub use compare::{Comparison, ComparisonRow, compare};
 pub use error::{PublishedError, ReportError};
@@ -47,5 +50,5 @@ pub use record::{
     RankEvent, Results, RunRecord, RunStatus, SCHEMA_VERSION, SplitRecord, TaskData, Tool,
 };
 pub use spread::Spread;
-pub use summary::{CheckpointChoice, Summary, headline_metrics};
+pub use summary::{CheckpointChoice, Summary, headline_metrics, table_draws};
 pub use table::{render_csv, render_markdown, render_text};

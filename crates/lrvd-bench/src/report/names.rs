@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::method::MethodName;
+
 /// Path segments that are followed by a layer number in the checkpoints we know.
 const LAYER_WORDS: [&str; 5] = ["layer", "layers", "h", "block", "blocks"];
 
@@ -54,9 +56,6 @@ const TASKS: [(&str, &str); 15] = [
     ("obqa", "OBQA"),
     ("boolq", "BoolQ"),
 ];
-
-/// Methods in the order of the paper's tables; all others follow by name.
-const METHODS: [&str; 3] = ["LoRA", "AdaLoRA", "BayesLoRA"];
 
 /// A module path taken apart for print: its layer and what it does there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,11 +130,11 @@ pub fn task_order(a: &str, b: &str) -> Ordering {
     key(a).cmp(&key(b))
 }
 
-/// Order of methods in a table: the paper's three first, all others by name.
+/// Order of methods in a table: as they are registered, unknown ones last by name.
 pub fn method_order(a: &str, b: &str) -> Ordering {
     let key = |name: &str| {
-        let index = METHODS.iter().position(|m| match_key(m) == match_key(name));
-        (index.unwrap_or(METHODS.len()), name.to_owned())
+        let known = MethodName::from_name(name);
+        (known.is_none(), known, name.to_owned())
     };
     key(a).cmp(&key(b))
 }
@@ -183,8 +182,8 @@ mod tests {
         let mut tasks = ["sst2", "agreement", "rte", "cola", "STS-B"];
         tasks.sort_by(|a, b| task_order(a, b));
         assert_eq!(tasks.map(task_label), ["agreement", "CoLA", "RTE", "SST-2", "STS-B"]);
-        let mut methods = ["MCD", "BayesLoRA", "LoRA", "ENS", "AdaLoRA"];
+        let mut methods = ["yours", "BayesLoRA", "LoRA", "mine", "AdaLoRA"];
         methods.sort_by(|a, b| method_order(a, b));
-        assert_eq!(methods, ["LoRA", "AdaLoRA", "BayesLoRA", "ENS", "MCD"]);
+        assert_eq!(methods, ["LoRA", "AdaLoRA", "BayesLoRA", "mine", "yours"]);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::error::PublishedError;
+use super::metric::Metric;
 
 /// Seeds behind each published number; the paper states three, the CSV does not carry it.
 pub const PUBLISHED_SEEDS: usize = 3;
@@ -43,17 +44,18 @@ pub struct PublishedRow {
 }
 
 impl PublishedRow {
-    /// The method without its `_k<draws>` ending, and the number of draws (0 without one).
-    pub fn method_and_draws(&self) -> (&str, u32) {
+    /// The method without its `_k<draws>` ending, and the number of draws; none without one.
+    pub fn method_and_draws(&self) -> (&str, Option<u32>) {
         let ending = self.method.rsplit_once("_k");
         match ending.and_then(|(name, k)| Some((name, k.parse().ok()?))) {
-            Some((name, draws)) => (name, draws),
-            None => (&self.method, 0),
+            Some((name, draws)) => (name, Some(draws)),
+            None => (&self.method, None),
         }
     }
 
     fn is_fraction(&self) -> bool {
-        matches!(self.metric.as_str(), "accuracy" | "ece")
+        let name = Metric::parse(&self.metric, 0).map(Metric::base);
+        matches!(name, Some("accuracy" | "ece" | "macro_f1"))
     }
 }
 
@@ -208,9 +210,9 @@ mod tests {
         assert!(table.was_percent);
         assert_eq!((table.rows[0].mean, table.rows[0].std), (0.875, Some(0.0025)));
         assert_eq!((table.rows[1].mean, table.rows[2].mean), (0.005, 0.38));
-        assert_eq!(table.rows[0].method_and_draws(), ("BayesLoRA", 10));
+        assert_eq!(table.rows[0].method_and_draws(), ("BayesLoRA", Some(10)));
         let plain = PublishedRow { method: "my_kernel".into(), ..table.rows[0].clone() };
-        assert_eq!(plain.method_and_draws(), ("my_kernel", 0));
+        assert_eq!(plain.method_and_draws(), ("my_kernel", None));
     }
 
     #[test]

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::checkpoint::Checkpoints;
+use super::checkpoint::{Checkpoints, ElsewhereRecord};
 use super::real;
 
 /// The version of the schema that this program writes and reads.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// Everything one call of the benchmark leaves behind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,8 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct Results {
     /// Always [`SCHEMA_VERSION`] when written by this program.
     pub schema_version: u32,
+    /// `glue` or `reasoning`.
+    pub suite: String,
     /// The program that ran.
     pub tool: Tool,
     /// `quick` or `paper`.
@@ -181,6 +183,8 @@ pub struct RunRecord {
     pub history: Vec<EvalPoint>,
     /// The ranks whenever they changed, the first entry at the start of training.
     pub rank_events: Vec<RankEvent>,
+    /// Doubt about questions of other sets, by set and number of posterior draws.
+    pub elsewhere: BTreeMap<String, BTreeMap<u32, ElsewhereRecord>>,
 }
 
 /// How a run ended.
@@ -223,6 +227,18 @@ pub struct ParameterCounts {
     pub posterior: u64,
     /// Pooler and classifier.
     pub head: u64,
+}
+
+impl std::ops::Add for ParameterCounts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            adapter: self.adapter + other.adapter,
+            posterior: self.posterior + other.posterior,
+            head: self.head + other.head,
+        }
+    }
 }
 
 /// The state of training at one evaluation; a null is a quantity the method or task does not have.

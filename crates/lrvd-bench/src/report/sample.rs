@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::checkpoint::{
     BinRecord, CheckpointRecord, Checkpoints, EnergyAuc, EnergyRecord, Metrics, Reliability,
-    StatisticRecord,
+    SelectiveRecord, SelectiveTarget, StatisticRecord,
 };
 use super::draws::Draws;
 use super::record::{
@@ -20,7 +20,7 @@ const KINDS: [&str; 6] = [
     "intermediate.dense",
     "output.dense",
 ];
-const INITIAL_RANK: u32 = 8;
+pub(crate) const INITIAL_RANK: u32 = 8;
 const STEPS: u64 = 1200;
 const EVERY: u64 = 60;
 const TASKS: [(&str, f64); 3] = [("cola", 0.86), ("rte", 0.70), ("stsb", 0.88)];
@@ -68,6 +68,7 @@ fn metrics(task: &str, score: f64, draws: u32) -> Metrics {
     Metrics {
         n: 1043,
         accuracy: class(score),
+        macro_f1: class(score - 0.01),
         standard: standard.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
         nll: class(0.3 + shift * (1.0 - score)),
         ece: class(0.02 + 0.3 * shift * (1.0 - score)),
@@ -77,7 +78,7 @@ fn metrics(task: &str, score: f64, draws: u32) -> Metrics {
     }
 }
 
-fn reliability(score: f64, k: u32, draws: &mut Draws) -> Reliability {
+pub(crate) fn reliability(score: f64, k: u32, draws: &mut Draws) -> Reliability {
     let over = if k > 0 { 0.05 } else { 0.16 };
     let bins: Vec<BinRecord> = (7..15_u32)
         .map(|b| {
@@ -93,7 +94,27 @@ fn reliability(score: f64, k: u32, draws: &mut Draws) -> Reliability {
     Reliability { convention: "torchmetrics".into(), ece, bins }
 }
 
-fn statistics(method: &str, ranks: &BTreeMap<String, u32>, draws: &mut Draws) -> StatisticRecord {
+/// Risk against coverage of a model that is right more often where it is sure.
+pub(crate) fn selective(score: f64, sharpness: f64) -> SelectiveRecord {
+    let risk = |coverage: f64| (1.0 - score) * coverage.powf(sharpness);
+    let curve = (1..=50).map(|i| (f64::from(i) / 50.0, risk(f64::from(i) / 50.0))).collect();
+    let targets = [0.01, 0.05, 0.1, 0.2].map(|target: f64| {
+        let coverage = (target / (1.0 - score)).powf(1.0 / sharpness).min(1.0);
+        let threshold = (coverage > 0.02).then_some(1.0 - 0.5 * coverage);
+        SelectiveTarget {
+            risk: target,
+            threshold,
+            coverage: if coverage > 0.02 { coverage } else { 0.0 },
+        }
+    });
+    SelectiveRecord { area: (1.0 - score) / (1.0 + sharpness), targets: targets.to_vec(), curve }
+}
+
+pub(crate) fn statistics(
+    method: &str,
+    ranks: &BTreeMap<String, u32>,
+    draws: &mut Draws,
+) -> StatisticRecord {
     let sorted = |n: u32, centre: f64, width: f64, draws: &mut Draws| {
         let mut list: Vec<f64> = (0..n).map(|_| draws.around(centre, width)).collect();
         list.sort_by(f64::total_cmp);
@@ -112,7 +133,7 @@ fn statistics(method: &str, ranks: &BTreeMap<String, u32>, draws: &mut Draws) ->
     StatisticRecord { name: name.into(), threshold: bayes.then_some(4.0), present, removed }
 }
 
-fn energy(rank: u32) -> EnergyRecord {
+pub(crate) fn energy(rank: u32) -> EnergyRecord {
     let curve = |power: f64| -> Vec<f64> {
         (0..=rank).map(|k| 1.0 - (1.0 - f64::from(k) / f64::from(rank)).powf(power)).collect()
     };
@@ -151,6 +172,12 @@ fn checkpoint(task: &str, method: &str, score: f64, event: &RankEvent) -> Checkp
             .filter(|_| !regression)
             .map(|k| (*k, reliability(score, *k, &mut draws)))
             .collect(),
+        selective: ks
+            .iter()
+            .filter(|_| !regression)
+            .map(|k| (*k, selective(score, if *k > 0 { 1.6 } else { 1.2 })))
+            .collect(),
+        predict_seconds: ks.iter().map(|k| (*k, 4.0 * f64::from((*k).max(1)))).collect(),
         statistics: (method != "LoRA").then(|| statistics(method, &event.ranks, &mut draws)),
         energy: if bayes { with_energy.collect() } else { BTreeMap::new() },
     }
@@ -224,10 +251,11 @@ fn run(task: (&str, f64), method: (&str, f64), seed: u64) -> RunRecord {
         trainable_parameters: ParameterCounts { adapter: 98_304, posterior, head: 37_442 },
         history,
         rank_events,
+        elsewhere: BTreeMap::new(),
     }
 }
 
-fn split(file: &str, rows: u64, origin: DataOrigin) -> SplitRecord {
+pub(crate) fn split(file: &str, rows: u64, origin: DataOrigin) -> SplitRecord {
     let sha256 = format!("{:064x}", rows * 0x9e37_79b9);
     SplitRecord { files: vec![DataFile { path: file.into(), sha256 }], rows, origin }
 }
@@ -257,6 +285,7 @@ pub(crate) fn sample_results() -> Results {
     }
     Results {
         schema_version: SCHEMA_VERSION,
+        suite: "glue".into(),
         tool: Tool {
             name: "lrvd".into(),
             version: "0.1.0".into(),

@@ -1,12 +1,16 @@
-//! The paper's first table in numbers: metrics by method and task, summed up over seeds.
+//! The paper's tables in numbers: metrics by method and task, summed up over seeds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::checkpoint::CheckpointRecord;
 use super::metric::Metric;
 use super::names::{method_order, task_order};
 use super::record::{Results, RunRecord, RunStatus};
 use super::spread::Spread;
+use crate::method::MethodName;
+
+/// [`Results::suite`] of the multiple-choice questions.
+const REASONING: &str = "reasoning";
 
 /// Which of the two checkpoints of a run a table speaks of. A table never mixes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,16 +104,55 @@ impl Summary {
     }
 }
 
-/// Rows of the headline table: accuracy, rank and time, and the standard metric where some task has another one.
+/// Whether the results are about uncertainty: those of the reasoning suite are, and those of any suite that ran a
+/// method beyond the three of the paper's first table.
+pub(crate) fn is_about_uncertainty(results: &Results) -> bool {
+    let first = MethodName::FIRST_TABLE.map(MethodName::name);
+    results.suite == REASONING || results.runs.iter().any(|run| !first.contains(&run.method))
+}
+
+/// The number of draws beside 0 that tables show: the one at which the most methods answered, and the largest of
+/// these. A longer sweep of a single method does not empty the rows of all others.
+pub fn table_draws(results: &Results) -> Option<u32> {
+    let mut methods: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+    for run in results.runs.iter().filter(|run| run.status == RunStatus::Finished) {
+        let checkpoints = [&run.checkpoints.last, &run.checkpoints.best].into_iter().flatten();
+        for draws in checkpoints.flat_map(|c| c.metrics.keys()).filter(|k| **k > 0) {
+            methods.entry(*draws).or_default().insert(&run.method);
+        }
+    }
+    methods.into_iter().max_by_key(|(draws, methods)| (methods.len(), *draws)).map(|(k, _)| k)
+}
+
+/// Rows of the headline table. The paper's first table: accuracy, rank and time, and the standard metric where some
+/// task has another one. Its uncertainty tables: accuracy, ECE, NLL and Brier score at the posterior mean and at
+/// [`table_draws`], parameters, rank, and the times of training and of prediction.
 pub fn headline_metrics(results: &Results) -> Vec<Metric> {
-    let mut metrics = vec![Metric::Accuracy(0)];
     let other = |run: &RunRecord| {
         results.data.get(&run.task).is_some_and(|data| data.standard_metric != "accuracy")
     };
-    if results.runs.iter().any(other) {
-        metrics.push(Metric::Standard(0));
+    let standard = results.runs.iter().any(other);
+    if !is_about_uncertainty(results) {
+        let mut metrics = vec![Metric::Accuracy(0)];
+        metrics.extend(standard.then_some(Metric::Standard(0)));
+        metrics.extend([Metric::Rank, Metric::TimeMin]);
+        return metrics;
     }
+    let draws: Vec<u32> = std::iter::once(0).chain(table_draws(results)).collect();
+    let mut metrics = Vec::new();
+    let mut add = |of: fn(u32) -> Metric| metrics.extend(draws.iter().map(|k| of(*k)));
+    add(Metric::Accuracy);
+    if standard {
+        add(Metric::Standard);
+    }
+    add(Metric::Ece);
+    add(Metric::Nll);
+    add(Metric::Brier);
+    metrics.push(Metric::Parameters);
+    let head = results.runs.iter().any(|run| run.trainable_parameters.head > 0);
+    metrics.extend(head.then_some(Metric::HeadParameters));
     metrics.extend([Metric::Rank, Metric::TimeMin]);
+    metrics.extend(draws.iter().map(|k| Metric::PredictSeconds(*k)));
     metrics
 }
 
@@ -118,6 +161,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::super::sample::{sample_results, set_accuracy};
+    use super::super::sample_reasoning::sample_reasoning;
     use super::*;
 
     #[test]
@@ -156,5 +200,47 @@ mod tests {
         let summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
         assert!(summary.cell(Metric::Accuracy(0), "LoRA", "stsb").is_none());
         assert!(summary.cell(Metric::Standard(0), "LoRA", "stsb").is_some());
+    }
+
+    #[test]
+    fn the_suite_decides_what_is_shown() {
+        let mut results = sample_reasoning();
+        let metrics = headline_metrics(&results);
+        for metric in [
+            Metric::Accuracy(0),
+            Metric::Accuracy(10),
+            Metric::Ece(10),
+            Metric::Brier(10),
+            Metric::Parameters,
+            Metric::PredictSeconds(0),
+            Metric::PredictSeconds(10),
+        ] {
+            assert!(metrics.contains(&metric), "{metric:?}");
+        }
+        assert!(!metrics.contains(&Metric::HeadParameters), "a language model has no other head");
+        let summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
+        assert!(summary.cell(Metric::Ece(10), "LoRA", "obqa").is_none(), "it has no draws");
+        assert!(summary.cell(Metric::Ece(10), "BayesLoRA", "obqa").is_some());
+
+        results.suite = "glue".into();
+        assert_eq!(headline_metrics(&results), metrics, "more than the first table's methods");
+        results.runs.retain(|run| ["LoRA", "BayesLoRA"].contains(&run.method.as_str()));
+        assert_eq!(
+            headline_metrics(&results),
+            [Metric::Accuracy(0), Metric::Rank, Metric::TimeMin]
+        );
+    }
+
+    #[test]
+    fn one_long_sweep_does_not_empty_the_table() {
+        let mut results = sample_reasoning();
+        assert_eq!(table_draws(&results), Some(10));
+        let run = results.runs.iter_mut().find(|run| run.method == "BayesLoRA").unwrap();
+        let metrics = &mut run.checkpoints.last.as_mut().unwrap().metrics;
+        let at_ten = metrics[&10].clone();
+        metrics.insert(100, at_ten);
+        assert_eq!(table_draws(&results), Some(10));
+        results.runs.retain(|run| run.method == "LoRA");
+        assert_eq!(table_draws(&results), None);
     }
 }

@@ -1,12 +1,23 @@
 //! The summary as aligned text, as markdown and as tidy CSV.
+//!
+//! A few methods stand in one table whose first column is the metric. Many methods become the rows of several tables,
+//! with as many metrics side by side as fit a terminal: all tasks of one metric stay together, and so do, where they
+//! fit, its values with and without posterior draws.
 
 use std::fmt::Write as _;
 
+use super::metric::{Better, Metric};
 use super::names::task_label;
 use super::summary::Summary;
 
 /// What stands where nothing was measured.
 const ABSENT: &str = "–";
+/// Up to so many methods the metric is a column.
+const FEW_METHODS: usize = 4;
+/// Characters of a line that tables of many methods keep to, if one metric alone does not exceed it.
+const MOST_WIDTH: usize = 120;
+/// Between two columns.
+const GAP: usize = 2;
 
 /// Header and rows of the table: metric, method, then one column per task.
 fn grid(summary: &Summary) -> Vec<Vec<String>> {
@@ -16,12 +27,115 @@ fn grid(summary: &Summary) -> Vec<Vec<String>> {
     for metric in &summary.metrics {
         for method in &summary.methods {
             let mut row = vec![metric.name(), method.clone()];
-            row.extend(summary.tasks.iter().map(|task| {
-                summary
-                    .cell(*metric, method, task)
-                    .map_or_else(|| ABSENT.to_owned(), |spread| metric.format_spread(spread))
-            }));
+            row.extend(summary.tasks.iter().map(|task| cell(summary, *metric, method, task)));
             rows.push(row);
+        }
+    }
+    rows
+}
+
+fn cell(summary: &Summary, metric: Metric, method: &str, task: &str) -> String {
+    summary
+        .cell(metric, method, task)
+        .map_or_else(|| ABSENT.to_owned(), |spread| metric.format_spread(spread))
+}
+
+/// One metric in a table of many methods: its name over one column per task.
+struct Group {
+    title: String,
+    /// Task, then a cell per method.
+    columns: Vec<Vec<String>>,
+}
+
+impl Group {
+    fn new(summary: &Summary, metric: Metric) -> Self {
+        let column = |task: &String| {
+            let cells = summary.methods.iter().map(|method| cell(summary, metric, method, task));
+            std::iter::once(task_label(task)).chain(cells).collect()
+        };
+        Self { title: metric.name(), columns: summary.tasks.iter().map(column).collect() }
+    }
+
+    /// Widths of the columns; the last one is widened until the title fits.
+    fn widths(&self) -> Vec<usize> {
+        let widest = |column: &Vec<String>| column.iter().map(|c| c.chars().count()).max();
+        let mut widths: Vec<usize> = self.columns.iter().filter_map(widest).collect();
+        let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+        if let Some(last) = widths.last_mut() {
+            *last += self.title.chars().count().saturating_sub(total);
+        }
+        widths
+    }
+
+    /// Characters that the group adds to a line.
+    fn width(&self) -> usize {
+        self.widths().iter().map(|width| width + GAP).sum()
+    }
+}
+
+/// Metrics that share a table: first with and without draws, then as many more as fit. Sizes and times stand apart from
+/// quality.
+fn blocks(summary: &Summary) -> Vec<Vec<Group>> {
+    let names = name_width(summary);
+    let width = |groups: &[Group]| names + groups.iter().map(Group::width).sum::<usize>();
+    let mut blocks: Vec<Vec<Group>> = Vec::new();
+    let mut facts = false;
+    for metrics in summary.metrics.chunk_by(|a, b| a.base() == b.base()) {
+        let mut groups: Vec<Group> =
+            metrics.iter().map(|metric| Group::new(summary, *metric)).collect();
+        if width(&groups) > MOST_WIDTH {
+            blocks.extend(groups.drain(..).map(|group| vec![group]));
+            continue;
+        }
+        let added: usize = groups.iter().map(Group::width).sum();
+        let is_fact = metrics.iter().any(|metric| metric.better() == Better::Neither);
+        match blocks.last_mut() {
+            Some(last) if is_fact == facts && width(last) + added <= MOST_WIDTH => {
+                last.append(&mut groups);
+            }
+            _ => blocks.push(groups),
+        }
+        facts = is_fact;
+    }
+    blocks
+}
+
+fn name_width(summary: &Summary) -> usize {
+    let longest = summary.methods.iter().map(|method| method.chars().count()).max();
+    longest.unwrap_or(0).max("method".len())
+}
+
+/// A table of many methods as aligned text.
+fn block_text(summary: &Summary, groups: &[Group]) -> String {
+    let names = name_width(summary);
+    let gap = " ".repeat(GAP);
+    let mut lines = vec![pad("", names), pad("method", names), "-".repeat(names)];
+    lines.extend(summary.methods.iter().map(|method| pad(method, names)));
+    for group in groups {
+        let widths = group.widths();
+        let _ = write!(lines[0], "{gap}{}", pad(&group.title, group.width() - GAP));
+        for (column, width) in group.columns.iter().zip(widths) {
+            let _ = write!(lines[2], "{gap}{}", "-".repeat(width));
+            let rows = std::iter::once(1).chain(3..);
+            for (row, cell) in rows.zip(column) {
+                let _ = write!(lines[row], "{gap}{}", pad(cell, width));
+            }
+        }
+    }
+    lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
+}
+
+/// The rows of a table of many methods in markdown, whose header has one line.
+fn block_rows(summary: &Summary, groups: &[Group]) -> Vec<Vec<String>> {
+    let mut rows: Vec<Vec<String>> = std::iter::once("method".to_owned())
+        .chain(summary.methods.iter().cloned())
+        .map(|name| vec![name])
+        .collect();
+    for group in groups {
+        for column in &group.columns {
+            for (i, (row, cell)) in rows.iter_mut().zip(column).enumerate() {
+                row.push(if i == 0 { format!("{} {cell}", group.title) } else { cell.clone() });
+            }
         }
     }
     rows
@@ -69,14 +183,24 @@ pub(crate) fn markdown(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// The table for a terminal: aligned columns, no colour.
+/// The table for a terminal: aligned columns, no colour. More than a few methods become the rows of several tables.
 pub fn render_text(summary: &Summary) -> String {
-    align(&grid(summary))
+    if summary.methods.len() <= FEW_METHODS {
+        return align(&grid(summary));
+    }
+    let tables: Vec<String> =
+        blocks(summary).iter().map(|groups| block_text(summary, groups)).collect();
+    tables.join("\n")
 }
 
-/// The table in markdown.
+/// The table in markdown, parted as the text is.
 pub fn render_markdown(summary: &Summary) -> String {
-    markdown(&grid(summary))
+    if summary.methods.len() <= FEW_METHODS {
+        return markdown(&grid(summary));
+    }
+    let tables: Vec<String> =
+        blocks(summary).iter().map(|groups| markdown(&block_rows(summary, groups))).collect();
+    tables.join("\n")
 }
 
 /// The table as tidy CSV, `metric,method,task,mean,std`: full precision, `std` empty for one seed.
@@ -103,9 +227,9 @@ fn quote(cell: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::metric::Metric;
     use super::super::sample::{sample_results, set_accuracy};
-    use super::super::summary::CheckpointChoice;
+    use super::super::sample_reasoning::{sample_reasoning, six_tasks};
+    use super::super::summary::{CheckpointChoice, headline_metrics};
     use super::*;
 
     fn summary() -> Summary {
@@ -151,5 +275,48 @@ accuracy,BayesLoRA,RTE,0.75,
 ";
         assert_eq!(render_csv(&summary()), wanted);
         assert_eq!(quote("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+
+    #[test]
+    fn many_methods_stay_within_a_terminal() {
+        for (results, n_tasks) in [(sample_reasoning(), 2), (six_tasks(), 6)] {
+            let summary =
+                Summary::new(&results, CheckpointChoice::Last, &headline_metrics(&results));
+            assert_eq!((summary.methods.len(), summary.tasks.len()), (20, n_tasks));
+            let text = render_text(&summary);
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest.is_some_and(|n| n <= MOST_WIDTH), "{widest:?}\n{text}");
+            for name in ["accuracy_k10", "ece", "brier_k10", "parameters", "predict_s_k10"] {
+                assert!(text.contains(name), "{name}");
+            }
+            for table in text.split("\n\n") {
+                assert_eq!(table.lines().count(), 3 + 20, "{table}");
+            }
+            let markdown = render_markdown(&summary);
+            for table in markdown.split("\n\n") {
+                let bars = |line: &str| line.matches(" |").count();
+                let wanted = table.lines().next().map(bars);
+                assert!(table.lines().all(|line| Some(bars(line)) == wanted), "{table}");
+            }
+        }
+    }
+
+    #[test]
+    fn metrics_stand_side_by_side_while_they_fit() {
+        let mut results = sample_reasoning();
+        results.runs.retain(|run| run.seed == 1 && run.task == "obqa");
+        let metrics = [Metric::Accuracy(0), Metric::Accuracy(10), Metric::Ece(0), Metric::Rank];
+        let mut summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
+        summary.methods.truncate(1);
+        let groups = blocks(&summary);
+        assert_eq!(groups.len(), 2, "sizes stand apart");
+        let value = |metric| cell(&summary, metric, "LoRA", "obqa");
+        let wanted = format!(
+            "        accuracy  accuracy_k10  ece\nmethod  OBQA      OBQA          OBQA\n\
+------  --------  ------------  -----\nLoRA    {}     –             {}\n",
+            value(Metric::Accuracy(0)),
+            value(Metric::Ece(0))
+        );
+        assert_eq!(block_text(&summary, &groups[0]), wanted);
     }
 }

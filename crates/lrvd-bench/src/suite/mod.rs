@@ -1,24 +1,33 @@
-//! The GLUE reproduction: which runs, in which order, and what is left on disk.
+//! Whole reproductions: GLUE and the six reasoning sets, one command each, from data to report.
 //!
 //! | file | what |
 //! |---|---|
-//! | `options` | what the command line asks for |
-//! | `profile` | `quick` and `paper` |
-//! | `plan` | the runs, the dry run |
-//! | `settings` | the resolved settings of an output folder |
-//! | `one_run` | one fine-tuning run: where it lies, its record |
-//! | `run` | all runs of a task in the order that rank matching needs |
-//! | `clock` | time stamps |
+//! | `kind` | the two suites, and what each runs by default |
+//! | `task` | a task of either suite, from files to token ids |
+//! | `profile` | how much is run, and what that changes about a preset |
+//! | `options`, `settings` | what the command line asks for, and what decides the numbers |
+//! | `dry_run` | what a run would take, without making it |
+//! | `plan` | all runs, in the order that matching and ensembles need |
+//! | `one_run`, `ensemble`, `elsewhere` | a run, runs made of runs, answers to another set |
+//! | `run`, `summary` | the whole, and the files that sum it up |
 
 mod clock;
+mod dry_run;
+mod elsewhere;
+mod ensemble;
+mod kind;
 mod one_run;
 mod options;
 mod plan;
 mod profile;
 mod run;
 mod settings;
+mod summary;
+mod task;
 
-pub use options::GlueOptions;
+pub use kind::Suite;
+pub use options::SuiteOptions;
 pub use plan::{Plan, PlannedRun};
 pub use profile::Profile;
-pub use run::{GlueOutcome, open_backbone, planned, resolve_config, run_glue};
+pub use run::{SuiteOutcome, open_backbone, planned, resolve_config, run_suite};
+pub use task::SuiteTask;

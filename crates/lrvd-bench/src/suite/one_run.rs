@@ -5,11 +5,12 @@ use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
 
+use super::elsewhere::{Elsewhere, answers_elsewhere};
 use super::plan::PlannedRun;
+use super::task::ReadyTask;
 use crate::backbone::Backbone;
 use crate::classify::{Finished, Run, RunLabel, RunStart, record};
 use crate::error::BenchError;
-use crate::eval::PreparedTask;
 use crate::experiment::ExperimentConfig;
 use crate::json::{JsonLayout, read_json, write_json};
 use crate::method::{MethodName, RankRequest};
@@ -40,10 +41,12 @@ pub(super) struct Position {
 
 /// Folder of one run.
 pub(super) fn folder(out: &Path, run: &PlannedRun) -> PathBuf {
-    out.join("runs")
-        .join(run.task.spec().name)
-        .join(run.method.name().to_lowercase())
-        .join(format!("seed-{}", run.seed))
+    let kind = if run.is_member { "members" } else { "runs" };
+    let rank = run.rank.map_or_else(String::new, |rank| format!("-rank-{rank}"));
+    out.join(kind)
+        .join(run.task.key())
+        .join(run.method.key())
+        .join(format!("seed-{}{rank}", run.seed))
 }
 
 /// The record of a run that is already complete in `out`.
@@ -58,7 +61,8 @@ pub(super) fn completed(out: &Path, run: &PlannedRun) -> Result<Option<RunRecord
 /// Makes the run; `None` if a stop request ended it after a checkpoint.
 pub(super) fn run_one(
     shared: &Shared<'_>,
-    task: &PreparedTask,
+    task: &ReadyTask,
+    elsewhere: &[Elsewhere],
     run: &PlannedRun,
     request: RankRequest,
     position: Position,
@@ -66,25 +70,31 @@ pub(super) fn run_one(
 ) -> Result<Option<RunRecord>, BenchError> {
     let folder = folder(shared.out, run);
     let checkpoints = folder.join("checkpoints");
+    let config = match run.rank {
+        // The scale stays that of the settings' rank: only the number of directions is another.
+        Some(initial_rank) => ExperimentConfig {
+            initial_rank,
+            lora_alpha: shared.config.lora_alpha * initial_rank as f64
+                / shared.config.initial_rank as f64,
+            ..shared.config.clone()
+        },
+        None => shared.config.clone(),
+    };
     let start = RunStart {
-        config: shared.config,
+        config: &config,
         backbone: shared.backbone,
-        labels: task.labels,
+        task: &task.prepared,
         method: run.method,
         request,
         seed: run.seed,
         device: shared.device,
     };
-    let training = Run {
-        start,
-        task,
-        stop: shared.stop,
-        label: run.label(),
-        position: (position.index, position.runs),
-    };
+    let training = Run::new(start, shared.stop, run.label(), (position.index, position.runs))?;
     let Some(mut trained) = training.train(&checkpoints, sink)? else { return Ok(None) };
-    let label = label(run, request, shared.config);
-    let Finished { record, summary } = record(&training.context(), &mut trained, &label, &folder)?;
+    let label = label(run, request, &config);
+    let context = training.context();
+    let Finished { mut record, summary } = record(&context, &mut trained, &label, &folder)?;
+    record.elsewhere = answers_elsewhere(&context, &trained, &record, elsewhere)?;
     write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
     remove_checkpoints(&checkpoints)?;
     sink.event(&Event::RunFinished { label: run.label(), summary, seconds: record.train_seconds });
@@ -93,15 +103,15 @@ pub(super) fn run_one(
 
 /// The rank that was asked for, and how.
 fn label(run: &PlannedRun, request: RankRequest, config: &ExperimentConfig) -> RunLabel<'static> {
-    let (requested, note) = match (run.method, request) {
-        (MethodName::BayesLora, _) => (None, "learnt"),
-        (_, RankRequest::Average(rank)) => (Some(rank), "matched to BayesLoRA"),
-        (_, RankRequest::Initial) => (None, "no BayesLoRA run to match"),
+    let (requested, note) = match request {
+        RankRequest::Average(rank) => (Some(rank), "matched to BayesLoRA"),
+        RankRequest::Initial if run.method == MethodName::BAYES_LORA => (None, "learnt"),
+        RankRequest::Initial => (None, "the settings' rank"),
     };
-    let initial_rank = match (run.method, request) {
-        (MethodName::Lora, RankRequest::Average(rank)) => rank,
+    let initial_rank = match request {
+        RankRequest::Average(rank) if run.method == MethodName::LORA => rank,
         _ => config.initial_rank,
     };
     let (method, seed) = (run.method, run.seed);
-    RunLabel { task: run.task.spec().name, method, seed, initial_rank, requested, note }
+    RunLabel { task: run.task.key(), method, seed, initial_rank, requested, note }
 }

@@ -2,22 +2,25 @@
 
 use std::path::PathBuf;
 
+use super::kind::Suite;
 use super::profile::Profile;
+use super::task::SuiteTask;
 use crate::error::BenchError;
 use crate::experiment::Preset;
 use crate::method::MethodName;
-use crate::task::GlueTask;
 
-/// Everything that `lrvd bench glue` can be told.
+/// Everything that `lrvd bench glue` and `lrvd bench reasoning` can be told.
 #[derive(Clone, Debug, PartialEq)]
-pub struct GlueOptions {
+pub struct SuiteOptions {
+    /// Which suite.
+    pub suite: Suite,
     /// `quick` or `paper`.
     pub profile: Profile,
     /// Named settings.
     pub preset: Preset,
     /// Tasks; empty for the profile's own.
-    pub tasks: Vec<GlueTask>,
-    /// Methods, in table order.
+    pub tasks: Vec<SuiteTask>,
+    /// Methods; empty for the suite's own.
     pub methods: Vec<MethodName>,
     /// Seeds; empty for the profile's own.
     pub seeds: Vec<u64>,
@@ -25,7 +28,7 @@ pub struct GlueOptions {
     pub device: String,
     /// Folder or repository; `None` for the profile's own.
     pub model: Option<String>,
-    /// Folder of GLUE data; `None` generates tasks (`quick`) or is an error (`paper`).
+    /// Folder of data; `None` generates tasks (`quick`) or is an error (`paper`).
     pub data_dir: Option<PathBuf>,
     /// Output folder.
     pub out: PathBuf,
@@ -35,18 +38,21 @@ pub struct GlueOptions {
     pub compare: Option<PathBuf>,
     /// Override of the number of optimiser steps.
     pub steps: Option<usize>,
+    /// Override of the numbers of draws.
+    pub draws: Option<Vec<usize>>,
     /// The command as typed, for the record.
     pub command: String,
 }
 
-impl GlueOptions {
-    /// The profile's defaults, written to `out`.
-    pub fn new(profile: Profile, out: PathBuf) -> Self {
+impl SuiteOptions {
+    /// The defaults of `suite` and `profile`, written to `out`.
+    pub fn new(suite: Suite, profile: Profile, out: PathBuf) -> Self {
         Self {
+            suite,
             profile,
-            preset: Preset::Default,
+            preset: suite.default_preset(),
             tasks: Vec::new(),
-            methods: MethodName::ALL.to_vec(),
+            methods: Vec::new(),
             seeds: Vec::new(),
             device: "cpu".to_owned(),
             model: None,
@@ -55,6 +61,7 @@ impl GlueOptions {
             resume: false,
             compare: None,
             steps: None,
+            draws: None,
             command: String::new(),
         }
     }
@@ -66,16 +73,16 @@ impl GlueOptions {
     /// [`BenchError::Repeated`].
     pub fn resolved(mut self) -> Result<Self, BenchError> {
         if self.tasks.is_empty() {
-            self.tasks = self.profile.tasks(self.data_dir.is_some());
+            self.tasks = self.suite.tasks(self.profile, self.data_dir.is_some());
         }
         if self.seeds.is_empty() {
-            self.seeds = self.profile.seeds();
+            self.seeds = self.suite.seeds(self.profile);
         }
         if self.methods.is_empty() {
-            self.methods = MethodName::ALL.to_vec();
+            self.methods = self.suite.methods();
         }
         self.methods.sort();
-        no_repeats("task", &self.tasks, |t| t.spec().name.to_owned())?;
+        no_repeats("task", &self.tasks, |t| t.key().to_owned())?;
         no_repeats("method", &self.methods, ToString::to_string)?;
         no_repeats("seed", &self.seeds, ToString::to_string)?;
         Ok(self)

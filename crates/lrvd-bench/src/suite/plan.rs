@@ -1,27 +1,58 @@
 //! Which runs there will be, before anything is trained.
 
-use crate::backbone::Backbone;
-use crate::experiment::ExperimentConfig;
-use crate::method::MethodName;
-use crate::task::GlueTask;
+use super::kind::Suite;
+use super::options::SuiteOptions;
+use super::task::SuiteTask;
+use crate::method::{Build, MethodName};
 
-use super::options::GlueOptions;
+/// Members of an ensemble take their seeds from here: `MEMBER_SEEDS · seed + member`.
+const MEMBER_SEEDS: u64 = 1000;
 
-/// One fine-tuning run.
+/// One training run, or a row that is made of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedRun {
     /// Task.
-    pub task: GlueTask,
+    pub task: SuiteTask,
     /// Method.
     pub method: MethodName,
     /// Seed.
     pub seed: u64,
+    /// Initial rank, where it is not that of the settings.
+    pub rank: Option<usize>,
+    /// Whether it is only a part of other rows.
+    pub is_member: bool,
 }
 
 impl PlannedRun {
     /// `task / method / seed N`.
     pub fn label(&self) -> String {
-        format!("{} / {} / seed {}", self.task.spec().display_name, self.method, self.seed)
+        let rank = self.rank.map_or_else(String::new, |rank| format!(" / rank {rank}"));
+        format!("{} / {}{rank} / seed {}", self.task.display_name(), self.method, self.seed)
+    }
+
+    /// The runs that this row is made of; empty for a run of its own.
+    pub fn parts(&self) -> Vec<Self> {
+        let member = |key: &str| MethodName::from_name(key).unwrap_or(self.method);
+        match self.method.entry().build {
+            Build::Single(_) => Vec::new(),
+            Build::Ensemble { member: key, members, .. } => (0..members as u64)
+                .map(|i| Self {
+                    method: member(key),
+                    seed: MEMBER_SEEDS * self.seed + i,
+                    is_member: true,
+                    ..*self
+                })
+                .collect(),
+            Build::Matched { member: key, ranks, .. } => ranks
+                .iter()
+                .map(|&rank| Self {
+                    method: member(key),
+                    rank: Some(rank),
+                    is_member: true,
+                    ..*self
+                })
+                .collect(),
+        }
     }
 }
 
@@ -33,52 +64,30 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Task by task: BayesLoRA for every seed first, since AdaLoRA is matched to each of its seeds
-    /// and LoRA to the median of AdaLoRA's budgets.
-    pub fn new(options: &GlueOptions) -> Self {
-        let order = [MethodName::BayesLora, MethodName::AdaLora, MethodName::Lora];
-        let mut runs = Vec::new();
+    /// Task by task. Where ranks are matched, BayesLoRA comes first for every seed, since AdaLoRA is
+    /// matched to each of its seeds and LoRA to the median of AdaLoRA's budgets. The parts of a row
+    /// come before it, once.
+    pub fn new(options: &SuiteOptions) -> Self {
+        let mut methods = options.methods.clone();
+        if options.suite == Suite::Glue {
+            let first = [MethodName::BAYES_LORA, MethodName::ADALORA, MethodName::LORA];
+            let place = |m: &MethodName| first.iter().position(|f| f == m).unwrap_or(first.len());
+            methods.sort_by_key(place);
+        }
+        let mut runs: Vec<PlannedRun> = Vec::new();
         for &task in &options.tasks {
-            for method in order.into_iter().filter(|m| options.methods.contains(m)) {
+            for &method in &methods {
                 for &seed in &options.seeds {
-                    runs.push(PlannedRun { task, method, seed });
+                    let row = PlannedRun { task, method, seed, rank: None, is_member: false };
+                    for part in row.parts() {
+                        if !runs.contains(&part) {
+                            runs.push(part);
+                        }
+                    }
+                    runs.push(row);
                 }
             }
         }
         Self { runs }
-    }
-
-    /// The plan as a person reads it: runs, parameters, steps.
-    pub fn describe(
-        &self,
-        options: &GlueOptions,
-        config: &ExperimentConfig,
-        backbone: &Backbone,
-    ) -> String {
-        let c = &backbone.config;
-        let (d, wide, layers) = (c.hidden_size, c.intermediate_size, c.num_hidden_layers);
-        let rank = config.initial_rank;
-        let per_layer = 4 * 2 * d + 2 * (d + wide);
-        let adapter = rank * per_layer * layers;
-        let mut text = format!(
-            "profile {}, preset {}, device {}\nmodel {} ({layers} layers, hidden {d})\n\
-             {} runs of {} steps, batch {}, at most {} tokens\n\
-             initial rank {rank} on {} modules: {adapter} adapter parameters\n",
-            options.profile.name(),
-            config.preset,
-            options.device,
-            backbone.location.name,
-            self.runs.len(),
-            config.steps,
-            config.batch_size,
-            config.max_length,
-            6 * layers,
-        );
-        for run in &self.runs {
-            text.push_str("  ");
-            text.push_str(&run.label());
-            text.push('\n');
-        }
-        text
     }
 }

@@ -1,4 +1,4 @@
-//! All runs of an experiment, and the files that sum them up.
+//! All runs of an experiment.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,32 +6,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_burn::device;
 use lrvd_burn::files::AtomicDir;
+use lrvd_burn::parameters::trainable_counts;
 
 use super::clock::now;
+use super::elsewhere::Elsewhere;
+use super::ensemble::combine;
+use super::kind::Suite;
 use super::one_run::{Position, Shared, completed, run_one};
-use super::options::GlueOptions;
+use super::options::SuiteOptions;
 use super::plan::{Plan, PlannedRun};
 use super::settings;
+use super::summary::write_summary;
+use super::task::ReadyTask;
 use crate::backbone::{Backbone, locate_model};
-use crate::classify::open_settings;
+use crate::classify::{RunStart, open_settings};
 use crate::data::generate::{GenerateConfig, write_all};
-use crate::data::{Dataset, Split, load};
 use crate::error::BenchError;
 use crate::eval::PreparedTask;
 use crate::experiment::ExperimentConfig;
-use crate::method::{MethodName, RankRequest};
+use crate::method::{Build, MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
-use crate::report::{
-    CheckpointChoice, Comparison, DataFile, DataOrigin, JsonLines, ModelRecord, Published,
-    RankLine, Results, RunRecord, SCHEMA_VERSION, SplitRecord, Summary, TaskData, Tool, compare,
-    headline_metrics, render_csv, render_markdown, render_text, write_html, write_results,
-    write_text,
-};
-use crate::task::GlueTask;
+use crate::reasoning;
+use crate::reasoning::generate::ReasoningGenerateConfig;
+use crate::report::{ModelRecord, Published, Results, RunRecord, SCHEMA_VERSION, Tool};
 
 /// How an experiment ended.
 #[derive(Clone, Debug)]
-pub struct GlueOutcome {
+pub struct SuiteOutcome {
     /// Whether every run is complete; otherwise `--resume` goes on.
     pub complete: bool,
     /// The headline table as text.
@@ -42,17 +43,25 @@ pub struct GlueOutcome {
     pub report: PathBuf,
 }
 
-/// Resolved settings of `options`.
+/// Resolved settings of `options` for a model.
 ///
 /// # Errors
 ///
 /// [`BenchError`] for settings out of range.
-pub fn resolve_config(options: &GlueOptions) -> Result<ExperimentConfig, BenchError> {
-    let mut config = options.profile.shorten(options.preset.config());
+pub fn resolve_config(
+    options: &SuiteOptions,
+    backbone: &Backbone,
+) -> Result<ExperimentConfig, BenchError> {
+    let mut config = options.profile.shorten(options.suite, options.preset.config());
     if let Some(steps) = options.steps {
         config.evaluate_every = config.evaluate_every.min(steps);
         config.steps = steps;
     }
+    if let Some(draws) = &options.draws {
+        config.draws.clone_from(draws);
+    }
+    // A preset is written for one architecture; on the other its targets have other names.
+    config.target_modules = backbone.target_modules(&config.target_modules);
     config.check()?;
     Ok(config)
 }
@@ -62,10 +71,10 @@ pub fn resolve_config(options: &GlueOptions) -> Result<ExperimentConfig, BenchEr
 /// # Errors
 ///
 /// [`BenchError`] naming what is missing.
-pub fn open_backbone(options: &GlueOptions) -> Result<Backbone, BenchError> {
+pub fn open_backbone(options: &SuiteOptions) -> Result<Backbone, BenchError> {
     Backbone::open(match &options.model {
         Some(name) => locate_model(name)?,
-        None => options.profile.model()?,
+        None => options.suite.model(options.profile)?,
     })
 }
 
@@ -74,16 +83,16 @@ pub fn open_backbone(options: &GlueOptions) -> Result<Backbone, BenchError> {
 /// # Errors
 ///
 /// [`BenchError`]; what was finished before stays on disk and `--resume` goes on from there.
-pub fn run_glue(
-    options: GlueOptions,
+pub fn run_suite(
+    options: SuiteOptions,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
-) -> Result<GlueOutcome, BenchError> {
+) -> Result<SuiteOutcome, BenchError> {
     let options = options.resolved()?;
     let device = device::open(&options.device)?;
-    let config = resolve_config(&options)?;
     let published = options.compare.as_deref().map(Published::read).transpose()?;
     let backbone = open_backbone(&options)?;
+    let config = resolve_config(&options, &backbone)?;
     let settings = settings::resolved(&options, &config, &backbone);
     open_settings(&options.out, options.resume, &settings)?;
     let started_at = now();
@@ -96,20 +105,31 @@ pub fn run_glue(
     let shared =
         Shared { config: &config, backbone: &backbone, device: &device, out: &options.out, stop };
     let (mut records, mut data) = (Vec::new(), BTreeMap::new());
-    let mut complete = true;
+    let rows = options.profile.validation_rows(options.suite);
+    let mut finished = true;
     for &task in &options.tasks {
-        let mut dataset = load(&data_dir, task)?;
-        let note = limit(&mut dataset, options.profile.validation_rows());
-        data.insert(task.spec().name.to_owned(), task_data(&dataset, note));
-        let prepared = PreparedTask::new(&dataset, &backbone.tokenizer, config.max_length)?;
-        complete &= run_task(&shared, &plan, task, &prepared, &mut records, sink)?;
-        if !complete || stop.load(Ordering::Relaxed) {
-            complete = records.len() == plan.runs.len();
+        let ready = task.prepare(&data_dir, &backbone, &config, rows)?;
+        data.insert(task.key().to_owned(), ready.data.clone());
+        let elsewhere = elsewhere(&ready, &data_dir, &backbone, rows, sink)?;
+        let mut runs = TaskRuns {
+            shared: &shared,
+            plan: &plan,
+            matches: options.suite.matches_ranks(),
+            ready: &ready,
+            elsewhere,
+            done: Vec::new(),
+        };
+        finished = runs.run(sink)?;
+        let rows = runs.done.into_iter().filter(|(run, _)| !run.is_member);
+        records.extend(rows.map(|(_, record)| record));
+        if !finished {
             break;
         }
     }
+    let complete = finished && records.len() == plan.runs.iter().filter(|r| !r.is_member).count();
     let results = Results {
         schema_version: SCHEMA_VERSION,
+        suite: options.suite.name().to_owned(),
         tool: Tool {
             name: "lrvd".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -127,160 +147,208 @@ pub fn run_glue(
         runs: records,
         notes: notes(complete),
     };
-    summarise(&options.out, &results, published.as_ref(), complete)
+    let written = write_summary(&options.out, &results, published.as_ref())?;
+    Ok(SuiteOutcome {
+        complete,
+        table: written.table,
+        comparison: written.comparison,
+        report: written.report,
+    })
 }
 
-/// All runs of one task, in the order that rank matching needs; `false` if stopped.
-fn run_task(
-    shared: &Shared<'_>,
-    plan: &Plan,
-    task: GlueTask,
-    prepared: &PreparedTask,
-    records: &mut Vec<RunRecord>,
-    sink: &mut dyn ProgressSink,
-) -> Result<bool, BenchError> {
-    let runs = plan.runs.len();
-    for (i, run) in plan.runs.iter().enumerate().filter(|(_, r)| r.task == task) {
-        let record = match completed(shared.out, run)? {
-            Some(record) => record,
-            None => {
-                let request = request(run, shared.config, records);
-                let position = Position { index: i + 1, runs };
-                match run_one(shared, prepared, run, request, position, sink)? {
-                    Some(record) => record,
-                    None => return Ok(false),
-                }
-            }
-        };
-        records.push(record);
-        if shared.stop.load(Ordering::Relaxed) {
-            return Ok(i + 1 == runs);
-        }
-    }
-    Ok(true)
+/// The runs of one task while they are made.
+struct TaskRuns<'a> {
+    shared: &'a Shared<'a>,
+    plan: &'a Plan,
+    /// Whether LoRA and AdaLoRA get BayesLoRA's rank.
+    matches: bool,
+    ready: &'a ReadyTask,
+    elsewhere: Vec<Elsewhere>,
+    done: Vec<(PlannedRun, RunRecord)>,
 }
 
-/// The rank that a run is asked for, given the finished runs before it.
-///
-/// AdaLoRA takes each BayesLoRA seed's average rank; LoRA takes the lower median of those, one
-/// uniform rank for all seeds.
-fn request(run: &PlannedRun, config: &ExperimentConfig, records: &[RunRecord]) -> RankRequest {
-    let matched = |seed: Option<u64>| -> Vec<usize> {
-        records
+impl TaskRuns<'_> {
+    /// Makes all of them; `false` if stopped before the last.
+    fn run(&mut self, sink: &mut dyn ProgressSink) -> Result<bool, BenchError> {
+        let runs = self.plan.runs.len();
+        let own: Vec<(usize, PlannedRun)> = self
+            .plan
+            .runs
             .iter()
-            .filter(|r| {
-                r.task == run.task.spec().name
-                    && r.method == MethodName::BayesLora.name()
-                    && seed.is_none_or(|s| r.seed == s)
-            })
-            .filter_map(|r| {
-                let last = r.checkpoints.last.as_ref()?;
-                let modules = r.rank_budget.n_modules as usize;
-                match MethodName::matched_to(last.total_rank as usize, modules) {
-                    RankRequest::Average(rank) => Some(rank),
-                    RankRequest::Initial => None,
+            .copied()
+            .enumerate()
+            .filter(|(_, run)| run.task == self.ready.task)
+            .collect();
+        for (at, (index, run)) in own.iter().enumerate() {
+            let position = Position { index: index + 1, runs };
+            let record = match completed(self.shared.out, run)? {
+                Some(record) => record,
+                None if !run.parts().is_empty() => self.combined(run)?,
+                None => {
+                    let request = self.request(run);
+                    let (shared, ready) = (self.shared, self.ready);
+                    match run_one(shared, ready, &self.elsewhere, run, request, position, sink)? {
+                        Some(record) => record,
+                        None => return Ok(false),
+                    }
                 }
-            })
-            .collect()
-    };
-    match run.method {
-        MethodName::BayesLora => RankRequest::Initial,
-        MethodName::AdaLora => match matched(Some(run.seed)).first() {
-            Some(&rank) => RankRequest::Average(rank),
+            };
+            self.done.push((*run, record));
+            if self.shared.stop.load(Ordering::Relaxed) && at + 1 < own.len() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A row made of the runs before it.
+    fn combined(&self, run: &PlannedRun) -> Result<RunRecord, BenchError> {
+        let parts: Vec<(PlannedRun, RunRecord)> = run
+            .parts()
+            .iter()
+            .filter_map(|part| self.done.iter().find(|(done, _)| done == part).cloned())
+            .collect();
+        let target = match run.method.entry().build {
+            Build::Matched { like, .. } => Some(self.parameters_of(like, run.seed)?),
+            _ => None,
+        };
+        combine(self.shared.out, self.ready, run, &parts, target)
+    }
+
+    /// Adapter parameters of the method called `key`, by attaching it.
+    fn parameters_of(&self, key: &str, seed: u64) -> Result<u64, BenchError> {
+        let method = MethodName::from_name(key)
+            .ok_or_else(|| BenchError::NotOneRun { method: key.to_owned() })?;
+        let start = start(self.shared, &self.ready.prepared, method, seed);
+        let counts = trainable_counts(&mut start.fresh()?.state.model);
+        Ok((counts.adapter + counts.posterior) as u64)
+    }
+
+    /// The rank that a run is asked for, given the finished runs before it.
+    ///
+    /// AdaLoRA takes each BayesLoRA seed's average rank; LoRA takes the lower median of those, one
+    /// uniform rank for all seeds.
+    fn request(&self, run: &PlannedRun) -> RankRequest {
+        let half = RankRequest::Average((self.shared.config.initial_rank / 2).max(1));
+        if !self.matches {
+            return if run.method == MethodName::ADALORA { half } else { RankRequest::Initial };
+        }
+        let matched = |seed: Option<u64>| -> Vec<usize> {
+            self.done
+                .iter()
+                .filter(|(done, _)| {
+                    done.method == MethodName::BAYES_LORA && seed.is_none_or(|s| done.seed == s)
+                })
+                .filter_map(|(_, record)| {
+                    let last = record.checkpoints.last.as_ref()?;
+                    let modules = record.rank_budget.n_modules as usize;
+                    match MethodName::matched_to(last.total_rank as usize, modules) {
+                        RankRequest::Average(rank) => Some(rank),
+                        RankRequest::Initial => None,
+                    }
+                })
+                .collect()
+        };
+        if run.method == MethodName::ADALORA {
             // Nothing to match: the customary half of the initial rank.
-            None => RankRequest::Average((config.initial_rank / 2).max(1)),
-        },
-        MethodName::Lora => {
+            return matched(Some(run.seed)).first().map_or(half, |&r| RankRequest::Average(r));
+        }
+        if run.method == MethodName::LORA {
             let mut all = matched(None);
             all.sort_unstable();
-            match all.get(all.len().saturating_sub(1) / 2) {
-                Some(&rank) => RankRequest::Average(rank),
-                None => RankRequest::Initial,
+            let median = all.get(all.len().saturating_sub(1) / 2);
+            return median.map_or(RankRequest::Initial, |&r| RankRequest::Average(r));
+        }
+        RankRequest::Initial
+    }
+}
+
+fn start<'a>(
+    shared: &Shared<'a>,
+    task: &'a PreparedTask,
+    method: MethodName,
+    seed: u64,
+) -> RunStart<'a> {
+    RunStart {
+        config: shared.config,
+        backbone: shared.backbone,
+        task,
+        method,
+        request: RankRequest::Initial,
+        seed,
+        device: shared.device,
+    }
+}
+
+/// The other sets that models of `ready` are shown; a set that is not there is left out, and said so.
+fn elsewhere(
+    ready: &ReadyTask,
+    data_dir: &Path,
+    backbone: &Backbone,
+    rows: Option<usize>,
+    sink: &mut dyn ProgressSink,
+) -> Result<Vec<Elsewhere>, BenchError> {
+    let mut found = Vec::new();
+    for &set in Elsewhere::sets(ready) {
+        match reasoning::load(data_dir, set) {
+            Ok(data) => found.extend(Elsewhere::new(ready, &data, backbone, rows)?),
+            Err(error) => {
+                let name = set.display_name();
+                sink.event(&Event::Note(format!("no answers to {name} questions: {error}")));
             }
         }
     }
+    Ok(found)
 }
 
 /// Writes the generated tasks once into the output folder.
 fn generated_data(
-    options: &GlueOptions,
+    options: &SuiteOptions,
     sink: &mut dyn ProgressSink,
 ) -> Result<PathBuf, BenchError> {
     if options.profile == super::Profile::Paper {
+        let wanted = match options.suite {
+            Suite::Glue => "CoLA, MNLI, MRPC, QNLI, QQP, RTE and SST-2",
+            Suite::Reasoning => "WinoGrande, ARC, OpenBookQA and BoolQ",
+        };
         return Err(BenchError::Model {
             model: "--data-dir".to_owned(),
-            reason: "the paper profile needs the GLUE data: pass the folder that holds CoLA, \
-                     MNLI, MRPC, QNLI, QQP, RTE and SST-2 in their original layouts"
-                .to_owned(),
+            reason: format!(
+                "the paper profile needs the data: pass the folder that holds {wanted} in their \
+                 original layouts"
+            ),
         });
     }
     let folder = options.out.join("data");
     if !folder.is_dir() {
         sink.event(&Event::Note(format!("writing generated tasks to {}", folder.display())));
         let building = AtomicDir::create(&folder)?;
-        write_all(building.path(), &GenerateConfig::default())?;
+        match options.suite {
+            Suite::Glue => drop(write_all(building.path(), &GenerateConfig::default())?),
+            Suite::Reasoning => {
+                let config = ReasoningGenerateConfig::default();
+                reasoning::generate::write_all(building.path(), &config)?;
+            }
+        }
         building.commit()?;
     }
     Ok(folder)
 }
 
-/// Cuts the validation split to its first `rows` rows and says so.
-fn limit(dataset: &mut Dataset, rows: Option<usize>) -> Option<String> {
-    let rows = rows.filter(|&n| n < dataset.validation.examples.len())?;
-    let all = dataset.validation.examples.len();
-    dataset.validation.examples.truncate(rows);
-    Some(format!("evaluated on the first {rows} of {all} validation rows"))
-}
-
-fn task_data(dataset: &Dataset, note: Option<String>) -> TaskData {
-    use crate::data::Origin;
-    let cut = note.is_some();
-    let split = |split: &Split, cut: bool| SplitRecord {
-        files: split
-            .files
-            .iter()
-            .map(|f| DataFile { path: f.path.display().to_string(), sha256: f.sha256.clone() })
-            .collect(),
-        rows: split.rows() as u64,
-        origin: match split.origin {
-            Origin::Official if cut => DataOrigin::Subset,
-            Origin::Official => DataOrigin::Official,
-            Origin::LocalSplit => DataOrigin::LocalDev,
-            Origin::Generated => DataOrigin::Generated,
-            Origin::Subset | Origin::Unverified => DataOrigin::Subset,
-        },
-    };
-    let mut notes = dataset.notes.clone();
-    notes.extend(note);
-    let standard = dataset.task.spec().standard_metrics.first().map_or("", |m| m.name());
-    TaskData {
-        train: split(&dataset.train, false),
-        validation: split(&dataset.validation, cut),
-        standard_metric: standard.to_owned(),
-        note: notes.join("; "),
-    }
-}
-
 fn model_record(backbone: &Backbone) -> ModelRecord {
-    let c = &backbone.config;
-    let d = c.hidden_size as u64;
-    let layer = 4 * (d * d + d)
-        + 2 * d * c.intermediate_size as u64
-        + c.intermediate_size as u64
-        + d
-        + 4 * d;
     ModelRecord {
         name: backbone.location.name.clone(),
         path: backbone.location.folder.display().to_string(),
         weights: backbone.hashes.clone(),
-        parameters: c.vocab_size as u64 * d + c.num_hidden_layers as u64 * layer,
-        notes: vec!["parameters: word embeddings and encoder layers".to_owned()],
+        parameters: backbone.parameters(),
+        notes: vec!["parameters: embeddings and layers, without a head of the task".to_owned()],
     }
 }
 
 fn notes(complete: bool) -> Vec<String> {
     let mut notes = vec![
-        "k = 0 is the posterior mean; k draws average probabilities over fixed keyed weight draws"
+        "k = 0 is a method's deterministic answer (the posterior mean where there is one); k draws \
+         average probabilities over fixed keyed draws"
             .to_owned(),
         "last and best checkpoint are separate; each one's ranks and metrics belong together"
             .to_owned(),
@@ -291,63 +359,30 @@ fn notes(complete: bool) -> Vec<String> {
     notes
 }
 
-/// Writes `results.json`, `ranks.jsonl`, the tables and the page.
-fn summarise(
-    out: &Path,
-    results: &Results,
-    published: Option<&Published>,
-    complete: bool,
-) -> Result<GlueOutcome, BenchError> {
-    write_results(&out.join("results.json"), results)?;
-    let mut lines = JsonLines::create(&out.join("ranks.jsonl"))?;
-    for run in &results.runs {
-        for event in &run.rank_events {
-            lines.write(&RankLine {
-                task: run.task.clone(),
-                method: run.method.clone(),
-                seed: run.seed,
-                step: event.step,
-                cause: event.cause,
-                ranks: event.ranks.clone(),
-                total_rank: event.total_rank,
-            })?;
-        }
-    }
-    lines.flush()?;
-    let metrics = headline_metrics(results);
-    let mut markdown = String::new();
-    for choice in CheckpointChoice::BOTH {
-        let summary = Summary::new(results, choice, &metrics);
-        write_text(&out.join(format!("table-{}.csv", choice.name())), &render_csv(&summary))?;
-        markdown.push_str(&render_markdown(&summary));
-        markdown.push('\n');
-    }
-    let comparison: Option<Comparison> =
-        published.map(|published| compare(results, published, CheckpointChoice::Last));
-    if let Some(comparison) = &comparison {
-        markdown.push_str(&comparison.render_markdown());
-    }
-    write_text(&out.join("table.md"), &markdown)?;
-    let report = out.join("report.html");
-    write_html(&report, results, comparison.as_ref())?;
-    let summary = Summary::new(results, CheckpointChoice::Last, &metrics);
-    Ok(GlueOutcome {
-        complete,
-        table: render_text(&summary),
-        comparison: comparison.map(|c| c.render_text()),
-        report,
-    })
-}
-
 /// The plan of an experiment, as text, without training anything.
 ///
 /// # Errors
 ///
 /// [`BenchError`] for settings out of range or a model that cannot be opened.
-pub fn planned(options: GlueOptions) -> Result<String, BenchError> {
+pub fn planned(options: SuiteOptions) -> Result<String, BenchError> {
     let options = options.resolved()?;
-    let config = resolve_config(&options)?;
     let backbone = open_backbone(&options)?;
-    let plan = Plan::new(&options);
-    Ok(plan.describe(&options, &config, &backbone))
+    let config = resolve_config(&options, &backbone)?;
+    Ok(super::dry_run::describe(&options, &config, &backbone))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_has_a_key_of_its_own() {
+        let tasks =
+            [Suite::Glue, Suite::Reasoning].map(|s| s.tasks(super::super::Profile::Paper, true));
+        let mut keys: Vec<&str> = tasks.iter().flatten().map(|t| t.key()).collect();
+        let n = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), n);
+    }
 }

@@ -21,13 +21,35 @@ pub struct DeviceBatch {
     pub input: EncoderInput,
     /// Targets.
     pub targets: Targets,
-    /// Number of examples.
+    /// Number of different examples.
     pub rows: usize,
     /// Tokens without padding.
     pub tokens: usize,
 }
 
 impl DeviceBatch {
+    /// The batch `times` over, copy after copy.
+    #[must_use]
+    pub fn repeat(self, times: usize) -> Self {
+        if times == 1 {
+            return self;
+        }
+        let rows = |t: Tensor<2>| t.repeat_dim(0, times);
+        let ints = |t: Tensor<2, Int>| t.repeat_dim(0, times);
+        Self {
+            input: EncoderInput {
+                ids: ints(self.input.ids),
+                type_ids: ints(self.input.type_ids),
+                mask: rows(self.input.mask),
+            },
+            targets: match self.targets {
+                Targets::Classes(one_hot) => Targets::Classes(rows(one_hot)),
+                Targets::Scores(scores) => Targets::Scores(rows(scores)),
+            },
+            ..self
+        }
+    }
+
     /// Uploads `batch`; `labels` is the number of classes, 1 for regression.
     pub fn new(batch: &PaddedBatch, labels: usize, device: &Device, dtype: DType) -> Self {
         let shape = [batch.rows, batch.length];

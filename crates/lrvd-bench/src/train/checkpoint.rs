@@ -14,7 +14,6 @@ use lrvd_burn::optimizer::Moments;
 use lrvd_burn::parameters::ParameterMut;
 use serde::{Deserialize, Serialize};
 
-use super::model::SequenceModel;
 use super::state::{BestInfo, BestModel, Journal, TrainState};
 use crate::data::batch::OrderState;
 use crate::error::BenchError;
@@ -44,10 +43,10 @@ struct Values {
 /// # Errors
 ///
 /// [`BenchError`] if a file cannot be written; the older checkpoint is then still there.
-pub fn save_checkpoint<M: SequenceModel>(
+pub fn save_checkpoint(
     folder: &Path,
-    state: &TrainState<M>,
-    method: &Method<M>,
+    state: &TrainState,
+    method: &Method,
 ) -> Result<(), BenchError> {
     let target = folder.join(format!("{PREFIX}{:08}", state.done));
     if target.exists() {
@@ -139,10 +138,10 @@ fn checkpoints(folder: &Path) -> Result<Vec<(usize, PathBuf)>, BenchError> {
 /// # Errors
 ///
 /// [`BenchError`] if the checkpoint does not belong to the model.
-pub fn load_checkpoint<M: SequenceModel>(
+pub fn load_checkpoint(
     path: &Path,
-    state: &mut TrainState<M>,
-    method: &mut Method<M>,
+    state: &mut TrainState,
+    method: &mut Method,
 ) -> Result<(), BenchError> {
     let values: Values = read_json(&path.join(VALUES))?;
     let file = TensorFile::open(path.join(TENSORS))?;

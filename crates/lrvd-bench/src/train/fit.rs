@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use burn::module::Module;
 use burn::tensor::{DType, Device};
 use lrvd_burn::objective::{Objective, ObjectiveParts};
 use lrvd_burn::optimizer::NamedGradients;
@@ -14,11 +15,11 @@ use super::batch::DeviceBatch;
 use super::loss::negative_log_likelihood;
 use super::model::SequenceModel;
 use super::state::{BestInfo, BestModel, TrainState};
-use crate::data::batch::{EpochOrder, LastBatch, OrderConfig, PaddedBatch};
+use crate::data::batch::{EpochOrder, OrderConfig, PaddedBatch};
 use crate::error::BenchError;
-use crate::eval::{PreparedTask, evaluate_mean, peak_memory};
+use crate::eval::{Inputs, PreparedTask, peak_memory, score_draws};
 use crate::experiment::ExperimentConfig;
-use crate::method::{Method, RankChange, StepSizes, StepState};
+use crate::method::{Method, RankChange, Regulariser, StepSizes, StepState};
 use crate::progress::{Event, ProgressSink};
 use crate::report::{EvalPoint, RankCause, RankEvent};
 
@@ -26,8 +27,7 @@ use crate::report::{EvalPoint, RankCause, RankEvent};
 const PART_SHIFT: u32 = 40;
 
 /// Called after every step with whether a checkpoint is required now.
-pub type SaveCheckpoint<'a, M> =
-    dyn FnMut(&TrainState<M>, &Method<M>, bool) -> Result<(), BenchError> + 'a;
+pub type SaveCheckpoint<'a> = dyn FnMut(&TrainState, &Method, bool) -> Result<(), BenchError> + 'a;
 
 /// How a call to [`fit`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +62,12 @@ pub struct FitContext<'a> {
 ///
 /// [`BenchError::NonFinite`] if the loss or the gradient norm is not finite, and whatever the
 /// method or `checkpoint` return.
-pub fn fit<M: SequenceModel>(
+pub fn fit(
     context: &FitContext<'_>,
-    state: &mut TrainState<M>,
-    method: &mut Method<M>,
+    state: &mut TrainState,
+    method: &mut Method,
     sink: &mut dyn ProgressSink,
-    checkpoint: &mut SaveCheckpoint<'_, M>,
+    checkpoint: &mut SaveCheckpoint<'_>,
 ) -> Result<FitOutcome, BenchError> {
     let config = context.config;
     let schedule = LrSchedule::linear(config.warmup_steps() as u32, config.steps as u32)?;
@@ -77,7 +77,7 @@ pub fn fit<M: SequenceModel>(
         OrderConfig {
             batch_size: config.batch_size,
             bucketing: config.bucketing,
-            last_batch: LastBatch::Keep,
+            last_batch: config.last_batch,
         },
     )?;
     order.resume(state.order)?;
@@ -90,7 +90,8 @@ pub fn fit<M: SequenceModel>(
         let begun = Instant::now();
         let step = state.done;
         let batch = order.next_batch();
-        let parts = train_step(context, state, method, sink, &batch, schedule.factor(step as u32))?;
+        let factor = method.rate_factor(step, schedule.factor(step as u32));
+        let parts = train_step(context, state, method, sink, &batch, factor)?;
         state.done += 1;
         state.order = order.state();
         state.journal.train_seconds += begun.elapsed().as_secs_f64();
@@ -107,7 +108,6 @@ pub fn fit<M: SequenceModel>(
             seconds_left: per_step * (config.steps - done) as f64,
         });
         if done.is_multiple_of(config.evaluate_every) || done == config.steps {
-            let factor = schedule.factor(step as u32);
             evaluate(context, state, method, sink, Some(parts), factor)?;
         }
         let stopping = context.stop.load(Ordering::Relaxed);
@@ -120,10 +120,10 @@ pub fn fit<M: SequenceModel>(
 }
 
 /// Forward, backward, clip, update, and the method's own changes around the update.
-fn train_step<M: SequenceModel>(
+fn train_step(
     context: &FitContext<'_>,
-    state: &mut TrainState<M>,
-    method: &mut Method<M>,
+    state: &mut TrainState,
+    method: &mut Method,
     sink: &mut dyn ProgressSink,
     indices: &[usize],
     factor: f64,
@@ -135,11 +135,15 @@ fn train_step<M: SequenceModel>(
         pass = pass.with_dropout(key);
     }
     let micro = indices.len().div_ceil(config.accumulation);
+    let members = method.members();
     let (mut gradients, mut total) = (NamedGradients::default(), None::<ObjectiveParts>);
+    let mut sizes =
+        StepSizes { step, examples: indices.len(), tokens: 0, n_train: context.task.train.len() };
     for (part, chunk) in indices.chunks(micro).enumerate() {
         let padded = PaddedBatch::collate(&context.task.train, chunk, context.task.pad_id)?;
         let labels = context.task.labels;
-        let batch = DeviceBatch::new(&padded, labels, context.device, context.dtype);
+        let batch =
+            DeviceBatch::new(&padded, labels, context.device, context.dtype).repeat(members);
         // Every micro-batch draws its own noise.
         let pass = Pass {
             noise: part_key(pass.noise, part),
@@ -147,18 +151,14 @@ fn train_step<M: SequenceModel>(
             ..pass
         };
         let logits = state.model.logits(&batch.input, &pass);
-        let nll =
-            negative_log_likelihood(logits, &batch.targets).mul_scalar(1.0 / indices.len() as f64);
+        let nll = negative_log_likelihood(logits, &batch.targets)
+            .mul_scalar(1.0 / (indices.len() * members) as f64);
+        sizes.tokens += batch.tokens;
         // The KL belongs to the step, not to a micro-batch.
-        let sizes = StepSizes {
-            examples: indices.len(),
-            tokens: batch.tokens,
-            n_train: context.task.train.len(),
-        };
         let terms = if part == 0 {
-            method.regularise(&state.model, step, sizes)?
+            method.regularise(&state.model, &pass, StepSizes { tokens: batch.tokens, ..sizes })?
         } else {
-            crate::method::Regulariser { divisor: 1.0, ..Default::default() }
+            Regulariser::none()
         };
         let objective = Objective {
             nll,
@@ -182,8 +182,12 @@ fn train_step<M: SequenceModel>(
     };
     finite("loss", parts.loss)?;
 
+    let rate_factor =
+        if std::mem::take(&mut state.journal.skip_next_update) { 0.0 } else { factor };
     let before = method.before_update(StepState {
-        step,
+        sizes,
+        pass: &pass,
+        rate_factor,
         model: &mut state.model,
         optimizer: &mut state.optimizer,
         gradients: &mut gradients,
@@ -193,10 +197,14 @@ fn train_step<M: SequenceModel>(
         let norm = finite("gradient norm", gradients.global_norm())?;
         gradients.clip(norm, clip);
     }
-    let factor = if std::mem::take(&mut state.journal.skip_next_update) { 0.0 } else { factor };
-    state.optimizer.step(&mut state.model, &gradients, factor);
+    // A method that rebuilt the optimiser just now starts the schedule anew with this update.
+    let skip = std::mem::take(&mut state.journal.skip_next_update);
+    let rate_factor = if skip { 0.0 } else { rate_factor };
+    state.optimizer.step(&mut state.model, &gradients, rate_factor);
     let after = method.after_update(StepState {
-        step,
+        sizes,
+        pass: &pass,
+        rate_factor,
         model: &mut state.model,
         optimizer: &mut state.optimizer,
         gradients: &mut gradients,
@@ -210,9 +218,9 @@ fn part_key(key: NoiseKey, part: usize) -> NoiseKey {
     NoiseKey { seed: key.seed ^ ((part as u64) << PART_SHIFT), ..key }
 }
 
-fn note_change<M: SequenceModel>(
-    state: &mut TrainState<M>,
-    method: &Method<M>,
+fn note_change(
+    state: &mut TrainState,
+    method: &Method,
     sink: &mut dyn ProgressSink,
     change: Option<RankChange>,
     done: usize,
@@ -228,12 +236,7 @@ fn note_change<M: SequenceModel>(
     }
 }
 
-fn record_ranks<M: SequenceModel>(
-    state: &mut TrainState<M>,
-    method: &Method<M>,
-    cause: RankCause,
-    done: usize,
-) {
+fn record_ranks(state: &mut TrainState, method: &Method, cause: RankCause, done: usize) {
     let ranks = method.ranks(&state.model);
     let total_rank = ranks.values().sum::<usize>() as u64;
     state.journal.rank_events.push(RankEvent {
@@ -245,17 +248,18 @@ fn record_ranks<M: SequenceModel>(
 }
 
 /// Validation at the posterior mean; keeps a copy of the model if it is strictly the best so far.
-fn evaluate<M: SequenceModel>(
+fn evaluate(
     context: &FitContext<'_>,
-    state: &mut TrainState<M>,
-    method: &Method<M>,
+    state: &mut TrainState,
+    method: &Method,
     sink: &mut dyn ProgressSink,
     parts: Option<ObjectiveParts>,
     factor: f64,
 ) -> Result<(), BenchError> {
     let begun = Instant::now();
     let model = state.model.clone().valid();
-    let metrics = evaluate_mean(&model, context)?;
+    let logits = method.predict(&model, &Inputs::validation(context), 0)?;
+    let metrics = score_draws(&logits, context.task)?.metrics;
     let ranks = method.ranks(&state.model);
     let total_rank: usize = ranks.values().sum();
     let score = context.task.score(&metrics);

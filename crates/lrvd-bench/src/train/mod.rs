@@ -14,5 +14,5 @@ pub use batch::{DeviceBatch, Targets};
 pub use checkpoint::{latest_checkpoint, load_checkpoint, remove_checkpoints, save_checkpoint};
 pub use fit::{FitContext, FitOutcome, SaveCheckpoint, fit};
 pub use loss::negative_log_likelihood;
-pub use model::SequenceModel;
+pub use model::{SequenceModel, TaskModel};
 pub use state::{BestInfo, BestModel, Journal, TrainState};

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use lrvd_burn::optimizer::AdamW;
 use serde::{Deserialize, Serialize};
 
+use super::model::TaskModel;
 use crate::data::batch::OrderState;
 use crate::report::{EvalPoint, RankEvent};
 
 /// The model at its best validation score so far.
 #[derive(Clone, Debug)]
-pub struct BestModel<M> {
+pub struct BestModel {
     /// A copy of the model, compact.
-    pub model: M,
+    pub model: TaskModel,
     /// What is known of it.
     pub info: BestInfo,
 }
@@ -53,9 +54,9 @@ pub struct Journal {
 
 /// Model, optimiser and position of one run.
 #[derive(Debug)]
-pub struct TrainState<M> {
+pub struct TrainState {
     /// The model.
-    pub model: M,
+    pub model: TaskModel,
     /// The optimiser.
     pub optimizer: AdamW,
     /// Completed steps.
@@ -63,7 +64,7 @@ pub struct TrainState<M> {
     /// Position in the data.
     pub order: OrderState,
     /// Best model so far.
-    pub best: Option<BestModel<M>>,
+    pub best: Option<BestModel>,
     /// Numbers.
     pub journal: Journal,
 }

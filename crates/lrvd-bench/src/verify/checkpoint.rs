@@ -22,7 +22,7 @@ pub(super) fn verify_model(
     let config = DebertaConfig::read(&dir.join("config.json"))?;
     let store = WeightStore::open(dir)?;
     let device = computing_device(options)?;
-    check_depth(&config, &store)?;
+    check_depth(config.num_hidden_layers, &store)?;
     let store = if store.names().any(|name| name.starts_with("deberta.")) {
         store
     } else {
@@ -84,17 +84,17 @@ fn is_head(name: &str) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-fn finite(name: &str, values: &[f64]) -> Check {
+pub(super) fn finite(name: &str, values: &[f64]) -> Check {
     let broken = values.iter().find(|v| !v.is_finite());
     statement(name, values.len(), broken.is_none(), broken.map(|v| format!("found {v}")))
 }
 
-fn statement(name: &str, compared: usize, holds: bool, note: Option<String>) -> Check {
+pub(super) fn statement(name: &str, compared: usize, holds: bool, note: Option<String>) -> Check {
     let difference = if holds { 0.0 } else { f64::NAN };
     Check { name: name.to_owned(), difference, tolerance: 0.0, holds, compared, note }
 }
 
-fn report(
+pub(super) fn report(
     dir: &Path,
     kind: &str,
     options: &VerifyOptions<'_>,

@@ -8,6 +8,7 @@
 //! | `compare`, `tolerance` | how far two tensors are apart, how far they may be, and whether any was left out |
 //! | `model`, `inputs` | a base model and its batches, checked before anything is computed |
 //! | `deberta`, `buckets` | encoder, head, loss, gradients; position buckets |
+//! | `llama` | decoder, head, cache, answers, gradients; adapters on it |
 //! | `peft` | PEFT adapters on a model |
 //! | `train` | whole training runs, step by step |
 //! | `bayes` | posterior, divergence, gauge, energy, Monte Carlo, calibration |
@@ -23,6 +24,7 @@ mod deberta;
 mod error;
 mod folder;
 mod inputs;
+mod llama;
 mod model;
 mod peft;
 mod report;

@@ -26,7 +26,7 @@ const PREFIX: &str = "base_model.model.";
 /// Relative error of a factor that two programs divide out in double precision.
 const ROUNDING: f64 = 1e-12;
 /// Below this a change of logits that is written with three digits counts as none.
-const NO_CHANGE: f64 = 1e-5;
+pub(super) const NO_CHANGE: f64 = 1e-5;
 
 pub(super) fn verify(
     folder: &Folder,
@@ -141,9 +141,9 @@ fn total_loss(
 }
 
 /// Gradients of what the folder says was differentiated.
-fn check_gradients(
+pub(super) fn check_gradients(
     comparison: &mut Comparison<'_>,
-    model: &mut DebertaClassifier,
+    model: &mut impl NamedParameters,
     adapter: &PeftAdapter,
     loss: Option<Tensor<1>>,
     total: Option<Tensor<1>>,
@@ -193,9 +193,9 @@ fn empty_gradients(path: &str, module: &PeftModule, adalora: bool) -> Vec<(Strin
 }
 
 /// `merged.<module>.weight`: the base weight with the update added.
-fn check_merged(
+pub(super) fn check_merged(
     comparison: &mut Comparison<'_>,
-    model: &DebertaClassifier,
+    model: &impl AdaptedModel,
     adapter: &PeftAdapter,
 ) -> Result<(), VerifyError> {
     let wanted = comparison.below("merged.");
@@ -241,7 +241,7 @@ fn leading_number(entry: &Entry<'_>) -> Result<f64, VerifyError> {
 }
 
 /// What `modules` says about ranks and scales.
-fn check_modules(
+pub(super) fn check_modules(
     comparison: &mut Comparison<'_>,
     adapter: &PeftAdapter,
 ) -> Result<(), VerifyError> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::error::VerifyError;
 use super::folder::{EXPECTED, Folder};
 use super::report::{VerifyOptions, VerifyReport};
-use super::{bayes, buckets, checkpoint, deberta, peft, tokenizer, train};
+use super::{bayes, buckets, checkpoint, deberta, llama, peft, tokenizer, train};
 
 /// Recomputes the folder `dir` and compares.
 ///
@@ -21,7 +21,9 @@ use super::{bayes, buckets, checkpoint, deberta, peft, tokenizer, train};
 pub fn verify(dir: &Path, options: VerifyOptions<'_>) -> Result<VerifyReport, VerifyError> {
     let options = &options;
     if !dir.join(EXPECTED).is_file() {
-        return if dir.join("config.json").is_file() {
+        return if llama::is_llama(dir) {
+            llama::verify_checkpoint(dir, options)
+        } else if dir.join("config.json").is_file() {
             checkpoint::verify_model(dir, options)
         } else if dir.join("adapter_config.json").is_file() {
             checkpoint::verify_adapter(dir, options)
@@ -33,6 +35,8 @@ pub fn verify(dir: &Path, options: VerifyOptions<'_>) -> Result<VerifyReport, Ve
     match folder.get("kind")?.text()? {
         "deberta_sequence_classification" => deberta::verify(folder, options),
         "relative_position_buckets" => buckets::verify(folder, options),
+        "llama_causal_lm" => llama::verify(folder, options),
+        "peft_lora_llama" => llama::verify_peft(folder, options),
         "peft_lora_deberta" => peft::verify(folder, options, false),
         "peft_adalora_deberta" => peft::verify(folder, options, true),
         "train_lora" => train::verify(folder, options, false),

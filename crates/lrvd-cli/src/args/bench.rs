@@ -9,50 +9,72 @@ use clap::{Args, Subcommand};
 pub(crate) enum BenchCommand {
     /// GLUE with LoRA, AdaLoRA and BayesLoRA: accuracy, learnt rank, time, calibration, a report.
     #[command(after_help = GLUE_EXAMPLES)]
-    Glue(GlueArguments),
+    Glue(SuiteArguments),
+    /// Six multiple-choice sets with every uncertainty method: accuracy, calibration, parameters.
+    #[command(after_help = REASONING_EXAMPLES)]
+    Reasoning(SuiteArguments),
 }
 
 const GLUE_EXAMPLES: &str = "\
 Examples:
   lrvd bench glue                                  the quick profile on generated tasks
   lrvd bench glue --data-dir GLUE --tasks sst2,mrpc --seeds 1,2,3
+  lrvd bench glue --tasks sst2 --methods all       every method that `lrvd bench reasoning` knows
   lrvd bench glue --profile paper --data-dir GLUE --model microsoft/deberta-v3-base --device cuda:0
   lrvd bench glue --resume                         go on after an interruption
+
+Presets: `default` (recommended), `paper-glue` (the paper's text), `author-glue` (the authors'
+script, quirks included). Tasks: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
 
 Ctrl-C and SIGTERM finish the step, write a checkpoint and exit with 75; `--resume` goes on, with the
 same numbers bit for bit on the CPU.";
 
-/// Options of `lrvd bench glue`.
+const REASONING_EXAMPLES: &str = "\
+Examples:
+  lrvd bench reasoning                             every method on two generated sets, in minutes
+  lrvd bench reasoning --data-dir REASONING --tasks obqa,arc-e --seeds 1,2,3
+  lrvd bench reasoning --methods lora,lora+ts,bayeslora --draws 1,2,5,10,20
+  lrvd bench reasoning --profile paper --data-dir REASONING --device cuda:0 --dry-run
+
+Presets: `default` (recommended), `paper-reasoning` (the paper's text), `author-llm` (the authors'
+script for language models), `blob-compat` (the protocol of the published baselines). Sets: wg-s,
+wg-m, arc-c, arc-e, obqa, boolq. `METHOD+ts` puts temperature scaling on top of any method.
+
+Ctrl-C and SIGTERM finish the step, write a checkpoint and exit with 75; `--resume` goes on.";
+
+/// Options of the benchmarks.
 #[derive(Debug, Args)]
-pub(crate) struct GlueArguments {
-    /// `quick`: minutes on two cores with the shipped tiny model; `paper`: the full reproduction.
+pub(crate) struct SuiteArguments {
+    /// `quick`: minutes on two cores with a shipped tiny model; `paper`: the full reproduction.
     #[arg(long, default_value = "quick", value_name = "quick|paper")]
     pub(crate) profile: String,
-    /// Settings: `default` (recommended), `paper-glue` (the paper's text), `author-glue` (the
-    /// authors' script, quirks included).
+    /// Named settings; see below.
     #[arg(long, default_value = "default", value_name = "NAME")]
     pub(crate) preset: String,
-    /// Tasks: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb [default: the profile's].
+    /// Tasks or sets, by the names below [default: the profile's].
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     pub(crate) tasks: Vec<String>,
-    /// Methods: lora, adalora, bayeslora [default: all].
+    /// Methods, e.g. lora, adalora, bayeslora, or `all` [default: the benchmark's].
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     pub(crate) methods: Vec<String>,
-    /// Seeds [default: 1,2 (quick) or 1,2,3 (paper)].
+    /// Seeds [default: the profile's, three in `paper`].
     #[arg(long, value_delimiter = ',', value_name = "1,2,3")]
     pub(crate) seeds: Vec<u64>,
+    /// Numbers of draws that predictions are averaged over, beside none [default: the preset's].
+    #[arg(long, value_delimiter = ',', value_name = "5,10")]
+    pub(crate) draws: Vec<usize>,
     /// Device: cpu, wgpu, cuda:0; a backend must be built in.
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     pub(crate) device: String,
     /// Pretrained model: a folder, or a repository `owner/name` on the Hugging Face Hub.
     #[arg(long, value_name = "DIR|HUB-ID")]
     pub(crate) model: Option<String>,
-    /// GLUE data: original TSV folders, Hub-style parquet or JSONL; generated tasks if left out.
+    /// Data in their original layouts, or Hub-style parquet or JSONL; generated if left out.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Output folder.
-    #[arg(long, default_value = "runs/glue", value_name = "DIR")]
-    pub(crate) out: PathBuf,
+    /// Output folder [default: runs/glue or runs/reasoning].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
     /// Go on in an output folder that holds finished or interrupted runs.
     #[arg(long)]
     pub(crate) resume: bool,
@@ -62,7 +84,7 @@ pub(crate) struct GlueArguments {
     /// Optimiser steps instead of the profile's.
     #[arg(long, value_name = "N")]
     pub(crate) steps: Option<usize>,
-    /// Print the runs, their sizes and settings, and train nothing.
+    /// Print runs, sizes, memory, time and settings, and train nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

@@ -7,7 +7,7 @@ mod train;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use bench::{BenchCommand, GlueArguments};
+pub(crate) use bench::{BenchCommand, SuiteArguments};
 pub(crate) use classifier::{ClassifierArguments, EvalArguments, PredictArguments};
 pub(crate) use files::{
     CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, PrecisionName,

@@ -1,31 +1,36 @@
-//! `lrvd bench glue`
+//! `lrvd bench glue` and `lrvd bench reasoning`
 
 use lrvd_bench::BenchError;
-use lrvd_bench::experiment::Preset;
-use lrvd_bench::glue::{GlueOptions, Profile, planned, resolve_config, run_glue};
 use lrvd_bench::method::MethodName;
-use lrvd_bench::task::GlueTask;
+use lrvd_bench::suite::{
+    Profile, Suite, SuiteOptions, open_backbone, planned, resolve_config, run_suite,
+};
 
 use super::Outcome;
-use crate::args::{GlobalArguments, GlueArguments};
+use crate::args::{BenchCommand, GlobalArguments, SuiteArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 use crate::progress::Progress;
 use crate::signals::stop_flag;
 
-/// Runs or describes the reproduction.
-pub(super) fn run(arguments: GlueArguments, global: GlobalArguments, printer: Printer) -> Outcome {
+/// Runs or describes a reproduction.
+pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Printer) -> Outcome {
+    let (suite, arguments) = match command {
+        BenchCommand::Glue(arguments) => (Suite::Glue, arguments),
+        BenchCommand::Reasoning(arguments) => (Suite::Reasoning, arguments),
+    };
     let dry_run = arguments.dry_run;
-    let options = options(arguments)?;
+    let options = options(suite, arguments)?;
     if dry_run {
         printer.data(&planned(options.clone())?);
-        printer.data(&serde_json::to_string_pretty(&resolve_config(&options)?)?);
+        let config = resolve_config(&options, &open_backbone(&options)?)?;
+        printer.data(&serde_json::to_string_pretty(&config)?);
         return Ok(ExitStatus::Done);
     }
     let stop = stop_flag()?;
     let out = options.out.clone();
     let mut progress = Progress::new(printer, !global.no_progress && !global.quiet);
-    let outcome = run_glue(options, &stop, &mut progress)?;
+    let outcome = run_suite(options, &stop, &mut progress)?;
     match printer.format() {
         Format::Json => printer.data(&std::fs::read_to_string(out.join("results.json"))?),
         Format::Text => {
@@ -44,38 +49,40 @@ pub(super) fn run(arguments: GlueArguments, global: GlobalArguments, printer: Pr
     }
 }
 
-fn options(arguments: GlueArguments) -> Result<GlueOptions, Box<dyn std::error::Error>> {
-    let unknown = |what, found: &str, wanted: Vec<&str>| BenchError::Unknown {
+fn options(
+    suite: Suite,
+    arguments: SuiteArguments,
+) -> Result<SuiteOptions, Box<dyn std::error::Error>> {
+    let unknown = |what, found: &str, wanted: Vec<String>| BenchError::Unknown {
         what,
         found: found.to_owned(),
         wanted: wanted.join(", "),
     };
     let profile = Profile::from_name(&arguments.profile).ok_or_else(|| {
-        unknown("profile", &arguments.profile, Profile::ALL.iter().map(|p| p.name()).collect())
+        let wanted = Profile::ALL.iter().map(|p| p.name().to_owned()).collect();
+        unknown("profile", &arguments.profile, wanted)
     })?;
-    let preset = Preset::from_name(&arguments.preset).ok_or_else(|| {
-        unknown("preset", &arguments.preset, Preset::ALL.iter().map(|p| p.name()).collect())
+    let preset = suite.preset(&arguments.preset).ok_or_else(|| {
+        let wanted = suite.presets().iter().map(|p| p.name().to_owned()).collect();
+        unknown("preset", &arguments.preset, wanted)
     })?;
-    let tasks = arguments
-        .tasks
-        .iter()
-        .map(|name| name.parse::<GlueTask>())
-        .collect::<Result<Vec<_>, _>>()?;
-    let methods = arguments
-        .methods
-        .iter()
-        .map(|name| {
-            MethodName::from_name(name).ok_or_else(|| {
-                unknown("method", name, MethodName::ALL.iter().map(|m| m.name()).collect())
-            })
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    let mut options = GlueOptions::new(profile, arguments.out);
+    let tasks =
+        arguments.tasks.iter().map(|name| suite.task(name)).collect::<Result<Vec<_>, _>>()?;
+    let mut methods = Vec::new();
+    for name in &arguments.methods {
+        if name.eq_ignore_ascii_case("all") {
+            methods.extend(MethodName::all());
+            continue;
+        }
+        methods.push(MethodName::from_name(name).ok_or_else(|| {
+            unknown("method", name, MethodName::all().map(MethodName::key).collect())
+        })?);
+    }
+    let out = arguments.out.unwrap_or_else(|| ["runs", suite.name()].iter().collect());
+    let mut options = SuiteOptions::new(suite, profile, out);
     options.preset = preset;
     options.tasks = tasks;
-    if !methods.is_empty() {
-        options.methods = methods;
-    }
+    options.methods = methods;
     options.seeds = arguments.seeds;
     options.device = arguments.device;
     options.model = arguments.model;
@@ -83,6 +90,7 @@ fn options(arguments: GlueArguments) -> Result<GlueOptions, Box<dyn std::error::
     options.resume = arguments.resume;
     options.compare = arguments.compare;
     options.steps = arguments.steps;
+    options.draws = (!arguments.draws.is_empty()).then_some(arguments.draws);
     options.command = std::env::args().collect::<Vec<_>>().join(" ");
     Ok(options)
 }

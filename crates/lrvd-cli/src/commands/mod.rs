@@ -1,9 +1,10 @@
 //! One function for each command.
 
+mod bench;
 mod completions;
 mod eval;
 mod export;
-mod glue;
+
 mod inspect;
 mod predict;
 mod table;
@@ -12,7 +13,7 @@ mod verify;
 
 use std::error::Error;
 
-use crate::args::{Arguments, BenchCommand, Command};
+use crate::args::{Arguments, Command};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
@@ -30,6 +31,6 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Export(arguments) => export::run(arguments, printer),
         Command::Verify(arguments) => verify::run(arguments, printer),
         Command::Completions(arguments) => completions::run(arguments, printer),
-        Command::Bench(BenchCommand::Glue(glue)) => glue::run(glue, global, printer),
+        Command::Bench(command) => bench::run(command, global, printer),
     }
 }

@@ -77,8 +77,8 @@ fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error
         wanted: wanted.join(", "),
     };
     let method = MethodName::from_name(&arguments.method).ok_or_else(|| {
-        let wanted = MethodName::ALL.iter().map(|m| m.name()).collect();
-        unknown("method", &arguments.method, wanted)
+        let keys: Vec<String> = MethodName::all().map(MethodName::key).collect();
+        unknown("method", &arguments.method, keys.iter().map(String::as_str).collect())
     })?;
     let preset = match &arguments.preset {
         None => None,

@@ -21,6 +21,9 @@ pub enum Bucketing {
         /// Batches in a window; 1 sorts within each batch only.
         window: usize,
     },
+    /// The order of the file in every epoch, as one published protocol has it: seeds then differ in
+    /// initial values and noise only.
+    FileOrder,
 }
 
 /// What happens to the examples that do not fill a batch.
@@ -171,12 +174,17 @@ impl EpochOrder {
     pub fn batches_of(&self, epoch: u32) -> Vec<Vec<usize>> {
         let size = self.config.batch_size;
         let key = self.key.at_step(epoch);
-        let mut order = permutation(key, self.lengths.len());
+        let mut order = match self.config.bucketing {
+            Bucketing::FileOrder => (0..self.lengths.len()).collect(),
+            _ => permutation(key, self.lengths.len()),
+        };
         if self.config.last_batch == LastBatch::Drop {
             order.truncate(order.len() / size * size);
         }
         match self.config.bucketing {
-            Bucketing::Shuffled => order.chunks(size).map(<[usize]>::to_vec).collect(),
+            Bucketing::Shuffled | Bucketing::FileOrder => {
+                order.chunks(size).map(<[usize]>::to_vec).collect()
+            }
             Bucketing::LengthBucketed { window } => {
                 for bucket in order.chunks_mut(size.saturating_mul(window)) {
                     // Stable, so that equal lengths keep their shuffled order.

@@ -1,12 +1,15 @@
 //! Lines over steps: a thin line per seed, a bold one for their mean, named at its end.
 
+use super::labels::spread;
 use super::scale::{Scale, extent};
 use super::svg::{Anchor, Svg};
 
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 264.0;
 const LEFT: f64 = 60.0;
-const RIGHT: f64 = 82.0;
+/// Least room for names at the right edge, and what a character of a name takes of it.
+const RIGHT: f64 = 84.0;
+const CHARACTER: f64 = 7.8;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 42.0;
 /// Least distance of two names at the right edge.
@@ -15,11 +18,12 @@ const LABEL_GAP: f64 = 14.0;
 /// Points of one line in data units.
 pub(crate) type Line = Vec<(f64, f64)>;
 
-/// One method: its seeds and their mean.
+/// One method: its seeds and their mean. Among many, only some are named and bold.
 pub(crate) struct Series {
     /// Colour index of the method.
     pub(crate) colour: usize,
     pub(crate) name: String,
+    pub(crate) named: bool,
     pub(crate) seeds: Vec<Line>,
     pub(crate) mean: Line,
     /// How values are printed in tips.
@@ -42,19 +46,27 @@ pub(crate) fn line_chart(axes: &Axes<'_>, series: &[Series]) -> Option<String> {
     let all = || series.iter().flat_map(|s| s.seeds.iter().chain([&s.mean]).flatten());
     let x_range = extent(all().filter(|p| p.1.is_finite()).map(|p| p.0))?;
     let y_range = extent(all().map(|p| p.1).chain(axes.include.iter().copied()))?;
-    let x = Scale::new(x_range, (LEFT, WIDTH - RIGHT));
+    let longest = series.iter().filter(|s| s.named).map(|s| s.name.chars().count()).max();
+    let right = WIDTH - RIGHT.max(12.0 + CHARACTER * longest.unwrap_or(0) as f64).min(WIDTH / 2.0);
+    let x = Scale::new(x_range, (LEFT, right));
     let y = Scale::nice(y_range, (HEIGHT - BOTTOM, TOP), 5);
 
     let mut svg = Svg::new(WIDTH, HEIGHT, axes.label);
-    frame(&mut svg, &x, &y, axes);
+    frame(&mut svg, &x, &y, axes, right);
     for s in series {
         for line in &s.seeds {
             svg.polyline(&trace(line, axes.stairs, &x, &y), &format!("seed c{}", s.colour), None);
         }
     }
-    for s in series {
+    // Named lines last, so that they lie on top.
+    for s in series.iter().filter(|s| !s.named).chain(series.iter().filter(|s| s.named)) {
         let points = trace(&s.mean, axes.stairs, &x, &y);
-        svg.polyline(&points, &format!("mean c{} d{}", s.colour, s.colour), None);
+        let class = if s.named {
+            format!("mean c{} d{}", s.colour, s.colour)
+        } else {
+            format!("line faint c{}", s.colour)
+        };
+        svg.polyline(&points, &class, None);
     }
     for s in series {
         for (step, value) in s.mean.iter().filter(|p| p.1.is_finite()) {
@@ -62,12 +74,12 @@ pub(crate) fn line_chart(axes: &Axes<'_>, series: &[Series]) -> Option<String> {
             svg.circle((x.at(*step), y.at(*value)), 4.5, &format!("hit c{}", s.colour), Some(&tip));
         }
     }
-    end_labels(&mut svg, &y, series);
+    end_labels(&mut svg, &y, series, right);
     Some(svg.finish())
 }
 
-fn frame(svg: &mut Svg, x: &Scale, y: &Scale, axes: &Axes<'_>) {
-    let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+fn frame(svg: &mut Svg, x: &Scale, y: &Scale, axes: &Axes<'_>, right: f64) {
+    let bottom = HEIGHT - BOTTOM;
     for (value, label) in y.ticks(5) {
         let at = y.at(value);
         svg.line((LEFT, at), (right, at), "guide");
@@ -96,23 +108,17 @@ fn trace(line: &Line, stairs: bool, x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
     points
 }
 
-/// Writes each method's name beside the end of its mean line, pushed apart where they would touch.
-fn end_labels(svg: &mut Svg, y: &Scale, series: &[Series]) {
-    let mut labels: Vec<(f64, usize, &str)> = series
+/// Writes each named method beside the end of its mean line, pushed apart where they would touch.
+fn end_labels(svg: &mut Svg, y: &Scale, series: &[Series], right: f64) {
+    let ends: Vec<(f64, &Series)> = series
         .iter()
-        .filter_map(|s| {
-            let last = s.mean.iter().rev().find(|p| p.1.is_finite())?;
-            Some((y.at(last.1), s.colour, s.name.as_str()))
-        })
+        .filter(|s| s.named)
+        .filter_map(|s| Some((y.at(s.mean.iter().rev().find(|p| p.1.is_finite())?.1), s)))
         .collect();
-    labels.sort_by(|a, b| a.0.total_cmp(&b.0));
-    for i in 1..labels.len() {
-        labels[i].0 = labels[i].0.max(labels[i - 1].0 + LABEL_GAP);
-    }
-    let overflow = labels.last().map_or(0.0, |last| (last.0 - (HEIGHT - BOTTOM)).max(0.0));
-    for (at, colour, name) in labels {
-        let class = format!("end c{colour}");
-        svg.text((WIDTH - RIGHT + 8.0, at - overflow + 4.0), &class, Anchor::Start, name);
+    let heights: Vec<f64> = ends.iter().map(|end| end.0).collect();
+    for (at, (_, s)) in spread(&heights, LABEL_GAP, TOP, HEIGHT - BOTTOM).into_iter().zip(&ends) {
+        let class = format!("end c{}", s.colour);
+        svg.text((right + 8.0, at + 4.0), &class, Anchor::Start, &s.name);
     }
 }
 
@@ -124,7 +130,7 @@ mod tests {
 
     fn series(values: &[(f64, f64)]) -> Series {
         let (seeds, mean) = (vec![values.to_vec()], values.to_vec());
-        Series { colour: 2, name: "A<b>".into(), seeds, mean, decimals: 2 }
+        Series { colour: 2, name: "A<b>".into(), named: true, seeds, mean, decimals: 2 }
     }
 
     const AXES: Axes<'_> = Axes { label: "l", x: "step", y: "rank", stairs: true, include: &[0.0] };

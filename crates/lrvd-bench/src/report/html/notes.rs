@@ -9,6 +9,7 @@ use super::svg::escape;
 use super::view;
 use crate::report::names::task_label;
 use crate::report::record::{DataOrigin, Results, RunStatus, SplitRecord};
+use crate::report::summary::table_draws;
 
 /// Caveats that follow from the record itself, then the notes of the run.
 pub(crate) fn caveats(results: &Results) -> Vec<String> {
@@ -53,6 +54,12 @@ last checkpoint is the fair comparison. Ranks, metrics and figures of one table 
             run.method,
             task_label(&run.task),
             run.seed
+        ));
+    }
+    if let Some(k) = table_draws(results) {
+        notes.push(format!(
+            "The posterior mean is one deterministic answer. An answer of {k} draws is the mean of the probabilities of {k} \
+fixed draws, which all examples share."
         ));
     }
     notes.push(

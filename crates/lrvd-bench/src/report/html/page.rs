@@ -5,13 +5,14 @@ use std::path::Path;
 
 use super::scale::grouped;
 use super::svg::escape;
-use super::{bars, cards, notes, style, table, task, view};
+use super::view::{self, Cast};
+use super::{bars, elsewhere, method_table, notes, published, results as first, style, task};
 use crate::report::compare::Comparison;
 use crate::report::error::ReportError;
 use crate::report::files::write_text;
 use crate::report::names::task_label;
 use crate::report::record::Results;
-use crate::report::summary::CheckpointChoice;
+use crate::report::summary::table_draws;
 
 /// Writes [`render_html`] to a file that is whole or absent.
 ///
@@ -29,6 +30,8 @@ pub fn write_html(
 /// The whole report as one HTML page: no network, no clock, all text escaped, the same bytes for the same record.
 pub fn render_html(results: &Results, comparison: Option<&Comparison>) -> String {
     let tasks = view::tasks(results);
+    let cast = Cast::of(results);
+    let other_sets = elsewhere::tables(results, &cast, table_draws(results));
     let anchors: Vec<String> = (1..=tasks.len()).map(|i| format!("task-{i}")).collect();
     let title = format!("{}, {} profile", results.model.name, results.profile);
     let mut html =
@@ -41,24 +44,39 @@ pub fn render_html(results: &Results, comparison: Option<&Comparison>) -> String
         escape(&title),
         style::CSS
     );
-    html.push_str(&header(results));
-    html.push_str(&links(&tasks, &anchors, comparison.is_some()));
-    html.push_str("<main>");
-    html.push_str(&headline(results));
+    html.push_str(&header(results, &cast));
+    html.push_str(
+        "<nav aria-label=\"Sections\"><span class=\"links\"><a href=\"#results\">Results</a>",
+    );
+    html.push_str(&links(&tasks, &anchors, comparison.is_some(), !other_sets.is_empty()));
+    html.push_str("</span>");
+    html.push_str(&switches(results, &cast));
+    html.push_str("</nav><main>");
+    html.push_str(&first::section(results, &cast));
     if let Some(comparison) = comparison {
         html.push_str("<section id=\"published\"><h2>Published and measured</h2>");
-        html.push_str(&table::comparison(results, comparison));
+        html.push_str(&published::comparison(&cast, comparison));
         html.push_str("</section>");
     }
     for (task, anchor) in tasks.iter().zip(&anchors) {
-        html.push_str(&task::section(results, task, anchor));
+        html.push_str(&task::section(results, &cast, task, anchor));
+    }
+    if !other_sets.is_empty() {
+        let _ = write!(
+            html,
+            "<section id=\"other-sets\"><h2>Questions of other sets</h2><p class=\"how\">Each model answers questions it \
+was not trained for, with the labels of its own set. The area under the ROC curve says how well its doubt tells them \
+from its own validation questions: 1 is always, one half is chance. Mutual information needs several draws.</p>\
+{other_sets}</section>"
+        );
     }
     html.push_str("<section id=\"costs\"><h2>Parameters, time and memory</h2>");
     html.push_str(
-        "<p class=\"how\">Parameters at the start of training; times and memory as mean and standard deviation over \
-seeds, unfinished runs included. Bars compare within a column.</p>",
+        "<p class=\"how\">Parameters of the model that a run ended with, pruned ranks gone, as mean over seeds; times and \
+memory as mean and standard deviation, unfinished runs included. Members of an ensemble run one after another: their \
+times and parameters add up. Bars compare within a column.</p>",
     );
-    html.push_str(&bars::costs(results));
+    html.push_str(&bars::costs(results, &cast));
     html.push_str("</section>");
     html.push_str(&origin(results));
     html.push_str("<section id=\"notes\"><h2>Notes and caveats</h2>");
@@ -82,7 +100,7 @@ const PATTERNS: &str = "<svg class=\"defs\" width=\"0\" height=\"0\" aria-hidden
 <pattern id=\"gap\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(-45)\">\
 <rect class=\"gap-hatch\" width=\"1.6\" height=\"5\"/></pattern></defs></svg>";
 
-fn header(results: &Results) -> String {
+fn header(results: &Results, cast: &Cast) -> String {
     let mut seeds: Vec<u64> = results.runs.iter().map(|run| run.seed).collect();
     seeds.sort_unstable();
     seeds.dedup();
@@ -100,10 +118,16 @@ fn header(results: &Results) -> String {
         ("Finished", finished),
         ("Revision", revision),
     ];
+    let question = if cast.is_about_uncertainty() {
+        "Which method knows when it is wrong?"
+    } else {
+        "How much rank does each layer need?"
+    };
     let mut html = format!(
         "<header><button id=\"theme\" type=\"button\" hidden>light / dark</button>\
-<p class=\"over\">Low-rank adapters · {} profile</p><h1>How much rank does each layer need?</h1>\
+<p class=\"over\">Low-rank adapters · {} · {} profile</p><h1>{question}</h1>\
 <p class=\"command\"><code>{}</code></p><dl class=\"facts\">",
+        escape(&results.suite),
         escape(&results.profile),
         escape(&results.command)
     );
@@ -114,61 +138,51 @@ fn header(results: &Results) -> String {
     html
 }
 
-fn links(tasks: &[String], anchors: &[String], published: bool) -> String {
-    let mut html = String::from("<nav aria-label=\"Sections\"><a href=\"#results\">Results</a>");
+fn links(tasks: &[String], anchors: &[String], published: bool, other_sets: bool) -> String {
+    let mut html = String::new();
     if published {
         html.push_str("<a href=\"#published\">Published</a>");
     }
     for (task, anchor) in tasks.iter().zip(anchors) {
         let _ = write!(html, "<a href=\"#{anchor}\">{}</a>", escape(&task_label(task)));
     }
+    if other_sets {
+        html.push_str("<a href=\"#other-sets\">Other sets</a>");
+    }
     html.push_str(
-        "<a href=\"#costs\">Costs</a><a href=\"#origin\">Configuration</a><a href=\"#notes\">Notes</a></nav>",
+        "<a href=\"#costs\">Costs</a><a href=\"#origin\">Configuration</a><a href=\"#notes\">Notes</a>",
     );
     html
 }
 
-/// Cards, overview, headline and calibration tables, for the last and for the best checkpoint. The switch is a pair of
-/// radio buttons and needs no script.
-fn headline(results: &Results) -> String {
-    let mut html = String::from(
-        "<section id=\"results\"><h2>Results</h2><div class=\"switch\">\
-<input type=\"radio\" name=\"checkpoint\" id=\"show-last\" checked><label for=\"show-last\">Last checkpoint</label>\
-<input type=\"radio\" name=\"checkpoint\" id=\"show-best\"><label for=\"show-best\">Best checkpoint</label>",
-    );
-    for choice in CheckpointChoice::BOTH {
-        let what = match choice {
-            CheckpointChoice::Last => "The state after the last step.",
-            CheckpointChoice::Best => {
-                "The state with the best validation metric, chosen on the data it is reported on: optimistic."
-            }
-        };
-        let _ = write!(
-            html,
-            "<div class=\"panel {0}\"><p class=\"how\">{what} Mean ± sample standard deviation over seeds; bold: the \
-best mean of a task. Hover a number for its median and its seeds.</p>{1}{2}",
-            choice.name(),
-            cards::cards(results, choice),
-            table::headline(results, choice),
-        );
-        if results.data.values().any(|data| !data.is_official()) {
-            html.push_str(
-                "<p class=\"foot\">* The data are not the official splits; see the notes.</p>",
-            );
-        }
-        let _ = write!(
-            html,
-            "<h3>Score against rank</h3>{}{}",
-            cards::legend(results),
-            cards::overview(results, choice)
-        );
-        if let Some(calibration) = table::calibration(results, choice) {
-            html.push_str("<h3>Likelihood and calibration</h3>");
-            html.push_str(&calibration);
-        }
-        html.push_str("</div>");
+/// Radio buttons that choose which of the tables of many methods are shown, on the whole page. They need no script;
+/// a browser that lacks `:has` shows all tables, each with its caption.
+fn switches(results: &Results, cast: &Cast) -> String {
+    if !cast.is_about_uncertainty() {
+        return String::new();
     }
-    html.push_str("</div></section>");
+    let group = |name: &str, about: &str, options: [(&str, String); 2]| {
+        let button = |(i, (id, text)): (usize, &(&str, String))| {
+            let checked = if i == 0 { " checked" } else { "" };
+            format!(
+                "<input type=\"radio\" name=\"{name}\" id=\"{id}\"{checked}><label for=\"{id}\">{text}</label>"
+            )
+        };
+        let buttons: String = options.iter().enumerate().map(button).collect();
+        format!(
+            "<span class=\"toggle\" role=\"radiogroup\" aria-label=\"{about}\">{buttons}</span>"
+        )
+    };
+    let mut html = String::from("<span class=\"toggles\">");
+    if method_table::has_best(results) {
+        let options = [("show-last", "Last checkpoint".into()), ("show-best", "Best".into())];
+        html.push_str(&group("checkpoint", "Checkpoint of the tables", options));
+    }
+    if let Some(k) = table_draws(results) {
+        let options = [("show-draws", format!("{k} draws")), ("show-mean", "Mean".into())];
+        html.push_str(&group("draws", "Posterior draws of the tables", options));
+    }
+    html.push_str("</span>");
     html
 }
 

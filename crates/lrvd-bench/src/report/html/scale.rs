@@ -1,5 +1,7 @@
 //! From data to drawing: linear scales with round ticks.
 
+pub(crate) use crate::report::metric::grouped;
+
 /// A linear map from a data range to a drawing range.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
@@ -87,19 +89,6 @@ pub(crate) fn extent(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// A count with thin spaces between thousands.
-pub(crate) fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push('\u{202f}');
-        }
-        text.push(c);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,13 +112,5 @@ mod tests {
         }
         assert_eq!(extent([f64::NAN, 2.0, -1.0, f64::INFINITY].into_iter()), Some((-1.0, 2.0)));
         assert_eq!(extent(std::iter::empty()), None);
-    }
-
-    #[test]
-    fn thousands_are_grouped() {
-        assert_eq!(
-            [0, 999, 1000, 3_400_000].map(grouped),
-            ["0", "999", "1\u{202f}000", "3\u{202f}400\u{202f}000"]
-        );
     }
 }

@@ -47,6 +47,9 @@ impl Anchor {
     }
 }
 
+/// A drawing fills its column, but grows at most by this much: a narrow one would else have huge letters.
+const MOST_GROWTH: f64 = 1.25;
+
 /// A drawing under construction. Class names are ours and are not escaped; labels and tips are.
 pub(crate) struct Svg {
     out: String,
@@ -57,8 +60,11 @@ impl Svg {
     pub(crate) fn new(width: f64, height: f64, label: &str) -> Self {
         let mut out = String::new();
         let (w, h) = (coordinate(width), coordinate(height));
-        let label = escape(label);
-        let _ = write!(out, "<svg viewBox=\"0 0 {w} {h}\" role=\"img\" aria-label=\"{label}\">");
+        let (label, most) = (escape(label), coordinate((MOST_GROWTH * width).round()));
+        let _ = write!(
+            out,
+            "<svg viewBox=\"0 0 {w} {h}\" style=\"max-width:{most}px\" role=\"img\" aria-label=\"{label}\">"
+        );
         Self { out }
     }
 
@@ -91,14 +97,16 @@ impl Svg {
         self.end("circle", tip);
     }
 
-    /// A closed marker of one of four shapes, so that methods differ without colour.
+    /// A closed marker of one of six shapes, so that methods and families differ without colour.
     pub(crate) fn marker(&mut self, at: (f64, f64), shape: usize, class: &str, tip: Option<&str>) {
         let (x, y) = at;
         let points: &[(f64, f64)] = match shape {
             0 => &[(-4.2, -4.2), (4.2, -4.2), (4.2, 4.2), (-4.2, 4.2)],
             1 => &[(0.0, -5.6), (5.2, 4.0), (-5.2, 4.0)],
             2 => return self.circle(at, 5.0, class, tip),
-            _ => &[(0.0, -6.0), (6.0, 0.0), (0.0, 6.0), (-6.0, 0.0)],
+            3 => &[(0.0, -6.0), (6.0, 0.0), (0.0, 6.0), (-6.0, 0.0)],
+            4 => &[(0.0, 5.6), (5.2, -4.0), (-5.2, -4.0)],
+            _ => &[(0.0, -5.6), (4.8, -2.8), (4.8, 2.8), (0.0, 5.6), (-4.8, 2.8), (-4.8, -2.8)],
         };
         let corners: Vec<(f64, f64)> = points.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
         let _ = write!(self.out, "<path class=\"{class}\" d=\"{}Z\"", path_data(&corners));
@@ -173,7 +181,7 @@ mod tests {
     fn text_cannot_leave_its_element() {
         let mut svg = Svg::new(10.0, 10.0, "a \"label\" <b>");
         svg.circle((1.0, 2.0), 3.0, "dot", Some("<script>alert('x')</script> & more\u{0}"));
-        let wanted = "<svg viewBox=\"0 0 10 10\" role=\"img\" aria-label=\"a &quot;label&quot; &lt;b&gt;\">\
+        let wanted = "<svg viewBox=\"0 0 10 10\" style=\"max-width:13px\" role=\"img\" aria-label=\"a &quot;label&quot; &lt;b&gt;\">\
 <circle class=\"dot\" cx=\"1\" cy=\"2\" r=\"3\"><title>&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; more\u{fffd}</title></circle></svg>";
         assert_eq!(svg.finish(), wanted);
     }

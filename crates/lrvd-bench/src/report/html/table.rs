@@ -1,27 +1,31 @@
-//! The tables of the page: headline, calibration, and published numbers beside measured ones.
+//! What all tables of the page share, and the tables of a few methods: headline and calibration.
 
 use std::fmt::Write as _;
 
 use super::svg::escape;
-use super::view;
-use crate::report::compare::Comparison;
+use super::view::{Cast, Member};
+use crate::method::MethodName;
 use crate::report::metric::{Better, Metric};
 use crate::report::names::task_label;
 use crate::report::record::Results;
 use crate::report::summary::{CheckpointChoice, Summary, headline_metrics};
 
 /// Means closer than this are called equal when the best is set in bold: half a unit of the last printed place.
-fn tie(metric: Metric) -> f64 {
+pub(crate) fn tie(metric: Metric) -> f64 {
     0.5 * 10_f64.powi(-(metric.decimals().0 as i32))
 }
 
 /// The headline table at one kind of checkpoint.
-pub(crate) fn headline(results: &Results, choice: CheckpointChoice) -> String {
-    summary_table(results, &Summary::new(results, choice, &headline_metrics(results)))
+pub(crate) fn headline(results: &Results, cast: &Cast, choice: CheckpointChoice) -> String {
+    summary_table(results, cast, &Summary::new(results, choice, &headline_metrics(results)))
 }
 
 /// Calibration at the posterior mean and at every number of draws that some run has; none for regression only.
-pub(crate) fn calibration(results: &Results, choice: CheckpointChoice) -> Option<String> {
+pub(crate) fn calibration(
+    results: &Results,
+    cast: &Cast,
+    choice: CheckpointChoice,
+) -> Option<String> {
     let mut draws: Vec<u32> = results
         .runs
         .iter()
@@ -46,11 +50,10 @@ pub(crate) fn calibration(results: &Results, choice: CheckpointChoice) -> Option
         return None;
     }
     summary.tasks = tasks;
-    Some(summary_table(results, &summary))
+    Some(summary_table(results, cast, &summary))
 }
 
-fn summary_table(results: &Results, summary: &Summary) -> String {
-    let methods = view::methods(results);
+fn summary_table(results: &Results, cast: &Cast, summary: &Summary) -> String {
     let most = summary.cells().map(|cell| cell.3.n()).max().unwrap_or(0);
     let mut html = String::from("<div class=\"scroll\"><table class=\"summary\"><thead><tr>");
     html.push_str("<th scope=\"col\">Metric</th><th scope=\"col\">Method</th>");
@@ -81,7 +84,7 @@ fn summary_table(results: &Results, summary: &Summary) -> String {
                 let (n, title) = (present.len(), escape(&metric.title()));
                 let _ = write!(html, "<th scope=\"rowgroup\" rowspan=\"{n}\">{title}</th>");
             }
-            let _ = write!(html, "<th scope=\"row\">{}</th>", method_name(&methods, method));
+            let _ = write!(html, "<th scope=\"row\">{}</th>", method_name(cast, method));
             for task in &summary.tasks {
                 html.push_str(&cell(summary, *metric, method, task, most));
             }
@@ -130,57 +133,86 @@ fn is_best(summary: &Summary, metric: Metric, mean: f64, task: &str) -> bool {
 }
 
 /// A method's name with its colour mark.
-pub(crate) fn method_name(methods: &[String], method: &str) -> String {
-    let colour = view::colour(methods, method);
+pub(crate) fn method_name(cast: &Cast, method: &str) -> String {
+    let colour = cast.colour(method);
     format!("<span class=\"swatch b{colour}\"></span>{}", escape(method))
 }
 
-/// Published numbers beside measured ones.
-pub(crate) fn comparison(results: &Results, comparison: &Comparison) -> String {
-    let methods = view::methods(results);
-    let mut html = format!(
-        "<p>Published numbers from <code>{}</code> beside the {} checkpoint. The last column is the difference in \
-units of the combined standard error of both means.</p>",
-        escape(&comparison.source),
-        comparison.choice.name()
-    );
-    if comparison.rows.is_empty() {
-        html.push_str("<p class=\"empty\">No published number has a measured partner.</p>");
-    } else {
-        html.push_str(
-            "<div class=\"scroll\"><table class=\"compare\"><thead><tr><th scope=\"col\">Metric</th>\
-<th scope=\"col\">Method</th><th scope=\"col\">Task</th><th scope=\"col\" class=\"n\">Measured</th>\
-<th scope=\"col\" class=\"n\">Published</th><th scope=\"col\" class=\"n\">Difference</th>\
-<th scope=\"col\" class=\"n\">Std. errors</th></tr></thead><tbody>",
-        );
-        let mut before = None;
-        for row in &comparison.rows {
-            let class =
-                if before.is_some_and(|m| m != row.metric) { " class=\"rule\"" } else { "" };
-            let title = if before == Some(row.metric) { String::new() } else { row.metric.title() };
-            before = Some(row.metric);
-            let star = row.caveat.as_ref().map_or_else(String::new, |caveat| {
-                format!("<sup title=\"{}\">*</sup>", escape(caveat))
-            });
+/// The body of a table with one row per method that has one: `row` gives the cells after the name, `n_cells` of them.
+/// Families have headings where colours tell families.
+pub(crate) fn family_rows(
+    cast: &Cast,
+    n_cells: usize,
+    row: impl Fn(&Member) -> Option<String>,
+) -> String {
+    let line = |member: &Member, name: &str| {
+        let cells = row(member)?;
+        let about = MethodName::from_name(&member.name).map(|m| m.entry().summary);
+        let about = about.map(|text| format!(" title=\"{}\"", escape(text))).unwrap_or_default();
+        Some(format!("<tr><th scope=\"row\"{about}>{name}</th>{cells}</tr>"))
+    };
+    if !cast.is_about_uncertainty() {
+        let rows = cast.members().iter().filter_map(|m| line(m, &method_name(cast, &m.name)));
+        return format!("<tbody>{}</tbody>", rows.collect::<String>());
+    }
+    let mut html = String::new();
+    for (family, members) in cast.families() {
+        let rows: String = members.iter().filter_map(|m| line(m, &escape(&m.name))).collect();
+        if !rows.is_empty() {
             let _ = write!(
                 html,
-                "<tr{class}><th scope=\"row\">{}</th><td>{}</td><td>{}{star}</td><td class=\"n\">{}</td>\
-<td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
-                escape(&title),
-                method_name(&methods, &row.method),
-                escape(&task_label(&row.task)),
-                row.metric.format_spread(&row.measured),
-                row.published_text(),
-                row.difference_text(),
-                row.standard_errors_text()
+                "<tbody><tr class=\"family\"><th scope=\"rowgroup\" colspan=\"{}\"><span class=\"swatch b{}\"></span>\
+{}</th></tr>{rows}</tbody>",
+                n_cells + 1,
+                family.colour(),
+                family.title()
             );
         }
-        html.push_str("</tbody></table></div>");
     }
-    html.push_str("<ul class=\"caveats\">");
-    for caveat in &comparison.caveats {
-        let _ = write!(html, "<li>{}</li>", escape(caveat));
-    }
-    html.push_str("</ul>");
     html
+}
+
+/// Marks the best values of a column, which are many to read through.
+pub(crate) struct Graded {
+    /// Finite values, the best first.
+    values: Vec<f64>,
+    higher: bool,
+    tie: f64,
+}
+
+/// So many values behind the best are marked as good.
+const GOOD: usize = 3;
+
+impl Graded {
+    /// Ranks the values of a column; `higher` says which end is the best, values closer than `tie` are equal.
+    pub(crate) fn new(values: Vec<f64>, higher: bool, tie: f64) -> Self {
+        let mut values: Vec<f64> = values.into_iter().filter(|x| x.is_finite()).collect();
+        values.sort_by(|a, b| if higher { b.total_cmp(a) } else { a.total_cmp(b) });
+        Self { values, higher, tie }
+    }
+
+    /// A class to be added to that of a cell: ` best`, ` good` or nothing. Needs rivals.
+    pub(crate) fn class(&self, value: f64) -> &'static str {
+        let behind = |other: f64| if self.higher { other - value } else { value - other };
+        match self.values.as_slice() {
+            [first, _, ..] if behind(*first) <= self.tie => " best",
+            list if list.len() > 2 * GOOD && behind(list[GOOD - 1]) <= self.tie => " good",
+            _ => "",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_of_a_column_is_marked() {
+        let graded = Graded::new(vec![0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], false, 0.01);
+        let found = [0.1, 0.105, 0.2, 0.3, 0.4].map(|x| graded.class(x));
+        assert_eq!(found, [" best", " best", " good", " good", ""]);
+        let two = Graded::new(vec![0.1, 0.2], true, 0.01);
+        assert_eq!([0.2, 0.1].map(|x| two.class(x)), [" best", ""]);
+        assert_eq!(Graded::new(vec![0.1, f64::NAN], true, 0.01).class(0.1), "", "no rival");
+    }
 }

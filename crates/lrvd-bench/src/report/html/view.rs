@@ -2,12 +2,99 @@
 
 use super::line_chart::{Line, Series};
 use crate::report::checkpoint::CheckpointRecord;
+use crate::report::family::Family;
 use crate::report::names::{ModuleName, match_key, method_order, task_order};
-use crate::report::record::{EvalPoint, Results, RunRecord};
-use crate::report::summary::CheckpointChoice;
+use crate::report::record::{EvalPoint, Results, RunRecord, RunStatus};
+use crate::report::summary::{CheckpointChoice, is_about_uncertainty};
 
-/// Colours of the style sheet; a tenth method shares the first one's.
-const N_COLOURS: usize = 8;
+/// The methods of a page, each with the look that it has in all tables and figures.
+///
+/// The three methods of the paper's first table have a colour each. Where more methods ran, colour and shape tell the
+/// family, and names stand beside the marks.
+pub(crate) struct Cast {
+    members: Vec<Member>,
+    uncertainty: bool,
+}
+
+/// One method.
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) family: Family,
+    /// Colour of the style sheet.
+    pub(crate) colour: usize,
+    /// Shape of a marker.
+    pub(crate) shape: usize,
+}
+
+impl Cast {
+    /// The methods of the results in print order.
+    pub(crate) fn of(results: &Results) -> Self {
+        let uncertainty = is_about_uncertainty(results);
+        let mut names: Vec<&str> = results.runs.iter().map(|run| run.method.as_str()).collect();
+        names.sort_by(|a, b| method_order(a, b));
+        names.dedup();
+        let member = |name: &str| {
+            let family = Family::of(name);
+            let colour = match match_key(name).as_str() {
+                "adalora" if !uncertainty => 1,
+                _ => family.colour(),
+            };
+            Member { name: name.to_owned(), family, colour, shape: colour }
+        };
+        Self { members: names.into_iter().map(member).collect(), uncertainty }
+    }
+
+    pub(crate) fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Whether the page asks about uncertainty, and colours families.
+    pub(crate) fn is_about_uncertainty(&self) -> bool {
+        self.uncertainty
+    }
+
+    /// Colour of a method; that of a point estimate for one that did not run.
+    pub(crate) fn colour(&self, name: &str) -> usize {
+        self.members.iter().find(|m| m.name == name).map_or(0, |m| m.colour)
+    }
+
+    /// Whether the method ran.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.members.iter().any(|m| m.name == name)
+    }
+
+    /// The families that ran, in their fixed order, each with its methods in print order.
+    pub(crate) fn families(&self) -> Vec<(Family, Vec<&Member>)> {
+        let mut families: Vec<(Family, Vec<&Member>)> = Vec::new();
+        for member in &self.members {
+            match families.iter_mut().find(|(family, _)| *family == member.family) {
+                Some((_, members)) => members.push(member),
+                None => families.push((member.family, vec![member])),
+            }
+        }
+        families.sort_by_key(|(family, _)| *family);
+        families
+    }
+
+    /// Methods that a crowded figure brings out: the reference and the subject of the page, and the best of each
+    /// family by `value`, of which the smallest is the best.
+    pub(crate) fn highlights(&self, value: impl Fn(&Member) -> Option<f64>) -> Vec<&str> {
+        let mut found: Vec<&str> = Vec::new();
+        for (_, members) in self.families() {
+            let scored = members.iter().filter_map(|m| Some((value(m)?, m.name.as_str())));
+            let best = scored.filter(|(x, _)| x.is_finite()).min_by(|a, b| a.0.total_cmp(&b.0));
+            found.extend(best.map(|(_, name)| name));
+        }
+        let always = |m: &&Member| ALWAYS.contains(&match_key(&m.name).as_str());
+        found.extend(self.members.iter().filter(always).map(|m| m.name.as_str()));
+        found.sort_by(|a, b| method_order(a, b));
+        found.dedup();
+        found
+    }
+}
+
+/// The reference and the subject of every page.
+const ALWAYS: [&str; 2] = ["lora", "bayeslora"];
 
 /// All runs of one task and method, by seed, unfinished ones included.
 pub(crate) fn runs<'a>(results: &'a Results, task: &str, method: &str) -> Vec<&'a RunRecord> {
@@ -15,14 +102,6 @@ pub(crate) fn runs<'a>(results: &'a Results, task: &str, method: &str) -> Vec<&'
         results.runs.iter().filter(|run| run.task == task && run.method == method).collect();
     runs.sort_by_key(|run| run.seed);
     runs
-}
-
-/// Methods of the results in print order.
-pub(crate) fn methods(results: &Results) -> Vec<String> {
-    let mut methods: Vec<String> = results.runs.iter().map(|run| run.method.clone()).collect();
-    methods.sort_by(|a, b| method_order(a, b));
-    methods.dedup();
-    methods
 }
 
 /// Task keys of the results in print order.
@@ -33,19 +112,14 @@ pub(crate) fn tasks(results: &Results) -> Vec<String> {
     tasks
 }
 
-/// Colour index of a method: fixed for the three of the paper, in order for all others.
-pub(crate) fn colour(methods: &[String], method: &str) -> usize {
-    match match_key(method).as_str() {
-        "lora" => 0,
-        "adalora" => 1,
-        "bayeslora" => 2,
-        _ => {
-            let others = methods
-                .iter()
-                .filter(|m| !matches!(match_key(m).as_str(), "lora" | "adalora" | "bayeslora"));
-            3 + others.take_while(|m| *m != method).count() % (N_COLOURS - 3)
-        }
-    }
+/// Tasks with classes, over which accuracy and calibration can be averaged.
+pub(crate) fn class_tasks(results: &Results) -> Vec<String> {
+    let has_classes = |task: &String| {
+        let runs = results.runs.iter().filter(|run| run.task == *task);
+        let last = runs.filter_map(|run| run.checkpoints.last.as_ref());
+        last.flat_map(|checkpoint| checkpoint.metrics.values()).any(|m| m.accuracy.is_some())
+    };
+    tasks(results).into_iter().filter(has_classes).collect()
 }
 
 /// One series over evaluation steps: a line per seed, and their mean where every seed has a value.
@@ -72,7 +146,26 @@ pub(crate) fn series(
             values.map(|v| (*step, v.iter().sum::<f64>() / v.len() as f64))
         })
         .collect();
-    Some(Series { colour, name, seeds, mean, decimals })
+    Some(Series { colour, name, named: true, seeds, mean, decimals })
+}
+
+/// Last checkpoints of the finished runs of one task and method, by seed.
+pub(crate) fn finished<'a>(
+    results: &'a Results,
+    task: &str,
+    method: &str,
+) -> Vec<&'a CheckpointRecord> {
+    runs(results, task, method)
+        .into_iter()
+        .filter(|run| run.status == RunStatus::Finished)
+        .filter_map(|run| run.checkpoints.last.as_ref())
+        .collect()
+}
+
+/// The largest number of draws, up to that of the tables, at which a method answered; 0 where it has no draws.
+pub(crate) fn full_draws(records: &[&CheckpointRecord], shown: Option<u32>) -> u32 {
+    let draws = records.iter().flat_map(|record| record.metrics.keys().copied());
+    draws.filter(|k| shown.is_some_and(|most| *k <= most)).max().unwrap_or(0)
 }
 
 /// The checkpoints of one kind that the runs have, with their seeds.
@@ -126,6 +219,7 @@ mod tests {
 
     use super::*;
     use crate::report::sample::sample_results;
+    use crate::report::sample_reasoning::sample_reasoning;
 
     #[test]
     fn ranks_hold_until_they_change() {
@@ -155,9 +249,26 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_fixed_for_the_known_methods() {
-        let methods: Vec<String> = ["LoRA", "BayesLoRA", "ENS", "MCD"].map(String::from).to_vec();
-        let found: Vec<usize> = methods.iter().map(|m| colour(&methods, m)).collect();
-        assert_eq!(found, [0, 2, 3, 4]);
+    fn colours_are_fixed_for_the_first_table_and_tell_families_elsewhere() {
+        let colours = |results: &Results, names: &[&str]| -> Vec<usize> {
+            let cast = Cast::of(results);
+            names.iter().map(|name| cast.colour(name)).collect()
+        };
+        let first = ["LoRA", "AdaLoRA", "BayesLoRA"];
+        assert_eq!(colours(&sample_results(), &first), [0, 1, 2]);
+        let many = ["LoRA", "ENS-3", "ENS-10", "BLoB", "LAP", "BayesLoRA", "LRVD-NTS"];
+        assert_eq!(colours(&sample_reasoning(), &many), [0, 3, 3, 1, 4, 2, 2]);
+    }
+
+    #[test]
+    fn every_family_has_its_best_brought_out() {
+        let results = sample_reasoning();
+        let cast = Cast::of(&results);
+        // The shortest name is the best.
+        let found = cast.highlights(|m| Some(m.name.len() as f64));
+        for name in ["LoRA", "MCD", "BBB", "LAP", "BayesLoRA", "LRVD-NTS"] {
+            assert!(found.contains(&name), "{name} in {found:?}");
+        }
+        assert!(found.len() <= 8);
     }
 }

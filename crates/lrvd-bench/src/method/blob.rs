@@ -1,0 +1,130 @@
+//! BLoB: noise on the entries of A, two optimisers.
+//!
+//! Objective, by alternating updates on every batch (see `second_optimizer`):
+//!
+//! ```text
+//! q(A) = Π N(μ, Ω²),   Ω = G²,   B deterministic and 0 at the start
+//! 1. AdamW on the mean negative log-likelihood under flipout: μ, B, head
+//! 2. descent at 0.01 on π_i·KL(q ‖ N(0, 0.2²)): μ by the KL's gradient, G by both gradients
+//! ```
+//!
+//! The KL is that of the whole weight under a low-rank prior (`lrvd_core::baselines::blob`). `k` draws
+//! use flipout as training does; `k = 0` is the mean. Parameters: `rank·(2·d_input + d_output)` per
+//! layer. Source: Wang et al. 2024, arXiv:2406.11675; `optimizers: bayesadapt` as the `BayesAdapt` suite
+//! trains it.
+
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
+use lrvd_burn::model::total_over_adapters;
+use lrvd_burn::optimizer::ParameterGroups;
+use lrvd_burn::sampling::Scheme;
+use lrvd_core::baselines::{ElementReduction, blob};
+use serde::{Deserialize, Serialize};
+
+use super::kl_cycle::{GAMMA, KlCycle};
+use super::second_optimizer::{Optimizers, SecondOptimizer};
+use super::setup::{adapter, in_range, noisy_groups, predict_by};
+use super::{Build, MethodEntry, RankChange, RankRequest, StepState, Tuning};
+use crate::error::BenchError;
+use crate::eval::Inputs;
+use crate::experiment::ExperimentConfig;
+use crate::train::TaskModel;
+
+/// BLoB as the registry knows it.
+pub(super) static BLOB: MethodEntry = MethodEntry {
+    name: "BLoB",
+    key: "blob",
+    summary: "noise on the entries of A with flipout and two optimisers",
+    build: Build::Single(|config, request| Ok(Box::new(Blob::new(config, request)?))),
+};
+
+/// Settings of BLoB.
+///
+/// | Field | Default | Meaning |
+/// |---|---|---|
+/// | `epsilon` | 0.05 | upper end of the start of G, `U(ε/√2, ε)`; in (0, 1] |
+/// | `prior_std` | 0.2 | width of the prior, above 0 |
+/// | `kl_learning_rate` | 0.01 | rate of the second optimiser |
+/// | `gamma` | 8 | dataset rescaling of the KL's cycle; null makes a cycle an epoch |
+/// | `optimizers` | two | or bayesadapt |
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct BlobSettings {
+    epsilon: f64,
+    prior_std: f64,
+    kl_learning_rate: f64,
+    gamma: Option<f64>,
+    optimizers: Optimizers,
+}
+
+impl Default for BlobSettings {
+    fn default() -> Self {
+        Self {
+            epsilon: blob::INITIAL_RHO_LIMIT,
+            prior_std: blob::PRIOR_STD_DEV,
+            kl_learning_rate: 0.01,
+            gamma: Some(GAMMA),
+            optimizers: Optimizers::Two,
+        }
+    }
+}
+
+/// BLoB.
+#[derive(Clone, Debug)]
+struct Blob {
+    adapter: AdapterConfig,
+    prior_std: f64,
+    second: SecondOptimizer,
+}
+
+impl Blob {
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, BenchError> {
+        let settings: BlobSettings = config.method("blob")?;
+        let BlobSettings { epsilon, prior_std, kl_learning_rate, gamma, optimizers } = settings;
+        in_range("blob.prior_std", prior_std, f64::MIN_POSITIVE, 1e6)?;
+        let adapter = adapter(config, AdapterKind::Blob { epsilon }, request);
+        adapter.check()?;
+        let cycle = KlCycle::new(config, gamma)?;
+        let second = SecondOptimizer::new(config, kl_learning_rate, cycle, optimizers)?;
+        Ok(Self { adapter, prior_std, second })
+    }
+}
+
+impl Tuning for Blob {
+    fn adapter(&self) -> AdapterConfig {
+        self.adapter
+    }
+
+    fn groups(&self, config: &ExperimentConfig) -> ParameterGroups {
+        noisy_groups(config, 1.0)
+    }
+
+    fn training_scheme(&self) -> Scheme {
+        Scheme::FLIPOUT
+    }
+
+    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+        self.second.before_update(state)?;
+        Ok(None)
+    }
+
+    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+        let prior_std = self.prior_std;
+        self.second.after_update(state, |model| {
+            total_over_adapters(model, |layer| layer.kl_elements(prior_std, ElementReduction::Sum))
+        })?;
+        Ok(None)
+    }
+
+    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
+        config.draws.clone()
+    }
+
+    fn predict(
+        &self,
+        model: &TaskModel,
+        inputs: &Inputs<'_>,
+        draws: usize,
+    ) -> Result<Vec<f64>, BenchError> {
+        predict_by(Scheme::FLIPOUT, model, inputs, draws)
+    }
+}

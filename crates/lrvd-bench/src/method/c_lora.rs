@@ -1,0 +1,156 @@
+//! C-LoRA: a random matrix between the factors whose law depends on the input.
+//!
+//! Objective: mean negative log-likelihood with a draw for every token plus
+//!
+//! ```text
+//! π_i · kl_weight / modules · Σ_modules Σ_tokens KL(q(E | x) ‖ N(0, 0.2²))        kl_weight = 1e-6
+//! ```
+//!
+//! over the tokens of the batch, padding included as published (it is a 10⁻⁶th of a small number), with
+//! BLoB's `π_i`. `k` draws have noise for every token as training does; `k = 0` is the mean of `E`.
+//! Parameters: `rank·(d_input + d_output) + hidden·(rank + 1) + 2·rank²·(hidden + 1)` per layer. Source:
+//! Rahmati et al. 2025, arXiv:2505.17773. Its factors of the likelihood per task and its choice of the
+//! checkpoint by accuracy and calibration are not taken over: every method has one protocol here.
+
+use std::collections::BTreeSet;
+
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind, ContextDivergence, Observer};
+use lrvd_burn::model::{AdapterTargets, attach_adapters, observe};
+use lrvd_burn::sampling::{Pass, Scheme};
+use lrvd_core::baselines::c_lora;
+use lrvd_core::noise::NoiseKey;
+use serde::{Deserialize, Serialize};
+
+use super::kl_cycle::{GAMMA, KlCycle};
+use super::setup::{adapter, in_range, predict_by};
+use super::{
+    Build, MethodEntry, RankChange, RankRequest, Regulariser, StepSizes, StepState, Tuning,
+};
+use crate::error::BenchError;
+use crate::eval::Inputs;
+use crate::experiment::ExperimentConfig;
+use crate::train::TaskModel;
+
+/// C-LoRA as the registry knows it.
+pub(super) static C_LORA: MethodEntry = MethodEntry {
+    name: "C-LoRA",
+    key: "c-lora",
+    summary: "a random rank matrix whose law a small network reads off the input",
+    build: Build::Single(|config, request| Ok(Box::new(CLora::new(config, request)?))),
+};
+
+/// Settings of C-LoRA.
+///
+/// | Field | Default | Meaning |
+/// |---|---|---|
+/// | `hidden` | 64 | width of the network's hidden layer, at least 1 |
+/// | `prior_std` | 0.2 | width of the prior, above 0 |
+/// | `kl_weight` | 1e-6 | at least 0 |
+/// | `gamma` | 8 | dataset rescaling of the KL's cycle; null makes a cycle an epoch |
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct CLoraSettings {
+    hidden: usize,
+    prior_std: f64,
+    kl_weight: f64,
+    gamma: Option<f64>,
+}
+
+impl Default for CLoraSettings {
+    fn default() -> Self {
+        Self {
+            hidden: c_lora::HIDDEN,
+            prior_std: c_lora::PRIOR_STD_DEV,
+            kl_weight: 1e-6,
+            gamma: Some(GAMMA),
+        }
+    }
+}
+
+/// C-LoRA.
+#[derive(Clone, Debug)]
+struct CLora {
+    adapter: AdapterConfig,
+    kl_weight: f64,
+    cycle: KlCycle,
+    /// Sees the divergence of every use of an adapter in training.
+    observer: Observer,
+}
+
+impl CLora {
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, BenchError> {
+        let CLoraSettings { hidden, prior_std, kl_weight, gamma } = config.method("c-lora")?;
+        in_range("c-lora.prior_std", prior_std, f64::MIN_POSITIVE, 1e6)?;
+        in_range("c-lora.kl_weight", kl_weight, 0.0, 1e6)?;
+        let adapter = adapter(config, AdapterKind::CLora { hidden }, request);
+        adapter.check()?;
+        let cycle = KlCycle::new(config, gamma)?;
+        let observer = Observer::of_divergences(prior_std);
+        Ok(Self { adapter, kl_weight, cycle, observer })
+    }
+}
+
+impl Tuning for CLora {
+    fn adapter(&self) -> AdapterConfig {
+        self.adapter
+    }
+
+    fn attach(
+        &self,
+        model: &mut TaskModel,
+        targets: &AdapterTargets,
+        seed: NoiseKey,
+    ) -> Result<(), BenchError> {
+        attach_adapters(model, targets, &self.adapter, seed)?;
+        observe(model, Some(&self.observer));
+        Ok(())
+    }
+
+    fn training_scheme(&self) -> Scheme {
+        // Noise for every token.
+        Scheme::FLIPOUT
+    }
+
+    fn regularise(
+        &self,
+        _model: &TaskModel,
+        _pass: &Pass,
+        sizes: StepSizes,
+    ) -> Result<Regulariser, BenchError> {
+        let seen = self.observer.take_divergences();
+        let modules: BTreeSet<u32> = seen.iter().map(|seen| seen.module).collect();
+        let rows = |seen: &ContextDivergence| seen.per_token.dims()[0];
+        // A step of several micro-batches asks once, after the first: it stands for all of them.
+        let rows = seen.iter().map(rows).max().unwrap_or(1).max(1);
+        let share = sizes.examples as f64 / rows as f64;
+        let kl = seen.into_iter().map(|seen| seen.per_token.sum()).reduce(|a, b| a + b);
+        let weight = self.cycle.weight(sizes.step, sizes.n_train)?;
+        let weight = weight * self.kl_weight * share / modules.len().max(1) as f64;
+        Ok(Regulariser::kl(kl, weight))
+    }
+
+    fn before_update(&mut self, _state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+        // Divergences of further micro-batches keep their graphs until they are taken.
+        drop(self.observer.take_divergences());
+        Ok(None)
+    }
+
+    fn compact(&self, model: &mut TaskModel) {
+        observe(model, None);
+    }
+
+    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
+        config.draws.clone()
+    }
+
+    fn predict(
+        &self,
+        model: &TaskModel,
+        inputs: &Inputs<'_>,
+        draws: usize,
+    ) -> Result<Vec<f64>, BenchError> {
+        let mut unobserved = model.clone();
+        observe(&mut unobserved, None);
+        predict_by(Scheme::FLIPOUT, &unobserved, inputs, draws)
+    }
+}

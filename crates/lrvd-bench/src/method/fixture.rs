@@ -1,0 +1,98 @@
+//! Tiny random models with LoRA on them, for tests of what is fitted to a trained one.
+#![allow(clippy::unwrap_used)]
+
+use burn::tensor::{DType, Device};
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
+use lrvd_burn::model::{AdapterTargets, attach_adapters};
+use lrvd_core::noise::{Draws, NoiseKey, Stream};
+use lrvd_models::WeightSource;
+use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
+use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
+
+use crate::data::Label;
+use crate::data::batch::TokenisedExample;
+use crate::eval::{Batching, Inputs};
+use crate::train::TaskModel;
+
+/// Classes of every model here.
+pub(super) const LABELS: usize = 3;
+const VOCABULARY: u32 = 50;
+
+/// Relative positions that pass through the query and key projections.
+pub(super) const SHARED_KEYS: &str = r#""relative_attention": true, "share_att_key": true,
+    "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm", "position_biased_input": false"#;
+/// Absolute positions only.
+pub(super) const NO_POSITIONS: &str =
+    r#""relative_attention": false, "position_biased_input": true"#;
+
+/// Two layers of width 24 with LoRA of rank 4 on all six projections, B away from 0.
+pub(super) fn deberta(positions: &str, dtype: DType) -> TaskModel {
+    let config = format!(
+        r#"{{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
+            "num_hidden_layers": 2, "intermediate_size": 40, "vocab_size": {VOCABULARY},
+            "position_buckets": 8, "max_position_embeddings": 32, "type_vocab_size": 0,
+            "initializer_range": 0.3, "num_labels": {LABELS}, {positions}}}"#
+    );
+    let config = DebertaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap();
+    let device = Device::flex();
+    let mut source = WeightSource::random(NoiseKey::new(5), &device, dtype);
+    let mut model = TaskModel::Deberta(DebertaClassifier::load(&mut source, &config));
+    adapt(&mut model, &ADAPTER_TARGETS);
+    model
+}
+
+/// Two layers of width 20 with LoRA of rank 4 on queries, values and the head.
+pub(super) fn llama(dtype: DType) -> TaskModel {
+    let config = format!(
+        r#"{{"model_type": "llama", "hidden_size": 20, "num_attention_heads": 6,
+            "num_key_value_heads": 2, "head_dim": 4, "num_hidden_layers": 2,
+            "intermediate_size": 28, "vocab_size": {VOCABULARY}, "initializer_range": 0.4,
+            "tie_word_embeddings": true}}"#
+    );
+    let config = LlamaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap();
+    let device = Device::flex();
+    let mut source = WeightSource::random(NoiseKey::new(5), &device, dtype);
+    let model = LlamaForCausalLm::load(&mut source, &config);
+    let mut model = TaskModel::Llama(LlamaChoice::new(model, vec![7, 3, 40]).unwrap());
+    adapt(&mut model, &["q_proj", "v_proj", "lm_head"]);
+    model
+}
+
+fn adapt(model: &mut TaskModel, names: &[&str]) {
+    let targets = AdapterTargets::Names(names.iter().map(|&name| name.to_owned()).collect());
+    let kind = AdapterKind::Lora { b_bound: 0.5 };
+    let config = AdapterConfig { kind, rank: 4, lora_alpha: 6.0, dropout: 0.0 };
+    attach_adapters(model, &targets, &config, NoiseKey::new(6)).unwrap();
+}
+
+/// Examples of the given lengths with random tokens and labels.
+pub(super) fn examples(lengths: &[usize]) -> Vec<TokenisedExample> {
+    let mut draws = Draws::new(NoiseKey::new(9).on_stream(Stream::DATA));
+    let example = |&length: &usize| TokenisedExample {
+        ids: (0..length).map(|_| draws.bounded(VOCABULARY)).collect(),
+        type_ids: vec![0; length],
+        label: Label::Class(draws.index(LABELS)),
+    };
+    lengths.iter().map(example).collect()
+}
+
+/// `examples` in batches of `batch_size` on `device`.
+pub(super) fn inputs<'a>(
+    examples: &'a [TokenisedExample],
+    batch_size: usize,
+    device: &'a Device,
+    dtype: DType,
+) -> Inputs<'a> {
+    let batching = Batching { batch_size, pad_id: 0, labels: LABELS, device, dtype };
+    Inputs { examples, batching, seed: 3 }
+}
+
+/// Equal up to `limit`, absolutely for small and relatively for large values.
+#[track_caller]
+pub(super) fn close(what: &str, found: &[f64], wanted: &[f64], limit: f64) {
+    assert_eq!(found.len(), wanted.len(), "{what}");
+    for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+        let limit = limit * wanted.abs().max(1.0);
+        assert!((found - wanted).abs() <= limit, "{what} {i}: {found}, wanted {wanted}");
+    }
+}

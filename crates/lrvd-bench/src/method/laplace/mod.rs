@@ -1,0 +1,192 @@
+//! Laplace-LoRA: a Gaussian around a trained LoRA, as wide as the training data leaves it.
+//!
+//! Objective of the training: mean negative log-likelihood, as LoRA's. Afterwards, with the trained
+//! factors `θ*`, every LoRA matrix `W` gets the posterior `N(W*, (S ⊗ A + δ·I)⁻¹)`:
+//!
+//! ```text
+//! A = 1/Σ_n T_n·Σ_n Σ_t a_nt·a_ntᵀ          S = Σ_n Σ_c p_nc Σ_t g_nct·g_nctᵀ,  g = ∂(−ln p_nc)/∂(W·a)
+//! ln Z(δ) = Σ_n ln p(y_n) − ½·[δ·‖θ*‖² + Σ_W ln det(S ⊗ A + δ·I) − P·ln δ]         → δ
+//! f(x) ~ N(f*(x), Σ_W J_W·(S ⊗ A + δ·I)⁻¹·J_Wᵀ),     p(y|x) = E softmax(f(x))
+//! ```
+//!
+//! Exact in the classes, Kronecker-factored over tokens (K-FAC "expand"); padding is no token. A
+//! factor 100 or more wide is kept by its 10 leading columns.
+//!
+//! The answer is one probability per class (`k = 0`); there are no draws. What is random are the LoRA
+//! matrices: a head that is trained along (the pooler and classifier of `DeBERTa`) stays at its point
+//! estimate. A score has a Gaussian answer whose mean is the trained model's: nothing is fitted then.
+//!
+//! Parameters: LoRA's, `rank·(d_input + d_output)` per layer; nothing more is trained.
+//! Source: Yang et al. 2024, arXiv:2308.13111.
+//!
+//! | File | What |
+//! |---|---|
+//! | `settings` | settings and their ranges |
+//! | `watch` | inputs and gradients of every adapter, example by example |
+//! | `fisher` | the exact Fisher matrix in fewer passes than classes |
+//! | `factors` | sums over the training set, and the blocks they make |
+//! | `leading` | the leading columns of a wide factor |
+//! | `predictive` | Gaussian logits and probabilities |
+//!
+//! Decisions: relative positions that pass through an adapter (`DeBERTa` with shared keys) count as
+//! further rows of each example that reaches them. The `DeBERTa` or Llama layer `last` is the adapted
+//! one nearest to the output.
+
+mod factors;
+mod fisher;
+mod leading;
+mod predictive;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
+use lrvd_core::baselines::laplace::Evidence;
+use lrvd_core::metrics::Predictions;
+
+use self::factors::{Curvatures, SQUARES};
+use self::predictive::{gaussian_logits, probabilities};
+use self::settings::{Layers, PriorChoice, Settings};
+use self::watch::Watch;
+use super::setup::{adapter, settings_over};
+use super::{Build, Method, MethodEntry, RankRequest, Tuning};
+use crate::error::BenchError;
+use crate::eval::Inputs;
+use crate::experiment::ExperimentConfig;
+use crate::train::{FitContext, TaskModel};
+
+/// Laplace-LoRA over all layers as the registry knows it.
+pub(super) static LAPLACE: MethodEntry = MethodEntry {
+    name: "LAP",
+    key: "laplace",
+    summary: "Laplace-LoRA: curvature around a trained LoRA, linearised predictive",
+    build: Build::Single(|config, request| Laplace::build(config, request, "laplace", Layers::All)),
+};
+
+/// Laplace-LoRA over the last layer as the registry knows it.
+pub(super) static LAPLACE_LAST: MethodEntry = MethodEntry {
+    name: "LAP-last",
+    key: "laplace-last",
+    summary: "Laplace-LoRA over the adapted layer nearest to the output",
+    build: Build::Single(|config, request| {
+        Laplace::build(config, request, "laplace-last", Layers::Last)
+    }),
+};
+
+/// A trained LoRA with the curvature around it.
+struct Laplace {
+    adapter: AdapterConfig,
+    settings: Settings,
+    fitted: Option<Fitted>,
+}
+
+/// The posterior.
+struct Fitted {
+    curvatures: Curvatures,
+    prior_precision: f64,
+}
+
+impl Laplace {
+    fn build(
+        config: &ExperimentConfig,
+        request: RankRequest,
+        key: &str,
+        layers: Layers,
+    ) -> Result<Method, BenchError> {
+        let settings = settings_over(config, key, Settings { layers, ..Settings::default() })?;
+        settings.check()?;
+        let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
+        let adapter = adapter(config, kind, request);
+        Ok(Box::new(Self { adapter, settings, fitted: None }))
+    }
+
+    fn prior_precision(
+        &self,
+        watch: &Watch,
+        curvatures: &Curvatures,
+        holdout: &Inputs<'_>,
+    ) -> Result<f64, BenchError> {
+        match self.settings.prior {
+            PriorChoice::Marginal => {
+                let Curvatures { blocks, squared_norm, log_likelihood, .. } = curvatures;
+                let evidence = Evidence::new(blocks, *squared_norm, *log_likelihood)?;
+                Ok(evidence.fit(self.settings.evidence())?.prior_precision)
+            }
+            PriorChoice::Validation => self.on_holdout(watch, curvatures, holdout),
+        }
+    }
+
+    /// The candidate with the lowest negative log-likelihood of `holdout`, the larger one of equals.
+    fn on_holdout(
+        &self,
+        watch: &Watch,
+        curvatures: &Curvatures,
+        holdout: &Inputs<'_>,
+    ) -> Result<f64, BenchError> {
+        let candidates = self.settings.candidates();
+        let classes: Vec<usize> =
+            holdout.examples.iter().filter_map(|example| example.label.class()).collect();
+        let examples = gaussian_logits(watch, curvatures, holdout, &candidates)?;
+        let mut best = (f64::INFINITY, self.settings.prior_start);
+        for (which, &candidate) in candidates.iter().enumerate() {
+            let answers = probabilities(&examples, which, &self.settings, holdout.seed)?;
+            let nll = Predictions::new(&answers, holdout.batching.labels, &classes)?.nll();
+            if nll <= best.0 {
+                best = (nll, candidate);
+            }
+        }
+        Ok(best.1)
+    }
+}
+
+impl Tuning for Laplace {
+    fn adapter(&self) -> AdapterConfig {
+        self.adapter
+    }
+
+    fn holdout(&self) -> f64 {
+        match self.settings.prior {
+            PriorChoice::Marginal => 0.0,
+            PriorChoice::Validation => self.settings.holdout,
+        }
+    }
+
+    fn is_post_hoc(&self) -> bool {
+        true
+    }
+
+    fn finish(
+        &mut self,
+        model: &mut TaskModel,
+        context: &FitContext<'_>,
+    ) -> Result<(), BenchError> {
+        if context.task.goal.is_regression() {
+            return Ok(());
+        }
+        let train = Inputs::of(context, &context.task.train);
+        let watch = Watch::new(model, self.settings.layers, &train)?;
+        let curvatures = Curvatures::of(&watch, &train, &self.settings, SQUARES)?;
+        let holdout = Inputs::holdout(context);
+        let prior_precision = self.prior_precision(&watch, &curvatures, &holdout)?;
+        self.fitted = Some(Fitted { curvatures, prior_precision });
+        Ok(())
+    }
+
+    /// Logarithms of probabilities after the fit, before it the logits of the trained weights.
+    fn predict(
+        &self,
+        model: &TaskModel,
+        inputs: &Inputs<'_>,
+        draws: usize,
+    ) -> Result<Vec<f64>, BenchError> {
+        let Some(Fitted { curvatures, prior_precision }) = &self.fitted else {
+            return inputs.predict(model, draws);
+        };
+        let watch = Watch::new(model, self.settings.layers, inputs)?;
+        let examples = gaussian_logits(&watch, curvatures, inputs, &[*prior_precision])?;
+        let answers = probabilities(&examples, 0, &self.settings, inputs.seed)?;
+        // A probability that underflowed has no logarithm.
+        Ok(answers.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect())
+    }
+}

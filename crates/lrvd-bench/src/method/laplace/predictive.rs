@@ -1,0 +1,144 @@
+//! The linearised predictive: Gaussian logits, and probabilities from them.
+
+use burn::tensor::Tensor;
+use lrvd_burn::host::values;
+use lrvd_core::baselines::BaselineError;
+use lrvd_core::baselines::laplace::{
+    LogitCovariance, laplace_bridge, monte_carlo_softmax, probit_softmax,
+};
+use lrvd_core::noise::{NoiseKey, fill_normal_f64};
+
+use super::factors::Curvatures;
+use super::settings::{Predictive, Settings};
+use super::watch::{Seen, Watch, batch};
+use crate::data::batch::{evaluation_batches, restore_order};
+use crate::error::BenchError;
+use crate::eval::Inputs;
+
+/// Mixed into the run's seed, so that the normals here are nobody else's.
+const SALT: u64 = 0x4c41_504c_4143_4521;
+
+/// Gaussian logits of one example.
+#[derive(Clone, Debug)]
+pub(super) struct GaussianLogits {
+    /// Mean: the logits at the trained weights, `[labels]`.
+    pub(super) mean: Vec<f64>,
+    /// Covariance under each prior precision.
+    pub(super) covariances: Vec<LogitCovariance>,
+}
+
+/// The logits of every example of `inputs`, in order, with a covariance for each of `precisions`.
+///
+/// # Formula
+///
+/// ```text
+/// f ~ N(f*(x), Σ_W J_W·(S ⊗ A + δ·I)⁻¹·J_Wᵀ)        J_W[c] = Σ_rows g_c·aᵀ
+/// ```
+pub(super) fn gaussian_logits(
+    watch: &Watch,
+    curvatures: &Curvatures,
+    inputs: &Inputs<'_>,
+    precisions: &[f64],
+) -> Result<Vec<GaussianLogits>, BenchError> {
+    let labels = inputs.batching.labels;
+    let lengths: Vec<usize> = inputs.examples.iter().map(|e| e.ids.len()).collect();
+    let size = (inputs.batching.batch_size / labels).max(1);
+    let batches = evaluation_batches(&lengths, size)?;
+    let mut all = Vec::with_capacity(inputs.examples.len());
+    for indices in &batches {
+        let batch = batch(inputs, indices)?;
+        let seen = watch.gradients(&batch, labels, |_| one_hot(labels, batch.rows));
+        let mut examples: Vec<GaussianLogits> = seen
+            .logits
+            .chunks_exact(labels)
+            .map(|mean| GaussianLogits {
+                mean: mean.to_vec(),
+                covariances: vec![LogitCovariance::new(labels); precisions.len()],
+            })
+            .collect();
+        for (module, place) in curvatures.places.iter().enumerate() {
+            let (Some(place), Some(jacobians)) = (place, jacobians(&seen, module, labels)) else {
+                continue;
+            };
+            for (&at, jacobian) in place.iter().zip(jacobians) {
+                add(&mut examples, &jacobian, labels, |sum, jacobian, which| {
+                    Ok(sum.add(&curvatures.blocks[at], jacobian, precisions[which])?)
+                })?;
+            }
+        }
+        all.extend(examples);
+    }
+    Ok(restore_order(&batches, all)?)
+}
+
+/// Calls `share` for every example and precision with the example's `[labels, …]` part of
+/// `jacobian [labels, n, …]`.
+fn add(
+    examples: &mut [GaussianLogits],
+    jacobian: &[f64],
+    labels: usize,
+    share: impl Fn(&mut LogitCovariance, &[f64], usize) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    let n = examples.len();
+    let width = jacobian.len() / (labels * n).max(1);
+    let mut part = Vec::with_capacity(labels * width);
+    for (i, example) in examples.iter_mut().enumerate() {
+        part.clear();
+        for c in 0..labels {
+            part.extend_from_slice(&jacobian[(c * n + i) * width..][..width]);
+        }
+        for (which, sum) in example.covariances.iter_mut().enumerate() {
+            share(sum, &part, which)?;
+        }
+    }
+    Ok(())
+}
+
+/// Seeds that pick one logit each, `[labels, n, labels]`.
+pub(super) fn one_hot(labels: usize, n: usize) -> Vec<f64> {
+    let mut seeds = vec![0.0; labels * n * labels];
+    for (at, row) in seeds.chunks_exact_mut(labels).enumerate() {
+        row[at / n] = 1.0;
+    }
+    seeds
+}
+
+/// Gradients of every logit of every example by A `[labels, n, rank, d_input]` and by B
+/// `[labels, n, d_output, rank]` of one layer, over all its uses; `None` if it was not used.
+pub(super) fn jacobians(seen: &Seen, module: usize, labels: usize) -> Option<[Vec<f64>; 2]> {
+    let product = |gradient: &Tensor<3>, input: &Tensor<3>| {
+        gradient.clone().swap_dims(1, 2).matmul(input.clone().repeat_dim(0, labels))
+    };
+    let uses = seen.uses.iter().filter(|used| used.module == module);
+    let parts = uses.map(|used| {
+        let a = product(&used.rank_gradient, &used.input);
+        [a, product(&used.output_gradient, &used.rank_input)]
+    });
+    parts.reduce(|[a, b], [c, d]| [a + c, b + d]).map(|both| both.map(values))
+}
+
+/// Probabilities `[n, labels]` under the precision number `which`.
+pub(super) fn probabilities(
+    examples: &[GaussianLogits],
+    which: usize,
+    settings: &Settings,
+    seed: u64,
+) -> Result<Vec<f64>, BenchError> {
+    let mut all = Vec::new();
+    let mut normals = Vec::new();
+    for (i, example) in examples.iter().enumerate() {
+        let (mean, covariance) = (&example.mean, example.covariances[which].values());
+        let answer: Result<Vec<f64>, BaselineError> = match settings.predictive {
+            Predictive::Probit => probit_softmax(mean, covariance),
+            Predictive::Bridge => laplace_bridge(mean, covariance),
+            Predictive::MonteCarlo => {
+                normals.resize(settings.samples * mean.len(), 0.0);
+                let key = NoiseKey::new(seed ^ SALT).at_step(i as u32);
+                fill_normal_f64(key, 0, &mut normals);
+                monte_carlo_softmax(mean, covariance, &normals)
+            }
+        };
+        all.extend(answer?);
+    }
+    Ok(all)
+}

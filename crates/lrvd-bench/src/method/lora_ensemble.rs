@@ -1,0 +1,82 @@
+//! LoRA-Ensemble: several adapters on one backbone, trained and asked in one batched pass.
+//!
+//! Objective: the mean over the members of each one's mean negative log-likelihood; the batch is
+//! repeated member by member. Answer: the average of the members' probabilities, the only one there
+//! is (`k = 0`). `A` starts Xavier-uniform with a large gain, `B` at 0, so that members differ.
+//! Parameters: `members·rank·(d_input + d_output)` per layer. The head is shared by the members, unlike
+//! in the published code for image models, where each has its own; on a language model there is none
+//! beyond the adapted `lm_head`. Source: `Mühlematter` et al. 2024, arXiv:2405.14438.
+
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
+use lrvd_burn::sampling::Pass;
+use serde::{Deserialize, Serialize};
+
+use super::setup::{adapter, in_range};
+use super::{Build, MethodEntry, RankRequest, Tuning};
+use crate::error::BenchError;
+use crate::eval::Inputs;
+use crate::experiment::ExperimentConfig;
+use crate::train::TaskModel;
+
+/// LoRA-Ensemble as the registry knows it.
+pub(super) static LORA_ENSEMBLE: MethodEntry = MethodEntry {
+    name: "LoRA-Ensemble",
+    key: "lora-ensemble",
+    summary: "several adapters on one backbone, in one batched pass",
+    build: Build::Single(|config, request| Ok(Box::new(LoraEnsemble::new(config, request)?))),
+};
+
+/// Settings of LoRA-Ensemble.
+///
+/// | Field | Default | Range |
+/// |---|---|---|
+/// | `members` | 4 | 1 to 4096 |
+/// | `gain` | 10 | above 0, of the start of A |
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LoraEnsembleSettings {
+    members: usize,
+    gain: f64,
+}
+
+impl Default for LoraEnsembleSettings {
+    fn default() -> Self {
+        Self { members: 4, gain: 10.0 }
+    }
+}
+
+/// LoRA-Ensemble.
+#[derive(Clone, Debug)]
+struct LoraEnsemble {
+    adapter: AdapterConfig,
+    members: usize,
+}
+
+impl LoraEnsemble {
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, BenchError> {
+        let LoraEnsembleSettings { members, gain } = config.method("lora-ensemble")?;
+        in_range("lora-ensemble.members", members as f64, 1.0, 4096.0)?;
+        in_range("lora-ensemble.gain", gain, f64::MIN_POSITIVE, 1e6)?;
+        let kind = AdapterKind::LoraEnsemble { members, gain };
+        Ok(Self { adapter: adapter(config, kind, request), members })
+    }
+}
+
+impl Tuning for LoraEnsemble {
+    fn adapter(&self) -> AdapterConfig {
+        self.adapter
+    }
+
+    fn members(&self) -> usize {
+        self.members
+    }
+
+    fn predict(
+        &self,
+        model: &TaskModel,
+        inputs: &Inputs<'_>,
+        _draws: usize,
+    ) -> Result<Vec<f64>, BenchError> {
+        inputs.logits_of_members(model, &Pass::mean(), self.members)
+    }
+}

@@ -1,0 +1,292 @@
+//! Variants of `BayesLoRA`: other families, another prior, no pruning, a matched budget.
+//!
+//! Each is `BayesLoRA` with some settings replaced; objective, pruning and prediction are in
+//! `bayes_lora`. Parameters per layer of rank `r`:
+//!
+//! | Key | Replaced | Parameters |
+//! |---|---|---|
+//! | `bayeslora-fixed` | no pruning | `r·(d_input + d_output + 1)` |
+//! | `lrvd-nts` | multiplicative noise `α·μ²` per rank, from `ln α = −4`, at a rate of its own | the same |
+//! | `lrvd-element` | a variance per entry | `2·r·(d_input + d_output)` |
+//! | `lrvd-a-only` | one variance per rank, B deterministic | `r·(d_input + d_output + 1)` |
+//! | `lrvd-ard` | a Gaussian prior whose scale per rank is learnt | `r·(d_input + d_output + 1)` |
+//! | `bayeslora-expanded` | initial rank 12, 14, 16 or 20, a third of the KL weight | nearest to BLoB's |
+//!
+//! Sources: Doyle et al., arXiv:2506.22809 (`bayeslora-*`; the multiplicative family is that of its
+//! equations); Molchanov et al. 2017, arXiv:1701.05369 (a variance per entry); MacKay 1995 (relevance
+//! determination).
+
+use lrvd_burn::adapter::{AdapterConfig, ArdHyper, Prior};
+use lrvd_burn::optimizer::ParameterGroups;
+use lrvd_burn::sampling::{Pass, Scheme};
+use lrvd_core::family::VariationalFamily;
+use lrvd_core::kl::ArdScales;
+use lrvd_core::schedule::LrSchedule;
+use serde::{Deserialize, Serialize};
+
+use super::bayes_lora::BayesLora;
+use super::setup::in_range;
+use super::{Build, Method, MethodEntry, RankChange, Regulariser, StepSizes, StepState, Tuning};
+use crate::error::BenchError;
+use crate::experiment::ExperimentConfig;
+use crate::train::TaskModel;
+
+/// Key of the run that `bayeslora-expanded` is chosen from.
+const EXPANDED_RUN: &str = "bayeslora-expanded-run";
+
+/// `BayesLoRA` at its initial rank.
+pub(super) static BAYES_LORA_FIXED: MethodEntry = MethodEntry {
+    name: "BayesLoRA-fixed",
+    key: "bayeslora-fixed",
+    summary: "BayesLoRA at its initial rank, without pruning",
+    build: Build::Single(|config, _| {
+        variant(config, |config| {
+            config.prune.end = 0.0;
+            Ok(())
+        })
+    }),
+};
+
+/// The multiplicative family.
+pub(super) static LRVD_NTS: MethodEntry = MethodEntry {
+    name: "LRVD-NTS",
+    key: "lrvd-nts",
+    summary: "BayesLoRA with one noise-to-signal ratio per rank direction",
+    build: Build::Single(|config, _| variant(config, noise_to_signal)),
+};
+
+/// A variance per entry.
+pub(super) static LRVD_ELEMENT: MethodEntry = MethodEntry {
+    name: "LRVD-element",
+    key: "lrvd-element",
+    summary: "BayesLoRA with one variance per entry of A and B",
+    build: Build::Single(|config, _| {
+        variant(config, |config| {
+            config.family = VariationalFamily::ElementVariance;
+            Ok(())
+        })
+    }),
+};
+
+/// Noise on A only.
+pub(super) static LRVD_A_ONLY: MethodEntry = MethodEntry {
+    name: "LRVD-A-only",
+    key: "lrvd-a-only",
+    summary: "BayesLoRA with noise on A only",
+    build: Build::Single(|config, _| {
+        variant(config, |config| {
+            config.family = VariationalFamily::AsymRankVariance;
+            Ok(())
+        })
+    }),
+};
+
+/// The hierarchical prior.
+pub(super) static LRVD_ARD: MethodEntry = MethodEntry {
+    name: "LRVD-ARD",
+    key: "lrvd-ard",
+    summary: "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt",
+    build: Build::Single(|config, _| variant(config, ard)),
+};
+
+/// The matched budget.
+pub(super) static BAYES_LORA_EXPANDED: MethodEntry = MethodEntry {
+    name: "BayesLoRA-expanded",
+    key: "bayeslora-expanded",
+    summary: "BayesLoRA from a larger rank, as near as can be to BLoB's number of parameters",
+    build: Build::Matched { member: EXPANDED_RUN, ranks: &[12, 14, 16, 20], like: "blob" },
+};
+
+/// One of the runs that the matched budget is chosen from.
+pub(super) static BAYES_LORA_EXPANDED_RUN: MethodEntry = MethodEntry {
+    name: "BayesLoRA-expanded-run",
+    key: EXPANDED_RUN,
+    summary: "BayesLoRA with a third of the KL weight",
+    build: Build::Single(|config, _| {
+        variant(config, |config| {
+            let ExpandedSettings { kl_factor } = config.method("bayeslora-expanded")?;
+            in_range("bayeslora-expanded.kl_factor", kl_factor, 0.0, 1e6)?;
+            config.kl_weight *= kl_factor;
+            Ok(())
+        })
+    }),
+};
+
+/// Settings of `lrvd-nts`.
+///
+/// | Field | Default | Meaning |
+/// |---|---|---|
+/// | `initial` | -4 | start of `ln α` |
+/// | `learning_rate` | none | rate of `ln α`; without one, see [`noise_rate`] |
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct NoiseToSignalSettings {
+    initial: f64,
+    learning_rate: Option<f64>,
+}
+
+impl Default for NoiseToSignalSettings {
+    fn default() -> Self {
+        Self { initial: -4.0, learning_rate: None }
+    }
+}
+
+/// The rate of `ln α` that suits runs of the published length.
+const NOISE_RATE: f64 = 2e-2;
+
+/// Settings of `lrvd-ard`.
+///
+/// | Field | Default | Meaning |
+/// |---|---|---|
+/// | `scales` | shared | one scale per rank for A and B, or separate ones |
+/// | `hyper` | empirical-bayes | or an inverse-gamma law of the scales |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ArdSettings {
+    scales: ArdScales,
+    hyper: ArdHyper,
+}
+
+/// Settings of `bayeslora-expanded`: `kl_factor` (⅓), of the experiment's KL weight.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ExpandedSettings {
+    kl_factor: f64,
+}
+
+impl Default for ExpandedSettings {
+    fn default() -> Self {
+        Self { kl_factor: 1.0 / 3.0 }
+    }
+}
+
+fn noise_to_signal(config: &mut ExperimentConfig) -> Result<(), BenchError> {
+    let settings: NoiseToSignalSettings = config.method("lrvd-nts")?;
+    let rate = match settings.learning_rate {
+        Some(rate) => rate,
+        None => noise_rate(config, settings.initial)?,
+    };
+    in_range("lrvd-nts.learning_rate", rate, 0.0, 1e3)?;
+    config.family = VariationalFamily::NoiseToSignal;
+    config.prior = Prior::LogUniform;
+    config.log_variance.initial = settings.initial;
+    config.log_variance.learning_rate_factor = rate / config.learning_rate;
+    Ok(())
+}
+
+/// `max(0.02, |threshold − initial| / Σ_t factor(t))`: under Adam a parameter moves by at most its rate
+/// a step, so a slower one could not reach the threshold within the run.
+fn noise_rate(config: &ExperimentConfig, initial: f64) -> Result<f64, BenchError> {
+    let steps = config.steps as u32;
+    let schedule = LrSchedule::linear(config.warmup_steps() as u32, steps)?;
+    let reach: f64 = (0..steps).map(|step| schedule.factor(step)).sum();
+    let distance = (config.prune.log_alpha_threshold - initial).abs();
+    Ok(if reach > 0.0 { NOISE_RATE.max(distance / reach) } else { NOISE_RATE })
+}
+
+fn ard(config: &mut ExperimentConfig) -> Result<(), BenchError> {
+    let ArdSettings { scales, hyper } = config.method("lrvd-ard")?;
+    if let ArdHyper::InverseGamma { shape, rate } = hyper {
+        in_range("lrvd-ard.hyper.shape", shape, f64::MIN_POSITIVE, 1e6)?;
+        in_range("lrvd-ard.hyper.rate", rate, f64::MIN_POSITIVE, 1e6)?;
+    }
+    config.family = VariationalFamily::RankVariance;
+    config.prior = Prior::Ard { scales, hyper };
+    Ok(())
+}
+
+/// `BayesLoRA` under other settings than the experiment's.
+#[derive(Clone, Debug)]
+struct Variant {
+    config: ExperimentConfig,
+    inner: BayesLora,
+}
+
+fn variant(
+    config: &ExperimentConfig,
+    change: impl FnOnce(&mut ExperimentConfig) -> Result<(), BenchError>,
+) -> Result<Method, BenchError> {
+    let mut config = config.clone();
+    change(&mut config)?;
+    config.check()?;
+    let inner = BayesLora::new(&config)?;
+    Ok(Box::new(Variant { config, inner }))
+}
+
+impl Tuning for Variant {
+    fn adapter(&self) -> AdapterConfig {
+        self.inner.adapter()
+    }
+
+    fn is_variational(&self) -> bool {
+        self.inner.is_variational()
+    }
+
+    fn groups(&self, _config: &ExperimentConfig) -> ParameterGroups {
+        self.inner.groups(&self.config)
+    }
+
+    fn training_scheme(&self) -> Scheme {
+        self.inner.training_scheme()
+    }
+
+    fn regularise(
+        &self,
+        model: &TaskModel,
+        pass: &Pass,
+        sizes: StepSizes,
+    ) -> Result<Regulariser, BenchError> {
+        self.inner.regularise(model, pass, sizes)
+    }
+
+    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+        self.inner.before_update(state)
+    }
+
+    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+        self.inner.after_update(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::experiment::Preset;
+
+    #[test]
+    fn a_long_run_has_the_published_rate_and_a_short_one_reaches_the_threshold() {
+        let long = Preset::DefaultReasoning.config();
+        assert_eq!(noise_rate(&long, -4.0).unwrap(), NOISE_RATE);
+        // Without warm-up the factors of 100 steps are 1, 0.99, …, 0.01: they sum to 50.5.
+        let short = ExperimentConfig { steps: 100, warmup_ratio: 0.0, ..long };
+        let rate = noise_rate(&short, -4.0).unwrap();
+        assert!((rate - 8.0 / 50.5).abs() < 1e-12, "{rate}");
+        let mut changed = short.clone();
+        noise_to_signal(&mut changed).unwrap();
+        let factor = changed.log_variance.learning_rate_factor;
+        assert!((factor * changed.learning_rate - rate).abs() < 1e-12);
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused() {
+        for (entry, key, value) in [
+            (&LRVD_NTS, "lrvd-nts", json!({ "learning_rate": -1.0 })),
+            (&LRVD_NTS, "lrvd-nts", json!({ "start": -1.0 })),
+            (
+                &LRVD_ARD,
+                "lrvd-ard",
+                json!({ "hyper": { "inverse-gamma": { "shape": 0.0, "rate": 1.0 } } }),
+            ),
+            (&BAYES_LORA_EXPANDED_RUN, "bayeslora-expanded", json!({ "kl_factor": -0.1 })),
+        ] {
+            let mut config = Preset::Default.config();
+            config.methods.insert(key.to_owned(), value);
+            let Build::Single(build) = entry.build else { unreachable!() };
+            assert!(build(&config, super::super::RankRequest::Initial).is_err(), "{key}");
+        }
+    }
+}

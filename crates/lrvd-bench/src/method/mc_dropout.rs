@@ -1,0 +1,76 @@
+//! MC dropout: dropout that stays on.
+//!
+//! Objective: mean negative log-likelihood with dropout on the adapter's input. Prediction: the
+//! probabilities of `k` passes with that dropout on, averaged; `k = 0` is without it. Dropout of the
+//! backbone is on in training if the experiment says so, and never in prediction: it does not belong
+//! to what was learnt. Parameters: `rank·(d_input + d_output)` per layer. Source: Gal and
+//! Ghahramani 2016, arXiv:1506.02142.
+
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
+use lrvd_burn::sampling::Pass;
+use serde::{Deserialize, Serialize};
+
+use super::setup::{adapter, in_range};
+use super::{Build, MethodEntry, RankRequest, Tuning};
+use crate::error::BenchError;
+use crate::eval::Inputs;
+use crate::experiment::ExperimentConfig;
+use crate::train::TaskModel;
+
+/// MC dropout as the registry knows it.
+pub(super) static MC_DROPOUT: MethodEntry = MethodEntry {
+    name: "MCD",
+    key: "mcd",
+    summary: "dropout on the adapter's input, in training and in prediction",
+    build: Build::Single(|config, request| Ok(Box::new(McDropout::new(config, request)?))),
+};
+
+/// Settings of MC dropout: `dropout` (0.1), above 0 and below 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct McDropoutSettings {
+    dropout: f64,
+}
+
+impl Default for McDropoutSettings {
+    fn default() -> Self {
+        Self { dropout: 0.1 }
+    }
+}
+
+/// MC dropout.
+#[derive(Clone, Debug)]
+struct McDropout {
+    adapter: AdapterConfig,
+}
+
+impl McDropout {
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, BenchError> {
+        let McDropoutSettings { dropout } = config.method("mcd")?;
+        in_range("mcd.dropout", dropout, f64::MIN_POSITIVE, 1.0 - f64::EPSILON)?;
+        let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
+        Ok(Self { adapter: AdapterConfig { dropout, ..adapter(config, kind, request) } })
+    }
+}
+
+impl Tuning for McDropout {
+    fn adapter(&self) -> AdapterConfig {
+        self.adapter
+    }
+
+    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
+        config.draws.clone()
+    }
+
+    fn predict(
+        &self,
+        model: &TaskModel,
+        inputs: &Inputs<'_>,
+        draws: usize,
+    ) -> Result<Vec<f64>, BenchError> {
+        if draws == 0 {
+            return inputs.logits(model, &Pass::mean());
+        }
+        inputs.drawn(model, draws, |key| Pass::mean().with_adapter_dropout(key))
+    }
+}

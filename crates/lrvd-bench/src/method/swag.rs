@@ -1,0 +1,385 @@
+//! SWAG-LoRA: the tail of the optimiser's path as a Gaussian.
+//!
+//! Objective: mean negative log-likelihood. From a share of the steps on the learning rate stays
+//! constant, and every so many steps the factors `θ` of the adapters are collected:
+//!
+//! ```text
+//! mean, second moment:  running averages of θ, θ²        deviations: the last K of θ − mean
+//! θ ~ mean + √scale·( √max(second − mean², 1e-30) ∘ z1 + 1/√(K − 1)·Σ_j deviation_j·z2_j )
+//! ```
+//!
+//! `k = 0` is the mean of the path (SWA), `k` draws average probabilities; `z2` is shared by all
+//! factors, so that the adapters vary together. What is random are the factors: a head that is
+//! trained along is answered by its own mean over the same collections.
+//!
+//! Parameters: LoRA's, `P = rank·(d_input + d_output)` per layer, of which the mean takes the place;
+//! second moment and deviations store `(1 + K)·P` numbers more. Source: Maddox et al. 2019,
+//! arXiv:1902.02476; on adapters Onal et al. 2024, arXiv:2405.03425. The standard sampler has
+//! `scale` ½, the published configuration for adapters 1.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::TensorData;
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
+use lrvd_burn::files::HostTensor;
+use lrvd_burn::host::values;
+use lrvd_burn::parameters::{NamedParameter, NamedParameters, Role};
+use lrvd_burn::sampling::Pass;
+use lrvd_core::baselines::Swag as Moments;
+use lrvd_core::baselines::swag::{MAX_DEVIATIONS, SCALE};
+use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::setup::{adapter, in_range};
+use super::{Build, Method, MethodEntry, MethodState, RankChange, RankRequest, StepState, Tuning};
+use crate::error::BenchError;
+use crate::eval::{DrawSeed, Inputs};
+use crate::experiment::ExperimentConfig;
+use crate::train::{FitContext, TaskModel};
+
+/// SWAG-LoRA as the registry knows it.
+pub(super) static SWAG: MethodEntry = MethodEntry {
+    name: "SWAG",
+    key: "swag",
+    summary: "a Gaussian from the tail of LoRA's path at a constant rate",
+    build: Build::Single(Swag::build),
+};
+
+/// Fields of the moments that are lists, as they are stored.
+const LISTS: [&str; 3] = ["mean", "second_moment", "deviations"];
+
+/// Settings of the key `swag`.
+///
+/// | Name | Default | Purpose | Range |
+/// |---|---|---|---|
+/// | `start` | 0.5 | share of the steps before the tail | 0 to 1 |
+/// | `every` | 0.02 | share of the steps between collections | above 0, to 1 |
+/// | `learning_rate_factor` | 0.5 | the tail's rate as a share of the peak rate | above 0, to 10 |
+/// | `deviations` | 5 | deviations kept, `K` | 2 to 1000 |
+/// | `scale` | 0.5 | share of the covariance that draws have | 0 to 100 |
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Settings {
+    start: f64,
+    every: f64,
+    learning_rate_factor: f64,
+    deviations: usize,
+    scale: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            start: 0.5,
+            every: 0.02,
+            learning_rate_factor: 0.5,
+            deviations: MAX_DEVIATIONS,
+            scale: SCALE,
+        }
+    }
+}
+
+impl Settings {
+    fn check(&self) -> Result<(), BenchError> {
+        let least = f64::MIN_POSITIVE;
+        in_range("swag.start", self.start, 0.0, 1.0)?;
+        in_range("swag.every", self.every, least, 1.0)?;
+        in_range("swag.learning_rate_factor", self.learning_rate_factor, least, 10.0)?;
+        in_range("swag.deviations", self.deviations as f64, 2.0, 1000.0)?;
+        in_range("swag.scale", self.scale, 0.0, 100.0)
+    }
+}
+
+/// LoRA with the moments of its path.
+struct Swag {
+    adapter: AdapterConfig,
+    settings: Settings,
+    /// First step of the tail, and steps between collections.
+    tail: (usize, usize),
+    /// Of every factor, by name; a head has a mean only.
+    moments: BTreeMap<String, Moments>,
+}
+
+impl Swag {
+    fn build(config: &ExperimentConfig, request: RankRequest) -> Result<Method, BenchError> {
+        let settings: Settings = config.method("swag")?;
+        settings.check()?;
+        let tail = (config.share(settings.start), config.share(settings.every).max(1));
+        let collections = config.steps.saturating_sub(tail.0) / tail.1;
+        if collections < 2 {
+            let what = format!(
+                "{} steps leave {collections} collections after `swag.start`, wanted at least 2: \
+                 train longer, start earlier or collect more often",
+                config.steps
+            );
+            return Err(BenchError::Method { method: "SWAG", what });
+        }
+        let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
+        let adapter = adapter(config, kind, request);
+        Ok(Box::new(Self { adapter, settings, tail, moments: BTreeMap::new() }))
+    }
+
+    /// Whether a collection is due after `done` completed steps.
+    fn is_due(&self, done: usize) -> bool {
+        let (start, every) = self.tail;
+        done > start && (done - start).is_multiple_of(every)
+    }
+
+    fn collect(&mut self, model: &mut TaskModel) -> Result<(), BenchError> {
+        let mut outcome = Ok(());
+        let (moments, deviations) = (&mut self.moments, self.settings.deviations);
+        model.visit_parameters(&mut |p| {
+            let kept = match p.role {
+                Role::AdapterMean => deviations,
+                Role::Pooler | Role::Head => 0,
+                Role::Backbone | Role::LogVariance => return,
+            };
+            if outcome.is_ok() && p.value.is_trainable() {
+                let weights = values(p.value.flat());
+                let new = || Moments::new(weights.len(), kept);
+                let moments = moments.entry(p.name.to_owned()).or_insert_with(new);
+                outcome = moments.collect(&weights);
+            }
+        });
+        Ok(outcome?)
+    }
+
+    /// One draw of the factors put into a copy of `model`.
+    fn drawn(&self, model: &TaskModel, key: NoiseKey) -> Result<TaskModel, BenchError> {
+        let mut model = model.clone();
+        let mut outcome = Ok(());
+        model.visit_parameters(&mut |mut p| {
+            if p.role == Role::AdapterMean
+                && outcome.is_ok()
+                && let Some(moments) = self.moments.get(p.name)
+            {
+                match self.draw(moments, p.name, key) {
+                    Ok(values) => set(&mut p, values),
+                    Err(error) => outcome = Err(error),
+                }
+            }
+        });
+        outcome.map(|()| model)
+    }
+
+    fn draw(&self, moments: &Moments, name: &str, key: NoiseKey) -> Result<Vec<f64>, BenchError> {
+        let mut diagonal = vec![0.0; moments.mean().len()];
+        let of_factor = key.for_module(module_id(name)).on_stream(Stream::WEIGHT_A);
+        fill_normal_f64(of_factor, 0, &mut diagonal);
+        let mut shared = vec![0.0; moments.n_deviations()];
+        fill_normal_f64(key.on_stream(Stream::WEIGHT_B), 0, &mut shared);
+        Ok(moments.sample(self.settings.scale, &diagonal, &shared)?)
+    }
+}
+
+/// Puts `values` into a parameter of as many.
+fn set(p: &mut NamedParameter<'_>, values: Vec<f64>) {
+    if values.len() == p.value.len() {
+        p.value.set_data(TensorData::new(values, p.value.shape()));
+    }
+}
+
+impl Tuning for Swag {
+    fn adapter(&self) -> AdapterConfig {
+        self.adapter
+    }
+
+    fn rate_factor(&self, step: usize, scheduled: f64) -> f64 {
+        if step >= self.tail.0 { self.settings.learning_rate_factor } else { scheduled }
+    }
+
+    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+        if self.is_due(state.sizes.step + 1) {
+            self.collect(state.model)?;
+        }
+        Ok(None)
+    }
+
+    fn is_post_hoc(&self) -> bool {
+        true
+    }
+
+    /// The mean of the path becomes the model.
+    fn finish(
+        &mut self,
+        model: &mut TaskModel,
+        _context: &FitContext<'_>,
+    ) -> Result<(), BenchError> {
+        model.visit_parameters(&mut |mut p| {
+            if let Some(moments) = self.moments.get(p.name) {
+                set(&mut p, moments.mean().to_vec());
+            }
+        });
+        Ok(())
+    }
+
+    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
+        config.draws.clone()
+    }
+
+    fn predict(
+        &self,
+        model: &TaskModel,
+        inputs: &Inputs<'_>,
+        draws: usize,
+    ) -> Result<Vec<f64>, BenchError> {
+        if draws == 0 {
+            return inputs.logits(model, &Pass::mean());
+        }
+        let mut all = Vec::with_capacity(draws * inputs.examples.len() * inputs.batching.labels);
+        for draw in 0..draws {
+            let drawn = self.drawn(model, DrawSeed(inputs.seed).key(draw))?;
+            all.extend(inputs.logits(&drawn, &Pass::mean())?);
+        }
+        Ok(all)
+    }
+
+    fn stored_parameters(&self) -> usize {
+        let random = self.moments.values().filter(|moments| moments.n_deviations() > 0);
+        random.map(|moments| (1 + moments.n_deviations()) * moments.mean().len()).sum()
+    }
+
+    fn state(&self) -> MethodState {
+        let mut state = MethodState { values: json!({}), ..MethodState::default() };
+        for (name, moments) in &self.moments {
+            // The fields in memory: numbers do not pass through text.
+            let Ok(Value::Object(mut fields)) = serde_json::to_value(moments) else { continue };
+            for list in LISTS {
+                let numbers: Vec<f64> = fields
+                    .remove(list)
+                    .and_then(|v| serde_json::from_value(v).ok())
+                    .unwrap_or_default();
+                if let Ok(tensor) = HostTensor::from_f64(&[numbers.len()], &numbers) {
+                    state.tensors.insert(format!("{name}.{list}"), tensor);
+                }
+            }
+            state.values[name] = Value::Object(fields);
+        }
+        state
+    }
+
+    fn restore(&mut self, _model: &TaskModel, mut state: MethodState) -> Result<(), BenchError> {
+        let Some(stored) = state.values.as_object_mut() else { return Ok(()) };
+        for (name, value) in std::mem::take(stored) {
+            let missing =
+                |list: &str| BenchError::CheckpointEntry { name: format!("{name}.{list}") };
+            let Value::Object(mut fields) = value else { return Err(missing("values")) };
+            for list in LISTS {
+                let tensor = state.tensors.remove(&format!("{name}.{list}"));
+                let tensor = tensor.ok_or_else(|| missing(list))?;
+                fields.insert(list.to_owned(), json!(tensor.to_f64()?));
+            }
+            let moments = serde_json::from_value(Value::Object(fields));
+            self.moments.insert(name.clone(), moments.map_err(|_| missing("values"))?);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use burn::tensor::{DType, Device};
+
+    use super::*;
+    use crate::experiment::Preset;
+    use crate::method::fixture::{NO_POSITIONS, close, deberta, examples, inputs};
+
+    fn swag(settings: Settings) -> Swag {
+        let adapter = AdapterConfig::default();
+        Swag { adapter, settings, tail: (50, 10), moments: BTreeMap::new() }
+    }
+
+    /// Moves every trainable parameter.
+    fn moved(model: &mut TaskModel, by: f64) {
+        model.visit_parameters(&mut |mut p| {
+            if p.role == Role::AdapterMean {
+                let values: Vec<f64> = values(p.value.flat())
+                    .iter()
+                    .enumerate()
+                    .map(|(i, v)| v + by * (i as f64).sin())
+                    .collect();
+                set(&mut p, values);
+            }
+        });
+    }
+
+    #[test]
+    fn posthoc_swag_goes_on_from_its_state_bit_for_bit() {
+        let device = Device::flex();
+        let examples = examples(&[5, 3]);
+        let inputs = inputs(&examples, 4, &device, DType::F64);
+        let mut model = deberta(NO_POSITIONS, DType::F64);
+        let mut first = swag(Settings { deviations: 3, ..Settings::default() });
+        for by in [0.01, -0.03, 0.05, 0.02] {
+            moved(&mut model, by);
+            first.collect(&mut model).unwrap();
+        }
+        let mut second = swag(first.settings);
+        second.restore(&model, first.state()).unwrap();
+        assert_eq!(second.moments, first.moments);
+        for swag in [&mut first, &mut second] {
+            let mut model = model.clone();
+            moved(&mut model, -0.04);
+            swag.collect(&mut model).unwrap();
+        }
+        assert_eq!(second.moments, first.moments);
+        let drawn = first.predict(&model, &inputs, 3).unwrap();
+        assert_eq!(second.predict(&model, &inputs, 3).unwrap(), drawn);
+        assert_eq!(first.predict(&model, &inputs, 2).unwrap(), drawn[..drawn.len() / 3 * 2]);
+        // Two blocks of four layers 24 wide and two from 24 to 40 or back, rank 4.
+        let factors = 2 * 4 * (4 * (24 + 24) + 2 * (24 + 40));
+        assert_eq!(first.moments.values().map(|m| m.mean().len()).sum::<usize>(), factors);
+        assert_eq!(first.stored_parameters(), (1 + 3) * factors);
+
+        let mut broken = first.state();
+        broken.tensors.retain(|name, _| !name.contains(".mean"));
+        let failed = second.restore(&model, broken).unwrap_err();
+        assert!(matches!(failed, BenchError::CheckpointEntry { .. }), "{failed}");
+    }
+
+    #[test]
+    fn posthoc_swag_without_scale_answers_with_the_mean() {
+        let device = Device::flex();
+        let examples = examples(&[5, 3]);
+        let inputs = inputs(&examples, 4, &device, DType::F64);
+        let mut model = deberta(NO_POSITIONS, DType::F64);
+        let mut swag = swag(Settings { scale: 0.0, ..Settings::default() });
+        for by in [0.2, -0.1, 0.3] {
+            moved(&mut model, by);
+            swag.collect(&mut model).unwrap();
+        }
+        let drawn = swag.predict(&model, &inputs, 1).unwrap();
+        model.visit_parameters(&mut |mut p| {
+            if let Some(moments) = swag.moments.get(p.name) {
+                set(&mut p, moments.mean().to_vec());
+            }
+        });
+        close("mean", &drawn, &swag.predict(&model, &inputs, 0).unwrap(), 1e-12);
+    }
+
+    #[test]
+    fn posthoc_swag_holds_the_rate_and_needs_two_collections() {
+        let swag = swag(Settings { learning_rate_factor: 0.3, ..Settings::default() });
+        assert_eq!((swag.rate_factor(49, 0.6), swag.rate_factor(50, 0.6)), (0.6, 0.3));
+        let due: Vec<usize> = (0..=80).filter(|&done| swag.is_due(done)).collect();
+        assert_eq!(due, [60, 70, 80]);
+        let mut config = Preset::Default.config();
+        config.steps = 100;
+        let mut build = |settings| {
+            config.methods.insert("swag".to_owned(), settings);
+            Swag::build(&config, RankRequest::Initial).map(drop)
+        };
+        assert!(build(json!({ "start": 0.5, "every": 0.25 })).is_ok());
+        let failed = build(json!({ "start": 0.6, "every": 0.25 })).unwrap_err();
+        assert!(matches!(failed, BenchError::Method { method: "SWAG", .. }), "{failed}");
+        for wrong in [json!({ "start": -0.1 }), json!({ "every": 0.0 }), json!({ "deviations": 1 })]
+        {
+            assert!(matches!(build(wrong).unwrap_err(), BenchError::Parameter(_)));
+        }
+        let failed = build(json!({ "unknown": 1 })).unwrap_err();
+        assert!(matches!(failed, BenchError::MethodSettings { .. }), "{failed}");
+    }
+}

@@ -1,0 +1,352 @@
+//! TFB: as much noise on a trained LoRA as its predictions bear.
+//!
+//! Objective of the training: mean negative log-likelihood. Afterwards, with the thin singular value
+//! decomposition of every `B`, one noise level for all of them:
+//!
+//! ```text
+//! B = U·diag(d)·Vᵀ,   A ← Vᵀ·A,   B ← U·diag(d),   q(A_ij) = N(A_ij, (σ_q/d_i)²)
+//! σ_q = the largest that changes the predictions of some training examples no more than allowed
+//! ```
+//!
+//! The noise of the weight is `c·U·Z` with independent `Z ~ N(0, σ_q²)`. It is held in the scaling
+//! `A ← diag(d)·Vᵀ·A`, `B ← U`, in which the same law is `σ_q` for every rank (`σ_q/d_i` would leave
+//! the range of a log-variance where `B` is small): the adapters become ones of the family that has
+//! noise on A only, whose weight draws answer `k` draws. `k = 0` stays as trained.
+//!
+//! Labels are not used: the change is that of the negative log-likelihood of the trained model's own
+//! answers, relative to what it was. If even the smallest level tried changes too much there is no
+//! noise. Scores have no such answers: a regression task is refused.
+//!
+//! Parameters: LoRA's, `rank·(d_input + d_output)` per layer, and one number. Source: Shi et al. 2024,
+//! arXiv:2412.05723. Its code divides the change by the number of examples as well (`nll-per-anchor`),
+//! which allows 500 times as much, and answers with the last level that was too much
+//! (`last-violating`); both are options.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Tensor, TensorData};
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind, LowRankAdapter, Posterior, RankParameters};
+use lrvd_burn::host::HostAdapter;
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::parameters::ParameterMut;
+use lrvd_core::baselines::tfb::{
+    ANCHORS, AdmissibleChange, ITERATIONS, RANGE, RotatedAdapter, SearchAnswer, TOLERANCE,
+    largest_admissible,
+};
+use lrvd_core::metrics::{log_softmax, mean_probability};
+use lrvd_core::noise::{NoiseKey, Stream, permutation};
+use serde::{Deserialize, Serialize};
+
+use super::setup::{adapter, in_range};
+use super::{Build, Method, MethodEntry, RankRequest, Tuning};
+use crate::data::batch::TokenisedExample;
+use crate::error::BenchError;
+use crate::eval::Inputs;
+use crate::experiment::ExperimentConfig;
+use crate::train::{FitContext, TaskModel};
+
+/// TFB as the registry knows it.
+pub(super) static TFB: MethodEntry = MethodEntry {
+    name: "TFB",
+    key: "tfb",
+    summary: "the most noise on a trained LoRA that its predictions bear",
+    build: Build::Single(Tfb::build),
+};
+
+/// Mixed into the run's seed, so that the search does not see the draws of the answers.
+const SALT: u64 = 0x5446_4253_4541_5243;
+
+/// Settings of the key `tfb`.
+///
+/// | Name | Default | Purpose | Range |
+/// |---|---|---|---|
+/// | `range` | 0.001 to 0.015 | where `σ_q` is looked for | 0 to 100 |
+/// | `iterations` | 5 | bisections | 1 to 100 |
+/// | `anchors` | 500 | training examples looked at, fewer if there are not so many | 1 to 1e9 |
+/// | `samples` | 10 | draws whose probabilities are averaged | 1 to 10,000 |
+/// | `criterion` | `nll` | what must not change: `nll`, `nll-per-anchor` or `flipped` | |
+/// | `tolerance` | 0.003 | by how much; the publication takes 0.01 with `flipped` | at least 0 |
+/// | `answer` | `last-admissible` | or `last-violating` | |
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Settings {
+    range: (f64, f64),
+    iterations: u32,
+    anchors: usize,
+    samples: usize,
+    criterion: Criterion,
+    tolerance: f64,
+    answer: SearchAnswer,
+}
+
+/// What must not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Criterion {
+    /// Relative change of the mean negative log-likelihood.
+    Nll,
+    /// The same, divided by the number of examples.
+    NllPerAnchor,
+    /// Share of examples with another answer.
+    Flipped,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            range: RANGE,
+            iterations: ITERATIONS,
+            anchors: ANCHORS,
+            samples: 10,
+            criterion: Criterion::Nll,
+            tolerance: TOLERANCE,
+            answer: SearchAnswer::LastAdmissible,
+        }
+    }
+}
+
+impl Settings {
+    fn check(&self) -> Result<(), BenchError> {
+        let (low, high) = self.range;
+        in_range("tfb.range.0", low, 0.0, 100.0)?;
+        in_range("tfb.range.1", high, low, 100.0)?;
+        in_range("tfb.iterations", f64::from(self.iterations), 1.0, 100.0)?;
+        in_range("tfb.anchors", self.anchors as f64, 1.0, 1e9)?;
+        in_range("tfb.samples", self.samples as f64, 1.0, 10_000.0)?;
+        in_range("tfb.tolerance", self.tolerance, 0.0, f64::MAX)
+    }
+
+    fn criterion(&self, anchors: usize) -> AdmissibleChange {
+        let tolerance = self.tolerance;
+        match self.criterion {
+            // The formula divides by the number of anchors.
+            Criterion::Nll => {
+                AdmissibleChange::NllPerAnchor { tolerance: tolerance / anchors as f64 }
+            }
+            Criterion::NllPerAnchor => AdmissibleChange::NllPerAnchor { tolerance },
+            Criterion::Flipped => AdmissibleChange::Flipped { tolerance },
+        }
+    }
+}
+
+/// A trained LoRA that is given noise.
+struct Tfb {
+    adapter: AdapterConfig,
+    settings: Settings,
+}
+
+impl Tfb {
+    fn build(config: &ExperimentConfig, request: RankRequest) -> Result<Method, BenchError> {
+        let settings: Settings = config.method("tfb")?;
+        settings.check()?;
+        let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
+        Ok(Box::new(Self { adapter: adapter(config, kind, request), settings }))
+    }
+}
+
+impl Tuning for Tfb {
+    fn adapter(&self) -> AdapterConfig {
+        self.adapter
+    }
+
+    fn is_post_hoc(&self) -> bool {
+        true
+    }
+
+    fn finish(
+        &mut self,
+        model: &mut TaskModel,
+        context: &FitContext<'_>,
+    ) -> Result<(), BenchError> {
+        if context.task.goal.is_regression() {
+            let what = "its criterion compares classes, and the task has scores".to_owned();
+            return Err(BenchError::Method { method: "TFB", what });
+        }
+        rotate(model)?;
+        let anchors = anchors(context, self.settings.anchors);
+        let inputs = Inputs { seed: context.seed ^ SALT, ..Inputs::of(context, &anchors) };
+        let change = Change::new(model.clone().valid(), &inputs, &self.settings)?;
+        let found = largest_admissible(
+            self.settings.range,
+            self.settings.iterations,
+            self.settings.answer,
+            |level| change.is_admissible(level),
+        )?;
+        if let Some(level) = found {
+            add_noise(model, level);
+        }
+        Ok(())
+    }
+
+    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
+        config.draws.clone()
+    }
+
+    fn stored_parameters(&self) -> usize {
+        1
+    }
+}
+
+/// At most `wanted` training examples, whichever the seed picks.
+fn anchors(context: &FitContext<'_>, wanted: usize) -> Vec<TokenisedExample> {
+    let train = &context.task.train;
+    let key = NoiseKey::new(context.seed ^ SALT).on_stream(Stream::DATA);
+    let order = permutation(key, train.len());
+    order.into_iter().take(wanted).map(|i| train[i].clone()).collect()
+}
+
+/// What noise does to the answers to some examples.
+struct Change<'a> {
+    model: TaskModel,
+    inputs: &'a Inputs<'a>,
+    samples: usize,
+    criterion: AdmissibleChange,
+    /// Probabilities without noise, `[n, labels]`.
+    reference: Vec<f64>,
+}
+
+impl<'a> Change<'a> {
+    fn new(
+        model: TaskModel,
+        inputs: &'a Inputs<'a>,
+        settings: &Settings,
+    ) -> Result<Self, BenchError> {
+        let criterion = settings.criterion(inputs.examples.len());
+        let reference = averaged(&model, inputs, 0)?;
+        Ok(Self { model, inputs, samples: settings.samples, criterion, reference })
+    }
+
+    fn is_admissible(&self, level: f64) -> Result<bool, BenchError> {
+        let mut noisy = self.model.clone();
+        add_noise(&mut noisy, level);
+        let noisy = averaged(&noisy, self.inputs, self.samples)?;
+        let labels = self.inputs.batching.labels;
+        Ok(self.criterion.holds(&self.reference, &noisy, labels)?)
+    }
+}
+
+/// Probabilities averaged over draws, `[n, labels]`.
+fn averaged(model: &TaskModel, inputs: &Inputs<'_>, draws: usize) -> Result<Vec<f64>, BenchError> {
+    let labels = inputs.batching.labels;
+    let logs = log_softmax(&inputs.predict(model, draws)?, labels)?;
+    Ok(mean_probability(&logs, draws.max(1), labels)?)
+}
+
+/// Brings every adapter into the form `A ← diag(d)·Vᵀ·A`, `B ← U`; its product stays.
+fn rotate(model: &mut TaskModel) -> Result<(), BenchError> {
+    let mut outcome = Ok(());
+    model.visit_layers_mut(&mut |_, layer| {
+        if let (Ok(()), Some(adapter)) = (&outcome, &mut layer.adapter) {
+            outcome = rotate_adapter(adapter);
+        }
+    });
+    outcome
+}
+
+fn rotate_adapter(adapter: &mut LowRankAdapter) -> Result<(), BenchError> {
+    let host = HostAdapter::read(adapter);
+    let (a, b) = host.factors()?;
+    let rotated = RotatedAdapter::new(a, b)?;
+    let (d_input, d_output) = (host.d_input, host.d_output);
+    // 1/d_i, and 0 for a rank without a direction in the output.
+    let inverse = rotated.noise_std_dev(1.0)?;
+    let mut a = vec![0.0; d_input * host.rank];
+    let mut b = vec![0.0; host.rank * d_output];
+    for (i, (d, inverse)) in rotated.singular_values.iter().zip(inverse).enumerate() {
+        for (j, value) in rotated.a[i * d_input..][..d_input].iter().enumerate() {
+            a[j * host.rank + i] = d * value;
+        }
+        for (j, value) in rotated.b[i * d_output..][..d_output].iter().enumerate() {
+            b[i * d_output + j] = inverse * value;
+        }
+    }
+    ParameterMut::Matrix(&mut adapter.a).set_data(TensorData::new(a, [d_input, host.rank]));
+    ParameterMut::Matrix(&mut adapter.b).set_data(TensorData::new(b, [host.rank, d_output]));
+    Ok(())
+}
+
+/// Gives every adapter noise of standard deviation `level` on A. It is fitted, not trained: the
+/// log-variances take no gradient.
+fn add_noise(model: &mut TaskModel, level: f64) {
+    model.visit_layers_mut(&mut |_, layer| {
+        let Some(slot) = layer.slot() else { return };
+        let Some(mut adapter) = layer.adapter.take() else { return };
+        let a = adapter.a.val();
+        let place = (&a.device().inner(), a.dtype());
+        let value = Tensor::full([adapter.rank()], 2.0 * level.ln(), place);
+        let value = Param::from_tensor(value).set_require_grad(false);
+        adapter.posterior = Some(Posterior::AsymRankVariance(RankParameters { value }));
+        layer.attach(adapter, slot.initial_rank);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use burn::tensor::{DType, Device};
+    use lrvd_burn::host::values;
+    use lrvd_burn::parameters::trainable_counts;
+    use lrvd_burn::sampling::Pass;
+
+    use super::*;
+    use crate::method::fixture::{SHARED_KEYS, close, deberta, examples, inputs};
+
+    fn deltas(model: &TaskModel) -> Vec<Vec<f64>> {
+        let mut found = Vec::new();
+        model.visit_layers(&mut |_, layer| found.extend(layer.delta().map(values)));
+        found
+    }
+
+    #[test]
+    fn posthoc_rotation_leaves_every_update_and_turns_b_into_directions() {
+        let mut model = deberta(SHARED_KEYS, DType::F64);
+        let before = deltas(&model);
+        let counts = trainable_counts(&mut model);
+        rotate(&mut model).unwrap();
+        for (after, before) in deltas(&model).iter().zip(&before) {
+            close("update", after, before, 1e-12);
+        }
+        model.visit_layers(&mut |_, layer| {
+            let Some(adapter) = &layer.adapter else { return };
+            let b = adapter.b.val().inner();
+            let gram = values(b.clone().matmul(b.transpose()));
+            for (at, value) in gram.iter().enumerate() {
+                assert!((value - f64::from(at % 5 == 0)).abs() < 1e-12, "{gram:?}");
+            }
+        });
+        add_noise(&mut model, 0.01);
+        assert_eq!(trainable_counts(&mut model), counts, "noise is not trained");
+    }
+
+    #[test]
+    fn posthoc_the_noise_found_is_admissible_and_the_next_is_not() {
+        let device = Device::flex();
+        let examples = examples(&[5, 2, 7, 4, 6, 3, 8, 5]);
+        let inputs = inputs(&examples, 8, &device, DType::F64);
+        let mut model = deberta(SHARED_KEYS, DType::F64);
+        rotate(&mut model).unwrap();
+        let settings = Settings { range: (0.0, 0.2), tolerance: 0.2, ..Settings::default() };
+        let change = Change::new(model.clone().valid(), &inputs, &settings).unwrap();
+        let iterations = settings.iterations;
+        let search = |answer| {
+            largest_admissible(settings.range, iterations, answer, |level| {
+                change.is_admissible(level)
+            })
+        };
+        let found = search(SearchAnswer::LastAdmissible).unwrap().unwrap();
+        let next = found + 0.2 * 0.5_f64.powi(iterations as i32);
+        assert!(change.is_admissible(found).unwrap());
+        assert!(!change.is_admissible(next).unwrap());
+        let violating = search(SearchAnswer::LastViolating).unwrap().unwrap();
+        assert!((violating - next).abs() < 1e-12, "{violating} {next}");
+        // Divided by the number of anchors, more is allowed.
+        let settings = Settings { criterion: Criterion::NllPerAnchor, ..settings };
+        let published = Change::new(model.clone().valid(), &inputs, &settings).unwrap();
+        assert!(published.is_admissible(next).unwrap());
+        let before = inputs.logits(&model, &Pass::mean()).unwrap();
+        add_noise(&mut model, found);
+        let predicted = |draws| inputs.predict(&model, draws).unwrap();
+        close("mean", &predicted(0), &before, 1e-12);
+        assert!(predicted(2)[..before.len()] != before[..]);
+    }
+}

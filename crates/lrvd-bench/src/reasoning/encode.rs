@@ -1,0 +1,272 @@
+//! How does a prompt become token ids of a limited length?
+
+use lrvd_models::tokenizer::{TextTokenizer, TokenizerError};
+use serde::{Deserialize, Serialize};
+
+use super::bare::{BareTokens, file};
+use super::prompt::Room;
+use super::{ChoiceItem, PromptSet, ReasoningError, ReasoningSet};
+use crate::data::Label;
+use crate::data::batch::TokenisedExample;
+
+/// Which kind of model reads the prompts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InputForm {
+    /// A decoder with a vocabulary head: `<s> prompt`, with `</s>` where the prompt set appends it. The answer is read
+    /// off the last position, at the label tokens.
+    Decoder,
+    /// An encoder with a classifier: the prompt up to its cue as one segment, special tokens as the tokenizer puts
+    /// them. The classes are the labels.
+    Encoder,
+}
+
+/// How prompts are made and encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EncodeConfig {
+    /// The wording.
+    pub prompt: PromptSet,
+    /// The kind of model.
+    pub form: InputForm,
+    /// Most tokens of an example, special ones included.
+    pub max_length: usize,
+}
+
+impl EncodeConfig {
+    /// For a decoder.
+    pub const fn decoder(prompt: PromptSet, max_length: usize) -> Self {
+        Self { prompt, form: InputForm::Decoder, max_length }
+    }
+
+    /// For an encoder with a classifier.
+    pub const fn encoder(prompt: PromptSet, max_length: usize) -> Self {
+        Self { prompt, form: InputForm::Encoder, max_length }
+    }
+}
+
+/// How many prompts of a split were too long, and what they lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CutCounts {
+    /// Cut from the right: the answer cue is gone, wholly or in part.
+    pub right: usize,
+    /// The passage or the question lost its end.
+    pub body: usize,
+    /// The passage or the question is gone, and the choices lost their ends.
+    pub choices: usize,
+}
+
+impl CutCounts {
+    /// Prompts that lost anything.
+    pub const fn total(&self) -> usize {
+        self.right + self.body + self.choices
+    }
+}
+
+/// The items of a split as a model sees them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EncodedItems {
+    /// Token ids and classes, in file order.
+    pub examples: Vec<TokenisedExample>,
+    /// Ids of the items.
+    pub ids: Vec<String>,
+    /// Prompts that were too long.
+    pub cut: CutCounts,
+    /// Items that the prompt set does not use, or that have more choices than there are labels.
+    pub left_out: usize,
+}
+
+/// Turns items into token ids.
+#[derive(Debug)]
+pub struct PromptEncoder<'a> {
+    tokenizer: &'a TextTokenizer,
+    bare: BareTokens<'a>,
+    config: EncodeConfig,
+}
+
+impl<'a> PromptEncoder<'a> {
+    /// Learns what the tokenizer puts around a text.
+    ///
+    /// # Errors
+    ///
+    /// [`ReasoningError::Template`] if that differs from text to text, and [`ReasoningError::NoSpecialToken`] for a
+    /// decoder whose tokenizer has no beginning-of-text token.
+    pub fn new(tokenizer: &'a TextTokenizer, config: EncodeConfig) -> Result<Self, ReasoningError> {
+        let encoder = Self { tokenizer, bare: BareTokens::new(tokenizer)?, config };
+        if config.form == InputForm::Decoder {
+            encoder.begin()?;
+        }
+        Ok(encoder)
+    }
+
+    /// Encodes the items of `set`, for `n_classes` labels.
+    ///
+    /// # Errors
+    ///
+    /// [`ReasoningError::Tokenizer`] if a text cannot be encoded or the limit does not hold the special tokens,
+    /// [`ReasoningError::PromptLength`] if a prompt of `clean` does not fit whatever is cut, and
+    /// [`ReasoningError::NoSpecialToken`] if the end-of-text token is wanted and missing.
+    pub fn encode(
+        &self,
+        set: ReasoningSet,
+        items: &[ChoiceItem],
+        n_classes: usize,
+    ) -> Result<EncodedItems, ReasoningError> {
+        let mut encoded = EncodedItems {
+            examples: Vec::with_capacity(items.len()),
+            ids: Vec::with_capacity(items.len()),
+            cut: CutCounts::default(),
+            left_out: 0,
+        };
+        for item in items {
+            if !self.config.prompt.uses(set, item) || item.choices.len() > n_classes {
+                encoded.left_out += 1;
+                continue;
+            }
+            let (ids, cut) = match self.config.form {
+                InputForm::Decoder => self.decoder_ids(set, item)?,
+                InputForm::Encoder => self.encoder_ids(set, item)?,
+            };
+            match cut {
+                Cut::Nothing => {}
+                Cut::Right => encoded.cut.right += 1,
+                Cut::Body => encoded.cut.body += 1,
+                Cut::Choices => encoded.cut.choices += 1,
+            }
+            let type_ids = vec![0; ids.len()];
+            let label = Label::Class(item.answer);
+            encoded.examples.push(TokenisedExample { ids, type_ids, label });
+            encoded.ids.push(item.id.clone());
+        }
+        Ok(encoded)
+    }
+
+    /// Id of the beginning-of-text token, which also pads a decoder's batches.
+    pub(super) fn begin(&self) -> Result<u32, ReasoningError> {
+        let missing = || ReasoningError::NoSpecialToken {
+            role: "beginning-of-text",
+            tokenizer: file(self.tokenizer),
+        };
+        self.tokenizer.special_tokens().bos.ok_or_else(missing)
+    }
+
+    /// `<s> prompt [</s>]`. The special tokens stay whatever is cut, as Hugging Face's truncation keeps them.
+    fn decoder_ids(
+        &self,
+        set: ReasoningSet,
+        item: &ChoiceItem,
+    ) -> Result<(Vec<u32>, Cut), ReasoningError> {
+        let EncodeConfig { prompt, max_length, .. } = self.config;
+        let mut ids = vec![self.begin()?];
+        let end = if prompt.appends_end(set) { Some(self.end()?) } else { None };
+        let special = ids.len() + usize::from(end.is_some());
+        if max_length <= special {
+            return Err(TokenizerError::MaxLength { max_length, special }.into());
+        }
+        let limit = max_length - special;
+        let encode = |room| self.bare.ids(&prompt.text_within(set, item, room));
+        let (text, cut) = if prompt == PromptSet::Clean {
+            self.fitted(item, limit, special, encode)?
+        } else {
+            let mut text = encode(Room::ALL)?;
+            let cut = if text.len() > limit { Cut::Right } else { Cut::Nothing };
+            text.truncate(limit);
+            (text, cut)
+        };
+        ids.extend(text);
+        ids.extend(end);
+        Ok((ids, cut))
+    }
+
+    /// The tokenizer's own encoding of the prompt up to its cue.
+    fn encoder_ids(
+        &self,
+        set: ReasoningSet,
+        item: &ChoiceItem,
+    ) -> Result<(Vec<u32>, Cut), ReasoningError> {
+        let EncodeConfig { prompt, max_length, .. } = self.config;
+        let text = |room| prompt.text_before_cue(set, item, room);
+        let encode = |room| Ok(self.tokenizer.encode(&text(room), None, None)?.ids);
+        if prompt == PromptSet::Clean {
+            return self.fitted(item, max_length, 0, encode);
+        }
+        let ids = encode(Room::ALL)?;
+        if ids.len() <= max_length {
+            return Ok((ids, Cut::Nothing));
+        }
+        let ids = self.tokenizer.encode(&text(Room::ALL), None, Some(max_length))?.ids;
+        Ok((ids, Cut::Right))
+    }
+
+    fn end(&self) -> Result<u32, ReasoningError> {
+        let missing = || ReasoningError::NoSpecialToken {
+            role: "end-of-text",
+            tokenizer: file(self.tokenizer),
+        };
+        self.tokenizer.special_tokens().eos.ok_or_else(missing)
+    }
+
+    /// The prompt with as much of its texts as fits `limit` tokens: all; else the longest beginning of the body; else
+    /// no body and the longest beginning of every choice.
+    fn fitted(
+        &self,
+        item: &ChoiceItem,
+        limit: usize,
+        special: usize,
+        encode: impl Fn(Room) -> Result<Vec<u32>, ReasoningError>,
+    ) -> Result<(Vec<u32>, Cut), ReasoningError> {
+        let whole = encode(Room::ALL)?;
+        if whole.len() <= limit {
+            return Ok((whole, Cut::Nothing));
+        }
+        let body = |body| encode(Room { body, ..Room::ALL });
+        let length = item.passage.as_ref().unwrap_or(&item.question).chars().count();
+        if let Some(ids) = longest(length, limit, body)? {
+            return Ok((ids, Cut::Body));
+        }
+        let choices = |choice| encode(Room { body: 0, choice });
+        let texts = item.choices.iter().map(|choice| &choice.text).chain([&item.question]);
+        let length = texts.map(|text| text.chars().count()).max().unwrap_or_default();
+        if let Some(ids) = longest(length, limit, choices)? {
+            return Ok((ids, Cut::Choices));
+        }
+        let found = choices(0)?.len() + special;
+        let max_length = self.config.max_length;
+        Err(ReasoningError::PromptLength { id: item.id.clone(), found, max_length })
+    }
+}
+
+/// What a prompt lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    Nothing,
+    Right,
+    Body,
+    Choices,
+}
+
+/// The encoding with the most characters (below `length`) that has at most `limit` tokens; `None` if none fits.
+///
+/// By bisection: token numbers do not always grow with the text, so it may stop a few characters short, but what it
+/// returns fits.
+fn longest(
+    length: usize,
+    limit: usize,
+    encode: impl Fn(usize) -> Result<Vec<u32>, ReasoningError>,
+) -> Result<Option<Vec<u32>>, ReasoningError> {
+    let mut best = encode(0)?;
+    if best.len() > limit {
+        return Ok(None);
+    }
+    let (mut fits, mut too_long) = (0, length.max(1));
+    while too_long - fits > 1 {
+        let middle = usize::midpoint(fits, too_long);
+        let ids = encode(middle)?;
+        if ids.len() <= limit {
+            (fits, best) = (middle, ids);
+        } else {
+            too_long = middle;
+        }
+    }
+    Ok(Some(best))
+}

@@ -1,0 +1,267 @@
+//! Splits that share no item, and label noise of a stated amount.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use lrvd_core::noise::{Draws, NoiseKey, Stream, module_id, permutation};
+use serde::{Deserialize, Serialize};
+
+use super::teller::Teller;
+use super::write::FileMark;
+use super::{arc, boolq, openbook, winogrande};
+use crate::data::{DataError, Origin, SplitName};
+use crate::reasoning::{ChoiceItem, ItemSplit, ReasoningData, ReasoningError, ReasoningSet};
+
+/// Drafts that are tried for each wanted item before giving up.
+const TRIES: usize = 200;
+
+/// How much is generated, and from which seed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReasoningGenerateConfig {
+    /// Seed of everything.
+    pub seed: u64,
+    /// Training rows of WG-S and ARC-C; even, at most `n_train_large`.
+    pub n_train_small: usize,
+    /// Training rows of the other four sets; even.
+    pub n_train_large: usize,
+    /// Validation rows of every set; even.
+    pub n_validation: usize,
+    /// Fraction of answers that are changed, in both splits; within `0..=0.5`.
+    pub label_noise: f64,
+}
+
+impl Default for ReasoningGenerateConfig {
+    /// 640 or 2,000 training rows and 400 validation rows, one answer in twenty changed.
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            n_train_small: 640,
+            n_train_large: 2_000,
+            n_validation: 400,
+            label_noise: 0.05,
+        }
+    }
+}
+
+impl ReasoningGenerateConfig {
+    /// Training rows of one set.
+    pub const fn n_train(&self, set: ReasoningSet) -> usize {
+        match set {
+            ReasoningSet::WgS | ReasoningSet::ArcC => self.n_train_small,
+            _ => self.n_train_large,
+        }
+    }
+
+    fn check(&self) -> Result<(), DataError> {
+        let counts = [
+            ("n_train_small", self.n_train_small),
+            ("n_train_large", self.n_train_large),
+            ("n_validation", self.n_validation),
+        ];
+        let refused = |name, value: usize, wanted| {
+            Err(DataError::Setting { name, value: value as f64, wanted })
+        };
+        for (name, value) in counts {
+            if value == 0 || value % 2 == 1 {
+                return refused(name, value, "an even number from 2");
+            }
+        }
+        if self.n_train_small > self.n_train_large {
+            return refused("n_train_small", self.n_train_small, "at most `n_train_large`");
+        }
+        let value = self.label_noise;
+        if !(0.0..=0.5).contains(&value) {
+            return Err(DataError::Setting { name: "label_noise", value, wanted: "0 to 0.5" });
+        }
+        Ok(())
+    }
+}
+
+/// A generated set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GeneratedSet {
+    /// The set.
+    pub set: ReasoningSet,
+    /// How it was generated.
+    pub config: ReasoningGenerateConfig,
+    /// Train split, answers as they are to be learnt.
+    pub train: Vec<ChoiceItem>,
+    /// Validation split.
+    pub validation: Vec<ChoiceItem>,
+    /// Rows of `train` whose answer was changed, in ascending order.
+    pub noisy_train: Vec<usize>,
+    /// Rows of `validation` whose answer was changed, in ascending order.
+    pub noisy_validation: Vec<usize>,
+    /// Titles of passages, train rows first; empty for sets without passages.
+    pub(super) titles: Vec<String>,
+}
+
+/// Generates one set.
+///
+/// No item occurs twice in the two splits together, not even with its choices in another order. Twin sentences stay
+/// together, and the train split of WG-S is the beginning of that of WG-M, with the same validation split, as in
+/// the original. The noise changes exactly `round(label_noise · n)` answers of the validation split and of the train
+/// split (of WG-M: of its first `n_train_small` rows and of the others).
+///
+/// # Errors
+///
+/// [`DataError::Setting`] for counts or a fraction out of range; [`DataError::Exhausted`] if the grammar has too few
+/// items.
+///
+/// # Invariants
+///
+/// A pure function of its arguments, the same on every machine. Without noise the answer is a function of the text,
+/// so the best reachable accuracy on the validation split is exactly `1 − round(label_noise · n)/n`.
+pub fn generate(
+    set: ReasoningSet,
+    config: &ReasoningGenerateConfig,
+) -> Result<GeneratedSet, ReasoningError> {
+    config.check()?;
+    let name = match set {
+        ReasoningSet::WgS | ReasoningSet::WgM => "winogrande",
+        other => other.name(),
+    };
+    let id = module_id(&format!("reasoning/{name}"));
+    let key = NoiseKey::new(config.seed).on_stream(Stream::DATA).for_module(id);
+    // Both sizes of the sentences with a blank are cut from the larger one.
+    let n_generated = if name == "winogrande" { config.n_train_large } else { config.n_train(set) };
+    let wanted = n_generated + config.n_validation;
+    let mut drafts = drafts(set, wanted, key)?;
+    for (row, draft) in drafts.iter_mut().enumerate() {
+        draft.item.id = row_id(set, row, n_generated);
+    }
+    let first = config.n_train_small.min(n_generated);
+    let spans = [0..first, first..n_generated, n_generated..wanted];
+    let mut noisy = Vec::new();
+    for (span, part) in spans.into_iter().zip(1..) {
+        noisy.extend(add_noise(&mut drafts, span, config.label_noise, key.with_use(part)));
+    }
+    let n_train = config.n_train(set);
+    let noisy_train = noisy.iter().copied().filter(|row| *row < n_train).collect();
+    let of_validation = noisy.iter().filter(|row| **row >= n_generated);
+    let noisy_validation = of_validation.map(|row| row - n_generated).collect();
+    let validation = drafts.split_off(n_generated);
+    drafts.truncate(n_train);
+    let titles = drafts.iter().chain(&validation).filter_map(|draft| draft.title.clone()).collect();
+    let items = |drafts: Vec<Draft>| drafts.into_iter().map(|draft| draft.item).collect();
+    Ok(GeneratedSet {
+        set,
+        config: *config,
+        train: items(drafts),
+        validation: items(validation),
+        noisy_train,
+        noisy_validation,
+        titles,
+    })
+}
+
+impl GeneratedSet {
+    /// Accuracy on the validation split of one who knows every answer before the noise.
+    pub fn validation_ceiling(&self) -> f64 {
+        self.mark(SplitName::Validation).ceiling()
+    }
+
+    /// What the mark of a folder says of one split's file.
+    pub fn mark(&self, split: SplitName) -> FileMark {
+        let (rows, noisy) = match split {
+            SplitName::Train => (self.train.len(), &self.noisy_train),
+            SplitName::Validation => (self.validation.len(), &self.noisy_validation),
+        };
+        FileMark { rows, noisy: noisy.clone() }
+    }
+
+    /// The set as data that was never written.
+    pub fn into_data(self) -> ReasoningData {
+        let marks = [SplitName::Train, SplitName::Validation].map(|split| self.mark(split));
+        let notes = super::write::notes(self.set, &self.config, &marks[..1], &marks[1..]);
+        let split =
+            |name, items| ItemSplit { name, origin: Origin::Generated, files: Vec::new(), items };
+        ReasoningData {
+            set: self.set,
+            train: split(SplitName::Train, self.train),
+            validation: split(SplitName::Validation, self.validation),
+            notes,
+        }
+    }
+}
+
+/// An item before it has an id.
+#[derive(Debug)]
+struct Draft {
+    title: Option<String>,
+    item: ChoiceItem,
+}
+
+/// Distinct drafts; twins beside each other.
+fn drafts(set: ReasoningSet, wanted: usize, key: NoiseKey) -> Result<Vec<Draft>, DataError> {
+    let mut teller = Teller { draws: Draws::new(key) };
+    let mut known = HashSet::new();
+    let mut drafts = Vec::with_capacity(wanted);
+    for _ in 0..wanted.saturating_mul(TRIES) {
+        if drafts.len() >= wanted {
+            break;
+        }
+        let plain = |item| Draft { title: None, item };
+        let new = match set {
+            ReasoningSet::WgS | ReasoningSet::WgM => {
+                winogrande::twins(&mut teller).map(plain).into()
+            }
+            ReasoningSet::ArcC => vec![plain(arc::hard(&mut teller))],
+            ReasoningSet::ArcE => vec![plain(arc::easy(&mut teller))],
+            ReasoningSet::Obqa => vec![plain(openbook::draft(&mut teller))],
+            ReasoningSet::BoolQ => {
+                let (title, item) = boolq::draft(&mut teller);
+                vec![Draft { title: Some(title), item }]
+            }
+        };
+        let keys: Vec<String> = new.iter().map(|draft| identity(&draft.item)).collect();
+        if keys.iter().all(|key| !known.contains(key)) {
+            known.extend(keys);
+            drafts.extend(new);
+        }
+    }
+    if drafts.len() < wanted {
+        return Err(DataError::Exhausted { task: set.name(), wanted, found: drafts.len() });
+    }
+    drafts.truncate(wanted);
+    Ok(drafts)
+}
+
+/// Texts of an item, the choices in alphabetical order.
+fn identity(item: &ChoiceItem) -> String {
+    let mut texts: Vec<&str> = item.choices.iter().map(|choice| choice.text.as_str()).collect();
+    texts.sort_unstable();
+    let passage = item.passage.as_deref().unwrap_or_default();
+    format!("{passage}\n{}\n{}", item.question, texts.join("\n"))
+}
+
+/// Changes the answers of a part of some rows; which they are.
+fn add_noise(
+    drafts: &mut [Draft],
+    span: Range<usize>,
+    label_noise: f64,
+    key: NoiseKey,
+) -> Vec<usize> {
+    let mut noisy = permutation(key, span.len());
+    noisy.truncate((label_noise * span.len() as f64).round() as usize);
+    noisy.sort_unstable();
+    let mut draws = Draws::new(key.at_step(1));
+    let rows: Vec<usize> = noisy.into_iter().map(|row| span.start + row).collect();
+    for row in &rows {
+        let item = &mut drafts[*row].item;
+        let n = item.choices.len();
+        item.answer = (item.answer + 1 + draws.index(n - 1)) % n;
+    }
+    rows
+}
+
+/// The id that a reader gives this row of the written files.
+fn row_id(set: ReasoningSet, row: usize, n_train: usize) -> String {
+    match set {
+        ReasoningSet::WgS | ReasoningSet::WgM => format!("GEN{:05}-{}", row / 2, row % 2 + 1),
+        ReasoningSet::ArcC | ReasoningSet::ArcE | ReasoningSet::Obqa => format!("GEN_{row:05}"),
+        // The layout has no id: the reader counts rows.
+        ReasoningSet::BoolQ => (if row < n_train { row } else { row - n_train }).to_string(),
+    }
+}

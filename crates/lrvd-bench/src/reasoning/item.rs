@@ -1,0 +1,86 @@
+//! What does a reader hand on?
+
+use serde::{Deserialize, Serialize};
+
+use super::ReasoningSet;
+use crate::data::{Origin, SourceFile, SplitName};
+
+/// The letters that choices go by, in class order.
+pub const LETTERS: &[&str; 5] = &["A", "B", "C", "D", "E"];
+
+/// One possible answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Choice {
+    /// Its label in the file: a letter or a digit, `True` or `False` for a yes/no question.
+    pub label: String,
+    /// Its text; for a yes/no question the label again.
+    pub text: String,
+}
+
+/// One question with its possible answers, texts exactly as in the file.
+///
+/// # Invariants
+///
+/// From a reader: `answer` is an index into `choices`, and the labels of `choices` are distinct and in class order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChoiceItem {
+    /// The file's own id, or the row number counted from 0.
+    pub id: String,
+    /// The passage that a yes/no question is about.
+    pub passage: Option<String>,
+    /// The question, the sentence with a blank, or the beginning of a sentence.
+    pub question: String,
+    /// The possible answers; `False` before `True`.
+    pub choices: Vec<Choice>,
+    /// Class of the answer: its place among the choices.
+    pub answer: usize,
+}
+
+/// The items of one split and where they come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ItemSplit {
+    /// Which split.
+    pub name: SplitName,
+    /// How far it may be compared with published results.
+    pub origin: Origin,
+    /// The files, in reading order; empty for a split that was never written.
+    pub files: Vec<SourceFile>,
+    /// The items, in file order.
+    pub items: Vec<ChoiceItem>,
+}
+
+impl ItemSplit {
+    /// Number of items.
+    pub fn rows(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Words for a table or a report.
+    pub const fn describe(&self) -> &'static str {
+        self.origin.describe(self.name)
+    }
+
+    /// Number of items by class.
+    pub fn class_counts(&self, n_classes: usize) -> Vec<usize> {
+        let mut counts = vec![0; n_classes];
+        for item in &self.items {
+            if let Some(count) = counts.get_mut(item.answer) {
+                *count += 1;
+            }
+        }
+        counts
+    }
+}
+
+/// Train and validation split of one set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReasoningData {
+    /// The set.
+    pub set: ReasoningSet,
+    /// Items to fit.
+    pub train: ItemSplit,
+    /// Items to measure on.
+    pub validation: ItemSplit,
+    /// What a reader of the results must know of the data, one sentence each.
+    pub notes: Vec<String>,
+}

@@ -1,0 +1,42 @@
+//! Six sets of questions with a few possible answers: from files to token ids.
+//!
+//! | File            | Holds                                                                          |
+//! |-----------------|--------------------------------------------------------------------------------|
+//! | `set`           | [`ReasoningSet`] and its table: names, classes, published sizes, file names     |
+//! | `item`          | [`ChoiceItem`]: what every reader returns                                      |
+//! | `read`          | the authors' JSONL layouts and the public hub's columns                        |
+//! | `locate`, `load`| which files of a directory serve a set; counts, hashes and notes for the record |
+//! | `prompt`        | [`PromptSet`]: how a question becomes a text, and which words answer it        |
+//! | `answer`        | which token stands for which label, checked when loaded                         |
+//! | `bare`, `encode`| prompts as token ids of a limited length                                       |
+//! | `task`          | [`ReasoningTask`]: both splits as the model sees them                           |
+//! | `generate`      | the six sets from small grammars, for runs without any data                     |
+//!
+//! A bad row is an error that names file, line and field; no row is skipped. Items that a prompt set does not use are
+//! counted and noted.
+
+mod answer;
+mod bare;
+mod encode;
+mod error;
+pub mod generate;
+mod item;
+mod load;
+mod locate;
+mod prompt;
+mod read;
+mod set;
+mod task;
+#[cfg(test)]
+mod tests;
+
+pub use answer::{AnswerToken, LLAMA_2_LABELS, answer_tokens, check_known, require_single};
+pub use encode::{CutCounts, EncodeConfig, EncodedItems, InputForm, PromptEncoder};
+pub use error::ReasoningError;
+pub use item::{Choice, ChoiceItem, ItemSplit, LETTERS, ReasoningData};
+pub use load::{load, read_split};
+pub use locate::{LocatedSet, locate};
+pub use prompt::PromptSet;
+pub use read::{read_jsonl, read_parquet};
+pub use set::{FileNames, Layout, LocalDev, ReasoningSet, SetSpec};
+pub use task::ReasoningTask;

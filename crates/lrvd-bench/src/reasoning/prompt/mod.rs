@@ -1,0 +1,187 @@
+//! How does a question become a text, and which words answer it?
+//!
+//! | File      | Prompt set                                                                         |
+//! |-----------|------------------------------------------------------------------------------------|
+//! | `blob`    | the strings that the published `BLoB` numbers were made with, quirks included       |
+//! | `laplace` | those of Laplace-LoRA                                                              |
+//! | `clean`   | ours: the same questions without the quirks, and cut without losing the answer cue |
+
+mod blob;
+mod clean;
+mod laplace;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::item::LETTERS;
+use super::set::Layout;
+use super::{ChoiceItem, ReasoningError, ReasoningSet};
+
+/// A family of prompts with its labels.
+///
+/// | | `blob` | `laplace` | `clean` |
+/// |---|---|---|---|
+/// | choices | `{text}) {label}`, text first; for a blank `A) {text}` | `A. {Text.}` | `A) {text}` |
+/// | labels of a choice | as in the file, digits stay | letters | letters |
+/// | classes, ARC | 5 | 4, other items are left out | 5 |
+/// | labels, yes/no | `True`, `False`: *true* is scored at `False` | `False`, `True` | `False`, `True` |
+/// | end-of-text token | blanks and yes/no | yes/no | never |
+/// | too long | cut from the right, the cue goes first | likewise | passage or question is cut, then choices |
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PromptSet {
+    /// Bit-exact as in the `BLoB` code.
+    Blob,
+    /// As in the Laplace-LoRA code.
+    Laplace,
+    /// Without quirks.
+    Clean,
+}
+
+/// How much of a text may stand in a prompt, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Of the passage, or of the question where there is no passage.
+    pub(super) body: usize,
+    /// Of each choice.
+    pub(super) choice: usize,
+}
+
+impl Room {
+    /// Everything.
+    pub(super) const ALL: Self = Self { body: usize::MAX, choice: usize::MAX };
+}
+
+impl PromptSet {
+    /// All prompt sets.
+    pub const ALL: [Self; 3] = [Self::Blob, Self::Laplace, Self::Clean];
+
+    /// Name on the command line and in records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Blob => "blob",
+            Self::Laplace => "laplace",
+            Self::Clean => "clean",
+        }
+    }
+
+    /// The words that stand for the classes, in class order.
+    pub fn labels(self, set: ReasoningSet) -> &'static [&'static str] {
+        match (set.spec().layout, self) {
+            (Layout::Passage, Self::Blob) => &["True", "False"],
+            (Layout::Passage, _) => &["False", "True"],
+            (Layout::Choices { .. }, Self::Laplace) => &LETTERS[..laplace::CHOICES],
+            (Layout::Blank | Layout::Choices { .. }, _) => &LETTERS[..set.spec().n_classes],
+        }
+    }
+
+    /// Whether an end-of-text token follows the prompt, so that the answer is read off its position.
+    pub const fn appends_end(self, set: ReasoningSet) -> bool {
+        match (self, set.spec().layout) {
+            (Self::Blob, Layout::Blank | Layout::Passage) | (Self::Laplace, Layout::Passage) => {
+                true
+            }
+            (Self::Blob | Self::Laplace | Self::Clean, _) => false,
+        }
+    }
+
+    /// Whether the item is used at all: `laplace` leaves out items with other than four choices.
+    pub fn uses(self, set: ReasoningSet, item: &ChoiceItem) -> bool {
+        match (self, set.spec().layout) {
+            (Self::Laplace, Layout::Choices { .. }) => item.choices.len() == laplace::CHOICES,
+            _ => true,
+        }
+    }
+
+    /// The words at the end of the prompt that ask for the answer; empty where there are none.
+    pub const fn cue(self, set: ReasoningSet) -> &'static str {
+        match (self, set.spec().layout) {
+            (Self::Laplace, Layout::Passage) => "",
+            (_, Layout::Passage) => "Answer (true or false):",
+            (_, Layout::Blank | Layout::Choices { .. }) => "Answer:",
+        }
+    }
+
+    /// The prompt of an item, without begin and end tokens; no line break ends it.
+    pub fn text(self, set: ReasoningSet, item: &ChoiceItem) -> String {
+        self.text_within(set, item, Room::ALL)
+    }
+
+    /// The prompt with shortened texts; the two published prompt sets know no such thing and ignore `room`.
+    pub(super) fn text_within(self, set: ReasoningSet, item: &ChoiceItem, room: Room) -> String {
+        match self {
+            Self::Blob => blob::text(set, item),
+            Self::Laplace => laplace::text(set, item),
+            Self::Clean => clean::text(set, item, room),
+        }
+    }
+
+    /// The prompt up to its cue, for a model with a classifier of its own.
+    pub(super) fn text_before_cue(
+        self,
+        set: ReasoningSet,
+        item: &ChoiceItem,
+        room: Room,
+    ) -> String {
+        let mut text = self.text_within(set, item, room);
+        let kept = text.strip_suffix(self.cue(set)).unwrap_or(&text).trim_end().len();
+        text.truncate(kept);
+        text
+    }
+}
+
+impl fmt::Display for PromptSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for PromptSet {
+    type Err = ReasoningError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wanted = text.trim();
+        let found = Self::ALL.into_iter().find(|set| wanted.eq_ignore_ascii_case(set.name()));
+        found.ok_or_else(|| ReasoningError::UnknownName {
+            what: "prompt set",
+            found: wanted.to_owned(),
+            wanted: Self::ALL.map(Self::name).to_vec(),
+        })
+    }
+}
+
+/// The first `limit` characters (not bytes) of a text.
+fn head(text: &str, limit: usize) -> &str {
+    text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
+}
+
+/// The texts of an item's two choices.
+fn two(item: &ChoiceItem) -> [&str; 2] {
+    [0, 1].map(|i| item.choices.get(i).map_or("", |choice| choice.text.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_by_characters() {
+        assert_eq!(head("naïve", 3), "naï");
+        assert_eq!(head("naïve", 5), "naïve");
+        assert_eq!(head("naïve", 0), "");
+        assert_eq!(head("naïve", usize::MAX), "naïve");
+    }
+
+    #[test]
+    fn names_parse_back() {
+        for prompt in PromptSet::ALL {
+            assert_eq!(prompt.name().to_uppercase().parse::<PromptSet>().unwrap(), prompt);
+            assert_eq!(serde_json::to_string(&prompt).unwrap(), format!("\"{prompt}\""));
+        }
+        let error = "plain".parse::<PromptSet>().unwrap_err().to_string();
+        assert_eq!(error, "unknown prompt set `plain`; wanted one of `blob`, `laplace`, `clean`");
+    }
+}

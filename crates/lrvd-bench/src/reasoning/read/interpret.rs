@@ -1,0 +1,190 @@
+//! What do the fields of a row mean?
+
+use serde_json::{Map, Value};
+
+use super::record::Record;
+use crate::reasoning::item::LETTERS;
+use crate::reasoning::set::Layout;
+use crate::reasoning::{Choice, ChoiceItem, ReasoningError, ReasoningSet};
+
+/// Keys that hold an id of the row.
+const IDS: [&str; 3] = ["qID", "id", "idx"];
+/// Digits that serve as labels of choices.
+const DIGITS: [&str; 5] = ["1", "2", "3", "4", "5"];
+/// Labels of a yes/no question, in class order.
+const TRUTH: [&str; 2] = ["False", "True"];
+
+/// The item of one row; `row` counts from 0 and serves as id where there is none.
+pub(super) fn item(
+    record: &Record,
+    set: ReasoningSet,
+    row: usize,
+) -> Result<ChoiceItem, ReasoningError> {
+    let id = id(&record.fields).unwrap_or_else(|| row.to_string());
+    match set.spec().layout {
+        Layout::Blank => blank(record, id),
+        Layout::Choices { fewest, most } => choices(record, id, fewest, most),
+        Layout::Passage => passage(record, id),
+    }
+}
+
+/// The first id among the known names; numbers as digits.
+fn id(fields: &Map<String, Value>) -> Option<String> {
+    IDS.iter().find_map(|key| match fields.get(*key)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    })
+}
+
+/// `sentence`, `option1`, `option2`, and `answer`, which is `1` or `2`.
+fn blank(record: &Record, id: String) -> Result<ChoiceItem, ReasoningError> {
+    let question = record.text(&["sentence"])?;
+    if !question.contains('_') {
+        let place = record.place.clone();
+        return Err(ReasoningError::NoBlank { place, column: "sentence" });
+    }
+    let options = [record.text(&["option1"])?, record.text(&["option2"])?];
+    let choices = DIGITS.iter().zip(options).map(|(label, text)| choice(label, text)).collect();
+    let answer = record.text(&["answer"])?;
+    finished(record, id, question, choices, ("answer", answer))
+}
+
+/// The question with its choices in one of three forms, and `answerKey`.
+///
+/// ```text
+/// question: {stem, choices: [{text, label}, …]}            the authors' files
+/// question or question_stem, choices: [{text, label}, …]
+/// question or question_stem, choices: {text: […], label: […]}     the hub
+/// ```
+fn choices(
+    record: &Record,
+    id: String,
+    fewest: usize,
+    most: usize,
+) -> Result<ChoiceItem, ReasoningError> {
+    let (key, value) = record.find(&["question", "question_stem"])?;
+    let (column, question, choices) = if let Value::Object(question) = value {
+        let column = "question.choices";
+        let list = record.list_within(question, column)?;
+        (column, record.text_within(question, "question.stem")?, objects(record, column, list)?)
+    } else {
+        let (column, lists) = record.find(&["choices"])?;
+        let choices = match lists {
+            Value::Array(list) => objects(record, column, list)?,
+            other => columns(record, column, other)?,
+        };
+        (column, record.as_text(value, key)?, choices)
+    };
+    let found = choices.len();
+    if !(fewest..=most).contains(&found) {
+        let place = record.place.clone();
+        return Err(ReasoningError::ChoiceCount { place, column, found, fewest, most });
+    }
+    check_labels(record, column, &choices)?;
+    let answer = record.text(&["answerKey"])?;
+    finished(record, id, question, choices, ("answerKey", answer))
+}
+
+/// `[{text, label}, …]`.
+fn objects(
+    record: &Record,
+    column: &'static str,
+    list: &[Value],
+) -> Result<Vec<Choice>, ReasoningError> {
+    let read = |value: &Value| {
+        let object = record.as_object(value, column)?;
+        let label = record.text_within(object, "choices.label")?;
+        Ok(choice(label, record.text_within(object, "choices.text")?))
+    };
+    list.iter().map(read).collect()
+}
+
+/// `{text: […], label: […]}`.
+fn columns(
+    record: &Record,
+    column: &'static str,
+    value: &Value,
+) -> Result<Vec<Choice>, ReasoningError> {
+    let object = record.as_object(value, column)?;
+    let texts = record.list_within(object, "choices.text")?;
+    let labels = record.list_within(object, "choices.label")?;
+    if texts.len() != labels.len() {
+        let (texts, labels) = (texts.len(), labels.len());
+        return Err(ReasoningError::ChoiceLists {
+            place: record.place.clone(),
+            column,
+            texts,
+            labels,
+        });
+    }
+    let pairs = labels.iter().zip(texts);
+    pairs
+        .map(|(label, text)| {
+            let label = record.as_text(label, "choices.label")?;
+            Ok(choice(label, record.as_text(text, "choices.text")?))
+        })
+        .collect()
+}
+
+/// Labels are distinct, and letters or digits from the first on.
+fn check_labels(
+    record: &Record,
+    column: &'static str,
+    choices: &[Choice],
+) -> Result<(), ReasoningError> {
+    let labels: Vec<&str> = choices.iter().map(|choice| choice.label.as_str()).collect();
+    let repeated = (1..labels.len()).find(|&i| labels[..i].contains(&labels[i]));
+    let place = || record.place.clone();
+    if let Some(i) = repeated {
+        let label = labels[i].to_owned();
+        return Err(ReasoningError::RepeatedLabel { place: place(), column, label });
+    }
+    if !LETTERS.starts_with(&labels) && !DIGITS.starts_with(&labels) {
+        let found = labels.into_iter().map(str::to_owned).collect();
+        return Err(ReasoningError::ChoiceLabels { place: place(), column, found });
+    }
+    Ok(())
+}
+
+/// `question`, `passage`, and `answer` (the hub's other distribution: `label`), which is true or false, 1 or 0.
+fn passage(record: &Record, id: String) -> Result<ChoiceItem, ReasoningError> {
+    let question = record.text(&["question"])?;
+    let passage = record.text(&["passage"])?.to_owned();
+    let (column, value) = record.find(&["answer", "label"])?;
+    let answer = match (value, value.as_i64()) {
+        (Value::Bool(answer), _) => usize::from(*answer),
+        (_, Some(answer @ (0 | 1))) => answer as usize,
+        (_, Some(other)) => {
+            let (place, found) = (record.place.clone(), other.to_string());
+            let wanted = TRUTH.map(str::to_owned).to_vec();
+            return Err(ReasoningError::Answer { place, column, found, wanted });
+        }
+        _ => return Err(record.wrong_type(column, "true or false", value).into()),
+    };
+    let choices = TRUTH.map(|label| choice(label, label)).to_vec();
+    let question = question.to_owned();
+    Ok(ChoiceItem { id, passage: Some(passage), question, choices, answer })
+}
+
+fn choice(label: &str, text: &str) -> Choice {
+    Choice { label: label.to_owned(), text: text.to_owned() }
+}
+
+/// The item, with the place of its answer among the labels.
+fn finished(
+    record: &Record,
+    id: String,
+    question: &str,
+    choices: Vec<Choice>,
+    (column, answer): (&'static str, &str),
+) -> Result<ChoiceItem, ReasoningError> {
+    let place = choices.iter().position(|choice| choice.label == answer);
+    let answer = place.ok_or_else(|| ReasoningError::Answer {
+        place: record.place.clone(),
+        column,
+        found: answer.to_owned(),
+        wanted: choices.iter().map(|choice| choice.label.clone()).collect(),
+    })?;
+    Ok(ChoiceItem { id, passage: None, question: question.to_owned(), choices, answer })
+}

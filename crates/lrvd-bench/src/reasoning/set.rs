@@ -1,0 +1,292 @@
+//! The table of the six sets: names, classes, published sizes, names of files.
+//!
+//! Sizes and class numbers are those of the protocol that the baselines were published under (`BLoB`); the
+//! validation split serves as the test set.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::ReasoningError;
+
+/// A set of questions with a few possible answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ReasoningSet {
+    /// `WinoGrande`, the train split of 640 rows.
+    #[serde(rename = "wg-s")]
+    WgS,
+    /// `WinoGrande`, the train split of 2,558 rows.
+    #[serde(rename = "wg-m")]
+    WgM,
+    /// AI2 Reasoning Challenge, the questions that retrieval gets wrong.
+    #[serde(rename = "arc-c")]
+    ArcC,
+    /// AI2 Reasoning Challenge, the other questions.
+    #[serde(rename = "arc-e")]
+    ArcE,
+    /// `OpenBookQA`, without its book.
+    #[serde(rename = "obqa")]
+    Obqa,
+    /// Yes/no questions on a passage.
+    #[serde(rename = "boolq")]
+    BoolQ,
+}
+
+/// What a row of a set consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// A sentence with a blank, and two texts of which one fills it.
+    Blank,
+    /// A question, and labelled choices.
+    Choices {
+        /// Fewest choices of a row.
+        fewest: usize,
+        /// Most choices of a row.
+        most: usize,
+    },
+    /// A question on a passage, answered by true or false.
+    Passage,
+}
+
+/// Where the validation rows of a local split come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LocalDev {
+    /// From the train file itself: only the rest of it may be trained on.
+    FromTrain,
+    /// From a larger train file, rows that the smaller ones lack.
+    FromLarger,
+}
+
+/// Under which names one distribution keeps its files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileNames {
+    /// Folders below the data directory, in order of preference.
+    pub folders: &'static [&'static str],
+    /// Stem of the train files.
+    pub train: &'static str,
+    /// Stems of the validation files, in order of preference.
+    pub validation: &'static [&'static str],
+}
+
+/// The fixed facts of one set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SetSpec {
+    /// Name on the command line and in records, such as `arc-c`.
+    pub name: &'static str,
+    /// Name in tables, such as `ARC-C`.
+    pub display_name: &'static str,
+    /// What a row consists of.
+    pub layout: Layout,
+    /// Number of classes; some rows of the two ARC sets have fewer choices.
+    pub n_classes: usize,
+    /// Published number of training rows.
+    pub n_train: usize,
+    /// Published number of validation rows.
+    pub n_validation: usize,
+    /// Files of the authors' release (JSONL).
+    pub original: FileNames,
+    /// Files of the public data hub (parquet shards, or JSONL of the same columns).
+    pub hub: FileNames,
+    /// Where the rows of a file `localdev*` come from.
+    pub local_dev: LocalDev,
+}
+
+impl ReasoningSet {
+    /// All sets, in table order.
+    pub const ALL: [Self; 6] =
+        [Self::WgS, Self::ArcC, Self::ArcE, Self::WgM, Self::Obqa, Self::BoolQ];
+
+    /// The fixed facts of this set.
+    pub const fn spec(self) -> &'static SetSpec {
+        match self {
+            Self::WgS => &WG_S,
+            Self::WgM => &WG_M,
+            Self::ArcC => &ARC_C,
+            Self::ArcE => &ARC_E,
+            Self::Obqa => &OBQA,
+            Self::BoolQ => &BOOLQ,
+        }
+    }
+
+    /// Name on the command line and in records.
+    pub const fn name(self) -> &'static str {
+        self.spec().name
+    }
+
+    /// Name in tables.
+    pub const fn display_name(self) -> &'static str {
+        self.spec().display_name
+    }
+}
+
+impl fmt::Display for ReasoningSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for ReasoningSet {
+    type Err = ReasoningError;
+
+    /// Reads a command-line name (`arc-c`) or a table name (`ARC-C`), in any case.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wanted = text.trim();
+        Self::ALL.into_iter().find(|set| wanted.eq_ignore_ascii_case(set.name())).ok_or_else(|| {
+            ReasoningError::UnknownName {
+                what: "reasoning set",
+                found: wanted.to_owned(),
+                wanted: Self::ALL.map(Self::name).to_vec(),
+            }
+        })
+    }
+}
+
+const WINOGRANDE: &[&str] = &["WinoGrande", "winogrande", "winogrande_1.1"];
+
+const WG_S: SetSpec = SetSpec {
+    name: "wg-s",
+    display_name: "WG-S",
+    layout: Layout::Blank,
+    n_classes: 2,
+    n_train: 640,
+    n_validation: 1_267,
+    original: FileNames { folders: WINOGRANDE, train: "train_s", validation: &["dev"] },
+    hub: FileNames {
+        folders: &["winogrande_s", "winogrande/winogrande_s", "WinoGrande/winogrande_s"],
+        train: "train",
+        validation: &["validation"],
+    },
+    local_dev: LocalDev::FromLarger,
+};
+
+const WG_M: SetSpec = SetSpec {
+    name: "wg-m",
+    display_name: "WG-M",
+    n_train: 2_558,
+    original: FileNames { folders: WINOGRANDE, train: "train_m", validation: &["dev"] },
+    hub: FileNames {
+        folders: &["winogrande_m", "winogrande/winogrande_m", "WinoGrande/winogrande_m"],
+        train: "train",
+        validation: &["validation"],
+    },
+    ..WG_S
+};
+
+const ARC_C: SetSpec = SetSpec {
+    name: "arc-c",
+    display_name: "ARC-C",
+    layout: Layout::Choices { fewest: 2, most: 5 },
+    n_classes: 5,
+    n_train: 1_119,
+    n_validation: 299,
+    original: FileNames {
+        folders: &[
+            "ARC-Challenge",
+            "ARC-V1-Feb2018-2/ARC-Challenge",
+            "ARC-V1-Feb2018/ARC-Challenge",
+        ],
+        train: "ARC-Challenge-Train",
+        validation: &["ARC-Challenge-Dev"],
+    },
+    hub: FileNames {
+        folders: &["ai2_arc/ARC-Challenge", "ARC-Challenge"],
+        train: "train",
+        validation: &["validation"],
+    },
+    local_dev: LocalDev::FromTrain,
+};
+
+const ARC_E: SetSpec = SetSpec {
+    name: "arc-e",
+    display_name: "ARC-E",
+    n_train: 2_251,
+    n_validation: 570,
+    original: FileNames {
+        folders: &["ARC-Easy", "ARC-V1-Feb2018-2/ARC-Easy", "ARC-V1-Feb2018/ARC-Easy"],
+        train: "ARC-Easy-Train",
+        validation: &["ARC-Easy-Dev"],
+    },
+    hub: FileNames {
+        folders: &["ai2_arc/ARC-Easy", "ARC-Easy"],
+        train: "train",
+        validation: &["validation"],
+    },
+    ..ARC_C
+};
+
+const OBQA: SetSpec = SetSpec {
+    name: "obqa",
+    display_name: "OBQA",
+    layout: Layout::Choices { fewest: 4, most: 4 },
+    n_classes: 4,
+    n_train: 4_957,
+    n_validation: 500,
+    original: FileNames {
+        folders: &["OpenBookQA", "OpenBookQA-V1-Sep2018/Data/Main", "openbookqa"],
+        train: "train",
+        validation: &["dev"],
+    },
+    hub: FileNames {
+        folders: &["openbookqa/main", "OpenBookQA/main", "openbookqa"],
+        train: "train",
+        validation: &["validation"],
+    },
+    local_dev: LocalDev::FromTrain,
+};
+
+const BOOLQ: SetSpec = SetSpec {
+    name: "boolq",
+    display_name: "BoolQ",
+    layout: Layout::Passage,
+    n_classes: 2,
+    n_train: 9_427,
+    n_validation: 3_270,
+    original: FileNames { folders: &["BoolQ", "boolq"], train: "train", validation: &["dev"] },
+    hub: FileNames {
+        folders: &["boolq", "boolq/data", "BoolQ", "BoolQ/data"],
+        train: "train",
+        validation: &["validation", "val"],
+    },
+    local_dev: LocalDev::FromTrain,
+};
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn both_spellings_of_every_name_parse_back() {
+        for set in ReasoningSet::ALL {
+            for text in [set.name(), set.display_name()] {
+                assert_eq!(text.parse::<ReasoningSet>().unwrap(), set);
+            }
+            assert_eq!(serde_json::to_string(&set).unwrap(), format!("\"{set}\""));
+        }
+        let error = "arc".parse::<ReasoningSet>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "unknown reasoning set `arc`; wanted one of `wg-s`, `arc-c`, `arc-e`, `wg-m`, `obqa`, `boolq`"
+        );
+    }
+
+    #[test]
+    fn the_table_is_that_of_the_protocol() {
+        let facts = [
+            (ReasoningSet::WgS, 2, 640, 1_267),
+            (ReasoningSet::WgM, 2, 2_558, 1_267),
+            (ReasoningSet::ArcC, 5, 1_119, 299),
+            (ReasoningSet::ArcE, 5, 2_251, 570),
+            (ReasoningSet::Obqa, 4, 4_957, 500),
+            (ReasoningSet::BoolQ, 2, 9_427, 3_270),
+        ];
+        for (set, classes, train, validation) in facts {
+            let spec = set.spec();
+            assert_eq!(
+                (spec.n_classes, spec.n_train, spec.n_validation),
+                (classes, train, validation)
+            );
+        }
+    }
+}

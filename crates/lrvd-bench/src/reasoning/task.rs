@@ -1,0 +1,208 @@
+//! A set as the model sees it: token ids and classes of both splits, and the tokens that answer.
+
+use lrvd_models::tokenizer::{PaddingSide, TextTokenizer};
+
+use super::answer::{AnswerToken, answer_tokens};
+use super::encode::{CutCounts, EncodeConfig, EncodedItems, InputForm, PromptEncoder};
+use super::{PromptSet, ReasoningData, ReasoningError, ReasoningSet};
+use crate::data::SplitName;
+use crate::data::batch::TokenisedExample;
+use crate::task::{Goal, Metric};
+
+/// Tokenised splits of one set.
+///
+/// A decoder's batches are padded on the left with [`ReasoningTask::pad_id`], the beginning-of-text token, so that the
+/// last position of every row is the last of its prompt; an encoder's on the right with its padding token.
+/// [`crate::data::batch::PaddedBatch::collate`] pads on the right; give it the side of
+/// [`ReasoningTask::padding_side`] where it takes one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReasoningTask {
+    /// The set.
+    pub set: ReasoningSet,
+    /// How prompts were made and encoded.
+    pub config: EncodeConfig,
+    /// Number of classes.
+    pub classes: usize,
+    /// The words that stand for the classes, in class order.
+    pub labels: Vec<String>,
+    /// Ids of their tokens, for a decoder; empty for an encoder.
+    pub answer_ids: Vec<u32>,
+    /// Training examples.
+    pub train: Vec<TokenisedExample>,
+    /// Validation examples.
+    pub validation: Vec<TokenisedExample>,
+    /// Ids of the validation examples.
+    pub validation_ids: Vec<String>,
+    /// Id that fills a batch.
+    pub pad_id: u32,
+    /// Training prompts that were too long.
+    pub train_cut: CutCounts,
+    /// Validation prompts that were too long.
+    pub validation_cut: CutCounts,
+    /// What a reader of the results must know, one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl ReasoningTask {
+    /// Puts a set into prompts and encodes them.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`answer_tokens`] and of [`PromptEncoder::encode`]; [`ReasoningError::EmptySplit`] if the prompt set
+    /// uses no item of a split.
+    pub fn new(
+        data: &ReasoningData,
+        tokenizer: &TextTokenizer,
+        config: EncodeConfig,
+    ) -> Result<Self, ReasoningError> {
+        let set = data.set;
+        let labels = config.prompt.labels(set);
+        let mut notes = data.notes.clone();
+        let answers = match config.form {
+            InputForm::Decoder => answer_tokens(tokenizer, set, config.prompt)?,
+            InputForm::Encoder => Vec::new(),
+        };
+        notes.extend(split_labels(&answers));
+        let encoder = PromptEncoder::new(tokenizer, config)?;
+        let mut split = |name, items| {
+            let encoded = encoder.encode(set, items, labels.len())?;
+            notes.extend(notes_on(&encoded, name, config));
+            not_empty(encoded, set, name, config.prompt)
+        };
+        let train = split(SplitName::Train, &data.train.items)?;
+        let validation = split(SplitName::Validation, &data.validation.items)?;
+        Ok(Self {
+            set,
+            config,
+            classes: labels.len(),
+            labels: labels.iter().map(ToString::to_string).collect(),
+            answer_ids: answers.iter().map(|answer| answer.id).collect(),
+            train: train.examples,
+            validation: validation.examples,
+            validation_ids: validation.ids,
+            pad_id: match config.form {
+                InputForm::Decoder => encoder.begin()?,
+                InputForm::Encoder => tokenizer.special_tokens().pad.unwrap_or(0),
+            },
+            train_cut: train.cut,
+            validation_cut: validation.cut,
+            notes,
+        })
+    }
+
+    /// The validation items of another set, to be answered with the labels of this one: what a model of this task is
+    /// shown from another distribution. Items with more choices than labels are left out and counted.
+    ///
+    /// To score the other set with *its* labels instead (five letters for a model trained on four), make a task of it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReasoningError::OtherLabels`] where the labels of one set do not begin with those of the other;
+    /// [`ReasoningError::EmptySplit`] if no item is left; those of [`PromptEncoder::encode`].
+    pub fn encode_for(
+        &self,
+        other: &ReasoningData,
+        tokenizer: &TextTokenizer,
+    ) -> Result<EncodedItems, ReasoningError> {
+        let prompt = self.config.prompt;
+        let theirs = prompt.labels(other.set);
+        if self.labels.iter().zip(theirs).any(|(own, other)| own != other) {
+            return Err(ReasoningError::OtherLabels {
+                set: self.set.name(),
+                labels: self.labels.clone(),
+                other: other.set.name(),
+                other_labels: theirs.to_vec(),
+            });
+        }
+        let encoder = PromptEncoder::new(tokenizer, self.config)?;
+        let encoded = encoder.encode(other.set, &other.validation.items, self.classes)?;
+        not_empty(encoded, other.set, SplitName::Validation, prompt)
+    }
+
+    /// The first and the last part of the training examples, `share` of them rounded up in the last: what methods
+    /// that need held-out data may use, since the validation split is the test set.
+    pub fn train_and_held_out(&self, share: f64) -> (&[TokenisedExample], &[TokenisedExample]) {
+        let n = self.train.len();
+        let held_out = (share.clamp(0.0, 1.0) * n as f64).ceil() as usize;
+        self.train.split_at(n - held_out.min(n))
+    }
+
+    /// On which side batches are padded.
+    pub const fn padding_side(&self) -> PaddingSide {
+        match self.config.form {
+            InputForm::Decoder => PaddingSide::Left,
+            InputForm::Encoder => PaddingSide::Right,
+        }
+    }
+
+    /// What is learnt, for records and metrics.
+    pub fn goal(&self) -> Goal {
+        Goal {
+            name: self.set.name().to_owned(),
+            classes: self.labels.clone(),
+            standard_metrics: Vec::new(),
+            selection: Metric::Accuracy,
+        }
+    }
+
+    /// Token counts of the training examples.
+    pub fn train_lengths(&self) -> Vec<usize> {
+        self.train.iter().map(|example| example.ids.len()).collect()
+    }
+
+    /// Token counts of the validation examples.
+    pub fn validation_lengths(&self) -> Vec<usize> {
+        self.validation.iter().map(|example| example.ids.len()).collect()
+    }
+}
+
+fn not_empty(
+    encoded: EncodedItems,
+    set: ReasoningSet,
+    split: SplitName,
+    prompt: PromptSet,
+) -> Result<EncodedItems, ReasoningError> {
+    if encoded.examples.is_empty() {
+        return Err(ReasoningError::EmptySplit { set: set.name(), split, prompt: prompt.name() });
+    }
+    Ok(encoded)
+}
+
+/// Labels for which a part of their tokens has to serve.
+fn split_labels(answers: &[AnswerToken]) -> Option<String> {
+    let split = answers.iter().filter(|answer| answer.n_pieces > 1);
+    let each: Vec<String> = split
+        .map(|a| format!("`{}` by `{}` (one of its {} tokens)", a.label, a.piece, a.n_pieces))
+        .collect();
+    (!each.is_empty())
+        .then(|| format!("labels are told apart by parts of them: {}", each.join(", ")))
+}
+
+fn notes_on(encoded: &EncodedItems, split: SplitName, config: EncodeConfig) -> Vec<String> {
+    let EncodeConfig { prompt, form, max_length } = config;
+    let CutCounts { right, body, choices } = encoded.cut;
+    let rows = encoded.examples.len();
+    let lost = match form {
+        InputForm::Decoder => "their answer cue, wholly or in part",
+        InputForm::Encoder => "their end",
+    };
+    let cuts = [
+        (right, lost),
+        (body, "the end of their passage or question"),
+        (choices, "their whole passage or question and the end of choices"),
+    ];
+    let mut notes: Vec<String> = cuts
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, lost)| {
+            format!("{split}: {count} of {rows} prompts lost {lost} at {max_length} tokens")
+        })
+        .collect();
+    if encoded.left_out > 0 {
+        let count = encoded.left_out;
+        notes.push(format!(
+            "{split}: {count} items are left out, as prompt set `{prompt}` wants it"
+        ));
+    }
+    notes
+}

@@ -1,0 +1,131 @@
+//! The two suites.
+
+use std::path::PathBuf;
+
+use super::profile::Profile;
+use super::task::SuiteTask;
+use crate::backbone::{ModelLocation, locate_model};
+use crate::error::BenchError;
+use crate::experiment::Preset;
+use crate::method::MethodName;
+use crate::reasoning::ReasoningSet;
+use crate::task::GlueTask;
+
+/// A benchmark of several tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    /// GLUE with an encoder: the paper's first table.
+    Glue,
+    /// Multiple-choice questions with a language model: its uncertainty tables.
+    Reasoning,
+}
+
+impl Suite {
+    /// Name on the command line and of the output folder.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Glue => "glue",
+            Self::Reasoning => "reasoning",
+        }
+    }
+
+    /// The task called `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError`] that lists the tasks there are.
+    pub fn task(self, name: &str) -> Result<SuiteTask, BenchError> {
+        Ok(match self {
+            Self::Glue => SuiteTask::Glue(name.parse::<GlueTask>()?),
+            Self::Reasoning => SuiteTask::Reasoning(name.parse::<ReasoningSet>()?),
+        })
+    }
+
+    /// The preset called `name`, if it belongs to the suite.
+    pub fn preset(self, name: &str) -> Option<Preset> {
+        self.presets().iter().copied().find(|preset| preset.name() == name)
+    }
+
+    /// The presets of the suite.
+    pub const fn presets(self) -> &'static [Preset] {
+        match self {
+            Self::Glue => &[Preset::Default, Preset::PaperGlue, Preset::AuthorGlue],
+            Self::Reasoning => &[
+                Preset::DefaultReasoning,
+                Preset::PaperReasoning,
+                Preset::AuthorLlm,
+                Preset::BlobCompat,
+            ],
+        }
+    }
+
+    /// The recommended settings.
+    pub const fn default_preset(self) -> Preset {
+        self.presets()[0]
+    }
+
+    /// Tasks where none are named; `real_text` if there is a data folder.
+    pub(super) fn tasks(self, profile: Profile, real_text: bool) -> Vec<SuiteTask> {
+        use GlueTask::{Cola, Mnli, Mrpc, Qnli, Qqp, Rte, Sst2};
+        let glue = |tasks: &[GlueTask]| tasks.iter().copied().map(SuiteTask::Glue).collect();
+        let sets = |sets: &[ReasoningSet]| sets.iter().copied().map(SuiteTask::Reasoning).collect();
+        match (self, profile) {
+            (Self::Glue, Profile::Quick) if real_text => glue(&[Cola, Sst2, Mrpc, Qnli]),
+            // The tiny model does not learn the generated MRPC and QNLI in so few steps.
+            (Self::Glue, Profile::Quick) => glue(&[Cola, Sst2, Rte]),
+            (Self::Glue, Profile::Paper) => glue(&[Cola, Mnli, Mrpc, Qnli, Qqp, Rte, Sst2]),
+            (Self::Reasoning, Profile::Quick) => sets(&[ReasoningSet::Obqa, ReasoningSet::WgS]),
+            (Self::Reasoning, Profile::Paper) => sets(&ReasoningSet::ALL),
+        }
+    }
+
+    /// Methods where none are named.
+    pub(super) fn methods(self) -> Vec<MethodName> {
+        match self {
+            Self::Glue => MethodName::FIRST_TABLE.to_vec(),
+            Self::Reasoning => MethodName::all().chain([MethodName::LORA.tempered()]).collect(),
+        }
+    }
+
+    /// Seeds where none are named.
+    pub(super) fn seeds(self, profile: Profile) -> Vec<u64> {
+        match (self, profile) {
+            (_, Profile::Paper) => vec![1, 2, 3],
+            (Self::Glue, Profile::Quick) => vec![1, 2],
+            (Self::Reasoning, Profile::Quick) => vec![1],
+        }
+    }
+
+    /// The pretrained model where none is named.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Model`] if the paper's model is neither cached nor reachable.
+    pub(super) fn model(self, profile: Profile) -> Result<ModelLocation, BenchError> {
+        let shipped =
+            |name: &str| ModelLocation { name: format!("{name} (shipped)"), folder: shipped(name) };
+        match (self, profile) {
+            (Self::Glue, Profile::Quick) => Ok(shipped("deberta-v3-nano")),
+            (Self::Reasoning, Profile::Quick) => Ok(shipped("stories260K")),
+            (Self::Glue, Profile::Paper) => locate_model("microsoft/deberta-v3-base"),
+            (Self::Reasoning, Profile::Paper) => locate_model("meta-llama/Llama-2-7b-hf"),
+        }
+    }
+
+    /// Whether LoRA and AdaLoRA are given BayesLoRA's rank, as the paper's first table does.
+    pub(super) const fn matches_ranks(self) -> bool {
+        matches!(self, Self::Glue)
+    }
+}
+
+/// A shipped checkpoint: beside the program if it was installed with its assets, else in the source
+/// tree it was built from.
+fn shipped(name: &str) -> PathBuf {
+    let relative = PathBuf::from("assets").join(name);
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(&relative);
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|exe| exe.parent().map(|folder| folder.join(&relative)))
+        .filter(|folder| folder.is_dir());
+    beside.unwrap_or(source)
+}

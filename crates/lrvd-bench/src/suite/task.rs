@@ -1,0 +1,137 @@
+//! A task of either suite: from files to token ids, with what a record says of its data.
+
+use std::path::Path;
+
+use crate::backbone::{Architecture, Backbone};
+use crate::data::{self, Dataset, Origin, SourceFile};
+use crate::error::BenchError;
+use crate::eval::PreparedTask;
+use crate::experiment::ExperimentConfig;
+use crate::reasoning::{self, EncodeConfig, InputForm, ReasoningData, ReasoningSet, ReasoningTask};
+use crate::report::{DataFile, DataOrigin, SplitRecord, TaskData};
+use crate::task::GlueTask;
+
+/// A task of GLUE or a reasoning set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SuiteTask {
+    /// Of GLUE.
+    Glue(GlueTask),
+    /// A reasoning set.
+    Reasoning(ReasoningSet),
+}
+
+/// A task ready to be learnt.
+pub(super) struct ReadyTask {
+    /// Which.
+    pub task: SuiteTask,
+    /// Token ids and labels.
+    pub prepared: PreparedTask,
+    /// What a record says of it.
+    pub data: TaskData,
+    /// The items behind a reasoning set, to be shown to models of another.
+    pub items: Option<(ReasoningTask, ReasoningData)>,
+}
+
+impl SuiteTask {
+    /// Key in records and folders.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Glue(task) => task.spec().name,
+            Self::Reasoning(set) => set.name(),
+        }
+    }
+
+    /// Name in print.
+    pub fn display_name(self) -> &'static str {
+        match self {
+            Self::Glue(task) => task.spec().display_name,
+            Self::Reasoning(set) => set.display_name(),
+        }
+    }
+
+    /// Reads, limits and encodes the task.
+    pub(super) fn prepare(
+        self,
+        data_dir: &Path,
+        backbone: &Backbone,
+        config: &ExperimentConfig,
+        validation_rows: Option<usize>,
+    ) -> Result<ReadyTask, BenchError> {
+        match self {
+            Self::Glue(task) => {
+                backbone.encoder_for(self.display_name())?;
+                let mut dataset = data::load(data_dir, task)?;
+                let note = limit(&mut dataset.validation.examples, validation_rows);
+                let prepared = PreparedTask::new(&dataset, &backbone.tokenizer, config.max_length)?;
+                Ok(ReadyTask { task: self, prepared, data: glue_data(&dataset, note), items: None })
+            }
+            Self::Reasoning(set) => {
+                let mut data = reasoning::load(data_dir, set)?;
+                let note = limit(&mut data.validation.items, validation_rows);
+                let form = match backbone.architecture {
+                    Architecture::Deberta(_) => InputForm::Encoder,
+                    Architecture::Llama(_) => InputForm::Decoder,
+                };
+                let encode =
+                    EncodeConfig { prompt: config.prompt, form, max_length: config.max_length };
+                let task = ReasoningTask::new(&data, &backbone.tokenizer, encode)?;
+                Ok(ReadyTask {
+                    task: self,
+                    prepared: PreparedTask::from_reasoning(&task),
+                    data: reasoning_data(&data, &task, note),
+                    items: Some((task, data)),
+                })
+            }
+        }
+    }
+}
+
+/// Cuts `rows` to the first `most` and says so.
+fn limit<T>(rows: &mut Vec<T>, most: Option<usize>) -> Option<String> {
+    let most = most.filter(|&most| most < rows.len())?;
+    let all = rows.len();
+    rows.truncate(most);
+    Some(format!("evaluated on the first {most} of {all} validation rows"))
+}
+
+fn split_record(files: &[SourceFile], rows: usize, origin: Origin, cut: bool) -> SplitRecord {
+    SplitRecord {
+        files: files
+            .iter()
+            .map(|f| DataFile { path: f.path.display().to_string(), sha256: f.sha256.clone() })
+            .collect(),
+        rows: rows as u64,
+        origin: match origin {
+            Origin::Official if cut => DataOrigin::Subset,
+            Origin::Official => DataOrigin::Official,
+            Origin::LocalSplit => DataOrigin::LocalDev,
+            Origin::Generated => DataOrigin::Generated,
+            Origin::Subset | Origin::Unverified => DataOrigin::Subset,
+        },
+    }
+}
+
+fn glue_data(dataset: &Dataset, note: Option<String>) -> TaskData {
+    let (train, validation) = (&dataset.train, &dataset.validation);
+    let cut = note.is_some();
+    let standard = dataset.task.spec().standard_metrics.first().map_or("", |m| m.name());
+    let notes: Vec<String> = dataset.notes.iter().cloned().chain(note).collect();
+    TaskData {
+        train: split_record(&train.files, train.rows(), train.origin, false),
+        validation: split_record(&validation.files, validation.rows(), validation.origin, cut),
+        standard_metric: standard.to_owned(),
+        note: notes.join("; "),
+    }
+}
+
+fn reasoning_data(data: &ReasoningData, task: &ReasoningTask, note: Option<String>) -> TaskData {
+    let (train, validation) = (&data.train, &data.validation);
+    let cut = note.is_some();
+    let notes: Vec<String> = task.notes.iter().cloned().chain(note).collect();
+    TaskData {
+        train: split_record(&train.files, train.items.len(), train.origin, false),
+        validation: split_record(&validation.files, validation.items.len(), validation.origin, cut),
+        standard_metric: "accuracy".to_owned(),
+        note: notes.join("; "),
+    }
+}

@@ -1,0 +1,144 @@
+//! Exact numbers of parameters.
+
+use std::path::Path;
+
+use burn::tensor::{DType, Device};
+use lrvd_bench::experiment::Preset;
+use lrvd_bench::method::{Build, MethodName, RankRequest};
+use lrvd_bench::train::TaskModel;
+use lrvd_burn::files::WeightStore;
+use lrvd_burn::model::{AdaptedModel, AdapterTargets};
+use lrvd_burn::parameters::trainable_counts;
+use lrvd_core::baselines::{CountedMethod, LayerShape, c_lora};
+use lrvd_core::noise::NoiseKey;
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
+
+use super::harness::{Backbone, Bench, method};
+
+/// The shipped nano `DeBERTa` without adapters.
+fn nano() -> TaskModel {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/deberta-v3-nano");
+    let config = DebertaConfig::read(&folder.join("config.json")).unwrap();
+    let store = WeightStore::open(&folder).unwrap();
+    let seed = NoiseKey::new(0);
+    let device = Device::flex();
+    let loaded = DebertaClassifier::from_pretrained(&store, &config, seed, &device, DType::F32);
+    TaskModel::Deberta(loaded.unwrap().0)
+}
+
+#[test]
+fn methods_add_exactly_what_is_counted_for_them() {
+    let config = Preset::Default.config();
+    let targets = AdapterTargets::Names(config.target_modules.clone());
+    let base = nano();
+    let mut layers = Vec::new();
+    base.visit_layers(&mut |path, layer| {
+        if targets.select(path) {
+            layers.push(LayerShape { d_input: layer.d_input(), d_output: layer.d_output() });
+        }
+    });
+    assert_eq!(layers.len(), 6 * 4);
+    let cases = [
+        ("lora", CountedMethod::Lora),
+        ("map", CountedMethod::Lora),
+        ("mcd", CountedMethod::Lora),
+        ("lora-ensemble", CountedMethod::Ensemble { members: 4 }),
+        ("bbb", CountedMethod::ElementOnBoth),
+        ("bbb-a", CountedMethod::ElementOnA),
+        ("bbb-bt", CountedMethod::ElementOnBoth),
+        ("blob", CountedMethod::ElementOnA),
+        ("scalabl", CountedMethod::ScalaBl),
+        ("c-lora", CountedMethod::CLora { hidden: c_lora::HIDDEN }),
+        ("adalora", CountedMethod::AdaLora),
+        ("bayeslora", CountedMethod::BayesLora),
+        ("bayeslora-fixed", CountedMethod::BayesLora),
+        ("lrvd-nts", CountedMethod::BayesLora),
+        ("lrvd-element", CountedMethod::ElementOnBoth),
+        ("lrvd-a-only", CountedMethod::BayesLora),
+        ("lrvd-ard", CountedMethod::BayesLora),
+        ("bayeslora-expanded-run", CountedMethod::BayesLora),
+    ];
+    for (key, counted) in cases {
+        let built = method(key).build(&config, RankRequest::Initial).unwrap();
+        let mut model = base.clone();
+        built.attach(&mut model, &targets, NoiseKey::new(1)).unwrap();
+        let counts = trainable_counts(&mut model);
+        let found = counts.adapter + counts.posterior + built.stored_parameters();
+        assert_eq!(found, counted.parameter_count(&layers, config.initial_rank), "{key}");
+        assert_eq!(counts.head + counts.backbone, 0, "{key}");
+    }
+}
+
+#[test]
+fn methods_with_a_uniform_rank_take_the_rank_asked_for() {
+    let bench = Bench::new(Backbone::Deberta);
+    let uniform =
+        ["map", "mcd", "lora-ensemble", "bbb", "bbb-a", "bbb-bt", "blob", "scalabl", "c-lora"];
+    for key in uniform {
+        let built = method(key).build(&bench.config, RankRequest::Average(3)).unwrap();
+        assert_eq!(built.adapter().rank, 3, "{key}");
+    }
+}
+
+#[test]
+fn methods_of_several_runs_name_single_ones() {
+    let single = |key: &str| {
+        let member = MethodName::from_name(key).unwrap_or_else(|| panic!("{key}"));
+        assert!(matches!(member.entry().build, Build::Single(_)), "{key}");
+    };
+    for method in MethodName::all() {
+        match method.entry().build {
+            Build::Single(_) => {}
+            Build::Ensemble { member, members, .. } => {
+                single(member);
+                assert!(members > 1, "{method}");
+            }
+            Build::Matched { member, ranks, like } => {
+                single(member);
+                single(like);
+                assert!(ranks.is_sorted() && ranks.len() > 1, "{method}");
+            }
+        }
+    }
+}
+
+#[test]
+fn methods_that_only_serve_another_row_are_known_but_not_listed() {
+    let run = method("bayeslora-expanded-run");
+    assert!(MethodName::all().all(|listed| listed != run));
+    assert!(MethodName::all().any(|listed| listed == method("bayeslora-expanded")));
+    assert!(method("lora") < run);
+}
+
+#[test]
+fn methods_refuse_settings_out_of_range_and_unknown_ones() {
+    use serde_json::json;
+    let cases = [
+        ("map", json!({ "weight_decay": -1.0 })),
+        ("map", json!({ "precision": -1.0 })),
+        ("map", json!({ "decay": 1.0 })),
+        ("mcd", json!({ "dropout": 0.0 })),
+        ("mcd", json!({ "dropout": 1.0 })),
+        ("lora-ensemble", json!({ "members": 0 })),
+        ("lora-ensemble", json!({ "gain": 0.0 })),
+        ("bbb", json!({ "prior_std": 0.0 })),
+        ("bbb", json!({ "prior": "laplace" })),
+        ("bbb", json!({ "rho": 11.0 })),
+        ("bbb-a", json!({ "mixture": { "weight": 1.5, "first_std": 1.0, "second_std": 0.1 } })),
+        ("bbb-bt", json!({ "mean_std": 0.0 })),
+        ("blob", json!({ "epsilon": 0.0 })),
+        ("blob", json!({ "gamma": 0.0 })),
+        ("blob", json!({ "kl_learning_rate": -0.1 })),
+        ("blob", json!({ "optimizers": "three" })),
+        ("scalabl", json!({ "kl_direction": "both" })),
+        ("scalabl", json!({ "epsilon": 2.0 })),
+        ("c-lora", json!({ "hidden": 0 })),
+        ("c-lora", json!({ "kl_weight": -1.0 })),
+    ];
+    for (key, settings) in cases {
+        let mut bench = Bench::new(Backbone::Deberta);
+        bench.set(key, settings.clone());
+        let refused = method(key).build(&bench.config, RankRequest::Initial);
+        assert!(refused.is_err(), "{key} {settings}");
+    }
+}

@@ -1,0 +1,98 @@
+//! What holds for every method on both backbones.
+
+use lrvd_bench::eval::Inputs;
+use lrvd_bench::method::{Build, MethodName};
+use lrvd_bench::progress::Silent;
+use lrvd_bench::train::{
+    SequenceModel, TaskModel, fit, load_checkpoint, negative_log_likelihood, save_checkpoint,
+};
+use lrvd_burn::sampling::Pass;
+use serde_json::json;
+
+use super::harness::{Backbone, Bench, LABELS, method, numbers, trained};
+
+fn single() -> impl Iterator<Item = MethodName> {
+    MethodName::all().filter(|method| matches!(method.entry().build, Build::Single(_)))
+}
+
+/// Answers by number of draws after all steps.
+fn answers(bench: &mut Bench, method: MethodName) -> Vec<(usize, Vec<f64>)> {
+    let share = bench.build(method).holdout();
+    if share > 0.0 {
+        bench.task = bench.task.holding_out(share);
+    }
+    let (mut state, mut tuning) = bench.fresh(method);
+    bench.train(&mut state, &mut tuning);
+    assert_eq!(state.done, bench.config.steps);
+    tuning.compact(&mut state.model);
+    tuning.finish(&mut state.model, &bench.context()).unwrap();
+    let numbers = [0].into_iter().chain(tuning.draws(&bench.config));
+    let context = bench.context();
+    let inputs = Inputs::validation(&context);
+    numbers.map(|draws| (draws, tuning.predict(&state.model, &inputs, draws).unwrap())).collect()
+}
+
+#[test]
+fn methods_train_and_predict_finite_numbers_that_repeat() {
+    let bench = |backbone| {
+        let mut bench = Bench::new(backbone);
+        // The published share of the run is less than a step here.
+        bench.set("swag", json!({ "start": 0.3, "every": 0.3 }));
+        bench
+    };
+    for backbone in Backbone::BOTH {
+        for method in single() {
+            let found = answers(&mut bench(backbone), method);
+            for (draws, logits) in &found {
+                let what = format!("{method} on {backbone:?} with {draws} draws");
+                let answers = 5 * LABELS;
+                assert!(logits.iter().all(|value| value.is_finite()), "{what}");
+                assert!(!logits.is_empty() && logits.len() % answers == 0, "{what}");
+            }
+            assert_eq!(answers(&mut bench(backbone), method), found, "{method}");
+        }
+    }
+}
+
+#[test]
+fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
+    for key in ["mcd", "lora-ensemble", "bbb", "blob", "scalabl", "c-lora", "lrvd-nts"] {
+        let mut bench = Bench::new(Backbone::Deberta);
+        bench.config.steps = 4;
+        let folder = tempfile::tempdir().unwrap();
+        let (mut state, mut tuning) = bench.fresh(method(key));
+        fit(&bench.context(), &mut state, &mut tuning, &mut Silent, &mut |state, tuning, _| {
+            if state.done == 2 {
+                save_checkpoint(folder.path(), state, tuning)?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        let (mut resumed, mut tuning) = bench.fresh(method(key));
+        let checkpoint = folder.path().join("step-00000002");
+        load_checkpoint(&checkpoint, &mut resumed, &mut tuning).unwrap();
+        assert_eq!(resumed.done, 2);
+        bench.train(&mut resumed, &mut tuning);
+        assert_eq!(trained(&resumed.model), trained(&state.model), "{key}");
+    }
+}
+
+#[test]
+fn methods_learn_the_training_examples() {
+    for key in ["map", "mcd", "lora-ensemble", "bbb", "blob", "scalabl", "c-lora", "lrvd-ard"] {
+        let mut bench = Bench::new(Backbone::Deberta);
+        bench.config.steps = 40;
+        bench.config.evaluate_every = 40;
+        let nll = |model: &TaskModel| {
+            let members = bench.build(method(key)).members();
+            let batch = bench.batch().0.repeat(members);
+            let logits = model.logits(&batch.input, &Pass::mean());
+            numbers(negative_log_likelihood(logits, &batch.targets))[0] / members as f64
+        };
+        let (mut state, mut tuning) = bench.fresh(method(key));
+        let before = nll(&state.model);
+        bench.train(&mut state, &mut tuning);
+        let after = nll(&state.model);
+        assert!(after < 0.7 * before, "{key}: {before} to {after}");
+    }
+}

@@ -1,0 +1,261 @@
+//! A tiny task, tiny models, and the start of a run as the harness makes it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use burn::tensor::{DType, Device, Tensor};
+use lrvd_bench::data::Label;
+use lrvd_bench::data::batch::{OrderState, PaddedBatch, TokenisedExample};
+use lrvd_bench::eval::PreparedTask;
+use lrvd_bench::experiment::{ExperimentConfig, Preset};
+use lrvd_bench::method::{Method, MethodName, RankRequest, StepSizes};
+use lrvd_bench::progress::Silent;
+use lrvd_bench::task::Goal;
+use lrvd_bench::train::{
+    DeviceBatch, FitContext, Journal, SequenceModel, TaskModel, TrainState, fit,
+    negative_log_likelihood,
+};
+use lrvd_burn::files::WeightStore;
+use lrvd_burn::model::{AdaptedModel, AdapterTargets};
+use lrvd_burn::optimizer::{AdamW, NamedGradients};
+use lrvd_burn::parameters::{NamedParameters, Role};
+use lrvd_burn::sampling::Pass;
+use lrvd_core::noise::{Draws, NoiseKey};
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
+use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
+
+pub(crate) const LABELS: usize = 2;
+/// Ids from here on are ordinary in both vocabularies.
+const FIRST_ID: u32 = 5;
+const VOCABULARY: u32 = 100;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backbone {
+    Deberta,
+    Llama,
+}
+
+impl Backbone {
+    pub(crate) const BOTH: [Self; 2] = [Self::Deberta, Self::Llama];
+
+    fn folder(self) -> PathBuf {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        root.join(match self {
+            Self::Deberta => "tests/golden/train/deberta_lora/base",
+            Self::Llama => "../lrvd-models/tests/golden/llama/explicit_head_dim",
+        })
+    }
+
+    fn targets(self) -> Vec<String> {
+        let names: &[&str] = match self {
+            Self::Deberta => &["query_proj", "key_proj", "value_proj", "output.dense"],
+            Self::Llama => &["q_proj", "v_proj", "lm_head"],
+        };
+        names.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// What a test runs in.
+pub(crate) struct Bench {
+    pub(crate) backbone: Backbone,
+    pub(crate) config: ExperimentConfig,
+    pub(crate) task: PreparedTask,
+    pub(crate) device: Device,
+    pub(crate) dtype: DType,
+    pub(crate) seed: u64,
+    pub(crate) stop: AtomicBool,
+}
+
+impl Bench {
+    pub(crate) fn new(backbone: Backbone) -> Self {
+        let preset = match backbone {
+            Backbone::Deberta => Preset::Default,
+            Backbone::Llama => Preset::DefaultReasoning,
+        };
+        let config = ExperimentConfig {
+            steps: 3,
+            batch_size: 4,
+            evaluation_batch_size: 3,
+            evaluate_every: 3,
+            initial_rank: 4,
+            lora_alpha: 6.0,
+            learning_rate: 1e-2,
+            head_learning_rate: 1e-2,
+            warmup_ratio: 0.0,
+            target_modules: backbone.targets(),
+            draws: vec![2, 3],
+            ..preset.config()
+        };
+        Self {
+            backbone,
+            config,
+            task: task(),
+            device: Device::flex(),
+            dtype: DType::F32,
+            seed: 7,
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    /// Replaces settings of a method.
+    pub(crate) fn set(&mut self, key: &str, settings: serde_json::Value) {
+        self.config.methods.insert(key.to_owned(), settings);
+    }
+
+    pub(crate) fn context(&self) -> FitContext<'_> {
+        FitContext {
+            config: &self.config,
+            task: &self.task,
+            seed: self.seed,
+            device: &self.device,
+            dtype: self.dtype,
+            stop: &self.stop,
+        }
+    }
+
+    pub(crate) fn model(&self) -> TaskModel {
+        let folder = self.backbone.folder();
+        let store = WeightStore::open(&folder).unwrap();
+        let (device, dtype) = (&self.device, self.dtype);
+        let config = folder.join("config.json");
+        match self.backbone {
+            Backbone::Deberta => {
+                let names = (0..LABELS).map(|i| format!("LABEL_{i}")).collect();
+                let config = DebertaConfig::read(&config).unwrap().with_labels(names);
+                let seed = NoiseKey::new(self.seed);
+                let loaded =
+                    DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype);
+                TaskModel::Deberta(loaded.unwrap().0)
+            }
+            Backbone::Llama => {
+                let config = LlamaConfig::read(&config).unwrap();
+                let loaded = LlamaForCausalLm::from_pretrained(&store, &config, device, dtype);
+                let answers = (0..LABELS as u32).map(|i| 20 + 7 * i).collect();
+                TaskModel::Llama(LlamaChoice::new(loaded.unwrap().0, answers).unwrap())
+            }
+        }
+    }
+
+    pub(crate) fn build(&self, method: MethodName) -> Method {
+        method.build(&self.config, RankRequest::Initial).unwrap()
+    }
+
+    /// A run before its first step.
+    pub(crate) fn fresh(&self, method: MethodName) -> (TrainState, Method) {
+        let method = self.build(method);
+        let mut model = self.model();
+        let targets = AdapterTargets::Names(self.config.target_modules.clone());
+        method.attach(&mut model, &targets, NoiseKey::new(self.seed)).unwrap();
+        model.visit_parameters(&mut |mut p| {
+            if matches!(p.role, Role::Head | Role::Pooler) {
+                p.value.set_trainable(true);
+            }
+        });
+        let state = TrainState {
+            model,
+            optimizer: AdamW::new(self.config.optimizer, method.groups(&self.config)),
+            done: 0,
+            order: OrderState::default(),
+            best: None,
+            journal: Journal::default(),
+        };
+        (state, method)
+    }
+
+    /// All steps.
+    pub(crate) fn train(&self, state: &mut TrainState, method: &mut Method) {
+        fit(&self.context(), state, method, &mut Silent, &mut |_, _, _| Ok(())).unwrap();
+    }
+
+    /// The first examples, as a step has them.
+    pub(crate) fn batch(&self) -> (DeviceBatch, StepSizes) {
+        let indices: Vec<usize> = (0..self.config.batch_size).collect();
+        let padded = PaddedBatch::collate(&self.task.train, &indices, self.task.pad_id).unwrap();
+        let batch = DeviceBatch::new(&padded, LABELS, &self.device, self.dtype);
+        let sizes = StepSizes {
+            step: 0,
+            examples: batch.rows,
+            tokens: batch.tokens,
+            n_train: self.task.train.len(),
+        };
+        (batch, sizes)
+    }
+
+    /// Gradients of the mean negative log-likelihood of [`Bench::batch`].
+    pub(crate) fn gradients(&self, model: &mut TaskModel, pass: &Pass) -> NamedGradients {
+        let (batch, sizes) = self.batch();
+        let logits = model.logits(&batch.input, pass);
+        let nll =
+            negative_log_likelihood(logits, &batch.targets).mul_scalar(1.0 / sizes.examples as f64);
+        NamedGradients::collect(model, &nll.backward())
+    }
+}
+
+pub(crate) fn method(key: &str) -> MethodName {
+    MethodName::from_name(key).unwrap_or_else(|| panic!("{key}"))
+}
+
+/// Random tokens of different lengths.
+fn task() -> PreparedTask {
+    let mut draws = Draws::new(NoiseKey::new(11));
+    let mut examples = |n: usize| -> Vec<TokenisedExample> {
+        (0..n)
+            .map(|i| {
+                let length = 4 + (5 * i) % 7;
+                let mut id = || FIRST_ID + draws.bounded(VOCABULARY - FIRST_ID);
+                let ids: Vec<u32> = (0..length).map(|_| id()).collect();
+                TokenisedExample { type_ids: vec![0; length], ids, label: Label::Class(i % LABELS) }
+            })
+            .collect()
+    };
+    let names = (0..LABELS).map(|i| format!("c{i}")).collect();
+    let (train, validation) = (examples(14), examples(5));
+    PreparedTask {
+        goal: Goal::classification("tiny", names),
+        labels: LABELS,
+        train,
+        holdout: Vec::new(),
+        validation_ids: (0..validation.len()).map(|i| i.to_string()).collect(),
+        validation,
+        pad_id: 0,
+        answers: Vec::new(),
+    }
+}
+
+/// Values of the parameters whose name ends with one of `endings`, by name.
+pub(crate) fn values(model: &TaskModel, endings: &[&str]) -> Vec<(String, Vec<f64>)> {
+    let mut found = Vec::new();
+    model.clone().visit_parameters(&mut |p| {
+        if endings.iter().any(|ending| p.name.ends_with(ending)) {
+            found.push((p.name.to_owned(), numbers(p.value.flat())));
+        }
+    });
+    found
+}
+
+/// Every trained value.
+pub(crate) fn trained(model: &TaskModel) -> Vec<(String, Vec<f64>)> {
+    let mut found = Vec::new();
+    model.clone().visit_parameters(&mut |p| {
+        if p.value.is_trainable() {
+            found.push((p.name.to_owned(), numbers(p.value.flat())));
+        }
+    });
+    found
+}
+
+pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+/// Number of adapted layers.
+pub(crate) fn modules(model: &TaskModel) -> usize {
+    let mut n = 0;
+    model.visit_layers(&mut |_, layer| n += usize::from(layer.rank() > 0));
+    n
+}
+
+pub(crate) fn close(found: f64, wanted: f64, tolerance: f64, what: &str) {
+    let scale = wanted.abs().max(1e-300);
+    assert!((found - wanted).abs() <= tolerance * scale, "{what}: {found}, wanted {wanted}");
+}

@@ -1,0 +1,11 @@
+//! Every fine-tuning method on tiny random models: parameter counts, objectives against their
+//! definitions, updates by hand, predictions, resumed runs.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod counts;
+mod every;
+mod harness;
+mod objectives;
+mod predictions;
+mod second_optimizer;

@@ -1,0 +1,217 @@
+//! Each objective's terms against their definitions, in double precision.
+
+use burn::tensor::{DType, TensorData};
+use lrvd_bench::method::Regulariser;
+use lrvd_bench::train::SequenceModel;
+use lrvd_burn::parameters::NamedParameters;
+use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_core::baselines::minibatch_weight::{falling_weight, rescaled_cycle, rising_weight};
+use lrvd_core::baselines::{ElementGaussian, ElementReduction, ScaleMixture, StdMap};
+use lrvd_core::kl::gaussian_kl;
+use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
+use serde_json::json;
+
+use super::harness::{Backbone, Bench, close, method, modules, numbers, values};
+
+fn double() -> Bench {
+    Bench { dtype: DType::F64, ..Bench::new(Backbone::Deberta) }
+}
+
+fn regularised(bench: &Bench, key: &str, pass: &Pass) -> Regulariser {
+    let (state, tuning) = bench.fresh(method(key));
+    let (batch, sizes) = bench.batch();
+    drop(state.model.logits(&batch.input, pass));
+    tuning.regularise(&state.model, pass, sizes).unwrap()
+}
+
+#[test]
+fn methods_map_decays_or_penalises() {
+    let mut bench = double();
+    let groups = |bench: &Bench| bench.build(method("map")).groups(&bench.config);
+    assert_eq!(groups(&bench).adapter.weight_decay, 1e-5);
+    assert_eq!(groups(&bench).head, bench.config.groups(false).head);
+    assert!(regularised(&bench, "map", &Pass::mean()).penalty.is_none());
+    bench.set("map", json!({ "l2_in_loss": true, "precision": 3.0 }));
+    assert_eq!(groups(&bench).adapter.weight_decay, 0.0);
+    let (state, _) = bench.fresh(method("map"));
+    let factors = values(&state.model, &["lora_A", "lora_B"]);
+    let squares: f64 = factors.iter().flat_map(|(_, v)| v).map(|v| v * v).sum();
+    let found = regularised(&bench, "map", &Pass::mean()).penalty.unwrap();
+    close(numbers(found)[0], 3.0 / (2.0 * 14.0) * squares, 1e-12, "penalty");
+}
+
+/// Name, means and noise parameters of a factor.
+type NoisyFactor = (String, Vec<f64>, Vec<f64>);
+
+fn noisy_factors(bench: &Bench, key: &str) -> Vec<NoisyFactor> {
+    let (state, _) = bench.fresh(method(key));
+    let rho = values(&state.model, &["_rho"]);
+    let means = values(&state.model, &["lora_A", "lora_B"]);
+    rho.into_iter()
+        .map(|(name, rho)| {
+            let mean_name = name.trim_end_matches("_rho");
+            let mean = means.iter().find(|(name, _)| name == mean_name).unwrap();
+            (mean_name.to_owned(), mean.1.clone(), rho)
+        })
+        .collect()
+}
+
+#[test]
+fn methods_bbb_adds_the_closed_form() {
+    let cases = [
+        ("bbb", 0.2, ElementReduction::Sum, 1.0 / 14.0, 2),
+        ("bbb-a", 0.2, ElementReduction::Sum, 1.0 / 14.0, 1),
+        ("bbb-bt", 1.0, ElementReduction::Mean, 1.0 / 4.0, 2),
+    ];
+    for (key, prior, reduction, weight, factors) in cases {
+        let bench = double();
+        let found = regularised(&bench, key, &Pass::mean());
+        let pairs = noisy_factors(&bench, key);
+        let (state, _) = bench.fresh(method(key));
+        assert_eq!(pairs.len(), factors * modules(&state.model), "{key}");
+        let wanted: f64 = pairs
+            .iter()
+            .map(|(_, mean, rho)| {
+                let q = ElementGaussian::new(mean, rho, StdMap::Softplus).unwrap();
+                q.kl(prior, reduction).unwrap().value
+            })
+            .sum();
+        close(numbers(found.kl.unwrap())[0], wanted, 1e-12, key);
+        close(found.kl_weight / found.divisor, weight, 1e-15, key);
+    }
+}
+
+#[test]
+fn methods_bbb_bt_starts_as_bayesian_torch_does() {
+    let bench = double();
+    let pairs = noisy_factors(&bench, "bbb-bt");
+    let all = |part: fn(&NoisyFactor) -> &Vec<f64>| -> Vec<f64> {
+        pairs.iter().flat_map(|pair| part(pair).clone()).collect()
+    };
+    for (values, mean, std) in [(all(|p| &p.1), 0.0, 0.1), (all(|p| &p.2), -3.0, 0.1)] {
+        let n = values.len() as f64;
+        let found = values.iter().sum::<f64>() / n;
+        let spread = (values.iter().map(|v| (v - found).powi(2)).sum::<f64>() / n).sqrt();
+        // Five standard errors of a normal sample.
+        assert!((found - mean).abs() < 5.0 * std / n.sqrt(), "{found}");
+        assert!((spread - std).abs() < 5.0 * std / (2.0 * n).sqrt(), "{spread}");
+    }
+}
+
+#[test]
+fn methods_bbb_mixture_is_the_sampled_divergence_of_the_batch() {
+    let mut bench = double();
+    bench.set("bbb", json!({ "prior": "mixture", "weight": "blundell" }));
+    let key = NoiseKey::new(5).at_step(2);
+    let pass = Pass::sampled(Scheme::Weights(DrawPer::Batch), key);
+    let found = regularised(&bench, "bbb", &pass);
+    let prior = ScaleMixture::new(0.5, 1.0, (-6.0_f64).exp()).unwrap();
+    let wanted: f64 = noisy_factors(&bench, "bbb")
+        .iter()
+        .map(|(name, mean, rho)| {
+            let (path, factor) = name.rsplit_once('.').unwrap();
+            let stream = if factor == "lora_A" { Stream::WEIGHT_A } else { Stream::WEIGHT_B };
+            let mut eps = vec![0.0; mean.len()];
+            fill_normal_f64(key.for_module(module_id(path)).on_stream(stream), 0, &mut eps);
+            let q = ElementGaussian::new(mean, rho, StdMap::Softplus).unwrap();
+            q.sampled_kl(&prior, &eps, ElementReduction::Sum).unwrap().value
+        })
+        .sum();
+    close(numbers(found.kl.unwrap())[0], wanted, 1e-10, "mixture");
+    // The first of 4 batches of 4.
+    close(found.kl_weight, falling_weight(1, 4).unwrap() / 4.0, 1e-15, "weight");
+}
+
+#[test]
+fn methods_c_lora_weighs_the_divergence_of_every_token() {
+    let mut bench = double();
+    // Layers that see tokens only: the query and key projections also see relative positions.
+    bench.config.target_modules = vec!["value_proj".to_owned(), "intermediate.dense".to_owned()];
+    let (mut state, tuning) = bench.fresh(method("c-lora"));
+    let square = bench.config.initial_rank * bench.config.initial_rank;
+    // Without a second layer the law is that of its bias, whatever the input.
+    let mut bias: Vec<f64> = Vec::new();
+    state.model.visit_parameters(&mut |mut p| {
+        if p.name.ends_with("lora_context_w2") {
+            let shape = p.value.shape();
+            p.value.set_data(TensorData::new(vec![0.0_f64; p.value.len()], shape));
+        } else if p.name.ends_with("lora_context_b2") {
+            bias.extend(numbers(p.value.flat()));
+        }
+    });
+    let modules = modules(&state.model);
+    let wanted: f64 = bias
+        .chunks(2 * square)
+        .flat_map(|bias| bias[..square].iter().zip(&bias[square..]))
+        .map(|(&mean, &raw)| {
+            let std = (1.0 / (1.0 + (-raw).exp())).powi(2);
+            gaussian_kl(mean, std, 0.2).value
+        })
+        .sum();
+    let (batch, sizes) = bench.batch();
+    let positions = batch.input.ids.dims().iter().product::<usize>() as f64;
+    let pass = Pass::sampled(tuning.training_scheme(), NoiseKey::new(1));
+    drop(state.model.logits(&batch.input, &pass));
+    let found = tuning.regularise(&state.model, &pass, sizes).unwrap();
+    close(numbers(found.kl.unwrap())[0], positions * wanted, 1e-10, "divergence");
+    let cycle = rescaled_cycle(14, 8.0, 1, 4).unwrap();
+    let weight = rising_weight(1, cycle).unwrap() * 1e-6 / modules as f64;
+    close(found.kl_weight / found.divisor, weight, 1e-12, "weight");
+    // What was asked once is gone.
+    assert!(tuning.regularise(&state.model, &pass, sizes).unwrap().kl.is_none());
+}
+
+#[test]
+fn methods_of_the_lrvd_family_replace_what_they_say() {
+    let bench = double();
+    let config = &bench.config;
+    let rates = |key: &str| bench.build(method(key)).groups(config).log_variance.learning_rate;
+    let own = config.learning_rate * config.log_variance.learning_rate_factor;
+    for key in ["bayeslora-fixed", "lrvd-element", "lrvd-a-only", "lrvd-ard"] {
+        assert_eq!(rates(key), own, "{key}");
+    }
+    // 3 steps at 1, ⅔, ⅓ must carry ln α from −4 to 4.
+    close(rates("lrvd-nts"), 8.0 / 2.0, 1e-12, "rate");
+    let weight = |key| regularised(&bench, key, &Pass::mean()).kl_weight;
+    close(weight("bayeslora-expanded-run"), config.kl_weight / 3.0, 1e-12, "expanded");
+    assert_eq!(weight("bayeslora-fixed"), config.kl_weight);
+}
+
+#[test]
+fn methods_without_pruning_keep_their_rank() {
+    for (key, kept) in [("bayeslora", false), ("bayeslora-fixed", true)] {
+        let mut bench = Bench::new(Backbone::Deberta);
+        // Every direction is noise.
+        bench.config.prune.log_alpha_threshold = -40.0;
+        bench.config.prune.start = 0.0;
+        bench.config.prune.every = 0.3;
+        let (mut state, mut tuning) = bench.fresh(method(key));
+        bench.train(&mut state, &mut tuning);
+        let total: usize = tuning.ranks(&state.model).values().sum();
+        assert_eq!(total > 0, kept, "{key}");
+    }
+}
+
+#[test]
+fn methods_under_the_ard_prior_have_its_divergence() {
+    let bench = double();
+    let (state, _) = bench.fresh(method("lrvd-ard"));
+    let rank = bench.config.initial_rank;
+    let parts = values(&state.model, &["lora_A", "lora_B", "rank_log_sigma2"]);
+    let mut wanted = 0.0;
+    for layer in parts.chunks(3) {
+        let [(_, a), (_, b), (_, log_variance)] = layer else { unreachable!() };
+        for k in 0..rank {
+            // A is `[d_input, rank]`, B is `[rank, d_output]`.
+            let of_a = a.iter().skip(k).step_by(rank);
+            let of_b = b[k * (b.len() / rank)..].iter().take(b.len() / rank);
+            let means: Vec<f64> = of_a.chain(of_b).copied().collect();
+            let n = means.len() as f64;
+            let variance = log_variance[k].exp();
+            let alpha = n * variance / means.iter().map(|m| m * m).sum::<f64>();
+            wanted += 0.5 * n * (1.0 + 1.0 / alpha).ln();
+        }
+    }
+    let found = regularised(&bench, "lrvd-ard", &Pass::mean()).kl.unwrap();
+    close(numbers(found)[0], wanted, 1e-10, "empirical Bayes");
+}

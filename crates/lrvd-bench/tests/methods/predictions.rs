@@ -1,0 +1,129 @@
+//! What single methods answer.
+
+use lrvd_bench::eval::Inputs;
+use lrvd_bench::train::{SequenceModel, TaskModel};
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::parameters::NamedParameters;
+use lrvd_burn::sampling::Pass;
+use lrvd_core::noise::NoiseKey;
+
+use super::harness::{Backbone, Bench, LABELS, method, numbers, trained};
+
+/// A trained model of `key` and its answers with `draws` draws.
+fn answers(bench: &Bench, model: &TaskModel, key: &str, draws: usize) -> Vec<f64> {
+    let context = bench.context();
+    bench.build(method(key)).predict(model, &Inputs::validation(&context), draws).unwrap()
+}
+
+fn after_training(bench: &Bench, key: &str) -> TaskModel {
+    let (mut state, mut tuning) = bench.fresh(method(key));
+    bench.train(&mut state, &mut tuning);
+    state.model
+}
+
+#[test]
+fn methods_with_noise_draw_and_without_it_give_their_mean() {
+    for backbone in Backbone::BOTH {
+        for key in ["mcd", "bbb", "bbb-a", "blob", "scalabl", "c-lora"] {
+            let bench = Bench::new(backbone);
+            let model = after_training(&bench, key);
+            let drawn = answers(&bench, &model, key, 3);
+            let each = 5 * LABELS;
+            assert_eq!(drawn.len(), 3 * each, "{key}");
+            assert_ne!(drawn[..each], drawn[each..2 * each], "{key}");
+            // Two draws are the first two of three.
+            assert_eq!(answers(&bench, &model, key, 2), drawn[..2 * each], "{key}");
+            let context = bench.context();
+            let mean = Inputs::validation(&context).logits(&model, &Pass::mean()).unwrap();
+            assert_eq!(answers(&bench, &model, key, 0), mean, "{key}");
+            assert_ne!(mean, drawn[..each], "{key}");
+        }
+    }
+}
+
+#[test]
+fn methods_mcd_leaves_the_backbone_alone() {
+    let mut bench = Bench::new(Backbone::Deberta);
+    bench.config.backbone_dropout = true;
+    bench.set("mcd", serde_json::json!({ "dropout": 0.4 }));
+    let mut model = after_training(&bench, "mcd");
+    model.visit_layers(&mut |_, layer| {
+        if let Some(adapter) = &layer.adapter {
+            assert_eq!(adapter.dropout, 0.4);
+        }
+    });
+    assert_ne!(answers(&bench, &model, "mcd", 1), answers(&bench, &model, "mcd", 0));
+    // With adapters that add nothing, nothing is left that could be dropped.
+    model.visit_layers_mut(&mut |_, layer| drop(layer.detach()));
+    assert_eq!(answers(&bench, &model, "mcd", 1), answers(&bench, &model, "mcd", 0));
+}
+
+#[test]
+fn methods_of_members_answer_as_each_member_alone() {
+    for backbone in Backbone::BOTH {
+        let bench = Bench::new(backbone);
+        let model = after_training(&bench, "lora-ensemble");
+        let found = answers(&bench, &model, "lora-ensemble", 0);
+        let each = 5 * LABELS;
+        assert_eq!(found.len(), 4 * each);
+        for (m, logits) in found.chunks(each).enumerate() {
+            let mut alone = model.clone();
+            alone.visit_layers_mut(&mut |_, layer| {
+                let Some(lrvd_burn::adapter::Extension::Members(members)) = layer.extension()
+                else {
+                    return;
+                };
+                let member = members.member(m).unwrap();
+                let rank = member.rank();
+                layer.attach(member, rank);
+            });
+            let context = bench.context();
+            let wanted = Inputs::validation(&context).logits(&alone, &Pass::mean()).unwrap();
+            for (f, w) in logits.iter().zip(wanted) {
+                assert!((f - w).abs() < 2e-5 * w.abs().max(1.0), "member {m}: {f} {w}");
+            }
+        }
+        assert_ne!(found[..each], found[each..2 * each]);
+    }
+}
+
+#[test]
+fn methods_of_members_train_them_on_the_same_batch() {
+    // With equal members, each one's gradient is that of LoRA over the number of members.
+    let bench = Bench::new(Backbone::Deberta);
+    let (mut state, tuning) = bench.fresh(method("lora-ensemble"));
+    let (batch, _) = bench.batch();
+    let members = tuning.members();
+    assert_eq!(members, 4);
+    let single = numbers(state.model.logits(&batch.input, &Pass::mean()));
+    let repeated = bench.batch().0.repeat(members);
+    let all = numbers(state.model.logits(&repeated.input, &Pass::mean()));
+    // B is 0 at the start, so all members are the base model.
+    for member in all.chunks(batch.rows * LABELS) {
+        for (f, w) in member.iter().zip(&single) {
+            assert!((f - w).abs() < 1e-5, "{f} {w}");
+        }
+    }
+    let mut named = 0;
+    state.model.visit_parameters(&mut |p| named += usize::from(p.name.ends_with("_members")));
+    assert!(named > 0);
+}
+
+#[test]
+fn methods_c_lora_watches_training_only() {
+    let bench = Bench::new(Backbone::Deberta);
+    let (mut state, mut tuning) = bench.fresh(method("c-lora"));
+    bench.train(&mut state, &mut tuning);
+    let context = bench.context();
+    tuning.predict(&state.model, &Inputs::validation(&context), 2).unwrap();
+    let (batch, sizes) = bench.batch();
+    let pass = Pass::sampled(tuning.training_scheme(), NoiseKey::new(1));
+    assert!(tuning.regularise(&state.model, &pass, sizes).unwrap().kl.is_none());
+    let observed = state.model.clone();
+    tuning.compact(&mut state.model);
+    drop(state.model.logits(&batch.input, &pass));
+    assert!(tuning.regularise(&state.model, &pass, sizes).unwrap().kl.is_none());
+    drop(observed.logits(&batch.input, &pass));
+    assert!(tuning.regularise(&observed, &pass, sizes).unwrap().kl.is_some());
+    assert_eq!(trained(&observed), trained(&state.model));
+}

@@ -1,0 +1,196 @@
+//! Steps of BLoB and `ScalaBL` by hand, in double precision.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::DType;
+use lrvd_bench::method::{Method, StepState};
+use lrvd_bench::train::TrainState;
+use lrvd_burn::optimizer::NamedGradients;
+use lrvd_burn::sampling::Pass;
+use lrvd_core::baselines::blob::blob_kl;
+use lrvd_core::baselines::minibatch_weight::{rescaled_cycle, rising_weight};
+use lrvd_core::baselines::{KlDirection, scala_bl_kl};
+use lrvd_core::noise::NoiseKey;
+use serde_json::json;
+
+use super::harness::{Backbone, Bench, close, method, numbers, trained, values};
+
+type Values = BTreeMap<String, Vec<f64>>;
+
+/// A step whose weight of the KL is ½, taken in three parts.
+struct Step {
+    gradients: Values,
+    before: Values,
+    by_first: Values,
+    after: Values,
+}
+
+const FACTOR: f64 = 0.75;
+
+fn cycle() -> u32 {
+    rescaled_cycle(14, 8.0, 1, 4).unwrap()
+}
+
+fn step(bench: &Bench, key: &str) -> Step {
+    let (mut state, mut tuning) = bench.fresh(method(key));
+    let pass = Pass::sampled(tuning.training_scheme(), NoiseKey::new(3));
+    // B = 0 at the start gives A no gradient: one step of AdamW first.
+    let gradients = bench.gradients(&mut state.model, &pass);
+    state.optimizer.step(&mut state.model, &gradients, 1.0);
+    let mut gradients = bench.gradients(&mut state.model, &pass);
+    let kept = gradients
+        .names()
+        .map(|name| (name.to_owned(), numbers(gradients.get(name).unwrap().clone())));
+    let kept = kept.collect();
+    let all = |state: &TrainState| trained(&state.model).into_iter().collect::<Values>();
+    let before = all(&state);
+    hook(bench, &mut state, &mut tuning, &mut gradients, &pass, false);
+    state.optimizer.step(&mut state.model, &gradients, FACTOR);
+    let by_first = all(&state);
+    hook(bench, &mut state, &mut tuning, &mut gradients, &pass, true);
+    Step { gradients: kept, before, by_first, after: all(&state) }
+}
+
+fn hook(
+    bench: &Bench,
+    state: &mut TrainState,
+    tuning: &mut Method,
+    gradients: &mut NamedGradients,
+    pass: &Pass,
+    after: bool,
+) {
+    let mut sizes = bench.batch().1;
+    sizes.step = cycle() as usize - 1;
+    let state = StepState {
+        sizes,
+        pass,
+        rate_factor: FACTOR,
+        model: &mut state.model,
+        optimizer: &mut state.optimizer,
+        gradients,
+    };
+    let change = if after { tuning.after_update(state) } else { tuning.before_update(state) };
+    assert!(change.unwrap().is_none());
+}
+
+fn bench() -> Bench {
+    let mut bench = Bench { dtype: DType::F64, ..Bench::new(Backbone::Deberta) };
+    bench.config.gradient_clip = None;
+    bench
+}
+
+fn all_close(found: &[f64], wanted: impl Iterator<Item = f64>, what: &str) {
+    for (&f, w) in found.iter().zip(wanted) {
+        close(f, w, 1e-9, what);
+    }
+}
+
+/// Names of means that the KL moves with those of their noise parameters, beside their ending.
+fn pairs(step: &Step, mean: &str, noise: &str) -> Vec<(String, String)> {
+    let found: Vec<(String, String)> = step
+        .after
+        .keys()
+        .filter_map(|name| Some((name.clone(), format!("{}{noise}", name.strip_suffix(mean)?))))
+        .collect();
+    assert!(!found.is_empty());
+    found
+}
+
+#[test]
+fn methods_blob_takes_two_steps() {
+    let bench = bench();
+    let step = step(&bench, "blob");
+    let weight = rising_weight(cycle(), cycle()).unwrap();
+    let rate = 0.01 * FACTOR;
+    for (a, g) in pairs(&step, "lora_A", "lora_A_G") {
+        // AdamW moves the means by the likelihood and leaves G.
+        assert_ne!(step.before[&a], step.by_first[&a]);
+        assert_eq!(step.before[&g], step.by_first[&g]);
+        let kl = blob_kl(&step.by_first[&a], &step.before[&g], 0.2).unwrap();
+        let moved = step.by_first[&a].iter().zip(&kl.by_mean);
+        all_close(&step.after[&a], moved.map(|(v, d)| v - rate * weight * d), &a);
+        let moved = step.before[&g].iter().zip(&kl.by_rho).zip(&step.gradients[&g]);
+        let moved = moved.map(|((v, d), nll)| v - rate * (weight * d + nll));
+        all_close(&step.after[&g], moved, &g);
+        assert!(step.gradients[&g].iter().any(|nll| *nll != 0.0));
+    }
+    for (name, value) in &step.after {
+        if !name.ends_with("lora_A") && !name.ends_with("lora_A_G") {
+            assert_eq!(value, &step.by_first[name], "{name} is AdamW's alone");
+        }
+    }
+}
+
+#[test]
+fn methods_blob_as_bayesadapt_gives_adamw_everything() {
+    let mut bench = bench();
+    bench.set("blob", json!({ "optimizers": "bayesadapt" }));
+    let step = step(&bench, "blob");
+    let weight = rising_weight(cycle(), cycle()).unwrap();
+    let rate = 0.01 * FACTOR;
+    for (a, g) in pairs(&step, "lora_A", "lora_A_G") {
+        assert_ne!(step.before[&g], step.by_first[&g]);
+        let kl = blob_kl(&step.by_first[&a], &step.by_first[&g], 0.2).unwrap();
+        let moved = step.by_first[&g].iter().zip(&kl.by_rho);
+        all_close(&step.after[&g], moved.map(|(v, d)| v - rate * weight * d), &g);
+    }
+}
+
+#[test]
+fn methods_scalabl_descends_on_the_divergence_of_the_scales() {
+    let cases =
+        [("standard", KlDirection::PosteriorFromPrior), ("coded", KlDirection::PriorFromPosterior)];
+    for (name, direction) in cases {
+        let mut bench = bench();
+        bench.set("scalabl", json!({ "kl_direction": name }));
+        let step = step(&bench, "scalabl");
+        let rate = 0.2 * FACTOR * rising_weight(cycle(), cycle()).unwrap();
+        for (mean, std) in pairs(&step, "lora_scale_log_mean", "lora_scale_log_std") {
+            let kl = scala_bl_kl(&step.by_first[&mean], &step.by_first[&std], direction).unwrap();
+            let moved = step.by_first[&mean].iter().zip(&kl.by_log_mean);
+            all_close(&step.after[&mean], moved.map(|(v, d)| v - rate * d), &mean);
+            let moved = step.by_first[&std].iter().zip(&kl.by_log_std_dev);
+            all_close(&step.after[&std], moved.map(|(v, d)| v - rate * d), &std);
+        }
+        assert!(
+            step.after
+                .keys()
+                .filter(|n| n.ends_with("lora_A"))
+                .all(|n| { step.after[n] == step.by_first[n] })
+        );
+    }
+}
+
+#[test]
+fn methods_blob_clips_all_gradients_together() {
+    let clipped = |clip: Option<f64>| {
+        let mut bench = bench();
+        bench.config.gradient_clip = clip;
+        let (mut state, mut tuning) = bench.fresh(method("blob"));
+        let pass = Pass::sampled(tuning.training_scheme(), NoiseKey::new(3));
+        let gradients = bench.gradients(&mut state.model, &pass);
+        state.optimizer.step(&mut state.model, &gradients, 1.0);
+        let mut gradients = bench.gradients(&mut state.model, &pass);
+        let norm = gradients.global_norm();
+        hook(&bench, &mut state, &mut tuning, &mut gradients, &pass, false);
+        assert!(gradients.names().all(|name| !name.ends_with("lora_A_G")));
+        (norm, gradients.global_norm())
+    };
+    let (norm, rest) = clipped(None);
+    assert!(rest < norm);
+    let (_, small) = clipped(Some(0.01));
+    close(small, rest * 0.01 / norm, 1e-3, "norm of what is left to AdamW");
+}
+
+#[test]
+fn methods_blob_starts_where_it_should() {
+    let bench = bench();
+    let (state, _) = bench.fresh(method("blob"));
+    for (name, g) in values(&state.model, &["lora_A_G"]) {
+        let low = 0.05 / 2.0_f64.sqrt();
+        assert!(g.iter().all(|g| (low - 1e-6..=0.05).contains(g)), "{name}");
+    }
+    for (name, b) in values(&state.model, &["lora_B"]) {
+        assert!(b.iter().all(|b| *b == 0.0), "{name}");
+    }
+}

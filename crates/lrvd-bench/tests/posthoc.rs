@@ -1,0 +1,366 @@
+//! Methods that are fitted to a trained LoRA, from the first step to the answers.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::module::Module;
+use burn::tensor::{DType, Device};
+use lrvd_bench::BenchError;
+use lrvd_bench::data::Label;
+use lrvd_bench::data::batch::{OrderState, TokenisedExample};
+use lrvd_bench::eval::{Inputs, PreparedTask, score_draws};
+use lrvd_bench::experiment::{ExperimentConfig, Preset};
+use lrvd_bench::method::{Method, MethodName, RankRequest};
+use lrvd_bench::progress::Silent;
+use lrvd_bench::report::Metrics;
+use lrvd_bench::task::Goal;
+use lrvd_bench::train::{
+    FitContext, FitOutcome, Journal, TaskModel, TrainState, fit, latest_checkpoint,
+    load_checkpoint, save_checkpoint,
+};
+use lrvd_burn::host::HostAdapter;
+use lrvd_burn::model::{AdaptedModel, AdapterTargets};
+use lrvd_burn::optimizer::AdamW;
+use lrvd_burn::parameters::{NamedParameters, Role, trainable_counts};
+use lrvd_core::metrics::{Predictions, log_softmax, softmax};
+use lrvd_core::noise::{Draws, NoiseKey, Stream};
+use lrvd_models::WeightSource;
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
+use serde_json::json;
+
+const LABELS: usize = 3;
+
+/// Texts whose class is the most frequent third of the vocabulary in them, one in eight mislabelled.
+fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
+    let mut draws = Draws::new(NoiseKey::new(seed).on_stream(Stream::DATA));
+    let mut examples = |n: usize| -> Vec<TokenisedExample> {
+        let mut one = || {
+            let class = draws.index(LABELS);
+            let length = 4 + draws.index(8);
+            let token = |draws: &mut Draws| {
+                let third = if draws.chance(0.6) { class } else { draws.index(LABELS) };
+                2 + (third * 16 + draws.index(16)) as u32
+            };
+            let ids: Vec<u32> =
+                std::iter::once(1).chain((1..length).map(|_| token(&mut draws))).collect();
+            let label = if draws.chance(0.125) { draws.index(LABELS) } else { class };
+            TokenisedExample { type_ids: vec![0; ids.len()], ids, label: Label::Class(label) }
+        };
+        (0..n).map(|_| one()).collect()
+    };
+    let goal = Goal::classification("thirds", ["a", "b", "c"].map(str::to_owned).to_vec());
+    PreparedTask {
+        labels: LABELS,
+        goal,
+        train: examples(n_train),
+        holdout: Vec::new(),
+        validation: examples(n_validation),
+        validation_ids: (0..n_validation).map(|i| i.to_string()).collect(),
+        pad_id: 0,
+        answers: Vec::new(),
+    }
+}
+
+fn config(steps: usize) -> ExperimentConfig {
+    ExperimentConfig {
+        initial_rank: 4,
+        steps,
+        batch_size: 16,
+        evaluation_batch_size: 64,
+        learning_rate: 1e-2,
+        head_learning_rate: 1e-2,
+        gradient_clip: Some(1.0),
+        backbone_dropout: false,
+        evaluate_every: 1_000_000,
+        draws: vec![5],
+        ..Preset::Default.config()
+    }
+}
+
+/// What a run is made of.
+struct Bed {
+    config: ExperimentConfig,
+    task: PreparedTask,
+    device: Device,
+    stop: AtomicBool,
+    hidden: usize,
+}
+
+impl Bed {
+    fn new(config: ExperimentConfig, task: PreparedTask) -> Self {
+        Self { config, task, device: Device::flex(), stop: AtomicBool::new(false), hidden: 24 }
+    }
+
+    fn context<'a>(&'a self, task: &'a PreparedTask) -> FitContext<'a> {
+        FitContext {
+            config: &self.config,
+            task,
+            seed: 11,
+            device: &self.device,
+            dtype: DType::F32,
+            stop: &self.stop,
+        }
+    }
+
+    fn method(&self, key: &str) -> Result<Method, BenchError> {
+        MethodName::from_name(key).unwrap().build(&self.config, RankRequest::Initial)
+    }
+
+    fn held_out(&self, method: &Method) -> PreparedTask {
+        self.task.holding_out(method.holdout())
+    }
+
+    fn fresh(&self, method: &Method) -> TrainState {
+        let (hidden, wide) = (self.hidden, 2 * self.hidden);
+        let text = format!(
+            r#"{{"model_type": "deberta-v2", "hidden_size": {hidden}, "num_attention_heads": 3,
+            "num_hidden_layers": 2, "intermediate_size": {wide}, "vocab_size": 50,
+            "position_buckets": 8, "max_position_embeddings": 32, "relative_attention": true,
+            "share_att_key": true, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm",
+            "position_biased_input": false, "type_vocab_size": 0, "initializer_range": 0.2,
+            "num_labels": {}}}"#,
+            self.task.labels
+        );
+        let deberta = DebertaConfig::parse(text.as_bytes(), "config.json".as_ref()).unwrap();
+        let mut source = WeightSource::random(NoiseKey::new(5), &self.device, DType::F32);
+        let mut model = TaskModel::Deberta(DebertaClassifier::load(&mut source, &deberta));
+        let targets = AdapterTargets::Names(self.config.target_modules.clone());
+        method.attach(&mut model, &targets, NoiseKey::new(11)).unwrap();
+        model.visit_parameters(&mut |mut p| {
+            if matches!(p.role, Role::Head | Role::Pooler) {
+                p.value.set_trainable(true);
+            }
+        });
+        TrainState {
+            model,
+            optimizer: AdamW::new(self.config.optimizer, method.groups(&self.config)),
+            done: 0,
+            order: OrderState::default(),
+            best: None,
+            journal: Journal::default(),
+        }
+    }
+
+    /// Trains and finishes.
+    fn run(&self, key: &str) -> Run {
+        let mut method = self.method(key).unwrap();
+        let task = self.held_out(&method);
+        let mut state = self.fresh(&method);
+        let context = self.context(&task);
+        let ended = fit(&context, &mut state, &mut method, &mut Silent, &mut |_, _, _| Ok(()));
+        assert_eq!(ended.unwrap(), FitOutcome::Finished);
+        method.finish(&mut state.model, &context).unwrap();
+        Run { method, model: state.model, task }
+    }
+
+    fn answers(&self, run: &Run, draws: usize) -> Vec<f64> {
+        let model = run.model.clone().valid();
+        run.method.predict(&model, &Inputs::validation(&self.context(&run.task)), draws).unwrap()
+    }
+
+    fn metrics(&self, run: &Run, draws: usize) -> Metrics {
+        score_draws(&self.answers(run, draws), &run.task).unwrap().metrics
+    }
+}
+
+/// A finished run.
+struct Run {
+    method: Method,
+    model: TaskModel,
+    task: PreparedTask,
+}
+
+/// The same with settings for `key`.
+fn with(mut config: ExperimentConfig, key: &str, settings: serde_json::Value) -> ExperimentConfig {
+    config.methods.insert(key.to_owned(), settings);
+    config
+}
+
+#[test]
+fn posthoc_laplace_softens_what_lora_answers() {
+    let task = task(1, 96, 64);
+    let lora = Bed::new(config(80), task.clone());
+    let run = lora.run("lora");
+    let (plain, trained) = (lora.metrics(&run, 0), lora.answers(&run, 0));
+    assert!(plain.accuracy.unwrap() > 0.6, "{plain:?}");
+    for predictive in ["monte-carlo", "probit", "bridge"] {
+        let bed = Bed::new(
+            with(config(80), "laplace", json!({ "predictive": predictive })),
+            task.clone(),
+        );
+        let run = bed.run("laplace");
+        let found = bed.metrics(&run, 0);
+        // Less sure than the point estimate, of nearly the same classes.
+        assert!(found.entropy.unwrap() > plain.entropy.unwrap(), "{predictive}: {found:?}");
+        assert!((found.accuracy.unwrap() - plain.accuracy.unwrap()).abs() < 0.1, "{predictive}");
+        // The bridge's mean does not depend on the scale of the covariance.
+        let allowed = if predictive == "bridge" { 1.0 } else { 0.0 };
+        assert!(found.nll.unwrap() < plain.nll.unwrap() + allowed, "{predictive}: {found:?}");
+        assert_eq!((run.method.draws(&bed.config), run.method.stored_parameters()), (vec![], 0));
+    }
+    // A prior of infinite precision leaves the trained model.
+    let settings = json!({ "prior": "marginal", "prior_start": 1e12, "prior_steps": 0 });
+    let bed = Bed::new(with(config(80), "laplace", settings), task);
+    let run = bed.run("laplace");
+    let found = softmax(&bed.answers(&run, 0), LABELS).unwrap();
+    for (found, wanted) in found.iter().zip(softmax(&trained, LABELS).unwrap()) {
+        assert!((found - wanted).abs() < 1e-4, "{found} {wanted}");
+    }
+}
+
+#[test]
+fn posthoc_laplace_chooses_its_prior_on_held_out_examples_and_narrows_to_the_last_layer() {
+    let settings = json!({ "prior": "validation", "holdout": 0.25, "samples": 500 });
+    let bed = Bed::new(with(config(60), "laplace", settings), task(2, 96, 48));
+    let run = bed.run("laplace");
+    assert_eq!((run.task.train.len(), run.task.holdout.len()), (72, 24));
+    assert!(bed.metrics(&run, 0).nll.unwrap().is_finite());
+    let bed = Bed::new(config(60), task(2, 96, 48));
+    let (all, last) = (bed.run("laplace"), bed.run("laplace-last"));
+    // Fewer random matrices, the same training: less spread.
+    let (all, last) = (bed.metrics(&all, 0), bed.metrics(&last, 0));
+    assert!(last.entropy.unwrap() < all.entropy.unwrap(), "{last:?} {all:?}");
+}
+
+#[test]
+fn posthoc_scores_get_the_trained_answer_or_a_refusal() {
+    let mut task = task(3, 32, 16);
+    task.goal = Goal::regression("number");
+    task.labels = 1;
+    for example in task.train.iter_mut().chain(&mut task.validation) {
+        example.label = Label::Score(example.label.class().unwrap() as f64);
+    }
+    let bed = Bed::new(config(20), task);
+    let plain = bed.answers(&bed.run("lora"), 0);
+    assert_eq!(bed.answers(&bed.run("laplace"), 0), plain);
+    let run = bed.run("lora+ts");
+    assert_eq!(bed.answers(&run, 0).len(), plain.len());
+    let mut method = bed.method("tfb").unwrap();
+    let mut state = bed.fresh(&method);
+    let failed = method.finish(&mut state.model, &bed.context(&bed.task)).unwrap_err();
+    assert!(matches!(failed, BenchError::Method { method: "TFB", .. }), "{failed}");
+}
+
+#[test]
+fn posthoc_settings_out_of_range_are_refused_by_name() {
+    for (key, settings, name) in [
+        ("laplace", json!({ "samples": 0 }), "laplace.samples"),
+        ("laplace", json!({ "low_rank": 0 }), "laplace.low_rank"),
+        ("laplace", json!({ "prior_range": [1.0, 0.5] }), "laplace.prior_range.1"),
+        ("laplace-last", json!({ "holdout": 1.0 }), "laplace.holdout"),
+        ("tfb", json!({ "range": [0.2, 0.1] }), "tfb.range.1"),
+        ("tfb", json!({ "samples": 0 }), "tfb.samples"),
+        ("tfb", json!({ "tolerance": -1.0 }), "tfb.tolerance"),
+    ] {
+        let bed = Bed::new(with(config(40), key, settings), task(1, 8, 8));
+        let failed = bed.method(key).map(drop).unwrap_err();
+        assert!(matches!(failed, BenchError::Parameter(_)), "{failed}");
+        assert!(failed.to_string().contains(name), "{failed}");
+    }
+    for key in ["laplace", "laplace-last", "swag", "tfb"] {
+        let bed = Bed::new(with(config(40), key, json!({ "unknown": 1 })), task(1, 8, 8));
+        assert!(matches!(bed.method(key), Err(BenchError::MethodSettings { .. })));
+    }
+}
+
+#[test]
+fn posthoc_a_stopped_swag_run_ends_as_one_that_was_not_stopped() {
+    let bed = Bed::new(config(60), task(4, 64, 24));
+    let whole = bed.run("swag");
+    let folder = tempfile::tempdir().unwrap();
+    let mut method = bed.method("swag").unwrap();
+    let mut state = bed.fresh(&method);
+    let context = bed.context(&bed.task);
+    let steps = Cell::new(0);
+    // Between two collections of the tail.
+    let mut save = |state: &TrainState, method: &Method, must: bool| {
+        steps.set(steps.get() + 1);
+        bed.stop.store(steps.get() == 42, Ordering::Relaxed);
+        if must { save_checkpoint(folder.path(), state, method) } else { Ok(()) }
+    };
+    let ended = fit(&context, &mut state, &mut method, &mut Silent, &mut save).unwrap();
+    assert_eq!((ended, state.done), (FitOutcome::Stopped, 43));
+    bed.stop.store(false, Ordering::Relaxed);
+
+    let mut method = bed.method("swag").unwrap();
+    let mut state = bed.fresh(&method);
+    let path = latest_checkpoint(folder.path()).unwrap().unwrap();
+    load_checkpoint(Path::new(&path), &mut state, &mut method).unwrap();
+    let ended = fit(&context, &mut state, &mut method, &mut Silent, &mut |_, _, _| Ok(()));
+    assert_eq!(ended.unwrap(), FitOutcome::Finished);
+    method.finish(&mut state.model, &context).unwrap();
+    let resumed = Run { method, model: state.model, task: bed.task.clone() };
+    for draws in [0, 3] {
+        assert_eq!(bed.answers(&resumed, draws), bed.answers(&whole, draws));
+    }
+    let (mean, drawn) = (bed.metrics(&whole, 0), bed.metrics(&whole, 5));
+    assert!(mean.accuracy.unwrap() > 0.5 && drawn.accuracy.unwrap() > 0.5, "{mean:?} {drawn:?}");
+    assert!(drawn.mutual_information.unwrap() > 0.0);
+}
+
+#[test]
+fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
+    let task = task(5, 96, 48);
+    let settings = json!({ "range": [0.0, 0.2], "tolerance": 0.1 });
+    let bed = Bed::new(with(config(40), "tfb", settings), task);
+    let mut lora = bed.run("lora");
+    let mut run = bed.run("tfb");
+    let (plain, rotated) = (bed.answers(&lora, 0), bed.answers(&run, 0));
+    for (found, wanted) in rotated.iter().zip(&plain) {
+        assert!((found - wanted).abs() < 1e-4 * wanted.abs().max(1.0), "{found} {wanted}");
+    }
+    let mut levels = Vec::new();
+    run.model.visit_layers(&mut |_, layer| {
+        if let Some(adapter) = &layer.adapter {
+            let host = HostAdapter::read(adapter);
+            levels.push(format!("{:?}", host.noise.unwrap()));
+        }
+    });
+    levels.dedup();
+    assert_eq!(levels.len(), 1, "one level for all: {levels:?}");
+    assert_eq!(trainable_counts(&mut run.model), trainable_counts(&mut lora.model));
+    assert_eq!(run.method.stored_parameters(), 1);
+    assert_eq!(run.method.draws(&bed.config), [5]);
+    let drawn = bed.metrics(&run, 5);
+    assert!(drawn.mutual_information.unwrap() > 0.0, "{drawn:?}");
+    assert!((drawn.nll.unwrap() - bed.metrics(&lora, 0).nll.unwrap()).abs() < 0.5, "{drawn:?}");
+}
+
+#[test]
+fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
+    // Long enough to be too sure.
+    let bed = Bed::new(config(150), task(6, 96, 48));
+    let run = bed.run("lora+ts");
+    assert_eq!((run.task.train.len(), run.task.holdout.len()), (77, 19));
+    let context = bed.context(&run.task);
+    let inputs = Inputs::holdout(&context);
+    let model = run.model.clone().valid();
+    let labels: Vec<usize> = inputs.examples.iter().map(|e| e.label.class().unwrap()).collect();
+    let plain = softmax(&inputs.predict(&model, 0).unwrap(), LABELS).unwrap();
+    let scaled = run.method.predict(&model, &inputs, 0).unwrap();
+    let scaled = softmax(&scaled, LABELS).unwrap();
+    let of = |p: &[f64]| {
+        let predictions = Predictions::new(p, LABELS, &labels).unwrap();
+        (predictions.predicted(), predictions.nll())
+    };
+    let ((before, nll_before), (after, nll_after)) = (of(&plain), of(&scaled));
+    assert_eq!(after, before);
+    assert!(nll_after < nll_before, "{nll_after} {nll_before}");
+    // The scale is one number for all: differences of log-probabilities have one ratio.
+    let logs =
+        |p: &[f64]| log_softmax(&p.iter().map(|p| p.ln()).collect::<Vec<_>>(), LABELS).unwrap();
+    let (plain, scaled) = (logs(&plain), logs(&scaled));
+    let ratios: Vec<f64> = plain
+        .chunks(LABELS)
+        .zip(scaled.chunks(LABELS))
+        .filter(|(p, _)| (p[0] - p[1]).abs() > 0.5)
+        .map(|(p, s)| (p[0] - p[1]) / (s[0] - s[1]))
+        .collect();
+    let first = ratios[0];
+    assert!(first > 1.0, "a model this sure is cooled: {first}");
+    assert!(ratios.iter().all(|r| (r / first - 1.0).abs() < 1e-6), "{ratios:?}");
+    assert_eq!(run.method.stored_parameters(), 1);
+}
