@@ -11,6 +11,7 @@ use crate::source::WeightSource;
 
 /// `down(silu(gate(x)) ⊙ up(x))`.
 #[derive(Module, Debug)]
+#[expect(clippy::struct_field_names, reason = "the checkpoint's names")]
 pub(super) struct Mlp {
     gate_proj: AdaptedLinear,
     up_proj: AdaptedLinear,

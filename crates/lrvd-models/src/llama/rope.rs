@@ -79,8 +79,7 @@ impl Table {
         let pick = |table: &Tensor<2>| {
             table.clone().select(0, rows.clone()).reshape([batch, tokens, 1, 1, half])
         };
-        let (cos, sin) = (pick(&self.cos), pick(&self.sin));
-        Turns { cos, sin: Tensor::cat(vec![sin.clone().neg(), sin], 3) }
+        Turns { cos: pick(&self.cos), sin: pick(&self.sin) }
     }
 }
 
@@ -94,16 +93,15 @@ fn stretched(frequency: f64, scaling: &Llama3Scaling) -> f64 {
 
 /// Cosines and sines of one batch, shared by all layers.
 ///
-/// Features `i` and `i + d/2` of a head make a pair, as in Hugging Face checkpoints. Seen as `[2, d/2]` the partner of
-/// a feature lies in the other row, so that the rotation is two products with the rows exchanged in one of them:
+/// Features `i` and `i + d/2` of a head make a pair, as in Hugging Face checkpoints:
 ///
 /// ```text
-/// out = x·cos + exchanged(x)·(−sin | sin)
+/// out = (first·cos − second·sin | second·cos + first·sin)
 /// ```
+///
+/// Both are `[batch, tokens, 1, 1, d/2]`.
 pub(super) struct Turns {
-    /// `[batch, tokens, 1, 1, d/2]`.
     cos: Tensor<5>,
-    /// The same with a row for each half: `[batch, tokens, 1, 2, d/2]`.
     sin: Tensor<5>,
 }
 
@@ -113,9 +111,13 @@ impl Turns {
         let [batch, tokens, width] = x.dims();
         let half = width / heads / 2;
         let x = x.reshape([batch, tokens, heads, 2, half]);
-        let exchanged = x.clone().flip([3]);
-        let turned = x * self.cos.clone() + exchanged * self.sin.clone();
-        turned.reshape([batch, tokens, heads, 2 * half])
+        let (first, second) = (x.clone().narrow(3, 0, 1), x.narrow(3, 1, 1));
+        let (cos, sin) = (&self.cos, &self.sin);
+        let turned = [
+            first.clone() * cos.clone() - second.clone() * sin.clone(),
+            second * cos.clone() + first * sin.clone(),
+        ];
+        Tensor::cat(turned.to_vec(), 3).reshape([batch, tokens, heads, 2 * half])
     }
 }
 

@@ -10,6 +10,10 @@ const UNSEEN: f64 = -1.0e30;
 /// Visibility of one batch, shared by all layers.
 ///
 /// A query sees the real tokens up to its own column; columns of the cache come before those of the input.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one lives on the stack for the time of a forward pass"
+)]
 pub(super) enum Visible {
     /// No past: as many keys as queries.
     Alone {

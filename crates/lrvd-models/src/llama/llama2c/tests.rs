@@ -1,6 +1,8 @@
 //! Tests of the conversion on files made by hand.
 #![allow(clippy::unwrap_used)]
 
+use PieceKind as K;
+
 use super::*;
 
 /// dim 8, hidden 3, 1 layer, 2 heads of 4 features, 1 key head, 5 tokens, length 2.
@@ -94,7 +96,6 @@ fn tokens_get_their_kinds_and_their_space_marks() {
     let texts: Vec<&str> = model.pieces.iter().map(|piece| piece.text.as_str()).collect();
     assert_eq!(texts, ["<unk>", "<s>", "</s>", "<0x0A>", "\u{2581}a\u{2581}b"]);
     let kinds: Vec<PieceKind> = model.pieces.iter().map(|piece| piece.kind).collect();
-    use PieceKind as K;
     assert_eq!(kinds, [K::Unknown, K::Control, K::Control, K::Byte, K::Normal]);
     assert_eq!(model.pieces[4].score, -1.5);
     for end in 0..bytes.len() {

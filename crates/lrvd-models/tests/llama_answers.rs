@@ -1,0 +1,213 @@
+//! The head over a few answers equals the rows of the full head, for everything that can be attached to it.
+#![allow(clippy::unwrap_used)]
+
+#[path = "llama/support.rs"]
+mod support;
+
+use burn::tensor::{DType, Device, Tensor};
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind, repeat_for_members};
+use lrvd_burn::model::check_scheme;
+use lrvd_burn::parameters::NamedParameters;
+use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_core::family::VariationalFamily;
+use lrvd_core::moments::CrossTerm;
+use lrvd_core::noise::NoiseKey;
+use lrvd_models::EncoderInput;
+use lrvd_models::llama::{ChoiceError, LlamaChoice, LlamaForCausalLm};
+use support::{PROMPTS, adapted, close, lora, model, numbers, padded, variational};
+
+const ANSWERS: [u32; 3] = [30, 4, 17];
+
+fn key() -> NoiseKey {
+    NoiseKey::new(11).at_step(3)
+}
+
+/// Answer rows of the full head at the last position.
+fn full_answers(model: &LlamaForCausalLm, rows: &[&[i64]], pass: &Pass) -> Vec<f64> {
+    let logits = model.last_logits(&padded(rows, true, DType::F64), pass);
+    let vocab = logits.dims()[1];
+    let logits = numbers(logits);
+    let row = |r: usize| ANSWERS.iter().map(move |&id| (r, id));
+    (0..rows.len()).flat_map(row).map(|(r, id)| logits[r * vocab + id as usize]).collect()
+}
+
+#[test]
+fn answer_rows_are_rows_of_the_full_head_at_the_mean_and_at_weight_draws() {
+    for tied in [false, true] {
+        for family in VariationalFamily::ALL {
+            let model =
+                adapted(model(tied, DType::F64), &variational(family), &["q_proj", "lm_head"]);
+            let mean = full_answers(&model, &PROMPTS, &Pass::mean());
+            for scheme in
+                [Scheme::Mean, Scheme::Weights(DrawPer::Batch), Scheme::Weights(DrawPer::Sequence)]
+            {
+                let pass = Pass::sampled(scheme, key());
+                let wanted = full_answers(&model, &PROMPTS, &pass);
+                for left in [true, false] {
+                    let input = padded(&PROMPTS, left, DType::F64);
+                    close(&numbers(model.answer_logits(&input, &ANSWERS, &pass)), &wanted, 1e-12);
+                }
+                let moved = wanted.iter().zip(&mean).all(|(a, b)| (a - b).abs() > 1e-6);
+                assert_eq!(moved, scheme != Scheme::Mean, "{family:?} {scheme:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plain_adapter_and_dropout_on_the_head_give_the_same_rows() {
+    let mut settings = lora();
+    settings.dropout = 0.4;
+    let model = adapted(model(false, DType::F64), &settings, &["q_proj", "lm_head"]);
+    for pass in [
+        Pass::mean(),
+        Pass::sampled(Scheme::Nested, key()),
+        Pass::mean().with_dropout(NoiseKey::new(5)),
+    ] {
+        let wanted = full_answers(&model, &PROMPTS, &pass);
+        let input = padded(&PROMPTS, true, DType::F64);
+        close(&numbers(model.answer_logits(&input, &ANSWERS, &pass)), &wanted, 1e-12);
+    }
+}
+
+#[test]
+fn activation_noise_is_that_of_a_head_with_the_answers_only() {
+    let all: Vec<u32> = (0..50).collect();
+    for family in VariationalFamily::ALL {
+        let model = adapted(model(false, DType::F64), &variational(family), &["lm_head"]);
+        for scheme in [
+            Scheme::MomentMatched(CrossTerm::Exact),
+            Scheme::MomentMatched(CrossTerm::Omitted),
+            Scheme::Nested,
+        ] {
+            let pass = Pass::sampled(scheme, key());
+            let input = padded(&PROMPTS, true, DType::F64);
+            // With every token as an answer the numbering is that of the full head.
+            let wanted = numbers(model.last_logits(&input, &pass));
+            close(&numbers(model.answer_logits(&input, &all, &pass)), &wanted, 1e-12);
+            // And the first columns of one row have the same numbers in both.
+            let one = padded(&PROMPTS[..1], true, DType::F64);
+            let wanted = numbers(model.last_logits(&one, &pass));
+            close(&numbers(model.answer_logits(&one, &all[..6], &pass)), &wanted[..6], 1e-12);
+            let mean = numbers(model.answer_logits(&one, &all[..6], &Pass::mean()));
+            let found = numbers(model.answer_logits(&one, &ANSWERS, &pass));
+            assert!(found.iter().all(|v| v.is_finite()) && mean.len() == 6);
+        }
+    }
+}
+
+#[test]
+fn gradients_through_the_answers_are_those_of_the_full_head() {
+    for scheme in [Scheme::Mean, Scheme::Weights(DrawPer::Sequence)] {
+        let settings = variational(VariationalFamily::ElementVariance);
+        let mut model = adapted(model(true, DType::F64), &settings, &["v_proj", "lm_head"]);
+        let pass = Pass::sampled(scheme, key());
+        let input = padded(&PROMPTS, true, DType::F64);
+        let ids = ANSWERS.map(|id| id as i32);
+        let ids = Tensor::from_ints(ids.as_slice(), &Device::flex());
+        let full = model.last_logits(&input, &pass).select(1, ids).square().sum().backward();
+        let few = model.answer_logits(&input, &ANSWERS, &pass).square().sum().backward();
+        let mut compared = 0;
+        model.visit_parameters(&mut |p| {
+            if !p.value.is_trainable() {
+                return;
+            }
+            match (p.value.gradient(&full), p.value.gradient(&few)) {
+                (Some(full), Some(few)) => close(&numbers(few), &numbers(full), 1e-11),
+                (None, None) => {}
+                other => panic!("{}: {other:?}", p.name),
+            }
+            compared += 1;
+        });
+        // Two factors and two variances for each of three layers.
+        assert_eq!(compared, 12);
+    }
+}
+
+#[test]
+fn what_the_baselines_attach_gives_the_rows_of_the_full_head() {
+    for (kind, members) in [
+        (
+            AdapterKind::BayesByBackprop {
+                both: true,
+                rho: -2.0,
+                rho_std: 0.1,
+                mean_std: Some(0.3),
+            },
+            1,
+        ),
+        (
+            AdapterKind::BayesByBackprop {
+                both: false,
+                rho: -2.0,
+                rho_std: 0.0,
+                mean_std: Some(0.3),
+            },
+            1,
+        ),
+        (AdapterKind::Blob { epsilon: 0.5 }, 1),
+        (AdapterKind::ScalaBl { epsilon: 0.5 }, 1),
+        (AdapterKind::CLora { hidden: 4 }, 1),
+        (AdapterKind::LoraEnsemble { members: 2, gain: 1.0 }, 2),
+    ] {
+        let settings = AdapterConfig { kind, dropout: 0.2, ..lora() };
+        let mut model = adapted(model(true, DType::F64), &settings, &["v_proj", "lm_head"]);
+        // Up-projections that start at 0 would hide everything.
+        model.visit_parameters(&mut |mut p| {
+            if p.name.ends_with("lora_B") || p.name.ends_with("lora_B_members") {
+                let n = p.value.len();
+                let values = (0..n).map(|i| (i as f64 * 0.7).sin() * 0.3).collect::<Vec<_>>();
+                let flat = p.value.flat();
+                let values = burn::tensor::TensorData::new(values, [n]);
+                p.value.set_flat(Tensor::from_data(values, (&flat.device(), DType::F64)));
+            }
+        });
+        let input = padded(&PROMPTS, true, DType::F64);
+        let input = EncoderInput {
+            ids: repeat_for_members(input.ids, members),
+            type_ids: repeat_for_members(input.type_ids, members),
+            mask: repeat_for_members(input.mask, members),
+        };
+        let dropped = Pass::sampled(Scheme::Weights(DrawPer::Sequence), key());
+        for pass in [
+            Pass::mean(),
+            Pass::sampled(Scheme::Weights(DrawPer::Batch), key()),
+            Pass::sampled(Scheme::Weights(DrawPer::Sequence), key()),
+            dropped.with_adapter_dropout(NoiseKey::new(8)),
+        ] {
+            check_scheme(&model, pass.scheme).unwrap();
+            let full = numbers(model.last_logits(&input, &pass));
+            let found = numbers(model.answer_logits(&input, &ANSWERS, &pass));
+            let wanted: Vec<f64> =
+                full.chunks(50).flat_map(|row| ANSWERS.map(|id| row[id as usize])).collect();
+            close(&found, &wanted, 1e-12);
+        }
+        let flipout = Pass::sampled(Scheme::FLIPOUT, key());
+        if check_scheme(&model, flipout.scheme).is_ok() {
+            let found = numbers(model.answer_logits(&input, &ANSWERS, &flipout));
+            assert!(found.iter().all(|v| v.is_finite()), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn a_choice_checks_its_answers_and_is_the_model() {
+    let model = model(false, DType::F64);
+    let new = |ids: &[u32]| LlamaChoice::new(model.clone(), ids.to_vec());
+    assert_eq!(new(&[3]).unwrap_err(), ChoiceError::TooFew { found: 1 });
+    assert!(matches!(
+        new(&[3, 50]),
+        Err(ChoiceError::Unknown { index: 1, id: 50, vocab_size: 50 })
+    ));
+    assert!(matches!(new(&[3, 4, 3]), Err(ChoiceError::Twice { first: 0, second: 2, id: 3 })));
+    let mut choice = new(&ANSWERS).unwrap();
+    let text = padded(&PROMPTS, true, DType::F64);
+    let found = choice.forward(&text, &Pass::mean());
+    assert_eq!(found.dims(), [3, 3]);
+    close(&numbers(found), &numbers(model.answer_logits(&text, &ANSWERS, &Pass::mean())), 0.0);
+    let (mut of_choice, mut of_model) = (Vec::new(), Vec::new());
+    choice.visit_parameters(&mut |p| of_choice.push(p.name.to_owned()));
+    model.clone().visit_parameters(&mut |p| of_model.push(p.name.to_owned()));
+    assert_eq!(of_choice, of_model);
+    assert_eq!(choice.answer_ids(), ANSWERS);
+}

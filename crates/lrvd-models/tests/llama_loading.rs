@@ -1,0 +1,205 @@
+//! Llama checkpoints as they come: sharded, in half precision, with leftovers, damaged.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use lrvd_burn::files::{
+    FileError, HostDType, HostTensor, LoadError as ReportError, TensorFile, WeightStore,
+    write_safetensors,
+};
+use lrvd_burn::host::values;
+use lrvd_burn::sampling::Pass;
+use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
+use lrvd_models::{EncoderInput, LoadError};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+type Tensors = BTreeMap<String, HostTensor>;
+
+const SEPARATE: &str = "gqa_theta500000_left_padded";
+const TIED: &str = "mqa_tied_right_padded";
+
+fn golden(case: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama").join(case)
+}
+
+fn tensors(case: &str) -> Tensors {
+    let file = TensorFile::open(golden(case).join("model.safetensors")).unwrap();
+    file.names().map(|name| (name.to_owned(), file.read(name).unwrap())).collect()
+}
+
+fn config(case: &str) -> LlamaConfig {
+    LlamaConfig::read(&golden(case).join("config.json")).unwrap()
+}
+
+/// A folder with `tensors` in `shards` files and an index, or in one file.
+fn folder(tensors: &Tensors, shards: usize) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let none = BTreeMap::new();
+    if shards == 1 {
+        write_safetensors(dir.path().join("model.safetensors"), tensors, &none).unwrap();
+        return dir;
+    }
+    let mut parts = vec![Tensors::new(); shards];
+    let mut map = serde_json::Map::new();
+    for (i, (name, tensor)) in tensors.iter().enumerate() {
+        parts[i % shards].insert(name.clone(), tensor.clone());
+        map.insert(name.clone(), Value::from(format!("part-{}.safetensors", i % shards)));
+    }
+    for (i, part) in parts.iter().enumerate() {
+        let file = dir.path().join(format!("part-{i}.safetensors"));
+        write_safetensors(file, part, &none).unwrap();
+    }
+    let index = json!({"metadata": {"total_size": 0}, "weight_map": map});
+    std::fs::write(dir.path().join("model.safetensors.index.json"), index.to_string()).unwrap();
+    dir
+}
+
+fn load(case: &str, dir: &Path, dtype: DType) -> Result<LlamaForCausalLm, LoadError> {
+    let store = WeightStore::open(dir)?;
+    Ok(LlamaForCausalLm::from_pretrained(&store, &config(case), &Device::flex(), dtype)?.0)
+}
+
+fn logits(model: &LlamaForCausalLm) -> Vec<f64> {
+    let ids = TensorData::new(vec![1_i64, 7, 30, 12, 99, 3], [2, 3]);
+    let ids = Tensor::<2, Int>::from_data(ids, &Device::flex());
+    let dtype = model.model().compute_dtype();
+    let input = EncoderInput {
+        type_ids: ids.zeros_like(),
+        mask: Tensor::ones([2, 3], (&Device::flex(), dtype)),
+        ids,
+    };
+    values(model.forward(&input, &Pass::mean()))
+}
+
+/// The tensors rounded to 16 bits: the upper half of a single-precision number, or an exact f16 of a rounded one.
+fn halved(tensors: &Tensors, dtype: HostDType) -> Tensors {
+    let half = |tensor: &HostTensor| {
+        let bytes = tensor.to_f32().unwrap().into_iter().flat_map(|value| match dtype {
+            HostDType::BF16 => ((value.to_bits() >> 16) as u16).to_le_bytes(),
+            _ => f16_bits(value).to_le_bytes(),
+        });
+        HostTensor::new(dtype, tensor.shape().to_vec(), bytes.collect()).unwrap()
+    };
+    tensors.iter().map(|(name, tensor)| (name.clone(), half(tensor))).collect()
+}
+
+/// The f16 next to zero from `value`, whose magnitude is that of a normal f16, or 0.
+fn f16_bits(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let exponent = (bits >> 23 & 0xff) as i32 - 127 + 15;
+    if exponent <= 0 {
+        return 0;
+    }
+    (bits >> 16 & 0x8000) as u16 | (exponent as u16) << 10 | (bits >> 13 & 0x3ff) as u16
+}
+
+#[test]
+fn shards_give_the_model_of_one_file() {
+    for case in [SEPARATE, TIED] {
+        let tensors = tensors(case);
+        let one = load(case, folder(&tensors, 1).path(), DType::F64).unwrap();
+        let three = load(case, folder(&tensors, 3).path(), DType::F64).unwrap();
+        assert_eq!(logits(&one), logits(&three), "{case}");
+    }
+}
+
+#[test]
+fn half_precision_files_are_exact_in_any_wider_type() {
+    for dtype in [HostDType::BF16, HostDType::F16] {
+        let narrow = halved(&tensors(SEPARATE), dtype);
+        let wide: Tensors = narrow
+            .iter()
+            .map(|(name, t)| {
+                let wide = HostTensor::from_f32(t.shape(), &t.to_f32().unwrap()).unwrap();
+                (name.clone(), wide)
+            })
+            .collect();
+        let (narrow, wide) = (folder(&narrow, 2), folder(&wide, 1));
+        let same = |precision| {
+            let narrow = logits(&load(SEPARATE, narrow.path(), precision).unwrap());
+            let wide = logits(&load(SEPARATE, wide.path(), precision).unwrap());
+            assert_eq!(narrow, wide, "{dtype:?} as {precision:?}");
+            narrow
+        };
+        let exact = same(DType::F64);
+        let single = same(DType::F32);
+        // Stored as they are, only the base products round.
+        let stored = same(if dtype == HostDType::BF16 { DType::BF16 } else { DType::F16 });
+        let worst =
+            |found: &[f64]| exact.iter().zip(found).map(|(e, f)| (e - f).abs()).fold(0.0, f64::max);
+        assert!(worst(&single) < 1e-4 && worst(&stored) < 0.1, "{dtype:?}: {}", worst(&stored));
+        assert!(worst(&stored) > 1e-4, "{dtype:?}: nothing was rounded");
+    }
+}
+
+#[test]
+fn known_leftovers_are_passed_over_and_others_are_not() {
+    let mut separate = tensors(SEPARATE);
+    let frequencies = HostTensor::from_f32(&[4], &[1.0, 0.1, 0.01, 0.001]).unwrap();
+    separate.insert("model.layers.0.self_attn.rotary_emb.inv_freq".to_owned(), frequencies.clone());
+    load(SEPARATE, folder(&separate, 1).path(), DType::F32).unwrap();
+    separate.insert("model.layers.0.self_attn.q_proj.bias".to_owned(), frequencies);
+    match load(SEPARATE, folder(&separate, 1).path(), DType::F32) {
+        Err(LoadError::Report(ReportError::Strict { report })) => {
+            assert_eq!(report.unexpected, ["model.layers.0.self_attn.q_proj.bias"]);
+        }
+        other => panic!("{other:?}"),
+    }
+    // A tied model whose file holds the head, too: the same one is fine, another one is not.
+    let mut tied = tensors(TIED);
+    let embeddings = tied["model.embed_tokens.weight"].clone();
+    tied.insert("lm_head.weight".to_owned(), embeddings.clone());
+    let with_head = load(TIED, folder(&tied, 2).path(), DType::F32).unwrap();
+    let without = load(TIED, &golden(TIED), DType::F32).unwrap();
+    assert_eq!(logits(&with_head), logits(&without));
+    let mut values = embeddings.to_f32().unwrap();
+    values[3] += 1.0;
+    let other = HostTensor::from_f32(embeddings.shape(), &values).unwrap();
+    tied.insert("lm_head.weight".to_owned(), other);
+    match load(TIED, folder(&tied, 1).path(), DType::F32) {
+        Err(LoadError::Report(ReportError::Strict { report })) => {
+            assert_eq!(report.unexpected, ["lm_head.weight"]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn damaged_checkpoints_are_reported_whole() {
+    let mut damaged = tensors(SEPARATE);
+    damaged.remove("lm_head.weight");
+    damaged.remove("model.layers.1.mlp.up_proj.weight");
+    let norm = damaged["model.norm.weight"].clone();
+    let mut values = norm.to_f32().unwrap();
+    values[2] = f32::NAN;
+    let broken = HostTensor::from_f32(norm.shape(), &values).unwrap();
+    damaged.insert("model.norm.weight".to_owned(), broken);
+    let queries = damaged["model.layers.0.self_attn.q_proj.weight"].transpose2().unwrap();
+    let queries = queries.reshape(&[24, 96]).unwrap();
+    damaged.insert("model.layers.0.self_attn.q_proj.weight".to_owned(), queries);
+    match load(SEPARATE, folder(&damaged, 1).path(), DType::BF16) {
+        Err(LoadError::Report(ReportError::Strict { report })) => {
+            assert_eq!(report.missing, ["model.layers.1.mlp.up_proj.weight", "lm_head.weight"]);
+            assert_eq!(report.mis_shaped[0].name, "model.layers.0.self_attn.q_proj.weight");
+            assert_eq!(report.non_finite[0].name, "model.norm.weight");
+        }
+        other => panic!("{other:?}"),
+    }
+    // A shard that ends early, and one that is not there.
+    let dir = folder(&tensors(SEPARATE), 2);
+    let shard = dir.path().join("part-1.safetensors");
+    let bytes = std::fs::read(&shard).unwrap();
+    std::fs::write(&shard, &bytes[..bytes.len() - 8]).unwrap();
+    assert!(matches!(
+        load(SEPARATE, dir.path(), DType::F32),
+        Err(LoadError::File(FileError::Truncated { .. }))
+    ));
+    std::fs::remove_file(&shard).unwrap();
+    assert!(matches!(
+        load(SEPARATE, dir.path(), DType::F32),
+        Err(LoadError::File(FileError::MissingShard { .. }))
+    ));
+}
