@@ -2,12 +2,15 @@
 //!
 //! Objective: the mean over the members of each one's mean negative log-likelihood; the batch is
 //! repeated member by member. Answer: the average of the members' probabilities, the only one there
-//! is (`k = 0`). `A` starts Xavier-uniform with a large gain, `B` at 0, so that members differ.
+//! is (`k = 0`). `A` starts Xavier-uniform with a large gain, `B` at 0, so that members differ; the
+//! factors learn at the published rate whatever the experiment's, since at that gain a step of B
+//! moves the weight as 24 steps of LoRA's do.
 //! Parameters: `members·rank·(d_input + d_output)` per layer. The head is shared by the members, unlike
 //! in the published code for image models, where each has its own; on a language model there is none
 //! beyond the adapted `lm_head`. Source: `Mühlematter` et al. 2024, arXiv:2405.14438.
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
+use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::Pass;
 use serde::{Deserialize, Serialize};
 
@@ -32,16 +35,18 @@ pub(super) static LORA_ENSEMBLE: MethodEntry = MethodEntry {
 /// |---|---|---|
 /// | `members` | 4 | 1 to 4096 |
 /// | `gain` | 10 | above 0, of the start of A |
+/// | `learning_rate` | 1e-4 | of the factors, published with that gain; at least 0 |
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct LoraEnsembleSettings {
     members: usize,
     gain: f64,
+    learning_rate: f64,
 }
 
 impl Default for LoraEnsembleSettings {
     fn default() -> Self {
-        Self { members: 4, gain: 10.0 }
+        Self { members: 4, gain: 10.0, learning_rate: 1e-4 }
     }
 }
 
@@ -50,21 +55,30 @@ impl Default for LoraEnsembleSettings {
 struct LoraEnsemble {
     adapter: AdapterConfig,
     members: usize,
+    learning_rate: f64,
 }
 
 impl LoraEnsemble {
     fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, BenchError> {
-        let LoraEnsembleSettings { members, gain } = config.method("lora-ensemble")?;
+        let settings: LoraEnsembleSettings = config.method("lora-ensemble")?;
+        let LoraEnsembleSettings { members, gain, learning_rate } = settings;
         in_range("lora-ensemble.members", members as f64, 1.0, 4096.0)?;
         in_range("lora-ensemble.gain", gain, f64::MIN_POSITIVE, 1e6)?;
+        in_range("lora-ensemble.learning_rate", learning_rate, 0.0, 1e3)?;
         let kind = AdapterKind::LoraEnsemble { members, gain };
-        Ok(Self { adapter: adapter(config, kind, request), members })
+        Ok(Self { adapter: adapter(config, kind, request), members, learning_rate })
     }
 }
 
 impl Tuning for LoraEnsemble {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
+    }
+
+    fn groups(&self, config: &ExperimentConfig) -> ParameterGroups {
+        let mut groups = config.groups(self.is_variational());
+        groups.adapter.learning_rate = self.learning_rate;
+        groups
     }
 
     fn members(&self) -> usize {

@@ -131,7 +131,7 @@ fn train_step(
     let (config, step) = (context.config, state.done);
     let key = NoiseKey::new(context.seed).at_step(step as u32);
     let mut pass = Pass::sampled(method.training_scheme(), key);
-    if config.backbone_dropout || config.adapter_dropout > 0.0 {
+    if config.backbone_dropout || method.adapter().dropout > 0.0 {
         pass = pass.with_dropout(key);
     }
     let micro = indices.len().div_ceil(config.accumulation);

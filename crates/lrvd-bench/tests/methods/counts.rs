@@ -121,6 +121,7 @@ fn methods_refuse_settings_out_of_range_and_unknown_ones() {
         ("mcd", json!({ "dropout": 1.0 })),
         ("lora-ensemble", json!({ "members": 0 })),
         ("lora-ensemble", json!({ "gain": 0.0 })),
+        ("lora-ensemble", json!({ "learning_rate": -1.0 })),
         ("bbb", json!({ "prior_std": 0.0 })),
         ("bbb", json!({ "prior": "laplace" })),
         ("bbb", json!({ "rho": 11.0 })),
