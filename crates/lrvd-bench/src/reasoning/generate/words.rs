@@ -41,9 +41,3 @@ pub(super) const PLACES: &[&str] = &[
     "park", "house", "beach", "forest", "garden", "school", "farm", "lake", "zoo", "store",
     "kitchen", "yard",
 ];
-
-/// Parts of the body.
-pub(super) const PARTS: &[&str] = &["hand", "nose", "ear", "foot", "leg", "eye", "arm", "head"];
-
-/// Numbers.
-pub(super) const NUMBERS: &[&str] = &["one", "two", "three", "four", "five", "six", "ten"];
