@@ -218,6 +218,9 @@ fn posthoc_laplace_chooses_its_prior_on_held_out_examples_and_narrows_to_the_las
     let run = bed.run("laplace");
     assert_eq!((run.task.train.len(), run.task.holdout.len()), (72, 24));
     assert!(bed.metrics(&run, 0).nll.unwrap().is_finite());
+    // The curvature of a third of the examples, times three.
+    let bed = Bed::new(with(config(60), "laplace", json!({ "examples": 32 })), task(2, 96, 48));
+    assert!(bed.metrics(&bed.run("laplace"), 0).nll.unwrap().is_finite());
     let bed = Bed::new(config(60), task(2, 96, 48));
     let (all, last) = (bed.run("laplace"), bed.run("laplace-last"));
     // Fewer random matrices, the same training: less spread.
@@ -248,6 +251,7 @@ fn posthoc_scores_get_the_trained_answer_or_a_refusal() {
 fn posthoc_settings_out_of_range_are_refused_by_name() {
     for (key, settings, name) in [
         ("laplace", json!({ "samples": 0 }), "laplace.samples"),
+        ("laplace", json!({ "examples": 0 }), "laplace.examples"),
         ("laplace", json!({ "low_rank": 0 }), "laplace.low_rank"),
         ("laplace", json!({ "prior_range": [1.0, 0.5] }), "laplace.prior_range.1"),
         ("laplace-last", json!({ "holdout": 1.0 }), "laplace.holdout"),

@@ -21,7 +21,6 @@ use crate::train::TaskModel;
 pub const LLAMA_TARGETS: [&str; 3] = ["q_proj", "v_proj", "lm_head"];
 
 /// A model's kind, with its configuration.
-#[expect(clippy::large_enum_variant, reason = "there is one in a process")]
 #[derive(Clone, Debug)]
 pub enum Architecture {
     /// DeBERTa-v2 or v3: an encoder that gets a head.

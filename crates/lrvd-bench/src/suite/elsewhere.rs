@@ -21,7 +21,7 @@ pub(super) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// The sets that models of `task` are shown besides their own: the two of ARC for OpenBookQA,
+    /// The sets that models of `task` are shown besides their own: the two of ARC for `OpenBookQA`,
     /// the pair of the published experiment.
     pub(super) fn sets(task: &ReadyTask) -> &'static [ReasoningSet] {
         match &task.items {

@@ -1,5 +1,9 @@
 //! The two lengths of a reproduction.
 
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
 use super::kind::Suite;
 use crate::experiment::ExperimentConfig;
 
@@ -55,6 +59,7 @@ impl Profile {
                 max_length: 64,
                 initial_rank: 8,
                 evaluate_every: QUICK_STEPS / 4,
+                methods: quick_methods(),
                 ..config
             },
             (Self::Quick, Suite::Reasoning) => ExperimentConfig {
@@ -67,6 +72,7 @@ impl Profile {
                 max_length: 256,
                 evaluate_every: QUICK_REASONING_STEPS,
                 draws: vec![10],
+                methods: quick_methods(),
                 ..config
             },
         }
@@ -75,3 +81,14 @@ impl Profile {
 
 const QUICK_STEPS: usize = 200;
 const QUICK_REASONING_STEPS: usize = 60;
+
+/// Methods that look at the training set after training see a part of it.
+fn quick_methods() -> BTreeMap<String, Value> {
+    [
+        ("laplace", json!({ "examples": 256 })),
+        ("laplace-last", json!({ "examples": 256 })),
+        ("tfb", json!({ "anchors": 100, "samples": 5 })),
+    ]
+    .map(|(key, settings)| (key.to_owned(), settings))
+    .into()
+}

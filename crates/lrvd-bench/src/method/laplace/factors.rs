@@ -127,9 +127,8 @@ impl AdapterSums {
         wide.map(|gram| gram.width * gram.width * size_of::<f64>()).sum()
     }
 
-    /// Curvature of A and of B; `divisor` is that of the inputs' factors.
-    fn blocks(mut self, divisor: f64) -> Result<[CurvatureBlock; 2], BenchError> {
-        let weight = 1.0 / divisor.max(1.0);
+    /// Curvature of A and of B; `weight` is that of the inputs' factors.
+    fn blocks(mut self, weight: f64) -> Result<[CurvatureBlock; 2], BenchError> {
         let (rank, d_output) = (self.a_output.width, self.b_output.width);
         let small = self.a_output.square(1.0);
         let a = match self.a_input.wide(weight)? {
@@ -161,12 +160,13 @@ pub(super) struct Curvatures {
 }
 
 impl Curvatures {
-    /// The Fisher matrix over `inputs`, exact in the labels, Kronecker-factored over rows, with at
-    /// most `memory` bytes for the squares of wide factors.
+    /// `scale` times the Fisher matrix over `inputs`, exact in the labels, Kronecker-factored over
+    /// rows, with at most `memory` bytes for the squares of wide factors.
     pub(super) fn of(
         watch: &Watch,
         inputs: &Inputs<'_>,
         settings: &Settings,
+        scale: f64,
         memory: usize,
     ) -> Result<Self, BenchError> {
         let labels = inputs.batching.labels;
@@ -206,9 +206,9 @@ impl Curvatures {
                 InputNormalisation::Examples => inputs.examples.len(),
             };
             places.push(Some([blocks.len(), blocks.len() + 1]));
-            blocks.extend(sum.blocks(divisor as f64)?);
+            blocks.extend(sum.blocks(scale / divisor.max(1) as f64)?);
         }
-        Ok(Self { blocks, places, squared_norm, log_likelihood })
+        Ok(Self { blocks, places, squared_norm, log_likelihood: scale * log_likelihood })
     }
 }
 

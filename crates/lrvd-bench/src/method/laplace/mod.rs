@@ -41,16 +41,20 @@ mod settings;
 mod tests;
 mod watch;
 
+use std::borrow::Cow;
+
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_core::baselines::laplace::Evidence;
 use lrvd_core::metrics::Predictions;
+use lrvd_core::noise::{NoiseKey, Stream, permutation};
 
 use self::factors::{Curvatures, SQUARES};
-use self::predictive::{gaussian_logits, probabilities};
+use self::predictive::{SALT, gaussian_logits, probabilities};
 use self::settings::{Layers, PriorChoice, Settings};
 use self::watch::Watch;
 use super::setup::{adapter, settings_over};
 use super::{Build, Method, MethodEntry, RankRequest, Tuning};
+use crate::data::batch::TokenisedExample;
 use crate::error::BenchError;
 use crate::eval::Inputs;
 use crate::experiment::ExperimentConfig;
@@ -99,6 +103,19 @@ impl Laplace {
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         let adapter = adapter(config, kind, request);
         Ok(Box::new(Self { adapter, settings, fitted: None }))
+    }
+
+    /// The training examples, or as many as the settings say, whichever the seed picks.
+    fn fitted_to<'a>(&self, context: &FitContext<'a>) -> Cow<'a, [TokenisedExample]> {
+        let train = &context.task.train;
+        match self.settings.examples.filter(|&wanted| wanted < train.len()) {
+            None => Cow::Borrowed(train),
+            Some(wanted) => {
+                let key = NoiseKey::new(context.seed ^ SALT).on_stream(Stream::DATA);
+                let order = permutation(key, train.len());
+                order.into_iter().take(wanted).map(|i| train[i].clone()).collect()
+            }
+        }
     }
 
     fn prior_precision(
@@ -164,9 +181,11 @@ impl Tuning for Laplace {
         if context.task.goal.is_regression() {
             return Ok(());
         }
-        let train = Inputs::of(context, &context.task.train);
+        let examples = self.fitted_to(context);
+        let scale = context.task.train.len() as f64 / examples.len().max(1) as f64;
+        let train = Inputs::of(context, &examples);
         let watch = Watch::new(model, self.settings.layers, &train)?;
-        let curvatures = Curvatures::of(&watch, &train, &self.settings, SQUARES)?;
+        let curvatures = Curvatures::of(&watch, &train, &self.settings, scale, SQUARES)?;
         let holdout = Inputs::holdout(context);
         let prior_precision = self.prior_precision(&watch, &curvatures, &holdout)?;
         self.fitted = Some(Fitted { curvatures, prior_precision });

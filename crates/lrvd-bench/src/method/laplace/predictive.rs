@@ -15,8 +15,8 @@ use crate::data::batch::{evaluation_batches, restore_order};
 use crate::error::BenchError;
 use crate::eval::Inputs;
 
-/// Mixed into the run's seed, so that the normals here are nobody else's.
-const SALT: u64 = 0x4c41_504c_4143_4521;
+/// Mixed into the run's seed, so that the random numbers here are nobody else's.
+pub(super) const SALT: u64 = 0x4c41_504c_4143_4521;
 
 /// Gaussian logits of one example.
 #[derive(Clone, Debug)]

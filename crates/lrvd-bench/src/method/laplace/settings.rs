@@ -12,6 +12,7 @@ use crate::method::setup::in_range;
 /// |---|---|---|---|
 /// | `layers` | `all`, for `laplace-last` `last` | whose LoRA matrices are random | |
 /// | `normalisation` | `tokens` | divisor of the inputs' factor; `examples` is the published code's | |
+/// | `examples` | all | training examples that the curvature is estimated from, scaled to all | 1 to 1e9 |
 /// | `low_rank` | 10 | columns kept of a wide factor | 1 to 1000 |
 /// | `low_rank_from` | 100 | width from which a factor counts as wide | 1 to 1e9 |
 /// | `prior` | `marginal` | what chooses the prior precision `δ` | |
@@ -28,6 +29,7 @@ use crate::method::setup::in_range;
 pub(super) struct Settings {
     pub(super) layers: Layers,
     pub(super) normalisation: InputNormalisation,
+    pub(super) examples: Option<usize>,
     pub(super) low_rank: usize,
     pub(super) low_rank_from: usize,
     pub(super) prior: PriorChoice,
@@ -80,6 +82,7 @@ impl Default for Settings {
         Self {
             layers: Layers::All,
             normalisation: InputNormalisation::Tokens,
+            examples: None,
             low_rank: LOW_RANK,
             low_rank_from: LOW_RANK_FROM,
             prior: PriorChoice::Marginal,
@@ -100,6 +103,7 @@ impl Settings {
     pub(super) fn check(&self) -> Result<(), BenchError> {
         let (low, high) = self.prior_range;
         let least = f64::MIN_POSITIVE;
+        in_range("laplace.examples", self.examples.unwrap_or(1) as f64, 1.0, 1e9)?;
         in_range("laplace.low_rank", self.low_rank as f64, 1.0, 1000.0)?;
         in_range("laplace.low_rank_from", self.low_rank_from as f64, 1.0, 1e9)?;
         in_range("laplace.prior_start", self.prior_start, least, f64::MAX)?;

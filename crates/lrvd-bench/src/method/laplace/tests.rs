@@ -43,7 +43,7 @@ fn within(
     settings: &Settings,
 ) -> Curvatures {
     let watch = Watch::new(model, settings.layers, inputs).unwrap();
-    Curvatures::of(&watch, inputs, settings, memory).unwrap()
+    Curvatures::of(&watch, inputs, settings, 1.0, memory).unwrap()
 }
 
 /// What a block says of a fixed random direction, and its size.
@@ -249,7 +249,13 @@ fn posthoc_the_same_data_twice_doubles_the_curvature() {
         for (one, two) in one.blocks.iter().zip(&two.blocks) {
             close("twice", &[2.0 * probe(two, 0.2)[0]], &[probe(one, 0.1)[0]], 1e-7);
         }
+        // Half of the data, counted twice.
+        let inputs = inputs(&once, 4, &device, F64);
+        let watch = Watch::new(&model, Layers::All, &inputs).unwrap();
+        let scaled = Curvatures::of(&watch, &inputs, &settings, 2.0, usize::MAX).unwrap();
+        same(&scaled.blocks, &two.blocks, 1e-7);
         assert!((two.log_likelihood - 2.0 * one.log_likelihood).abs() < 1e-9);
+        assert_eq!(scaled.log_likelihood, 2.0 * one.log_likelihood);
         assert_eq!(two.squared_norm, one.squared_norm);
     }
 }
@@ -304,7 +310,7 @@ fn posthoc_the_predictive_is_centred_at_the_trained_model_and_tends_to_it() {
     let inputs = inputs(&examples, 8, &device, F64);
     let model = deberta(SHARED_KEYS, F64);
     let watch = Watch::new(&model, Layers::All, &inputs).unwrap();
-    let curvatures = Curvatures::of(&watch, &inputs, &whole(), 0).unwrap();
+    let curvatures = Curvatures::of(&watch, &inputs, &whole(), 1.0, 0).unwrap();
     let logits = inputs.logits(&model, &Pass::mean()).unwrap();
     let trained = softmax(&logits, LABELS).unwrap();
     let found = gaussian_logits(&watch, &curvatures, &inputs, &[1.0, 1e12]).unwrap();
