@@ -170,6 +170,11 @@ pub fn train_classifier(
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<TrainOutcome, ClassifyError> {
+    if !options.method.is_saved() {
+        return Err(ClassifyError::Options(
+            "the method's outcome is more than an adapter: use `lrvd bench`",
+        ));
+    }
     if options.target_rank.is_some() && options.method != MethodName::ADALORA {
         return Err(ClassifyError::Options("a target rank is for the method `adalora` only"));
     }

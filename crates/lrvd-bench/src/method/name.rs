@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use lrvd_burn::adapter::AdapterKind;
 use lrvd_core::adalora::matched_target_rank;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -10,7 +11,7 @@ use super::registry::REGISTRY;
 use super::tempered::Tempered;
 use super::{Build, Method, MethodEntry, adalora, bayes_lora, lora};
 use crate::error::BenchError;
-use crate::experiment::ExperimentConfig;
+use crate::experiment::{ExperimentConfig, Preset};
 
 /// What stands behind a name for temperature scaling on top of it.
 const TEMPERED: &str = "+TS";
@@ -51,6 +52,24 @@ impl MethodName {
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
         let listed = REGISTRY.iter().filter(|entry| entry.is_listed());
         listed.map(|entry| Self::plain(entry)).collect::<Vec<_>>().into_iter()
+    }
+
+    /// The methods whose outcome is an adapter that can be saved, without anything fitted afterwards:
+    /// those of a user's own classifier.
+    pub fn saved() -> impl Iterator<Item = Self> {
+        Self::all().filter(|method| method.is_saved())
+    }
+
+    /// Whether the method's outcome is an adapter that can be saved.
+    pub fn is_saved(self) -> bool {
+        let config = Preset::Default.config();
+        let Ok(method) = self.build(&config, RankRequest::Initial) else { return false };
+        let kind = method.adapter().kind;
+        let plain = matches!(
+            kind,
+            AdapterKind::Lora { .. } | AdapterKind::AdaLora | AdapterKind::Variational { .. }
+        );
+        plain && !method.is_post_hoc()
     }
 
     /// The same method with temperature scaling on top.

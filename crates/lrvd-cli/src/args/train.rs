@@ -64,7 +64,8 @@ pub(crate) struct TrainArguments {
     /// Folder of the GLUE data.
     #[arg(long, value_name = "DIR", requires = "task")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Method: lora, adalora, bayeslora.
+    /// Method: lora, adalora, bayeslora, or any other whose outcome is one adapter: map, mcd,
+    /// bayeslora-fixed, lrvd-element, …
     #[arg(long, default_value = "bayeslora", value_name = "NAME")]
     pub(crate) method: String,
     /// Settings to start from: default, paper-glue, author-glue [default: the file's, or default].

@@ -76,8 +76,9 @@ fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error
         found: found.to_owned(),
         wanted: wanted.join(", "),
     };
-    let method = MethodName::from_name(&arguments.method).ok_or_else(|| {
-        let keys: Vec<String> = MethodName::all().map(MethodName::key).collect();
+    let known = MethodName::from_name(&arguments.method).filter(|method| method.is_saved());
+    let method = known.ok_or_else(|| {
+        let keys: Vec<String> = MethodName::saved().map(MethodName::name).collect();
         unknown("method", &arguments.method, keys.iter().map(String::as_str).collect())
     })?;
     let preset = match &arguments.preset {
