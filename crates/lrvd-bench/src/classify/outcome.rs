@@ -41,6 +41,8 @@ pub(crate) struct RunLabel<'a> {
 pub(crate) struct Finished {
     pub record: RunRecord,
     pub summary: String,
+    /// Answers of the last checkpoint to the validation split, by number of draws.
+    pub scored: BTreeMap<u32, Scored>,
 }
 
 /// One checkpoint to be evaluated.
@@ -70,8 +72,14 @@ pub(crate) fn record(
         ranks: ranks.clone(),
         removed: &state.journal.removed,
     };
-    let last_record = checkpoint(context, method, &last, &folder.join("predictions-last.jsonl"))?;
+    let (last_record, scored) =
+        checkpoint(context, method, &last, &folder.join("predictions-last.jsonl"))?;
     let best_record = match state.best.as_ref().filter(|_| !method.is_post_hoc()) {
+        // The best model is the last one: its answers are known.
+        Some(best) if best.info.step == state.done => {
+            write_predictions(context.task, &scored, &folder.join("predictions-best.jsonl"))?;
+            Some(last_record.clone())
+        }
         Some(best) => {
             let candidate = Candidate {
                 model: &best.model,
@@ -80,7 +88,7 @@ pub(crate) fn record(
                 removed: &best.info.removed,
             };
             let path = folder.join("predictions-best.jsonl");
-            Some(checkpoint(context, method, &candidate, &path)?)
+            Some(checkpoint(context, method, &candidate, &path)?.0)
         }
         None => None,
     };
@@ -118,7 +126,7 @@ pub(crate) fn record(
         rank_events: journal.rank_events,
         elsewhere: BTreeMap::new(),
     };
-    Ok(Finished { record, summary })
+    Ok(Finished { record, summary, scored })
 }
 
 fn checkpoint(
@@ -126,14 +134,14 @@ fn checkpoint(
     method: &Method,
     candidate: &Candidate<'_>,
     path: &Path,
-) -> Result<CheckpointRecord, BenchError> {
+) -> Result<(CheckpointRecord, BTreeMap<u32, Scored>), BenchError> {
     let config = context.config;
     let model = candidate.model.clone().valid();
     let Answers { scored, seconds } = answers(context, method, &model)?;
     write_predictions(context.task, &scored, path)?;
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();
     let summary = RankSummary::new(&ranks, config.initial_rank);
-    Ok(CheckpointRecord {
+    let record = CheckpointRecord {
         step: candidate.step as u64,
         ranks: candidate.ranks.iter().map(|(p, &r)| (p.clone(), r as u32)).collect(),
         total_rank: summary.total as u64,
@@ -145,10 +153,11 @@ fn checkpoint(
             .collect(),
         selective: selective_records(&scored, context.task)?,
         predict_seconds: seconds,
-        metrics: scored.into_iter().map(|(k, s)| (k, s.metrics)).collect(),
+        metrics: scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
         statistics: statistic_record(candidate.model, config, candidate.removed)?,
         energy: energy_records(candidate.model, config)?,
-    })
+    };
+    Ok((record, scored))
 }
 
 /// Answers to the validation split by number of draws, and the seconds they took.

@@ -229,7 +229,7 @@ pub fn train_classifier(
         requested,
         note,
     };
-    let Finished { record, summary } =
+    let Finished { record, summary, .. } =
         record(&run.context(), &mut trained, &run_label, &options.out)?;
     let mut info = settings.info(trained.state.done);
     let mut model = trained.state.model;

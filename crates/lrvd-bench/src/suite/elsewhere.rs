@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_core::metrics::{auroc, log_softmax, uncertainty};
+use burn::module::Module;
+use lrvd_core::metrics::{Uncertainty, auroc, log_softmax, uncertainty};
 
 use super::task::ReadyTask;
 use crate::backbone::Backbone;
 use crate::classify::RunState;
 use crate::data::batch::TokenisedExample;
 use crate::error::BenchError;
-use crate::eval::Inputs;
+use crate::eval::{Inputs, Scored};
 use crate::reasoning::ReasoningSet;
-use crate::report::{ElsewhereRecord, RunRecord};
+use crate::report::ElsewhereRecord;
 use crate::train::FitContext;
 
 /// Questions of another set, answered with the labels of the trained one.
@@ -46,41 +47,32 @@ impl Elsewhere {
     }
 }
 
-/// Predictive entropy and mutual information of every example.
-struct Doubt {
-    entropy: Vec<f64>,
-    mutual_information: Vec<f64>,
-}
-
+/// Predictive entropy and mutual information of the answers to `examples`.
 fn doubt(
     context: &FitContext<'_>,
     run: &RunState,
     examples: &[TokenisedExample],
     draws: usize,
-) -> Result<Doubt, BenchError> {
-    use burn::module::Module;
+) -> Result<Uncertainty, BenchError> {
     let labels = context.task.labels;
     let model = run.state.model.clone().valid();
     let logits = run.method.predict(&model, &Inputs::of(context, examples), draws)?;
     let members = logits.len() / (examples.len() * labels).max(1);
-    let found = uncertainty(&log_softmax(&logits, labels)?, members, labels)?;
-    Ok(Doubt { entropy: found.predictive_entropy, mutual_information: found.mutual_information })
+    Ok(uncertainty(&log_softmax(&logits, labels)?, members, labels)?)
 }
 
 /// For every other set and number of draws: how well entropy and mutual information separate its
-/// questions (the positive class) from the run's own validation questions.
+/// questions (the positive class) from the run's own validation questions, whose answers are
+/// `scored`.
 pub(super) fn answers_elsewhere(
     context: &FitContext<'_>,
     run: &RunState,
-    record: &RunRecord,
+    scored: &BTreeMap<u32, Scored>,
     elsewhere: &[Elsewhere],
 ) -> Result<BTreeMap<String, BTreeMap<u32, ElsewhereRecord>>, BenchError> {
     let mut found: BTreeMap<String, BTreeMap<u32, ElsewhereRecord>> = BTreeMap::new();
-    let Some(last) = record.checkpoints.last.as_ref().filter(|_| !elsewhere.is_empty()) else {
-        return Ok(found);
-    };
-    for &draws in last.metrics.keys() {
-        let own = doubt(context, run, &context.task.validation, draws as usize)?;
+    for (&draws, scored) in scored {
+        let Some(own) = &scored.uncertainty else { continue };
         for other in elsewhere {
             let theirs = doubt(context, run, &other.examples, draws as usize)?;
             let several = own.mutual_information.iter().any(|&value| value != 0.0);
@@ -88,7 +80,7 @@ pub(super) fn answers_elsewhere(
                 several.then(|| auroc(&own.mutual_information, &theirs.mutual_information));
             let entry = ElsewhereRecord {
                 n: other.examples.len() as u64,
-                auroc_entropy: auroc(&own.entropy, &theirs.entropy)?,
+                auroc_entropy: auroc(&own.predictive_entropy, &theirs.predictive_entropy)?,
                 auroc_mutual_information: by_information.transpose()?,
             };
             found.entry(other.set.name().to_owned()).or_default().insert(draws, entry);

@@ -93,8 +93,8 @@ pub(super) fn run_one(
     let Some(mut trained) = training.train(&checkpoints, sink)? else { return Ok(None) };
     let label = label(run, request, &config);
     let context = training.context();
-    let Finished { mut record, summary } = record(&context, &mut trained, &label, &folder)?;
-    record.elsewhere = answers_elsewhere(&context, &trained, &record, elsewhere)?;
+    let Finished { mut record, summary, scored } = record(&context, &mut trained, &label, &folder)?;
+    record.elsewhere = answers_elsewhere(&context, &trained, &scored, elsewhere)?;
     write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
     remove_checkpoints(&checkpoints)?;
     sink.event(&Event::RunFinished { label: run.label(), summary, seconds: record.train_seconds });

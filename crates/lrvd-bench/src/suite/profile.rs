@@ -38,7 +38,7 @@ impl Profile {
     pub(super) const fn validation_rows(self, suite: Suite) -> Option<usize> {
         match (self, suite) {
             (Self::Quick, Suite::Glue) => Some(500),
-            (Self::Quick, Suite::Reasoning) => Some(160),
+            (Self::Quick, Suite::Reasoning) => Some(100),
             (Self::Paper, _) => None,
         }
     }
