@@ -106,7 +106,7 @@ fn chosen_pairs(
 }
 
 /// Length and SHA-256 of a file.
-fn describe(path: &Path) -> Result<SourceFile, DataError> {
+pub(crate) fn describe(path: &Path) -> Result<SourceFile, DataError> {
     let failed = |source: io::Error| DataError::Read { file: path.into(), source };
     let mut reader = BufReader::new(File::open(path).map_err(failed)?);
     let mut hash = Sha256::new();

@@ -3,11 +3,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
-
 use super::generate::ReasoningMark;
 use super::{ChoiceItem, ItemSplit, ReasoningData, ReasoningError, ReasoningSet, locate, read};
-use crate::data::{DataError, FileSet, Origin, SourceFile, SplitName};
+use crate::data::{FileSet, Origin, SplitName, describe};
 
 /// Finds and reads both splits of `set` below `data_dir`.
 ///
@@ -59,16 +57,6 @@ const fn published(set: ReasoningSet, split: SplitName) -> usize {
         SplitName::Train => set.spec().n_train,
         SplitName::Validation => set.spec().n_validation,
     }
-}
-
-/// Length and SHA-256 of a file.
-fn describe(path: &Path) -> Result<SourceFile, DataError> {
-    let bytes =
-        std::fs::read(path).map_err(|source| DataError::Read { file: path.into(), source })?;
-    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or_default();
-    let digest = Sha256::digest(&bytes);
-    let sha256 = digest.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect();
-    Ok(SourceFile { path: path.into(), bytes: bytes.len() as u64, sha256 })
 }
 
 /// Names of a split's files, without their folder.

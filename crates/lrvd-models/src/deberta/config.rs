@@ -4,14 +4,56 @@
 //! refused by name; a key that nobody here knows is kept in [`DebertaConfig::unrecognised`] for the loader to report.
 
 mod error;
-mod reader;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use self::error::ConfigError;
-use self::reader::Reader;
 use super::relative_position::RelativePositions;
+use crate::config_reader::{Reader, SpareKeys};
+
+/// What a configuration may hold without being read.
+const SPARE: SpareKeys = SpareKeys {
+    harmless: &[
+        "architectures",
+        "begin_suppress_tokens",
+        "bos_token_id",
+        "chunk_size_feed_forward",
+        "cls_token_id",
+        "decoder_start_token_id",
+        "dtype",
+        "eos_token_id",
+        "finetuning_task",
+        "gradient_checkpointing",
+        "label2id",
+        // Chooses between two masked-language-modelling heads.
+        "legacy",
+        "mask_token_id",
+        "name_or_path",
+        "output_attentions",
+        "output_hidden_states",
+        "prefix",
+        "return_dict",
+        "sep_token_id",
+        "task_specific_params",
+        "tf_legacy_loss",
+        // Ties the masked-language-modelling head, which is not used here.
+        "tie_word_embeddings",
+        "tokenizer_class",
+        "torch_dtype",
+        "torchscript",
+        "transformers_version",
+        "use_bfloat16",
+        "use_cache",
+    ],
+    only_idle: &[
+        "add_cross_attention",
+        "is_decoder",
+        "is_encoder_decoder",
+        "pruned_heads",
+        "quantization_config",
+    ],
+};
 
 /// Which position terms the attention scores have beside content to content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -194,7 +236,7 @@ impl DebertaConfig {
             initializer_range: reader.float("initializer_range", 0.0..=f64::MAX)?.unwrap_or(0.02),
             id2label: labels(reader)?,
             problem_type: problem_type(reader)?,
-            unrecognised: reader.rest()?,
+            unrecognised: reader.rest(&SPARE)?,
         };
         config.check(reader, file)?;
         Ok(config)

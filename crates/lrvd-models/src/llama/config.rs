@@ -4,14 +4,55 @@
 //! `rope_scaling` at the top level, or `rope_parameters` of transformers 5). A value that would change the result and
 //! is not supported is refused by name; a key that nobody here knows is kept in [`LlamaConfig::unrecognised`].
 
-mod reader;
 mod rotary;
 
 use std::path::Path;
 
-use self::reader::Reader;
 pub use self::rotary::Llama3Scaling;
+use crate::config_reader::{Reader, SpareKeys};
 pub use crate::deberta::ConfigError;
+
+/// What a configuration may hold without being read.
+const SPARE: SpareKeys = SpareKeys {
+    harmless: &[
+        "architectures",
+        "auto_map",
+        "begin_suppress_tokens",
+        "chunk_size_feed_forward",
+        "cls_token_id",
+        "decoder_start_token_id",
+        "dtype",
+        "finetuning_task",
+        "id2label",
+        "label2id",
+        "mask_token_id",
+        "name_or_path",
+        "output_attentions",
+        "output_hidden_states",
+        "prefix",
+        // Splits products for tensor parallelism; the sums are the same.
+        "pretraining_tp",
+        "problem_type",
+        "return_dict",
+        "sep_token_id",
+        "task_specific_params",
+        "tokenizer_class",
+        "torch_dtype",
+        "torchscript",
+        "transformers_version",
+        "use_cache",
+    ],
+    only_idle: &[
+        "add_cross_attention",
+        "cross_attention_hidden_size",
+        "is_decoder",
+        "is_encoder_decoder",
+        "pruned_heads",
+        "quantization_config",
+        "sliding_window",
+        "tie_encoder_decoder",
+    ],
+};
 
 /// A Llama model with a language-modelling head.
 ///
@@ -114,7 +155,7 @@ impl LlamaConfig {
             pad_token_id: token(reader, "pad_token_id")?,
             unrecognised: Vec::new(),
         };
-        Ok(Self { unrecognised: reader.rest()?, ..config })
+        Ok(Self { unrecognised: reader.rest(&SPARE)?, ..config })
     }
 
     /// Query heads that share one key and value head.

@@ -1,7 +1,7 @@
 //! Which rotary settings does a `config.json` ask for?
 
 use super::ConfigError;
-use super::reader::Reader;
+use crate::config_reader::Reader;
 
 /// Stretching of the long rotary wavelengths, type `llama3`; the formula is that of
 /// [`Rotary::new`](crate::llama::Rotary::new).

@@ -1,7 +1,7 @@
 //! How is one key of a `config.json` read?
 //!
 //! A reader over the JSON object that remembers which keys were asked for, so that the rest can be judged in the end.
-//! A null counts as absent, as it does for transformers' `getattr` defaults.
+//! A dot in a key goes into an object. A null counts as absent, as it does for transformers' `getattr` defaults.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -10,82 +10,49 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::error::ConfigError;
+use crate::deberta::ConfigError;
 
-/// Keys that transformers writes and that change nothing in the forward pass or the loss.
-const HARMLESS: &[&str] = &[
-    "architectures",
-    "begin_suppress_tokens",
-    "bos_token_id",
-    "chunk_size_feed_forward",
-    "cls_token_id",
-    "decoder_start_token_id",
-    "dtype",
-    "eos_token_id",
-    "finetuning_task",
-    "gradient_checkpointing",
-    "label2id",
-    // Chooses between two masked-language-modelling heads.
-    "legacy",
-    "mask_token_id",
-    "name_or_path",
-    "output_attentions",
-    "output_hidden_states",
-    "prefix",
-    "return_dict",
-    "sep_token_id",
-    "task_specific_params",
-    "tf_legacy_loss",
-    // Ties the masked-language-modelling head, which is not used here.
-    "tie_word_embeddings",
-    "tokenizer_class",
-    "torch_dtype",
-    "torchscript",
-    "transformers_version",
-    "use_bfloat16",
-    "use_cache",
-];
-
-/// Keys that change the model unless they are null, false or empty.
-const ONLY_IDLE: &[&str] = &[
-    "add_cross_attention",
-    "is_decoder",
-    "is_encoder_decoder",
-    "pruned_heads",
-    "quantization_config",
-];
+/// Keys that a model's configuration may hold without being read.
+pub(crate) struct SpareKeys {
+    /// Those that transformers writes and that change nothing in the forward pass or the loss.
+    pub(crate) harmless: &'static [&'static str],
+    /// Those that change the model unless they are null, false or empty.
+    pub(crate) only_idle: &'static [&'static str],
+}
 
 /// A JSON object that is read key by key.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     file: &'a Path,
     map: Map<String, Value>,
     used: RefCell<BTreeSet<&'static str>>,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(text: &[u8], file: &'a Path) -> Result<Self, ConfigError> {
+    pub(crate) fn new(text: &[u8], file: &'a Path) -> Result<Self, ConfigError> {
         let map = serde_json::from_slice(text)
             .map_err(|source| ConfigError::Json { file: file.into(), source })?;
         Ok(Self { file, map, used: RefCell::default() })
     }
 
     /// The value of a key, unless it is absent or null.
-    pub(super) fn get(&self, key: &'static str) -> Option<&Value> {
+    pub(crate) fn get(&self, key: &'static str) -> Option<&Value> {
         self.used.borrow_mut().insert(key);
-        self.map.get(key).filter(|value| !value.is_null())
+        let mut parts = key.split('.');
+        let first = self.map.get(parts.next()?)?;
+        parts.try_fold(first, |value, part| value.get(part)).filter(|value| !value.is_null())
     }
 
     /// The key is there and null.
-    pub(super) fn is_null(&self, key: &'static str) -> bool {
+    pub(crate) fn is_null(&self, key: &'static str) -> bool {
         self.used.borrow_mut().insert(key);
         self.map.get(key).is_some_and(Value::is_null)
     }
 
-    pub(super) fn missing(&self, key: &'static str) -> ConfigError {
+    pub(crate) fn missing(&self, key: &'static str) -> ConfigError {
         ConfigError::Missing { file: self.file.into(), key }
     }
 
-    pub(super) fn wrong_type(
+    pub(crate) fn wrong_type(
         &self,
         key: &'static str,
         wanted: &'static str,
@@ -94,7 +61,7 @@ impl<'a> Reader<'a> {
         ConfigError::Type { file: self.file.into(), key, wanted, found: found.to_string() }
     }
 
-    pub(super) fn out_of_range(
+    pub(crate) fn out_of_range(
         &self,
         key: &'static str,
         found: impl ToString,
@@ -104,7 +71,7 @@ impl<'a> Reader<'a> {
         ConfigError::Range { file: self.file.into(), key, found, wanted }
     }
 
-    pub(super) fn unsupported(
+    pub(crate) fn unsupported(
         &self,
         key: &'static str,
         value: impl ToString,
@@ -119,14 +86,14 @@ impl<'a> Reader<'a> {
     }
 
     /// A whole number, if given.
-    pub(super) fn integer(&self, key: &'static str) -> Result<Option<i64>, ConfigError> {
+    pub(crate) fn integer(&self, key: &'static str) -> Result<Option<i64>, ConfigError> {
         self.get(key)
             .map(|value| value.as_i64().ok_or_else(|| self.wrong_type(key, "an integer", value)))
             .transpose()
     }
 
     /// A number of things, at least `least`, if given.
-    pub(super) fn count(
+    pub(crate) fn count(
         &self,
         key: &'static str,
         least: usize,
@@ -142,11 +109,11 @@ impl<'a> Reader<'a> {
     }
 
     /// A number of things that every configuration states.
-    pub(super) fn required(&self, key: &'static str) -> Result<usize, ConfigError> {
+    pub(crate) fn required(&self, key: &'static str) -> Result<usize, ConfigError> {
         self.count(key, 1)?.ok_or_else(|| self.missing(key))
     }
 
-    pub(super) fn float(
+    pub(crate) fn float(
         &self,
         key: &'static str,
         range: RangeInclusive<f64>,
@@ -159,7 +126,7 @@ impl<'a> Reader<'a> {
         Err(self.out_of_range(key, found, format!("{} to {}", range.start(), range.end())))
     }
 
-    pub(super) fn boolean(&self, key: &'static str) -> Result<Option<bool>, ConfigError> {
+    pub(crate) fn boolean(&self, key: &'static str) -> Result<Option<bool>, ConfigError> {
         self.get(key)
             .map(|value| {
                 value.as_bool().ok_or_else(|| self.wrong_type(key, "true or false", value))
@@ -167,23 +134,38 @@ impl<'a> Reader<'a> {
             .transpose()
     }
 
-    pub(super) fn text(&self, key: &'static str) -> Result<Option<&str>, ConfigError> {
+    pub(crate) fn text(&self, key: &'static str) -> Result<Option<&str>, ConfigError> {
         self.get(key)
             .map(|value| value.as_str().ok_or_else(|| self.wrong_type(key, "a string", value)))
             .transpose()
     }
 
     /// Judges the keys that nobody asked for: refuses those that would matter, returns those that nobody knows.
-    pub(super) fn rest(&self) -> Result<Vec<String>, ConfigError> {
-        for &key in ONLY_IDLE {
+    pub(crate) fn rest(&self, spare: &SpareKeys) -> Result<Vec<String>, ConfigError> {
+        for &key in spare.only_idle {
             if let Some(value) = self.get(key).filter(|value| !is_idle(value)) {
                 return Err(self.unsupported(key, value, "null, false or empty"));
             }
         }
         let used = self.used.borrow();
-        let known =
-            |key: &str| used.contains(key) || HARMLESS.contains(&key) || key.starts_with('_');
-        Ok(self.map.keys().filter(|key| !known(key)).cloned().collect())
+        let mut unknown = Vec::new();
+        for (key, value) in &self.map {
+            let known = used.contains(key.as_str())
+                || spare.harmless.contains(&&**key)
+                || key.starts_with('_');
+            if !known {
+                unknown.push(key.clone());
+            }
+            // Objects are read part by part.
+            let prefix = format!("{key}.");
+            if !used.iter().any(|used| used.starts_with(&prefix)) {
+                continue;
+            }
+            let parts = value.as_object().into_iter().flat_map(Map::keys);
+            let parts = parts.map(|part| format!("{prefix}{part}"));
+            unknown.extend(parts.filter(|part| !used.contains(part.as_str())));
+        }
+        Ok(unknown)
     }
 }
 
