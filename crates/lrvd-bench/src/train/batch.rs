@@ -1,6 +1,7 @@
 //! A padded batch on the device.
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use lrvd_burn::adapter::repeat_for_members;
 use lrvd_models::deberta::EncoderInput;
 
 use crate::data::batch::{BatchLabels, PaddedBatch};
@@ -34,12 +35,11 @@ impl DeviceBatch {
         if times == 1 {
             return self;
         }
-        let rows = |t: Tensor<2>| t.repeat_dim(0, times);
-        let ints = |t: Tensor<2, Int>| t.repeat_dim(0, times);
+        let rows = |t: Tensor<2>| repeat_for_members(t, times);
         Self {
             input: EncoderInput {
-                ids: ints(self.input.ids),
-                type_ids: ints(self.input.type_ids),
+                ids: repeat_for_members(self.input.ids, times),
+                type_ids: repeat_for_members(self.input.type_ids, times),
                 mask: rows(self.input.mask),
             },
             targets: match self.targets {
