@@ -7,7 +7,7 @@ mod support;
 
 use burn::module::{Lora, Module, ModuleMapper, Param};
 use burn::nn::Linear;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, FloatDType, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::sampling::Pass;
@@ -49,6 +49,17 @@ fn a_merged_layer_is_the_mean_forward() {
         let merged = bare.clone().merge();
         assert_eq!(host(merged.weight.val()), host(bare.weight.val()));
     }
+}
+
+#[test]
+fn a_narrow_weight_takes_the_update_in_with_one_rounding() {
+    let mut layer = layer("net.first", &host_adapter(None, 10), DType::F32);
+    let narrow = layer.weight.val().cast(FloatDType::BF16);
+    let wide = narrow.clone().cast(FloatDType::F32) + layer.delta().unwrap();
+    layer.weight = Param::from_tensor(narrow);
+    let merged = layer.merge().weight.val();
+    assert_eq!(merged.dtype(), DType::BF16);
+    assert_eq!(host(merged), host(wide.cast(FloatDType::BF16)));
 }
 
 #[test]

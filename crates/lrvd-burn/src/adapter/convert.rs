@@ -2,7 +2,7 @@
 
 use burn::module::{LoraAdapter, Module, Param, Reparameterizer};
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
 
 use super::extension::Extension;
 use super::linear::AdaptedLinear;
@@ -39,6 +39,8 @@ impl AdaptedLinear {
 
     /// The layer as a plain linear one, with the posterior mean of the update in its weight.
     ///
+    /// The sum is made in the type of the update and rounded once to that of the weight.
+    ///
     /// # Panics
     ///
     /// If the mean is [not one matrix](AdaptedLinear::has_dense_mean): no weight can take it in.
@@ -47,7 +49,10 @@ impl AdaptedLinear {
         self.assert_dense_mean();
         let weight = plain(self.weight.val());
         let weight = match self.delta() {
-            Some(delta) => weight + delta,
+            Some(delta) => {
+                let [stored, wide] = [&weight, &delta].map(Tensor::dtype).map(FloatDType::from);
+                (weight.cast(wide) + delta).cast(stored)
+            }
             None => weight,
         };
         plain_linear(weight, self.bias.map(|b| plain(b.val())))
