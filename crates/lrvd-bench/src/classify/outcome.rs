@@ -122,6 +122,7 @@ pub(crate) fn record(
             posterior: (counts.posterior + method.stored_parameters()) as u64,
             head: counts.head as u64,
         },
+        fitted: method.fitted(),
         history: journal.history,
         rank_events: journal.rank_events,
         elsewhere: BTreeMap::new(),

@@ -248,6 +248,11 @@ pub trait Tuning {
         Ok(())
     }
 
+    /// The numbers that [`finish`](Self::finish) found and a reader would ask for, by name.
+    fn fitted(&self) -> BTreeMap<String, f64> {
+        BTreeMap::new()
+    }
+
     /// Numbers of draws that make sense beside `k = 0`.
     fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
         if self.is_variational() { config.draws.clone() } else { Vec::new() }

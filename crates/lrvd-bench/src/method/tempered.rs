@@ -149,6 +149,13 @@ impl Tuning for Tempered {
         Ok(())
     }
 
+    /// The temperature of each number of draws, beside what the method below found.
+    fn fitted(&self) -> BTreeMap<String, f64> {
+        let mut found = self.inner.fitted();
+        found.extend(self.temperatures.iter().map(|(k, &t)| (format!("temperature-k{k}"), t)));
+        found
+    }
+
     fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
         self.inner.draws(config)
     }

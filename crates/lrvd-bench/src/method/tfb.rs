@@ -22,6 +22,8 @@
 //! which allows 500 times as much, and answers with the last level that was too much
 //! (`last-violating`); both are options.
 
+use std::collections::BTreeMap;
+
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind, LowRankAdapter, Posterior, RankParameters};
@@ -132,6 +134,8 @@ impl Settings {
 struct Tfb {
     adapter: AdapterConfig,
     settings: Settings,
+    /// `σ_q`, once found; 0 if even the smallest level was too much.
+    level: Option<f64>,
 }
 
 impl Tfb {
@@ -139,7 +143,7 @@ impl Tfb {
         let settings: Settings = config.method("tfb")?;
         settings.check()?;
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
-        Ok(Box::new(Self { adapter: adapter(config, kind, request), settings }))
+        Ok(Box::new(Self { adapter: adapter(config, kind, request), settings, level: None }))
     }
 }
 
@@ -174,7 +178,12 @@ impl Tuning for Tfb {
         if let Some(level) = found {
             add_noise(model, level);
         }
+        self.level = Some(found.unwrap_or(0.0));
         Ok(())
+    }
+
+    fn fitted(&self) -> BTreeMap<String, f64> {
+        self.level.iter().map(|&level| ("noise-std".to_owned(), level)).collect()
     }
 
     fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {

@@ -179,6 +179,9 @@ pub struct RunRecord {
     pub peak_memory_bytes: Option<u64>,
     /// Trainable parameters of the model that the run ended with, pruned ranks gone.
     pub trainable_parameters: ParameterCounts,
+    /// What was fitted once training was over, by name: a prior precision, a noise level, a temperature.
+    #[serde(default, with = "real::map", skip_serializing_if = "BTreeMap::is_empty")]
+    pub fitted: BTreeMap<String, f64>,
     /// One entry per evaluation.
     pub history: Vec<EvalPoint>,
     /// The ranks whenever they changed, the first entry at the start of training.

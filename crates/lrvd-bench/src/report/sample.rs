@@ -249,6 +249,7 @@ fn run(task: (&str, f64), method: (&str, f64), seed: u64) -> RunRecord {
         evaluate_seconds: 41.0,
         peak_memory_bytes: Some((512 << 20) + (seed << 20)),
         trainable_parameters: ParameterCounts { adapter: 98_304, posterior, head: 37_442 },
+        fitted: BTreeMap::new(),
         history,
         rank_events,
         elsewhere: BTreeMap::new(),

@@ -223,6 +223,7 @@ fn run(task: (&str, f64), method: &Made, seed: u64) -> RunRecord {
             last: Some(checkpoint(method, task.0, accuracy, &last)),
             best: has_best.then(|| checkpoint(method, task.0, accuracy + 0.006, &best)),
         },
+        fitted: BTreeMap::new(),
         history: history.collect(),
         rank_events,
         train_seconds: 46.0 * method.cost + seed as f64,

@@ -100,6 +100,7 @@ fn ensemble(
                 sum + record.trainable_parameters
             }),
         elsewhere: BTreeMap::new(),
+        fitted: BTreeMap::new(),
         history: Vec::new(),
         rank_events: Vec::new(),
         ..named(run, first)

@@ -42,6 +42,7 @@ mod tests;
 mod watch;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_core::baselines::laplace::Evidence;
@@ -190,6 +191,11 @@ impl Tuning for Laplace {
         let prior_precision = self.prior_precision(&watch, &curvatures, &holdout)?;
         self.fitted = Some(Fitted { curvatures, prior_precision });
         Ok(())
+    }
+
+    fn fitted(&self) -> BTreeMap<String, f64> {
+        let precision = self.fitted.as_ref().map(|fitted| fitted.prior_precision);
+        precision.map(|value| ("prior-precision".to_owned(), value)).into_iter().collect()
     }
 
     /// Logarithms of probabilities after the fit, before it the logits of the trained weights.
