@@ -10,6 +10,11 @@ use lrvd_models::WeightSource;
 use lrvd_models::deberta::{
     ADAPTER_TARGETS, ConfigError, DebertaClassifier, DebertaConfig, EncoderInput,
 };
+use mimalloc::MiMalloc;
+
+/// The allocator of the `lrvd` command, so that what is timed is what users run.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Architecture of a benchmarked model; weights are random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

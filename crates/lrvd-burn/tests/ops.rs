@@ -168,6 +168,42 @@ fn relative_softmax_follows_its_definition() {
 }
 
 #[test]
+fn causal_attention_follows_its_definition() {
+    let (b, t, h, g, d, scale) = (2, 35, 4, 2, 3, 0.7);
+    let (query, key) = (wave(b * t * h * d, 0.3), wave(b * t * g * d, 1.3));
+    let value = wave(b * t * g * d, 2.3);
+    let mask: Vec<f64> = (0..b * t).map(|i| f64::from(u8::from(i % 5 != 0))).collect();
+    let mut wanted = vec![0.0; b * t * h * d];
+    for (row, out) in wanted.chunks_exact_mut(d).enumerate() {
+        let (example, token, head) = (row / h / t, row / h % t, row % h);
+        let at = |s: usize| ((example * t + s) * g + head / (h / g)) * d;
+        let weight = |s: usize| {
+            let score: f64 = (0..d).map(|c| query[row * d + c] * key[at(s) + c]).sum();
+            mask[example * t + s] * (score * scale).exp()
+        };
+        let total: f64 = (0..=token).map(weight).sum();
+        for s in 0..=token {
+            for (c, out) in out.iter_mut().enumerate() {
+                *out += if total == 0.0 { 0.0 } else { weight(s) / total * value[at(s) + c] };
+            }
+        }
+    }
+    // The first query of either example sees nothing.
+    assert!(wanted[..h * d].iter().all(|&out| out == 0.0));
+    let device = Device::flex();
+    for (dtype, tolerance) in [(DType::F64, 1e-14), (DType::F32, 1e-6)] {
+        let out = ops::causal_attention(
+            leaf(&query, &device, dtype).reshape([b, t, h, d]),
+            leaf(&key, &device, dtype).reshape([b, t, g, d]),
+            leaf(&value, &device, dtype).reshape([b, t, g, d]),
+            leaf(&mask, &device, dtype).reshape([b, t]),
+            scale,
+        );
+        assert!(distance(&host(out), &wanted) < tolerance);
+    }
+}
+
+#[test]
 fn masked_keys_may_hold_anything_finite() {
     let device = Device::flex();
     let content = leaf(&[1.0, 3.0e38, 2.0, -3.0e38], &device, DType::F32).reshape([1, 1, 2, 2]);
@@ -242,6 +278,17 @@ fn empty_tensors_stay_empty() {
     let noisy = ops::add_rank_two_noise(rows.clone(), none.clone(), zeros(3), none.clone(), key());
     assert_eq!(noisy.dims(), [0, 3]);
     assert_eq!(ops::add_gaussian_noise(rows.clone(), rows.clone(), key()).dims(), [0, 3]);
+    assert_eq!(ops::rms_norm(rows.clone(), zeros(3), 1e-7).dims(), [0, 3]);
+    assert_eq!(ops::gated_silu(rows.clone(), rows.clone()).dims(), [0, 3]);
+    let heads = none.clone().reshape([0, 3, 2, 1]);
+    let out = ops::causal_attention(
+        heads.clone(),
+        heads.clone(),
+        heads,
+        none.clone().reshape([0, 3]),
+        1.0,
+    );
+    assert_eq!(out.dims(), [0, 3, 2, 1]);
     // An adapter pruned to rank 0 has no KL to sum; a width of 0 gives zeros.
     assert_eq!(ops::kl_log_uniform(rows.clone(), 0, none.clone()).dims(), [0]);
     assert_eq!(host(ops::kl_log_uniform(rows, 1, zeros(3))), [0.0; 3]);

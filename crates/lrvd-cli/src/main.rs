@@ -10,6 +10,12 @@ mod signals;
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
+
+/// A training step allocates and frees a few hundred tensors of some megabytes. The system's
+/// allocator hands such blocks back to the kernel each time, and every page of them faults anew.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let arguments = args::Arguments::parse();

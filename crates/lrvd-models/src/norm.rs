@@ -2,7 +2,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::ops::layer_norm;
+use lrvd_burn::ops::{layer_norm, rms_norm};
 use lrvd_burn::parameters::{Layout, NamedParameter, ParameterMut, Role};
 
 use crate::source::{Init, WeightSource};
@@ -85,11 +85,7 @@ impl RmsNorm {
 
     /// Normalises the last axis.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        let width = x.dims()[D - 1];
-        // A product with the reciprocal: the backward pass of a division by a number rounds it to single precision.
-        let mean_square = x.clone().square().sum_dim(D - 1).mul_scalar(1.0 / width as f64);
-        let r = mean_square.add_scalar(self.epsilon).sqrt().recip();
-        x * r * self.weight.val().unsqueeze()
+        rms_norm(x, self.weight.val(), self.epsilon)
     }
 
     pub(crate) fn visit_parameters(

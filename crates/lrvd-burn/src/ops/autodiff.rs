@@ -11,12 +11,27 @@ use lrvd_core::noise::NoiseKey;
 
 use super::backend::{LrvdBackend, Maybe};
 use super::{
-    dropout, gelu, kl_log_uniform, layer_norm, rank_two_noise, relative_softmax, standard_normal,
+    causal_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm, rank_two_noise,
+    relative_softmax, rms_norm, standard_normal,
 };
 
 impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
     fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
         gelu::backward::forward::<B, C>(x)
+    }
+
+    fn fused_gated_silu(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self> {
+        gated_silu::backward::forward::<B, C>(gate, up)
+    }
+
+    fn fused_causal_attention(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        mask: FloatTensor<Self>,
+        scale: f64,
+    ) -> FloatTensor<Self> {
+        causal_attention::backward::forward::<B, C>(query, key, value, mask, scale)
     }
 
     fn fused_relative_softmax(
@@ -36,6 +51,14 @@ impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
         eps: f64,
     ) -> FloatTensor<Self> {
         layer_norm::backward::forward::<B, C>(x, gamma, beta, eps)
+    }
+
+    fn fused_rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        eps: f64,
+    ) -> FloatTensor<Self> {
+        rms_norm::backward::forward::<B, C>(x, gamma, eps)
     }
 
     fn fused_dropout(x: FloatTensor<Self>, rate: f64, key: NoiseKey) -> FloatTensor<Self> {

@@ -8,7 +8,8 @@ use burn::tensor::Shape;
 use lrvd_core::noise::NoiseKey;
 
 use super::{
-    dropout, gelu, kl_log_uniform, layer_norm, rank_two_noise, relative_softmax, standard_normal,
+    causal_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm, rank_two_noise,
+    relative_softmax, rms_norm, standard_normal,
 };
 
 /// A tensor argument that may be left out.
@@ -52,6 +53,46 @@ pub trait LrvdBackend: Backend {
     /// Gradient for `x`.
     fn fused_gelu_grad(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
         gelu::composite::backward::<Self>(x, grad)
+    }
+
+    /// See [`gated_silu()`](fn@super::gated_silu).
+    fn fused_gated_silu(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self> {
+        gated_silu::composite::forward::<Self>(gate, up)
+    }
+
+    /// Gradients for `gate` and `up`.
+    fn fused_gated_silu_grad(
+        gate: FloatTensor<Self>,
+        up: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        gated_silu::composite::backward::<Self>(gate, up, grad, wanted)
+    }
+
+    /// See [`causal_attention()`](fn@super::causal_attention).
+    fn fused_causal_attention(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        mask: FloatTensor<Self>,
+        scale: f64,
+    ) -> FloatTensor<Self> {
+        causal_attention::composite::forward::<Self>(query, key, value, mask, scale)
+    }
+
+    /// Gradients for `query`, `key` and `value`.
+    fn fused_causal_attention_grad(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        mask: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        scale: f64,
+        wanted: [bool; 3],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        let arguments = [query, key, value, mask];
+        causal_attention::composite::backward::<Self>(arguments, grad, scale, wanted)
     }
 
     /// See [`relative_softmax()`](fn@super::relative_softmax).
@@ -100,6 +141,26 @@ pub trait LrvdBackend: Backend {
         wanted: [bool; 3],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
         layer_norm::composite::backward::<Self>(x, gamma, grad, eps, wanted)
+    }
+
+    /// See [`rms_norm()`](fn@super::rms_norm).
+    fn fused_rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        eps: f64,
+    ) -> FloatTensor<Self> {
+        rms_norm::composite::forward::<Self>(x, gamma, eps)
+    }
+
+    /// Gradients for `x` and `gamma`.
+    fn fused_rms_norm_grad(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        eps: f64,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        rms_norm::composite::backward::<Self>(x, gamma, grad, eps, wanted)
     }
 
     /// See [`dropout()`](fn@super::dropout). It is its own gradient.

@@ -7,7 +7,8 @@ use lrvd_core::noise::NoiseKey;
 
 use super::backend::{LrvdBackend, Maybe};
 use super::{
-    dropout, gelu, kl_log_uniform, layer_norm, rank_two_noise, relative_softmax, standard_normal,
+    causal_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm, rank_two_noise,
+    relative_softmax, rms_norm, standard_normal,
 };
 
 /// `$op::cpu::$name` for the element type of `$tensor`, or `$op::composite::$name` on Flex.
@@ -28,6 +29,42 @@ impl LrvdBackend for Flex {
 
     fn fused_gelu_grad(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
         by_element!(x, gelu::backward(x, grad))
+    }
+
+    fn fused_gated_silu(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self> {
+        by_element!(gate, gated_silu::forward(gate, up))
+    }
+
+    fn fused_gated_silu_grad(
+        gate: FloatTensor<Self>,
+        up: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        by_element!(gate, gated_silu::backward(gate, up, grad, wanted))
+    }
+
+    fn fused_causal_attention(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        mask: FloatTensor<Self>,
+        scale: f64,
+    ) -> FloatTensor<Self> {
+        by_element!(query, causal_attention::forward(query, key, value, mask, scale))
+    }
+
+    fn fused_causal_attention_grad(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        mask: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        scale: f64,
+        wanted: [bool; 3],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        let arguments = [query, key, value, mask];
+        by_element!(grad, causal_attention::backward(arguments, grad, scale, wanted))
     }
 
     fn fused_relative_softmax(
@@ -67,6 +104,24 @@ impl LrvdBackend for Flex {
         wanted: [bool; 3],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
         by_element!(x, layer_norm::backward(x, gamma, grad, eps, wanted))
+    }
+
+    fn fused_rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        eps: f64,
+    ) -> FloatTensor<Self> {
+        by_element!(x, rms_norm::forward(x, gamma, eps))
+    }
+
+    fn fused_rms_norm_grad(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        eps: f64,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        by_element!(x, rms_norm::backward(x, gamma, grad, eps, wanted))
     }
 
     fn fused_dropout(x: FloatTensor<Self>, rate: f64, key: NoiseKey) -> FloatTensor<Self> {

@@ -3,8 +3,11 @@
 //! | Operator                | What is fused                                                     |
 //! |-------------------------|-------------------------------------------------------------------|
 //! | [`gelu()`]                | exact GELU, several times faster than one `erf` call per element  |
+//! | [`gated_silu()`]          | the gate of a feed-forward block: `SiLU` times the other factor   |
+//! | [`causal_attention()`]    | scores, mask, softmax and mixing, without a matrix of scores      |
 //! | [`relative_softmax()`]    | disentangled attention: shift, sum, scale, mask and softmax       |
 //! | [`layer_norm()`]          | statistics, normalisation and gain, with their gradients          |
+//! | [`rms_norm()`]            | the same without centring                                         |
 //! | [`dropout()`]             | mask recomputed from its key instead of stored                    |
 //! | [`standard_normal()`]     | counter-based noise, the same words on every backend              |
 //! | [`add_rank_two_noise`]  | moment-matched output noise of the rank-tied posterior            |
@@ -34,19 +37,25 @@ mod cube;
 mod flex;
 mod value;
 
+pub mod causal_attention;
 pub mod dropout;
+pub mod gated_silu;
 pub mod gelu;
 pub mod kl_log_uniform;
 pub mod layer_norm;
 pub mod rank_two_noise;
 pub mod relative_softmax;
+pub mod rms_norm;
 pub mod standard_normal;
 
 pub use backend::{LrvdBackend, Maybe};
+pub use causal_attention::causal_attention;
 pub use dropout::dropout;
+pub use gated_silu::gated_silu;
 pub use gelu::gelu;
 pub use kl_log_uniform::kl_log_uniform;
 pub use layer_norm::layer_norm;
 pub use rank_two_noise::{add_gaussian_noise, add_rank_two_noise};
 pub use relative_softmax::relative_softmax;
+pub use rms_norm::rms_norm;
 pub use standard_normal::standard_normal;

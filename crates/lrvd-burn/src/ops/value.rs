@@ -93,6 +93,12 @@ impl<B: Backend> Value<B> {
     pub(crate) fn swap(self, first: usize, second: usize) -> Self {
         Self(B::float_swap_dims(self.0, first, second))
     }
+    pub(crate) fn permute(self, axes: &[usize]) -> Self {
+        Self(B::float_permute(self.0, axes))
+    }
+    pub(crate) fn matmul(self, other: Self) -> Self {
+        Self(B::float_matmul(self.0, other.0))
+    }
     /// `range` of the last axis.
     pub(crate) fn last_axis(self, range: Range<usize>) -> Self {
         let shape = self.shape();
@@ -110,6 +116,14 @@ impl<B: Backend> Value<B> {
         }
         Self(B::float_pad(self.0, &padding, PadMode::Constant(0.0)))
     }
+}
+
+/// `[d]` as `[1, ..., 1, d]`.
+pub(crate) fn as_row<B: Backend>(vector: FloatTensor<B>, rank: usize) -> Value<B> {
+    let vector = Value::<B>(vector);
+    let mut shape = vec![1; rank];
+    shape[rank - 1] = vector.shape()[0];
+    vector.reshape(shape)
 }
 
 /// The float type behind a float tensor's type.

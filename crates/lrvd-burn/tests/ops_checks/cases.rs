@@ -2,14 +2,17 @@
 
 use burn::tensor::Tensor;
 use lrvd_burn::ops::{
-    add_gaussian_noise, add_rank_two_noise, dropout, gelu, kl_log_uniform, layer_norm,
-    relative_softmax,
+    add_gaussian_noise, add_rank_two_noise, causal_attention, dropout, gated_silu, gelu,
+    kl_log_uniform, layer_norm, relative_softmax, rms_norm,
 };
-use lrvd_burn::ops::{dropout::dropout_composite, gelu::gelu_composite};
+use lrvd_burn::ops::{
+    causal_attention::causal_attention_composite, dropout::dropout_composite,
+    gated_silu::gated_silu_composite, gelu::gelu_composite,
+};
 use lrvd_burn::ops::{
     kl_log_uniform::kl_log_uniform_composite, layer_norm::layer_norm_composite,
     rank_two_noise::add_gaussian_noise_composite, rank_two_noise::add_rank_two_noise_composite,
-    relative_softmax::relative_softmax_composite,
+    relative_softmax::relative_softmax_composite, rms_norm::rms_norm_composite,
 };
 use lrvd_core::noise::NoiseKey;
 
@@ -32,6 +35,9 @@ pub(crate) fn each(f: &mut dyn FnMut(&Case)) {
     gelu_cases(f);
     dropout_cases(f);
     layer_norm_cases(f);
+    rms_norm_cases(f);
+    gated_silu_cases(f);
+    attention_cases(f);
     softmax_cases(f);
     noise_cases(f);
     kl_cases(f);
@@ -80,6 +86,64 @@ fn layer_norm_cases(f: &mut dyn FnMut(&Case)) {
                 wave(d, 1.9),
             ],
             differentiable: vec![true; 3],
+        });
+    }
+}
+
+fn rms_norm_cases(f: &mut dyn FnMut(&Case)) {
+    for [b, n, d] in [[2, 3, 5], [1, 1, 17], [3, 41, 130], [2, 3, 1]] {
+        f(&Case {
+            name: &format!("rms_norm {b}x{n}x{d}"),
+            fused: &|x| flat(rms_norm(x[0].clone().reshape([b, n, d]), x[1].clone(), 1e-5)),
+            composite: &|x| {
+                flat(rms_norm_composite(x[0].clone().reshape([b, n, d]), x[1].clone(), 1e-5))
+            },
+            leaves: vec![scaled(wave(b * n * d, 0.1), 2.0, 0.7), scaled(wave(d, 0.9), 0.5, 1.0)],
+            differentiable: vec![true; 2],
+        });
+    }
+}
+
+fn gated_silu_cases(f: &mut dyn FnMut(&Case)) {
+    for count in [1, 5, 771, 20_011] {
+        f(&Case {
+            name: &format!("gated_silu {count}"),
+            fused: &|x| gated_silu(x[0].clone(), x[1].clone()),
+            composite: &|x| gated_silu_composite(x[0].clone(), x[1].clone()),
+            leaves: vec![scaled(wave(count, 0.2), 5.0, 0.3), wave(count, 1.2)],
+            differentiable: vec![true; 2],
+        });
+    }
+}
+
+fn attention_cases(f: &mut dyn FnMut(&Case)) {
+    type Function = fn(Tensor<4>, Tensor<4>, Tensor<4>, Tensor<2>, f64) -> Tensor<4>;
+    // One key head per query head, groups of two and of three, one group; less and more than a block of keys.
+    for [b, t, h, g, d] in [[2, 5, 2, 2, 3], [1, 1, 2, 1, 2], [2, 7, 3, 1, 2], [2, 67, 4, 2, 5]] {
+        let run = |function: Function, x: &[Tensor<1>]| {
+            // Keys come as a transposed view.
+            let key = x[1].clone().reshape([b, g, t, d]).swap_dims(1, 2);
+            flat(function(
+                x[0].clone().reshape([b, t, h, d]),
+                key,
+                x[2].clone().reshape([b, t, g, d]),
+                x[3].clone().reshape([b, t]),
+                0.37,
+            ))
+        };
+        // The first example is padded on the right, the second on the left: its first queries see no key.
+        let mask = (0..b * t).map(|i| if i < t { i < t - t / 3 } else { i % t >= t / 4 });
+        f(&Case {
+            name: &format!("causal_attention {b}x{t}x{h}/{g}x{d}"),
+            fused: &|x| run(causal_attention, x),
+            composite: &|x| run(causal_attention_composite, x),
+            leaves: vec![
+                scaled(wave(b * t * h * d, 0.3), 3.0, 0.0),
+                scaled(wave(b * t * g * d, 1.3), 3.0, 0.0),
+                wave(b * t * g * d, 2.3),
+                mask.map(|live| f64::from(u8::from(live))).collect(),
+            ],
+            differentiable: vec![true, true, true, false],
         });
     }
 }

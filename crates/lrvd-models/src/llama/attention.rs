@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::ops::dropout;
+use lrvd_burn::ops::{causal_attention, dropout};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
@@ -23,7 +23,8 @@ use crate::source::WeightSource;
 /// ```
 ///
 /// `q` and `k` are turned by their positions; `g(h)` is the key head that query head `h` shares with its group.
-/// The queries of a group are stacked as rows of one product, so that keys and values are never repeated.
+/// Without a cache and without dropout on the weights this is one fused operation. Else the queries of a group are
+/// stacked as rows of one product, so that keys and values are never repeated.
 ///
 /// # References
 ///
@@ -73,15 +74,21 @@ impl Attention {
     ) -> Tensor<3> {
         let [batch, tokens, _] = x.dims();
         let (groups, width) = (self.key_heads, self.head_dim);
-        let stacked = self.heads / groups * tokens;
+        let scale = 1.0 / (width as f64).sqrt();
+        let dropout_key = pass.dropout_key(self.site).filter(|_| self.dropout > 0.0);
         let q = turns.apply(apply(&self.q_proj, x.clone(), pass), self.heads);
-        let k = turns.apply(apply(&self.k_proj, x.clone(), pass), groups).swap_dims(1, 2);
-        let v = apply(&self.v_proj, x, pass);
-        let v = v.reshape([batch, tokens, groups, width]).swap_dims(1, 2);
+        let k = turns.apply(apply(&self.k_proj, x.clone(), pass), groups);
+        let v = apply(&self.v_proj, x, pass).reshape([batch, tokens, groups, width]);
+        if let (Visible::Alone(mask), None, None) = (visible, &cache, dropout_key) {
+            let mixed = causal_attention(q, k, v, mask.clone(), scale);
+            return apply(&self.o_proj, mixed.reshape([batch, tokens, self.heads * width]), pass);
+        }
+        let (k, v) = (k.swap_dims(1, 2), v.swap_dims(1, 2));
         let (k, v) = match cache {
             Some(cache) => cache.append(k, v),
             None => (k, v),
         };
+        let stacked = self.heads / groups * tokens;
         let keys = k.dims()[2];
         let q: Tensor<4> = if groups == self.heads {
             q.swap_dims(1, 2)
@@ -90,8 +97,8 @@ impl Attention {
             q.permute([0, 2, 3, 1, 4]).reshape([batch, groups, stacked, width])
         };
         let scores = q.matmul(k.swap_dims(2, 3)).reshape([batch, self.heads, tokens, keys]);
-        let mut weights = visible.weights(scores, 1.0 / (width as f64).sqrt());
-        if let Some(key) = pass.dropout_key(self.site) {
+        let mut weights = visible.weights(scores, scale);
+        if let Some(key) = dropout_key {
             weights = dropout(weights, self.dropout, key);
         }
         let mixed = weights.reshape([batch, groups, stacked, keys]).matmul(v);

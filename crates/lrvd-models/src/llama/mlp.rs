@@ -1,8 +1,9 @@
 //! The gated feed-forward block.
 
 use burn::module::Module;
-use burn::tensor::{Tensor, activation};
+use burn::tensor::Tensor;
 use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::ops::gated_silu;
 use lrvd_burn::sampling::Pass;
 
 use super::config::LlamaConfig;
@@ -34,9 +35,9 @@ impl Mlp {
 
     /// `[batch, tokens, hidden]` to the same shape.
     pub(super) fn forward(&self, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        let gate = activation::silu(apply(&self.gate_proj, x.clone(), pass));
+        let gate = apply(&self.gate_proj, x.clone(), pass);
         let up = apply(&self.up_proj, x, pass);
-        apply(&self.down_proj, gate * up, pass)
+        apply(&self.down_proj, gated_silu(gate, up), pass)
     }
 
     pub(super) fn layers(&self) -> [(&'static str, &AdaptedLinear); 3] {

@@ -1,7 +1,6 @@
 //! Which keys does a query see?
 
 use burn::tensor::{DType, Device, Int, Tensor, activation};
-use lrvd_burn::ops::relative_softmax;
 
 /// What is added to the score of a key that must not be seen: far below any score, and finite, so that a query without
 /// any key (a padded one) has weights that mean nothing instead of values that are not numbers.
@@ -10,18 +9,9 @@ const UNSEEN: f64 = -1.0e30;
 /// Visibility of one batch, shared by all layers.
 ///
 /// A query sees the real tokens up to its own column; columns of the cache come before those of the input.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one lives on the stack for the time of a forward pass"
-)]
 pub(super) enum Visible {
-    /// No past: as many keys as queries.
-    Alone {
-        /// 1 for tokens, 0 for padding, `[batch, tokens]`.
-        mask: Tensor<2>,
-        /// [`UNSEEN`] above the diagonal, `[1, 1, tokens, tokens]`.
-        causal: Tensor<4>,
-    },
+    /// No past, as many keys as queries: 1 for tokens, 0 for padding, `[batch, tokens]`.
+    Alone(Tensor<2>),
     /// Keys of a cache before those of the input: a sum of [`UNSEEN`], `[batch, 1, tokens, past + tokens]`.
     After(Tensor<4>),
 }
@@ -29,28 +19,28 @@ pub(super) enum Visible {
 impl Visible {
     /// `mask` is that of all keys, `[batch, past + tokens]`, 1 for tokens and 0 for padding.
     pub(super) fn new(mask: Tensor<2>, tokens: usize) -> Self {
-        let [batch, keys] = mask.dims();
-        let causal = later(keys - tokens, tokens, &mask.device(), mask.dtype());
-        let causal = causal.mul_scalar(UNSEEN).reshape([1, 1, tokens, keys]);
-        if keys == tokens {
-            return Self::Alone { mask, causal };
+        if mask.dims()[1] == tokens {
+            return Self::Alone(mask);
         }
-        let padding = mask.sub_scalar(1.0).mul_scalar(-UNSEEN);
-        Self::After(padding.reshape([batch, 1, 1, keys]) + causal)
+        Self::After(unseen(mask, tokens))
     }
 
     /// Attention weights of scores `[batch, heads, tokens, keys]`, which are multiplied by `scale` first.
     pub(super) fn weights(&self, scores: Tensor<4>, scale: f64) -> Tensor<4> {
-        match self {
-            Self::Alone { mask, causal } => {
-                let scores = scores + causal.clone();
-                relative_softmax(scores, None, None, Some(mask.clone()), scale)
-            }
-            Self::After(unseen) => {
-                activation::softmax(scores.mul_scalar(scale) + unseen.clone(), 3)
-            }
-        }
+        let unseen = match self {
+            Self::Alone(mask) => unseen(mask.clone(), mask.dims()[1]),
+            Self::After(unseen) => unseen.clone(),
+        };
+        activation::softmax(scores.mul_scalar(scale) + unseen, 3)
     }
+}
+
+/// [`UNSEEN`] where a query must not look, once for padding and once for later keys.
+fn unseen(mask: Tensor<2>, tokens: usize) -> Tensor<4> {
+    let [batch, keys] = mask.dims();
+    let later = later(keys - tokens, tokens, &mask.device(), mask.dtype());
+    let padding = mask.sub_scalar(1.0).mul_scalar(-UNSEEN);
+    padding.reshape([batch, 1, 1, keys]) + later.mul_scalar(UNSEEN).reshape([1, 1, tokens, keys])
 }
 
 /// 1 where the key comes after the query, `[tokens, past + tokens]`.

@@ -1,15 +1,17 @@
 //! What the CPU implementations share: element types, special functions, and loops over tensors.
 //!
 //! Burn's CPU backend runs elementwise operations on one thread and calls the C library once per
-//! element. The implementations here work on plain slices, in loops the compiler can vectorise,
-//! spread over rayon's threads in chunks whose borders depend on the shape alone. Results are
-//! therefore the same bits for every number of threads.
+//! element. The implementations here work on plain slices, in loops the compiler can vectorise, for
+//! the vector units found at run time, spread over rayon's threads in chunks whose borders depend on
+//! the shape alone. Results are therefore the same bits for every number of threads and every width.
 
 mod parallel;
 mod real;
 mod special;
 mod tensor;
+mod wide;
 
 pub(crate) use parallel::{TASK, rows_per_task, run};
 pub(crate) use real::{Real, max, sum, sum_pairs, sum_rows};
-pub(crate) use tensor::{contiguous, map, zip};
+pub(crate) use tensor::{Binary, Unary, contiguous, map, zip};
+pub(crate) use wide::wide;

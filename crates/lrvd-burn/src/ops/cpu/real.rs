@@ -108,8 +108,9 @@ macro_rules! real {
 real!(f32, exp_f32, ln_f32, ln_1p_f32, normal_f32, fill_normal);
 real!(f64, f64::exp, f64::ln, f64::ln_1p, normal_f64, fill_normal_f64);
 
-/// Independent partial results of a reduction: enough for the vector units, few enough to fold.
-const LANES: usize = 16;
+/// Independent partial results of a reduction: two vectors of the widest units, to hide the latency of one. With
+/// fewer the compiler unrolls the loop over them before it looks for vectors, and finds none.
+const LANES: usize = 32;
 
 /// Reduces `values` by `combine` in [`LANES`] interleaved parts, so that the loop vectorises.
 #[inline(always)]
@@ -124,7 +125,20 @@ fn reduce<E: Real>(values: &[E], start: E, combine: impl Fn(E, E) -> E) -> E {
     for (lane, &value) in lanes.iter_mut().zip(rest) {
         *lane = combine(*lane, value);
     }
-    lanes.into_iter().fold(start, combine)
+    fold(lanes, combine)
+}
+
+/// Combines the parts by halves: five steps of vectors instead of a chain as long as the parts.
+#[inline(always)]
+fn fold<E: Real>(mut lanes: [E; LANES], combine: impl Fn(E, E) -> E) -> E {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = combine(lanes[i], lanes[i + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
 }
 
 /// Sum of a slice.
@@ -153,7 +167,7 @@ pub(crate) fn sum_pairs<E: Real>(x: &[E], y: &[E], term: impl Fn(E, E) -> E) -> 
     for ((lane, &x), &y) in lanes.iter_mut().zip(x_rest).zip(y_rest) {
         *lane += term(x, y);
     }
-    sum(&lanes)
+    fold(lanes, |a, b| a + b)
 }
 
 /// Column sums of the rows in `parts`, added in order: `width` numbers.

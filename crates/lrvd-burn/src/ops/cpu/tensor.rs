@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use super::parallel::TASK;
 use super::real::Real;
+use super::wide::wide;
 
 /// Elements computed into one array on the stack.
 const BLOCK: usize = 256;
@@ -21,16 +22,52 @@ pub(crate) fn contiguous(tensor: FlexTensor) -> FlexTensor {
     copy
 }
 
-/// `f` of every element, in place when no other tensor shares the buffer.
-pub(crate) fn map<E: Real>(x: FlexTensor, f: impl Fn(E) -> E + Sync + Send) -> FlexTensor {
+/// A function of one number, marked `#[inline(always)]`.
+pub(crate) trait Unary<E> {
+    fn of(x: E) -> E;
+}
+
+/// A function of two numbers, marked `#[inline(always)]`.
+pub(crate) trait Binary<E> {
+    fn of(x: E, y: E) -> E;
+}
+
+wide! {
+    fn map_in_place<'a, E, F: Unary<E>>(values: &'a mut [E]) {
+        for value in values {
+            *value = F::of(*value);
+        }
+    }
+
+    fn map_block<'a, E, F: Unary<E>>(x: &'a [E; BLOCK]) -> [E; BLOCK] {
+        let mut out = [E::ZERO; BLOCK];
+        for (out, &x) in out.iter_mut().zip(x) {
+            *out = F::of(x);
+        }
+        out
+    }
+
+    fn zip_in_place<'a, E, F: Binary<E>>(x: &'a mut [E], y: &'a [E]) {
+        for (x, &y) in x.iter_mut().zip(y) {
+            *x = F::of(*x, y);
+        }
+    }
+
+    fn zip_block<'a, E, F: Binary<E>>(x: &'a [E; BLOCK], y: &'a [E; BLOCK]) -> [E; BLOCK] {
+        let mut out = [E::ZERO; BLOCK];
+        for ((out, &x), &y) in out.iter_mut().zip(x).zip(y) {
+            *out = F::of(x, y);
+        }
+        out
+    }
+}
+
+/// `F` of every element, in place when no other tensor shares the buffer.
+pub(crate) fn map<E: Real, F: Unary<E>>(x: FlexTensor) -> FlexTensor {
     let mut x = contiguous(x);
     if x.is_unique() {
         let values = E::slice_mut(&mut x);
-        let task = |chunk: &mut [E]| {
-            for value in chunk {
-                *value = f(*value);
-            }
-        };
+        let task = |chunk: &mut [E]| map_in_place::<E, F>(chunk);
         if values.len() <= TASK {
             task(values);
         } else {
@@ -39,34 +76,20 @@ pub(crate) fn map<E: Real>(x: FlexTensor, f: impl Fn(E) -> E + Sync + Send) -> F
         return x;
     }
     let (blocks, rest) = E::slice(&x).as_chunks::<BLOCK>();
-    let block = |i: usize| {
-        let mut out = [E::ZERO; BLOCK];
-        for (out, &x) in out.iter_mut().zip(&blocks[i]) {
-            *out = f(x);
-        }
-        out
-    };
-    let values = collect(blocks.len(), rest.len(), block, |i| f(rest[i]));
+    let block = |i: usize| map_block::<E, F>(&blocks[i]);
+    let values = collect(blocks.len(), rest.len(), block, |i| F::of(rest[i]));
     E::tensor(values, x.shape())
 }
 
-/// `f` of the elements of `x` and `y` in pairs, written over `x` when no other tensor shares it.
+/// `F` of the elements of `x` and `y` in pairs, written over `x` when no other tensor shares it.
 ///
 /// Both have the same shape.
-pub(crate) fn zip<E: Real>(
-    x: FlexTensor,
-    y: FlexTensor,
-    f: impl Fn(E, E) -> E + Sync + Send,
-) -> FlexTensor {
+pub(crate) fn zip<E: Real, F: Binary<E>>(x: FlexTensor, y: FlexTensor) -> FlexTensor {
     let (mut x, y) = (contiguous(x), contiguous(y));
     let y_values = E::slice(&y);
     if x.is_unique() {
         let x_values = E::slice_mut(&mut x);
-        let task = |(x_chunk, y_chunk): (&mut [E], &[E])| {
-            for (x, &y) in x_chunk.iter_mut().zip(y_chunk) {
-                *x = f(*x, y);
-            }
-        };
+        let task = |(x, y): (&mut [E], &[E])| zip_in_place::<E, F>(x, y);
         if x_values.len() <= TASK {
             task((x_values, y_values));
         } else {
@@ -76,14 +99,8 @@ pub(crate) fn zip<E: Real>(
     }
     let (x_blocks, x_rest) = E::slice(&x).as_chunks::<BLOCK>();
     let (y_blocks, y_rest) = y_values.as_chunks::<BLOCK>();
-    let block = |i: usize| {
-        let mut out = [E::ZERO; BLOCK];
-        for ((out, &x), &y) in out.iter_mut().zip(&x_blocks[i]).zip(&y_blocks[i]) {
-            *out = f(x, y);
-        }
-        out
-    };
-    let values = collect(x_blocks.len(), x_rest.len(), block, |i| f(x_rest[i], y_rest[i]));
+    let block = |i: usize| zip_block::<E, F>(&x_blocks[i], &y_blocks[i]);
+    let values = collect(x_blocks.len(), x_rest.len(), block, |i| F::of(x_rest[i], y_rest[i]));
     E::tensor(values, x.shape())
 }
 

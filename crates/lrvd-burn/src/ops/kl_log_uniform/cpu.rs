@@ -14,7 +14,7 @@ use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
 use super::{FIT, LOG_VARIANCE, MEAN_EPSILON};
-use crate::ops::cpu::{Real, contiguous, run, sum, sum_rows};
+use crate::ops::cpu::{Real, contiguous, run, sum, sum_rows, wide};
 
 /// Entries evaluated at a time; a block holds whole rows of ranks if ranks lie along axis 1.
 const BLOCK: usize = 512;
@@ -44,6 +44,42 @@ fn entry_slope<E: Real>(mean: E, log_variance: E, inverse: E) -> (E, E) {
     let r = m * inverse;
     let bell = s * (E::ONE - s);
     (-(E::of(FIT[0] * FIT[2]) * bell + E::of(0.5) * r / (E::ONE + r)), m)
+}
+
+wide! {
+    /// KL of every entry of a block.
+    fn block_forward<'a, E>(
+        values: &'a mut [E],
+        mean: &'a [E],
+        log_variance: &'a [E],
+        inverse: &'a [E],
+    ) {
+        let entries = values.iter_mut().zip(mean).zip(log_variance).zip(inverse);
+        for (((value, &mean), &log_variance), &inverse) in entries {
+            *value = entry(mean, log_variance, inverse);
+        }
+    }
+
+    /// `KL'(a)` of every entry of a block, and the gradient of its mean; `factor` is `-2` times the
+    /// incoming gradient of the entry's rank.
+    fn block_backward<'a, E>(
+        slopes: &'a mut [E],
+        d_mean: &'a mut [E],
+        mean: &'a [E],
+        log_variance: &'a [E],
+        inverse: &'a [E],
+        factor: &'a [E],
+    ) {
+        let entries = slopes.iter_mut().zip(mean).zip(log_variance).zip(inverse);
+        for ((((slope, &mean), &log_variance), &inverse), d_mean) in entries.zip(&mut *d_mean) {
+            let (g, m) = entry_slope(mean, log_variance, inverse);
+            *slope = g;
+            *d_mean = g * mean / m;
+        }
+        for (d_mean, &factor) in d_mean.iter_mut().zip(factor) {
+            *d_mean = *d_mean * factor;
+        }
+    }
 }
 
 /// How the entries of `mean` map to ranks, cut into tasks and blocks.
@@ -138,10 +174,7 @@ pub(crate) fn forward<E: Real>(
         let mut values = vec![E::ZERO; layout.block()];
         let mut totals = layout.totals();
         for mean in mean.chunks(layout.block()) {
-            let entries = values.iter_mut().zip(mean).zip(&log_variance).zip(&inverse);
-            for (((value, &mean), &log_variance), &inverse) in entries {
-                *value = entry(mean, log_variance, inverse);
-            }
+            block_forward(&mut values, mean, &log_variance, &inverse);
             layout.add(&values[..mean.len()], &mut totals);
         }
         totals
@@ -174,7 +207,6 @@ pub(crate) fn backward<E: Real>(
         .collect();
     let parts = run(tasks, |(task, (mean, d_mean)): (usize, (&[E], &mut [E]))| {
         let (log_variance, inverse) = layout.beside(task);
-        // `-2` times the incoming gradient of each entry's rank.
         let factor: Vec<E> = if rank_axis == 0 { &grads[task..=task] } else { grads }
             .repeat(layout.block() / if rank_axis == 0 { 1 } else { rank })
             .iter()
@@ -184,15 +216,7 @@ pub(crate) fn backward<E: Real>(
         let mut totals = layout.totals();
         let blocks = mean.chunks(layout.block()).zip(d_mean.chunks_mut(layout.block()));
         for (mean, d_mean) in blocks {
-            let entries = slopes.iter_mut().zip(mean).zip(&log_variance).zip(&inverse);
-            for ((((slope, &mean), &log_variance), &inverse), d_mean) in entries.zip(&mut *d_mean) {
-                let (g, m) = entry_slope(mean, log_variance, inverse);
-                *slope = g;
-                *d_mean = g * mean / m;
-            }
-            for (d_mean, &factor) in d_mean.iter_mut().zip(&factor) {
-                *d_mean = *d_mean * factor;
-            }
+            block_backward(&mut slopes, d_mean, mean, &log_variance, &inverse, &factor);
             layout.add(&slopes[..mean.len()], &mut totals);
         }
         totals

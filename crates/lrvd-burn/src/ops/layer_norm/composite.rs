@@ -3,7 +3,7 @@
 use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
 
-use crate::ops::value::{ThreeGradients, Value};
+use crate::ops::value::{ThreeGradients, Value, as_row};
 
 /// Normalised rows and the reciprocal standard deviation.
 fn normalise<B: Backend>(x: Value<B>, eps: f64) -> (Value<B>, Value<B>) {
@@ -11,14 +11,6 @@ fn normalise<B: Backend>(x: Value<B>, eps: f64) -> (Value<B>, Value<B>) {
     let centred = x.clone() - x.mean(last);
     let r = (centred.clone().square().mean(last) + eps).sqrt().recip();
     (centred * r.clone(), r)
-}
-
-/// `[d]` as `[1, ..., 1, d]`.
-fn as_row<B: Backend>(vector: FloatTensor<B>, rank: usize) -> Value<B> {
-    let vector = Value::<B>(vector);
-    let mut shape = vec![1; rank];
-    shape[rank - 1] = vector.shape()[0];
-    vector.reshape(shape)
 }
 
 pub(crate) fn forward<B: Backend>(

@@ -1,17 +1,53 @@
 //! Layer normalisation on slices, by rows.
 
+#![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
+
 use burn::backend::TensorMetadata;
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
-use crate::ops::cpu::{Real, contiguous, rows_per_task, run, sum, sum_pairs, sum_rows};
+use crate::ops::cpu::{Real, contiguous, rows_per_task, run, sum, sum_pairs, sum_rows, wide};
 
 /// Mean and reciprocal standard deviation of a row.
+#[inline(always)]
 fn statistics<E: Real>(row: &[E], eps: E) -> (E, E) {
     let count = E::of(row.len() as f64);
     let mean = sum(row) / count;
     let variance = sum_pairs(row, row, |x, _| (x - mean) * (x - mean)) / count;
     (mean, E::ONE / (variance + eps).sqrt())
+}
+
+wide! {
+    /// Normalises whole rows.
+    fn rows_forward<'a, E>(
+        out: &'a mut [E],
+        x: &'a [E],
+        gamma: &'a [E],
+        beta: &'a [E],
+        eps: E,
+    ) {
+        let width = gamma.len();
+        for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+            let (mean, r) = statistics(x, eps);
+            for (((out, &x), &gamma), &beta) in out.iter_mut().zip(x).zip(gamma).zip(beta) {
+                *out = (x - mean) * r * gamma + beta;
+            }
+        }
+    }
+
+    /// `grad` becomes the gradient of `x`; an empty part is not wanted.
+    fn rows_backward<'a, E>(
+        grad: &'a mut [E],
+        x: &'a [E],
+        gamma: &'a [E],
+        eps: E,
+        parts: &'a mut [Vec<E>; 2],
+    ) {
+        let width = gamma.len();
+        for (grad, x) in grad.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+            row_backward(grad, x, gamma, eps, parts);
+        }
+    }
 }
 
 pub(crate) fn forward<E: Real>(
@@ -30,14 +66,7 @@ pub(crate) fn forward<E: Real>(
     let mut out = vec![E::ZERO; shape.num_elements()];
     let size = rows_per_task(width) * width;
     let tasks = out.chunks_mut(size).zip(E::slice(&x).chunks(size)).collect();
-    run(tasks, |(out, x): (&mut [E], &[E])| {
-        for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
-            let (mean, r) = statistics(x, eps);
-            for (((out, &x), &gamma), &beta) in out.iter_mut().zip(x).zip(gamma).zip(beta) {
-                *out = (x - mean) * r * gamma + beta;
-            }
-        }
-    });
+    run(tasks, |(out, x): (&mut [E], &[E])| rows_forward(out, x, gamma, beta, eps));
     E::tensor(out, shape)
 }
 
@@ -59,9 +88,7 @@ pub(crate) fn backward<E: Real>(
         parts = run(tasks.collect(), |(grad, x): (&mut [E], &[E])| {
             let mut part = [wanted[1], wanted[2]]
                 .map(|wanted| if wanted { vec![E::ZERO; width] } else { Vec::new() });
-            for (grad, x) in grad.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
-                row_backward(grad, x, gain, eps, &mut part);
-            }
+            rows_backward(grad, x, gain, eps, &mut part);
             part
         });
     }
@@ -74,7 +101,8 @@ pub(crate) fn backward<E: Real>(
     )
 }
 
-/// One row: `grad` becomes the gradient of `x`; an empty part is not wanted.
+/// One row of the gradient.
+#[inline(always)]
 fn row_backward<E: Real>(
     grad: &mut [E],
     x: &[E],

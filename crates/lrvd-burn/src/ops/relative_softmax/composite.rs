@@ -10,12 +10,12 @@ use burn::tensor::DType;
 use crate::ops::value::Value;
 
 /// What separates a masked key from the live ones before the exponential.
-fn far_below(dtype: DType) -> f64 {
+pub(crate) fn far_below(dtype: DType) -> f64 {
     if dtype == DType::F16 { 3.0e4 } else { 1.0e30 }
 }
 
 /// Smallest denominator: a row with a live key has at least `exp(0) = 1`.
-const LEAST_SUM: f64 = 0.5;
+pub(crate) const LEAST_SUM: f64 = 0.5;
 
 /// `out[i, j] = position[i, (L-1-i)+j]`.
 fn align<B: Backend>(position: Value<B>, [b, h, l]: [usize; 3]) -> Value<B> {

@@ -1,10 +1,12 @@
 //! The softmax on slices: one task per head, one pass over its scores.
 
+#![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
+
 use burn::backend::TensorMetadata;
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
-use crate::ops::cpu::{Real, contiguous, max, run, sum, sum_pairs};
+use crate::ops::cpu::{Real, contiguous, max, run, sum, sum_pairs, wide};
 
 /// Rows of scores handled together: 16 neighbours along a position row fill one cache line, and
 /// 16 rows of scores stay in the first-level cache.
@@ -33,6 +35,20 @@ pub(crate) fn forward<E: Real>(
         let c2p = c2p.map(|term| &term[task * position..][..position]);
         let p2c = p2c.map(|term| &term[task * position..][..position]);
         let mask = mask.map(|mask| &mask[task / heads * length..][..length]);
+        head_forward(scores, [c2p, p2c, mask], length, scale);
+    });
+    content
+}
+
+wide! {
+    /// Probabilities of one head over its scores; the optional terms are `c2p`, `p2c` and the mask.
+    fn head_forward<'a, E>(
+        scores: &'a mut [E],
+        terms: [Option<&'a [E]>; 3],
+        length: usize,
+        scale: E,
+    ) {
+        let [c2p, p2c, mask] = terms;
         for (block, rows) in scores.chunks_mut(ROWS * length).enumerate() {
             if let Some(p2c) = p2c {
                 add_transposed(p2c, rows, block * ROWS, length);
@@ -47,8 +63,37 @@ pub(crate) fn forward<E: Real>(
                 softmax(row, mask, scale);
             }
         }
-    });
-    content
+    }
+
+    /// Turns the gradient of one head's probabilities into that of its scores, and copies it to the
+    /// shifted places of the position terms.
+    fn head_backward<'a, E>(
+        grad: &'a mut [E],
+        probability: &'a [E],
+        terms: [Option<&'a mut [E]>; 2],
+        length: usize,
+        scale: E,
+    ) {
+        let [mut c2p, mut p2c] = terms;
+        let blocks = grad.chunks_mut(ROWS * length).zip(probability.chunks(ROWS * length));
+        for (block, (rows, probabilities)) in blocks.enumerate() {
+            let first = block * ROWS;
+            let pairs = rows.chunks_exact_mut(length).zip(probabilities.chunks_exact(length));
+            for (k, (row, p)) in pairs.enumerate() {
+                let mean = sum_pairs(row, p, |grad, p| grad * p);
+                for (grad, &p) in row.iter_mut().zip(p) {
+                    *grad = p * (*grad - mean) * scale;
+                }
+                if let Some(c2p) = &mut c2p {
+                    let start = place(first + k, 0, length);
+                    c2p[start..][..length].copy_from_slice(row);
+                }
+            }
+            if let Some(p2c) = &mut p2c {
+                copy_transposed(rows, p2c, first, length);
+            }
+        }
+    }
 }
 
 /// Heads per example, and the length.
@@ -60,11 +105,13 @@ fn heads_and_length(scores: &FlexTensor) -> (usize, usize) {
 /// Place of column `(L-1-row) + other` of row `row` in one head's position scores.
 ///
 /// Rows start at `row(2L-1)`; neighbours in `other` are neighbours in memory.
+#[inline(always)]
 fn place(row: usize, other: usize, length: usize) -> usize {
     row * (2 * length - 2) + length - 1 + other
 }
 
 /// `rows[k, j] += p2c[j, (L-1-j) + first + k]`, by square tiles.
+#[inline(always)]
 fn add_transposed<E: Real>(p2c: &[E], rows: &mut [E], first: usize, length: usize) {
     let count = rows.len() / length;
     for start in (0..length).step_by(ROWS) {
@@ -91,6 +138,7 @@ fn add_transposed<E: Real>(p2c: &[E], rows: &mut [E], first: usize, length: usiz
 }
 
 /// `p2c[j, (L-1-j) + first + k] = rows[k, j]`, by square tiles.
+#[inline(always)]
 fn copy_transposed<E: Real>(rows: &[E], p2c: &mut [E], first: usize, length: usize) {
     let count = rows.len() / length;
     for start in (0..length).step_by(ROWS) {
@@ -116,6 +164,7 @@ fn copy_transposed<E: Real>(rows: &[E], p2c: &mut [E], first: usize, length: usi
 }
 
 /// Softmax of `scale · row` over the keys whose mask is not 0, in place.
+#[inline(always)]
 fn softmax<E: Real>(row: &mut [E], mask: Option<&[E]>, scale: E) {
     let lowest = E::of(f64::NEG_INFINITY);
     let total = if let Some(mask) = mask {
@@ -191,33 +240,4 @@ fn per_head<E: Real>(
     let absent = values.is_none();
     let pieces = values.unwrap_or_default().chunks_exact_mut(size).map(Some);
     pieces.chain(std::iter::repeat_with(|| None).take(if absent { usize::MAX } else { 0 }))
-}
-
-/// Turns the gradient of one head's probabilities into that of its scores, and copies it to the
-/// shifted places of the position terms.
-fn head_backward<E: Real>(
-    grad: &mut [E],
-    probability: &[E],
-    [mut c2p, mut p2c]: [Option<&mut [E]>; 2],
-    length: usize,
-    scale: E,
-) {
-    let blocks = grad.chunks_mut(ROWS * length).zip(probability.chunks(ROWS * length));
-    for (block, (rows, probabilities)) in blocks.enumerate() {
-        let first = block * ROWS;
-        let pairs = rows.chunks_exact_mut(length).zip(probabilities.chunks_exact(length));
-        for (k, (row, p)) in pairs.enumerate() {
-            let mean = sum_pairs(row, p, |grad, p| grad * p);
-            for (grad, &p) in row.iter_mut().zip(p) {
-                *grad = p * (*grad - mean) * scale;
-            }
-            if let Some(c2p) = &mut c2p {
-                let start = place(first + k, 0, length);
-                c2p[start..][..length].copy_from_slice(row);
-            }
-        }
-        if let Some(p2c) = &mut p2c {
-            copy_transposed(rows, p2c, first, length);
-        }
-    }
 }

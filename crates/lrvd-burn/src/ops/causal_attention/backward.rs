@@ -1,0 +1,58 @@
+//! Attention in the autodiff graph.
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+
+use crate::ops::backend::LrvdBackend;
+
+#[derive(Debug)]
+struct CausalAttention;
+
+impl<B: LrvdBackend> Backward<B, 3> for CausalAttention {
+    /// Query, key, value, mask and the scale.
+    type State = ([FloatTensor<B>; 4], f64);
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, 3>,
+        grads: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        let (parents, ([query, key, value, mask], scale)) = (ops.parents, ops.state);
+        let grad = grads.consume::<B>(&ops.node);
+        let wanted = parents.each_ref().map(Option::is_some);
+        let (d_query, d_key, d_value) =
+            B::fused_causal_attention_grad(query, key, value, mask, grad, scale, wanted);
+        for (parent, gradient) in parents.into_iter().zip([d_query, d_key, d_value]) {
+            if let (Some(parent), Some(gradient)) = (parent, gradient) {
+                grads.register::<B>(parent.id, gradient);
+            }
+        }
+    }
+}
+
+pub(crate) fn forward<B: LrvdBackend, C: CheckpointStrategy>(
+    query: FloatTensor<Autodiff<B, C>>,
+    key: FloatTensor<Autodiff<B, C>>,
+    value: FloatTensor<Autodiff<B, C>>,
+    mask: FloatTensor<Autodiff<B, C>>,
+    scale: f64,
+) -> FloatTensor<Autodiff<B, C>> {
+    let prepared =
+        CausalAttention.prepare::<C>([query.node(), key.node(), value.node()]).compute_bound();
+    let [query, key, value, mask] =
+        [query, key, value, mask].map(FloatTensor::<Autodiff<B, C>>::into_primitive);
+    match prepared.stateful() {
+        OpsKind::Tracked(node) => {
+            let state = [query.clone(), key.clone(), value.clone(), mask.clone()];
+            node.finish((state, scale), B::fused_causal_attention(query, key, value, mask, scale))
+        }
+        OpsKind::UnTracked(node) => {
+            node.finish(B::fused_causal_attention(query, key, value, mask, scale))
+        }
+    }
+}

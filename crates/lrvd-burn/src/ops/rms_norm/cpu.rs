@@ -1,0 +1,91 @@
+//! Root-mean-square normalisation on slices, by rows.
+
+#![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
+
+use burn::backend::TensorMetadata;
+use burn::tensor::Shape;
+use burn_flex::FlexTensor;
+
+use crate::ops::cpu::{Real, contiguous, rows_per_task, run, sum_pairs, sum_rows, wide};
+
+/// `1 / sqrt(mean(x²) + eps)`.
+#[inline(always)]
+fn reciprocal_root<E: Real>(row: &[E], eps: E) -> E {
+    let mean = sum_pairs(row, row, |x, _| x * x) / E::of(row.len() as f64);
+    E::ONE / (mean + eps).sqrt()
+}
+
+wide! {
+    /// Normalises whole rows.
+    fn rows_forward<'a, E>(out: &'a mut [E], x: &'a [E], gamma: &'a [E], eps: E) {
+        let width = gamma.len();
+        for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+            let r = reciprocal_root(x, eps);
+            for ((out, &x), &gamma) in out.iter_mut().zip(x).zip(gamma) {
+                *out = x * r * gamma;
+            }
+        }
+    }
+
+    /// `grad` becomes the gradient of `x`; returns that of `gamma`, or nothing if it is not wanted.
+    fn rows_backward<'a, E>(
+        grad: &'a mut [E],
+        x: &'a [E],
+        gamma: &'a [E],
+        eps: E,
+        wanted: bool,
+    ) -> Vec<E> {
+        let width = gamma.len();
+        let mut d_gamma = if wanted { vec![E::ZERO; width] } else { Vec::new() };
+        for (grad, x) in grad.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+            let r = reciprocal_root(x, eps);
+            for ((d_gamma, &grad), &x) in d_gamma.iter_mut().zip(&*grad).zip(x) {
+                *d_gamma += grad * x * r;
+            }
+            for (grad, &gamma) in grad.iter_mut().zip(gamma) {
+                *grad = *grad * gamma;
+            }
+            let along = sum_pairs(grad, x, |grad, x| grad * x) * r * r / E::of(width as f64);
+            for (grad, &x) in grad.iter_mut().zip(x) {
+                *grad = r * (*grad - x * along);
+            }
+        }
+        d_gamma
+    }
+}
+
+pub(crate) fn forward<E: Real>(x: FlexTensor, gamma: FlexTensor, eps: f64) -> FlexTensor {
+    let (x, gamma) = (contiguous(x), contiguous(gamma));
+    let shape = x.shape();
+    if shape.num_elements() == 0 {
+        return x;
+    }
+    let (gamma, eps) = (E::slice(&gamma), E::of(eps));
+    let mut out = vec![E::ZERO; shape.num_elements()];
+    let size = rows_per_task(gamma.len()) * gamma.len();
+    let tasks = out.chunks_mut(size).zip(E::slice(&x).chunks(size)).collect();
+    run(tasks, |(out, x): (&mut [E], &[E])| rows_forward(out, x, gamma, eps));
+    E::tensor(out, shape)
+}
+
+pub(crate) fn backward<E: Real>(
+    x: FlexTensor,
+    gamma: FlexTensor,
+    grad: FlexTensor,
+    eps: f64,
+    wanted: [bool; 2],
+) -> (Option<FlexTensor>, Option<FlexTensor>) {
+    let (x, gamma, mut grad) = (contiguous(x), contiguous(gamma), contiguous(grad));
+    let (gain, eps) = (E::slice(&gamma), E::of(eps));
+    let width = gain.len();
+    let mut parts = Vec::new();
+    if x.shape().num_elements() > 0 {
+        let size = rows_per_task(width) * width;
+        let tasks = E::slice_mut(&mut grad).chunks_mut(size).zip(E::slice(&x).chunks(size));
+        parts = run(tasks.collect(), |(grad, x): (&mut [E], &[E])| {
+            rows_backward(grad, x, gain, eps, wanted[1])
+        });
+    }
+    let d_gamma = wanted[1].then(|| E::tensor(sum_rows(&parts, width), Shape::new([width])));
+    (wanted[0].then_some(grad), d_gamma)
+}
