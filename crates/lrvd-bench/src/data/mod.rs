@@ -7,6 +7,7 @@
 //! | `label`     | a field's text or number to a [`Label`]                                        |
 //! | `tsv`, `jsonl`, `parquet` | one reader for each file format                                  |
 //! | `locate`    | which files of a data directory serve a task, in a fixed order of preference   |
+//! | `folder`    | names, shards and marks of a folder, also for the reasoning sets               |
 //! | `load`      | reads what was located; counts, hashes and notes for the record                |
 //! | `generate`  | GLUE-like tasks from small grammars, for runs without any data                 |
 //! | `batch`     | orders, buckets and padding on the host, without tensors                       |
@@ -17,6 +18,7 @@ pub mod batch;
 mod columns;
 mod error;
 mod example;
+pub(crate) mod folder;
 pub mod generate;
 mod jsonl;
 mod label;

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::set::{FileNames, LocalDev};
 use super::{ReasoningError, ReasoningSet};
+use crate::data::folder::{file_names, shards};
 use crate::data::{DataError, FileSet, Format, Origin, SplitName};
 
 /// The files of one set.
@@ -77,21 +78,6 @@ fn goes_with(train: Origin, validation: &FileSet, local_dev: LocalDev) -> bool {
     let cut_from_train =
         validation.origin == Origin::LocalSplit && local_dev == LocalDev::FromTrain;
     !cut_from_train || train == Origin::LocalSplit
-}
-
-fn file_names(folder: &Path) -> Result<BTreeSet<String>, DataError> {
-    let failed = |source| DataError::Read { file: folder.into(), source };
-    let mut names = BTreeSet::new();
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        // Names that are not UTF-8 cannot be among the wanted ones.
-        if let Ok(name) = entry.file_name().into_string()
-            && entry.path().is_file()
-        {
-            names.insert(name);
-        }
-    }
-    Ok(names)
 }
 
 /// How a split might be stored.
@@ -171,35 +157,6 @@ impl Candidate {
 
 fn one(name: Option<&str>) -> Vec<&str> {
     name.into_iter().collect()
-}
-
-/// All shards of a split, or none; a part of them is an error.
-fn shards<'a>(
-    stem: &str,
-    folder: &Path,
-    names: &'a BTreeSet<String>,
-) -> Result<Vec<&'a str>, DataError> {
-    let mut found: Vec<(&str, usize, usize)> = Vec::new();
-    for name in names {
-        let numbers = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix('-'));
-        if let Some((index, total)) = numbers.and_then(shard_numbers) {
-            found.push((name, index, total));
-        }
-    }
-    let Some(&(first, _, wanted)) = found.first() else { return Ok(Vec::new()) };
-    let whole = found.len() == wanted
-        && found.iter().enumerate().all(|(i, &(_, index, total))| i == index && total == wanted);
-    if !whole {
-        return Err(DataError::Shards { file: folder.join(first), wanted, found: found.len() });
-    }
-    Ok(found.into_iter().map(|(name, ..)| name).collect())
-}
-
-/// `(i, n)` of `0000i-of-0000n.parquet`; a hash may follow the digits.
-fn shard_numbers(name: &str) -> Option<(usize, usize)> {
-    let (index, rest) = name.strip_suffix(".parquet")?.split_once("-of-")?;
-    let total = rest.split('-').next()?;
-    Some((index.parse().ok()?, total.parse().ok()?))
 }
 
 #[cfg(test)]

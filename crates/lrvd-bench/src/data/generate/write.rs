@@ -1,12 +1,11 @@
 //! How are generated splits written in the layouts of the original files?
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::{GenerateConfig, Generated};
+use crate::data::folder::{make, put, read_mark};
 use crate::data::{DataError, Example, Label};
 use crate::task::GlueTask;
 
@@ -38,16 +37,7 @@ impl GeneratedMark {
     ///
     /// [`DataError::Read`] and [`DataError::GeneratedMark`].
     pub fn read(folder: &Path) -> Result<Option<Self>, DataError> {
-        let file = folder.join(MARK);
-        let bytes = match fs::read(&file) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(DataError::Read { file, source }),
-        };
-        match serde_json::from_slice(&bytes) {
-            Ok(mark) => Ok(Some(mark)),
-            Err(source) => Err(DataError::GeneratedMark { file, source: source.into() }),
-        }
+        read_mark(folder, MARK)
     }
 
     /// What a reader of the results must know.
@@ -76,8 +66,7 @@ impl Generated {
     ///
     /// [`DataError::Write`].
     pub fn write(&self, folder: &Path) -> Result<(), DataError> {
-        let failed = |source| DataError::Write { file: folder.into(), source };
-        fs::create_dir_all(folder).map_err(failed)?;
+        make(folder)?;
         let dev = if self.task == GlueTask::Mnli { "dev_matched.tsv" } else { "dev.tsv" };
         put(&folder.join("train.tsv"), &layout(self.task, &self.train))?;
         put(&folder.join(dev), &layout(self.task, &self.validation))?;
@@ -119,10 +108,6 @@ pub fn write_all(dir: &Path, config: &GenerateConfig) -> Result<(), DataError> {
         config.seed
     );
     put(&dir.join(README), &readme)
-}
-
-fn put(file: &Path, text: &str) -> Result<(), DataError> {
-    fs::write(file, text).map_err(|source| DataError::Write { file: file.into(), source })
 }
 
 /// The contents of a file in the task's original layout.

@@ -1,13 +1,12 @@
 //! How are generated sets written in the layouts of the original files?
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::{GeneratedSet, ReasoningGenerateConfig};
+use crate::data::folder::{make, put, read_mark};
 use crate::data::{DataError, SplitName};
 use crate::reasoning::set::Layout;
 use crate::reasoning::{ChoiceItem, ReasoningError, ReasoningSet};
@@ -51,16 +50,7 @@ impl ReasoningMark {
     ///
     /// [`DataError::Read`] and [`DataError::GeneratedMark`].
     pub fn read(folder: &Path) -> Result<Option<Self>, DataError> {
-        let file = folder.join(MARK);
-        let bytes = match fs::read(&file) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(DataError::Read { file, source }),
-        };
-        match serde_json::from_slice(&bytes) {
-            Ok(mark) => Ok(Some(mark)),
-            Err(source) => Err(DataError::GeneratedMark { file, source: source.into() }),
-        }
+        read_mark(folder, MARK)
     }
 
     /// What a reader of results on these files must know; files that the mark does not list add nothing.
@@ -145,14 +135,6 @@ pub fn write_all(dir: &Path, config: &ReasoningGenerateConfig) -> Result<(), Rea
         config.seed
     );
     Ok(put(&dir.join(README), &readme)?)
-}
-
-fn make(folder: &Path) -> Result<(), DataError> {
-    fs::create_dir_all(folder).map_err(|source| DataError::Write { file: folder.into(), source })
-}
-
-fn put(file: &Path, text: &str) -> Result<(), DataError> {
-    fs::write(file, text).map_err(|source| DataError::Write { file: file.into(), source })
 }
 
 /// A value as one line of JSON.

@@ -1,0 +1,102 @@
+//! What lies in a folder of data files, shards in the public hub's layout included?
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use super::DataError;
+
+/// Names of the files of a folder.
+///
+/// # Errors
+///
+/// [`DataError::Read`].
+pub(crate) fn file_names(folder: &Path) -> Result<BTreeSet<String>, DataError> {
+    let failed = |source| DataError::Read { file: folder.into(), source };
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        // Names that are not UTF-8 cannot be among the wanted ones.
+        if let Ok(name) = entry.file_name().into_string()
+            && entry.path().is_file()
+        {
+            names.insert(name);
+        }
+    }
+    Ok(names)
+}
+
+/// All shards of a split among `names`, or none.
+///
+/// # Errors
+///
+/// [`DataError::Shards`] if only a part of them is there.
+pub(crate) fn shards<'a>(
+    stem: &str,
+    folder: &Path,
+    names: &'a BTreeSet<String>,
+) -> Result<Vec<&'a str>, DataError> {
+    let mut found: Vec<(&str, usize, usize)> = Vec::new();
+    for name in names {
+        let numbers = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix('-'));
+        if let Some((index, total)) = numbers.and_then(shard_numbers) {
+            found.push((name, index, total));
+        }
+    }
+    let Some(&(first, _, wanted)) = found.first() else { return Ok(Vec::new()) };
+    let whole = found.len() == wanted
+        && found.iter().enumerate().all(|(i, &(_, index, total))| i == index && total == wanted);
+    if !whole {
+        return Err(DataError::Shards { file: folder.join(first), wanted, found: found.len() });
+    }
+    Ok(found.into_iter().map(|(name, ..)| name).collect())
+}
+
+/// `(i, n)` of `0000i-of-0000n.parquet`; a hash may follow the digits.
+fn shard_numbers(name: &str) -> Option<(usize, usize)> {
+    let (index, rest) = name.strip_suffix(".parquet")?.split_once("-of-")?;
+    let total = rest.split('-').next()?;
+    Some((index.parse().ok()?, total.parse().ok()?))
+}
+
+/// Reads what a folder of generated files says of itself; `None` if it says nothing.
+///
+/// # Errors
+///
+/// [`DataError::Read`] and [`DataError::GeneratedMark`].
+pub(crate) fn read_mark<T: DeserializeOwned>(
+    folder: &Path,
+    name: &str,
+) -> Result<Option<T>, DataError> {
+    let file = folder.join(name);
+    let bytes = match fs::read(&file) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(DataError::Read { file, source }),
+    };
+    match serde_json::from_slice(&bytes) {
+        Ok(mark) => Ok(Some(mark)),
+        Err(source) => Err(DataError::GeneratedMark { file, source: source.into() }),
+    }
+}
+
+/// Makes a folder and those above it.
+///
+/// # Errors
+///
+/// [`DataError::Write`].
+pub(crate) fn make(folder: &Path) -> Result<(), DataError> {
+    fs::create_dir_all(folder).map_err(|source| DataError::Write { file: folder.into(), source })
+}
+
+/// Writes a file.
+///
+/// # Errors
+///
+/// [`DataError::Write`].
+pub(crate) fn put(file: &Path, text: &str) -> Result<(), DataError> {
+    fs::write(file, text).map_err(|source| DataError::Write { file: file.into(), source })
+}
