@@ -118,6 +118,29 @@ impl<B: Backend> Value<B> {
     }
 }
 
+/// What separates a key that is not visible from the live ones before the exponential.
+fn far_below(dtype: DType) -> f64 {
+    if dtype == DType::F16 { 3.0e4 } else { 1.0e30 }
+}
+
+/// Smallest denominator: a row with a visible key has at least `exp(0) = 1`.
+const LEAST_SUM: f64 = 0.5;
+
+/// Softmax over the last of four axes, where `visible` (0 or 1, broadcast) is 1; zeros in a row without any.
+pub(crate) fn masked_softmax<B: Backend>(score: Value<B>, visible: Value<B>) -> Value<B> {
+    let penalty = (visible.clone() + -1.0) * far_below(score.dtype());
+    let reference = (score.clone() * visible.clone() + penalty).max(3);
+    // What is not visible comes out before the exponential too: it may have any score.
+    let weight = ((score - reference.detach()) * visible.clone()).exp() * visible;
+    weight.clone() / weight.sum(3).at_least(LEAST_SUM)
+}
+
+/// Gradient of the scores before their `scale` from that of the probabilities `p` over the last of four axes.
+pub(crate) fn softmax_gradient<B: Backend>(p: Value<B>, grad: Value<B>, scale: f64) -> Value<B> {
+    let mean = (grad.clone() * p.clone()).sum(3);
+    p * (grad - mean) * scale
+}
+
 /// `[d]` as `[1, ..., 1, d]`.
 pub(crate) fn as_row<B: Backend>(vector: FloatTensor<B>, rank: usize) -> Value<B> {
     let vector = Value::<B>(vector);

@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::{causal_attention, dropout};
 use lrvd_burn::sampling::Pass;
-use lrvd_core::noise::module_id;
+use lrvd_core::noise::{NoiseKey, module_id};
 
 use super::cache::LayerCache;
 use super::config::LlamaConfig;
@@ -79,10 +79,24 @@ impl Attention {
         let q = turns.apply(apply(&self.q_proj, x.clone(), pass), self.heads);
         let k = turns.apply(apply(&self.k_proj, x.clone(), pass), groups);
         let v = apply(&self.v_proj, x, pass).reshape([batch, tokens, groups, width]);
-        if let (Visible::Alone(mask), None, None) = (visible, &cache, dropout_key) {
-            let mixed = causal_attention(q, k, v, mask.clone(), scale);
-            return apply(&self.o_proj, mixed.reshape([batch, tokens, self.heads * width]), pass);
-        }
+        let mixed = match (visible, &cache, dropout_key) {
+            (Visible::Alone(mask), None, None) => causal_attention(q, k, v, mask.clone(), scale),
+            _ => self.composed([q, k, v], visible, cache, scale, dropout_key),
+        };
+        apply(&self.o_proj, mixed.reshape([batch, tokens, self.heads * width]), pass)
+    }
+
+    /// Attention from single operations: with the keys of a cache, or with dropout on the weights.
+    fn composed(
+        &self,
+        [q, k, v]: [Tensor<4>; 3],
+        visible: &Visible,
+        cache: Option<&mut LayerCache>,
+        scale: f64,
+        dropout_key: Option<NoiseKey>,
+    ) -> Tensor<4> {
+        let [batch, tokens, _, width] = q.dims();
+        let groups = self.key_heads;
         let (k, v) = (k.swap_dims(1, 2), v.swap_dims(1, 2));
         let (k, v) = match cache {
             Some(cache) => cache.append(k, v),
@@ -102,8 +116,7 @@ impl Attention {
             weights = dropout(weights, self.dropout, key);
         }
         let mixed = weights.reshape([batch, groups, stacked, keys]).matmul(v);
-        let mixed = mixed.reshape([batch, self.heads, tokens, width]).swap_dims(1, 2);
-        apply(&self.o_proj, mixed.reshape([batch, tokens, self.heads * width]), pass)
+        mixed.reshape([batch, self.heads, tokens, width]).swap_dims(1, 2)
     }
 
     pub(super) fn layers(&self) -> [(&'static str, &AdaptedLinear); 4] {

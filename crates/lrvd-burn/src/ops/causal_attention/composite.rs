@@ -6,8 +6,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
 use burn::tensor::TensorData;
 
-use crate::ops::relative_softmax::composite::{LEAST_SUM, far_below};
-use crate::ops::value::{ThreeGradients, Value};
+use crate::ops::value::{ThreeGradients, Value, masked_softmax, softmax_gradient};
 
 /// Sizes of one call: batch, tokens, query heads, key heads, head width.
 #[derive(Clone, Copy)]
@@ -61,11 +60,7 @@ fn probabilities<B: Backend>(
     let before = (0..tokens * tokens).map(|i| f32::from(u8::from(i % tokens <= i / tokens)));
     let before = TensorData::new(before.collect::<Vec<f32>>(), [1, 1, tokens, tokens]);
     let visible = score.host(before) * Value::<B>(mask).reshape([batch, 1, 1, tokens]);
-    let penalty = (visible.clone() + -1.0) * far_below(score.dtype());
-    let reference = (score.clone() * visible.clone() + penalty).max(3).detach();
-    // What is not visible comes out before the exponential too: it may have any score.
-    let weight = ((score - reference) * visible.clone()).exp() * visible;
-    let p = weight.clone() / weight.sum(3).at_least(LEAST_SUM);
+    let p = masked_softmax(score, visible);
     p.reshape([batch, groups, heads / groups * tokens, tokens])
 }
 
@@ -101,8 +96,7 @@ pub(crate) fn backward<B: Backend>(
     let p = probabilities(query.clone(), key.clone(), mask, scale, sizes);
     let d_value = wanted[2].then(|| p.clone().swap(2, 3).matmul(grad.clone()).swap(1, 2).0);
     let d_p = grad.matmul(value.swap(2, 3));
-    let mean = (d_p.clone() * p.clone()).sum(3);
-    let d_score = p * (d_p - mean) * scale;
+    let d_score = softmax_gradient(p, d_p, scale);
     let d_key = wanted[1].then(|| d_score.clone().swap(2, 3).matmul(query).swap(1, 2).0);
     let d_query = wanted[0].then(|| sizes.unstack(d_score.matmul(key)));
     (d_query, d_key, d_value)

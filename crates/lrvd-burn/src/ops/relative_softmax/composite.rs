@@ -5,17 +5,8 @@
 
 use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::DType;
 
-use crate::ops::value::Value;
-
-/// What separates a masked key from the live ones before the exponential.
-pub(crate) fn far_below(dtype: DType) -> f64 {
-    if dtype == DType::F16 { 3.0e4 } else { 1.0e30 }
-}
-
-/// Smallest denominator: a row with a live key has at least `exp(0) = 1`.
-pub(crate) const LEAST_SUM: f64 = 0.5;
+use crate::ops::value::{Value, masked_softmax, softmax_gradient};
 
 /// `out[i, j] = position[i, (L-1-i)+j]`.
 fn align<B: Backend>(position: Value<B>, [b, h, l]: [usize; 3]) -> Value<B> {
@@ -57,23 +48,12 @@ pub(crate) fn forward<B: Backend>(
         score = score + align(Value(p2c), [b, h, l]).swap(2, 3);
     }
     score = score * scale;
-    let mask = mask.map(|mask| Value::<B>(mask).reshape([b, 1, 1, l]));
-    let reference = match &mask {
-        Some(mask) => {
-            let penalty = (mask.clone() + -1.0) * far_below(score.dtype());
-            (score.clone() * mask.clone() + penalty).max(3)
-        }
-        None => score.clone().max(3),
-    };
-    let difference = score - reference.detach();
     if let Some(mask) = mask {
-        // The mask comes before the exponential too: a masked key may have any score.
-        let weight = (difference * mask.clone()).exp() * mask;
-        (weight.clone() / weight.sum(3).at_least(LEAST_SUM)).0
-    } else {
-        let weight = difference.exp();
-        (weight.clone() / weight.sum(3)).0
+        return masked_softmax(score, Value::<B>(mask).reshape([b, 1, 1, l])).0;
     }
+    let reference = score.clone().max(3);
+    let weight = (score - reference.detach()).exp();
+    (weight.clone() / weight.sum(3)).0
 }
 
 pub(crate) fn backward<B: Backend>(
@@ -91,8 +71,7 @@ pub(crate) fn backward<B: Backend>(
         let [c2p, p2c] = empty;
         return (grad.0, c2p, p2c);
     }
-    let mean = (grad.clone() * p.clone()).sum(3);
-    let score = p * (grad - mean) * scale;
+    let score = softmax_gradient(p, grad, scale);
     let c2p = wanted[0].then(|| spread(score.clone(), [b, h, l]).0);
     let p2c = wanted[1].then(|| spread(score.clone().swap(2, 3), [b, h, l]).0);
     (score.0, c2p, p2c)
