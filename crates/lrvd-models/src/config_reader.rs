@@ -34,6 +34,23 @@ impl<'a> Reader<'a> {
         Ok(Self { file, map, used: RefCell::default() })
     }
 
+    /// The contents of a file for [`Self::new`].
+    pub(crate) fn bytes(file: &Path) -> Result<Vec<u8>, ConfigError> {
+        std::fs::read(file).map_err(|source| ConfigError::Read { file: file.into(), source })
+    }
+
+    /// Refuses a configuration of another model type; `wanted` is the type and its name in the error.
+    pub(crate) fn model_type(
+        &self,
+        (wanted, quoted): (&str, &'static str),
+    ) -> Result<(), ConfigError> {
+        match self.text("model_type")? {
+            None => Err(self.missing("model_type")),
+            Some(found) if found == wanted => Ok(()),
+            Some(other) => Err(self.unsupported("model_type", other, quoted)),
+        }
+    }
+
     /// The value of a key, unless it is absent or null.
     pub(crate) fn get(&self, key: &'static str) -> Option<&Value> {
         self.used.borrow_mut().insert(key);

@@ -170,9 +170,7 @@ impl DebertaConfig {
     /// [`ConfigError`] if it cannot be read, lacks a size, holds a value of the wrong type or range, or asks for
     /// something that is not supported.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read(file)
-            .map_err(|source| ConfigError::Read { file: file.into(), source })?;
-        Self::parse(&text, file)
+        Self::parse(&Reader::bytes(file)?, file)
     }
 
     /// Reads the text of a `config.json`; `file` is only named in errors.
@@ -182,11 +180,7 @@ impl DebertaConfig {
     /// As [`DebertaConfig::read`].
     pub fn parse(text: &[u8], file: &Path) -> Result<Self, ConfigError> {
         let reader = &Reader::new(text, file)?;
-        match reader.text("model_type")? {
-            None => return Err(reader.missing("model_type")),
-            Some("deberta-v2") => {}
-            Some(other) => return Err(reader.unsupported("model_type", other, "`deberta-v2`")),
-        }
+        reader.model_type(("deberta-v2", "`deberta-v2`"))?;
         for key in ["hidden_act", "pooler_hidden_act"] {
             let name = reader.text(key)?.unwrap_or("gelu");
             if name != "gelu" {

@@ -106,9 +106,7 @@ impl LlamaConfig {
     /// [`ConfigError`] if it cannot be read, lacks a size, holds a value of the wrong type or range, or asks for
     /// something that is not supported.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read(file)
-            .map_err(|source| ConfigError::Read { file: file.into(), source })?;
-        Self::parse(&text, file)
+        Self::parse(&Reader::bytes(file)?, file)
     }
 
     /// Reads the text of a `config.json`; `file` is only named in errors.
@@ -118,11 +116,7 @@ impl LlamaConfig {
     /// As [`LlamaConfig::read`].
     pub fn parse(text: &[u8], file: &Path) -> Result<Self, ConfigError> {
         let reader = &Reader::new(text, file)?;
-        match reader.text("model_type")? {
-            None => return Err(reader.missing("model_type")),
-            Some("llama") => {}
-            Some(other) => return Err(reader.unsupported("model_type", other, "`llama`")),
-        }
+        reader.model_type(("llama", "`llama`"))?;
         let activation = reader.text("hidden_act")?.unwrap_or("silu");
         if activation != "silu" {
             return Err(reader.unsupported("hidden_act", activation, "`silu`"));

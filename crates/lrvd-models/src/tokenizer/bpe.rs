@@ -31,6 +31,7 @@ use tokenizers::normalizers::{NormalizerWrapper, Prepend, Replace};
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, Tokenizer};
 
+use super::added::{install, special, template_error};
 use super::error::TokenizerError;
 use super::settings::Settings;
 use super::spm::{Piece, PieceKind, SpmModel};
@@ -186,19 +187,7 @@ fn add_tokens(
     }
     let later = settings.added.range(n_pieces..);
     tokens.extend(later.map(|(_, (_, token))| token.clone()));
-    tokenizer.add_tokens(tokens).map_err(|source| TokenizerError::Library {
-        action: "add special tokens",
-        file: file.into(),
-        source,
-    })?;
-    for (&wanted, (list, token)) in &settings.added {
-        let found = tokenizer.token_to_id(&token.content).unwrap_or(n_pieces);
-        if found != wanted {
-            let token = token.content.clone();
-            return Err(TokenizerError::AddedTokenId { file: list.clone(), token, wanted, found });
-        }
-    }
-    Ok(())
+    install(tokenizer, tokens, n_pieces, file, settings)
 }
 
 /// `<s> a`, and `</s>` behind if asked for.
@@ -208,11 +197,8 @@ fn template(
     settings: &Settings,
 ) -> Result<TemplateProcessing, TokenizerError> {
     let special = |key: &'static str, usual: &str| {
-        let token = settings.names.get(key).map_or(usual, |(_, name)| name).to_owned();
-        match tokenizer.token_to_id(&token) {
-            Some(id) => Ok((token, id)),
-            None => Err(TokenizerError::MissingToken { file: file.into(), token, role: key }),
-        }
+        let token = settings.names.get(key).map_or(usual, |(_, name)| name);
+        special(tokenizer, token, key, file)
     };
     let bos = settings.add_bos.unwrap_or(true).then(|| special("bos_token", "<s>")).transpose()?;
     let eos =
@@ -225,11 +211,7 @@ fn template(
         parts.into_iter().flatten().collect::<Vec<String>>()
     };
     let (single, second) = (part("$A", 0), part("$B", 1));
-    let library = |message: String| TokenizerError::Library {
-        action: "build the template",
-        file: file.into(),
-        source: message.into(),
-    };
+    let library = |message| template_error(file, message);
     // Pieces are given one by one, so that a token with a colon or a space in its name is not taken apart.
     let pair = [single.clone(), second].concat();
     TemplateProcessing::builder()

@@ -14,9 +14,11 @@
 //! | `spm`, `protobuf` | what a SentencePiece model file holds |
 //! | `sentencepiece` | which conversion it needs |
 //! | `unigram`, `bpe` | how it becomes the engine's unigram or byte-pair model |
+//! | `added` | how special tokens get into the engine with their ids |
 //! | `charsmap` | whether a normaliser table is safe to look up in |
 //! | `fixture` | whether a folder of expected ids is met |
 
+mod added;
 mod bpe;
 mod charsmap;
 mod error;

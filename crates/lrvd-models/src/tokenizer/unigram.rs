@@ -29,6 +29,7 @@ use tokenizers::pre_tokenizers::punctuation::Punctuation;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
 
+use super::added::{install, special, template_error};
 use super::charsmap;
 use super::error::TokenizerError;
 use super::settings::{ROLES, Settings};
@@ -165,20 +166,7 @@ fn add_tokens(
     if !tokens.iter().any(|token| token.content == mask) {
         tokens.push(AddedToken::from(mask, true));
     }
-    let library = |source| TokenizerError::Library {
-        action: "add special tokens",
-        file: file.into(),
-        source,
-    };
-    tokenizer.add_tokens(tokens).map_err(library)?;
-    for (&wanted, (list, token)) in &settings.added {
-        let found = tokenizer.token_to_id(&token.content).unwrap_or(n_pieces);
-        if found != wanted {
-            let token = token.content.clone();
-            return Err(TokenizerError::AddedTokenId { file: list.clone(), token, wanted, found });
-        }
-    }
-    Ok(())
+    install(tokenizer, tokens, n_pieces, file, settings)
 }
 
 fn template(
@@ -186,19 +174,9 @@ fn template(
     file: &Path,
     settings: &Settings,
 ) -> Result<TemplateProcessing, TokenizerError> {
-    let special = |key: &'static str| {
-        let token = name(settings, key).to_owned();
-        match tokenizer.token_to_id(&token) {
-            Some(id) => Ok((token, id)),
-            None => Err(TokenizerError::MissingToken { file: file.into(), token, role: key }),
-        }
-    };
+    let special = |key: &'static str| special(tokenizer, name(settings, key), key, file);
     let (cls, sep) = (special("cls_token")?, special("sep_token")?);
-    let library = |message: String| TokenizerError::Library {
-        action: "build the template",
-        file: file.into(),
-        source: message.into(),
-    };
+    let library = |message| template_error(file, message);
     // Pieces are given one by one, so that a token with a colon or a space in its name is not taken apart.
     let (c, s) = (format!("{}:0", cls.0), format!("{}:0", sep.0));
     let last = format!("{}:1", sep.0);
