@@ -6,15 +6,16 @@
 mod support;
 
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::adapter::{AdaptedLinear, AdapterStream, ElementGaussian, Extension, ScaleGaussian};
+use lrvd_burn::adapter::{AdaptedLinear, AdapterStream};
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::baselines::{ScalaBlAdapter, ScalaBlPass, StdMap};
 use lrvd_core::noise::{NoiseKey, Stream};
+use support::noisy::{base_of, element_noise, extended, gaussian, plus, scale_noise, scales};
 use support::reference::noise;
 use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, gradient, host, host_adapter, layer, leaf,
-    numbers, of, parameter, product, tensor, transposed,
+    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, gradient, host, leaf, numbers, of,
+    parameter, product, tensor, transposed,
 };
 
 const N: usize = BATCH * TOKENS;
@@ -25,53 +26,8 @@ fn key() -> NoiseKey {
     NoiseKey::new(0xabc).at_step(3)
 }
 
-fn element_noise(map: StdMap, both: bool, dtype: DType) -> Extension {
-    let rho =
-        |seed, shape: [usize; 2]| parameter(&numbers(seed, shape[0] * shape[1]), shape, dtype);
-    let b = both.then(|| rho(32, [RANK, D_OUTPUT]));
-    Extension::Gaussian(ElementGaussian::new(map, rho(31, [D_INPUT, RANK]), b))
-}
-
-fn scale_noise(dtype: DType) -> Extension {
-    Extension::Scale(ScaleGaussian {
-        log_mean: parameter(&numbers(33, RANK), [RANK], dtype),
-        log_std: parameter(&numbers(34, RANK), [RANK], dtype),
-    })
-}
-
-fn extended(extension: Extension, dtype: DType) -> AdaptedLinear {
-    let mut layer = layer("net.first", &host_adapter(None, 10), dtype);
-    layer.extend(extension).unwrap();
-    layer
-}
-
-fn gaussian(layer: &AdaptedLinear) -> &ElementGaussian {
-    match layer.extension() {
-        Some(Extension::Gaussian(noise)) => noise,
-        _ => unreachable!("the tests put it there"),
-    }
-}
-
-fn scales(layer: &AdaptedLinear) -> &ScaleGaussian {
-    match layer.extension() {
-        Some(Extension::Scale(scales)) => scales,
-        _ => unreachable!("the tests put it there"),
-    }
-}
-
 fn inputs(dtype: DType) -> Tensor<3> {
     leaf(&numbers(1, N * D_INPUT), [BATCH, TOKENS, D_INPUT], dtype)
-}
-
-fn plus(a: &[f64], b: &[f64]) -> Vec<f64> {
-    a.iter().zip(b).map(|(a, b)| a + b).collect()
-}
-
-/// Base product with bias.
-fn base_of(layer: &AdaptedLinear, x: &[f64]) -> Vec<f64> {
-    let bias = host(layer.bias.as_ref().unwrap().val());
-    let out = product(x, &host(layer.weight.val()), D_INPUT, D_OUTPUT);
-    out.iter().enumerate().map(|(i, o)| o + bias[i % D_OUTPUT]).collect()
 }
 
 /// Sequences of each draw.

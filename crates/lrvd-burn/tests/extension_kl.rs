@@ -15,6 +15,7 @@ use lrvd_core::baselines::{
 };
 use lrvd_core::noise::{NoiseKey, Stream};
 use support::net::Net;
+use support::noisy::gaussian;
 use support::reference::noise;
 use support::{
     D_INPUT, D_OUTPUT, RANK, close, gradient, host, host_adapter, layer, numbers, of, parameter,
@@ -40,13 +41,6 @@ fn extended(map: StdMap, both: bool, dtype: DType) -> AdaptedLinear {
     let mut layer = layer("net.first", &host_adapter(None, 10), dtype);
     layer.extend(Extension::Gaussian(noise)).unwrap();
     layer
-}
-
-fn gaussian(layer: &AdaptedLinear) -> &ElementGaussian {
-    match layer.extension() {
-        Some(Extension::Gaussian(noise)) => noise,
-        _ => unreachable!("the tests put it there"),
-    }
 }
 
 /// Mean, noise parameter and noise stream of the random factors, in memory order.

@@ -6,9 +6,7 @@
 mod support;
 
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::adapter::{
-    AdaptedLinear, ElementGaussian, Extension, ExtensionError, ScaleGaussian,
-};
+use lrvd_burn::adapter::{ElementGaussian, Extension, ExtensionError};
 use lrvd_burn::model::{check_scheme, ranks};
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::peft::{PeftConfig, PeftError, TargetModules, peft_from_model};
@@ -18,6 +16,7 @@ use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 use support::net::{Net, WIDTHS, optimizer, train_step};
+use support::noisy::{element_noise, extended, gaussian, scale_noise, scales};
 use support::{
     BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, host, host_adapter, layer, leaf, numbers,
     parameter, tensor,
@@ -29,40 +28,6 @@ const WEIGHTS: [Scheme; 2] = [Scheme::Weights(DrawPer::Batch), Scheme::Weights(D
 
 fn key() -> NoiseKey {
     NoiseKey::new(0xabc).at_step(3)
-}
-
-fn element_noise(map: StdMap, both: bool, dtype: DType) -> Extension {
-    let rho =
-        |seed, shape: [usize; 2]| parameter(&numbers(seed, shape[0] * shape[1]), shape, dtype);
-    let b = both.then(|| rho(32, [RANK, D_OUTPUT]));
-    Extension::Gaussian(ElementGaussian::new(map, rho(31, [D_INPUT, RANK]), b))
-}
-
-fn scale_noise(dtype: DType) -> Extension {
-    Extension::Scale(ScaleGaussian {
-        log_mean: parameter(&numbers(33, RANK), [RANK], dtype),
-        log_std: parameter(&numbers(34, RANK), [RANK], dtype),
-    })
-}
-
-fn extended(extension: Extension, dtype: DType) -> AdaptedLinear {
-    let mut layer = layer("net.first", &host_adapter(None, 10), dtype);
-    layer.extend(extension).unwrap();
-    layer
-}
-
-fn gaussian(layer: &AdaptedLinear) -> &ElementGaussian {
-    match layer.extension() {
-        Some(Extension::Gaussian(noise)) => noise,
-        _ => unreachable!("the tests put it there"),
-    }
-}
-
-fn scales(layer: &AdaptedLinear) -> &ScaleGaussian {
-    match layer.extension() {
-        Some(Extension::Scale(scales)) => scales,
-        _ => unreachable!("the tests put it there"),
-    }
 }
 
 fn inputs(dtype: DType) -> Tensor<3> {

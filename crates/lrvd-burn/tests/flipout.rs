@@ -13,6 +13,7 @@ use lrvd_core::baselines::{FlipoutAdapter, FlipoutNoise, FlipoutPass, StdMap};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::{CrossTerm, moments};
 use lrvd_core::noise::{NoiseKey, Stream, fill_uniform};
+use support::noisy::{base_of, element_noise, extended, gaussian, plus};
 use support::reference::{noise, posterior_gradient};
 use support::{
     BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, close, gradient, host, host_adapter, layer, leaf,
@@ -31,23 +32,7 @@ fn pass() -> Pass {
 
 /// A layer with noise on A, or on both factors.
 fn noisy_layer(map: StdMap, both: bool, dtype: DType) -> AdaptedLinear {
-    let mut layer = layer("net.first", &host_adapter(None, 10), dtype);
-    let rho =
-        |seed, shape: [usize; 2]| parameter(&numbers(seed, shape[0] * shape[1]), shape, dtype);
-    let noise = ElementGaussian::new(
-        map,
-        rho(31, [D_INPUT, RANK]),
-        both.then(|| rho(32, [RANK, D_OUTPUT])),
-    );
-    layer.extend(Extension::Gaussian(noise)).unwrap();
-    layer
-}
-
-fn gaussian(layer: &AdaptedLinear) -> &ElementGaussian {
-    match layer.extension() {
-        Some(Extension::Gaussian(noise)) => noise,
-        _ => unreachable!("the tests put it there"),
-    }
+    extended(element_noise(map, both, dtype), dtype)
 }
 
 /// ±1 as the layer draws them.
@@ -59,17 +44,6 @@ fn signs(key: NoiseKey, n: usize) -> Vec<f64> {
 
 fn times(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a * b).collect()
-}
-
-fn plus(a: &[f64], b: &[f64]) -> Vec<f64> {
-    a.iter().zip(b).map(|(a, b)| a + b).collect()
-}
-
-/// Base product with bias.
-fn base_of(layer: &AdaptedLinear, x: &[f64]) -> Vec<f64> {
-    let bias = host(layer.bias.as_ref().unwrap().val());
-    let out = product(x, &host(layer.weight.val()), D_INPUT, D_OUTPUT);
-    out.iter().enumerate().map(|(i, o)| o + bias[i % D_OUTPUT]).collect()
 }
 
 /// The core's pass for the layer's own noise, for use `use_index` of the layer.

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub(crate) mod net;
+pub(crate) mod noisy;
 pub(crate) mod reference;
 
 use burn::module::Param;

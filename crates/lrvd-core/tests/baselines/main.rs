@@ -8,4 +8,6 @@ mod gradients;
 mod laplace;
 mod laplace_curvature;
 mod predictions;
+#[path = "../support/mod.rs"]
+mod shared;
 mod support;

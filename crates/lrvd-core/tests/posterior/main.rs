@@ -12,4 +12,6 @@ mod gradients;
 mod gradients_priors;
 mod initialisation;
 mod properties;
+#[path = "../support/mod.rs"]
+mod shared;
 mod support;

@@ -1,10 +1,12 @@
-//! Fixture reading, comparison, random numbers and difference quotients shared by these tests.
+//! Fixture reading shared by these tests.
 
 use std::path::Path;
 
 use lrvd_core::numeric::dense::transpose;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
+
+pub(crate) use crate::shared::{TestRng, assert_close, central_difference, gradient_error};
 
 /// One golden folder.
 pub(crate) struct Case {
@@ -83,62 +85,3 @@ fn read(bytes: &[u8], name: &str) -> (Vec<usize>, Vec<f64>) {
 
 /// Largest difference allowed, relative to the largest entry of the wanted tensor.
 pub(crate) const GOLDEN: f64 = 1e-10;
-
-/// Asserts equality relative to the largest wanted entry.
-pub(crate) fn assert_close(what: &str, found: &[f64], wanted: &[f64], relative: f64) {
-    assert_eq!(found.len(), wanted.len(), "length of {what}");
-    let scale = wanted.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
-    let allowed = if scale > 0.0 { relative * scale } else { 1e-300 };
-    for (i, (f, w)) in found.iter().zip(wanted).enumerate() {
-        assert!((f - w).abs() <= allowed, "{what}[{i}]: {f}, wanted {w} (allowed {allowed})");
-    }
-}
-
-/// A small generator of its own (xorshift64*, Box–Muller), so that no test depends on the crate's.
-pub(crate) struct TestRng(u64);
-
-impl TestRng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    pub(crate) fn uniform(&mut self) -> f64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let word = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D);
-        ((word >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
-    }
-
-    pub(crate) fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * self.uniform().ln()).sqrt();
-        radius * (2.0 * std::f64::consts::PI * self.uniform()).cos()
-    }
-
-    pub(crate) fn normals(&mut self, n: usize) -> Vec<f64> {
-        (0..n).map(|_| self.normal()).collect()
-    }
-}
-
-/// Central differences of a scalar function, step `ε^(1/3)·max(1, |x|)`.
-pub(crate) fn central_difference(at: &[f64], f: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-    (0..at.len())
-        .map(|i| {
-            let h = f64::EPSILON.cbrt() * at[i].abs().max(1.0);
-            let mut moved = at.to_vec();
-            moved[i] = at[i] + h;
-            let (up, above) = (f(&moved), moved[i]);
-            moved[i] = at[i] - h;
-            let (down, below) = (f(&moved), moved[i]);
-            (up - down) / (above - below)
-        })
-        .collect()
-}
-
-/// Whether a written gradient agrees with the difference quotient, relative to its largest entry.
-pub(crate) fn gradient_error(written: &[f64], at: &[f64], f: impl Fn(&[f64]) -> f64) -> f64 {
-    let numeric = central_difference(at, f);
-    assert_eq!(written.len(), numeric.len());
-    let scale = numeric.iter().fold(1e-3_f64, |m, v| m.max(v.abs()));
-    written.iter().zip(&numeric).map(|(w, n)| (w - n).abs() / scale).fold(0.0, f64::max)
-}
