@@ -210,6 +210,11 @@ impl Curvatures {
         }
         Ok(Self { blocks, places, squared_norm, log_likelihood: scale * log_likelihood })
     }
+
+    /// Numbers that the factors of all blocks take.
+    pub(super) fn n_factor_entries(&self) -> usize {
+        self.blocks.iter().map(CurvatureBlock::n_factor_entries).sum()
+    }
 }
 
 /// Seeds `[labels − 1, n, labels]` from probabilities `[n, labels]`; zeros without any.

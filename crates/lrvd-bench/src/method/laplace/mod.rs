@@ -16,7 +16,9 @@
 //! matrices: a head that is trained along (the pooler and classifier of `DeBERTa`) stays at its point
 //! estimate. A score has a Gaussian answer whose mean is the trained model's: nothing is fitted then.
 //!
-//! Parameters: LoRA's, `rank·(d_input + d_output)` per layer; nothing more is trained.
+//! Parameters: LoRA's, `rank·(d_input + d_output)` per layer, are trained. Kept beside them for
+//! prediction: the factors of every block, `n²` numbers for a side of width `n`, `10·n` for a wide one,
+//! and `δ`. Published tables count what is trained alone.
 //! Source: Yang et al. 2024, arXiv:2308.13111.
 //!
 //! | File | What |
@@ -191,6 +193,11 @@ impl Tuning for Laplace {
         let prior_precision = self.prior_precision(&watch, &curvatures, &holdout)?;
         self.fitted = Some(Fitted { curvatures, prior_precision });
         Ok(())
+    }
+
+    fn stored_parameters(&self) -> usize {
+        let kept = |fitted: &Fitted| 1 + fitted.curvatures.n_factor_entries();
+        self.fitted.as_ref().map_or(0, kept)
     }
 
     fn fitted(&self) -> BTreeMap<String, f64> {

@@ -34,6 +34,14 @@ impl CurvatureBlock {
         }
     }
 
+    /// Numbers that the two factors take: the entries of a square, or of the columns kept of a wide one.
+    pub fn n_factor_entries(&self) -> usize {
+        match self {
+            Self::Full(block) => block.n_factor_entries(),
+            Self::LowRank(block) => block.n_factor_entries(),
+        }
+    }
+
     /// `ln det(curvature + δ·I)`; formulas at [`KronBlock`] and [`LowRankBlock`].
     ///
     /// # Errors

@@ -64,6 +64,10 @@ impl KronBlock {
         self.d_output * self.d_input
     }
 
+    pub(super) fn n_factor_entries(&self) -> usize {
+        self.output_vectors.len() + self.input_vectors.len()
+    }
+
     pub(super) fn log_det(&self, delta: f64) -> f64 {
         compensated_sum(self.curvature.iter().map(|c| (c + delta).ln()))
     }

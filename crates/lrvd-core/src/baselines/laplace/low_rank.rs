@@ -79,6 +79,10 @@ impl LowRankBlock {
         self.width * self.small
     }
 
+    pub(super) fn n_factor_entries(&self) -> usize {
+        self.columns.len() + self.root.len()
+    }
+
     pub(super) fn log_det(&self, delta: f64) -> f64 {
         compensated_sum(self.curvature.iter().map(|c| (c / delta).ln_1p()))
             + self.n_parameters() as f64 * delta.ln()
