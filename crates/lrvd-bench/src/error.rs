@@ -9,6 +9,7 @@ use lrvd_core::error::{ParameterError, ShapeError};
 use lrvd_core::metrics::MetricError;
 
 use crate::data::{DataError, batch::BatchError};
+use crate::experiment::SettingError;
 use crate::report::{PublishedError, ReportError};
 
 /// An experiment cannot start or go on.
@@ -18,6 +19,17 @@ pub enum BenchError {
     /// Data.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// Settings.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// The paper profile was asked for without data.
+    #[error(
+        "the paper profile needs `--data-dir`: the folder that holds {wanted} in their original layouts"
+    )]
+    NoDataDir {
+        /// The data sets.
+        wanted: &'static str,
+    },
     /// Batching.
     #[error(transparent)]
     Batch(#[from] BatchError),

@@ -10,7 +10,6 @@
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
 //! | [`reasoning`] | the six multiple-choice sets: files, prompts, answer tokens |
 //! | [`suite`] | whole reproductions: GLUE and reasoning |
-//! | [`reasoning`] | six sets of questions with a few answers: files, prompts, answer tokens |
 //! | [`report`] | records, tables, the page that a person looks at |
 //! | [`progress`] | what happens meanwhile |
 //!
@@ -29,6 +28,7 @@ pub mod reasoning;
 pub mod report;
 pub mod suite;
 pub mod task;
+mod text;
 pub mod train;
 pub mod verify;
 

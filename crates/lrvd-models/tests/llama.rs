@@ -7,10 +7,11 @@ mod support;
 use burn::tensor::DType;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
 use lrvd_burn::parameters::NamedParameters;
+use lrvd_burn::peft::{PeftConfig, TargetModules, attach_peft, peft_from_model};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::llama::{GenerateError, GenerateOptions, KvCache};
+use lrvd_models::llama::{GenerateError, GenerateOptions, KvCache, LlamaForCausalLm};
 use support::{PROMPTS, adapted, close, input, lora, model, numbers, padded, variational};
 
 const ANSWERS: [u32; 3] = [30, 4, 17];
@@ -206,6 +207,30 @@ fn half_precision_weights_keep_activations_and_adapters_wide() {
         let worst = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         assert!(worst < limit, "{dtype:?}: {worst}");
     }
+}
+
+#[test]
+fn adapters_keep_every_bit_on_a_half_precision_base() {
+    let values = |model: &LlamaForCausalLm| {
+        let mut found = Vec::new();
+        model.visit_layers(&mut |_, layer| {
+            found.extend(layer.adapter.iter().map(|a| (numbers(a.a.val()), numbers(a.b.val()))));
+        });
+        assert!(!found.is_empty());
+        found
+    };
+    let targets = ["q_proj", "lm_head"];
+    let mut wide = adapted(model(false, DType::F32), &lora(), &targets);
+    // Fresh ones...
+    let narrow = adapted(model(false, DType::BF16), &lora(), &targets);
+    assert_eq!(values(&narrow), values(&wide));
+    // ... and those of a file.
+    let names = targets.map(str::to_owned).to_vec();
+    let settings = PeftConfig::lora(3, 6.0, TargetModules::Names(names));
+    let saved = peft_from_model(&mut wide, &settings).unwrap();
+    let mut loaded = model(false, DType::BF16);
+    attach_peft(&mut loaded, &saved, true).unwrap();
+    assert_eq!(values(&loaded), values(&wide));
 }
 
 #[test]

@@ -18,16 +18,39 @@ const WEIGHTS: [(&str, &str); 2] = [
     ("model.safetensors", "model.safetensors.index.json"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json"),
 ];
-const TOKENIZERS: [&str; 2] = ["tokenizer.json", "spm.model"];
+const TOKENIZERS: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spm.model"];
 const OPTIONAL: &str = "tokenizer_config.json";
 
 /// The folder that holds the files of repository `id`, downloading what is missing.
 pub(super) fn snapshot(id: &str) -> Result<PathBuf, BenchError> {
+    folder_of(id, is_complete, |repo, failed| {
+        weights(repo, failed)?;
+        tokenizer(repo).map_err(|e| failed("the tokenizer", &e))?;
+        // Absent from some repositories; the tokenizer's defaults then hold.
+        let _ = repo.get(OPTIONAL);
+        Ok(())
+    })
+}
+
+/// The folder that holds `config.json` of repository `id`, downloading no more than that.
+pub(super) fn config(id: &str) -> Result<PathBuf, BenchError> {
+    folder_of(id, |_| true, |_, _| Ok(()))
+}
+
+/// Turns what failed and why into the error that says where files may be put.
+type Failed<'a> = &'a dyn Fn(&str, &dyn std::fmt::Display) -> BenchError;
+
+/// The cached folder of repository `id` if it `is_enough`, else after `config.json` and `fetch`.
+fn folder_of(
+    id: &str,
+    is_enough: impl Fn(&Path) -> bool,
+    fetch: impl Fn(&ApiRepo, Failed<'_>) -> Result<(), BenchError>,
+) -> Result<PathBuf, BenchError> {
     let cache = cache();
     let cached = cache.repo(Repo::model(id.to_owned()));
     if let Some(config) = cached.get(CONFIG)
         && let Some(folder) = config.parent()
-        && is_complete(folder)
+        && is_enough(folder)
     {
         return Ok(folder.to_owned());
     }
@@ -46,18 +69,12 @@ pub(super) fn snapshot(id: &str) -> Result<PathBuf, BenchError> {
     let api = builder.build().map_err(|e| failed("the Hub client", &e))?;
     let repo = api.model(id.to_owned());
     let config = repo.get(CONFIG).map_err(|e| failed(CONFIG, &e))?;
-    weights(&repo, &failed)?;
-    tokenizer(&repo).map_err(|e| failed("tokenizer.json or spm.model", &e))?;
-    // Absent from some repositories; the tokenizer's defaults then hold.
-    let _ = repo.get(OPTIONAL);
+    fetch(&repo, &failed)?;
     config.parent().map(Path::to_owned).ok_or_else(|| missing(id, &cache, "the cache is broken"))
 }
 
 /// Fetches the first form of the weights that the repository has.
-fn weights(
-    repo: &ApiRepo,
-    failed: &impl Fn(&str, &dyn std::fmt::Display) -> BenchError,
-) -> Result<(), BenchError> {
+fn weights(repo: &ApiRepo, failed: Failed<'_>) -> Result<(), BenchError> {
     let mut first = None;
     for (single, index) in WEIGHTS {
         let Err(error) = repo.get(single) else { return Ok(()) };
@@ -73,8 +90,8 @@ fn weights(
 }
 
 fn tokenizer(repo: &ApiRepo) -> Result<PathBuf, hf_hub::api::sync::ApiError> {
-    let [json, spm] = TOKENIZERS;
-    repo.get(json).or_else(|_| repo.get(spm))
+    let [json, llama, spm] = TOKENIZERS;
+    repo.get(json).or_else(|_| repo.get(llama)).or_else(|_| repo.get(spm))
 }
 
 fn is_complete(folder: &Path) -> bool {
@@ -120,7 +137,7 @@ fn missing(id: &str, cache: &Cache, why: &str) -> BenchError {
             "{why} (cache: `{}`). Put these files into one folder and pass `--model FOLDER`, e.g. \
              `models/{folder}`: `{CONFIG}`; `{weights}` (or its shards with `{index}`) or \
              `{pytorch}`; \
-             `tokenizer.json` or `spm.model`; if there is one, `{OPTIONAL}`",
+             `tokenizer.json`, `tokenizer.model` or `spm.model`; if there is one, `{OPTIONAL}`",
             cache.path().display()
         ),
     }

@@ -5,29 +5,17 @@ use std::collections::BTreeMap;
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::WeightStore;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
-use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
+use lrvd_models::llama::{LlamaChoice, LlamaForCausalLm};
 use lrvd_models::tokenizer::TextTokenizer;
-use serde::Deserialize;
 
+use super::architecture::Architecture;
 use super::locate::ModelLocation;
 use crate::error::BenchError;
 use crate::eval::PreparedTask;
-use crate::json::read_json;
+use crate::experiment::BasePrecision;
 use crate::report::sha256_file;
 use crate::train::TaskModel;
-
-/// What published experiments adapt in a language model, by the end of the path.
-pub const LLAMA_TARGETS: [&str; 3] = ["q_proj", "v_proj", "lm_head"];
-
-/// A model's kind, with its configuration.
-#[derive(Clone, Debug)]
-pub enum Architecture {
-    /// DeBERTa-v2 or v3: an encoder that gets a head.
-    Deberta(DebertaConfig),
-    /// Llama: a decoder that answers by the logits of a few tokens.
-    Llama(LlamaConfig),
-}
 
 /// Configuration, tokenizer and identity of a pretrained model.
 pub struct Backbone {
@@ -48,23 +36,10 @@ impl Backbone {
     ///
     /// [`BenchError`] naming the file that is missing or wrong.
     pub fn open(location: ModelLocation) -> Result<Self, BenchError> {
-        let file = location.folder.join("config.json");
-        let Kind { model_type } = read_json(&file)?;
-        let (architecture, vocabulary) = match model_type.as_str() {
-            "llama" => {
-                let config = LlamaConfig::read(&file)?;
-                let vocabulary = config.vocab_size;
-                (Architecture::Llama(config), vocabulary)
-            }
-            // Every other kind is refused by name in there.
-            _ => {
-                let config = DebertaConfig::read(&file)?;
-                let vocabulary = config.vocab_size;
-                (Architecture::Deberta(config), vocabulary)
-            }
-        };
+        let architecture = Architecture::read(&location.folder)?;
         let tokenizer = TextTokenizer::from_dir(&location.folder)?;
-        tokenizer.check_vocab(vocabulary)?;
+        tokenizer.check_vocab(architecture.vocab_size())?;
+        check_ends(&location, &architecture, &tokenizer)?;
         let store = WeightStore::open(&location.folder)?;
         let mut hashes = BTreeMap::new();
         for file in store.files() {
@@ -89,31 +64,21 @@ impl Backbone {
         }
     }
 
-    /// `targets` where they are names of this kind of model, else what is usual for it.
-    pub fn target_modules(&self, targets: &[String]) -> Vec<String> {
-        let names = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let (own, other) = match self.architecture {
-            Architecture::Deberta(_) => (names(&ADAPTER_TARGETS), names(&LLAMA_TARGETS)),
-            Architecture::Llama(_) => (names(&LLAMA_TARGETS), names(&ADAPTER_TARGETS)),
-        };
-        if targets.iter().all(|name| other.contains(name)) { own } else { targets.to_vec() }
-    }
-
-    /// Parameters of embeddings and layers.
-    pub fn parameters(&self) -> u64 {
-        match &self.architecture {
-            Architecture::Deberta(c) => {
-                let (d, wide) = (c.hidden_size as u64, c.intermediate_size as u64);
-                let layer = 4 * (d * d + d) + 2 * d * wide + wide + d + 4 * d;
-                c.vocab_size as u64 * d + c.num_hidden_layers as u64 * layer
+    /// The type that the weights of this kind of model are stored in.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Model`] for a half precision of an encoder, whose weights are trained with it.
+    pub fn stored_as(&self, precision: BasePrecision) -> Result<DType, BenchError> {
+        match (&self.architecture, precision) {
+            (Architecture::Deberta(_), BasePrecision::Bf16 | BasePrecision::F16) => {
+                Err(BenchError::Model {
+                    model: self.location.name.clone(),
+                    reason: "an encoder is held in single precision: set `base_precision=f32`"
+                        .to_owned(),
+                })
             }
-            Architecture::Llama(c) => {
-                let (d, wide) = (c.hidden_size as u64, c.intermediate_size as u64);
-                let heads = 2 * (c.num_attention_heads + c.num_key_value_heads) * c.head_dim;
-                let layer = d * heads as u64 + 3 * d * wide + 2 * d;
-                let tables = if c.tie_word_embeddings { 1 } else { 2 };
-                tables * c.vocab_size as u64 * d + c.num_hidden_layers as u64 * layer + d
-            }
+            _ => Ok(precision.dtype()),
         }
     }
 
@@ -131,11 +96,37 @@ impl Backbone {
     }
 }
 
-/// The one field that says which configuration to read.
-#[derive(Deserialize)]
-struct Kind {
-    #[serde(default)]
-    model_type: String,
+/// Refuses a tokenizer that begins or ends texts by other ids than the decoder was trained with: it is
+/// another model's, also where its ids are few enough.
+fn check_ends(
+    location: &ModelLocation,
+    architecture: &Architecture,
+    tokenizer: &TextTokenizer,
+) -> Result<(), BenchError> {
+    let Architecture::Llama(config) = architecture else { return Ok(()) };
+    let special = tokenizer.special_tokens();
+    let refused = |what: &str, found: u32, wanted: String| BenchError::Model {
+        model: location.name.clone(),
+        reason: format!(
+            "the tokenizer {what} a text with id {found}, `config.json` with {wanted}: it is another \
+             model's"
+        ),
+    };
+    match (special.bos, config.bos_token_id) {
+        (Some(found), Some(wanted)) if found != wanted => {
+            return Err(refused("begins", found, wanted.to_string()));
+        }
+        _ => {}
+    }
+    match special.eos {
+        Some(found)
+            if !config.eos_token_ids.is_empty() && !config.eos_token_ids.contains(&found) =>
+        {
+            let wanted: Vec<String> = config.eos_token_ids.iter().map(u32::to_string).collect();
+            Err(refused("ends", found, wanted.join(" or ")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A model that answers `task`, and the names of the parameters that the checkpoint did not have.
@@ -163,8 +154,12 @@ pub fn load_model_reporting(
                 DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)?;
             Ok((TaskModel::Deberta(model), report.fresh))
         }
-        Architecture::Llama(config) => {
-            let (model, _) = LlamaForCausalLm::from_pretrained(&store, config, device, dtype)?;
+        Architecture::Llama(decoder) => {
+            let mut config = decoder.clone();
+            if !dropout {
+                config.attention_dropout = 0.0;
+            }
+            let (model, _) = LlamaForCausalLm::from_pretrained(&store, &config, device, dtype)?;
             let model = LlamaChoice::new(model, task.answers.clone())?;
             Ok((TaskModel::Llama(model), Vec::new()))
         }

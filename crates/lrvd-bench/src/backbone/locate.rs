@@ -21,6 +21,22 @@ pub struct ModelLocation {
 ///
 /// [`BenchError::Model`] that says what was looked for and which files to put where.
 pub fn locate_model(model: &str) -> Result<ModelLocation, BenchError> {
+    locate(model, hub::snapshot)
+}
+
+/// As [`locate_model`], but only `config.json` is needed, and fetched.
+///
+/// # Errors
+///
+/// As there.
+pub fn locate_config(model: &str) -> Result<ModelLocation, BenchError> {
+    locate(model, hub::config)
+}
+
+fn locate(
+    model: &str,
+    from_hub: impl Fn(&str) -> Result<PathBuf, BenchError>,
+) -> Result<ModelLocation, BenchError> {
     let path = Path::new(model);
     if path.is_dir() {
         return Ok(ModelLocation { name: model.to_owned(), folder: path.to_owned() });
@@ -34,6 +50,6 @@ pub fn locate_model(model: &str) -> Result<ModelLocation, BenchError> {
             reason: "no such folder, and not a repository id of the form `owner/name`".to_owned(),
         });
     }
-    let folder = hub::snapshot(model)?;
+    let folder = from_hub(model)?;
     Ok(ModelLocation { name: model.to_owned(), folder })
 }

@@ -1,8 +1,10 @@
 //! The pretrained model of a run: a folder, a shipped checkpoint, or a repository on the Hub.
 
+mod architecture;
 mod hub;
 mod load;
 mod locate;
 
-pub use load::{Architecture, Backbone, LLAMA_TARGETS, load_model, load_model_reporting};
-pub use locate::{ModelLocation, locate_model};
+pub use architecture::{Architecture, LLAMA_TARGETS};
+pub use load::{Backbone, load_model, load_model_reporting};
+pub use locate::{ModelLocation, locate_config, locate_model};

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::error::{ClassifyError, quoted};
+use super::error::ClassifyError;
 use super::rows::{Row, TextColumns, read_rows};
 use crate::data::{Example, Label, load};
 use crate::error::BenchError;
 use crate::report::sha256_file;
 use crate::task::{GlueTask, Goal};
+use crate::text::quoted;
 
 /// More distinct labels than this are hardly classes: a wrong column, most likely.
 const MOST_CLASSES: usize = 1000;

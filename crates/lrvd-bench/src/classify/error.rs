@@ -8,6 +8,7 @@ use lrvd_burn::peft::PeftError;
 
 use crate::data::{DataError, Place};
 use crate::error::BenchError;
+use crate::experiment::SettingError;
 
 /// A classifier cannot be trained, saved, loaded or used.
 #[derive(Debug, thiserror::Error)]
@@ -143,38 +144,6 @@ pub enum ClassifyError {
         /// What may be meant.
         hint: &'static str,
     },
-    /// A setting does not exist.
-    #[error("unknown setting `{key}`; wanted one of {wanted}")]
-    UnknownSetting {
-        /// As given, with dots.
-        key: String,
-        /// What there is.
-        wanted: String,
-    },
-    /// A setting has the wrong type or an unknown value.
-    #[error("setting `{key}` cannot be `{value}`: {reason}")]
-    Setting {
-        /// The key, with dots.
-        key: String,
-        /// As given.
-        value: String,
-        /// What is wanted.
-        reason: String,
-    },
-    /// A `KEY=VALUE` has no key or no equals sign.
-    #[error("`{found}` is not of the form `key=value`")]
-    Assignment {
-        /// As given.
-        found: String,
-    },
-    /// A configuration file is not TOML.
-    #[error("`{file}` is not TOML")]
-    Toml {
-        /// The file.
-        file: PathBuf,
-        /// Where and why.
-        source: Box<toml::de::Error>,
-    },
     /// A folder holds nothing that can be read as what is wanted.
     #[error("`{dir}` holds no {wanted}; looked for {looked_for}")]
     Nothing {
@@ -275,8 +244,8 @@ impl From<DataError> for ClassifyError {
     }
 }
 
-/// Names in backticks, separated by commas.
-pub(super) fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
-    let names: Vec<String> = names.into_iter().map(|name| format!("`{}`", name.as_ref())).collect();
-    names.join(", ")
+impl From<SettingError> for ClassifyError {
+    fn from(error: SettingError) -> Self {
+        Self::Bench(error.into())
+    }
 }

@@ -7,13 +7,14 @@ use burn::tensor::DType;
 use lrvd_burn::sampling::Pass;
 
 use super::data::read_examples;
-use super::error::{ClassifyError, quoted};
+use super::error::ClassifyError;
 use super::load::SavedClassifier;
 use super::outcome::write_predictions;
 use super::rows::TextColumns;
 use crate::data::{Example, load};
 use crate::eval::{Batching, DrawSeed, PreparedTask, Scored, predict_logits, score_draws};
 use crate::task::{GlueTask, Goal};
+use crate::text::quoted;
 
 /// Metrics and predictions at the posterior mean and, if asked for, at draws.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{DType, Device};
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft};
 
-use super::error::{ClassifyError, quoted};
+use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::posterior::attach_posterior;
 use super::source::AdapterSource;
@@ -13,6 +13,7 @@ use crate::backbone::{Backbone, load_model_reporting, locate_model};
 use crate::eval::PreparedTask;
 use crate::experiment::CheckpointChoice;
 use crate::task::Goal;
+use crate::text::quoted;
 use crate::train::TaskModel;
 
 /// Longest input of an adapter that does not say what it was trained on.

@@ -5,7 +5,6 @@
 //! | `run`, `outcome`, `settings` | one fine-tuning run, its record, its folder; the reproduction uses the same |
 //! | `rows` | which rows a data file holds |
 //! | `data` | which classes and examples those rows are |
-//! | `overrides` | preset, file and `key=value`, resolved into checked settings |
 //! | `train` | training into a folder |
 //! | `info`, `posterior`, `save`, `load` | what lies in an adapter folder, and the way back |
 //! | `source` | the adapter in a folder, a training run or one of its checkpoints |
@@ -19,7 +18,6 @@ mod info;
 mod inspect;
 mod load;
 mod outcome;
-mod overrides;
 mod posterior;
 mod predict;
 mod rows;
@@ -35,7 +33,6 @@ pub use evaluate::{Evaluation, evaluate};
 pub use info::{ClassifierInfo, INFO_FILE};
 pub use inspect::{AdapterReport, BaseReport, ModuleReport, inspect_adapter, inspect_base};
 pub use load::{LoadOptions, SavedClassifier};
-pub use overrides::ConfigOverrides;
 pub use predict::{Input, Prediction, parse_input};
 pub use rows::{Row, TextColumns, read_rows};
 pub use source::{AdapterSource, SourceKind};
@@ -43,4 +40,4 @@ pub use train::{TrainOptions, TrainOutcome, TrainSettings, train_classifier};
 
 pub(crate) use outcome::{Finished, RunLabel, record, write_predictions};
 pub(crate) use run::{Run, RunStart, RunState};
-pub(crate) use settings::open_settings;
+pub(crate) use settings::{check_settings, open_settings};

@@ -119,8 +119,9 @@ pub(crate) fn record(
         peak_memory_bytes: journal.peak_memory_bytes.max(peak_memory()),
         trainable_parameters: ParameterCounts {
             adapter: counts.adapter as u64,
-            posterior: (counts.posterior + method.stored_parameters()) as u64,
+            posterior: counts.posterior as u64,
             head: counts.head as u64,
+            stored: method.stored_parameters() as u64,
         },
         fitted: method.fitted(),
         history: journal.history,
@@ -142,6 +143,15 @@ fn checkpoint(
     write_predictions(context.task, &scored, path)?;
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();
     let summary = RankSummary::new(&ranks, config.initial_rank);
+    // Noise that is fitted around trained means, as TFB's is, says nothing of what a direction is worth.
+    let (statistics, energy) = if method.is_post_hoc() {
+        (None, BTreeMap::new())
+    } else {
+        (
+            statistic_record(candidate.model, config, candidate.removed)?,
+            energy_records(candidate.model, config)?,
+        )
+    };
     let record = CheckpointRecord {
         step: candidate.step as u64,
         ranks: candidate.ranks.iter().map(|(p, &r)| (p.clone(), r as u32)).collect(),
@@ -155,8 +165,8 @@ fn checkpoint(
         selective: selective_records(&scored, context.task)?,
         predict_seconds: seconds,
         metrics: scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
-        statistics: statistic_record(candidate.model, config, candidate.removed)?,
-        energy: energy_records(candidate.model, config)?,
+        statistics,
+        energy,
     };
     Ok((record, scored))
 }
@@ -220,9 +230,7 @@ pub(crate) fn write_predictions(
     }
     let mut lines = JsonLines::create(path)?;
     let width = task.labels;
-    let most = scored.iter().next_back();
-    let drawn = most.filter(|(k, _)| **k > 0).and_then(|(_, s)| s.uncertainty.as_ref());
-    let any = scored.values().next().and_then(|s| s.uncertainty.as_ref());
+    let doubts = || scored.iter().filter_map(|(&k, s)| Some((k, s, s.uncertainty.as_ref()?)));
     for (i, (id, example)) in task.validation_ids.iter().zip(&task.validation).enumerate() {
         lines.write(&PredictionLine {
             id: id.clone(),
@@ -231,9 +239,50 @@ pub(crate) fn write_predictions(
                 .iter()
                 .map(|(&k, s)| (k, s.outputs[i * width..(i + 1) * width].to_vec()))
                 .collect(),
-            entropy: drawn.or(any).map(|u| u.predictive_entropy[i]),
-            mutual_information: drawn.map(|u| u.mutual_information[i]),
+            entropy: doubts().map(|(k, _, doubt)| (k, doubt.predictive_entropy[i])).collect(),
+            // A single model agrees with itself: its mean is absent, and so are its values.
+            mutual_information: doubts()
+                .filter(|(_, s, _)| s.metrics.mutual_information.is_some())
+                .map(|(k, _, doubt)| (k, doubt.mutual_information[i]))
+                .collect(),
         })?;
     }
     Ok(lines.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::data::Label;
+    use crate::data::batch::TokenisedExample;
+    use crate::json::read_lines;
+    use crate::task::Goal;
+
+    #[test]
+    fn doubt_is_written_for_every_number_of_draws() {
+        let goal = Goal::classification("tone", ["a", "b", "c"].map(String::from).to_vec());
+        let example = TokenisedExample { ids: vec![1], type_ids: vec![0], label: Label::Class(1) };
+        let task = PreparedTask {
+            validation: vec![example],
+            validation_ids: vec!["first".to_owned()],
+            ..PreparedTask::without_examples(goal)
+        };
+        // Without draws two members that contradict each other; one draw; two draws that agree.
+        let (b, c) = ([0.0, 9.0, 0.0], [0.0, 0.0, 9.0]);
+        let answers = [(0, [b, c].concat()), (1, b.to_vec()), (2, [b, b].concat())];
+        let scored = answers.map(|(k, logits)| (k, score_draws(&logits, &task).unwrap()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new").join("predictions.jsonl");
+        write_predictions(&task, &BTreeMap::from(scored), &path).unwrap();
+        let lines: Vec<PredictionLine> = read_lines(&path).unwrap();
+        let [line] = lines.as_slice() else { panic!("one example") };
+        assert_eq!((line.id.as_str(), line.label), ("first", 1.0));
+        assert_eq!(line.entropy.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(line.entropy[&0] > 0.6 && line.entropy[&1] < 0.1);
+        // A single model has no members that could disagree.
+        assert_eq!(line.mutual_information.keys().copied().collect::<Vec<_>>(), [0, 2]);
+        assert!(line.mutual_information[&0] > 0.6 && line.mutual_information[&2] < 1e-12);
+    }
 }

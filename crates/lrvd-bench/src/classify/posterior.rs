@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use lrvd_burn::adapter::{AdapterSlot, ElementParameters, Posterior, RankParameters};
+use lrvd_burn::adapter::{
+    AdapterSlot, ElementParameters, Posterior, RankParameters, adapter_dtype,
+};
 use lrvd_burn::files::{HostTensor, TensorError};
 use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
@@ -130,7 +132,7 @@ pub(super) fn attach_posterior(
             return;
         };
         let like = adapter.a.val();
-        let (device, dtype) = (like.device(), like.dtype());
+        let (device, dtype) = (like.device(), adapter_dtype(like.dtype()));
         match posterior.modules.get(path).map(|m| placed(m, header.family, &device, dtype)) {
             Some(Ok(placed)) => adapter.posterior = placed,
             Some(Err(source)) => {

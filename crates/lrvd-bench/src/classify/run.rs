@@ -72,7 +72,7 @@ impl RunStart<'_> {
             config.backbone_dropout,
             self.seed,
             self.device,
-            DType::F32,
+            self.backbone.stored_as(config.base_precision)?,
         )?;
         let targets = AdapterTargets::Names(config.target_modules.clone());
         method.attach(&mut model, &targets, NoiseKey::new(self.seed))?;

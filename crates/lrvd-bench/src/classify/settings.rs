@@ -9,31 +9,63 @@ use crate::json::{JsonLayout, read_json, write_json};
 
 /// Name of the file.
 pub(crate) const SETTINGS_FILE: &str = "settings.json";
+/// Entry with the hashes of the data files by task; tasks may be added.
+const DATA_FILES: &str = "data_files";
 
 /// Prepares the output folder: fresh, or with the same settings when resuming.
 ///
 /// # Errors
 ///
-/// [`BenchError::OutputExists`] without `--resume`, [`BenchError::OutputDiffers`] with other
-/// settings; tasks, methods and seeds may grow.
+/// Those of [`check_settings`].
 pub(crate) fn open_settings(out: &Path, resume: bool, settings: &Value) -> Result<(), BenchError> {
-    let path = out.join(SETTINGS_FILE);
+    let mut settings = settings.clone();
+    if let Some(old) = check_settings(out, resume, &settings)? {
+        keep_files(&old, &mut settings);
+    }
     std::fs::create_dir_all(out).map_err(|source| BenchError::Io {
         action: "create",
         path: out.to_owned(),
         source,
     })?;
-    if path.is_file() {
-        if !resume {
-            return Err(BenchError::OutputExists { path: out.to_owned() });
-        }
-        let old: Value = read_json(&path)?;
-        let fields = differences(&old, settings);
-        if !fields.is_empty() {
-            return Err(BenchError::OutputDiffers { path: out.to_owned(), fields });
+    write_json(&out.join(SETTINGS_FILE), &settings, JsonLayout::Pretty)
+}
+
+/// The settings that the output folder was started with, if it may be used; writes nothing.
+///
+/// # Errors
+///
+/// [`BenchError::OutputExists`] without `--resume`, [`BenchError::OutputDiffers`] with other
+/// settings; tasks, methods and seeds may grow.
+pub(crate) fn check_settings(
+    out: &Path,
+    resume: bool,
+    settings: &Value,
+) -> Result<Option<Value>, BenchError> {
+    let path = out.join(SETTINGS_FILE);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    if !resume {
+        return Err(BenchError::OutputExists { path: out.to_owned() });
+    }
+    let old: Value = read_json(&path)?;
+    let fields = differences(&old, settings);
+    if fields.is_empty() {
+        Ok(Some(old))
+    } else {
+        Err(BenchError::OutputDiffers { path: out.to_owned(), fields })
+    }
+}
+
+/// Adds the data files of `old` tasks that `new` does not name.
+fn keep_files(old: &Value, new: &mut Value) {
+    let old = old.get(DATA_FILES).and_then(Value::as_object);
+    let new = new.get_mut(DATA_FILES).and_then(Value::as_object_mut);
+    if let (Some(old), Some(new)) = (old, new) {
+        for (task, files) in old {
+            new.entry(task.clone()).or_insert_with(|| files.clone());
         }
     }
-    write_json(&path, settings, JsonLayout::Pretty)
 }
 
 /// Names of the settings that differ, apart from the lists that may grow.
@@ -52,6 +84,10 @@ fn differences(old: &Value, new: &Value) -> String {
                 found.extend(value.iter().filter(|(k, v)| old.get(*k) != Some(v)).map(|(k, v)| {
                     format!("{k}: {} then, {v} now", old.get(k).unwrap_or(&Value::Null))
                 }));
+            }
+            (DATA_FILES, Some(old), Some(value)) => {
+                let changed = value.iter().filter(|(k, v)| old.get(*k).is_some_and(|o| o != *v));
+                found.extend(changed.map(|(task, _)| format!("the data files of {task}")));
             }
             _ => found
                 .push(format!("{key}: {} then, {value} now", old.get(key).unwrap_or(&Value::Null))),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::SplitName;
+use crate::text::quoted;
 
 /// A position within a data file, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,10 +251,6 @@ pub enum DataError {
         /// Allowed values in words.
         wanted: &'static str,
     },
-}
-
-fn quoted(names: &[String]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn any_of(names: &[&str]) -> String {

@@ -1,11 +1,14 @@
 //! Forward passes over a split.
 
 use burn::tensor::{DType, Device, Tensor};
+use lrvd_burn::model::check_scheme;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 
 use crate::data::batch::{PaddedBatch, TokenisedExample, evaluation_batches, restore_order};
 use crate::error::BenchError;
+use crate::experiment::PredictionDraws;
 use crate::train::{DeviceBatch, FitContext, SequenceModel};
 
 /// Mixed into the run's seed for prediction, so that a draw never repeats a training step's noise.
@@ -19,6 +22,12 @@ impl DrawSeed {
     /// The key of draw number `draw`.
     pub fn key(self, draw: usize) -> NoiseKey {
         NoiseKey::new(self.0 ^ PREDICTION_SALT).at_step(draw as u32)
+    }
+
+    /// The key of draw number `draw` in batch number `batch`, for draws that differ between batches.
+    fn key_in_batch(self, draw: usize, batch: usize) -> NoiseKey {
+        // Above every seed that a suite takes.
+        Self(self.0 ^ ((batch as u64 + 1) << 40)).key(draw)
     }
 
     /// The pass of draw number `draw`: one weight draw for every example.
@@ -40,15 +49,15 @@ pub fn predict_logits<M: SequenceModel>(
     pass: &Pass,
     shape: &Batching<'_>,
 ) -> Result<Vec<f64>, BenchError> {
-    member_logits(model, examples, pass, shape, 1)
+    member_logits(model, examples, &|_| *pass, shape, 1)
 }
 
 /// As [`predict_logits`], of a model that holds `members` models side by side,
-/// `[members, n, labels]`.
+/// `[members, n, labels]`, with the pass of each batch by its number.
 fn member_logits<M: SequenceModel>(
     model: &M,
     examples: &[TokenisedExample],
-    pass: &Pass,
+    pass: &dyn Fn(usize) -> Pass,
     shape: &Batching<'_>,
     members: usize,
 ) -> Result<Vec<f64>, BenchError> {
@@ -56,10 +65,10 @@ fn member_logits<M: SequenceModel>(
     // A pass has every example once for each member, and about as many rows as other methods' passes.
     let batches = evaluation_batches(&lengths, shape.batch_size.div_ceil(members))?;
     let mut rows: Vec<Vec<Vec<f64>>> = vec![Vec::with_capacity(examples.len()); members];
-    for indices in &batches {
+    for (number, indices) in batches.iter().enumerate() {
         let padded = PaddedBatch::collate(examples, indices, shape.pad_id)?;
         let batch = DeviceBatch::new(&padded, shape.labels, shape.device, shape.dtype);
-        let logits: Tensor<2> = model.logits(&batch.repeat(members).input, pass);
+        let logits: Tensor<2> = model.logits(&batch.repeat(members).input, &pass(number));
         let values: Vec<f64> = logits.into_data().iter::<f64>().collect();
         for (rows, values) in rows.iter_mut().zip(values.chunks(indices.len() * shape.labels)) {
             rows.extend(values.chunks(shape.labels).map(<[f64]>::to_vec));
@@ -108,12 +117,19 @@ pub struct Inputs<'a> {
     pub batching: Batching<'a>,
     /// Addresses the draws.
     pub seed: u64,
+    /// What a draw is.
+    pub prediction_draws: PredictionDraws,
 }
 
 impl<'a> Inputs<'a> {
     /// Any examples of a run.
     pub fn of(context: &FitContext<'a>, examples: &'a [TokenisedExample]) -> Self {
-        Self { examples, batching: Batching::of(context), seed: context.seed }
+        Self {
+            examples,
+            batching: Batching::of(context),
+            seed: context.seed,
+            prediction_draws: context.config.prediction_draws,
+        }
     }
 
     /// The validation split.
@@ -147,10 +163,11 @@ impl<'a> Inputs<'a> {
         pass: &Pass,
         members: usize,
     ) -> Result<Vec<f64>, BenchError> {
-        member_logits(model, self.examples, pass, &self.batching, members.max(1))
+        member_logits(model, self.examples, &|_| *pass, &self.batching, members.max(1))
     }
 
-    /// Logits of one pass for each key of draws `0..draws`, `[draws, n, labels]`.
+    /// Logits of one pass for each of `draws` keys, `[draws, n, labels]`. A key serves all batches or,
+    /// unless the settings ask for fixed draws, one.
     ///
     /// # Errors
     ///
@@ -162,17 +179,26 @@ impl<'a> Inputs<'a> {
         pass: impl Fn(NoiseKey) -> Pass,
     ) -> Result<Vec<f64>, BenchError> {
         let mut all = Vec::with_capacity(draws * self.examples.len() * self.batching.labels);
+        let seed = DrawSeed(self.seed);
         for draw in 0..draws {
-            all.extend(self.logits(model, &pass(DrawSeed(self.seed).key(draw)))?);
+            let of_batch = |batch| match self.prediction_draws {
+                PredictionDraws::Weights => pass(seed.key(draw)),
+                PredictionDraws::Fresh | PredictionDraws::Activation => {
+                    pass(seed.key_in_batch(draw, batch))
+                }
+            };
+            all.extend(member_logits(model, self.examples, &of_batch, &self.batching, 1)?);
         }
         Ok(all)
     }
 
-    /// The posterior mean for 0 draws, else fixed weight draws, `[max(draws, 1), n, labels]`.
+    /// The posterior mean for 0 draws, else draws of the kind that the settings ask for,
+    /// `[max(draws, 1), n, labels]`.
     ///
     /// # Errors
     ///
-    /// As [`Inputs::logits`].
+    /// As [`Inputs::logits`], and [`BenchError::Extension`] if an adapter of the model cannot be drawn
+    /// in that way.
     pub fn predict<M: SequenceModel>(
         &self,
         model: &M,
@@ -181,7 +207,12 @@ impl<'a> Inputs<'a> {
         if draws == 0 {
             return self.logits(model, &Pass::mean());
         }
-        self.drawn(model, draws, weight_draw)
+        let scheme = match self.prediction_draws {
+            PredictionDraws::Weights | PredictionDraws::Fresh => Scheme::Weights(DrawPer::Batch),
+            PredictionDraws::Activation => Scheme::MomentMatched(CrossTerm::Exact),
+        };
+        check_scheme(model, scheme)?;
+        self.drawn(model, draws, |key| Pass::sampled(scheme, key))
     }
 }
 

@@ -100,7 +100,7 @@ impl PreparedTask {
             validation: task.validation.clone(),
             validation_ids: task.validation_ids.clone(),
             pad_id: task.pad_id,
-            answers: task.answer_ids.clone(),
+            answers: task.answers.iter().map(|answer| answer.id).collect(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use burn::tensor::DType;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Scheme};
@@ -51,6 +52,52 @@ impl TrainingScheme {
     }
 }
 
+/// What is drawn for a prediction with `k` draws.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PredictionDraws {
+    /// Weights, by `k` keys that the seed fixes: the same `k` models answer every input.
+    #[default]
+    Weights,
+    /// Weights, anew for every batch.
+    Fresh,
+    /// Outputs, token by token, as the authors' scripts for language models do. Methods with a scheme
+    /// of their own draw by it, anew for every batch; SWAG, whose draw is a set of factors, keeps them.
+    Activation,
+}
+
+/// How the frozen base is stored. Adapters, posteriors and optimiser state are in single precision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BasePrecision {
+    /// Single precision.
+    #[default]
+    F32,
+    /// Half precision with the exponents of single precision; Llama only.
+    Bf16,
+    /// IEEE half precision; Llama only.
+    F16,
+}
+
+impl BasePrecision {
+    /// The tensors' type.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::Bf16 => DType::BF16,
+            Self::F16 => DType::F16,
+        }
+    }
+
+    /// Bytes of a weight.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
+}
+
 /// Whether the pooler of the head learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -89,6 +136,8 @@ pub enum OptimizerOnPrune {
     Slice,
     /// All moments are lost, head included, and the next update has rate 0.
     Reset,
+    /// As `Reset`, but only at an event that removes a rank.
+    ResetIfChanged,
 }
 
 /// Which checkpoint the headline table reports; both are always recorded.
@@ -205,6 +254,8 @@ pub struct ExperimentConfig {
     pub evaluation_batch_size: usize,
     /// Longest encoded input.
     pub max_length: usize,
+    /// How the frozen base is stored.
+    pub base_precision: BasePrecision,
     /// Share of the steps with a rising rate.
     pub warmup_ratio: f64,
     /// Largest global gradient norm; `None` never clips.
@@ -224,6 +275,8 @@ pub struct ExperimentConfig {
     pub evaluate_every: usize,
     /// Monte Carlo draws of the final evaluation, beside the posterior mean.
     pub draws: Vec<usize>,
+    /// What such a draw is.
+    pub prediction_draws: PredictionDraws,
     /// What the headline table reports.
     pub checkpoint: CheckpointChoice,
     /// Order of the training examples.

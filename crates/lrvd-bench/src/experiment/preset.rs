@@ -10,8 +10,9 @@ use lrvd_core::schedule::KlDivisor;
 use lrvd_models::deberta::ADAPTER_TARGETS;
 
 use super::config::{
-    AdaLoraSettings, CheckpointChoice, ExperimentConfig, LogVarianceSettings, MaskPlacement,
-    OptimizerOnPrune, PoolerMode, PrunePlacement, PruneSettings, TrainingScheme,
+    AdaLoraSettings, BasePrecision, CheckpointChoice, ExperimentConfig, LogVarianceSettings,
+    MaskPlacement, OptimizerOnPrune, PoolerMode, PredictionDraws, PrunePlacement, PruneSettings,
+    TrainingScheme,
 };
 use crate::backbone::LLAMA_TARGETS;
 use crate::data::batch::{Bucketing, LastBatch};
@@ -100,9 +101,11 @@ impl Preset {
                     start: 0.0,
                     every: 0.2,
                     end: 1.0,
+                    optimizer: OptimizerOnPrune::ResetIfChanged,
                     ..default.prune
                 },
                 draws: vec![5],
+                prediction_draws: PredictionDraws::Activation,
                 ..recommended_reasoning()
             },
             Self::BlobCompat => ExperimentConfig {
@@ -176,6 +179,7 @@ fn recommended() -> ExperimentConfig {
         accumulation: 1,
         evaluation_batch_size: 128,
         max_length: 128,
+        base_precision: BasePrecision::F32,
         warmup_ratio: WARMUP,
         gradient_clip: Some(0.1),
         prune: PruneSettings {
@@ -201,6 +205,7 @@ fn recommended() -> ExperimentConfig {
         backbone_dropout: true,
         evaluate_every: 200,
         draws: vec![10],
+        prediction_draws: PredictionDraws::Weights,
         checkpoint: CheckpointChoice::Last,
         bucketing: Bucketing::Shuffled,
         last_batch: LastBatch::Keep,
@@ -223,6 +228,7 @@ fn recommended_reasoning() -> ExperimentConfig {
         batch_size: 4,
         evaluation_batch_size: 16,
         max_length: 300,
+        base_precision: BasePrecision::Bf16,
         gradient_clip: None,
         // Events at 1000, 2000 and 3000 of 5000 steps.
         prune: PruneSettings { start: 0.2, every: 0.2, end: 0.6, ..glue.prune },

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::error::BenchError;
 use crate::experiment::{ExperimentConfig, MaskPlacement};
-use crate::report::RankCause;
+use crate::report::{Family, RankCause};
 use crate::train::TaskModel;
 
 /// AdaLoRA as the registry knows it.
@@ -27,6 +27,7 @@ pub(super) static ADALORA: MethodEntry = MethodEntry {
     name: "AdaLoRA",
     key: "adalora",
     summary: "rank directions masked to a falling budget by their sensitivity",
+    family: Family::Point,
     build: Build::Single(|config, request| {
         let target = match request {
             RankRequest::Initial => config.initial_rank,

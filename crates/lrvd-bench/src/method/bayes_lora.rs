@@ -11,12 +11,12 @@ use lrvd_burn::model::{ranks, total_kl};
 use lrvd_burn::prune::{self, PruneEvent};
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::prune::{PruneRule, StatisticOptions};
-use lrvd_core::schedule::{BatchSize, KlSchedule};
+use lrvd_core::schedule::KlSchedule;
 
 use super::{Build, MethodEntry, RankChange, Regulariser, StepSizes, StepState, Tuning};
 use crate::error::BenchError;
 use crate::experiment::{ExperimentConfig, OptimizerOnPrune, PrunePlacement};
-use crate::report::RankCause;
+use crate::report::{Family, RankCause};
 use crate::train::TaskModel;
 
 /// BayesLoRA as the registry knows it.
@@ -24,6 +24,7 @@ pub(super) static BAYES_LORA: MethodEntry = MethodEntry {
     name: "BayesLoRA",
     key: "bayeslora",
     summary: "one posterior variance per rank direction, pruned while it trains",
+    family: Family::LowRank,
     build: Build::Single(|config, _| Ok(Box::new(BayesLora::new(config)?))),
 };
 
@@ -60,7 +61,11 @@ impl BayesLora {
         let total = |model: &TaskModel| ranks(model).iter().map(|(_, r)| r).sum::<usize>();
         let before = total(state.model);
         let event = prune::plan(state.model, &self.rule, self.statistic)?;
-        let reset = self.config.prune.optimizer == OptimizerOnPrune::Reset;
+        let reset = match self.config.prune.optimizer {
+            OptimizerOnPrune::Slice => false,
+            OptimizerOnPrune::Reset => true,
+            OptimizerOnPrune::ResetIfChanged => !event.changed.is_empty(),
+        };
         if reset {
             state.optimizer.reset();
             state.gradients.remove_where(|name| {
@@ -107,11 +112,7 @@ impl Tuning for BayesLora {
         _pass: &Pass,
         sizes: StepSizes,
     ) -> Result<Regulariser, BenchError> {
-        let divisor = self.config.kl_divisor.divisor(BatchSize {
-            examples: sizes.examples,
-            tokens: sizes.tokens,
-            n_train: sizes.n_train,
-        })?;
+        let divisor = self.config.kl_divisor.divisor(sizes.batch)?;
         Ok(Regulariser {
             kl: total_kl(model, self.config.prior, self.config.kl_reduction),
             kl_weight: self.schedule.weight(sizes.step as u32),

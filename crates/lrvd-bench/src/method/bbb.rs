@@ -27,6 +27,7 @@ use super::setup::{adapter, in_range, noisy_groups, settings_over};
 use super::{Build, MethodEntry, RankRequest, Regulariser, StepSizes, Tuning};
 use crate::error::BenchError;
 use crate::experiment::ExperimentConfig;
+use crate::report::Family;
 use crate::train::TaskModel;
 
 /// Noise on both factors.
@@ -34,6 +35,7 @@ pub(super) static BBB: MethodEntry = MethodEntry {
     name: "BBB",
     key: "bbb",
     summary: "Bayes by backprop on the entries of A and B",
+    family: Family::Variance,
     build: Build::Single(|config, request| build(config, request, "bbb", BbbSettings::default())),
 };
 
@@ -42,6 +44,7 @@ pub(super) static BBB_A: MethodEntry = MethodEntry {
     name: "BBB-A",
     key: "bbb-a",
     summary: "Bayes by backprop on the entries of A",
+    family: Family::Variance,
     build: Build::Single(|config, request| {
         build(config, request, "bbb-a", BbbSettings { both: false, ..BbbSettings::default() })
     }),
@@ -52,6 +55,7 @@ pub(super) static BBB_BT: MethodEntry = MethodEntry {
     name: "BBB-BT",
     key: "bbb-bt",
     summary: "Bayes by backprop with the defaults of Bayesian-Torch",
+    family: Family::Variance,
     build: Build::Single(|config, request| {
         build(config, request, "bbb-bt", BbbSettings::bayesian_torch())
     }),
@@ -203,7 +207,7 @@ impl Bbb {
                 let weight = MinibatchWeight::Falling { batches, batch: self.batch_size };
                 weight.weight(sizes.step as u64)?
             }
-            BbbWeight::Batch => 1.0 / sizes.examples.max(1) as f64,
+            BbbWeight::Batch => 1.0 / sizes.batch.examples.max(1) as f64,
         })
     }
 }

@@ -27,6 +27,7 @@ use super::{Build, MethodEntry, RankChange, RankRequest, StepState, Tuning};
 use crate::error::BenchError;
 use crate::eval::Inputs;
 use crate::experiment::ExperimentConfig;
+use crate::report::Family;
 use crate::train::TaskModel;
 
 /// BLoB as the registry knows it.
@@ -34,6 +35,7 @@ pub(super) static BLOB: MethodEntry = MethodEntry {
     name: "BLoB",
     key: "blob",
     summary: "noise on the entries of A with flipout and two optimisers",
+    family: Family::Variance,
     build: Build::Single(|config, request| Ok(Box::new(Blob::new(config, request)?))),
 };
 

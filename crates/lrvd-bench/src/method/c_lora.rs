@@ -29,6 +29,7 @@ use super::{
 use crate::error::BenchError;
 use crate::eval::Inputs;
 use crate::experiment::ExperimentConfig;
+use crate::report::Family;
 use crate::train::TaskModel;
 
 /// C-LoRA as the registry knows it.
@@ -36,6 +37,7 @@ pub(super) static C_LORA: MethodEntry = MethodEntry {
     name: "C-LoRA",
     key: "c-lora",
     summary: "a random rank matrix whose law a small network reads off the input",
+    family: Family::Variance,
     build: Build::Single(|config, request| Ok(Box::new(CLora::new(config, request)?))),
 };
 

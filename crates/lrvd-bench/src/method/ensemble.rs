@@ -6,12 +6,14 @@
 //! arXiv:2406.11675; several SWAG runs: Wilson and Izmailov 2020, arXiv:2002.08791.
 
 use super::{Average, Build, MethodEntry};
+use crate::report::Family;
 
 /// Three runs of LoRA, probabilities averaged.
 pub(super) static ENS_3: MethodEntry = MethodEntry {
     name: "ENS-3",
     key: "ens-3",
     summary: "three independent LoRA runs, probabilities averaged",
+    family: Family::Ensemble,
     build: Build::Ensemble { member: "lora", members: 3, average: Average::Probabilities },
 };
 
@@ -20,6 +22,7 @@ pub(super) static ENS_10: MethodEntry = MethodEntry {
     name: "ENS-10",
     key: "ens-10",
     summary: "ten independent LoRA runs, probabilities averaged",
+    family: Family::Ensemble,
     build: Build::Ensemble { member: "lora", members: 10, average: Average::Probabilities },
 };
 
@@ -28,6 +31,7 @@ pub(super) static ENS_BLOB: MethodEntry = MethodEntry {
     name: "ENS-logits",
     key: "ens-blob",
     summary: "three independent LoRA runs, logits averaged, as BLoB's code does",
+    family: Family::Ensemble,
     build: Build::Ensemble { member: "lora", members: 3, average: Average::Logits },
 };
 
@@ -36,5 +40,6 @@ pub(super) static MULTI_SWAG: MethodEntry = MethodEntry {
     name: "MultiSWAG",
     key: "multiswag",
     summary: "three independent SWAG runs, probabilities averaged",
+    family: Family::PostHoc,
     build: Build::Ensemble { member: "swag", members: 3, average: Average::Probabilities },
 };

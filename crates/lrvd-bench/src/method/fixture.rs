@@ -12,6 +12,7 @@ use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
 use crate::data::Label;
 use crate::data::batch::TokenisedExample;
 use crate::eval::{Batching, Inputs};
+use crate::experiment::PredictionDraws;
 use crate::train::TaskModel;
 
 /// Classes of every model here.
@@ -84,7 +85,7 @@ pub(super) fn inputs<'a>(
     dtype: DType,
 ) -> Inputs<'a> {
     let batching = Batching { batch_size, pad_id: 0, labels: LABELS, device, dtype };
-    Inputs { examples, batching, seed: 3 }
+    Inputs { examples, batching, seed: 3, prediction_draws: PredictionDraws::Weights }
 }
 
 /// Equal up to `limit`, absolutely for small and relatively for large values.

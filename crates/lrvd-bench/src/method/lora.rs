@@ -7,12 +7,14 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 
 use super::{Build, MethodEntry, RankRequest, Tuning};
 use crate::experiment::ExperimentConfig;
+use crate::report::Family;
 
 /// LoRA as the registry knows it.
 pub(super) static LORA: MethodEntry = MethodEntry {
     name: "LoRA",
     key: "lora",
     summary: "maximum likelihood at a uniform rank",
+    family: Family::Point,
     build: Build::Single(|config, request| {
         let rank = match request {
             RankRequest::Initial => config.initial_rank,

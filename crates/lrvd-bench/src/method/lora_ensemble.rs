@@ -19,6 +19,7 @@ use super::{Build, MethodEntry, RankRequest, Tuning};
 use crate::error::BenchError;
 use crate::eval::Inputs;
 use crate::experiment::ExperimentConfig;
+use crate::report::Family;
 use crate::train::TaskModel;
 
 /// LoRA-Ensemble as the registry knows it.
@@ -26,6 +27,7 @@ pub(super) static LORA_ENSEMBLE: MethodEntry = MethodEntry {
     name: "LoRA-Ensemble",
     key: "lora-ensemble",
     summary: "several adapters on one backbone, in one batched pass",
+    family: Family::Ensemble,
     build: Build::Single(|config, request| Ok(Box::new(LoraEnsemble::new(config, request)?))),
 };
 

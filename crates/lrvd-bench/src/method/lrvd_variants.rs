@@ -29,6 +29,7 @@ use super::setup::in_range;
 use super::{Build, Method, MethodEntry, RankChange, Regulariser, StepSizes, StepState, Tuning};
 use crate::error::BenchError;
 use crate::experiment::ExperimentConfig;
+use crate::report::Family;
 use crate::train::TaskModel;
 
 /// Key of the run that `bayeslora-expanded` is chosen from.
@@ -39,6 +40,7 @@ pub(super) static BAYES_LORA_FIXED: MethodEntry = MethodEntry {
     name: "BayesLoRA-fixed",
     key: "bayeslora-fixed",
     summary: "BayesLoRA at its initial rank, without pruning",
+    family: Family::LowRank,
     build: Build::Single(|config, _| {
         variant(config, |config| {
             config.prune.end = 0.0;
@@ -52,6 +54,7 @@ pub(super) static LRVD_NTS: MethodEntry = MethodEntry {
     name: "LRVD-NTS",
     key: "lrvd-nts",
     summary: "BayesLoRA with one noise-to-signal ratio per rank direction",
+    family: Family::LowRank,
     build: Build::Single(|config, _| variant(config, noise_to_signal)),
 };
 
@@ -60,6 +63,7 @@ pub(super) static LRVD_ELEMENT: MethodEntry = MethodEntry {
     name: "LRVD-element",
     key: "lrvd-element",
     summary: "BayesLoRA with one variance per entry of A and B",
+    family: Family::LowRank,
     build: Build::Single(|config, _| {
         variant(config, |config| {
             config.family = VariationalFamily::ElementVariance;
@@ -73,6 +77,7 @@ pub(super) static LRVD_A_ONLY: MethodEntry = MethodEntry {
     name: "LRVD-A-only",
     key: "lrvd-a-only",
     summary: "BayesLoRA with noise on A only",
+    family: Family::LowRank,
     build: Build::Single(|config, _| {
         variant(config, |config| {
             config.family = VariationalFamily::AsymRankVariance;
@@ -86,6 +91,7 @@ pub(super) static LRVD_ARD: MethodEntry = MethodEntry {
     name: "LRVD-ARD",
     key: "lrvd-ard",
     summary: "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt",
+    family: Family::LowRank,
     build: Build::Single(|config, _| variant(config, ard)),
 };
 
@@ -94,7 +100,13 @@ pub(super) static BAYES_LORA_EXPANDED: MethodEntry = MethodEntry {
     name: "BayesLoRA-expanded",
     key: "bayeslora-expanded",
     summary: "BayesLoRA from a larger rank, as near as can be to BLoB's number of parameters",
-    build: Build::Matched { member: EXPANDED_RUN, ranks: &[12, 14, 16, 20], like: "blob" },
+    family: Family::LowRank,
+    build: Build::Matched {
+        member: EXPANDED_RUN,
+        // 12, 14, 16 and 20 where the settings say 8.
+        factors: &[1.5, 1.75, 2.0, 2.5],
+        like: "blob",
+    },
 };
 
 /// One of the runs that the matched budget is chosen from.
@@ -102,6 +114,7 @@ pub(super) static BAYES_LORA_EXPANDED_RUN: MethodEntry = MethodEntry {
     name: "BayesLoRA-expanded-run",
     key: EXPANDED_RUN,
     summary: "BayesLoRA with a third of the KL weight",
+    family: Family::LowRank,
     build: Build::Single(|config, _| {
         variant(config, |config| {
             let ExpandedSettings { kl_factor } = config.method("bayeslora-expanded")?;

@@ -20,6 +20,7 @@ use super::setup::{adapter, in_range};
 use super::{Build, MethodEntry, RankRequest, Regulariser, StepSizes, Tuning};
 use crate::error::BenchError;
 use crate::experiment::ExperimentConfig;
+use crate::report::Family;
 use crate::train::TaskModel;
 
 /// MAP as the registry knows it.
@@ -27,6 +28,7 @@ pub(super) static MAP: MethodEntry = MethodEntry {
     name: "MAP",
     key: "map",
     summary: "maximum likelihood with weight decay, or a Gaussian prior in the loss",
+    family: Family::Point,
     build: Build::Single(|config, request| Ok(Box::new(Map::new(config, request)?))),
 };
 

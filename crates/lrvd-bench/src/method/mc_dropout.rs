@@ -15,6 +15,7 @@ use super::{Build, MethodEntry, RankRequest, Tuning};
 use crate::error::BenchError;
 use crate::eval::Inputs;
 use crate::experiment::ExperimentConfig;
+use crate::report::Family;
 use crate::train::TaskModel;
 
 /// MC dropout as the registry knows it.
@@ -22,6 +23,7 @@ pub(super) static MC_DROPOUT: MethodEntry = MethodEntry {
     name: "MCD",
     key: "mcd",
     summary: "dropout on the adapter's input, in training and in prediction",
+    family: Family::Ensemble,
     build: Build::Single(|config, request| Ok(Box::new(McDropout::new(config, request)?))),
 };
 

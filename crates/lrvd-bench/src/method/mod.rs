@@ -37,6 +37,7 @@ use lrvd_burn::model::{AdapterTargets, attach_adapters, ranks};
 use lrvd_burn::optimizer::{AdamW, NamedGradients, ParameterGroups};
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::noise::NoiseKey;
+use lrvd_core::schedule::BatchSize;
 
 use crate::error::BenchError;
 use crate::eval::Inputs;
@@ -87,8 +88,10 @@ pub struct StepSizes {
     pub step: usize,
     /// Examples of the step.
     pub examples: usize,
-    /// Tokens of the step, padding excluded.
+    /// Tokens of the step so far, padding excluded.
     pub tokens: usize,
+    /// The first micro-batch.
+    pub batch: BatchSize,
     /// Training examples.
     pub n_train: usize,
 }
@@ -282,7 +285,8 @@ pub trait Tuning {
         inputs.predict(model, draws)
     }
 
-    /// Numbers that the method keeps beside the trainable parameters of the model.
+    /// Numbers that the method keeps for prediction beside the trained parameters of the model; records
+    /// and tables count them apart.
     fn stored_parameters(&self) -> usize {
         0
     }

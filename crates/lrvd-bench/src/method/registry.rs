@@ -1,41 +1,39 @@
 //! Every method: one line each.
 
-use super::{
-    Method, RankRequest, adalora, bayes_lora, bbb, blob, c_lora, ensemble, laplace, lora,
-    lora_ensemble, lrvd_variants, map, mc_dropout, scala_bl, swag, tfb,
-};
+use super::{Method, RankRequest};
 use crate::error::BenchError;
 use crate::experiment::ExperimentConfig;
+use crate::report::Family;
 
 /// Every method, in the order of tables. One more method is one more line.
 pub(super) static REGISTRY: &[&MethodEntry] = &[
-    &lora::LORA,
-    &map::MAP,
-    &mc_dropout::MC_DROPOUT,
-    &ensemble::ENS_3,
-    &ensemble::ENS_10,
-    &ensemble::ENS_BLOB,
-    &lora_ensemble::LORA_ENSEMBLE,
-    &bbb::BBB,
-    &bbb::BBB_A,
-    &bbb::BBB_BT,
-    &laplace::LAPLACE,
-    &laplace::LAPLACE_LAST,
-    &swag::SWAG,
-    &ensemble::MULTI_SWAG,
-    &blob::BLOB,
-    &scala_bl::SCALA_BL,
-    &tfb::TFB,
-    &c_lora::C_LORA,
-    &adalora::ADALORA,
-    &bayes_lora::BAYES_LORA,
-    &lrvd_variants::BAYES_LORA_FIXED,
-    &lrvd_variants::LRVD_NTS,
-    &lrvd_variants::LRVD_ELEMENT,
-    &lrvd_variants::LRVD_A_ONLY,
-    &lrvd_variants::LRVD_ARD,
-    &lrvd_variants::BAYES_LORA_EXPANDED,
-    &lrvd_variants::BAYES_LORA_EXPANDED_RUN,
+    &super::lora::LORA,
+    &super::map::MAP,
+    &super::mc_dropout::MC_DROPOUT,
+    &super::ensemble::ENS_3,
+    &super::ensemble::ENS_10,
+    &super::ensemble::ENS_BLOB,
+    &super::lora_ensemble::LORA_ENSEMBLE,
+    &super::bbb::BBB,
+    &super::bbb::BBB_A,
+    &super::bbb::BBB_BT,
+    &super::laplace::LAPLACE,
+    &super::laplace::LAPLACE_LAST,
+    &super::swag::SWAG,
+    &super::ensemble::MULTI_SWAG,
+    &super::blob::BLOB,
+    &super::scala_bl::SCALA_BL,
+    &super::tfb::TFB,
+    &super::c_lora::C_LORA,
+    &super::adalora::ADALORA,
+    &super::bayes_lora::BAYES_LORA,
+    &super::lrvd_variants::BAYES_LORA_FIXED,
+    &super::lrvd_variants::LRVD_NTS,
+    &super::lrvd_variants::LRVD_ELEMENT,
+    &super::lrvd_variants::LRVD_A_ONLY,
+    &super::lrvd_variants::LRVD_ARD,
+    &super::lrvd_variants::BAYES_LORA_EXPANDED,
+    &super::lrvd_variants::BAYES_LORA_EXPANDED_RUN,
 ];
 
 /// A method as the registry knows it.
@@ -47,6 +45,8 @@ pub struct MethodEntry {
     pub key: &'static str,
     /// One line for `--help` and reports.
     pub summary: &'static str,
+    /// Its kind, which colours and orders reports.
+    pub(crate) family: Family,
     /// How it comes to be.
     pub build: Build,
 }
@@ -79,8 +79,8 @@ pub enum Build {
     Matched {
         /// Key of that method.
         member: &'static str,
-        /// The initial ranks.
-        ranks: &'static [usize],
+        /// The initial ranks, as multiples of the settings' one.
+        factors: &'static [f64],
         /// Key of the method whose parameter count is the target.
         like: &'static str,
     },

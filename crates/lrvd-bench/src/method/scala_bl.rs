@@ -25,12 +25,14 @@ use super::setup::{adapter, noisy_groups};
 use super::{Build, MethodEntry, RankChange, RankRequest, StepState, Tuning};
 use crate::error::BenchError;
 use crate::experiment::ExperimentConfig;
+use crate::report::Family;
 
 /// `ScalaBL` as the registry knows it.
 pub(super) static SCALA_BL: MethodEntry = MethodEntry {
     name: "ScalaBL",
     key: "scalabl",
     summary: "noise on one scale per rank direction, in an orthonormal basis",
+    family: Family::Variance,
     build: Build::Single(|config, request| Ok(Box::new(ScalaBl::new(config, request)?))),
 };
 

@@ -36,6 +36,7 @@ use super::{Build, Method, MethodEntry, MethodState, RankChange, RankRequest, St
 use crate::error::BenchError;
 use crate::eval::{DrawSeed, Inputs};
 use crate::experiment::ExperimentConfig;
+use crate::report::Family;
 use crate::train::{FitContext, TaskModel};
 
 /// SWAG-LoRA as the registry knows it.
@@ -43,6 +44,7 @@ pub(super) static SWAG: MethodEntry = MethodEntry {
     name: "SWAG",
     key: "swag",
     summary: "a Gaussian from the tail of LoRA's path at a constant rate",
+    family: Family::PostHoc,
     build: Build::Single(Swag::build),
 };
 

@@ -1,7 +1,7 @@
 //! Temperature scaling on top of any method.
 //!
 //! `p = softmax(z / T)` with `T > 0` fitted to the negative log-likelihood of examples that were kept
-//! out of training; one number. The classes' order never changes, so neither does accuracy. With
+//! out of training; one number for every number of draws. The classes' order never changes, so neither does accuracy. With
 //! draws, `T` divides the logarithm of the averaged probabilities: what is calibrated is the answer
 //! that is given.
 //!
@@ -180,7 +180,7 @@ impl Tuning for Tempered {
     }
 
     fn stored_parameters(&self) -> usize {
-        self.inner.stored_parameters() + 1
+        self.inner.stored_parameters() + self.temperatures.len().max(1)
     }
 
     fn state(&self) -> MethodState {

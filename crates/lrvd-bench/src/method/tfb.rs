@@ -18,9 +18,9 @@
 //! noise. Scores have no such answers: a regression task is refused.
 //!
 //! Parameters: LoRA's, `rank·(d_input + d_output)` per layer, and one number. Source: Shi et al. 2024,
-//! arXiv:2412.05723. Its code divides the change by the number of examples as well (`nll-per-anchor`),
-//! which allows 500 times as much, and answers with the last level that was too much
-//! (`last-violating`); both are options.
+//! arXiv:2412.05723. Its code divides the change by the number of examples as well, and so does the
+//! default; without that (`nll`) the criterion is 500 times as strict. Its code answers with the last
+//! level that was too much (`last-violating`); here the last that was not is the default.
 
 use std::collections::BTreeMap;
 
@@ -44,6 +44,7 @@ use crate::data::batch::TokenisedExample;
 use crate::error::BenchError;
 use crate::eval::Inputs;
 use crate::experiment::ExperimentConfig;
+use crate::report::Family;
 use crate::train::{FitContext, TaskModel};
 
 /// TFB as the registry knows it.
@@ -51,6 +52,7 @@ pub(super) static TFB: MethodEntry = MethodEntry {
     name: "TFB",
     key: "tfb",
     summary: "the most noise on a trained LoRA that its predictions bear",
+    family: Family::PostHoc,
     build: Build::Single(Tfb::build),
 };
 
@@ -65,7 +67,7 @@ const SALT: u64 = 0x5446_4253_4541_5243;
 /// | `iterations` | 5 | bisections | 1 to 100 |
 /// | `anchors` | 500 | training examples looked at, fewer if there are not so many | 1 to 1e9 |
 /// | `samples` | 10 | draws whose probabilities are averaged | 1 to 10,000 |
-/// | `criterion` | `nll` | what must not change: `nll`, `nll-per-anchor` or `flipped` | |
+/// | `criterion` | `nll-per-anchor` | what must not change: `nll`, `nll-per-anchor` or `flipped` | |
 /// | `tolerance` | 0.003 | by how much; the publication takes 0.01 with `flipped` | at least 0 |
 /// | `answer` | `last-admissible` | or `last-violating` | |
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,7 +101,7 @@ impl Default for Settings {
             iterations: ITERATIONS,
             anchors: ANCHORS,
             samples: 10,
-            criterion: Criterion::Nll,
+            criterion: Criterion::NllPerAnchor,
             tolerance: TOLERANCE,
             answer: SearchAnswer::LastAdmissible,
         }
@@ -225,10 +227,14 @@ impl<'a> Change<'a> {
     }
 
     fn is_admissible(&self, level: f64) -> Result<bool, BenchError> {
+        let labels = self.inputs.batching.labels;
+        // No change is small beside nothing: a model that is certain of every answer gets no noise.
+        if self.reference.chunks_exact(labels).all(|answer| answer.contains(&1.0)) {
+            return Ok(false);
+        }
         let mut noisy = self.model.clone();
         add_noise(&mut noisy, level);
         let noisy = averaged(&noisy, self.inputs, self.samples)?;
-        let labels = self.inputs.batching.labels;
         Ok(self.criterion.holds(&self.reference, &noisy, labels)?)
     }
 }
@@ -334,7 +340,8 @@ mod tests {
         let inputs = inputs(&examples, 8, &device, DType::F64);
         let mut model = deberta(SHARED_KEYS, DType::F64);
         rotate(&mut model).unwrap();
-        let settings = Settings { range: (0.0, 0.2), tolerance: 0.2, ..Settings::default() };
+        let (range, criterion) = ((0.0, 0.2), Criterion::Nll);
+        let settings = Settings { range, tolerance: 0.2, criterion, ..Settings::default() };
         let change = Change::new(model.clone().valid(), &inputs, &settings).unwrap();
         let iterations = settings.iterations;
         let search = |answer| {
@@ -352,6 +359,9 @@ mod tests {
         let settings = Settings { criterion: Criterion::NllPerAnchor, ..settings };
         let published = Change::new(model.clone().valid(), &inputs, &settings).unwrap();
         assert!(published.is_admissible(next).unwrap());
+        // A model that is certain of every answer has no change that is small beside none.
+        let certain = Change { reference: [1.0, 0.0, 0.0].repeat(8), ..published };
+        assert!(!certain.is_admissible(found).unwrap());
         let before = inputs.logits(&model, &Pass::mean()).unwrap();
         add_noise(&mut model, found);
         let predicted = |draws| inputs.predict(&model, draws).unwrap();

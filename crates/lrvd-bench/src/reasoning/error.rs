@@ -4,6 +4,7 @@ use lrvd_models::tokenizer::TokenizerError;
 use thiserror::Error;
 
 use crate::data::{DataError, Place};
+use crate::text::quoted;
 
 /// Why a reasoning set cannot be read, generated or put into prompts.
 #[derive(Debug, Error)]
@@ -16,7 +17,7 @@ pub enum ReasoningError {
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// A name is not in its table.
-    #[error("unknown {what} `{found}`; wanted one of {}", listed(.wanted))]
+    #[error("unknown {what} `{found}`; wanted one of {}", quoted(.wanted))]
     UnknownName {
         /// What kind of name.
         what: &'static str,
@@ -52,7 +53,7 @@ pub enum ReasoningError {
     /// The labels of a row are neither letters nor digits from the first on.
     #[error(
         "{place}, column `{column}`: choices labelled {}, wanted `A`, `B`, … or `1`, `2`, … in order",
-        listed(.found)
+        quoted(.found)
     )]
     ChoiceLabels {
         /// File and line.
@@ -75,7 +76,7 @@ pub enum ReasoningError {
         labels: usize,
     },
     /// The answer is none of the choices.
-    #[error("{place}, column `{column}`: answer `{found}`, wanted one of {}", listed(.wanted))]
+    #[error("{place}, column `{column}`: answer `{found}`, wanted one of {}", quoted(.wanted))]
     Answer {
         /// File and line.
         place: Place,
@@ -174,7 +175,7 @@ pub enum ReasoningError {
     /// The labels of another set are not those of this one.
     #[error(
         "a model of `{set}` answers with {}, which are no labels of `{other}` ({})",
-        listed(.labels), listed(.other_labels)
+        quoted(.labels), quoted(.other_labels)
     )]
     OtherLabels {
         /// Name of the set that the model was trained on.
@@ -212,10 +213,6 @@ pub enum ReasoningError {
         /// The limit.
         max_length: usize,
     },
-}
-
-fn listed<T: std::fmt::Display>(names: &[T]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn span(fewest: usize, most: usize) -> String {

@@ -13,6 +13,19 @@ use crate::data::{FileSet, Origin, SplitName, describe};
 ///
 /// Those of [`locate()`] and of the readers.
 pub fn load(data_dir: &Path, set: ReasoningSet) -> Result<ReasoningData, ReasoningError> {
+    load_first(data_dir, set, None)
+}
+
+/// As [`load`], with the first `rows` validation items, or all.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn load_first(
+    data_dir: &Path,
+    set: ReasoningSet,
+    rows: Option<usize>,
+) -> Result<ReasoningData, ReasoningError> {
     let located = locate(data_dir, set)?;
     let mut train = read_split(&located.train, set)?;
     let mut validation = read_split(&located.validation, set)?;
@@ -20,13 +33,21 @@ pub fn load(data_dir: &Path, set: ReasoningSet) -> Result<ReasoningData, Reasoni
     if let Some(mark) = ReasoningMark::read(&located.folder)? {
         train.origin = Origin::Generated;
         validation.origin = Origin::Generated;
-        notes.extend(mark.notes(set, &file_names(&train), &file_names(&validation)));
+        notes.extend(mark.notes(set, &file_names(&train), &file_names(&validation), rows));
     }
     notes.extend([&train, &validation].into_iter().filter_map(|split| note(split, set)));
     let shared = shared_items(&train, &validation);
     if shared > 0 {
-        let rows = validation.rows();
-        notes.push(format!("{shared} of {rows} validation items occur in the train split too"));
+        let all = validation.rows();
+        notes.push(format!("{shared} of {all} validation items occur in the train split too"));
+    }
+    let all = validation.rows();
+    if let Some(most) = rows.filter(|&most| most < all) {
+        validation.items.truncate(most);
+        if validation.origin == Origin::Official {
+            validation.origin = Origin::Subset;
+        }
+        notes.push(format!("evaluated on the first {most} of {all} validation rows"));
     }
     Ok(ReasoningData { set, train, validation, notes })
 }

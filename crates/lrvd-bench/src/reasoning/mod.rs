@@ -34,7 +34,7 @@ pub use answer::{AnswerToken, LLAMA_2_LABELS, answer_tokens, check_known, requir
 pub use encode::{CutCounts, EncodeConfig, EncodedItems, InputForm, PromptEncoder};
 pub use error::ReasoningError;
 pub use item::{Choice, ChoiceItem, ItemSplit, LETTERS, ReasoningData};
-pub use load::{load, read_split};
+pub use load::{load, load_first, read_split};
 pub use locate::{LocatedSet, locate};
 pub use prompt::PromptSet;
 pub use read::{read_jsonl, read_parquet};

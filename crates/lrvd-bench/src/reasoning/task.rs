@@ -1,6 +1,6 @@
 //! A set as the model sees it: token ids and classes of both splits, and the tokens that answer.
 
-use lrvd_models::tokenizer::{PaddingSide, TextTokenizer};
+use lrvd_models::tokenizer::TextTokenizer;
 
 use super::answer::{AnswerToken, answer_tokens};
 use super::encode::{CutCounts, EncodeConfig, EncodedItems, InputForm, PromptEncoder};
@@ -11,10 +11,8 @@ use crate::task::{Goal, Metric};
 
 /// Tokenised splits of one set.
 ///
-/// A decoder's batches are padded on the left with [`ReasoningTask::pad_id`], the beginning-of-text token, so that the
-/// last position of every row is the last of its prompt; an encoder's on the right with its padding token.
-/// [`crate::data::batch::PaddedBatch::collate`] pads on the right; give it the side of
-/// [`ReasoningTask::padding_side`] where it takes one.
+/// Batches are padded on the right: a decoder's with the beginning-of-text token, an encoder's with its padding
+/// token. A causal model reads its answer at each row's last token, which never sees what stands behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReasoningTask {
     /// The set.
@@ -25,8 +23,8 @@ pub struct ReasoningTask {
     pub classes: usize,
     /// The words that stand for the classes, in class order.
     pub labels: Vec<String>,
-    /// Ids of their tokens, for a decoder; empty for an encoder.
-    pub answer_ids: Vec<u32>,
+    /// Their tokens, for a decoder; empty for an encoder.
+    pub answers: Vec<AnswerToken>,
     /// Training examples.
     pub train: Vec<TokenisedExample>,
     /// Validation examples.
@@ -64,9 +62,9 @@ impl ReasoningTask {
         };
         notes.extend(split_labels(&answers));
         let encoder = PromptEncoder::new(tokenizer, config)?;
-        let mut split = |name, items| {
+        let mut split = |name: SplitName, items| {
             let encoded = encoder.encode(set, items, labels.len())?;
-            notes.extend(notes_on(&encoded, name, config));
+            notes.extend(notes_on(&encoded, &name.to_string(), config));
             not_empty(encoded, set, name, config.prompt)
         };
         let train = split(SplitName::Train, &data.train.items)?;
@@ -76,7 +74,7 @@ impl ReasoningTask {
             config,
             classes: labels.len(),
             labels: labels.iter().map(ToString::to_string).collect(),
-            answer_ids: answers.iter().map(|answer| answer.id).collect(),
+            answers,
             train: train.examples,
             validation: validation.examples,
             validation_ids: validation.ids,
@@ -119,20 +117,9 @@ impl ReasoningTask {
         not_empty(encoded, other.set, SplitName::Validation, prompt)
     }
 
-    /// The first and the last part of the training examples, `share` of them rounded up in the last: what methods
-    /// that need held-out data may use, since the validation split is the test set.
-    pub fn train_and_held_out(&self, share: f64) -> (&[TokenisedExample], &[TokenisedExample]) {
-        let n = self.train.len();
-        let held_out = (share.clamp(0.0, 1.0) * n as f64).ceil() as usize;
-        self.train.split_at(n - held_out.min(n))
-    }
-
-    /// On which side batches are padded.
-    pub const fn padding_side(&self) -> PaddingSide {
-        match self.config.form {
-            InputForm::Decoder => PaddingSide::Left,
-            InputForm::Encoder => PaddingSide::Right,
-        }
+    /// What a reader of the results must know of prompts of `from`, encoded as this task's are.
+    pub(crate) fn notes_on(&self, encoded: &EncodedItems, from: &str) -> Vec<String> {
+        notes_on(encoded, from, self.config)
     }
 
     /// What is learnt, for records and metrics.
@@ -178,7 +165,7 @@ fn split_labels(answers: &[AnswerToken]) -> Option<String> {
         .then(|| format!("labels are told apart by parts of them: {}", each.join(", ")))
 }
 
-fn notes_on(encoded: &EncodedItems, split: SplitName, config: EncodeConfig) -> Vec<String> {
+fn notes_on(encoded: &EncodedItems, split: &str, config: EncodeConfig) -> Vec<String> {
     let EncodeConfig { prompt, form, max_length } = config;
     let CutCounts { right, body, choices } = encoded.cut;
     let rows = encoded.examples.len();

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use lrvd_models::tokenizer::{PaddingSide, TextTokenizer, TokenizerError};
+use lrvd_models::tokenizer::{TextTokenizer, TokenizerError};
 
 use super::*;
 use crate::data::{Label, Origin, SplitName};
@@ -115,8 +115,8 @@ fn a_decoder_reads_begin_prompt_and_end() {
         assert_eq!(task.train[0].ids, wanted, "{set} {prompt}");
         assert_eq!(task.train[0].type_ids, vec![0; wanted.len()]);
         assert_eq!(task.train[0].label, Label::Class(one.answer));
-        assert_eq!((task.pad_id, task.padding_side()), (1, PaddingSide::Left));
-        assert_eq!(task.classes, task.answer_ids.len());
+        assert_eq!(task.pad_id, 1);
+        assert_eq!(task.classes, task.answers.len());
         assert_eq!(task.goal().classes, task.labels);
         assert_eq!(task.train_cut.total() + task.validation_cut.total(), 0);
     }
@@ -191,8 +191,7 @@ fn an_encoder_reads_the_prompt_up_to_its_cue() {
     let text = "Return the label of the correct answer for the question below.\n\n\
                 Question: What is it?\nChoices:\nA) a cat\nB) a dog\nC) the sun\nD) rain";
     assert_eq!(task.train[0].ids, deberta.encode(text, None, None).unwrap().ids);
-    assert!(task.answer_ids.is_empty() && task.classes == 5);
-    assert_eq!(task.padding_side(), PaddingSide::Right);
+    assert!(task.answers.is_empty() && task.classes == 5);
     assert_eq!(Some(task.pad_id), deberta.special_tokens().pad);
 
     let passage = "The river was high and the man was on the other side. ".repeat(20);
@@ -242,24 +241,6 @@ fn another_set_is_answered_with_the_labels_of_this_one() {
     let error = task.encode_for(&data(ReasoningSet::BoolQ, &[yes_no("x", 0)]), &llama);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("which are no labels of `boolq` (`False`, `True`)"), "{error}");
-}
-
-#[test]
-fn the_last_part_of_train_is_held_out() {
-    let items: Vec<_> =
-        (0..7).map(|i| item(&i.to_string(), "Q", &["a", "b", "c", "d"], i % 4)).collect();
-    let config = EncodeConfig::encoder(PromptSet::Clean, 300);
-    let task = ReasoningTask::new(
-        &data(ReasoningSet::Obqa, &items),
-        &tokenizer("deberta_v3_unigram"),
-        config,
-    )
-    .unwrap();
-    for (share, wanted) in [(0.2, (5, 2)), (0.0, (7, 0)), (1.0, (0, 7)), (f64::NAN, (7, 0))] {
-        let (train, held_out) = task.train_and_held_out(share);
-        assert_eq!((train.len(), held_out.len()), wanted, "{share}");
-    }
-    assert_eq!(task.train_and_held_out(0.2).1[0].label, Label::Class(5 % 4));
 }
 
 #[test]

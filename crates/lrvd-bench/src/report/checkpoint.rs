@@ -45,7 +45,7 @@ pub struct CheckpointRecord {
     pub predict_seconds: BTreeMap<u32, f64>,
     /// The relevance statistic of every component; null for methods that have none.
     pub statistics: Option<StatisticRecord>,
-    /// Energy captured by ordered components, by module path; empty where it was not computed.
+    /// Energy captured by ordered components, by module path; empty for methods that learn no order.
     pub energy: BTreeMap<String, EnergyRecord>,
 }
 

@@ -44,12 +44,13 @@ pub struct PredictionLine {
     /// By number of posterior draws: class probabilities in label order, or the one predicted score.
     #[serde(with = "real::draws_list")]
     pub probs: BTreeMap<u32, Vec<f64>>,
-    /// Entropy of the prediction at the largest number of draws, nats; null for regression.
-    #[serde(with = "real::option")]
-    pub entropy: Option<f64>,
-    /// Mutual information between prediction and weights, nats; null without draws.
-    #[serde(with = "real::option")]
-    pub mutual_information: Option<f64>,
+    /// By number of posterior draws: entropy of the prediction, nats; empty for regression.
+    #[serde(with = "real::draws")]
+    pub entropy: BTreeMap<u32, f64>,
+    /// By number of posterior draws: mutual information between prediction and weights, nats. A number at which a
+    /// single model answers has none; an ensemble has one without draws.
+    #[serde(with = "real::draws")]
+    pub mutual_information: BTreeMap<u32, f64>,
 }
 
 /// Appends values of one type to a file, one compact JSON object a line.
@@ -155,14 +156,25 @@ mod tests {
             id: "17".into(),
             label: 1.0,
             probs: BTreeMap::from([(0, vec![0.25, 0.75]), (10, vec![0.375, 0.625])]),
-            entropy: Some(0.5),
-            mutual_information: None,
+            entropy: BTreeMap::from([(0, 0.5), (10, 0.625)]),
+            mutual_information: BTreeMap::from([(10, f64::NAN)]),
         };
         let text = serde_json::to_string(&line).unwrap();
         assert_eq!(
             text,
-            r#"{"id":"17","label":1.0,"probs":{"0":[0.25,0.75],"10":[0.375,0.625]},"entropy":0.5,"mutual_information":null}"#
+            r#"{"id":"17","label":1.0,"probs":{"0":[0.25,0.75],"10":[0.375,0.625]},"entropy":{"0":0.5,"10":0.625},"mutual_information":{"10":"NaN"}}"#
         );
-        assert_eq!(serde_json::from_str::<PredictionLine>(&text).unwrap(), line);
+        let back: PredictionLine = serde_json::from_str(&text).unwrap();
+        assert_eq!((&back.probs, &back.entropy), (&line.probs, &line.entropy));
+        assert!(back.mutual_information[&10].is_nan());
+        let score = PredictionLine {
+            probs: BTreeMap::from([(0, vec![2.5])]),
+            entropy: BTreeMap::new(),
+            mutual_information: BTreeMap::new(),
+            ..line
+        };
+        let text = serde_json::to_string(&score).unwrap();
+        assert!(text.ends_with(r#""entropy":{},"mutual_information":{}}"#), "{text}");
+        assert_eq!(serde_json::from_str::<PredictionLine>(&text).unwrap(), score);
     }
 }

@@ -1,8 +1,11 @@
 //! Which numbers can stand in a table, where they come from, and how they are printed.
 
-use super::checkpoint::{CheckpointRecord, Metrics};
+use std::borrow::Cow;
+
+use super::checkpoint::{CheckpointRecord, ElsewhereRecord, Metrics};
 use super::record::{Results, RunRecord};
 use super::spread::Spread;
+use crate::reasoning::ReasoningSet;
 
 /// Seconds in a minute.
 const MINUTE: f64 = 60.0;
@@ -10,6 +13,9 @@ const MINUTE: f64 = 60.0;
 const SHORT: f64 = 10.0;
 /// Bytes in a mebibyte.
 const MEBIBYTE: f64 = 1_048_576.0;
+/// What is said of a table whose counts of parameters have kept numbers behind them.
+pub(crate) const KEPT: &str =
+    "parameters: trained, the head not counted; after a +, numbers kept for prediction beside them";
 
 /// A row of a table. The number is the count of posterior draws; 0 is the posterior mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,8 +34,14 @@ pub enum Metric {
     MacroF1(u32),
     /// Area under the risk-coverage curve; 0 is perfect.
     SelectiveArea(u32),
-    /// Parameters of adapters and posterior, the exact count; the head is not in it.
+    /// Area under the ROC curve by which predictive entropy tells the questions of another set from a run's own.
+    EntropyAuroc(ReasoningSet, u32),
+    /// The same of the mutual information between prediction and weights.
+    InformationAuroc(ReasoningSet, u32),
+    /// Trained parameters of adapters and posterior, the exact count; the head is not in it.
     Parameters,
+    /// Numbers kept for prediction beside the trained parameters.
+    StoredParameters,
     /// Parameters of pooler and classifier.
     HeadParameters,
     /// Average rank per module.
@@ -66,7 +78,12 @@ impl Metric {
             Self::Brier(k) => ("brier", "Brier score", Some(k)),
             Self::MacroF1(k) => ("macro_f1", "macro F1", Some(k)),
             Self::SelectiveArea(k) => ("aurc", "risk-coverage area", Some(k)),
-            Self::Parameters => ("parameters", "parameters, head not counted", None),
+            Self::EntropyAuroc(_, k) => ("auroc_entropy", "AUROC of the entropy", Some(k)),
+            Self::InformationAuroc(_, k) => {
+                ("auroc_information", "AUROC of the mutual information", Some(k))
+            }
+            Self::Parameters => ("parameters", "trained parameters, head not counted", None),
+            Self::StoredParameters => ("stored_parameters", "numbers kept for prediction", None),
             Self::HeadParameters => ("head_parameters", "parameters of the head", None),
             Self::Rank => ("rank", "average rank", None),
             Self::RankPercent => ("rank_percent", "rank (% of initial)", None),
@@ -77,8 +94,22 @@ impl Metric {
     }
 
     /// The name without its number of draws: what `accuracy` and `accuracy_k10` share.
-    pub fn base(self) -> &'static str {
-        self.parts().0
+    pub fn base(self) -> Cow<'static, str> {
+        let name = self.parts().0;
+        self.other_set().map_or(Cow::Borrowed(name), |set| Cow::Owned(format!("{name}_{set}")))
+    }
+
+    /// The set whose questions are told from a run's own; none for a metric of the run's own questions.
+    fn other_set(self) -> Option<ReasoningSet> {
+        match self {
+            Self::EntropyAuroc(set, _) | Self::InformationAuroc(set, _) => Some(set),
+            _ => None,
+        }
+    }
+
+    /// The count that is printed behind this one, after a `+`.
+    pub(crate) fn kept_beside(self) -> Option<Self> {
+        (self == Self::Parameters).then_some(Self::StoredParameters)
     }
 
     /// The number of draws; none for what does not depend on one.
@@ -97,6 +128,8 @@ impl Metric {
             Self::Brier(_) => Self::Brier(draws),
             Self::MacroF1(_) => Self::MacroF1(draws),
             Self::SelectiveArea(_) => Self::SelectiveArea(draws),
+            Self::EntropyAuroc(set, _) => Self::EntropyAuroc(set, draws),
+            Self::InformationAuroc(set, _) => Self::InformationAuroc(set, draws),
             Self::PredictSeconds(_) => Self::PredictSeconds(draws),
             other => other,
         }
@@ -104,9 +137,9 @@ impl Metric {
 
     /// The name in CSV files: `accuracy`, `accuracy_k10`, `rank`, `time_min`, ...
     pub fn name(self) -> String {
-        match self.parts() {
-            (name, _, Some(draws)) if draws > 0 => format!("{name}_k{draws}"),
-            (name, _, _) => name.to_owned(),
+        match self.draws() {
+            Some(draws) if draws > 0 => format!("{}_k{draws}", self.base()),
+            _ => self.base().into_owned(),
         }
     }
 
@@ -125,6 +158,7 @@ impl Metric {
             Self::MacroF1(0),
             Self::SelectiveArea(0),
             Self::Parameters,
+            Self::StoredParameters,
             Self::HeadParameters,
             Self::Rank,
             Self::RankPercent,
@@ -132,29 +166,37 @@ impl Metric {
             Self::PredictSeconds(0),
             Self::MemoryMib,
         ];
-        let found = all.into_iter().find(|metric| metric.base() == name)?;
+        let elsewhere = ReasoningSet::ALL
+            .into_iter()
+            .flat_map(|set| [Self::EntropyAuroc(set, 0), Self::InformationAuroc(set, 0)]);
+        let found = all.into_iter().chain(elsewhere).find(|metric| metric.base() == name)?;
         Some(found.at_draws(draws))
     }
 
     /// The heading in print, with the unit.
     pub fn title(self) -> String {
-        match self.parts() {
-            (_, title, Some(draws)) if draws > 0 => format!("{title}, {draws} draws"),
-            (_, title, _) => title.to_owned(),
-        }
+        let (_, title, draws) = self.parts();
+        let set = self.other_set().map(|set| format!(", {}", set.display_name()));
+        let draws = draws.filter(|draws| *draws > 0).map(|draws| format!(", {draws} draws"));
+        format!("{title}{}{}", set.unwrap_or_default(), draws.unwrap_or_default())
     }
 
     /// Whether the value counts things and prints as a whole number.
     pub fn is_count(self) -> bool {
-        matches!(self, Self::Parameters | Self::HeadParameters)
+        matches!(self, Self::Parameters | Self::StoredParameters | Self::HeadParameters)
     }
 
     /// The direction of improvement; sizes, time and memory are facts, not goals.
     pub fn better(self) -> Better {
         match self {
-            Self::Accuracy(_) | Self::Standard(_) | Self::MacroF1(_) => Better::Higher,
+            Self::Accuracy(_)
+            | Self::Standard(_)
+            | Self::MacroF1(_)
+            | Self::EntropyAuroc(..)
+            | Self::InformationAuroc(..) => Better::Higher,
             Self::Nll(_) | Self::Ece(_) | Self::Brier(_) | Self::SelectiveArea(_) => Better::Lower,
             Self::Parameters
+            | Self::StoredParameters
             | Self::HeadParameters
             | Self::Rank
             | Self::RankPercent
@@ -178,10 +220,14 @@ impl Metric {
             | Self::Ece(_)
             | Self::Brier(_)
             | Self::MacroF1(_)
-            | Self::SelectiveArea(_) => (3, 3),
+            | Self::SelectiveArea(_)
+            | Self::EntropyAuroc(..)
+            | Self::InformationAuroc(..) => (3, 3),
             Self::Rank | Self::RankPercent | Self::PredictSeconds(_) => (2, 2),
             Self::TimeMin => (1, 2),
-            Self::MemoryMib | Self::Parameters | Self::HeadParameters => (0, 0),
+            Self::MemoryMib | Self::Parameters | Self::StoredParameters | Self::HeadParameters => {
+                (0, 0)
+            }
         }
     }
 
@@ -234,9 +280,18 @@ impl Metric {
             Self::Brier(k) => at(k)?.brier,
             Self::MacroF1(k) => at(k)?.macro_f1,
             Self::SelectiveArea(k) => checkpoint.selective.get(&k).map(|s| s.area),
-            Self::Parameters => of_counted(run, checkpoint).then(|| {
-                (run.trainable_parameters.adapter + run.trainable_parameters.posterior) as f64
-            }),
+            Self::EntropyAuroc(set, k) => {
+                elsewhere(run, checkpoint, set, k).map(|record| record.auroc_entropy)
+            }
+            Self::InformationAuroc(set, k) => {
+                elsewhere(run, checkpoint, set, k)?.auroc_mutual_information
+            }
+            Self::Parameters => {
+                of_counted(run, checkpoint).then(|| run.trainable_parameters.trained() as f64)
+            }
+            Self::StoredParameters => {
+                of_counted(run, checkpoint).then_some(run.trainable_parameters.stored as f64)
+            }
             Self::HeadParameters => Some(run.trainable_parameters.head as f64),
             Self::Rank => Some(checkpoint.average_rank),
             Self::RankPercent => Some(checkpoint.percent_rank),
@@ -251,6 +306,18 @@ impl Metric {
 /// other ranks it is not known.
 fn of_counted(run: &RunRecord, checkpoint: &CheckpointRecord) -> bool {
     run.checkpoints.last.as_ref().is_none_or(|last| last.ranks == checkpoint.ranks)
+}
+
+/// What a run's doubt says of another set, if this is the checkpoint that was asked: the last one, or one of its step.
+fn elsewhere<'a>(
+    run: &'a RunRecord,
+    checkpoint: &CheckpointRecord,
+    set: ReasoningSet,
+    draws: u32,
+) -> Option<&'a ElsewhereRecord> {
+    let last = run.checkpoints.last.as_ref()?;
+    (last.step == checkpoint.step).then_some(())?;
+    run.elsewhere.get(set.name())?.get(&draws)
 }
 
 /// A count with thin spaces between thousands.
@@ -280,6 +347,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::super::sample::sample_results;
+    use super::super::sample_reasoning::sample_reasoning;
     use super::*;
 
     #[test]
@@ -313,7 +381,10 @@ mod tests {
             Metric::Ece(10),
             Metric::MacroF1(5),
             Metric::SelectiveArea(10),
+            Metric::EntropyAuroc(ReasoningSet::ArcC, 0),
+            Metric::InformationAuroc(ReasoningSet::BoolQ, 10),
             Metric::Parameters,
+            Metric::StoredParameters,
             Metric::HeadParameters,
             Metric::Rank,
             Metric::TimeMin,
@@ -323,9 +394,43 @@ mod tests {
             assert_eq!(Metric::parse(&metric.name(), 0), Some(metric));
         }
         assert_eq!(Metric::Nll(10).name(), "nll_k10");
+        let elsewhere = Metric::EntropyAuroc(ReasoningSet::ArcE, 10);
+        assert_eq!(elsewhere.name(), "auroc_entropy_arc-e_k10");
+        assert_eq!(elsewhere.title(), "AUROC of the entropy, ARC-E, 10 draws");
         assert_eq!(Metric::parse("nll", 10), Some(Metric::Nll(10)));
         assert_eq!(Metric::parse("params_m", 0), None);
         assert_eq!(Metric::parse("nll_kind", 0), None);
+    }
+
+    #[test]
+    fn doubt_elsewhere_belongs_to_the_last_checkpoint() {
+        let results = sample_reasoning();
+        let own = |task: &str, method: &str| {
+            results.runs.iter().find(|run| run.task == task && run.method == method).unwrap()
+        };
+        let (run, metric) =
+            (own("obqa", "BayesLoRA"), Metric::EntropyAuroc(ReasoningSet::ArcC, 10));
+        let last = run.checkpoints.last.as_ref().unwrap();
+        let wanted = run.elsewhere["arc-c"][&10].auroc_entropy;
+        assert_eq!(metric.value(&results, run, last), Some(wanted));
+        let best = run.checkpoints.best.as_ref().unwrap();
+        assert_eq!(metric.value(&results, run, best), None);
+        // One draw is one model, and models of another task were not asked.
+        let one = Metric::InformationAuroc(ReasoningSet::ArcC, 1);
+        assert_eq!(one.value(&results, run, last), None);
+        let other = own("arc-e", "BayesLoRA");
+        let last = other.checkpoints.last.as_ref().unwrap();
+        assert_eq!(metric.value(&results, other, last), None);
+    }
+
+    #[test]
+    fn kept_numbers_are_counted_apart() {
+        let results = sample_reasoning();
+        let run = results.runs.iter().find(|run| run.method == "SWAG").unwrap();
+        let last = run.checkpoints.last.as_ref().unwrap();
+        let counts = [Metric::Parameters, Metric::StoredParameters];
+        let found = counts.map(|metric| metric.value(&results, run, last));
+        assert_eq!(found, [Some(13_568.0), Some(81_408.0)]);
     }
 
     #[test]

@@ -39,6 +39,7 @@ pub use checkpoint::{
 };
 pub use compare::{Comparison, ComparisonRow, compare};
 pub use error::{PublishedError, ReportError};
+pub(crate) use family::Family;
 pub use files::{read_results, sha256_file, write_results, write_text};
 pub use html::{render_html, write_html};
 pub use lines::{JsonLines, PredictionLine, RankLine};
@@ -50,5 +51,7 @@ pub use record::{
     RankEvent, Results, RunRecord, RunStatus, SCHEMA_VERSION, SplitRecord, TaskData, Tool,
 };
 pub use spread::Spread;
-pub use summary::{CheckpointChoice, Summary, headline_metrics, table_draws};
+pub use summary::{
+    CheckpointChoice, Summary, csv_metrics, evaluated_draws, headline_metrics, table_draws,
+};
 pub use table::{render_csv, render_markdown, render_text};

@@ -55,7 +55,7 @@ impl PublishedRow {
 
     fn is_fraction(&self) -> bool {
         let name = Metric::parse(&self.metric, 0).map(Metric::base);
-        matches!(name, Some("accuracy" | "ece" | "macro_f1"))
+        matches!(name.as_deref(), Some("accuracy" | "ece" | "macro_f1"))
     }
 }
 

@@ -190,6 +190,31 @@ pub mod map_list {
     }
 }
 
+/// Numbers by count of posterior draws; JSON writes the count as a string.
+pub mod draws {
+    use std::collections::BTreeMap;
+
+    use super::{Deserialize, Deserializer, Real, Serializer};
+
+    /// Writes numbers by count of draws.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the serialiser reports.
+    pub fn serialize<S: Serializer>(values: &BTreeMap<u32, f64>, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_map(values.iter().map(|(k, x)| (k, Real(*x))))
+    }
+
+    /// Reads numbers by count of draws.
+    ///
+    /// # Errors
+    ///
+    /// If a key is no count, or a value neither a number nor one of the three names.
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<u32, f64>, D::Error> {
+        Ok(BTreeMap::<u32, Real>::deserialize(d)?.into_iter().map(|(k, x)| (k, x.0)).collect())
+    }
+}
+
 /// Lists of numbers by count of posterior draws; JSON writes the count as a string.
 pub mod draws_list {
     use std::collections::BTreeMap;

@@ -177,7 +177,7 @@ pub struct RunRecord {
     pub evaluate_seconds: f64,
     /// Highest resident memory of the process in bytes; null where it cannot be read.
     pub peak_memory_bytes: Option<u64>,
-    /// Trainable parameters of the model that the run ended with, pruned ranks gone.
+    /// Parameters of the model that the run ended with, pruned ranks gone, and what is kept beside them.
     pub trainable_parameters: ParameterCounts,
     /// What was fitted once training was over, by name: a prior precision, a noise level, a temperature.
     #[serde(default, with = "real::map", skip_serializing_if = "BTreeMap::is_empty")]
@@ -220,8 +220,8 @@ pub struct RankBudget {
     pub note: String,
 }
 
-/// Trainable parameters by part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Parameters by part: what is trained, and what is kept beside it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParameterCounts {
     /// The low-rank factors.
@@ -230,6 +230,18 @@ pub struct ParameterCounts {
     pub posterior: u64,
     /// Pooler and classifier.
     pub head: u64,
+    /// Numbers kept for prediction beside the trained ones: moments, curvature factors, a noise level, a temperature.
+    /// Records of earlier versions count them under `posterior`.
+    #[serde(default)]
+    pub stored: u64,
+}
+
+impl ParameterCounts {
+    /// What is trained of adapters and posterior, as published tables count: without the head, and without the numbers
+    /// kept beside it.
+    pub fn trained(&self) -> u64 {
+        self.adapter + self.posterior
+    }
 }
 
 impl std::ops::Add for ParameterCounts {
@@ -240,6 +252,7 @@ impl std::ops::Add for ParameterCounts {
             adapter: self.adapter + other.adapter,
             posterior: self.posterior + other.posterior,
             head: self.head + other.head,
+            stored: self.stored + other.stored,
         }
     }
 }
@@ -304,4 +317,23 @@ pub enum RankCause {
     Budget,
     /// An evaluation looked.
     Evaluation,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn kept_numbers_are_no_trained_ones() {
+        let counts = ParameterCounts { adapter: 40, posterior: 2, head: 7, stored: 5 };
+        assert_eq!(counts.trained(), 42);
+        let sum = counts + counts;
+        assert_eq!((sum.trained(), sum.head, sum.stored), (84, 14, 10));
+        // A record from before they were told apart.
+        let old: ParameterCounts =
+            serde_json::from_str(r#"{"adapter":40,"posterior":7,"head":7}"#).unwrap();
+        assert_eq!((old.trained(), old.stored), (47, 0));
+    }
 }

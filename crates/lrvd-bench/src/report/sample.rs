@@ -248,7 +248,12 @@ fn run(task: (&str, f64), method: (&str, f64), seed: u64) -> RunRecord {
         train_seconds: draws.around(190.0 + 60.0 * method.1 / 0.01, 6.0),
         evaluate_seconds: 41.0,
         peak_memory_bytes: Some((512 << 20) + (seed << 20)),
-        trainable_parameters: ParameterCounts { adapter: 98_304, posterior, head: 37_442 },
+        trainable_parameters: ParameterCounts {
+            adapter: 98_304,
+            posterior,
+            head: 37_442,
+            stored: 0,
+        },
         fitted: BTreeMap::new(),
         history,
         rank_events,

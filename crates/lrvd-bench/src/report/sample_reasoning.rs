@@ -21,7 +21,7 @@ struct Made {
     over: f64,
     /// The same at ten draws; none for a method without draws.
     over_drawn: Option<f64>,
-    /// Times the parameters of one adapter.
+    /// Times the parameters of one adapter, what is kept beside them included.
     size: f64,
     /// Times the training time of LoRA.
     cost: f64,
@@ -71,6 +71,25 @@ const ROWS: u64 = 500;
 const ADAPTER: u64 = 13_568;
 const POSTERIOR: u64 = 88;
 const CLASSES: f64 = 4.0;
+
+impl Made {
+    /// SWAG keeps a mean and five deviations of every parameter beside it.
+    const KEPT: f64 = 6.0;
+
+    /// Adapters that are trained.
+    fn trained(&self) -> f64 {
+        if self.name.ends_with("SWAG") { self.size / (1.0 + Self::KEPT) } else { self.size.round() }
+    }
+
+    /// Numbers kept beside the trained ones: moments, a noise level, a temperature.
+    fn stored(&self) -> u64 {
+        match self.name {
+            "SWAG" | "MultiSWAG" => (Self::KEPT * self.trained() * ADAPTER as f64) as u64,
+            "TFB" | "LoRA+TS" => 1,
+            _ => 0,
+        }
+    }
+}
 
 fn modules() -> Vec<String> {
     let path = |layer: u32, kind: &str| format!("model.layers.{layer}.self_attn.{kind}");
@@ -230,13 +249,14 @@ fn run(task: (&str, f64), method: &Made, seed: u64) -> RunRecord {
         evaluate_seconds: 9.0,
         peak_memory_bytes: Some((410 + (20.0 * method.size) as u64) << 20),
         trainable_parameters: ParameterCounts {
-            adapter: (ADAPTER as f64 * method.size.round() * share) as u64,
+            adapter: (ADAPTER as f64 * method.trained() * share) as u64,
             posterior: match (method.kept, method.over_drawn) {
                 (Some(kept), _) => (POSTERIOR as f64 * kept) as u64,
                 (None, Some(_)) => ((method.size.fract()) * ADAPTER as f64) as u64,
                 _ => 0,
             },
             head: 0,
+            stored: method.stored(),
         },
         elsewhere: if task.0 == "obqa" { elsewhere(method, &mut draws) } else { BTreeMap::new() },
     }

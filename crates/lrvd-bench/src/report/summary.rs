@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
 use super::checkpoint::CheckpointRecord;
 use super::metric::Metric;
 use super::names::{method_order, task_order};
 use super::record::{Results, RunRecord, RunStatus};
 use super::spread::Spread;
 use crate::method::MethodName;
+use crate::reasoning::ReasoningSet;
 
 /// [`Results::suite`] of the multiple-choice questions.
 const REASONING: &str = "reasoning";
@@ -31,6 +34,13 @@ impl CheckpointChoice {
             Self::Last => "last",
             Self::Best => "best",
         }
+    }
+
+    /// The checkpoint that the settings of the results say to report, `experiment.checkpoint`; the last where they say
+    /// nothing.
+    pub fn reported(results: &Results) -> Self {
+        let said = results.config.pointer("/experiment/checkpoint").and_then(Value::as_str);
+        if said == Some(Self::Best.name()) { Self::Best } else { Self::Last }
     }
 
     /// This checkpoint of a run; none where the run stopped before it.
@@ -69,10 +79,13 @@ impl Summary {
         let mut runs: Vec<&RunRecord> =
             results.runs.iter().filter(|run| run.status == RunStatus::Finished).collect();
         runs.sort_by_key(|run| run.seed);
+        // What is printed behind a count is no row of its own.
+        let measured: BTreeSet<Metric> =
+            metrics.iter().flat_map(|m| std::iter::once(*m).chain(m.kept_beside())).collect();
         let mut values: BTreeMap<(Metric, String, String), Vec<f64>> = BTreeMap::new();
         for run in runs {
             let Some(checkpoint) = choice.of(run) else { continue };
-            for metric in metrics {
+            for metric in &measured {
                 if let Some(value) = metric.value(results, run, checkpoint) {
                     let key = (*metric, run.method.clone(), run.task.clone());
                     values.entry(key).or_default().push(value);
@@ -89,6 +102,12 @@ impl Summary {
     /// One cell; none where no finished run has the metric.
     pub fn cell(&self, metric: Metric, method: &str, task: &str) -> Option<&Spread> {
         self.cells.get(&(metric, method.to_owned(), task.to_owned()))
+    }
+
+    /// The mean of the numbers that are kept beside what a cell counts; none where nothing is.
+    pub(crate) fn kept(&self, metric: Metric, method: &str, task: &str) -> Option<f64> {
+        let kept = self.cell(metric.kept_beside()?, method, task)?.mean;
+        (kept > 0.0).then_some(kept)
     }
 
     /// All cells in the order of the table: metric, method, task.
@@ -111,8 +130,8 @@ pub(crate) fn is_about_uncertainty(results: &Results) -> bool {
     results.suite == REASONING || results.runs.iter().any(|run| !first.contains(&run.method))
 }
 
-/// The number of draws beside 0 that tables show: the one at which the most methods answered, and the largest of
-/// these. A longer sweep of a single method does not empty the rows of all others.
+/// The number of draws beside 0 that the figures and switches of the page show: the one at which the most methods
+/// answered, and the largest of these. A longer sweep of a single method does not empty the places of all others.
 pub fn table_draws(results: &Results) -> Option<u32> {
     let mut methods: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
     for run in results.runs.iter().filter(|run| run.status == RunStatus::Finished) {
@@ -124,36 +143,68 @@ pub fn table_draws(results: &Results) -> Option<u32> {
     methods.into_iter().max_by_key(|(draws, methods)| (methods.len(), *draws)).map(|(k, _)| k)
 }
 
+/// Every number of draws at which a finished run answered, ascending, and 0.
+pub fn evaluated_draws(results: &Results) -> Vec<u32> {
+    let runs = results.runs.iter().filter(|run| run.status == RunStatus::Finished);
+    let checkpoints = runs.flat_map(|run| [&run.checkpoints.last, &run.checkpoints.best]);
+    let draws = checkpoints.flatten().flat_map(|checkpoint| checkpoint.metrics.keys().copied());
+    let draws: BTreeSet<u32> = std::iter::once(0).chain(draws).collect();
+    draws.into_iter().collect()
+}
+
 /// Rows of the headline table. The paper's first table: accuracy, rank and time, and the standard metric where some
-/// task has another one. Its uncertainty tables: accuracy, ECE, NLL and Brier score at the posterior mean and at
-/// [`table_draws`], parameters, rank, and the times of training and of prediction.
+/// task has another one. Its uncertainty tables: accuracy, macro F1, ECE, NLL and Brier score at every number of draws
+/// that was evaluated, parameters, rank, and the times of training and of prediction.
 pub fn headline_metrics(results: &Results) -> Vec<Metric> {
+    let first_table = !is_about_uncertainty(results);
+    let head = results.runs.iter().any(|run| run.trainable_parameters.head > 0);
+    csv_metrics(results)
+        .into_iter()
+        .filter(|metric| match metric {
+            Metric::Accuracy(k) | Metric::Standard(k) => *k == 0 || !first_table,
+            Metric::Rank | Metric::TimeMin => true,
+            Metric::HeadParameters => head && !first_table,
+            Metric::MacroF1(_)
+            | Metric::Ece(_)
+            | Metric::Nll(_)
+            | Metric::Brier(_)
+            | Metric::Parameters
+            | Metric::PredictSeconds(_) => !first_table,
+            // For programs: the kept numbers stand behind the parameters, and the page draws the others.
+            _ => false,
+        })
+        .collect()
+}
+
+/// Rows of the CSV files: all quality at every number of draws that was evaluated, how well doubt tells the other sets
+/// apart that models were shown, sizes and times.
+pub fn csv_metrics(results: &Results) -> Vec<Metric> {
     let other = |run: &RunRecord| {
         results.data.get(&run.task).is_some_and(|data| data.standard_metric != "accuracy")
     };
-    let standard = results.runs.iter().any(other);
-    if !is_about_uncertainty(results) {
-        let mut metrics = vec![Metric::Accuracy(0)];
-        metrics.extend(standard.then_some(Metric::Standard(0)));
-        metrics.extend([Metric::Rank, Metric::TimeMin]);
-        return metrics;
-    }
-    let draws: Vec<u32> = std::iter::once(0).chain(table_draws(results)).collect();
-    let mut metrics = Vec::new();
-    let mut add = |of: fn(u32) -> Metric| metrics.extend(draws.iter().map(|k| of(*k)));
-    add(Metric::Accuracy);
-    if standard {
-        add(Metric::Standard);
-    }
-    add(Metric::Ece);
-    add(Metric::Nll);
-    add(Metric::Brier);
-    metrics.push(Metric::Parameters);
-    let head = results.runs.iter().any(|run| run.trainable_parameters.head > 0);
-    metrics.extend(head.then_some(Metric::HeadParameters));
-    metrics.extend([Metric::Rank, Metric::TimeMin]);
-    metrics.extend(draws.iter().map(|k| Metric::PredictSeconds(*k)));
-    metrics
+    let shown =
+        |set: &ReasoningSet| results.runs.iter().any(|run| run.elsewhere.contains_key(set.name()));
+    let draws = evaluated_draws(results);
+    let at_all = |metric: Metric| -> Vec<Metric> {
+        match metric.draws() {
+            Some(_) => draws.iter().map(|k| metric.at_draws(*k)).collect(),
+            None => vec![metric],
+        }
+    };
+    let standard = results.runs.iter().any(other).then_some(Metric::Standard(0));
+    let elsewhere = ReasoningSet::ALL
+        .into_iter()
+        .filter(shown)
+        .flat_map(|set| [Metric::EntropyAuroc(set, 0), Metric::InformationAuroc(set, 0)]);
+    std::iter::once(Metric::Accuracy(0))
+        .chain(standard)
+        .chain([Metric::MacroF1(0), Metric::Ece(0), Metric::Nll(0), Metric::Brier(0)])
+        .chain([Metric::SelectiveArea(0)])
+        .chain(elsewhere)
+        .chain([Metric::Parameters, Metric::StoredParameters, Metric::HeadParameters])
+        .chain([Metric::Rank, Metric::TimeMin, Metric::PredictSeconds(0)])
+        .flat_map(at_all)
+        .collect()
 }
 
 #[cfg(test)]
@@ -208,8 +259,10 @@ mod tests {
         let metrics = headline_metrics(&results);
         for metric in [
             Metric::Accuracy(0),
+            Metric::Accuracy(1),
             Metric::Accuracy(10),
-            Metric::Ece(10),
+            Metric::MacroF1(2),
+            Metric::Ece(5),
             Metric::Brier(10),
             Metric::Parameters,
             Metric::PredictSeconds(0),
@@ -218,6 +271,7 @@ mod tests {
             assert!(metrics.contains(&metric), "{metric:?}");
         }
         assert!(!metrics.contains(&Metric::HeadParameters), "a language model has no other head");
+        assert!(!metrics.contains(&Metric::StoredParameters), "they stand behind the parameters");
         let summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
         assert!(summary.cell(Metric::Ece(10), "LoRA", "obqa").is_none(), "it has no draws");
         assert!(summary.cell(Metric::Ece(10), "BayesLoRA", "obqa").is_some());
@@ -232,15 +286,55 @@ mod tests {
     }
 
     #[test]
-    fn one_long_sweep_does_not_empty_the_table() {
+    fn files_for_programs_hold_what_tables_leave_out() {
+        let results = sample_reasoning();
+        let metrics = csv_metrics(&results);
+        assert!(headline_metrics(&results).iter().all(|metric| metrics.contains(metric)));
+        for metric in [
+            Metric::SelectiveArea(1),
+            Metric::EntropyAuroc(ReasoningSet::ArcE, 0),
+            Metric::InformationAuroc(ReasoningSet::ArcC, 10),
+            Metric::StoredParameters,
+        ] {
+            assert!(metrics.contains(&metric), "{metric:?}");
+        }
+        assert!(!metrics.contains(&Metric::EntropyAuroc(ReasoningSet::Obqa, 0)), "it is their own");
+        let summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
+        let cell = |metric, method: &str| summary.cell(metric, method, "obqa").is_some();
+        assert!(cell(Metric::EntropyAuroc(ReasoningSet::ArcC, 5), "BayesLoRA"));
+        assert!(cell(Metric::SelectiveArea(0), "LoRA") && !cell(Metric::SelectiveArea(5), "LoRA"));
+        let counts = summary.cell(Metric::StoredParameters, "SWAG", "obqa").unwrap();
+        assert_eq!(counts.values, [81_408.0; 2], "once for each seed");
+        // The first table's file has the calibration that its page shows.
+        let first = csv_metrics(&sample_results());
+        assert!(first.contains(&Metric::Ece(10)) && first.contains(&Metric::Standard(0)));
+    }
+
+    #[test]
+    fn the_settings_choose_the_checkpoint() {
+        let mut results = sample_results();
+        assert_eq!(CheckpointChoice::reported(&results), CheckpointChoice::Last);
+        for choice in CheckpointChoice::BOTH {
+            results.config = serde_json::json!({ "experiment": { "checkpoint": choice.name() } });
+            assert_eq!(CheckpointChoice::reported(&results), choice);
+        }
+        results.config = Value::Null;
+        assert_eq!(CheckpointChoice::reported(&results), CheckpointChoice::Last);
+    }
+
+    #[test]
+    fn one_long_sweep_does_not_empty_the_page() {
         let mut results = sample_reasoning();
         assert_eq!(table_draws(&results), Some(10));
+        assert_eq!(evaluated_draws(&results), [0, 1, 2, 5, 10]);
         let run = results.runs.iter_mut().find(|run| run.method == "BayesLoRA").unwrap();
         let metrics = &mut run.checkpoints.last.as_mut().unwrap().metrics;
         let at_ten = metrics[&10].clone();
         metrics.insert(100, at_ten);
         assert_eq!(table_draws(&results), Some(10));
+        assert!(headline_metrics(&results).contains(&Metric::Accuracy(100)), "tables show all");
         results.runs.retain(|run| run.method == "LoRA");
         assert_eq!(table_draws(&results), None);
+        assert_eq!(evaluated_draws(&results), [0]);
     }
 }

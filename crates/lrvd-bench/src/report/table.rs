@@ -1,12 +1,13 @@
 //! The summary as aligned text, as markdown and as tidy CSV.
 //!
 //! A few methods stand in one table whose first column is the metric. Many methods become the rows of several tables,
-//! with as many metrics side by side as fit a terminal: all tasks of one metric stay together, and so do, where they
-//! fit, its values with and without posterior draws.
+//! with as many metrics side by side as fit a terminal: where they fit, all tasks of one metric stay together, and so
+//! do its values with and without posterior draws. A count of parameters is followed by that of the numbers kept beside
+//! them, if there are any.
 
 use std::fmt::Write as _;
 
-use super::metric::{Better, Metric};
+use super::metric::{Better, KEPT, Metric};
 use super::names::task_label;
 use super::summary::Summary;
 
@@ -35,12 +36,21 @@ fn grid(summary: &Summary) -> Vec<Vec<String>> {
 }
 
 fn cell(summary: &Summary, metric: Metric, method: &str, task: &str) -> String {
-    summary
-        .cell(metric, method, task)
-        .map_or_else(|| ABSENT.to_owned(), |spread| metric.format_spread(spread))
+    let Some(spread) = summary.cell(metric, method, task) else { return ABSENT.to_owned() };
+    let text = metric.format_spread(spread);
+    match summary.kept(metric, method, task) {
+        Some(kept) => format!("{text} + {}", metric.format(kept)),
+        None => text,
+    }
 }
 
-/// One metric in a table of many methods: its name over one column per task.
+/// What is said below tables that have a `+`.
+fn footnote(summary: &Summary) -> Option<String> {
+    let kept = |(metric, method, task, _)| summary.kept(metric, method, task).is_some();
+    summary.cells().any(kept).then(|| format!("{KEPT}\n"))
+}
+
+/// One metric in a table of many methods: its name over one column per task, or over those that fit a line.
 struct Group {
     title: String,
     /// Task, then a cell per method.
@@ -56,10 +66,23 @@ impl Group {
         Self { title: metric.name(), columns: summary.tasks.iter().map(column).collect() }
     }
 
+    /// The group in parts that are at most `room` wide, if one column alone does not exceed it.
+    fn parted(self, room: usize) -> Vec<Self> {
+        let mut parts: Vec<Self> = Vec::new();
+        for column in self.columns {
+            match parts.last_mut() {
+                Some(part) if part.width() + widest(&column) + GAP <= room => {
+                    part.columns.push(column);
+                }
+                _ => parts.push(Self { title: self.title.clone(), columns: vec![column] }),
+            }
+        }
+        parts
+    }
+
     /// Widths of the columns; the last one is widened until the title fits.
     fn widths(&self) -> Vec<usize> {
-        let widest = |column: &Vec<String>| column.iter().map(|c| c.chars().count()).max();
-        let mut widths: Vec<usize> = self.columns.iter().filter_map(widest).collect();
+        let mut widths: Vec<usize> = self.columns.iter().map(|column| widest(column)).collect();
         let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
         if let Some(last) = widths.last_mut() {
             *last += self.title.chars().count().saturating_sub(total);
@@ -73,27 +96,35 @@ impl Group {
     }
 }
 
-/// Metrics that share a table: first with and without draws, then as many more as fit. Sizes and times stand apart from
-/// quality.
+/// Characters of the widest cell of a column.
+fn widest(column: &[String]) -> usize {
+    column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0)
+}
+
+/// Metrics that share a table: first one at all its numbers of draws, then as many more as fit. Sizes and times stand
+/// apart from quality.
 fn blocks(summary: &Summary) -> Vec<Vec<Group>> {
     let names = name_width(summary);
-    let width = |groups: &[Group]| names + groups.iter().map(Group::width).sum::<usize>();
+    let width = |groups: &[Group]| groups.iter().map(Group::width).sum::<usize>();
+    let room = MOST_WIDTH.saturating_sub(names);
     let mut blocks: Vec<Vec<Group>> = Vec::new();
     let mut facts = false;
     for metrics in summary.metrics.chunk_by(|a, b| a.base() == b.base()) {
-        let mut groups: Vec<Group> =
-            metrics.iter().map(|metric| Group::new(summary, *metric)).collect();
-        if width(&groups) > MOST_WIDTH {
-            blocks.extend(groups.drain(..).map(|group| vec![group]));
-            continue;
+        let groups = metrics.iter().flat_map(|metric| Group::new(summary, *metric).parted(room));
+        let mut lines: Vec<Vec<Group>> = Vec::new();
+        for group in groups {
+            match lines.last_mut() {
+                Some(line) if width(line) + group.width() <= room => line.push(group),
+                _ => lines.push(vec![group]),
+            }
         }
-        let added: usize = groups.iter().map(Group::width).sum();
+        let added: usize = lines.iter().map(|line| width(line)).sum();
         let is_fact = metrics.iter().any(|metric| metric.better() == Better::Neither);
         match blocks.last_mut() {
-            Some(last) if is_fact == facts && width(last) + added <= MOST_WIDTH => {
-                last.append(&mut groups);
+            Some(last) if is_fact == facts && width(last) + added <= room => {
+                last.extend(lines.into_iter().flatten());
             }
-            _ => blocks.push(groups),
+            _ => blocks.extend(lines),
         }
         facts = is_fact;
     }
@@ -185,21 +216,23 @@ pub(crate) fn markdown(rows: &[Vec<String>]) -> String {
 
 /// The table for a terminal: aligned columns, no colour. More than a few methods become the rows of several tables.
 pub fn render_text(summary: &Summary) -> String {
-    if summary.methods.len() <= FEW_METHODS {
-        return align(&grid(summary));
-    }
-    let tables: Vec<String> =
-        blocks(summary).iter().map(|groups| block_text(summary, groups)).collect();
+    let mut tables: Vec<String> = if summary.methods.len() <= FEW_METHODS {
+        vec![align(&grid(summary))]
+    } else {
+        blocks(summary).iter().map(|groups| block_text(summary, groups)).collect()
+    };
+    tables.extend(footnote(summary));
     tables.join("\n")
 }
 
 /// The table in markdown, parted as the text is.
 pub fn render_markdown(summary: &Summary) -> String {
-    if summary.methods.len() <= FEW_METHODS {
-        return markdown(&grid(summary));
-    }
-    let tables: Vec<String> =
-        blocks(summary).iter().map(|groups| markdown(&block_rows(summary, groups))).collect();
+    let mut tables: Vec<String> = if summary.methods.len() <= FEW_METHODS {
+        vec![markdown(&grid(summary))]
+    } else {
+        blocks(summary).iter().map(|groups| markdown(&block_rows(summary, groups))).collect()
+    };
+    tables.extend(footnote(summary));
     tables.join("\n")
 }
 
@@ -227,9 +260,10 @@ fn quote(cell: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::published::{Published, PublishedRow};
     use super::super::sample::{sample_results, set_accuracy};
     use super::super::sample_reasoning::{sample_reasoning, six_tasks};
-    use super::super::summary::{CheckpointChoice, headline_metrics};
+    use super::super::summary::{CheckpointChoice, csv_metrics, headline_metrics};
     use super::*;
 
     fn summary() -> Summary {
@@ -286,19 +320,61 @@ accuracy,BayesLoRA,RTE,0.75,
             let text = render_text(&summary);
             let widest = text.lines().map(|line| line.chars().count()).max();
             assert!(widest.is_some_and(|n| n <= MOST_WIDTH), "{widest:?}\n{text}");
-            for name in ["accuracy_k10", "ece", "brier_k10", "parameters", "predict_s_k10"] {
+            for name in ["accuracy_k2", "macro_f1", "brier_k10", "parameters", "predict_s_k5"] {
                 assert!(text.contains(name), "{name}");
             }
-            for table in text.split("\n\n") {
+            let kept = "13\u{202f}568 + 81\u{202f}408";
+            let tables = |text: &str| -> Vec<String> {
+                let (tables, note) = text.rsplit_once("\n\n").unwrap_or_default();
+                assert!(note == format!("{KEPT}\n") && tables.contains(kept), "{text}");
+                tables.split("\n\n").map(str::to_owned).collect()
+            };
+            for table in tables(&text) {
                 assert_eq!(table.lines().count(), 3 + 20, "{table}");
             }
-            let markdown = render_markdown(&summary);
-            for table in markdown.split("\n\n") {
+            for table in tables(&render_markdown(&summary)) {
                 let bars = |line: &str| line.matches(" |").count();
                 let wanted = table.lines().next().map(bars);
                 assert!(table.lines().all(|line| Some(bars(line)) == wanted), "{table}");
             }
         }
+    }
+
+    #[test]
+    fn every_number_of_draws_has_its_rows() {
+        let mut results = sample_reasoning();
+        results.runs.retain(|run| ["LoRA", "BayesLoRA"].contains(&run.method.as_str()));
+        let metrics = [0, 1, 2, 5, 10].map(Metric::Ece);
+        let summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
+        let (text, csv) = (render_text(&summary), render_csv(&summary));
+        for name in ["ece", "ece_k1", "ece_k2", "ece_k5", "ece_k10"] {
+            for method in ["LoRA", "BayesLoRA"] {
+                let start = format!("{name:<7}  {method} ");
+                assert!(text.lines().any(|line| line.starts_with(&start)), "{start}\n{text}");
+            }
+            assert!(csv.contains(&format!("\n{name},BayesLoRA,OBQA,0.")), "{csv}");
+            assert_eq!(csv.contains(&format!("\n{name},LoRA,")), name == "ece", "one answer");
+        }
+        assert!(!text.contains('+'), "nothing is kept");
+    }
+
+    #[test]
+    fn files_count_what_is_kept_apart() {
+        let mut results = sample_reasoning();
+        results.runs.retain(|run| run.method == "SWAG" && run.task == "obqa");
+        let metrics = csv_metrics(&results);
+        let csv = render_csv(&Summary::new(&results, CheckpointChoice::Last, &metrics));
+        for row in ["parameters,SWAG,OBQA,13568,0", "stored_parameters,SWAG,OBQA,81408,0"] {
+            assert_eq!(csv.lines().filter(|line| *line == row).count(), 1, "{csv}");
+        }
+        for start in ["aurc_k5,SWAG,OBQA,", "auroc_entropy_arc-c,", "auroc_information_arc-e_k10,"]
+        {
+            assert!(csv.lines().any(|line| line.starts_with(start)), "{start}");
+        }
+        // What is written here can be compared with.
+        let known = |row: &PublishedRow| Metric::parse(&row.metric, 0).is_some();
+        let read = Published::parse(&csv, "table.csv");
+        assert!(read.is_ok_and(|table| table.rows.iter().all(known)), "{csv}");
     }
 
     #[test]

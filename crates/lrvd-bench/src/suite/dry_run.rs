@@ -2,135 +2,359 @@
 
 use std::fmt::Write as _;
 
+use lrvd_burn::adapter::AdapterKind;
+use lrvd_core::baselines::{CountedMethod, LayerShape};
+use lrvd_core::family::VariationalFamily;
+use serde::Serialize;
+
+use super::elsewhere::Elsewhere;
 use super::options::SuiteOptions;
-use super::plan::Plan;
-use crate::backbone::{Architecture, Backbone};
+use super::plan::{Plan, PlannedRun};
+use super::task::SuiteTask;
+use crate::backbone::Architecture;
+use crate::error::BenchError;
 use crate::experiment::ExperimentConfig;
+use crate::method::RankRequest;
 
 /// Bytes of a GiB.
 const GIB: f64 = 1_073_741_824.0;
-/// Floating-point operations per second that a training step reaches on one H100 in bf16, about a
-/// third of its peak: an assumption for the estimate of time, stated with it.
+/// Floating-point operations per second of the estimate: about a third of what one H100 reaches at
+/// best with products in bf16.
 const ASSUMED_FLOPS: f64 = 3e14;
 
-/// Sizes of one adapted layer: features in and out.
-struct Target {
-    d_input: usize,
-    d_output: usize,
-    layers: usize,
+/// The plan of an experiment.
+#[derive(Clone, Debug, Serialize)]
+pub struct DryRun {
+    /// `glue` or `reasoning`.
+    pub suite: String,
+    /// `quick` or `paper`.
+    pub profile: String,
+    /// Device name.
+    pub device: String,
+    /// The model.
+    pub model: PlannedModel,
+    /// Adapted layers.
+    pub modules: usize,
+    /// Every method once, in the order of the tables.
+    pub methods: Vec<PlannedMethod>,
+    /// Estimated memory at the peak of the largest method.
+    pub memory: PlannedMemory,
+    /// Estimated time.
+    pub time: PlannedTime,
+    /// Every run, in the order in which they are made.
+    pub runs: Vec<String>,
+    /// Resolved settings.
+    pub settings: ExperimentConfig,
 }
 
-/// The plan as a person reads it: runs, parameters, memory and time.
-pub(super) fn describe(
-    options: &SuiteOptions,
+/// Sizes of the model.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlannedModel {
+    /// Folder, repository or published name.
+    pub name: String,
+    /// Layers.
+    pub layers: usize,
+    /// Width of the hidden states.
+    pub hidden: usize,
+    /// Parameters of embeddings and layers.
+    pub parameters: u64,
+}
+
+/// One row of the tables.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlannedMethod {
+    /// Its name.
+    pub method: String,
+    /// Trained parameters; of a matched budget the fewest that may be reported, before pruning.
+    pub parameters: usize,
+    /// As above, the most.
+    pub parameters_most: usize,
+    /// Trainings that no row before it has made.
+    pub trainings: usize,
+}
+
+/// Estimated memory, GiB.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PlannedMemory {
+    /// The frozen base as it is stored.
+    pub base: f64,
+    /// Trained parameters, their gradients and two moments in single precision.
+    pub state: f64,
+    /// What a training step keeps of its activations, at most.
+    pub activations: f64,
+}
+
+/// Estimated time, hours.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PlannedTime {
+    /// Optimiser steps of all runs.
+    pub training: f64,
+    /// Evaluations during and after training.
+    pub evaluation: f64,
+    /// Operations per second that are assumed.
+    pub assumed_flops: f64,
+}
+
+impl DryRun {
+    /// The plan of `options` for the model `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError`] for settings that a method refuses.
+    pub(super) fn new(
+        options: &SuiteOptions,
+        config: ExperimentConfig,
+        name: String,
+        architecture: &Architecture,
+    ) -> Result<Self, BenchError> {
+        let plan = Plan::new(options, config.initial_rank);
+        let layers = architecture.adapted_layers(&config.target_modules);
+        let (depth, hidden) = architecture.depth_and_width();
+        let parameters = architecture.parameters();
+        let mut methods: Vec<PlannedMethod> = Vec::new();
+        let mut costs = Costs::default();
+        let mut made: Vec<&PlannedRun> = Vec::new();
+        for run in plan.runs.iter().filter(|run| !run.is_member) {
+            let parts = run.parts();
+            let own: Vec<&PlannedRun> = plan
+                .runs
+                .iter()
+                .filter(|r| parts.contains(r) || (parts.is_empty() && *r == run))
+                .collect();
+            let sizes = own
+                .iter()
+                .map(|part| size(part, &config, &layers))
+                .collect::<Result<Vec<_>, _>>()?;
+            let new: Vec<&PlannedRun> = own.into_iter().filter(|r| !made.contains(r)).collect();
+            for part in &new {
+                costs.add(options, &config, part)?;
+            }
+            let (least, most) = if run.is_sum() {
+                let sum = sizes.iter().sum();
+                (sum, sum)
+            } else {
+                let bounds = (sizes.iter().min(), sizes.iter().max());
+                (bounds.0.copied().unwrap_or(0), bounds.1.copied().unwrap_or(0))
+            };
+            let name = run.method.name();
+            match methods.iter_mut().find(|row| row.method == name) {
+                Some(row) => row.trainings += new.len(),
+                None => methods.push(PlannedMethod {
+                    method: name,
+                    parameters: least,
+                    parameters_most: most,
+                    trainings: new.len(),
+                }),
+            }
+            made.extend(new);
+        }
+        // Of one run: members of an ensemble are trained one after another.
+        let largest = plan.runs.iter().filter(|run| run.parts().is_empty());
+        let largest = largest
+            .map(|run| size(run, &config, &layers))
+            .try_fold(0, |most, found| found.map(|found| most.max(found)))?;
+        let at_once = config.batch_size.div_ceil(config.accumulation) * config.max_length;
+        // Two operations a weight and token forwards; two backwards, to the inputs, none to weights.
+        let forward = 2.0 * parameters as f64 * config.max_length as f64;
+        let hours = |passes: f64| passes * forward / ASSUMED_FLOPS / 3600.0;
+        Ok(Self {
+            suite: options.suite.name().to_owned(),
+            profile: options.profile.name().to_owned(),
+            device: options.device.clone(),
+            model: PlannedModel { name, layers: depth, hidden, parameters },
+            modules: layers.len(),
+            methods,
+            memory: PlannedMemory {
+                base: parameters as f64 * config.base_precision.bytes() as f64 / GIB,
+                state: 16.0 * largest as f64 / GIB,
+                // About 16 activations of the hidden width a layer and token, in single precision.
+                activations: (at_once * depth * 16 * hidden * 4) as f64 / GIB,
+            },
+            time: PlannedTime {
+                training: hours(2.0 * costs.trained),
+                evaluation: hours(costs.evaluated),
+                assumed_flops: ASSUMED_FLOPS,
+            },
+            runs: plan.runs.iter().map(described).collect(),
+            settings: config,
+        })
+    }
+
+    /// The plan as a person reads it.
+    pub fn render_text(&self) -> String {
+        let Self { model, memory, time, settings, .. } = self;
+        let trainings: usize = self.methods.iter().map(|row| row.trainings).sum();
+        let mut text = format!(
+            "suite {}, profile {}, preset {}, device {}\n\
+             model {}: {} layers, hidden {}, {:.3} billion parameters, held in {}\n\
+             {trainings} trainings of {} steps, batch {}, at most {} tokens; initial rank {} on {} \
+             modules\n\n",
+            self.suite,
+            self.profile,
+            settings.preset,
+            self.device,
+            model.name,
+            model.layers,
+            model.hidden,
+            model.parameters as f64 / 1e9,
+            settings.base_precision.dtype().name(),
+            settings.steps,
+            settings.batch_size,
+            settings.max_length,
+            settings.initial_rank,
+            self.modules,
+        );
+        let width = self.methods.iter().map(|row| row.method.len()).max().unwrap_or(0).max(6);
+        let _ = writeln!(text, "{:width$}  {:>24}  trainings", "method", "trained parameters");
+        for row in &self.methods {
+            let mut count = grouped(row.parameters);
+            if row.parameters_most != row.parameters {
+                count = format!("{count} to {}", grouped(row.parameters_most));
+            }
+            let _ = writeln!(text, "{:width$}  {count:>24}  {:>9}", row.method, row.trainings);
+        }
+        let _ = writeln!(
+            text,
+            "\nmemory, estimated: base {:.1} GiB, trained parameters with gradients and optimiser \
+             {:.2} GiB, activations at most {:.1} GiB\n\
+             time, estimated: {:.0} h of training and {:.0} h of evaluation, at an assumed {:.0} \
+             TFLOP/s (a third of one H100's bf16 peak) and the full length; batches of shorter \
+             prompts take less, what post-hoc methods fit comes on top\n",
+            memory.base,
+            memory.state,
+            memory.activations,
+            time.training,
+            time.evaluation,
+            time.assumed_flops / 1e12,
+        );
+        for run in &self.runs {
+            let _ = writeln!(text, "  {run}");
+        }
+        text
+    }
+}
+
+/// Examples that pass through the model.
+#[derive(Default)]
+struct Costs {
+    trained: f64,
+    evaluated: f64,
+}
+
+impl Costs {
+    fn add(
+        &mut self,
+        options: &SuiteOptions,
+        config: &ExperimentConfig,
+        run: &PlannedRun,
+    ) -> Result<(), BenchError> {
+        let method = run.method.build(config, RankRequest::Initial)?;
+        let members = method.members() as f64;
+        self.trained += (config.steps * config.batch_size) as f64 * members;
+        let rows = |task: SuiteTask| {
+            let published = task.published_validation_rows();
+            options
+                .profile
+                .validation_rows(task.suite())
+                .map_or(published, |most| published.min(most)) as f64
+        };
+        let draws = method.draws(config).into_iter().max().unwrap_or(0);
+        // At the end both checkpoints answer at the mean and with draws, the last one elsewhere too.
+        let during = (config.steps / config.evaluate_every + 1) as f64;
+        let end = (1 + draws) as f64;
+        let others: f64 = match run.task {
+            SuiteTask::Reasoning(set) => {
+                Elsewhere::of(set).iter().map(|&other| rows(SuiteTask::Reasoning(other))).sum()
+            }
+            SuiteTask::Glue(_) => 0.0,
+        };
+        self.evaluated += members * (rows(run.task) * (during + 2.0 * end) + others * end);
+        Ok(())
+    }
+}
+
+/// Trained parameters of one run at its start.
+fn size(
+    run: &PlannedRun,
     config: &ExperimentConfig,
-    backbone: &Backbone,
-) -> String {
-    let plan = Plan::new(options);
-    let targets = targets(backbone, config);
-    let modules: usize = targets.iter().map(|t| t.layers).sum();
-    let per_rank: usize = targets.iter().map(|t| (t.d_input + t.d_output) * t.layers).sum();
-    let rank = config.initial_rank;
-    let adapter = rank * per_rank;
-    let base = backbone.parameters() as f64;
-    let tokens = (config.batch_size * config.max_length) as f64;
-    let (layers, hidden) = depth(backbone);
-    // Two operations a weight and token forwards, two backwards to the inputs; none to the weights.
-    let step = 4.0 * base * tokens;
-    let trained = plan.runs.iter().filter(|run| run.parts().is_empty()).count();
+    layers: &[LayerShape],
+) -> Result<usize, BenchError> {
+    let mut config = config.clone();
+    config.initial_rank = run.rank.unwrap_or(config.initial_rank);
+    let adapter = run.method.build(&config, RankRequest::Initial)?.adapter();
+    Ok(counted(adapter.kind).parameter_count(layers, adapter.rank))
+}
+
+fn counted(kind: AdapterKind) -> CountedMethod {
+    match kind {
+        AdapterKind::Lora { .. } => CountedMethod::Lora,
+        AdapterKind::AdaLora => CountedMethod::AdaLora,
+        AdapterKind::Variational { family: VariationalFamily::ElementVariance, .. }
+        | AdapterKind::BayesByBackprop { both: true, .. } => CountedMethod::ElementOnBoth,
+        AdapterKind::Variational { .. } => CountedMethod::BayesLora,
+        AdapterKind::BayesByBackprop { both: false, .. } | AdapterKind::Blob { .. } => {
+            CountedMethod::ElementOnA
+        }
+        AdapterKind::ScalaBl { .. } => CountedMethod::ScalaBl,
+        AdapterKind::CLora { hidden } => CountedMethod::CLora { hidden },
+        AdapterKind::LoraEnsemble { members, .. } => CountedMethod::Ensemble { members },
+    }
+}
+
+fn described(run: &PlannedRun) -> String {
+    let made = if run.parts().is_empty() { "" } else { " (from other runs)" };
+    let member = if run.is_member { " (member)" } else { "" };
+    format!("{}{made}{member}", run.label())
+}
+
+/// `4483072` as `4,483,072`.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
     let mut text = String::new();
-    let mut line = |line: String| {
-        text.push_str(&line);
-        text.push('\n');
-    };
-    line(format!(
-        "suite {}, profile {}, preset {}, device {}",
-        options.suite.name(),
-        options.profile.name(),
-        config.preset,
-        options.device
-    ));
-    line(format!(
-        "model {}: {layers} layers, hidden {hidden}, {:.3} billion parameters",
-        backbone.location.name,
-        base / 1e9
-    ));
-    line(format!(
-        "{trained} runs of {} steps, batch {}, at most {} tokens",
-        config.steps, config.batch_size, config.max_length
-    ));
-    line(format!(
-        "initial rank {rank} on {modules} modules: {adapter} adapter parameters, {} more for one \
-         variance per rank",
-        rank * modules
-    ));
-    // Adapter, gradient and two moments in single precision.
-    let state = 16.0 * adapter as f64;
-    // What autodiff keeps of a layer: about 16 activations of the hidden width a token.
-    let activations = tokens * (layers * 16 * hidden) as f64;
-    line(format!(
-        "memory, estimated: base {:.1} GiB in single precision ({:.1} GiB in half), adapter with \
-         optimiser {:.2} GiB, activations at most {:.1} GiB in single precision",
-        4.0 * base / GIB,
-        2.0 * base / GIB,
-        state / GIB,
-        4.0 * activations / GIB,
-    ));
-    line(format!(
-        "time, estimated: {:.1} h a run and {:.0} h in all at an assumed {:.0} TFLOP/s; padding to \
-         the longest of a batch makes it less",
-        step * config.steps as f64 / ASSUMED_FLOPS / 3600.0,
-        trained as f64 * step * config.steps as f64 / ASSUMED_FLOPS / 3600.0,
-        ASSUMED_FLOPS / 1e12,
-    ));
-    for run in &plan.runs {
-        let made = if run.parts().is_empty() { "" } else { " (from other runs)" };
-        let member = if run.is_member { " (member)" } else { "" };
-        let _ = writeln!(text, "  {}{made}{member}", run.label());
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
     }
     text
 }
 
-fn depth(backbone: &Backbone) -> (usize, usize) {
-    match &backbone.architecture {
-        Architecture::Deberta(c) => (c.num_hidden_layers, c.hidden_size),
-        Architecture::Llama(c) => (c.num_hidden_layers, c.hidden_size),
-    }
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::PathBuf;
 
-/// The layers that `config` adapts, by shape.
-fn targets(backbone: &Backbone, config: &ExperimentConfig) -> Vec<Target> {
-    let one = |name: &str, d_input, d_output, layers| {
-        let wanted = |target: &String| name == target || name.ends_with(&format!(".{target}"));
-        config.target_modules.iter().any(wanted).then_some(Target { d_input, d_output, layers })
-    };
-    let all = match &backbone.architecture {
-        Architecture::Deberta(c) => {
-            let (d, wide, n) = (c.hidden_size, c.intermediate_size, c.num_hidden_layers);
-            vec![
-                one("attention.self.query_proj", d, d, n),
-                one("attention.self.key_proj", d, d, n),
-                one("attention.self.value_proj", d, d, n),
-                one("attention.output.dense", d, d, n),
-                one("intermediate.dense", d, wide, n),
-                one("output.dense", wide, d, n),
-            ]
+    use super::super::kind::Suite;
+    use super::super::profile::Profile;
+    use super::super::run::planned;
+    use super::*;
+
+    #[test]
+    fn the_reproduction_with_llama_2_is_planned_without_its_files() {
+        let out = PathBuf::from("unused");
+        let plan = planned(SuiteOptions::new(Suite::Reasoning, Profile::Paper, out)).unwrap();
+        assert_eq!((plan.model.parameters, plan.modules), (6_738_415_616, 65));
+        let count = |name: &str| {
+            let row = plan.methods.iter().find(|row| row.method == name).unwrap();
+            (row.parameters, row.parameters_most)
+        };
+        // Exact counts of the published configuration.
+        assert_eq!(count("LoRA"), (4_483_072, 4_483_072));
+        assert_eq!(count("BayesLoRA"), (4_483_592, 4_483_592));
+        assert_eq!(count("BLoB"), (6_612_992, 6_612_992));
+        assert_eq!(count("BBB"), (8_966_144, 8_966_144));
+        assert_eq!(count("ENS-3"), (13_449_216, 13_449_216));
+        assert_eq!(count("ENS-10"), (44_830_720, 44_830_720));
+        // Ranks 12 to 20.
+        let lora = 4_483_072 / 8;
+        assert_eq!(count("BayesLoRA-expanded"), (12 * (lora + 65), 20 * (lora + 65)));
+        assert!((plan.memory.base - 6.738_415_616 * 2.0 / 1.073_741_824).abs() < 1e-9);
+        assert!(plan.time.training > 0.0 && plan.time.evaluation > 0.0);
+        let text = plan.render_text();
+        for part in ["4,483,072", "bf16", "WG-S / LoRA / seed 1\n", "(member)", "TFLOP/s"] {
+            assert!(text.contains(part), "{part}: {text}");
         }
-        Architecture::Llama(c) => {
-            let (d, wide, n) = (c.hidden_size, c.intermediate_size, c.num_hidden_layers);
-            let query = c.num_attention_heads * c.head_dim;
-            let key = c.num_key_value_heads * c.head_dim;
-            vec![
-                one("self_attn.q_proj", d, query, n),
-                one("self_attn.k_proj", d, key, n),
-                one("self_attn.v_proj", d, key, n),
-                one("self_attn.o_proj", query, d, n),
-                one("mlp.gate_proj", d, wide, n),
-                one("mlp.up_proj", d, wide, n),
-                one("mlp.down_proj", wide, d, n),
-                one("lm_head", d, c.vocab_size, 1),
-            ]
-        }
-    };
-    all.into_iter().flatten().collect()
+        assert_eq!(plan.runs.len(), text.matches(" / seed ").count());
+    }
 }

@@ -1,90 +1,122 @@
 //! What a model answers to questions of another set, and whether its doubt tells them apart.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use burn::module::Module;
-use lrvd_core::metrics::{Uncertainty, auroc, log_softmax, uncertainty};
+use lrvd_core::metrics::auroc;
 
 use super::task::ReadyTask;
 use crate::backbone::Backbone;
-use crate::classify::RunState;
-use crate::data::batch::TokenisedExample;
+use crate::classify::{RunState, write_predictions};
 use crate::error::BenchError;
-use crate::eval::{Inputs, Scored};
-use crate::reasoning::ReasoningSet;
+use crate::eval::{Inputs, PreparedTask, Scored, score_draws};
+use crate::reasoning::{ReasoningData, ReasoningSet};
 use crate::report::ElsewhereRecord;
 use crate::train::FitContext;
+
+/// Mutual information, nats, up to which members are the same model: what rounding leaves of 0.
+const SAME: f64 = 1e-12;
+
+/// What is recorded of the answers to other sets: by set, then by number of draws.
+pub(super) type ElsewhereRecords = BTreeMap<String, BTreeMap<u32, ElsewhereRecord>>;
 
 /// Questions of another set, answered with the labels of the trained one.
 pub(super) struct Elsewhere {
     set: ReasoningSet,
-    examples: Vec<TokenisedExample>,
+    /// The trained task with the other set's questions for its validation split.
+    pub questions: PreparedTask,
+    /// What a reader of the results must know.
+    pub notes: Vec<String>,
 }
 
 impl Elsewhere {
-    /// The sets that models of `task` are shown besides their own: the two of ARC for `OpenBookQA`,
-    /// the pair of the published experiment.
-    pub(super) fn sets(task: &ReadyTask) -> &'static [ReasoningSet] {
-        match &task.items {
-            Some((own, _)) if own.set == ReasoningSet::Obqa => {
-                &[ReasoningSet::ArcE, ReasoningSet::ArcC]
-            }
+    /// The sets that models of `set` are shown besides their own: the two of ARC for `OpenBookQA`, the
+    /// pair of the published experiment.
+    pub(super) const fn of(set: ReasoningSet) -> &'static [ReasoningSet] {
+        match set {
+            ReasoningSet::Obqa => &[ReasoningSet::ArcE, ReasoningSet::ArcC],
             _ => &[],
         }
     }
 
-    /// The validation questions of `other` in the form of `task`.
+    /// The first `rows` validation questions of `other` in the form of `task`; none for a task that is
+    /// no reasoning set.
     pub(super) fn new(
         task: &ReadyTask,
-        other: &crate::reasoning::ReasoningData,
+        mut other: ReasoningData,
         backbone: &Backbone,
         rows: Option<usize>,
     ) -> Result<Option<Self>, BenchError> {
         let Some((own, _)) = &task.items else { return Ok(None) };
-        let mut encoded = own.encode_for(other, &backbone.tokenizer)?;
-        encoded.examples.truncate(rows.unwrap_or(usize::MAX));
-        Ok(Some(Self { set: other.set, examples: encoded.examples }))
+        other.validation.items.truncate(rows.unwrap_or(usize::MAX));
+        let encoded = own.encode_for(&other, &backbone.tokenizer)?;
+        let name = other.set.display_name();
+        let notes = own.notes_on(&encoded, name);
+        let questions = PreparedTask {
+            train: Vec::new(),
+            holdout: Vec::new(),
+            validation: encoded.examples,
+            validation_ids: encoded.ids,
+            ..task.prepared.clone()
+        };
+        Ok(Some(Self { set: other.set, questions, notes }))
+    }
+
+    /// Name in records.
+    pub(super) fn key(&self) -> &'static str {
+        self.set.name()
+    }
+
+    /// Name of the file with the answers of a run's last checkpoint.
+    pub(super) fn file(&self) -> String {
+        format!("predictions-last-{}.jsonl", self.key())
+    }
+
+    /// For every number of draws: how well entropy and mutual information separate these questions (the
+    /// positive class), answered as `theirs`, from the run's own ones, answered as `own`.
+    pub(super) fn records(
+        own: &BTreeMap<u32, Scored>,
+        theirs: &BTreeMap<u32, Scored>,
+    ) -> Result<BTreeMap<u32, ElsewhereRecord>, BenchError> {
+        let mut found = BTreeMap::new();
+        for (&draws, theirs) in theirs {
+            let own = own.get(&draws).and_then(|scored| scored.uncertainty.as_ref());
+            let (Some(own), Some(theirs)) = (own, &theirs.uncertainty) else { continue };
+            let several = own.mutual_information.iter().any(|&value| value > SAME);
+            let by_information =
+                several.then(|| auroc(&own.mutual_information, &theirs.mutual_information));
+            let record = ElsewhereRecord {
+                n: theirs.predictive_entropy.len() as u64,
+                auroc_entropy: auroc(&own.predictive_entropy, &theirs.predictive_entropy)?,
+                auroc_mutual_information: by_information.transpose()?,
+            };
+            found.insert(draws, record);
+        }
+        Ok(found)
     }
 }
 
-/// Predictive entropy and mutual information of the answers to `examples`.
-fn doubt(
-    context: &FitContext<'_>,
-    run: &RunState,
-    examples: &[TokenisedExample],
-    draws: usize,
-) -> Result<Uncertainty, BenchError> {
-    let labels = context.task.labels;
-    let model = run.state.model.clone().valid();
-    let logits = run.method.predict(&model, &Inputs::of(context, examples), draws)?;
-    let members = logits.len() / (examples.len() * labels).max(1);
-    Ok(uncertainty(&log_softmax(&logits, labels)?, members, labels)?)
-}
-
-/// For every other set and number of draws: how well entropy and mutual information separate its
-/// questions (the positive class) from the run's own validation questions, whose answers are
-/// `scored`.
+/// Shows every other set to a trained run whose own answers are `scored`, and writes its answers into
+/// `folder`.
 pub(super) fn answers_elsewhere(
     context: &FitContext<'_>,
     run: &RunState,
     scored: &BTreeMap<u32, Scored>,
     elsewhere: &[Elsewhere],
-) -> Result<BTreeMap<String, BTreeMap<u32, ElsewhereRecord>>, BenchError> {
-    let mut found: BTreeMap<String, BTreeMap<u32, ElsewhereRecord>> = BTreeMap::new();
-    for (&draws, scored) in scored {
-        let Some(own) = &scored.uncertainty else { continue };
-        for other in elsewhere {
-            let theirs = doubt(context, run, &other.examples, draws as usize)?;
-            let several = own.mutual_information.iter().any(|&value| value != 0.0);
-            let by_information =
-                several.then(|| auroc(&own.mutual_information, &theirs.mutual_information));
-            let entry = ElsewhereRecord {
-                n: other.examples.len() as u64,
-                auroc_entropy: auroc(&own.predictive_entropy, &theirs.predictive_entropy)?,
-                auroc_mutual_information: by_information.transpose()?,
-            };
-            found.entry(other.set.name().to_owned()).or_default().insert(draws, entry);
+    folder: &Path,
+) -> Result<ElsewhereRecords, BenchError> {
+    let model = run.state.model.clone().valid();
+    let mut found = BTreeMap::new();
+    for other in elsewhere {
+        let inputs = Inputs::of(context, &other.questions.validation);
+        let mut theirs = BTreeMap::new();
+        for &draws in scored.keys() {
+            let logits = run.method.predict(&model, &inputs, draws as usize)?;
+            theirs.insert(draws, score_draws(&logits, &other.questions)?);
         }
+        write_predictions(&other.questions, &theirs, &folder.join(other.file()))?;
+        found.insert(other.key().to_owned(), Elsewhere::records(scored, &theirs)?);
     }
     Ok(found)
 }

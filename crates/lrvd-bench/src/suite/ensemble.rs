@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::elsewhere::Elsewhere;
 use super::one_run::folder;
 use super::plan::PlannedRun;
 use super::task::ReadyTask;
 use crate::classify::write_predictions;
 use crate::error::BenchError;
-use crate::eval::{Scored, score_draws, selective_records};
+use crate::eval::{PreparedTask, Scored, score_draws, selective_records};
 use crate::json::{JsonLayout, read_lines, write_json};
 use crate::method::{Average, Build};
 use crate::report::{CheckpointRecord, Checkpoints, ParameterCounts, PredictionLine, RunRecord};
@@ -16,95 +17,159 @@ use crate::report::{CheckpointRecord, Checkpoints, ParameterCounts, PredictionLi
 /// File of the last checkpoint's answers.
 const PREDICTIONS: &str = "predictions-last.jsonl";
 
-/// Makes the row `run` from its parts, whose records are `parts` in the same order.
-pub(super) fn combine(
-    out: &Path,
-    task: &ReadyTask,
-    run: &PlannedRun,
-    parts: &[(PlannedRun, RunRecord)],
-    target: Option<u64>,
-) -> Result<RunRecord, BenchError> {
-    let record = match run.method.entry().build {
-        Build::Ensemble { average, .. } => ensemble(out, task, run, parts, average)?,
-        Build::Matched { .. } => nearest(run, parts, target)?,
-        Build::Single(_) => return Err(BenchError::NotOneRun { method: run.method.name() }),
-    };
-    let folder = folder(out, run);
-    std::fs::create_dir_all(&folder).map_err(|source| BenchError::Io {
-        action: "create",
-        path: folder.clone(),
-        source,
-    })?;
-    write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
-    Ok(record)
+/// What the rows of one task are made with.
+pub(super) struct Rows<'a> {
+    /// Output folder.
+    pub out: &'a Path,
+    /// The task.
+    pub task: &'a ReadyTask,
+    /// What its models are shown besides.
+    pub elsewhere: &'a [Elsewhere],
 }
 
-/// Averages the answers of all members.
-///
-/// Members give logarithms of probabilities, which differ from their logits by a constant of each
-/// example; a softmax of averaged logits does not see that constant, so both averages are exact.
-fn ensemble(
-    out: &Path,
-    task: &ReadyTask,
-    run: &PlannedRun,
-    parts: &[(PlannedRun, RunRecord)],
-    average: Average,
-) -> Result<RunRecord, BenchError> {
-    let prepared = &task.prepared;
-    let mut members: BTreeMap<u32, Vec<Vec<f64>>> = BTreeMap::new();
-    for (part, _) in parts {
-        let path = folder(out, part).join(PREDICTIONS);
-        let mut answers: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-        for line in read_lines::<PredictionLine>(&path)? {
-            for (draws, probabilities) in line.probs {
-                let logs = probabilities.iter().map(|p| p.max(f64::MIN_POSITIVE).ln());
-                answers.entry(draws).or_default().extend(logs);
+/// What a matched budget aims at, and what came nearest.
+#[derive(Clone, Copy)]
+pub(super) struct Budget {
+    /// Trained parameters.
+    pub target: u64,
+    /// The initial rank whose runs end nearest to it.
+    pub rank: Option<usize>,
+}
+
+impl Rows<'_> {
+    /// Makes the row `run` from its parts, whose records are `parts` in the same order.
+    pub(super) fn combine(
+        &self,
+        run: &PlannedRun,
+        parts: &[(PlannedRun, RunRecord)],
+        budget: Option<Budget>,
+    ) -> Result<RunRecord, BenchError> {
+        let folder = folder(self.out, run);
+        let made = |source| BenchError::Io { action: "create", path: folder.clone(), source };
+        std::fs::create_dir_all(&folder).map_err(made)?;
+        let record = match (run.method.entry().build, budget) {
+            (Build::Ensemble { average, .. }, _) => self.ensemble(run, parts, average)?,
+            (Build::Matched { .. }, Some(budget)) => self.matched(run, parts, budget)?,
+            _ => return Err(BenchError::NotOneRun { method: run.method.name() }),
+        };
+        write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
+        Ok(record)
+    }
+
+    /// Averages the answers of all members, to the task and to what they were shown besides.
+    ///
+    /// With draws, a member's answer is the average of its own: mutual information is that between
+    /// members.
+    fn ensemble(
+        &self,
+        run: &PlannedRun,
+        parts: &[(PlannedRun, RunRecord)],
+        average: Average,
+    ) -> Result<RunRecord, BenchError> {
+        let prepared = &self.task.prepared;
+        let folder = folder(self.out, run);
+        let scored = self.averaged(parts, PREDICTIONS, average, prepared)?;
+        write_predictions(prepared, &scored, &folder.join(PREDICTIONS))?;
+        let mut elsewhere = BTreeMap::new();
+        for other in self.elsewhere {
+            let theirs = self.averaged(parts, &other.file(), average, &other.questions)?;
+            write_predictions(&other.questions, &theirs, &folder.join(other.file()))?;
+            elsewhere.insert(other.key().to_owned(), Elsewhere::records(&scored, &theirs)?);
+        }
+        let selective = selective_records(&scored, prepared)?;
+        let first = first(run, parts)?;
+        let last = first.checkpoints.last.as_ref();
+        let last = last.map(|last| CheckpointRecord {
+            reliability: scored
+                .iter()
+                .filter_map(|(&k, s)| s.reliability.clone().map(|r| (k, r)))
+                .collect(),
+            selective,
+            metrics: scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
+            predict_seconds: sum_seconds(parts),
+            statistics: None,
+            energy: BTreeMap::new(),
+            ..last.clone()
+        });
+        Ok(RunRecord {
+            checkpoints: Checkpoints { last, best: None },
+            train_seconds: parts.iter().map(|(_, r)| r.train_seconds).sum(),
+            evaluate_seconds: parts.iter().map(|(_, r)| r.evaluate_seconds).sum(),
+            trainable_parameters: parts
+                .iter()
+                .map(|(_, record)| record.trainable_parameters)
+                .fold(ParameterCounts::default(), std::ops::Add::add),
+            elsewhere,
+            fitted: BTreeMap::new(),
+            history: Vec::new(),
+            rank_events: Vec::new(),
+            ..named(run, first)
+        })
+    }
+
+    /// The members' answers in their files `name`, averaged, by number of draws.
+    ///
+    /// Members give logarithms of probabilities, which differ from their logits by a constant of each
+    /// example; a softmax of averaged logits does not see that constant, so both averages are exact.
+    /// A score is averaged as it is.
+    fn averaged(
+        &self,
+        parts: &[(PlannedRun, RunRecord)],
+        name: &str,
+        average: Average,
+        task: &PreparedTask,
+    ) -> Result<BTreeMap<u32, Scored>, BenchError> {
+        let regression = task.goal.is_regression();
+        let value = |p: f64| if regression { p } else { p.max(f64::MIN_POSITIVE).ln() };
+        let mut members: BTreeMap<u32, Vec<Vec<f64>>> = BTreeMap::new();
+        for (part, _) in parts {
+            let mut answers: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+            for line in read_lines::<PredictionLine>(&folder(self.out, part).join(name))? {
+                for (draws, answer) in line.probs {
+                    answers.entry(draws).or_default().extend(answer.into_iter().map(value));
+                }
+            }
+            for (draws, values) in answers {
+                members.entry(draws).or_default().push(values);
             }
         }
-        for (draws, logs) in answers {
-            members.entry(draws).or_default().push(logs);
+        let mut scored = BTreeMap::new();
+        for (draws, members) in members {
+            let values = match average {
+                Average::Probabilities => members.concat(),
+                Average::Logits => mean(&members),
+            };
+            scored.insert(draws, score_draws(&values, task)?);
         }
+        Ok(scored)
     }
-    let mut scored: BTreeMap<u32, Scored> = BTreeMap::new();
-    for (draws, members) in members {
-        let logits = match average {
-            Average::Probabilities => members.concat(),
-            Average::Logits => mean(&members),
-        };
-        scored.insert(draws, score_draws(&logits, prepared)?);
+
+    /// The part with the initial rank that was found nearest to the budget, with its answers.
+    fn matched(
+        &self,
+        run: &PlannedRun,
+        parts: &[(PlannedRun, RunRecord)],
+        Budget { target, rank }: Budget,
+    ) -> Result<RunRecord, BenchError> {
+        let found = parts.iter().find(|(part, _)| part.rank == rank);
+        let Some((part, record)) = found else { return Err(no_part(run)) };
+        let (from, to) = (folder(self.out, part), folder(self.out, run));
+        let others = self.elsewhere.iter().map(Elsewhere::file);
+        for name in std::iter::once(PREDICTIONS.to_owned()).chain(others) {
+            std::fs::copy(from.join(&name), to.join(&name)).map_err(|source| BenchError::Io {
+                action: "copy",
+                path: from.join(&name),
+                source,
+            })?;
+        }
+        let mut record = named(run, record);
+        let ranks: Vec<usize> = parts.iter().filter_map(|(part, _)| part.rank).collect();
+        record.rank_budget.note = format!(
+            "initial rank {} of {ranks:?}, on the average of the seeds nearest to {target} parameters",
+            rank.unwrap_or(0),
+        );
+        Ok(record)
     }
-    write_predictions(prepared, &scored, &folder(out, run).join(PREDICTIONS))?;
-    let selective = selective_records(&scored, prepared)?;
-    let first = first(run, parts)?;
-    let last = first.checkpoints.last.as_ref();
-    let predict_seconds = sum_seconds(parts);
-    let last = last.map(|last| CheckpointRecord {
-        reliability: scored
-            .iter()
-            .filter_map(|(&k, s)| s.reliability.clone().map(|r| (k, r)))
-            .collect(),
-        selective: selective.clone(),
-        metrics: scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
-        predict_seconds,
-        statistics: None,
-        energy: BTreeMap::new(),
-        ..last.clone()
-    });
-    Ok(RunRecord {
-        checkpoints: Checkpoints { last, best: None },
-        train_seconds: parts.iter().map(|(_, r)| r.train_seconds).sum(),
-        evaluate_seconds: parts.iter().map(|(_, r)| r.evaluate_seconds).sum(),
-        trainable_parameters: parts
-            .iter()
-            .fold(ParameterCounts { adapter: 0, posterior: 0, head: 0 }, |sum, (_, record)| {
-                sum + record.trainable_parameters
-            }),
-        elsewhere: BTreeMap::new(),
-        fitted: BTreeMap::new(),
-        history: Vec::new(),
-        rank_events: Vec::new(),
-        ..named(run, first)
-    })
 }
 
 /// Members run one after another: their times add up.
@@ -122,29 +187,6 @@ fn mean(members: &[Vec<f64>]) -> Vec<f64> {
     let n = members.len() as f64;
     let values = members.first().map_or(0, Vec::len);
     (0..values).map(|i| members.iter().map(|m| m[i]).sum::<f64>() / n).collect()
-}
-
-/// The part whose adapter parameters come nearest to `target`, the first of equals; without a
-/// target, the first part.
-fn nearest(
-    run: &PlannedRun,
-    parts: &[(PlannedRun, RunRecord)],
-    target: Option<u64>,
-) -> Result<RunRecord, BenchError> {
-    let size = |record: &RunRecord| {
-        record.trainable_parameters.adapter + record.trainable_parameters.posterior
-    };
-    let distance = |record: &RunRecord| target.map_or(0, |target| size(record).abs_diff(target));
-    let found = parts.iter().min_by_key(|(_, record)| distance(record));
-    let Some((part, record)) = found else { return Err(no_part(run)) };
-    let mut record = named(run, record);
-    record.rank_budget.note = format!(
-        "initial rank {} of {:?}, nearest to {} parameters",
-        part.rank.unwrap_or(0),
-        parts.iter().filter_map(|(p, _)| p.rank).collect::<Vec<_>>(),
-        target.map_or_else(|| "any number of".to_owned(), |t| t.to_string()),
-    );
-    Ok(record)
 }
 
 /// `record` under the name and seed of the row.

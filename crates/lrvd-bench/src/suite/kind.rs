@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::profile::Profile;
 use super::task::SuiteTask;
-use crate::backbone::{ModelLocation, locate_model};
+use crate::backbone::{Architecture, ModelLocation, locate_model};
 use crate::error::BenchError;
 use crate::experiment::Preset;
 use crate::method::MethodName;
@@ -110,6 +110,19 @@ impl Suite {
             (Self::Glue, Profile::Paper) => locate_model("microsoft/deberta-v3-base"),
             (Self::Reasoning, Profile::Paper) => locate_model("meta-llama/Llama-2-7b-hf"),
         }
+    }
+
+    /// Name and sizes of the paper's model, which need none of its files.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::Config`] if this build no longer reads what it holds itself.
+    pub(super) fn published_sizes(self) -> Result<(String, Architecture), BenchError> {
+        let (name, sizes) = match self {
+            Self::Glue => ("DeBERTa-v3-base, sizes as published", Architecture::deberta_v3_base()?),
+            Self::Reasoning => ("Llama-2-7B, sizes as published", Architecture::llama_2_7b()?),
+        };
+        Ok((name.to_owned(), sizes))
     }
 
     /// Whether LoRA and AdaLoRA are given BayesLoRA's rank, as the paper's first table does.

@@ -25,9 +25,10 @@ mod settings;
 mod summary;
 mod task;
 
+pub use dry_run::{DryRun, PlannedMemory, PlannedMethod, PlannedModel, PlannedTime};
 pub use kind::Suite;
 pub use options::SuiteOptions;
 pub use plan::{Plan, PlannedRun};
 pub use profile::Profile;
-pub use run::{SuiteOutcome, open_backbone, planned, resolve_config, run_suite};
+pub use run::{SuiteOutcome, planned, run_suite};
 pub use task::SuiteTask;

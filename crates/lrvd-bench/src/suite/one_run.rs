@@ -28,6 +28,8 @@ pub(super) struct Shared<'a> {
     pub device: &'a Device,
     /// Output folder.
     pub out: &'a Path,
+    /// Whether LoRA and AdaLoRA get BayesLoRA's rank.
+    pub matches: bool,
     /// Stop request.
     pub stop: &'a AtomicBool,
 }
@@ -71,13 +73,7 @@ pub(super) fn run_one(
     let folder = folder(shared.out, run);
     let checkpoints = folder.join("checkpoints");
     let config = match run.rank {
-        // The scale stays that of the settings' rank: only the number of directions is another.
-        Some(initial_rank) => ExperimentConfig {
-            initial_rank,
-            lora_alpha: shared.config.lora_alpha * initial_rank as f64
-                / shared.config.initial_rank as f64,
-            ..shared.config.clone()
-        },
+        Some(initial_rank) => ExperimentConfig { initial_rank, ..shared.config.clone() },
         None => shared.config.clone(),
     };
     let start = RunStart {
@@ -91,10 +87,10 @@ pub(super) fn run_one(
     };
     let training = Run::new(start, shared.stop, run.label(), (position.index, position.runs))?;
     let Some(mut trained) = training.train(&checkpoints, sink)? else { return Ok(None) };
-    let label = label(run, request, &config);
+    let label = label(run, request, &config, shared.matches);
     let context = training.context();
     let Finished { mut record, summary, scored } = record(&context, &mut trained, &label, &folder)?;
-    record.elsewhere = answers_elsewhere(&context, &trained, &scored, elsewhere)?;
+    record.elsewhere = answers_elsewhere(&context, &trained, &scored, elsewhere, &folder)?;
     write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
     remove_checkpoints(&checkpoints)?;
     sink.event(&Event::RunFinished { label: run.label(), summary, seconds: record.train_seconds });
@@ -102,9 +98,15 @@ pub(super) fn run_one(
 }
 
 /// The rank that was asked for, and how.
-fn label(run: &PlannedRun, request: RankRequest, config: &ExperimentConfig) -> RunLabel<'static> {
+fn label(
+    run: &PlannedRun,
+    request: RankRequest,
+    config: &ExperimentConfig,
+    matches: bool,
+) -> RunLabel<'static> {
     let (requested, note) = match request {
-        RankRequest::Average(rank) => (Some(rank), "matched to BayesLoRA"),
+        RankRequest::Average(rank) if matches => (Some(rank), "matched to BayesLoRA"),
+        RankRequest::Average(rank) => (Some(rank), "half the settings' rank"),
         RankRequest::Initial if run.method == MethodName::BAYES_LORA => (None, "learnt"),
         RankRequest::Initial => (None, "the settings' rank"),
     };

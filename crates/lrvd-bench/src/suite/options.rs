@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use lrvd_core::error::ParameterError;
+
 use super::kind::Suite;
+use super::plan::MAX_SEED;
 use super::profile::Profile;
 use super::task::SuiteTask;
 use crate::error::BenchError;
@@ -40,6 +43,10 @@ pub struct SuiteOptions {
     pub steps: Option<usize>,
     /// Override of the numbers of draws.
     pub draws: Option<Vec<usize>>,
+    /// Settings file that comes after preset and profile.
+    pub config: Option<PathBuf>,
+    /// Settings `key=value` that come last.
+    pub set: Vec<String>,
     /// The command as typed, for the record.
     pub command: String,
 }
@@ -62,6 +69,8 @@ impl SuiteOptions {
             compare: None,
             steps: None,
             draws: None,
+            config: None,
+            set: Vec::new(),
             command: String::new(),
         }
     }
@@ -70,7 +79,7 @@ impl SuiteOptions {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Repeated`].
+    /// [`BenchError::Repeated`]; [`BenchError::Parameter`] for a seed beyond 10⁹.
     pub fn resolved(mut self) -> Result<Self, BenchError> {
         if self.tasks.is_empty() {
             self.tasks = self.suite.tasks(self.profile, self.data_dir.is_some());
@@ -85,7 +94,33 @@ impl SuiteOptions {
         no_repeats("task", &self.tasks, |t| t.key().to_owned())?;
         no_repeats("method", &self.methods, ToString::to_string)?;
         no_repeats("seed", &self.seeds, ToString::to_string)?;
+        if let Some(&seed) = self.seeds.iter().find(|&&seed| seed > MAX_SEED) {
+            return Err(ParameterError::OutOfRange {
+                name: "seed",
+                value: seed as f64,
+                low: 0.0,
+                high: MAX_SEED as f64,
+            }
+            .into());
+        }
         Ok(self)
+    }
+
+    /// Refuses the paper profile without data.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError::NoDataDir`].
+    pub(super) fn check_data(&self) -> Result<(), BenchError> {
+        match (self.profile, &self.data_dir, self.suite) {
+            (Profile::Quick, ..) | (_, Some(_), _) => Ok(()),
+            (Profile::Paper, None, Suite::Glue) => {
+                Err(BenchError::NoDataDir { wanted: "CoLA, MNLI, MRPC, QNLI, QQP, RTE and SST-2" })
+            }
+            (Profile::Paper, None, Suite::Reasoning) => {
+                Err(BenchError::NoDataDir { wanted: "WinoGrande, ARC, OpenBookQA and BoolQ" })
+            }
+        }
     }
 }
 

@@ -7,6 +7,8 @@ use crate::method::{Build, MethodName};
 
 /// Members of an ensemble take their seeds from here: `MEMBER_SEEDS · seed + member`.
 const MEMBER_SEEDS: u64 = 1000;
+/// Largest seed: those of members, and what is mixed into the higher bits, must stay apart.
+pub(super) const MAX_SEED: u64 = (1 << 40) / MEMBER_SEEDS - 1;
 
 /// One training run, or a row that is made of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +19,9 @@ pub struct PlannedRun {
     pub method: MethodName,
     /// Seed.
     pub seed: u64,
-    /// Initial rank, where it is not that of the settings.
+    /// Initial rank of the settings.
+    pub settings_rank: usize,
+    /// Initial rank, where it is another one.
     pub rank: Option<usize>,
     /// Whether it is only a part of other rows.
     pub is_member: bool,
@@ -30,9 +34,18 @@ impl PlannedRun {
         format!("{} / {}{rank} / seed {}", self.task.display_name(), self.method, self.seed)
     }
 
-    /// The runs that this row is made of; empty for a run of its own.
+    /// Whether the row's parameters are those of all its parts together.
+    pub(super) fn is_sum(&self) -> bool {
+        matches!(self.method.entry().build, Build::Ensemble { .. })
+    }
+
+    /// The runs that this row is made of; empty for a run of its own. Temperature scaling on top of
+    /// the row is on top of each of them.
     pub fn parts(&self) -> Vec<Self> {
-        let member = |key: &str| MethodName::from_name(key).unwrap_or(self.method);
+        let member = |key: &str| {
+            let found = MethodName::from_name(key).unwrap_or(self.method);
+            if self.method.is_tempered() { found.tempered() } else { found }
+        };
         match self.method.entry().build {
             Build::Single(_) => Vec::new(),
             Build::Ensemble { member: key, members, .. } => (0..members as u64)
@@ -43,11 +56,11 @@ impl PlannedRun {
                     ..*self
                 })
                 .collect(),
-            Build::Matched { member: key, ranks, .. } => ranks
+            Build::Matched { member: key, factors, .. } => factors
                 .iter()
-                .map(|&rank| Self {
+                .map(|factor| Self {
                     method: member(key),
-                    rank: Some(rank),
+                    rank: Some((factor * self.settings_rank as f64).round() as usize),
                     is_member: true,
                     ..*self
                 })
@@ -66,8 +79,8 @@ pub struct Plan {
 impl Plan {
     /// Task by task. Where ranks are matched, BayesLoRA comes first for every seed, since AdaLoRA is
     /// matched to each of its seeds and LoRA to the median of AdaLoRA's budgets. The parts of a row
-    /// come before it, once.
-    pub fn new(options: &SuiteOptions) -> Self {
+    /// come before it, once, those of all its seeds together: a matched budget is chosen by all.
+    pub fn new(options: &SuiteOptions, settings_rank: usize) -> Self {
         let mut methods = options.methods.clone();
         if options.suite == Suite::Glue {
             let first = [MethodName::BAYES_LORA, MethodName::ADALORA, MethodName::LORA];
@@ -77,17 +90,63 @@ impl Plan {
         let mut runs: Vec<PlannedRun> = Vec::new();
         for &task in &options.tasks {
             for &method in &methods {
-                for &seed in &options.seeds {
-                    let row = PlannedRun { task, method, seed, rank: None, is_member: false };
-                    for part in row.parts() {
-                        if !runs.contains(&part) {
-                            runs.push(part);
-                        }
+                let row = |&seed: &u64| {
+                    let (rank, is_member) = (None, false);
+                    PlannedRun { task, method, seed, settings_rank, rank, is_member }
+                };
+                let rows: Vec<PlannedRun> = options.seeds.iter().map(row).collect();
+                for part in rows.iter().flat_map(PlannedRun::parts) {
+                    if !runs.contains(&part) {
+                        runs.push(part);
                     }
-                    runs.push(row);
                 }
+                runs.extend(rows);
             }
         }
         Self { runs }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::PathBuf;
+
+    use super::super::profile::Profile;
+    use super::*;
+
+    fn planned(methods: &[&str]) -> Vec<PlannedRun> {
+        let mut options =
+            SuiteOptions::new(Suite::Reasoning, Profile::Quick, PathBuf::from("unused"));
+        options.tasks = vec![Suite::Reasoning.task("obqa").unwrap()];
+        options.seeds = vec![1, 2];
+        options.methods = methods.iter().map(|m| MethodName::from_name(m).unwrap()).collect();
+        Plan::new(&options, 8).runs
+    }
+
+    #[test]
+    fn members_come_first_and_once() {
+        let runs = planned(&["ens-3", "ens-blob"]);
+        let seeds = |member: bool| -> Vec<u64> {
+            runs.iter().filter(|run| run.is_member == member).map(|run| run.seed).collect()
+        };
+        assert_eq!(seeds(true), [1000, 1001, 1002, 2000, 2001, 2002]);
+        assert_eq!(seeds(false), [1, 2, 1, 2]);
+        assert!(runs[..6].iter().all(|run| run.is_member));
+    }
+
+    #[test]
+    fn a_temperature_on_a_row_is_on_its_parts() {
+        for run in planned(&["ens-3+ts", "bayeslora-expanded+ts"]) {
+            assert!(run.method.is_tempered(), "{}", run.label());
+        }
+    }
+
+    #[test]
+    fn a_matched_budget_starts_from_larger_ranks() {
+        let runs = planned(&["bayeslora-expanded"]);
+        let ranks: Vec<Option<usize>> = runs.iter().map(|run| run.rank).collect();
+        let each = [Some(12), Some(14), Some(16), Some(20)];
+        assert_eq!(ranks, [&each[..], &each, &[None, None]].concat());
     }
 }

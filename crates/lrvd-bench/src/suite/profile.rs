@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::kind::Suite;
-use crate::experiment::{ExperimentConfig, LogVarianceSettings};
+use crate::experiment::{BasePrecision, ExperimentConfig, LogVarianceSettings};
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +75,8 @@ impl Profile {
                 learning_rate: 5e-3,
                 evaluation_batch_size: 32,
                 max_length: 256,
+                // Nothing is gained in a model that fits a cache.
+                base_precision: BasePrecision::F32,
                 evaluate_every: QUICK_REASONING_STEPS,
                 draws: vec![10],
                 methods: quick_methods(),

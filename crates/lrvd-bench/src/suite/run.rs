@@ -9,26 +9,30 @@ use lrvd_burn::files::AtomicDir;
 use lrvd_burn::parameters::trainable_counts;
 
 use super::clock::now;
+use super::dry_run::DryRun;
 use super::elsewhere::Elsewhere;
-use super::ensemble::combine;
+use super::ensemble::{Budget, Rows};
 use super::kind::Suite;
 use super::one_run::{Position, Shared, completed, run_one};
 use super::options::SuiteOptions;
 use super::plan::{Plan, PlannedRun};
+use super::profile::Profile;
 use super::settings;
 use super::summary::write_summary;
-use super::task::ReadyTask;
-use crate::backbone::{Backbone, locate_model};
-use crate::classify::{RunStart, open_settings};
+use super::task::{ReadyTask, SuiteTask};
+use crate::backbone::{Architecture, Backbone, locate_config, locate_model};
+use crate::classify::{RunStart, check_settings, open_settings};
+use crate::data::DataError;
 use crate::data::generate::{GenerateConfig, write_all};
 use crate::error::BenchError;
 use crate::eval::PreparedTask;
-use crate::experiment::ExperimentConfig;
+use crate::experiment::{BasePrecision, ConfigOverrides, ExperimentConfig};
 use crate::method::{Build, MethodName, RankRequest};
 use crate::progress::{Event, ProgressSink};
-use crate::reasoning;
 use crate::reasoning::generate::ReasoningGenerateConfig;
+use crate::reasoning::{self, ReasoningError};
 use crate::report::{ModelRecord, Published, Results, RunRecord, SCHEMA_VERSION, Tool};
+use crate::text::quoted;
 
 /// How an experiment ended.
 #[derive(Clone, Debug)]
@@ -43,14 +47,15 @@ pub struct SuiteOutcome {
     pub report: PathBuf,
 }
 
-/// Resolved settings of `options` for a model.
+/// Resolved settings of `options` for a model: preset, profile, what the model's kind asks for, then the
+/// user's own.
 ///
 /// # Errors
 ///
-/// [`BenchError`] for settings out of range.
-pub fn resolve_config(
+/// [`BenchError`] for settings that are unknown or out of range.
+fn resolve_config(
     options: &SuiteOptions,
-    backbone: &Backbone,
+    architecture: &Architecture,
 ) -> Result<ExperimentConfig, BenchError> {
     let mut config = options.profile.shorten(options.suite, options.preset.config());
     if let Some(steps) = options.steps {
@@ -60,18 +65,23 @@ pub fn resolve_config(
     if let Some(draws) = &options.draws {
         config.draws.clone_from(draws);
     }
-    // A preset is written for one architecture; on the other its targets have other names.
-    config.target_modules = backbone.target_modules(&config.target_modules);
-    config.check()?;
-    Ok(config)
+    // A preset is written for one architecture; on the other its targets have other names, and an
+    // encoder is held in single precision.
+    config.target_modules = architecture.target_modules(&config.target_modules);
+    if matches!(architecture, Architecture::Deberta(_)) {
+        config.base_precision = BasePrecision::F32;
+    }
+    let mut overrides = ConfigOverrides::over(&config)?;
+    if let Some(file) = &options.config {
+        overrides.apply_file(file)?;
+    }
+    for assignment in &options.set {
+        overrides.assign(assignment)?;
+    }
+    Ok(overrides.finish()?)
 }
 
-/// Opens the model that `options` name.
-///
-/// # Errors
-///
-/// [`BenchError`] naming what is missing.
-pub fn open_backbone(options: &SuiteOptions) -> Result<Backbone, BenchError> {
+fn open_backbone(options: &SuiteOptions) -> Result<Backbone, BenchError> {
     Backbone::open(match &options.model {
         Some(name) => locate_model(name)?,
         None => options.suite.model(options.profile)?,
@@ -89,39 +99,51 @@ pub fn run_suite(
     sink: &mut dyn ProgressSink,
 ) -> Result<SuiteOutcome, BenchError> {
     let options = options.resolved()?;
+    options.check_data()?;
     let device = device::open(&options.device)?;
     let published = options.compare.as_deref().map(Published::read).transpose()?;
     let backbone = open_backbone(&options)?;
-    let config = resolve_config(&options, &backbone)?;
-    let settings = settings::resolved(&options, &config, &backbone);
-    open_settings(&options.out, options.resume, &settings)?;
+    let config = resolve_config(&options, &backbone.architecture)?;
+    let mut settings = settings::resolved(&options, &config, &backbone);
+    check_settings(&options.out, options.resume, &settings)?;
     let started_at = now();
+    if let Some(note) = ignored(&backbone) {
+        sink.event(&Event::Note(note));
+    }
 
     let data_dir = match &options.data_dir {
         Some(folder) => folder.clone(),
         None => generated_data(&options, sink)?,
     };
-    let plan = Plan::new(&options);
+    // All before the first run: a file that cannot be used must not end hours of training.
+    let ready = options
+        .tasks
+        .iter()
+        .map(|task| {
+            let mut ready = task.prepare(&data_dir, &backbone, &config, options.profile)?;
+            let elsewhere = elsewhere(&mut ready, &data_dir, &backbone, options.profile)?;
+            if !ready.data.note.is_empty() {
+                let note = format!("{}: {}", task.display_name(), ready.data.note);
+                sink.event(&Event::Note(note));
+            }
+            Ok((ready, elsewhere))
+        })
+        .collect::<Result<Vec<_>, BenchError>>()?;
+    settings["data_files"] = settings::data_files(ready.iter().map(|(ready, _)| ready));
+    open_settings(&options.out, options.resume, &settings)?;
+    let plan = Plan::new(&options, config.initial_rank);
     // Matching belongs to the paper's first table; beside other methods everything has one rank.
     let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);
     let matches = options.suite.matches_ranks() && options.methods.iter().all(first_table);
+    let out = options.out.as_path();
     let shared =
-        Shared { config: &config, backbone: &backbone, device: &device, out: &options.out, stop };
+        Shared { config: &config, backbone: &backbone, device: &device, out, matches, stop };
     let (mut records, mut data) = (Vec::new(), BTreeMap::new());
-    let rows = options.profile.validation_rows(options.suite);
     let mut finished = true;
-    for &task in &options.tasks {
-        let ready = task.prepare(&data_dir, &backbone, &config, rows)?;
-        data.insert(task.key().to_owned(), ready.data.clone());
-        let elsewhere = elsewhere(&ready, &data_dir, &backbone, rows, sink)?;
-        let mut runs = TaskRuns {
-            shared: &shared,
-            plan: &plan,
-            matches,
-            ready: &ready,
-            elsewhere,
-            done: Vec::new(),
-        };
+    for (ready, elsewhere) in ready {
+        data.insert(ready.task.key().to_owned(), ready.data.clone());
+        let mut runs =
+            TaskRuns { shared: &shared, plan: &plan, ready: &ready, elsewhere, done: Vec::new() };
         finished = runs.run(sink)?;
         let rows = runs.done.into_iter().filter(|(run, _)| !run.is_member);
         records.extend(rows.map(|(_, record)| record));
@@ -163,8 +185,6 @@ pub fn run_suite(
 struct TaskRuns<'a> {
     shared: &'a Shared<'a>,
     plan: &'a Plan,
-    /// Whether LoRA and AdaLoRA get BayesLoRA's rank.
-    matches: bool,
     ready: &'a ReadyTask,
     elsewhere: Vec<Elsewhere>,
     done: Vec<(PlannedRun, RunRecord)>,
@@ -182,7 +202,7 @@ impl TaskRuns<'_> {
             .enumerate()
             .filter(|(_, run)| run.task == self.ready.task)
             .collect();
-        for (at, (index, run)) in own.iter().enumerate() {
+        for (index, run) in &own {
             let position = Position { index: index + 1, runs };
             let record = match completed(self.shared.out, run)? {
                 Some(record) => record,
@@ -197,7 +217,7 @@ impl TaskRuns<'_> {
                 }
             };
             self.done.push((*run, record));
-            if self.shared.stop.load(Ordering::Relaxed) && at + 1 < own.len() {
+            if self.shared.stop.load(Ordering::Relaxed) && index + 1 < runs {
                 return Ok(false);
             }
         }
@@ -211,11 +231,36 @@ impl TaskRuns<'_> {
             .iter()
             .filter_map(|part| self.done.iter().find(|(done, _)| done == part).cloned())
             .collect();
-        let target = match run.method.entry().build {
-            Build::Matched { like, .. } => Some(self.parameters_of(like, run.seed)?),
+        let budget = match run.method.entry().build {
+            Build::Matched { like, .. } => {
+                let target = self.parameters_of(like, run.seed)?;
+                Some(Budget { target, rank: self.nearest_rank(run, target) })
+            }
             _ => None,
         };
-        combine(self.shared.out, self.ready, run, &parts, target)
+        let rows = Rows { out: self.shared.out, task: self.ready, elsewhere: &self.elsewhere };
+        rows.combine(run, &parts, budget)
+    }
+
+    /// The initial rank whose runs, averaged over the seeds of the row, end nearest to `target`
+    /// parameters, the smallest of equals.
+    fn nearest_rank(&self, row: &PlannedRun, target: u64) -> Option<usize> {
+        let mut sizes: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+        let rows = self.plan.runs.iter().filter(|r| r.task == row.task && r.method == row.method);
+        for part in rows.flat_map(PlannedRun::parts) {
+            let found = self.done.iter().find(|(done, _)| *done == part);
+            if let (Some(rank), Some((_, record))) = (part.rank, found) {
+                sizes.entry(rank).or_default().push(record.trainable_parameters.trained());
+            }
+        }
+        let distance = |sizes: &[u64]| {
+            let mean = sizes.iter().sum::<u64>() as f64 / sizes.len().max(1) as f64;
+            (mean - target as f64).abs()
+        };
+        let nearer = |a: &(usize, Vec<u64>), b: &(usize, Vec<u64>)| {
+            distance(&a.1).total_cmp(&distance(&b.1))
+        };
+        sizes.into_iter().min_by(nearer).map(|(rank, _)| rank)
     }
 
     /// Adapter parameters of the method called `key`, by attaching it.
@@ -233,7 +278,7 @@ impl TaskRuns<'_> {
     /// uniform rank for all seeds.
     fn request(&self, run: &PlannedRun) -> RankRequest {
         let half = RankRequest::Average((self.shared.config.initial_rank / 2).max(1));
-        if !self.matches {
+        if !self.shared.matches {
             return if run.method == MethodName::ADALORA { half } else { RankRequest::Initial };
         }
         let matched = |seed: Option<u64>| -> Vec<usize> {
@@ -283,23 +328,38 @@ fn start<'a>(
     }
 }
 
-/// The other sets that models of `ready` are shown; a set that is not there is left out, and said so.
+/// The other sets that models of `ready` are shown. What a reader must know of them is added to the
+/// task's note, also that the files of one are not there.
 fn elsewhere(
-    ready: &ReadyTask,
+    ready: &mut ReadyTask,
     data_dir: &Path,
     backbone: &Backbone,
-    rows: Option<usize>,
-    sink: &mut dyn ProgressSink,
+    profile: Profile,
 ) -> Result<Vec<Elsewhere>, BenchError> {
+    let rows = profile.validation_rows(ready.task.suite());
+    let sets = match ready.task {
+        SuiteTask::Reasoning(set) => Elsewhere::of(set),
+        SuiteTask::Glue(_) => &[],
+    };
     let mut found = Vec::new();
-    for &set in Elsewhere::sets(ready) {
-        match reasoning::load(data_dir, set) {
-            Ok(data) => found.extend(Elsewhere::new(ready, &data, backbone, rows)?),
-            Err(error) => {
-                let name = set.display_name();
-                sink.event(&Event::Note(format!("no answers to {name} questions: {error}")));
+    for &set in sets {
+        let notes = match reasoning::load(data_dir, set) {
+            Ok(data) => match Elsewhere::new(ready, data, backbone, rows)? {
+                Some(mut other) => {
+                    let notes = std::mem::take(&mut other.notes);
+                    found.push(other);
+                    notes
+                }
+                None => Vec::new(),
+            },
+            Err(error @ ReasoningError::Data(DataError::NotFound { .. })) => {
+                vec![format!("no answers to {} questions: {error}", set.display_name())]
             }
-        }
+            Err(error) => return Err(error.into()),
+        };
+        let before = std::mem::take(&mut ready.data.note);
+        let all = std::iter::once(before).filter(|note| !note.is_empty()).chain(notes);
+        ready.data.note = all.collect::<Vec<_>>().join("; ");
     }
     Ok(found)
 }
@@ -309,19 +369,6 @@ fn generated_data(
     options: &SuiteOptions,
     sink: &mut dyn ProgressSink,
 ) -> Result<PathBuf, BenchError> {
-    if options.profile == super::Profile::Paper {
-        let wanted = match options.suite {
-            Suite::Glue => "CoLA, MNLI, MRPC, QNLI, QQP, RTE and SST-2",
-            Suite::Reasoning => "WinoGrande, ARC, OpenBookQA and BoolQ",
-        };
-        return Err(BenchError::Model {
-            model: "--data-dir".to_owned(),
-            reason: format!(
-                "the paper profile needs the data: pass the folder that holds {wanted} in their \
-                 original layouts"
-            ),
-        });
-    }
     let folder = options.out.join("data");
     if !folder.is_dir() {
         sink.event(&Event::Note(format!("writing generated tasks to {}", folder.display())));
@@ -338,13 +385,23 @@ fn generated_data(
     Ok(folder)
 }
 
+/// Keys of the model's `config.json` that mean nothing here.
+fn ignored(backbone: &Backbone) -> Option<String> {
+    let keys = backbone.architecture.unrecognised();
+    (!keys.is_empty())
+        .then(|| format!("`config.json` keys without a meaning here: {}", quoted(keys)))
+}
+
 fn model_record(backbone: &Backbone) -> ModelRecord {
+    let mut notes =
+        vec!["parameters: embeddings and layers, without a head of the task".to_owned()];
+    notes.extend(ignored(backbone));
     ModelRecord {
         name: backbone.location.name.clone(),
         path: backbone.location.folder.display().to_string(),
         weights: backbone.hashes.clone(),
-        parameters: backbone.parameters(),
-        notes: vec!["parameters: embeddings and layers, without a head of the task".to_owned()],
+        parameters: backbone.architecture.parameters(),
+        notes,
     }
 }
 
@@ -362,16 +419,27 @@ fn notes(complete: bool) -> Vec<String> {
     notes
 }
 
-/// The plan of an experiment, as text, without training anything.
+/// What `options` would train. Reads the model's `config.json` at most, and nothing where the paper's
+/// own model is meant.
 ///
 /// # Errors
 ///
-/// [`BenchError`] for settings out of range or a model that cannot be opened.
-pub fn planned(options: SuiteOptions) -> Result<String, BenchError> {
+/// [`BenchError`] naming what is missing or wrong.
+pub fn planned(options: SuiteOptions) -> Result<DryRun, BenchError> {
     let options = options.resolved()?;
-    let backbone = open_backbone(&options)?;
-    let config = resolve_config(&options, &backbone)?;
-    Ok(super::dry_run::describe(&options, &config, &backbone))
+    let (name, architecture) = match (&options.model, options.profile) {
+        (Some(name), _) => {
+            let location = locate_config(name)?;
+            (location.name, Architecture::read(&location.folder)?)
+        }
+        (None, Profile::Paper) => options.suite.published_sizes()?,
+        (None, Profile::Quick) => {
+            let location = options.suite.model(options.profile)?;
+            (location.name, Architecture::read(&location.folder)?)
+        }
+    };
+    let config = resolve_config(&options, &architecture)?;
+    DryRun::new(&options, config, name, &architecture)
 }
 
 #[cfg(test)]
@@ -380,8 +448,7 @@ mod tests {
 
     #[test]
     fn every_task_has_a_key_of_its_own() {
-        let tasks =
-            [Suite::Glue, Suite::Reasoning].map(|s| s.tasks(super::super::Profile::Paper, true));
+        let tasks = [Suite::Glue, Suite::Reasoning].map(|s| s.tasks(Profile::Paper, true));
         let mut keys: Vec<&str> = tasks.iter().flatten().map(|t| t.key()).collect();
         let n = keys.len();
         keys.sort_unstable();

@@ -1,8 +1,9 @@
 //! The resolved settings of an output folder, so that `--resume` continues the same experiment.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::options::SuiteOptions;
+use super::task::ReadyTask;
 use crate::backbone::Backbone;
 use crate::experiment::ExperimentConfig;
 
@@ -26,4 +27,14 @@ pub(super) fn resolved(
         "validation_rows": options.profile.validation_rows(options.suite),
         "experiment": config,
     })
+}
+
+/// SHA-256 of every data file, by task.
+pub(super) fn data_files<'a>(tasks: impl Iterator<Item = &'a ReadyTask>) -> Value {
+    let files = |task: &ReadyTask| -> Value {
+        let splits = [&task.data.train, &task.data.validation];
+        let files = splits.into_iter().flat_map(|split| &split.files);
+        files.map(|file| (file.path.clone(), json!(file.sha256))).collect::<Map<_, _>>().into()
+    };
+    tasks.map(|task| (task.task.key().to_owned(), files(task))).collect::<Map<_, _>>().into()
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::error::BenchError;
 use crate::report::{
     CheckpointChoice, Comparison, JsonLines, Published, RankLine, Results, Summary, compare,
-    headline_metrics, render_csv, render_markdown, render_text, write_html, write_results,
-    write_text,
+    csv_metrics, headline_metrics, render_csv, render_markdown, render_text, write_html,
+    write_results, write_text,
 };
 
 /// What is printed at the end.
@@ -19,7 +19,9 @@ pub(super) struct Written {
     pub report: PathBuf,
 }
 
-/// Writes `results.json`, `ranks.jsonl`, the tables and the page into `out`.
+/// Writes `results.json`, `ranks.jsonl`, the tables and the page into `out`. Both checkpoints have a CSV
+/// file; the printed table, `table.md` and the comparison speak of the one that the settings say to
+/// report.
 pub(super) fn write_summary(
     out: &Path,
     results: &Results,
@@ -41,23 +43,65 @@ pub(super) fn write_summary(
         }
     }
     lines.flush()?;
-    let metrics = headline_metrics(results);
-    let mut markdown = String::new();
+    let everything = csv_metrics(results);
     for choice in CheckpointChoice::BOTH {
-        let summary = Summary::new(results, choice, &metrics);
+        let summary = Summary::new(results, choice, &everything);
         write_text(&out.join(format!("table-{}.csv", choice.name())), &render_csv(&summary))?;
-        markdown.push_str(&render_markdown(&summary));
-        markdown.push('\n');
     }
+    let choice = CheckpointChoice::reported(results);
+    let summary = Summary::new(results, choice, &headline_metrics(results));
     let comparison: Option<Comparison> =
-        published.map(|published| compare(results, published, CheckpointChoice::Last));
+        published.map(|published| compare(results, published, choice));
+    let lead = lead(choice);
+    let mut markdown = format!("{lead}\n\n{}\n", render_markdown(&summary));
     if let Some(comparison) = &comparison {
         markdown.push_str(&comparison.render_markdown());
     }
     write_text(&out.join("table.md"), &markdown)?;
     let report = out.join("report.html");
     write_html(&report, results, comparison.as_ref())?;
-    let summary = Summary::new(results, CheckpointChoice::Last, &metrics);
-    let table = render_text(&summary);
+    let table = format!("{lead}\n\n{}", render_text(&summary));
     Ok(Written { table, comparison: comparison.map(|c| c.render_text()), report })
+}
+
+/// What stands above a table: which checkpoint it speaks of.
+fn lead(choice: CheckpointChoice) -> &'static str {
+    match choice {
+        CheckpointChoice::Last => "Last checkpoint.",
+        CheckpointChoice::Best => {
+            "Best checkpoint, chosen on the data it is reported on. Ensembles and methods that are \
+             fitted after training have none: table-last.csv has their numbers."
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::report::sample::{sample_results, set_accuracy};
+
+    #[test]
+    fn the_settings_decide_what_is_reported() {
+        let mut results = sample_results();
+        set_accuracy(&mut results, "rte", "LoRA", &[(0.25, 0.75); 3]);
+        let table = "metric,method,task,mean,std\naccuracy,LoRA,RTE,0.5,\n";
+        let published = Published::parse(table, "published.csv").unwrap();
+        let cells =
+            [("last", "0.250 ±.000", "0.750 ±.000"), ("best", "0.750 ±.000", "0.250 ±.000")];
+        for (said, shown, other) in cells {
+            results.config = serde_json::json!({ "experiment": { "checkpoint": said } });
+            let folder = tempfile::tempdir().unwrap();
+            let written = write_summary(folder.path(), &results, Some(&published)).unwrap();
+            let markdown = std::fs::read_to_string(folder.path().join("table.md")).unwrap();
+            for text in [markdown, written.table, written.comparison.unwrap()] {
+                assert!(text.contains(shown) && !text.contains(other), "{said}: {text}");
+            }
+            for (file, mean) in [("table-last.csv", "0.25"), ("table-best.csv", "0.75")] {
+                let csv = std::fs::read_to_string(folder.path().join(file)).unwrap();
+                assert!(csv.contains(&format!("\naccuracy,LoRA,RTE,{mean},0\n")), "{file}: {csv}");
+            }
+        }
+    }
 }

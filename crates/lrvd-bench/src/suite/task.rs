@@ -2,12 +2,18 @@
 
 use std::path::Path;
 
+use super::kind::Suite;
+use super::profile::Profile;
 use crate::backbone::{Architecture, Backbone};
+use crate::data::batch::LastBatch;
 use crate::data::{self, Dataset, Origin, SourceFile};
 use crate::error::BenchError;
 use crate::eval::PreparedTask;
 use crate::experiment::ExperimentConfig;
-use crate::reasoning::{self, EncodeConfig, InputForm, ReasoningData, ReasoningSet, ReasoningTask};
+use crate::reasoning::{
+    self, AnswerToken, EncodeConfig, InputForm, LLAMA_2_LABELS, ReasoningData, ReasoningSet,
+    ReasoningTask, check_known, require_single,
+};
 use crate::report::{DataFile, DataOrigin, SplitRecord, TaskData};
 use crate::task::GlueTask;
 
@@ -49,14 +55,41 @@ impl SuiteTask {
         }
     }
 
-    /// Reads, limits and encodes the task.
+    /// The suite it belongs to.
+    pub(super) const fn suite(self) -> Suite {
+        match self {
+            Self::Glue(_) => Suite::Glue,
+            Self::Reasoning(_) => Suite::Reasoning,
+        }
+    }
+
+    /// Validation rows of the published data.
+    pub(super) const fn published_validation_rows(self) -> usize {
+        match self {
+            Self::Reasoning(set) => set.spec().n_validation,
+            Self::Glue(task) => match task {
+                GlueTask::Cola => 1_043,
+                GlueTask::Sst2 => 872,
+                GlueTask::Mrpc => 408,
+                GlueTask::Qqp => 40_430,
+                // The matched part.
+                GlueTask::Mnli => 9_815,
+                GlueTask::Qnli => 5_463,
+                GlueTask::Rte => 277,
+                GlueTask::Stsb => 1_500,
+            },
+        }
+    }
+
+    /// Reads, limits, encodes and checks the task.
     pub(super) fn prepare(
         self,
         data_dir: &Path,
         backbone: &Backbone,
         config: &ExperimentConfig,
-        validation_rows: Option<usize>,
+        profile: Profile,
     ) -> Result<ReadyTask, BenchError> {
+        let validation_rows = profile.validation_rows(self.suite());
         match self {
             Self::Glue(task) => {
                 backbone.encoder_for(self.display_name())?;
@@ -66,8 +99,14 @@ impl SuiteTask {
                 Ok(ReadyTask { task: self, prepared, data: glue_data(&dataset, note), items: None })
             }
             Self::Reasoning(set) => {
-                let mut data = reasoning::load(data_dir, set)?;
-                let note = limit(&mut data.validation.items, validation_rows);
+                let mut data = reasoning::load_first(data_dir, set, validation_rows)?;
+                // The protocol drops it from both splits.
+                let dropped = match config.last_batch {
+                    LastBatch::Keep => 0,
+                    LastBatch::Drop => data.validation.rows() % config.batch_size,
+                };
+                let whole = data.validation.rows() - dropped;
+                data.notes.extend(limit(&mut data.validation.items, Some(whole)));
                 let form = match backbone.architecture {
                     Architecture::Deberta(_) => InputForm::Encoder,
                     Architecture::Llama(_) => InputForm::Decoder,
@@ -75,15 +114,32 @@ impl SuiteTask {
                 let encode =
                     EncodeConfig { prompt: config.prompt, form, max_length: config.max_length };
                 let task = ReasoningTask::new(&data, &backbone.tokenizer, encode)?;
+                check_labels(&task.answers, backbone, profile)?;
                 Ok(ReadyTask {
                     task: self,
                     prepared: PreparedTask::from_reasoning(&task),
-                    data: reasoning_data(&data, &task, note),
+                    data: reasoning_data(&data, &task),
                     items: Some((task, data)),
                 })
             }
         }
     }
+}
+
+/// Refuses what would make a run incomparable with published ones: under the paper's profile a label
+/// of several tokens, and of a model that is called Llama-2 any token but Llama-2's.
+fn check_labels(
+    answers: &[AnswerToken],
+    backbone: &Backbone,
+    profile: Profile,
+) -> Result<(), BenchError> {
+    if profile == Profile::Paper {
+        require_single(&backbone.tokenizer, answers)?;
+    }
+    if backbone.location.name.to_lowercase().contains("llama-2") {
+        check_known(&backbone.tokenizer, answers, &LLAMA_2_LABELS)?;
+    }
+    Ok(())
 }
 
 /// Cuts `rows` to the first `most` and says so.
@@ -124,14 +180,12 @@ fn glue_data(dataset: &Dataset, note: Option<String>) -> TaskData {
     }
 }
 
-fn reasoning_data(data: &ReasoningData, task: &ReasoningTask, note: Option<String>) -> TaskData {
+fn reasoning_data(data: &ReasoningData, task: &ReasoningTask) -> TaskData {
     let (train, validation) = (&data.train, &data.validation);
-    let cut = note.is_some();
-    let notes: Vec<String> = task.notes.iter().cloned().chain(note).collect();
     TaskData {
-        train: split_record(&train.files, train.items.len(), train.origin, false),
-        validation: split_record(&validation.files, validation.items.len(), validation.origin, cut),
+        train: split_record(&train.files, train.rows(), train.origin, false),
+        validation: split_record(&validation.files, validation.rows(), validation.origin, false),
         standard_metric: "accuracy".to_owned(),
-        note: notes.join("; "),
+        note: task.notes.join("; "),
     }
 }

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::text::quoted;
+
 /// A task name that is not in the table.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("unknown task `{found}`; the tasks are {}{}", quoted(.allowed), meant(*.suggestion))]
@@ -25,10 +27,6 @@ impl UnknownTask {
     pub fn hint(&self) -> Option<String> {
         self.suggestion.map(|name| format!("pass `{name}`"))
     }
-}
-
-fn quoted(names: &[&str]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn meant(suggestion: Option<&str>) -> String {

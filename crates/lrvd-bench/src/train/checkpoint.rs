@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
+use lrvd_burn::adapter::adapter_dtype;
 use lrvd_burn::files::{AtomicDir, HostTensor, TensorFile, write_safetensors};
 use lrvd_burn::model::{AdaptedModel, ranks};
 use lrvd_burn::optimizer::Moments;
@@ -205,7 +206,7 @@ fn placement(model: &impl AdaptedModel) -> (Device, DType) {
     let mut found = None;
     model.visit_layers(&mut |_, layer| {
         let weight = layer.weight.val();
-        found.get_or_insert_with(|| (weight.device().inner(), weight.dtype()));
+        found.get_or_insert_with(|| (weight.device().inner(), adapter_dtype(weight.dtype())));
     });
     found.unwrap_or_else(|| (Device::default(), DType::F32))
 }

@@ -7,9 +7,10 @@ use burn::module::Module;
 use burn::tensor::{DType, Device};
 use lrvd_burn::objective::{Objective, ObjectiveParts};
 use lrvd_burn::optimizer::NamedGradients;
+use lrvd_burn::parameters::{TrainableCounts, trainable_counts};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
-use lrvd_core::schedule::LrSchedule;
+use lrvd_core::schedule::{BatchSize, LrSchedule};
 
 use super::batch::DeviceBatch;
 use super::loss::negative_log_likelihood;
@@ -137,8 +138,16 @@ fn train_step(
     let micro = indices.len().div_ceil(config.accumulation);
     let members = method.members();
     let (mut gradients, mut total) = (NamedGradients::default(), None::<ObjectiveParts>);
-    let mut sizes =
-        StepSizes { step, examples: indices.len(), tokens: 0, n_train: context.task.train.len() };
+    // Without a head, nothing is left to learn once every rank is pruned, and no graph to go back.
+    let learns = trainable_counts(&mut state.model) != TrainableCounts::default();
+    let n_train = context.task.train.len();
+    let mut sizes = StepSizes {
+        step,
+        examples: indices.len(),
+        tokens: 0,
+        batch: BatchSize { examples: micro.min(indices.len()), tokens: 0, n_train },
+        n_train,
+    };
     for (part, chunk) in indices.chunks(micro).enumerate() {
         let padded = PaddedBatch::collate(&context.task.train, chunk, context.task.pad_id)?;
         let labels = context.task.labels;
@@ -154,9 +163,11 @@ fn train_step(
         let nll = negative_log_likelihood(logits, &batch.targets)
             .mul_scalar(1.0 / (indices.len() * members) as f64);
         sizes.tokens += batch.tokens;
-        // The KL belongs to the step, not to a micro-batch.
+        // The KL belongs to the step, not to a micro-batch; what divides it is that of a batch as
+        // the loader gives it, for the published scripts accumulate such batches.
         let terms = if part == 0 {
-            method.regularise(&state.model, &pass, StepSizes { tokens: batch.tokens, ..sizes })?
+            sizes.batch.tokens = batch.tokens;
+            method.regularise(&state.model, &pass, sizes)?
         } else {
             Regulariser::none()
         };
@@ -173,8 +184,10 @@ fn train_step(
             None => parts,
             Some(t) => ObjectiveParts { loss: t.loss + parts.loss, nll: t.nll + parts.nll, ..t },
         });
-        let backward = loss.backward();
-        gradients.accumulate(NamedGradients::collect(&mut state.model, &backward));
+        if learns {
+            let backward = loss.backward();
+            gradients.accumulate(NamedGradients::collect(&mut state.model, &backward));
+        }
     }
     let parts = total.ok_or(BenchError::EmptyBatch { step })?;
     let finite = |name: &'static str, value: f64| {

@@ -93,10 +93,10 @@ fn methods_of_several_runs_name_single_ones() {
                 single(member);
                 assert!(members > 1, "{method}");
             }
-            Build::Matched { member, ranks, like } => {
+            Build::Matched { member, factors, like } => {
                 single(member);
                 single(like);
-                assert!(ranks.is_sorted() && ranks.len() > 1, "{method}");
+                assert!(factors.is_sorted() && factors[0] > 1.0, "{method}");
             }
         }
     }

@@ -21,6 +21,7 @@ use lrvd_burn::optimizer::{AdamW, NamedGradients};
 use lrvd_burn::parameters::{NamedParameters, Role};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{Draws, NoiseKey};
+use lrvd_core::schedule::BatchSize;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
 
@@ -33,23 +34,28 @@ const VOCABULARY: u32 = 100;
 pub(crate) enum Backbone {
     Deberta,
     Llama,
+    /// With its base in bf16.
+    NarrowLlama,
 }
 
 impl Backbone {
-    pub(crate) const BOTH: [Self; 2] = [Self::Deberta, Self::Llama];
+    pub(crate) const ALL: [Self; 3] = [Self::Deberta, Self::Llama, Self::NarrowLlama];
+    pub(crate) const WIDE: [Self; 2] = [Self::Deberta, Self::Llama];
 
     fn folder(self) -> PathBuf {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         root.join(match self {
             Self::Deberta => "tests/golden/train/deberta_lora/base",
-            Self::Llama => "../lrvd-models/tests/golden/llama/explicit_head_dim",
+            Self::Llama | Self::NarrowLlama => {
+                "../lrvd-models/tests/golden/llama/explicit_head_dim"
+            }
         })
     }
 
     fn targets(self) -> Vec<String> {
         let names: &[&str] = match self {
             Self::Deberta => &["query_proj", "key_proj", "value_proj", "output.dense"],
-            Self::Llama => &["q_proj", "v_proj", "lm_head"],
+            Self::Llama | Self::NarrowLlama => &["q_proj", "v_proj", "lm_head"],
         };
         names.iter().map(ToString::to_string).collect()
     }
@@ -70,7 +76,7 @@ impl Bench {
     pub(crate) fn new(backbone: Backbone) -> Self {
         let preset = match backbone {
             Backbone::Deberta => Preset::Default,
-            Backbone::Llama => Preset::DefaultReasoning,
+            Backbone::Llama | Backbone::NarrowLlama => Preset::DefaultReasoning,
         };
         let config = ExperimentConfig {
             steps: 3,
@@ -127,7 +133,9 @@ impl Bench {
                     DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype);
                 TaskModel::Deberta(loaded.unwrap().0)
             }
-            Backbone::Llama => {
+            Backbone::Llama | Backbone::NarrowLlama => {
+                let narrow = self.backbone == Backbone::NarrowLlama;
+                let dtype = if narrow { DType::BF16 } else { dtype };
                 let config = LlamaConfig::read(&config).unwrap();
                 let loaded = LlamaForCausalLm::from_pretrained(&store, &config, device, dtype);
                 let answers = (0..LABELS as u32).map(|i| 20 + 7 * i).collect();
@@ -172,12 +180,9 @@ impl Bench {
         let indices: Vec<usize> = (0..self.config.batch_size).collect();
         let padded = PaddedBatch::collate(&self.task.train, &indices, self.task.pad_id).unwrap();
         let batch = DeviceBatch::new(&padded, LABELS, &self.device, self.dtype);
-        let sizes = StepSizes {
-            step: 0,
-            examples: batch.rows,
-            tokens: batch.tokens,
-            n_train: self.task.train.len(),
-        };
+        let (examples, tokens, n_train) = (batch.rows, batch.tokens, self.task.train.len());
+        let whole = BatchSize { examples, tokens, n_train };
+        let sizes = StepSizes { step: 0, examples, tokens, batch: whole, n_train };
         (batch, sizes)
     }
 

@@ -188,7 +188,7 @@ impl AdapterConfig {
         }
         let like = layer.weight.val();
         let device = like.device().inner().autodiff();
-        let dtype = like.dtype();
+        let dtype = super::adapter_dtype(like.dtype());
         let matrix = |values: Vec<f32>, shape: [usize; 2]| {
             let data = TensorData::new(values, shape);
             Param::from_tensor(Tensor::<2>::from_data(data, (&device, dtype)).require_grad())

@@ -48,3 +48,4 @@ pub(crate) use posterior::select_plain;
 pub use posterior::{ElementParameters, Posterior, RankParameters};
 pub use prepared::PreparedLinear;
 pub use streams::AdapterStream;
+pub use wide::adapter_dtype;

@@ -10,6 +10,7 @@ use super::flipout::FlippedDraw;
 use super::linear::AdaptedLinear;
 use super::low_rank::{Deviations, LowRankAdapter};
 use super::observer::ContextDivergence;
+use super::wide::{adapter_dtype, cast};
 use crate::ops::dropout;
 use crate::sampling::{DrawPer, Pass, Scheme};
 
@@ -153,8 +154,13 @@ impl PreparedLinear<'_> {
         }
     }
 
+    /// The base product runs in the type in which the weight is stored, as in any half-precision model,
+    /// and its result has that of the activations. The graph keeps a handle of the weight and no
+    /// widened copy of it.
     fn base(&self, x: Tensor<3>) -> Tensor<3> {
-        linear(x, self.layer.weight.val(), self.layer.bias.as_ref().map(Param::val))
+        let (dtype, weight) = (x.dtype(), self.layer.weight.val());
+        let x = cast(x, weight.dtype());
+        cast(linear(x, weight, self.layer.bias.as_ref().map(Param::val)), dtype)
     }
 
     fn dropped(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
@@ -168,7 +174,14 @@ impl PreparedLinear<'_> {
         }
     }
 
+    /// The update is computed in the type of the adapter, and has that of the activations.
     fn update(&self, x: Tensor<3>, use_index: u32) -> Option<Tensor<3>> {
+        let dtype = x.dtype();
+        let x = cast(x, adapter_dtype(self.layer.weight.val().dtype()));
+        self.wide_update(x, use_index).map(|update| cast(update, dtype))
+    }
+
+    fn wide_update(&self, x: Tensor<3>, use_index: u32) -> Option<Tensor<3>> {
         let x = self.dropped(x, use_index);
         Some(match &self.update {
             Update::None => return None,

@@ -76,7 +76,7 @@ pub(super) fn attach_extended(
         d_input: layer.d_input(),
         d_output: layer.d_output(),
         device: like.device().inner().autodiff(),
-        dtype: like.dtype(),
+        dtype: super::adapter_dtype(like.dtype()),
     };
     let (a, b, extension) = match config.kind {
         AdapterKind::BayesByBackprop { both, rho, rho_std, mean_std } => {

@@ -15,7 +15,7 @@ use super::config::{PeftConfig, PeftMethod, TargetModules};
 use super::convert::{check_shapes, exact_alpha};
 use super::error::PeftError;
 use super::keys::saved_key;
-use crate::adapter::{AdaptedLinear, AdapterSlot, LowRankAdapter};
+use crate::adapter::{AdaptedLinear, AdapterSlot, LowRankAdapter, adapter_dtype};
 use crate::files::{HostTensor, LoadReport, TensorError};
 use crate::model::AdaptedModel;
 use crate::parameters::{Layout, NamedParameter, Role, plain};
@@ -24,8 +24,8 @@ use crate::parameters::{Layout, NamedParameter, Role, plain};
 /// modules that are stored whole in place of the model's own.
 ///
 /// Dropout is off and there is no posterior. Factors and stored parameters become trainable if
-/// `trainable` is set and frozen if not; every other parameter stays as it is. The dtype and the
-/// device are those of each layer's weight. A module of rank 0 leaves its slot only.
+/// `trainable` is set and frozen if not; every other parameter stays as it is. Factors are
+/// held in single precision, or double where the layer's weight is, and on its device. A module of rank 0 leaves its slot only.
 ///
 /// # Errors
 ///
@@ -188,7 +188,7 @@ impl HostFactors {
             return;
         }
         let like = plain(layer.weight.val());
-        let (device, dtype) = (like.device(), like.dtype());
+        let (device, dtype) = (like.device(), adapter_dtype(like.dtype()));
         let matrix = |values: &[f64], shape: [usize; 2]| {
             let data = TensorData::new(values.to_vec(), shape);
             parameter(Tensor::<2>::from_data(data, (&device, dtype)), trainable)

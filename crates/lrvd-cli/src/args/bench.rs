@@ -34,7 +34,8 @@ Examples:
   lrvd bench reasoning                             every method on two generated sets, in minutes
   lrvd bench reasoning --data-dir REASONING --tasks obqa,arc-e --seeds 1,2,3
   lrvd bench reasoning --methods lora,lora+ts,bayeslora --draws 1,2,5,10,20
-  lrvd bench reasoning --profile paper --data-dir REASONING --device cuda:0 --dry-run
+  lrvd bench reasoning --set prompt=clean --set methods.laplace.prior=validation
+  lrvd bench reasoning --profile paper --dry-run   what the 7B reproduction would take
 
 Presets: `default` (recommended), `paper-reasoning` (the paper's text), `author-llm` (the authors'
 script for language models), `blob-compat` (the protocol of the published baselines). Sets: wg-s,
@@ -84,7 +85,15 @@ pub(crate) struct SuiteArguments {
     /// Optimiser steps instead of the profile's.
     #[arg(long, value_name = "N")]
     pub(crate) steps: Option<usize>,
-    /// Print runs, sizes, memory, time and settings, and train nothing.
+    /// Settings that differ from preset and profile; an unknown key is an error.
+    #[arg(long, value_name = "FILE.toml")]
+    pub(crate) config: Option<PathBuf>,
+    /// One setting, e.g. `prompt=clean`, `prediction_draws=fresh`, `base_precision=f16` or
+    /// `methods.laplace.predictive=probit`; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Print runs, parameters, memory, time and settings, and train nothing; the paper's model need
+    /// not be there.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

@@ -2,9 +2,7 @@
 
 use lrvd_bench::BenchError;
 use lrvd_bench::method::MethodName;
-use lrvd_bench::suite::{
-    Profile, Suite, SuiteOptions, open_backbone, planned, resolve_config, run_suite,
-};
+use lrvd_bench::suite::{Profile, Suite, SuiteOptions, planned, run_suite};
 
 use super::Outcome;
 use crate::args::{BenchCommand, GlobalArguments, SuiteArguments};
@@ -22,9 +20,14 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     let dry_run = arguments.dry_run;
     let options = options(suite, arguments)?;
     if dry_run {
-        printer.data(&planned(options.clone())?);
-        let config = resolve_config(&options, &open_backbone(&options)?)?;
-        printer.data(&serde_json::to_string_pretty(&config)?);
+        let plan = planned(options)?;
+        match printer.format() {
+            Format::Json => printer.data(&serde_json::to_string_pretty(&plan)?),
+            Format::Text => {
+                printer.data(&plan.render_text());
+                printer.data(&serde_json::to_string_pretty(&plan.settings)?);
+            }
+        }
         return Ok(ExitStatus::Done);
     }
     let stop = stop_flag()?;
@@ -90,6 +93,8 @@ fn options(
     options.resume = arguments.resume;
     options.compare = arguments.compare;
     options.steps = arguments.steps;
+    options.config = arguments.config;
+    options.set = arguments.set;
     options.draws = (!arguments.draws.is_empty()).then_some(arguments.draws);
     options.command = std::env::args().collect::<Vec<_>>().join(" ");
     Ok(options)

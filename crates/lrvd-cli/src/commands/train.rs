@@ -1,10 +1,8 @@
 //! `lrvd train`
 
 use lrvd_bench::BenchError;
-use lrvd_bench::classify::{
-    ConfigOverrides, DataSource, TextColumns, TrainOptions, train_classifier,
-};
-use lrvd_bench::experiment::{CheckpointChoice, Preset};
+use lrvd_bench::classify::{DataSource, TextColumns, TrainOptions, train_classifier};
+use lrvd_bench::experiment::{CheckpointChoice, ConfigOverrides, Preset};
 use lrvd_bench::method::MethodName;
 use lrvd_bench::task::GlueTask;
 use serde_json::json;
@@ -58,9 +56,8 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
                     chosen.average_rank,
                     chosen.percent_rank,
                     table::count(
-                        (record.trainable_parameters.adapter
-                            + record.trainable_parameters.posterior
-                            + record.trainable_parameters.head) as usize
+                        (record.trainable_parameters.trained() + record.trainable_parameters.head)
+                            as usize
                     ),
                 ));
             }

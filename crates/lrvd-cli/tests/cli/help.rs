@@ -2,7 +2,7 @@
 
 use crate::support::{done, run};
 
-const COMMANDS: [&[&str]; 8] = [
+const COMMANDS: [&[&str]; 9] = [
     &["train"],
     &["eval"],
     &["predict"],
@@ -10,6 +10,7 @@ const COMMANDS: [&[&str]; 8] = [
     &["export"],
     &["verify"],
     &["bench", "glue"],
+    &["bench", "reasoning"],
     &["completions"],
 ];
 

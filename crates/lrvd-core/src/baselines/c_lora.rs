@@ -215,7 +215,7 @@ impl<'a> ContextPass<'a> {
     /// ```
     ///
     /// Direction: posterior from prior. The published objective adds the **sum** over all tokens of
-    /// all modules (padding included) times `π_i·10⁻⁶/65`; ours leaves padding out.
+    /// all modules, padding included, times `π_i·10⁻⁶/65`.
     ///
     /// # Errors
     ///

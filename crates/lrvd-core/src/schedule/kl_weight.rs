@@ -87,7 +87,7 @@ impl From<KlSchedule> for Unchecked {
 /// Counts that a divisor can refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchSize {
-    /// Examples in the batch that one optimiser step sees.
+    /// Examples in the batch that one optimiser step sees, or of one micro-batch where it sees several.
     pub examples: usize,
     /// Tokens in it, without padding.
     pub tokens: usize,

@@ -9,7 +9,6 @@ use lrvd_core::noise::{NoiseKey, module_id};
 
 use super::cache::LayerCache;
 use super::config::LlamaConfig;
-use super::linear::apply;
 use super::rope::Turns;
 use super::visible::Visible;
 use crate::source::WeightSource;
@@ -76,14 +75,14 @@ impl Attention {
         let (groups, width) = (self.key_heads, self.head_dim);
         let scale = 1.0 / (width as f64).sqrt();
         let dropout_key = pass.dropout_key(self.site).filter(|_| self.dropout > 0.0);
-        let q = turns.apply(apply(&self.q_proj, x.clone(), pass), self.heads);
-        let k = turns.apply(apply(&self.k_proj, x.clone(), pass), groups);
-        let v = apply(&self.v_proj, x, pass).reshape([batch, tokens, groups, width]);
+        let q = turns.apply(self.q_proj.forward(x.clone(), pass), self.heads);
+        let k = turns.apply(self.k_proj.forward(x.clone(), pass), groups);
+        let v = self.v_proj.forward(x, pass).reshape([batch, tokens, groups, width]);
         let mixed = match (visible, &cache, dropout_key) {
             (Visible::Alone(mask), None, None) => causal_attention(q, k, v, mask.clone(), scale),
             _ => self.composed([q, k, v], visible, cache, scale, dropout_key),
         };
-        apply(&self.o_proj, mixed.reshape([batch, tokens, self.heads * width]), pass)
+        self.o_proj.forward(mixed.reshape([batch, tokens, self.heads * width]), pass)
     }
 
     /// Attention from single operations: with the keys of a cache, or with dropout on the weights.

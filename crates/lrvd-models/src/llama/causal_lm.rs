@@ -13,7 +13,7 @@ use lrvd_core::noise::{NoiseKey, Stream};
 use super::cache::KvCache;
 use super::config::LlamaConfig;
 use super::head::{answer_logits, indices};
-use super::linear::{apply, plain, widen_adapter};
+use super::linear::plain;
 use super::model::LlamaModel;
 use crate::deberta::EncoderInput;
 use crate::error::LoadError;
@@ -127,7 +127,7 @@ impl LlamaForCausalLm {
 
     /// Logits of normed hidden states, `[batch, tokens, hidden]` to `[batch, tokens, vocab]`.
     pub fn head(&self, hidden: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        apply(&self.head_layer(), hidden, pass)
+        self.head_layer().forward(hidden, pass)
     }
 
     /// Logits after each row's last real token, `[batch, vocab]`; with padding on the left that is the last column.
@@ -216,6 +216,5 @@ impl AdaptedModel for LlamaForCausalLm {
     fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
         self.model.visit_layers_mut("model", visit);
         visit(HEAD, &mut self.lm_head);
-        widen_adapter(&mut self.lm_head);
     }
 }

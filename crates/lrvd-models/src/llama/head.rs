@@ -20,8 +20,6 @@ use lrvd_burn::ops::{dropout, standard_normal};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, fill_normal_f64};
 
-use super::linear::apply;
-
 /// Logits of `answers` for the states `[batch, 1, hidden]`, `[batch, answers]`.
 ///
 /// `weight` holds the answers' columns of the head's base weight, `[hidden, answers]`.
@@ -36,11 +34,11 @@ pub(super) fn answer_logits(
     small.weight = Param::initialized(head.weight.id, weight);
     keep_outputs(&mut small, &indices(answers, &x));
     let logits = match Draw::of_b(head, &small, answers, x.dims()[0], pass) {
-        None => apply(&small, x, pass),
+        None => small.forward(x, pass),
         Some(draw) => {
             let update = draw.update(&small, x.clone(), pass);
             small.detach();
-            apply(&small, x, pass) + update
+            small.forward(x, pass) + update
         }
     };
     logits.squeeze_dim(1)

@@ -9,7 +9,6 @@ use lrvd_burn::sampling::Pass;
 use super::attention::Attention;
 use super::cache::LayerCache;
 use super::config::LlamaConfig;
-use super::linear::widen_adapter;
 use super::mlp::Mlp;
 use super::rope::Turns;
 use super::visible::Visible;
@@ -92,7 +91,6 @@ impl DecoderLayer {
         let mlp = self.mlp.layers_mut().map(|(name, l)| ("mlp", name, l));
         for (block, name, layer) in attention.into_iter().chain(mlp) {
             visit(&format!("{path}.{block}.{name}"), layer);
-            widen_adapter(layer);
         }
     }
 }

@@ -7,7 +7,6 @@ use lrvd_burn::ops::gated_silu;
 use lrvd_burn::sampling::Pass;
 
 use super::config::LlamaConfig;
-use super::linear::apply;
 use crate::source::WeightSource;
 
 /// `down(silu(gate(x)) ⊙ up(x))`.
@@ -35,9 +34,9 @@ impl Mlp {
 
     /// `[batch, tokens, hidden]` to the same shape.
     pub(super) fn forward(&self, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
-        let gate = apply(&self.gate_proj, x.clone(), pass);
-        let up = apply(&self.up_proj, x, pass);
-        apply(&self.down_proj, gated_silu(gate, up), pass)
+        let gate = self.gate_proj.forward(x.clone(), pass);
+        let up = self.up_proj.forward(x, pass);
+        self.down_proj.forward(gated_silu(gate, up), pass)
     }
 
     pub(super) fn layers(&self) -> [(&'static str, &AdaptedLinear); 3] {

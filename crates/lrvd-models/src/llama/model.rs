@@ -3,14 +3,14 @@
 use burn::module::{Module, Param};
 use burn::tensor::module::embedding;
 use burn::tensor::{DType, Int, Tensor};
-use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::adapter::{AdaptedLinear, adapter_dtype};
 use lrvd_burn::parameters::{Layout, NamedParameter, ParameterMut, Role};
 use lrvd_burn::sampling::Pass;
 
 use super::cache::KvCache;
 use super::config::LlamaConfig;
 use super::layer::DecoderLayer;
-use super::linear::{cast, compute_dtype};
+use super::linear::cast;
 use super::rope::Rotary;
 use super::visible::Visible;
 use crate::deberta::EncoderInput;
@@ -38,7 +38,7 @@ impl LlamaModel {
     /// Builds the decoder whose parameters lie below `path` (`model`); matrices are held in the source's type, the
     /// rest in the compute type.
     pub fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
-        let (d, compute) = (config.hidden_size, compute_dtype(source.dtype()));
+        let (d, compute) = (config.hidden_size, adapter_dtype(source.dtype()));
         let embeddings = source.tensor(
             &format!("{path}.embed_tokens.weight"),
             [config.vocab_size, d],

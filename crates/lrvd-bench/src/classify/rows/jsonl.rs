@@ -5,8 +5,9 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{Row, TextColumns, line};
-use crate::classify::error::{ClassifyError, quoted};
+use crate::classify::error::ClassifyError;
 use crate::data::Place;
+use crate::text::quoted;
 
 pub(super) fn read(file: &Path, columns: &TextColumns) -> Result<Vec<Row>, ClassifyError> {
     let decode = |source: Box<dyn std::error::Error + Send + Sync>| ClassifyError::Decode {

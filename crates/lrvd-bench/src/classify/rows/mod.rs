@@ -87,7 +87,7 @@ impl Positions {
                 ClassifyError::MissingColumn {
                     file: file.to_owned(),
                     wanted: wanted.clone(),
-                    found: super::error::quoted(names),
+                    found: crate::text::quoted(names),
                 }
             })
         };

@@ -61,6 +61,7 @@ use crate::data::batch::TokenisedExample;
 use crate::error::BenchError;
 use crate::eval::Inputs;
 use crate::experiment::ExperimentConfig;
+use crate::report::Family;
 use crate::train::{FitContext, TaskModel};
 
 /// Laplace-LoRA over all layers as the registry knows it.
@@ -68,6 +69,7 @@ pub(super) static LAPLACE: MethodEntry = MethodEntry {
     name: "LAP",
     key: "laplace",
     summary: "Laplace-LoRA: curvature around a trained LoRA, linearised predictive",
+    family: Family::PostHoc,
     build: Build::Single(|config, request| Laplace::build(config, request, "laplace", Layers::All)),
 };
 
@@ -76,6 +78,7 @@ pub(super) static LAPLACE_LAST: MethodEntry = MethodEntry {
     name: "LAP-last",
     key: "laplace-last",
     summary: "Laplace-LoRA over the adapted layer nearest to the output",
+    family: Family::PostHoc,
     build: Build::Single(|config, request| {
         Laplace::build(config, request, "laplace-last", Layers::Last)
     }),

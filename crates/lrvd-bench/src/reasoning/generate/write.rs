@@ -53,12 +53,26 @@ impl ReasoningMark {
         read_mark(folder, MARK)
     }
 
-    /// What a reader of results on these files must know; files that the mark does not list add nothing.
-    pub fn notes(&self, set: ReasoningSet, train: &[String], validation: &[String]) -> Vec<String> {
+    /// What a reader of results on these files must know, of which the first `rows` validation rows are used or
+    /// all; files that the mark does not list add nothing.
+    pub fn notes(
+        &self,
+        set: ReasoningSet,
+        train: &[String],
+        validation: &[String],
+        rows: Option<usize>,
+    ) -> Vec<String> {
         let marks = |names: &[String]| -> Vec<FileMark> {
             names.iter().filter_map(|name| self.files.get(name)).cloned().collect()
         };
-        notes(set, &self.config, &marks(train), &marks(validation))
+        let mut left = rows.unwrap_or(usize::MAX);
+        let mut used = marks(validation);
+        for mark in &mut used {
+            mark.rows = mark.rows.min(left);
+            mark.noisy.retain(|&row| row < mark.rows);
+            left -= mark.rows;
+        }
+        notes(set, &self.config, &marks(train), &used)
     }
 }
 

@@ -148,8 +148,17 @@ fn most_draws(results: &Results, method: &str, choice: CheckpointChoice) -> u32 
 fn metric_index(metric: Metric) -> (u8, Metric) {
     let group = match metric {
         Metric::Accuracy(_) | Metric::Standard(_) | Metric::MacroF1(_) => 0,
-        Metric::Ece(_) | Metric::Nll(_) | Metric::Brier(_) | Metric::SelectiveArea(_) => 1,
-        Metric::Parameters | Metric::HeadParameters | Metric::Rank | Metric::RankPercent => 2,
+        Metric::Ece(_)
+        | Metric::Nll(_)
+        | Metric::Brier(_)
+        | Metric::SelectiveArea(_)
+        | Metric::EntropyAuroc(..)
+        | Metric::InformationAuroc(..) => 1,
+        Metric::Parameters
+        | Metric::StoredParameters
+        | Metric::HeadParameters
+        | Metric::Rank
+        | Metric::RankPercent => 2,
         Metric::TimeMin | Metric::PredictSeconds(_) | Metric::MemoryMib => 3,
     };
     (group, metric.at_draws(0))

@@ -24,7 +24,7 @@ impl Comparison {
         header.extend(["task", "measured", "published", "difference", "std. errors", ""]);
         let mut grid = vec![header.into_iter().map(str::to_owned).collect::<Vec<_>>()];
         for row in self.shown() {
-            let mut cells = vec![row.metric.base().to_owned(), row.method.clone()];
+            let mut cells = vec![row.metric.base().into_owned(), row.method.clone()];
             if with_draws {
                 cells.push(row.metric.draws().map(|k| k.to_string()).unwrap_or_default());
             }

@@ -19,6 +19,8 @@ struct Cost {
     seeds: String,
     adapter: f64,
     posterior: f64,
+    /// Kept for prediction beside the trained ones.
+    stored: f64,
     head: f64,
     train: Option<Spread>,
     /// Of the validation split at the posterior mean.
@@ -50,6 +52,7 @@ fn cost(task: &str, method: &str, runs: &[&RunRecord], draws: Option<u32>) -> Op
         seeds: seeds.join(", "),
         adapter: count(|c| c.adapter)?,
         posterior: count(|c| c.posterior)?,
+        stored: count(|c| c.stored)?,
         head: count(|c| c.head)?,
         train: all(|run| Some(run.train_seconds / 60.0)),
         predict: predict(0),
@@ -97,10 +100,16 @@ pub(crate) fn costs(results: &Results, cast: &Cast) -> String {
     let most_adapter = most(|row| Some(row.adapter));
     let most_time = most(|row| row.train.as_ref().map(|s| s.mean));
     let most_memory = most(|row| row.memory.as_ref().map(|s| s.mean));
+    let with_kept = rows.iter().any(|row| row.stored > 0.0);
     let mut html = String::from(
         "<div class=\"scroll\"><table class=\"costs\"><thead><tr><th scope=\"col\">Task</th><th scope=\"col\">Method</th>\
-<th scope=\"col\" class=\"n\">Adapter params</th><th scope=\"col\" class=\"n\">Posterior</th>\
-<th scope=\"col\" class=\"n\">Head</th><th scope=\"col\" class=\"n\">Training (min)</th>\
+<th scope=\"col\" class=\"n\">Adapter params</th><th scope=\"col\" class=\"n\">Posterior</th>",
+    );
+    if with_kept {
+        html.push_str("<th scope=\"col\" class=\"n\">+ Kept</th>");
+    }
+    html.push_str(
+        "<th scope=\"col\" class=\"n\">Head</th><th scope=\"col\" class=\"n\">Training (min)</th>\
 <th scope=\"col\" class=\"n\">Steps / s</th><th scope=\"col\" class=\"n\">Prediction (s)</th>",
     );
     if let Some(k) = draws {
@@ -121,9 +130,14 @@ pub(crate) fn costs(results: &Results, cast: &Cast) -> String {
         let drawn = draws.map_or_else(String::new, |_| {
             format!("<td class=\"n\">{}</td>", seconds(row.predict_drawn.as_ref()))
         });
+        let kept = if with_kept {
+            format!("<td class=\"n\">{}</td>", whole(row.stored))
+        } else {
+            String::new()
+        };
         let _ = write!(
             html,
-            "<tr{class} title=\"seeds {}\"><th scope=\"row\">{task}</th><td>{}</td>{}<td class=\"n\">{}</td>\
+            "<tr{class} title=\"seeds {}\"><th scope=\"row\">{task}</th><td>{}</td>{}<td class=\"n\">{}</td>{kept}\
 <td class=\"n\">{}</td>{}<td class=\"n\">{}</td><td class=\"n\">{}</td>{drawn}{}</tr>",
             row.seeds,
             method_name(cast, &row.method),

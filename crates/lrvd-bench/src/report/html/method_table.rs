@@ -9,7 +9,7 @@ use super::svg::escape;
 use super::table::{Graded, family_rows, tie};
 use super::tradeoff::mean_over;
 use super::view::{Cast, Member};
-use crate::report::metric::{Better, Metric};
+use crate::report::metric::{Better, KEPT, Metric};
 use crate::report::record::Results;
 use crate::report::spread::Spread;
 use crate::report::summary::{CheckpointChoice, Summary, table_draws};
@@ -135,10 +135,10 @@ impl View<'_> {
                 Better::Neither => "",
             };
             let class = if *metric == FACTS[0].0 { "n parted" } else { "n" };
+            let title = metric.kept_beside().map_or_else(|| metric.title(), |_| KEPT.to_owned());
             let _ = write!(
                 html,
-                "<th scope=\"col\" class=\"{class}\" title=\"{}\">{heading}{direction}</th>",
-                metric.title()
+                "<th scope=\"col\" class=\"{class}\" title=\"{title}\">{heading}{direction}</th>"
             );
         }
         html.push_str("</tr></thead>");
@@ -185,11 +185,24 @@ impl View<'_> {
         let tip = if only.is_empty() { tip } else { format!("{tip}{NO_DRAWS}") };
         let title = if tip.is_empty() { tip } else { format!(" title=\"{}\"", escape(&tip)) };
         format!(
-            "<td class=\"n{parted}{only}{}\"{title}><b>{}</b>{std}</td>",
+            "<td class=\"n{parted}{only}{}\"{title}><b>{}</b>{std}{}</td>",
             graded.class(mean),
-            metric.format(mean)
+            metric.format(mean),
+            self.kept(metric, method)
         )
     }
+
+    /// What is printed behind a count that has kept numbers beside it.
+    fn kept(&self, metric: Metric, method: &str) -> String {
+        let kept = metric.kept_beside();
+        let mean = kept.and_then(|kept| mean_over(self.summary, kept, method, self.tasks));
+        mean.filter(|mean| *mean > 0.0).map_or_else(String::new, |mean| kept_text(metric, mean))
+    }
+}
+
+/// Kept numbers behind a count.
+pub(crate) fn kept_text(metric: Metric, kept: f64) -> String {
+    format!(" <i>+&#8239;{}</i>", metric.format(kept))
 }
 
 /// What the tip of a set-apart cell ends with.
@@ -238,6 +251,15 @@ mod tests {
             run.checkpoints.best = None;
         }
         assert!(!tables(&results, &cast, &task, "OBQA").contains("of-best"));
+    }
+
+    #[test]
+    fn kept_numbers_stand_behind_the_parameters() {
+        let results = sample_reasoning();
+        let html = tables(&results, &Cast::of(&results), &["obqa".to_owned()], "OBQA");
+        let swag = "<b>13\u{202f}568</b> <i>+&#8239;81\u{202f}408</i></td>";
+        assert!(html.contains(swag) && html.contains("<b>13\u{202f}568</b></td>"), "{html}");
+        assert!(html.contains(&format!("title=\"{KEPT}\">Parameters</th>")));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::report::error::ReportError;
 use crate::report::files::write_text;
 use crate::report::names::task_label;
 use crate::report::record::Results;
-use crate::report::summary::table_draws;
+use crate::report::summary::{CheckpointChoice, table_draws};
 
 /// Writes [`render_html`] to a file that is whole or absent.
 ///
@@ -72,9 +72,10 @@ from its own validation questions: 1 is always, one half is chance. Mutual infor
     }
     html.push_str("<section id=\"costs\"><h2>Parameters, time and memory</h2>");
     html.push_str(
-        "<p class=\"how\">Parameters of the model that a run ended with, pruned ranks gone, as mean over seeds; times and \
-memory as mean and standard deviation, unfinished runs included. Members of an ensemble run one after another: their \
-times and parameters add up. Bars compare within a column.</p>",
+        "<p class=\"how\">Trained parameters of the model that a run ended with, pruned ranks gone, as mean over seeds, and \
+where there are any the numbers kept for prediction beside them, such as moments, curvature factors or a temperature; \
+times and memory as mean and standard deviation, unfinished runs included. Members of an ensemble run one after another: \
+their times and parameters add up. Bars compare within a column.</p>",
     );
     html.push_str(&bars::costs(results, &cast));
     html.push_str("</section>");
@@ -161,26 +162,30 @@ fn switches(results: &Results, cast: &Cast) -> String {
     if !cast.is_about_uncertainty() {
         return String::new();
     }
-    let group = |name: &str, about: &str, options: [(&str, String); 2]| {
-        let button = |(i, (id, text)): (usize, &(&str, String))| {
-            let checked = if i == 0 { " checked" } else { "" };
+    let group = |name: &str, about: &str, first: &str, options: [(&str, String); 2]| {
+        let button = |(id, text): &(&str, String)| {
+            let checked = if *id == first { " checked" } else { "" };
             format!(
                 "<input type=\"radio\" name=\"{name}\" id=\"{id}\"{checked}><label for=\"{id}\">{text}</label>"
             )
         };
-        let buttons: String = options.iter().enumerate().map(button).collect();
+        let buttons: String = options.iter().map(button).collect();
         format!(
             "<span class=\"toggle\" role=\"radiogroup\" aria-label=\"{about}\">{buttons}</span>"
         )
     };
     let mut html = String::from("<span class=\"toggles\">");
     if method_table::has_best(results) {
+        let first = match CheckpointChoice::reported(results) {
+            CheckpointChoice::Last => "show-last",
+            CheckpointChoice::Best => "show-best",
+        };
         let options = [("show-last", "Last checkpoint".into()), ("show-best", "Best".into())];
-        html.push_str(&group("checkpoint", "Checkpoint of the tables", options));
+        html.push_str(&group("checkpoint", "Checkpoint of the tables", first, options));
     }
     if let Some(k) = table_draws(results) {
         let options = [("show-draws", format!("{k} draws")), ("show-mean", "Mean".into())];
-        html.push_str(&group("draws", "Posterior draws of the tables", options));
+        html.push_str(&group("draws", "Posterior draws of the tables", "show-draws", options));
     }
     html.push_str("</span>");
     html

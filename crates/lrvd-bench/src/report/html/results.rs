@@ -49,12 +49,17 @@ fn many(results: &Results, cast: &Cast) -> String {
 }
 
 /// Cards, overview, headline and calibration tables, for the last and for the best checkpoint. The switch is a pair of
-/// radio buttons and needs no script.
+/// radio buttons, which needs no script and begins with the checkpoint that the settings say to report.
 fn few(results: &Results, cast: &Cast) -> String {
-    let mut html = String::from(
+    let checked = |choice: CheckpointChoice| {
+        if CheckpointChoice::reported(results) == choice { " checked" } else { "" }
+    };
+    let mut html = format!(
         "<section id=\"results\"><h2>Results</h2><div class=\"switch\">\
-<input type=\"radio\" name=\"checkpoint\" id=\"show-last\" checked><label for=\"show-last\">Last checkpoint</label>\
-<input type=\"radio\" name=\"checkpoint\" id=\"show-best\"><label for=\"show-best\">Best checkpoint</label>",
+<input type=\"radio\" name=\"checkpoint\" id=\"show-last\"{}><label for=\"show-last\">Last checkpoint</label>\
+<input type=\"radio\" name=\"checkpoint\" id=\"show-best\"{}><label for=\"show-best\">Best checkpoint</label>",
+        checked(CheckpointChoice::Last),
+        checked(CheckpointChoice::Best)
     );
     for choice in CheckpointChoice::BOTH {
         let what = match choice {

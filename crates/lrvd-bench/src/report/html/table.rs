@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::method_table::kept_text;
 use super::svg::escape;
 use super::view::{Cast, Member};
 use crate::method::MethodName;
@@ -107,10 +108,12 @@ fn cell(summary: &Summary, metric: Metric, method: &str, task: &str, most: usize
     let tip = format!("median {median}; seeds: {}", values.join(", "));
     let std = spread.std.filter(|s| s.is_finite() && spread.mean.is_finite());
     let std = std.map(|s| format!(" <i>±{}</i>", metric.format_std(s))).unwrap_or_default();
+    let kept = summary.kept(metric, method, task);
+    let kept = kept.map(|kept| kept_text(metric, kept)).unwrap_or_default();
     let few =
         if spread.n() < most { format!("<small>n={}</small>", spread.n()) } else { String::new() };
     format!(
-        "<td class=\"{class}\" title=\"{}\"><b>{}</b>{std}{few}</td>",
+        "<td class=\"{class}\" title=\"{}\"><b>{}</b>{std}{kept}{few}</td>",
         escape(&tip),
         metric.format(spread.mean)
     )

@@ -154,6 +154,25 @@ fn switches_need_no_script() {
 }
 
 #[test]
+fn the_page_begins_with_the_checkpoint_of_the_settings() {
+    for mut results in [sample_results(), sample_reasoning()] {
+        for (said, other) in [("last", "best"), ("best", "last")] {
+            results.config = serde_json::json!({ "experiment": { "checkpoint": said } });
+            let html = page(&results);
+            assert_eq!(html.matches(&format!("id=\"show-{said}\" checked>")).count(), 1, "{said}");
+            assert_eq!(html.matches(&format!("id=\"show-{other}\" checked>")).count(), 0, "{said}");
+            check_balance(&html).unwrap();
+        }
+    }
+}
+
+#[test]
+fn kept_numbers_have_a_column_where_there_are_any() {
+    assert!(page(&sample_reasoning()).contains(">+ Kept</th>"));
+    assert!(!page(&sample_results()).contains(">+ Kept</th>"));
+}
+
+#[test]
 fn the_page_needs_no_network() {
     let html = page(&sample_results()) + &page(&sample_reasoning());
     for needle in ["http:", "https:", "src=", "@import", "url(\"", "//cdn", "<link"] {

@@ -2,22 +2,25 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::error::{ClassifyError, quoted};
-use crate::error::BenchError;
-use crate::experiment::{ExperimentConfig, Preset};
+use super::{ExperimentConfig, Preset, SettingError};
+use crate::method::MethodName;
+use crate::text::quoted;
 
 /// Steps of a run where nobody says otherwise: the presets have the length of a paper's runs.
 const STEPS: usize = 1000;
 /// Evaluations of a run where nobody says otherwise.
 const EVALUATIONS: usize = 10;
 
+/// The section of settings by method.
+const METHODS: &str = "methods";
+
 /// Settings that are being put together.
 ///
-/// Start from a preset with `steps = 1000`; then the file given to [`new`](Self::new), then
-/// [`assign`](Self::assign); each later value wins. Unless somebody sets it, `evaluate_every` is a
-/// tenth of the steps.
+/// Start from a preset with `steps = 1000` and the file given to [`new`](Self::new), or from any
+/// settings with [`over`](Self::over); then [`assign`](Self::assign); each later value wins. Unless
+/// somebody sets it, `evaluate_every` after `new` is a tenth of the steps.
 #[derive(Clone, Debug)]
 pub struct ConfigOverrides {
     config: Value,
@@ -30,8 +33,8 @@ impl ConfigOverrides {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::Toml`], [`ClassifyError::UnknownSetting`], [`ClassifyError::Setting`].
-    pub fn new(preset: Option<Preset>, file: Option<&Path>) -> Result<Self, ClassifyError> {
+    /// [`SettingError::Toml`], [`SettingError::Unknown`], [`SettingError::Setting`].
+    pub fn new(preset: Option<Preset>, file: Option<&Path>) -> Result<Self, SettingError> {
         let mut table = match file {
             Some(file) => read_table(file)?,
             None => toml::Table::new(),
@@ -41,15 +44,33 @@ impl ConfigOverrides {
             Some(value) => Some(preset_named(&value)?),
         };
         let preset = preset.or(named).unwrap_or_default();
-        let config = ExperimentConfig { steps: STEPS, ..preset.config() };
-        let config = serde_json::to_value(config).map_err(|error| ClassifyError::Setting {
-            key: "preset".to_owned(),
-            value: preset.name().to_owned(),
-            reason: error.to_string(),
-        })?;
-        let mut overrides = Self { config, evaluate_every: false };
+        let mut overrides = Self::over(&ExperimentConfig { steps: STEPS, ..preset.config() })?;
+        overrides.evaluate_every = false;
         overrides.apply("", &toml::Value::Table(table))?;
         Ok(overrides)
+    }
+
+    /// Starts from `config`.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError::Setting`] if `config` holds a number that has no decimal form.
+    pub fn over(config: &ExperimentConfig) -> Result<Self, SettingError> {
+        let value = serde_json::to_value(config).map_err(|error| SettingError::Setting {
+            key: "preset".to_owned(),
+            value: config.preset.clone(),
+            reason: error.to_string(),
+        })?;
+        Ok(Self { config: value, evaluate_every: true })
+    }
+
+    /// Applies a settings file, which must not name a preset.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new), and [`SettingError::Preset`].
+    pub fn apply_file(&mut self, file: &Path) -> Result<(), SettingError> {
+        self.apply("", &toml::Value::Table(read_table(file)?))
     }
 
     /// Applies `key=value`, the key with dots, the value as in TOML; quotes around texts may be
@@ -57,10 +78,10 @@ impl ConfigOverrides {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::Assignment`], [`ClassifyError::UnknownSetting`],
-    /// [`ClassifyError::Setting`].
-    pub fn assign(&mut self, assignment: &str) -> Result<(), ClassifyError> {
-        let bad = || ClassifyError::Assignment { found: assignment.to_owned() };
+    /// [`SettingError::Assignment`], [`SettingError::Unknown`],
+    /// [`SettingError::Setting`].
+    pub fn assign(&mut self, assignment: &str) -> Result<(), SettingError> {
+        let bad = || SettingError::Assignment { found: assignment.to_owned() };
         let (key, text) = assignment.split_once('=').ok_or_else(bad)?;
         let (key, text) = (key.trim(), text.trim());
         if key.is_empty() {
@@ -76,8 +97,8 @@ impl ConfigOverrides {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::Setting`].
-    pub fn set_count(&mut self, key: &str, value: usize) -> Result<(), ClassifyError> {
+    /// [`SettingError::Setting`].
+    pub fn set_count(&mut self, key: &str, value: usize) -> Result<(), SettingError> {
         self.apply(key, &toml::Value::Integer(value as i64))
     }
 
@@ -85,20 +106,27 @@ impl ConfigOverrides {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Parameter`] naming the setting.
-    pub fn finish(self) -> Result<ExperimentConfig, ClassifyError> {
+    /// [`SettingError::Range`] naming the setting.
+    pub fn finish(self) -> Result<ExperimentConfig, SettingError> {
         let mut config = read("", &Value::Null, self.config)?;
         if !self.evaluate_every {
             config.evaluate_every = (config.steps / EVALUATIONS).max(1);
         }
-        config.check().map_err(BenchError::from)?;
+        for key in config.methods.keys() {
+            if MethodName::from_name(key).is_none_or(|method| method.key() != *key) {
+                let known = MethodName::all().map(|method| format!("{METHODS}.{}", method.key()));
+                return Err(unknown(&format!("{METHODS}.{key}"), &quoted(known)));
+            }
+        }
+        config.check()?;
         Ok(config)
     }
 
     /// Sets `key`; a table is walked down to its leaves.
-    fn apply(&mut self, key: &str, value: &toml::Value) -> Result<(), ClassifyError> {
-        let sections = ["", "log_variance", "prune", "adalora", "optimizer"];
-        if let (Some(table), true) = (value.as_table(), sections.contains(&key)) {
+    fn apply(&mut self, key: &str, value: &toml::Value) -> Result<(), SettingError> {
+        let sections = ["", "log_variance", "prune", "adalora", "optimizer", METHODS];
+        let of_method = key.strip_prefix("methods.").is_some_and(|rest| !rest.contains('.'));
+        if let (Some(table), true) = (value.as_table(), of_method || sections.contains(&key)) {
             for (name, value) in table {
                 let below = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
                 self.apply(&below, value)?;
@@ -106,9 +134,9 @@ impl ConfigOverrides {
             return Ok(());
         }
         if key == "preset" {
-            return Err(ClassifyError::Options("the preset is chosen by `--preset NAME`"));
+            return Err(SettingError::Preset);
         }
-        let json = serde_json::to_value(value).map_err(|error| ClassifyError::Setting {
+        let json = serde_json::to_value(value).map_err(|error| SettingError::Setting {
             key: key.to_owned(),
             value: value.to_string(),
             reason: error.to_string(),
@@ -130,14 +158,22 @@ impl ConfigOverrides {
     }
 
     /// The settings with `value` in place of what is at `key`.
-    fn replaced(&self, key: &str, value: Value) -> Result<Value, ClassifyError> {
+    fn replaced(&self, key: &str, value: Value) -> Result<Value, SettingError> {
         let mut config = self.config.clone();
         let mut place = &mut config;
         let mut parent = String::new();
-        for name in key.split('.') {
+        let mut names = key.split('.').peekable();
+        while let Some(name) = names.next() {
             let Some(map) = place.as_object_mut() else {
                 return Err(unknown(key, &format!("`{parent}`, which has no parts")));
             };
+            if !map.contains_key(name) && parent.split('.').next() == Some(METHODS) {
+                // What is left out has the method's own default, so its name need not be there; the
+                // method refuses one that it does not know.
+                let parts = names.peek().is_some();
+                let empty = if parts { Value::Object(Map::new()) } else { Value::Null };
+                map.insert(name.to_owned(), empty);
+            }
             if !map.contains_key(name) {
                 let prefix = if parent.is_empty() { String::new() } else { format!("{parent}.") };
                 let known = map.keys().filter(|k| *k != "preset").map(|k| format!("{prefix}{k}"));
@@ -151,30 +187,27 @@ impl ConfigOverrides {
     }
 }
 
-fn unknown(key: &str, wanted: &str) -> ClassifyError {
-    ClassifyError::UnknownSetting { key: key.to_owned(), wanted: wanted.to_owned() }
+fn unknown(key: &str, wanted: &str) -> SettingError {
+    SettingError::Unknown { key: key.to_owned(), wanted: wanted.to_owned() }
 }
 
-fn read(key: &str, value: &Value, config: Value) -> Result<ExperimentConfig, ClassifyError> {
-    serde_json::from_value(config).map_err(|error| ClassifyError::Setting {
+fn read(key: &str, value: &Value, config: Value) -> Result<ExperimentConfig, SettingError> {
+    serde_json::from_value(config).map_err(|error| SettingError::Setting {
         key: key.to_owned(),
         value: value.as_str().map_or_else(|| value.to_string(), str::to_owned),
         reason: error.to_string(),
     })
 }
 
-fn read_table(file: &Path) -> Result<toml::Table, ClassifyError> {
-    let text = std::fs::read_to_string(file).map_err(|source| BenchError::Io {
-        action: "read",
-        path: file.to_owned(),
-        source,
-    })?;
+fn read_table(file: &Path) -> Result<toml::Table, SettingError> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|source| SettingError::Read { file: file.to_owned(), source })?;
     text.parse()
-        .map_err(|source| ClassifyError::Toml { file: file.to_owned(), source: Box::new(source) })
+        .map_err(|source| SettingError::Toml { file: file.to_owned(), source: Box::new(source) })
 }
 
-fn preset_named(value: &toml::Value) -> Result<Preset, ClassifyError> {
-    value.as_str().and_then(Preset::from_name).ok_or_else(|| ClassifyError::Setting {
+fn preset_named(value: &toml::Value) -> Result<Preset, SettingError> {
+    value.as_str().and_then(Preset::from_name).ok_or_else(|| SettingError::Setting {
         key: "preset".to_owned(),
         value: value.as_str().map_or_else(|| value.to_string(), str::to_owned),
         reason: format!("wanted one of {}", quoted(Preset::ALL.map(Preset::name))),
@@ -186,7 +219,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn with(assignments: &[&str]) -> Result<ExperimentConfig, ClassifyError> {
+    fn with(assignments: &[&str]) -> Result<ExperimentConfig, SettingError> {
         let mut overrides = ConfigOverrides::new(None, None)?;
         for assignment in assignments {
             overrides.assign(assignment)?;
@@ -226,6 +259,14 @@ mod tests {
         assert!(message("steps=0").contains("steps"));
         assert_eq!(message("steps"), "`steps` is not of the form `key=value`");
         assert!(message("preset=default").contains("--preset"));
+    }
+
+    #[test]
+    fn settings_of_methods_need_not_be_there() {
+        let config = with(&["methods.map.l2_in_loss=true", "methods.map.delta=2"]).unwrap();
+        assert_eq!(config.methods["map"], serde_json::json!({ "l2_in_loss": true, "delta": 2 }));
+        let wrong = with(&["methods.mep.delta=2"]).unwrap_err().to_string();
+        assert!(wrong.starts_with("unknown setting `methods.mep`; wanted one of `methods.lora`"));
     }
 
     #[test]

@@ -1,0 +1,201 @@
+//! A model's kind and sizes, which its `config.json` alone gives.
+
+use std::path::Path;
+
+use lrvd_core::baselines::LayerShape;
+use lrvd_models::deberta::{ADAPTER_TARGETS, ConfigError, DebertaConfig};
+use lrvd_models::llama::LlamaConfig;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::error::BenchError;
+use crate::json::read_json;
+
+/// What published experiments adapt in a language model, by the end of the path.
+pub const LLAMA_TARGETS: [&str; 3] = ["q_proj", "v_proj", "lm_head"];
+
+/// A model's kind, with its configuration.
+#[derive(Clone, Debug)]
+pub enum Architecture {
+    /// DeBERTa-v2 or v3: an encoder that gets a head.
+    Deberta(DebertaConfig),
+    /// Llama: a decoder that answers by the logits of a few tokens.
+    Llama(LlamaConfig),
+}
+
+/// The one field that says which configuration to read.
+#[derive(Deserialize)]
+struct Kind {
+    #[serde(default)]
+    model_type: String,
+}
+
+impl Architecture {
+    /// Reads `config.json` in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// [`BenchError`] naming the file, and the field that is missing or not supported.
+    pub fn read(folder: &Path) -> Result<Self, BenchError> {
+        let file = folder.join("config.json");
+        let Kind { model_type } = read_json(&file)?;
+        Ok(match model_type.as_str() {
+            "llama" => Self::Llama(LlamaConfig::read(&file)?),
+            // Every other kind is refused by name in there.
+            _ => Self::Deberta(DebertaConfig::read(&file)?),
+        })
+    }
+
+    /// Llama-2-7B by its published sizes, for plans without the files.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if this build no longer reads what it holds itself.
+    pub fn llama_2_7b() -> Result<Self, ConfigError> {
+        let config = json!({
+            "model_type": "llama", "vocab_size": 32_000, "hidden_size": 4096,
+            "intermediate_size": 11_008, "num_hidden_layers": 32, "num_attention_heads": 32,
+            "num_key_value_heads": 32, "max_position_embeddings": 4096, "hidden_act": "silu",
+            "rms_norm_eps": 1e-5, "rope_theta": 10_000.0, "tie_word_embeddings": false,
+            "bos_token_id": 1, "eos_token_id": 2,
+        });
+        LlamaConfig::parse(&bytes(&config), Path::new("Llama-2-7B")).map(Self::Llama)
+    }
+
+    /// DeBERTa-v3-base by its published sizes, for plans without the files.
+    ///
+    /// # Errors
+    ///
+    /// As [`llama_2_7b`](Self::llama_2_7b).
+    pub fn deberta_v3_base() -> Result<Self, ConfigError> {
+        let config = json!({
+            "model_type": "deberta-v2", "vocab_size": 128_100, "hidden_size": 768,
+            "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
+            "max_position_embeddings": 512, "relative_attention": true, "position_buckets": 256,
+            "max_relative_positions": -1, "norm_rel_ebd": "layer_norm", "share_att_key": true,
+            "pos_att_type": ["p2c", "c2p"], "position_biased_input": false, "type_vocab_size": 0,
+            "layer_norm_eps": 1e-7, "hidden_act": "gelu", "pad_token_id": 0,
+        });
+        DebertaConfig::parse(&bytes(&config), Path::new("DeBERTa-v3-base")).map(Self::Deberta)
+    }
+
+    /// Keys of `config.json` that nobody here knows.
+    pub fn unrecognised(&self) -> &[String] {
+        match self {
+            Self::Deberta(config) => config.unrecognised(),
+            Self::Llama(config) => config.unrecognised(),
+        }
+    }
+
+    /// Rows of the word embedding.
+    pub fn vocab_size(&self) -> usize {
+        match self {
+            Self::Deberta(config) => config.vocab_size,
+            Self::Llama(config) => config.vocab_size,
+        }
+    }
+
+    /// Layers and width.
+    pub fn depth_and_width(&self) -> (usize, usize) {
+        match self {
+            Self::Deberta(config) => (config.num_hidden_layers, config.hidden_size),
+            Self::Llama(config) => (config.num_hidden_layers, config.hidden_size),
+        }
+    }
+
+    /// `targets` where they are names of this kind of model, else what is usual for it.
+    pub fn target_modules(&self, targets: &[String]) -> Vec<String> {
+        let names = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let (own, other) = match self {
+            Self::Deberta(_) => (names(&ADAPTER_TARGETS), names(&LLAMA_TARGETS)),
+            Self::Llama(_) => (names(&LLAMA_TARGETS), names(&ADAPTER_TARGETS)),
+        };
+        if targets.iter().all(|name| other.contains(name)) { own } else { targets.to_vec() }
+    }
+
+    /// Parameters of embeddings and layers.
+    pub fn parameters(&self) -> u64 {
+        match self {
+            Self::Deberta(c) => {
+                let (d, wide) = (c.hidden_size as u64, c.intermediate_size as u64);
+                let layer = 4 * (d * d + d) + 2 * d * wide + wide + d + 4 * d;
+                c.vocab_size as u64 * d + c.num_hidden_layers as u64 * layer
+            }
+            Self::Llama(c) => {
+                let (d, wide) = (c.hidden_size as u64, c.intermediate_size as u64);
+                let heads = 2 * (c.num_attention_heads + c.num_key_value_heads) * c.head_dim;
+                let layer = d * heads as u64 + 3 * d * wide + 2 * d;
+                let tables = if c.tie_word_embeddings { 1 } else { 2 };
+                tables * c.vocab_size as u64 * d + c.num_hidden_layers as u64 * layer + d
+            }
+        }
+    }
+
+    /// Shapes of the layers whose path ends in one of `targets`.
+    pub fn adapted_layers(&self, targets: &[String]) -> Vec<LayerShape> {
+        let (n, _) = self.depth_and_width();
+        let all: Vec<(&str, usize, usize, usize)> = match self {
+            Self::Deberta(c) => {
+                let (d, wide) = (c.hidden_size, c.intermediate_size);
+                vec![
+                    ("attention.self.query_proj", d, d, n),
+                    ("attention.self.key_proj", d, d, n),
+                    ("attention.self.value_proj", d, d, n),
+                    ("attention.output.dense", d, d, n),
+                    ("intermediate.dense", d, wide, n),
+                    ("output.dense", wide, d, n),
+                ]
+            }
+            Self::Llama(c) => {
+                let (d, wide) = (c.hidden_size, c.intermediate_size);
+                let query = c.num_attention_heads * c.head_dim;
+                let key = c.num_key_value_heads * c.head_dim;
+                vec![
+                    ("self_attn.q_proj", d, query, n),
+                    ("self_attn.k_proj", d, key, n),
+                    ("self_attn.v_proj", d, key, n),
+                    ("self_attn.o_proj", query, d, n),
+                    ("mlp.gate_proj", d, wide, n),
+                    ("mlp.up_proj", d, wide, n),
+                    ("mlp.down_proj", wide, d, n),
+                    ("lm_head", d, c.vocab_size, 1),
+                ]
+            }
+        };
+        let wanted = |name: &str| {
+            targets.iter().any(|target| name == target || name.ends_with(&format!(".{target}")))
+        };
+        all.into_iter()
+            .filter(|(name, ..)| wanted(name))
+            .flat_map(|(_, d_input, d_output, layers)| {
+                std::iter::repeat_n(LayerShape { d_input, d_output }, layers)
+            })
+            .collect()
+    }
+}
+
+fn bytes(config: &Value) -> Vec<u8> {
+    config.to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use lrvd_core::baselines::CountedMethod;
+
+    use super::*;
+
+    #[test]
+    fn the_published_models_have_their_published_sizes() {
+        let llama = Architecture::llama_2_7b().unwrap();
+        assert_eq!(llama.parameters(), 6_738_415_616);
+        let targets = llama.target_modules(&ADAPTER_TARGETS.map(str::to_owned));
+        let layers = llama.adapted_layers(&targets);
+        assert_eq!(layers.len(), 65);
+        assert_eq!(CountedMethod::Lora.parameter_count(&layers, 8), 4_483_072);
+        let deberta = Architecture::deberta_v3_base().unwrap();
+        let layers = deberta.adapted_layers(&ADAPTER_TARGETS.map(str::to_owned));
+        assert_eq!(layers.len(), 72);
+        assert_eq!(CountedMethod::Lora.parameter_count(&layers, 8), 1_327_104);
+    }
+}

@@ -1,0 +1,283 @@
+//! `lrvd bench`: from files to tables.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::{done, lines, run};
+
+/// A shipped model.
+fn shipped(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../lrvd-bench/assets").join(name)
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Arguments of a two-step suite into `out`.
+fn arguments<'a>(suite: &'a str, tasks: &'a str, methods: &'a str, out: &'a str) -> Vec<&'a str> {
+    let fixed = ["--quiet", "--steps", "2", "--seeds", "1", "--draws", "2,3"];
+    let mut all = vec!["bench", suite, "--tasks", tasks, "--methods", methods, "--out", out];
+    all.extend(fixed);
+    all
+}
+
+/// Records by method.
+fn records(out: &Path) -> BTreeMap<String, Value> {
+    let results = read(&out.join("results.json"));
+    let runs = results["runs"].as_array().unwrap();
+    runs.iter().map(|run| (run["method"].as_str().unwrap().to_owned(), run.clone())).collect()
+}
+
+/// The folder copied with one file changed.
+fn changed(from: &Path, to: &Path, name: &str, edit: impl FnOnce(Vec<u8>) -> Vec<u8>) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    let file = to.join(name);
+    let bytes = edit(std::fs::read(&file).unwrap());
+    std::fs::write(&file, bytes).unwrap();
+}
+
+#[test]
+fn a_reasoning_suite_trains_scores_and_keeps_what_it_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let name = out.display().to_string();
+    let command = arguments("reasoning", "obqa", "lora,lora+ts,laplace,ens-3+ts,bayeslora", &name);
+    let printed = done(&command).stdout;
+    for part in ["LoRA", "LoRA+TS", "LAP", "ENS-3+TS", "BayesLoRA", "OBQA"] {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
+    let records = records(&out);
+    assert_eq!(records.len(), 5);
+    let counts = |method: &str| records[method]["trainable_parameters"].clone();
+    assert_eq!(counts("LoRA")["adapter"], 13_568);
+    assert_eq!(counts("BayesLoRA")["posterior"], 88);
+    assert_eq!(counts("ENS-3+TS")["adapter"], 3 * 13_568);
+    // A temperature each.
+    assert_eq!(counts("ENS-3+TS")["stored"], 3);
+    assert!(counts("LAP")["stored"].as_u64().unwrap() > 10_000, "{}", counts("LAP"));
+    let metrics = |method: &str| records[method]["checkpoints"]["last"]["metrics"].clone();
+    let draws = |method: &str| metrics(method).as_object().unwrap().keys().cloned().collect();
+    let found: Vec<String> = draws("BayesLoRA");
+    assert_eq!(found, ["0", "2", "3"]);
+    let found: Vec<String> = draws("LAP");
+    assert_eq!(found, ["0"]);
+    // Both of ARC are in the generated data; an ensemble is asked too.
+    for method in ["BayesLoRA", "ENS-3+TS"] {
+        for set in ["arc-e", "arc-c"] {
+            let auroc = records[method]["elsewhere"][set]["0"]["auroc_entropy"].as_f64().unwrap();
+            assert!((0.0..=1.0).contains(&auroc), "{method} {set}: {auroc}");
+        }
+    }
+    assert!(records["ENS-3+TS"]["elsewhere"]["arc-e"]["0"]["auroc_mutual_information"].is_number());
+
+    // Anyone can recompute the metrics from the predictions.
+    let folder = out.join("runs/obqa/bayeslora/seed-1");
+    let text = std::fs::read_to_string(folder.join("predictions-last.jsonl")).unwrap();
+    for k in ["0", "2", "3"] {
+        let (mut right, mut nll, mut brier, mut n) = (0.0, 0.0, 0.0, 0.0);
+        for line in lines(&text) {
+            let label = line["label"].as_f64().unwrap() as usize;
+            let p: Vec<f64> =
+                line["probs"][k].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+            let best = (0..p.len()).fold(0, |best, i| if p[i] > p[best] { i } else { best });
+            right += f64::from(u8::from(best == label));
+            nll -= p[label].ln();
+            let target = |i: usize| f64::from(u8::from(i == label));
+            brier += p.iter().enumerate().map(|(i, p)| (p - target(i)).powi(2)).sum::<f64>();
+            n += 1.0;
+        }
+        assert_eq!(n, 100.0);
+        for (name, value) in [("accuracy", right / n), ("nll", nll / n), ("brier", brier / n)] {
+            let recorded = metrics("BayesLoRA")[k][name].as_f64().unwrap();
+            assert!((recorded - value).abs() < 1e-9, "{name} at {k}: {recorded} {value}");
+        }
+    }
+    assert!(folder.join("predictions-last-arc-c.jsonl").is_file());
+
+    // What is finished stays finished, and is not silently made anew.
+    let before = std::fs::read(folder.join("record.json")).unwrap();
+    let again = run(&command);
+    assert_eq!(again.code, 2);
+    assert!(again.stderr.contains("already holds results; pass `--resume`"), "{}", again.stderr);
+    let resumed = [&command[..], &["--resume"]].concat();
+    assert_eq!(done(&resumed).stdout, printed);
+    assert_eq!(std::fs::read(folder.join("record.json")).unwrap(), before);
+    let other = run(&[&resumed[..], &["--set", "learning_rate=1e-3"]].concat());
+    assert_eq!(other.code, 2);
+    assert!(other.stderr.contains("learning_rate: 0.005 then, 0.001 now"), "{}", other.stderr);
+    let data = out.join("data/OpenBookQA/dev.jsonl");
+    let text = std::fs::read_to_string(&data).unwrap();
+    std::fs::write(&data, text.split_once('\n').unwrap().1).unwrap();
+    let other = run(&resumed);
+    assert_eq!(other.code, 2);
+    assert!(other.stderr.contains("the data files of obqa"), "{}", other.stderr);
+}
+
+#[test]
+fn a_glue_suite_matches_ranks_and_averages_scores() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let name = out.display().to_string();
+    // STS-B has scores, whose ensemble is their mean.
+    done(&arguments("glue", "stsb", "ens-3", &name));
+    let folder = |run: &str| out.join(run).join("predictions-last.jsonl");
+    let scores = |run: &str| -> Vec<f64> {
+        let text = std::fs::read_to_string(folder(run)).unwrap();
+        lines(&text).iter().map(|line| line["probs"]["0"][0].as_f64().unwrap()).collect()
+    };
+    let members: Vec<Vec<f64>> =
+        (1000..1003).map(|i| scores(&format!("members/stsb/lora/seed-{i}"))).collect();
+    for (i, found) in scores("runs/stsb/ens-3/seed-1").into_iter().enumerate() {
+        let wanted = members.iter().map(|m| m[i]).sum::<f64>() / 3.0;
+        assert!((found - wanted).abs() < 1e-9, "{found} {wanted}");
+    }
+}
+
+#[test]
+fn every_way_to_draw_and_to_prompt_can_be_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let nll = |settings: &[&str]| -> f64 {
+        let out = dir.path().join(settings.join("-"));
+        let name = out.display().to_string();
+        let mut command = arguments("reasoning", "wg-s", "bayeslora", &name);
+        for setting in settings {
+            command.extend(["--set", setting]);
+        }
+        done(&command);
+        let record = &records(&out)["BayesLoRA"];
+        record["checkpoints"]["last"]["metrics"]["3"]["nll"].as_f64().unwrap()
+    };
+    let noisy = ["log_variance.initial=-2", "prune.end=0"];
+    let nll = |settings: &[&str]| nll(&[&noisy, settings].concat());
+    let weights = nll(&[]);
+    let fresh = nll(&["prediction_draws=fresh"]);
+    let activation = nll(&["prediction_draws=activation"]);
+    assert!(weights != fresh && fresh != activation && activation != weights);
+    assert!((weights - nll(&["prompt=clean"])).abs() > 1e-6);
+    // A narrow base changes the answers a little.
+    let narrow = nll(&["base_precision=bf16"]);
+    assert!(narrow != weights && (narrow - weights).abs() < 0.1, "{narrow} {weights}");
+}
+
+#[test]
+fn a_model_whose_every_rank_is_pruned_is_the_base_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let name = out.display().to_string();
+    let mut command = arguments("reasoning", "wg-s", "bayeslora", &name);
+    command.extend(["--set", "log_variance.initial=2", "--set", "prune.start=0"]);
+    done(&command);
+    let record = &records(&out)["BayesLoRA"];
+    let last = &record["checkpoints"]["last"];
+    assert_eq!((&last["total_rank"], last["percent_rank"].as_f64()), (&json!(0), Some(0.0)));
+    assert_eq!(last["metrics"]["0"]["nll"], last["metrics"]["3"]["nll"]);
+}
+
+#[test]
+fn a_dry_run_trains_nothing_and_needs_no_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out").display().to_string();
+    for (suite, parameters) in [("reasoning", "4,483,072"), ("glue", "2,654,208")] {
+        let command = ["bench", suite, "--profile", "paper", "--dry-run", "--out", &out];
+        let text = done(&command).stdout;
+        for part in [parameters, "GiB", " h of training", "seed 3", "\"preset\": \"default\""] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let plan = done(&[&command[..], &["--format", "json"]].concat()).json();
+        assert_eq!(plan["settings"]["steps"], if suite == "glue" { 9999 } else { 5000 });
+    }
+    assert!(!Path::new(&out).exists());
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_before_anything_is_trained() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let name = out.display().to_string();
+    let refused = |more: &[&str], wanted: &[&str]| {
+        let mut command = arguments("reasoning", "obqa", "lora", &name);
+        command.extend(more);
+        let found = run(&command);
+        assert_eq!(found.code, 2, "{more:?}: {}", found.stderr);
+        for part in wanted {
+            assert!(found.stderr.contains(part), "{part}: {}", found.stderr);
+        }
+        assert!(!out.exists(), "{more:?} left an output folder");
+    };
+    refused(&["--profile", "paper"], &["needs `--data-dir`", "OpenBookQA"]);
+    refused(&["--data-dir", "nowhere"], &["nowhere"]);
+    refused(&["--set", "promt=clean"], &["unknown setting `promt`", "`prompt`"]);
+    refused(&["--set", "methods.laplase.samples=3"], &["unknown setting `methods.laplase`"]);
+    refused(&["--set", "base_precision=f8"], &["base_precision"]);
+    refused(&["--seeds", "99999999999"], &["seed"]);
+
+    // Data: all sets once, then one file of each damaged.
+    let whole = dir.path().join("whole");
+    let made = whole.display().to_string();
+    done(&[&arguments("reasoning", "wg-s", "lora", &made)[..], &["--set", "steps=1"]].concat());
+    let sets = whole.join("data");
+    let main = "OpenBookQA";
+    let damaged = |name: &str, edit: &dyn Fn(Vec<u8>) -> Vec<u8>| -> String {
+        let to = dir.path().join(name);
+        changed(&sets.join(main), &to.join(main), "dev.jsonl", edit);
+        to.display().to_string()
+    };
+    let no_stem = damaged("no-stem", &|bytes| {
+        String::from_utf8(bytes).unwrap().replacen("\"stem\"", "\"steam\"", 1).into_bytes()
+    });
+    refused(&["--data-dir", &no_stem], &["dev.jsonl", "stem"]);
+    let empty = damaged("empty", &|_| Vec::new());
+    refused(&["--data-dir", &empty], &["dev.jsonl"]);
+    let long = damaged("long", &|bytes| {
+        let text = String::from_utf8(bytes).unwrap();
+        let (first, rest) = text.split_once('\n').unwrap();
+        let mut row: Value = serde_json::from_str(first).unwrap();
+        let choices = row["question"]["choices"].as_array_mut().unwrap();
+        for label in ["E", "F"] {
+            choices.push(json!({ "text": "more", "label": label }));
+        }
+        format!("{row}\n{rest}").into_bytes()
+    });
+    refused(&["--data-dir", &long], &["dev.jsonl", "choices"]);
+
+    // Models.
+    let llama = shipped("stories260K");
+    let damaged = |name: &str, file: &str, edit: &dyn Fn(Vec<u8>) -> Vec<u8>| -> String {
+        let to = dir.path().join(name);
+        changed(&llama, &to, file, edit);
+        to.display().to_string()
+    };
+    let cut = damaged("cut", "model.safetensors", &|bytes| bytes[..bytes.len() / 2].to_vec());
+    refused(&["--model", &cut], &["model.safetensors"]);
+    let field = |name: &'static str, value: Value| {
+        move |bytes: Vec<u8>| {
+            let mut config: Value = serde_json::from_slice(&bytes).unwrap();
+            config[name] = value.clone();
+            config.to_string().into_bytes()
+        }
+    };
+    let small = damaged("small", "config.json", &field("vocab_size", json!(500)));
+    refused(&["--model", &small], &["500"]);
+    let other = damaged("other", "config.json", &field("bos_token_id", json!(128_000)));
+    refused(&["--model", &other], &["tokenizer begins a text with id 1", "128000"]);
+    let scaled = json!({ "rope_type": "longrope" });
+    let unknown = damaged("unknown", "config.json", &field("rope_scaling", scaled));
+    refused(&["--model", &unknown], &["config.json", "longrope"]);
+
+    // Label tokens: published numbers need one token each, and those of their model.
+    let data = sets.display().to_string();
+    let paper = ["--profile", "paper", "--data-dir", &data];
+    let tiny = llama.display().to_string();
+    refused(&[&paper[..], &["--model", &tiny]].concat(), &["`A`", "2 tokens"]);
+    let named = damaged("Llama-2-tiny", "config.json", &|bytes| bytes);
+    refused(&["--model", &named, "--data-dir", &data], &["wrong label token: `A` has id"]);
+}
