@@ -239,3 +239,65 @@ fn recommended_reasoning() -> ExperimentConfig {
         ..glue
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// The table of the reasoning presets in the specification, row by row.
+    #[test]
+    fn reasoning_presets_are_as_published() {
+        let all = [
+            Preset::DefaultReasoning,
+            Preset::PaperReasoning,
+            Preset::AuthorLlm,
+            Preset::BlobCompat,
+        ];
+        let [default, paper, author, blob] = all.map(Preset::config);
+        for config in [&default, &paper, &author, &blob] {
+            config.check().unwrap();
+            assert_eq!(config.lora_alpha, 16.0);
+            assert_eq!(config.log_variance.learning_rate_factor, 1.0);
+            assert_eq!(config.base_precision, BasePrecision::Bf16);
+            assert_eq!(config.prompt, PromptSet::Blob);
+        }
+        let protocol = |c: &ExperimentConfig| (c.learning_rate, c.steps, c.batch_size);
+        assert_eq!(protocol(&default), (1e-4, 5000, 4));
+        assert_eq!(protocol(&paper), (1e-4, 5000, 2));
+        assert_eq!(protocol(&author), (2e-4, 1000, 64));
+        assert_eq!(protocol(&blob), (1e-4, 5000, 4));
+        for (config, events) in [(&default, [1000, 2000, 3000]), (&paper, [1000, 2000, 3000])] {
+            let due: Vec<usize> = (0..=5000).filter(|&done| config.prune_due(done)).collect();
+            assert_eq!(due, events);
+            assert_eq!(config.prune.log_alpha_threshold, 4.0);
+            assert_eq!((config.kl_weight, config.kl_divisor), (1e-7, KlDivisor::None));
+            assert_eq!((config.initial_rank, config.max_length), (8, 300));
+            assert_eq!((config.warmup_ratio, config.gradient_clip), (0.06, None));
+            assert_eq!(config.draws, [5, 10]);
+        }
+        let llama = ["q_proj", "v_proj", "lm_head"];
+        assert!([&default, &paper, &blob].iter().all(|c| c.target_modules == llama));
+        assert_eq!((default.adapter_dropout, paper.adapter_dropout), (0.0, 0.1));
+        assert_eq!(default.training_scheme, TrainingScheme::WeightPerSequence);
+        assert_eq!(paper.training_scheme, TrainingScheme::MomentMatchedPaper);
+        assert_eq!(paper.evaluate_every, 100);
+
+        assert_eq!(author.target_modules, ["q_proj", "v_proj", "o_proj"]);
+        assert_eq!((author.initial_rank, author.max_length, author.accumulation), (16, 1024, 8));
+        assert_eq!((author.kl_weight, author.kl_divisor), (1e-6, KlDivisor::Batch));
+        assert_eq!((author.prune.log_alpha_threshold, author.gradient_clip), (3.0, Some(1.0)));
+        assert_eq!(author.warmup_steps(), 200);
+        let due: Vec<usize> = (1..1000).filter(|&done| author.prune_due(done)).collect();
+        assert_eq!(due, [200, 400, 600, 800]);
+        assert_eq!(author.prune.optimizer, OptimizerOnPrune::ResetIfChanged);
+        assert_eq!(author.prediction_draws, PredictionDraws::Activation);
+        assert_eq!(
+            (author.training_scheme, author.draws),
+            (TrainingScheme::MomentMatched, vec![5])
+        );
+
+        assert_eq!(blob.optimizer.epsilon, 1e-6);
+        assert_eq!((blob.bucketing, blob.last_batch), (Bucketing::FileOrder, LastBatch::Drop));
+    }
+}

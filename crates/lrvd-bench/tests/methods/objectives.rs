@@ -9,6 +9,7 @@ use lrvd_core::baselines::minibatch_weight::{falling_weight, rescaled_cycle, ris
 use lrvd_core::baselines::{ElementGaussian, ElementReduction, ScaleMixture, StdMap};
 use lrvd_core::kl::gaussian_kl;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
+use lrvd_core::schedule::KlDivisor;
 use serde_json::json;
 
 use super::harness::{Backbone, Bench, close, method, modules, numbers, values};
@@ -214,4 +215,21 @@ fn methods_under_the_ard_prior_have_its_divergence() {
     }
     let found = regularised(&bench, "lrvd-ard", &Pass::mean()).kl.unwrap();
     close(numbers(found)[0], wanted, 1e-10, "empirical Bayes");
+}
+
+#[test]
+fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
+    for (accumulation, wanted) in [(1, 4.0), (2, 2.0), (4, 1.0)] {
+        let mut bench = double();
+        bench.config.steps = 1;
+        bench.config.evaluate_every = 1;
+        bench.config.accumulation = accumulation;
+        bench.config.kl_weight = 1e-3;
+        bench.config.kl_divisor = KlDivisor::Batch;
+        let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
+        bench.train(&mut state, &mut tuning);
+        let point = state.journal.history.last().unwrap();
+        let found = 1e-3 * point.kl.unwrap() / (point.loss.unwrap() - point.nll.unwrap());
+        close(found, wanted, 1e-6, "divisor");
+    }
 }
