@@ -24,10 +24,10 @@ pub enum AdapterError {
         /// The path asked for.
         path: String,
     },
-    /// The targets select nothing.
+    /// Some targets select nothing.
     #[error("the targets {targets:?} match none of the {layers} adaptable layers")]
     NoTarget {
-        /// Targets as given.
+        /// Those targets, as given.
         targets: Vec<String>,
         /// Number of layers looked at.
         layers: usize,

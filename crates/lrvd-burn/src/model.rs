@@ -33,12 +33,13 @@ pub enum AdapterTargets {
 impl AdapterTargets {
     /// Whether the layer at `path` is meant.
     pub fn select(&self, path: &str) -> bool {
-        match self {
-            Self::Names(names) => names.iter().any(|name| {
-                path == name || path.strip_suffix(name.as_str()).is_some_and(|p| p.ends_with('.'))
-            }),
-            Self::Paths(paths) => paths.iter().any(|p| p == path),
-        }
+        self.list().iter().any(|entry| self.means(entry, path))
+    }
+
+    /// Whether an entry of the list means the layer at `path`.
+    fn means(&self, entry: &str, path: &str) -> bool {
+        let ends = || path.strip_suffix(entry).is_some_and(|before| before.ends_with('.'));
+        path == entry || (matches!(self, Self::Names(_)) && ends())
     }
 
     fn list(&self) -> &[String] {
@@ -52,8 +53,8 @@ impl AdapterTargets {
 ///
 /// # Errors
 ///
-/// [`AdapterError::NoTarget`] if nothing matches, [`AdapterError::Parameter`] for a configuration
-/// out of range.
+/// [`AdapterError::NoTarget`] naming the targets that match no layer, [`AdapterError::Parameter`] for a
+/// configuration out of range.
 pub fn attach_adapters(
     model: &mut impl AdaptedModel,
     targets: &AdapterTargets,
@@ -61,19 +62,22 @@ pub fn attach_adapters(
     seed: NoiseKey,
 ) -> Result<Vec<String>, AdapterError> {
     config.check()?;
-    let (mut paths, mut layers) = (Vec::new(), 0);
+    let mut all = Vec::new();
+    model.visit_layers(&mut |path, _| all.push(path.to_owned()));
+    let idle = |entry: &&String| !all.iter().any(|path| targets.means(entry, path));
+    let unmatched: Vec<String> = targets.list().iter().filter(idle).cloned().collect();
+    if !unmatched.is_empty() || targets.list().is_empty() {
+        return Err(AdapterError::NoTarget { targets: unmatched, layers: all.len() });
+    }
+    let mut paths = Vec::new();
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |path, layer| {
-        layers += 1;
         if outcome.is_ok() && targets.select(path) {
             outcome = config.attach(layer, seed);
             paths.push(path.to_owned());
         }
     });
     outcome?;
-    if paths.is_empty() {
-        return Err(AdapterError::NoTarget { targets: targets.list().to_vec(), layers });
-    }
     Ok(paths)
 }
 

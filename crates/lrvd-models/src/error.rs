@@ -28,6 +28,18 @@ pub enum LoadError {
         /// The float type.
         dtype: DType,
     },
+    /// The configuration asks for more layers than the weights have tensors.
+    #[error(
+        "`{file}`: `num_hidden_layers` is {found}, more than the {tensors} tensors of the weights"
+    )]
+    Depth {
+        /// The configuration.
+        file: PathBuf,
+        /// Its number of layers.
+        found: usize,
+        /// Tensors beside it.
+        tensors: usize,
+    },
     /// Tensors are missing, left over, mis-shaped or not finite.
     #[error(transparent)]
     Report(#[from] ReportError),

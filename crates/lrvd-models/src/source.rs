@@ -16,6 +16,18 @@ use lrvd_core::noise::{NoiseKey, Stream, fill_normal, module_id};
 
 use crate::error::LoadError;
 
+/// Largest finite value in IEEE half precision.
+const F16_MAX: f64 = 65_504.0;
+
+/// Refuses a stack that is deeper than the file has tensors, which would be reported layer by layer.
+pub(crate) fn check_depth(layers: usize, store: &WeightStore) -> Result<(), LoadError> {
+    if layers <= store.len() {
+        return Ok(());
+    }
+    let file = store.path().join("config.json");
+    Err(LoadError::Depth { file, found: layers, tensors: store.len() })
+}
+
 /// Start of a parameter that no file provides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
@@ -210,7 +222,9 @@ impl<'a> WeightSource<'a> {
             self.report.mis_shaped.push(MisShaped { name: name.to_owned(), wanted, found });
             return None;
         }
-        if let Some((index, value)) = host.first_non_finite() {
+        // A value that the wanted type cannot hold would become infinite.
+        let largest = if dtype == DType::F16 { F16_MAX } else { f64::MAX };
+        if let Some((index, value)) = host.first_beyond(largest) {
             self.report.non_finite.push(NonFinite { name: name.to_owned(), index, value });
             return None;
         }

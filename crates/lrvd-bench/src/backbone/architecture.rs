@@ -14,6 +14,10 @@ use crate::json::read_json;
 /// What published experiments adapt in a language model, by the end of the path.
 pub const LLAMA_TARGETS: [&str; 3] = ["q_proj", "v_proj", "lm_head"];
 
+/// Every linear layer of a language model, by the end of the path.
+const LLAMA_LAYERS: [&str; 8] =
+    ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"];
+
 /// A model's kind, with its configuration.
 #[derive(Clone, Debug)]
 pub enum Architecture {
@@ -103,14 +107,17 @@ impl Architecture {
         }
     }
 
-    /// `targets` where they are names of this kind of model, else what is usual for it.
+    /// `targets`, unless all of them are names of the other kind of model: then what is usual for this one.
     pub fn target_modules(&self, targets: &[String]) -> Vec<String> {
-        let names = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let (own, other) = match self {
-            Self::Deberta(_) => (names(&ADAPTER_TARGETS), names(&LLAMA_TARGETS)),
-            Self::Llama(_) => (names(&LLAMA_TARGETS), names(&ADAPTER_TARGETS)),
+        let (own, other): (&[&str], &[&str]) = match self {
+            Self::Deberta(_) => (&ADAPTER_TARGETS, &LLAMA_LAYERS),
+            Self::Llama(_) => (&LLAMA_TARGETS, &ADAPTER_TARGETS),
         };
-        if targets.iter().all(|name| other.contains(name)) { own } else { targets.to_vec() }
+        if !targets.is_empty() && targets.iter().all(|name| other.contains(&name.as_str())) {
+            own.iter().map(ToString::to_string).collect()
+        } else {
+            targets.to_vec()
+        }
     }
 
     /// Parameters of embeddings and layers.

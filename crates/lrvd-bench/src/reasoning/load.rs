@@ -63,7 +63,7 @@ pub fn read_split(files: &FileSet, set: ReasoningSet) -> Result<ItemSplit, Reaso
     let mut items = Vec::new();
     let mut sources = Vec::new();
     for file in &files.files {
-        items.extend(read::read(file, files.format, set)?);
+        items.extend(read::read(file, files.format, set, items.len())?);
         sources.push(describe(file)?);
     }
     let origin = match files.origin {

@@ -11,7 +11,7 @@ use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 
 use super::error::VerifyError;
 use super::inputs::Batch;
-use super::model::{check_depth, computing_device, host};
+use super::model::{computing_device, host};
 use super::report::{Check, VerifyOptions, VerifyReport};
 
 /// `config.json` and weights, with an adapter beside them if there is one.
@@ -22,7 +22,6 @@ pub(super) fn verify_model(
     let config = DebertaConfig::read(&dir.join("config.json"))?;
     let store = WeightStore::open(dir)?;
     let device = computing_device(options)?;
-    check_depth(config.num_hidden_layers, &store)?;
     let store = if store.names().any(|name| name.starts_with("deberta.")) {
         store
     } else {

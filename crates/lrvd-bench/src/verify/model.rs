@@ -27,7 +27,6 @@ impl Base {
         let config = DebertaConfig::read(&dir.join("config.json"))?;
         let store = WeightStore::open(dir)?;
         let device = computing_device(options)?;
-        check_depth(config.num_hidden_layers, &store)?;
         let dtype = options.precision.dtype();
         let (model, _) = DebertaClassifier::from_fine_tuned(&store, &config, &device, dtype)?;
         Ok(Self { config, model, device, dtype })
@@ -41,19 +40,6 @@ pub(super) fn computing_device(options: &VerifyOptions<'_>) -> Result<Device, Ve
         return Err(VerifyError::unsupported("double precision on this device"));
     }
     Ok(device)
-}
-
-/// A stack that is deeper than the file has tensors would be reported layer by layer.
-pub(super) fn check_depth(layers: usize, store: &WeightStore) -> Result<(), VerifyError> {
-    if layers <= store.len() {
-        return Ok(());
-    }
-    Err(VerifyError::Entry {
-        file: store.path().join("config.json"),
-        name: "num_hidden_layers".to_owned(),
-        wanted: format!("at most the number of tensors, {}", store.len()),
-        found: layers.to_string(),
-    })
 }
 
 /// A device tensor with its shape.

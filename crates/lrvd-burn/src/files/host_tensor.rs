@@ -213,6 +213,12 @@ impl HostTensor {
 
     /// Index and value of the first element that is infinite or not a number; none for integers.
     pub fn first_non_finite(&self) -> Option<(usize, f64)> {
+        self.first_beyond(f64::MAX)
+    }
+
+    /// Index and value of the first element that is larger than `largest` in absolute value, infinite or
+    /// not a number; none for integers.
+    pub fn first_beyond(&self, largest: f64) -> Option<(usize, f64)> {
         let values: Box<dyn Iterator<Item = f64> + '_> = match self.dtype {
             HostDType::F64 => Box::new(self.elements().map(f64::from_le_bytes)),
             HostDType::F32 => Box::new(self.elements().map(|raw| f32::from_le_bytes(raw).into())),
@@ -220,7 +226,7 @@ impl HostTensor {
             HostDType::BF16 => Box::new(self.elements().map(|raw| bf16::from_le_bytes(raw).into())),
             _ => return None,
         };
-        values.enumerate().find(|(_, value)| !value.is_finite())
+        values.enumerate().find(|(_, value)| !(value.is_finite() && value.abs() <= largest))
     }
 
     /// Raw elements of `N` bytes; `N` is the size of the element type at every call.
@@ -305,6 +311,11 @@ mod tests {
     fn finds_the_first_value_that_is_not_finite() {
         let tensor = HostTensor::from_f32(&[3], &[1.0, f32::NEG_INFINITY, f32::NAN]).unwrap();
         assert_eq!(tensor.first_non_finite(), Some((1, f64::NEG_INFINITY)));
+        let large = HostTensor::from_f32(&[3], &[65_504.0, -65_520.0, 1.0]).unwrap();
+        assert_eq!(
+            (large.first_non_finite(), large.first_beyond(65_504.0)),
+            (None, Some((1, -65_520.0)))
+        );
         let half = HostTensor::new(HostDType::F16, vec![2], vec![0, 0, 0x00, 0x7E]).unwrap();
         assert!(matches!(half.first_non_finite(), Some((1, value)) if value.is_nan()));
         assert_eq!(HostTensor::from_i64(&[1], &[i64::MAX]).unwrap().first_non_finite(), None);

@@ -13,7 +13,7 @@ use lrvd_core::noise::{NoiseKey, module_id};
 use super::config::DebertaConfig;
 use super::encoder::{DebertaEncoder, EncoderInput};
 use crate::error::LoadError;
-use crate::source::{Loaded, WeightSource};
+use crate::source::{Loaded, WeightSource, check_depth};
 
 /// `logits = classifier(dropout(gelu(pooler(dropout(h_0)))))`.
 ///
@@ -60,6 +60,7 @@ impl DebertaClassifier {
         device: &Device,
         dtype: DType,
     ) -> Result<(Self, Loaded), LoadError> {
+        check_depth(config.num_hidden_layers, store)?;
         let fresh = |name: &str| is_head(name);
         let ignored = |name: &str| is_pretraining_head(name);
         let mut source = WeightSource::checkpoint(store, &fresh, &ignored, seed, device, dtype);
@@ -78,6 +79,7 @@ impl DebertaClassifier {
         device: &Device,
         dtype: DType,
     ) -> Result<(Self, Loaded), LoadError> {
+        check_depth(config.num_hidden_layers, store)?;
         let ignored = |name: &str| is_pretraining_head(name);
         let seed = NoiseKey::new(0);
         let mut source = WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, dtype);

@@ -17,7 +17,7 @@ use super::linear::plain;
 use super::model::LlamaModel;
 use crate::deberta::EncoderInput;
 use crate::error::LoadError;
-use crate::source::{Loaded, WeightSource};
+use crate::source::{Loaded, WeightSource, check_depth};
 
 /// Module path of the head.
 const HEAD: &str = "lm_head";
@@ -83,6 +83,7 @@ impl LlamaForCausalLm {
         if !device.supports_dtype(dtype) {
             return Err(LoadError::Precision { dtype });
         }
+        check_depth(config.num_hidden_layers, store)?;
         let spare = config.tie_word_embeddings
             && store.contains(HEAD_WEIGHT)
             && store.contains(EMBEDDINGS)

@@ -31,7 +31,7 @@ use record::Record;
 /// none of the choices, a choice list that is too long or too short, labels that repeat or are out of order, a
 /// sentence without a blank; [`crate::data::DataError::Empty`] for a file without lines.
 pub fn read_jsonl(file: &Path, set: ReasoningSet) -> Result<Vec<ChoiceItem>, ReasoningError> {
-    items(jsonl::records(file)?, set)
+    items(jsonl::records(file)?, set, 0)
 }
 
 /// Reads one parquet file with the columns of the public hub.
@@ -40,23 +40,29 @@ pub fn read_jsonl(file: &Path, set: ReasoningSet) -> Result<Vec<ChoiceItem>, Rea
 ///
 /// As [`read_jsonl`], by row; [`crate::data::DataError::Parquet`] for a file that does not decode.
 pub fn read_parquet(file: &Path, set: ReasoningSet) -> Result<Vec<ChoiceItem>, ReasoningError> {
-    items(parquet::records(file)?, set)
+    items(parquet::records(file)?, set, 0)
 }
 
-/// Reads a file in the given format.
+/// Reads a file in the given format, whose first row is number `first` of its split.
 pub(super) fn read(
     file: &Path,
     format: Format,
     set: ReasoningSet,
+    first: usize,
 ) -> Result<Vec<ChoiceItem>, ReasoningError> {
-    match format {
-        Format::Parquet => read_parquet(file, set),
+    let records = match format {
+        Format::Parquet => parquet::records(file)?,
         // The sets have no tab-separated layout, and `locate` looks for none.
-        Format::Jsonl | Format::Tsv => read_jsonl(file, set),
-    }
+        Format::Jsonl | Format::Tsv => jsonl::records(file)?,
+    };
+    items(records, set, first)
 }
 
-fn items(records: Vec<Record>, set: ReasoningSet) -> Result<Vec<ChoiceItem>, ReasoningError> {
+fn items(
+    records: Vec<Record>,
+    set: ReasoningSet,
+    first: usize,
+) -> Result<Vec<ChoiceItem>, ReasoningError> {
     let numbered = records.iter().enumerate();
-    numbered.map(|(row, record)| interpret::item(record, set, row)).collect()
+    numbered.map(|(row, record)| interpret::item(record, set, first + row)).collect()
 }
