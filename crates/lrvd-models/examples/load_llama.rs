@@ -39,8 +39,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let (model, loaded) =
         LlamaForCausalLm::from_pretrained(&store, &config, &Device::flex(), dtype)?;
     println!("{} tensors as {dtype:?}", loaded.report.applied.len());
-    if let (Some(before), Some(after), Some(peak)) =
-        (before, resident("VmRSS"), resident("VmHWM"))
+    if let (Some(before), Some(after), Some(peak)) = (before, resident("VmRSS"), resident("VmHWM"))
     {
         let grown = |bytes: u64| bytes.saturating_sub(before) as f64 / 1e9;
         println!("memory: {:.2} GB, at the peak {:.2} GB", grown(after), grown(peak));
