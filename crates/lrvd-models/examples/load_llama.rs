@@ -3,27 +3,17 @@
 //! ```console
 //! $ cargo run --release --package lrvd-models --example load_llama -- FOLDER bf16 "Once upon a time"
 //! ```
+#![allow(clippy::print_stdout, reason = "an example talks to a person")]
 
 use std::error::Error;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::WeightStore;
 use lrvd_models::llama::{GenerateOptions, LlamaConfig, LlamaForCausalLm};
 use lrvd_models::tokenizer::TextTokenizer;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-fn run() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: load_llama FOLDER f32|bf16|f16 [TEXT]";
     let folder = PathBuf::from(arguments.next().ok_or(usage)?);
