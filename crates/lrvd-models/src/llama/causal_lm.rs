@@ -43,8 +43,9 @@ const EMBEDDINGS: &str = "model.embed_tokens.weight";
 ///
 /// Large weights may be stored as bf16 or f16; activations, norms, adapters and posteriors are then in single
 /// precision, and only the base products run in the stored type. Per billion parameters the base takes 2.0 GB so, and
-/// 4.0 GB in single precision. Loading goes tensor by tensor and adds copies of one tensor at a time: 439 million
-/// parameters from a bf16 file took 0.89 GB as bf16 (1.02 GB at the peak) and 1.77 GB as f32 (1.89 GB).
+/// 4.1 GB in single precision. Loading goes tensor by tensor and adds a copy of one tensor at a time: 542 million
+/// parameters from two bf16 shards took 1.11 GB as bf16 (1.24 GB at the peak) and 2.21 GB as f32 (2.34 GB), by the
+/// example `load_llama`.
 #[derive(Module, Debug)]
 pub struct LlamaForCausalLm {
     model: LlamaModel,
