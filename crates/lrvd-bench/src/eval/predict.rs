@@ -197,8 +197,7 @@ impl<'a> Inputs<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Inputs::logits`], and [`BenchError::Extension`] if an adapter of the model cannot be drawn
-    /// in that way.
+    /// As [`Inputs::logits`].
     pub fn predict<M: SequenceModel>(
         &self,
         model: &M,
@@ -207,11 +206,11 @@ impl<'a> Inputs<'a> {
         if draws == 0 {
             return self.logits(model, &Pass::mean());
         }
+        let outputs = Scheme::MomentMatched(CrossTerm::Exact);
         let scheme = match self.prediction_draws {
-            PredictionDraws::Weights | PredictionDraws::Fresh => Scheme::Weights(DrawPer::Batch),
-            PredictionDraws::Activation => Scheme::MomentMatched(CrossTerm::Exact),
+            PredictionDraws::Activation if check_scheme(model, outputs).is_ok() => outputs,
+            _ => Scheme::Weights(DrawPer::Batch),
         };
-        check_scheme(model, scheme)?;
         self.drawn(model, draws, |key| Pass::sampled(scheme, key))
     }
 }

@@ -61,8 +61,9 @@ pub enum PredictionDraws {
     Weights,
     /// Weights, anew for every batch.
     Fresh,
-    /// Outputs, token by token, as the authors' scripts for language models do. Methods with a scheme
-    /// of their own draw by it, anew for every batch; SWAG, whose draw is a set of factors, keeps them.
+    /// Outputs, token by token, as the authors' scripts for language models do. Where the noise of a
+    /// method has no such law, as all but LRVD's and TFB's, weights are drawn anew for every batch; SWAG,
+    /// whose draw is a set of factors, keeps them.
     Activation,
 }
 

@@ -1,6 +1,7 @@
 //! What holds for every method on both backbones, and on one whose base is in half precision.
 
 use lrvd_bench::eval::Inputs;
+use lrvd_bench::experiment::PredictionDraws;
 use lrvd_bench::method::{Build, MethodName};
 use lrvd_bench::progress::Silent;
 use lrvd_bench::train::{
@@ -50,6 +51,26 @@ fn methods_train_and_predict_finite_numbers_that_repeat() {
                 assert!(!logits.is_empty() && logits.len() % answers == 0, "{what}");
             }
             assert_eq!(answers(&mut bench(backbone), method), found, "{method}");
+        }
+    }
+}
+
+#[test]
+fn methods_draw_in_every_way_that_settings_ask_for() {
+    for method in single() {
+        let found = |prediction_draws| {
+            let mut bench = Bench::new(Backbone::Llama);
+            bench.set("swag", json!({ "start": 0.3, "every": 0.3 }));
+            bench.config.prediction_draws = prediction_draws;
+            answers(&mut bench, method)
+        };
+        let fixed = found(PredictionDraws::Weights);
+        for prediction_draws in [PredictionDraws::Fresh, PredictionDraws::Activation] {
+            let other = found(prediction_draws);
+            assert_eq!(other[0], fixed[0], "{method}: the mean is the same");
+            for ((k, a), (_, b)) in other.iter().zip(&fixed) {
+                assert!(a.len() == b.len() && a.iter().all(|v| v.is_finite()), "{method} {k}");
+            }
         }
     }
 }
