@@ -70,6 +70,17 @@ fn methods_add_exactly_what_is_counted_for_them() {
 }
 
 #[test]
+fn methods_refuse_targets_that_match_no_layer() {
+    let built = method("lora").build(&Preset::Default.config(), RankRequest::Initial).unwrap();
+    let names = ["query_proj", "quary_proj"].map(str::to_owned).to_vec();
+    let mut model = nano();
+    let refused = built.attach(&mut model, &AdapterTargets::Names(names), NoiseKey::new(1));
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("quary_proj") && !error.contains("query_proj"), "{error}");
+    assert_eq!(trainable_counts(&mut model).adapter, 0, "nothing is attached then");
+}
+
+#[test]
 fn methods_with_a_uniform_rank_take_the_rank_asked_for() {
     let bench = Bench::new(Backbone::Deberta);
     let uniform =

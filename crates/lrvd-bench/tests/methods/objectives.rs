@@ -1,6 +1,7 @@
 //! Each objective's terms against their definitions, in double precision.
 
 use burn::tensor::{DType, TensorData};
+use lrvd_bench::experiment::{OptimizerOnPrune, PruneSettings};
 use lrvd_bench::method::Regulariser;
 use lrvd_bench::train::SequenceModel;
 use lrvd_burn::parameters::NamedParameters;
@@ -12,7 +13,7 @@ use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
 use lrvd_core::schedule::KlDivisor;
 use serde_json::json;
 
-use super::harness::{Backbone, Bench, close, method, modules, numbers, values};
+use super::harness::{Backbone, Bench, close, method, modules, numbers, trained, values};
 
 fn double() -> Bench {
     Bench { dtype: DType::F64, ..Bench::new(Backbone::Deberta) }
@@ -232,4 +233,31 @@ fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
         let found = 1e-3 * point.kl.unwrap() / (point.loss.unwrap() - point.nll.unwrap());
         close(found, wanted, 1e-6, "divisor");
     }
+}
+
+#[test]
+fn methods_forget_moments_at_a_prune_as_the_settings_say() {
+    let after = |optimizer, threshold| {
+        let mut bench = double();
+        bench.config.steps = 4;
+        bench.config.prune = PruneSettings {
+            log_alpha_threshold: threshold,
+            min_rank: 2,
+            start: 0.0,
+            every: 0.5,
+            end: 1.0,
+            optimizer,
+            ..bench.config.prune
+        };
+        let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
+        bench.train(&mut state, &mut tuning);
+        trained(&state.model)
+    };
+    let [slice, reset, if_changed] =
+        [OptimizerOnPrune::Slice, OptimizerOnPrune::Reset, OptimizerOnPrune::ResetIfChanged];
+    let (nothing, most) = (1e3, -1e3);
+    assert_eq!(after(if_changed, nothing), after(slice, nothing));
+    assert_ne!(after(reset, nothing), after(slice, nothing));
+    assert_eq!(after(if_changed, most), after(reset, most));
+    assert_ne!(after(reset, most), after(slice, most));
 }
