@@ -33,3 +33,4 @@ pub mod train;
 pub mod verify;
 
 pub use error::BenchError;
+pub use text::grouped;

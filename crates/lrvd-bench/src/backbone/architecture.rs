@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use lrvd_burn::model::AdapterTargets;
 use lrvd_core::baselines::LayerShape;
 use lrvd_models::deberta::{ADAPTER_TARGETS, ConfigError, DebertaConfig};
 use lrvd_models::llama::LlamaConfig;
@@ -169,11 +170,9 @@ impl Architecture {
                 ]
             }
         };
-        let wanted = |name: &str| {
-            targets.iter().any(|target| name == target || name.ends_with(&format!(".{target}")))
-        };
+        let targets = AdapterTargets::Names(targets.to_vec());
         all.into_iter()
-            .filter(|(name, ..)| wanted(name))
+            .filter(|(name, ..)| targets.select(name))
             .flat_map(|(_, d_input, d_output, layers)| {
                 std::iter::repeat_n(LayerShape { d_input, d_output }, layers)
             })

@@ -154,6 +154,14 @@ fn shared_examples(train: &Split, validation: &Split) -> usize {
     validation.examples.iter().filter(|example| known.contains(&texts(example))).count()
 }
 
+/// Cuts validation `rows` to the first `most` and says so.
+pub(crate) fn limit<T>(rows: &mut Vec<T>, most: Option<usize>) -> Option<String> {
+    let most = most.filter(|&most| most < rows.len())?;
+    let all = rows.len();
+    rows.truncate(most);
+    Some(format!("evaluated on the first {most} of {all} validation rows"))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

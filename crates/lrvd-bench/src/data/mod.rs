@@ -32,7 +32,7 @@ mod tsv;
 pub use error::{At, DataError, Place};
 pub use example::{Dataset, Example, Label, Origin, SourceFile, Split, SplitName};
 pub use jsonl::{parse_jsonl, read_jsonl};
-pub(crate) use load::describe;
+pub(crate) use load::{describe, limit};
 pub use load::{load, read_files};
 pub use locate::{FileSet, Format, Located, locate};
 pub use parquet::read_parquet;

@@ -203,14 +203,28 @@ impl<'a> Inputs<'a> {
         model: &M,
         draws: usize,
     ) -> Result<Vec<f64>, BenchError> {
-        if draws == 0 {
-            return self.logits(model, &Pass::mean());
-        }
         let outputs = Scheme::MomentMatched(CrossTerm::Exact);
         let scheme = match self.prediction_draws {
             PredictionDraws::Activation if check_scheme(model, outputs).is_ok() => outputs,
             _ => Scheme::Weights(DrawPer::Batch),
         };
+        self.predict_by(scheme, model, draws)
+    }
+
+    /// The mean for 0 draws, else passes of `scheme`, `[max(draws, 1), n, labels]`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inputs::logits`].
+    pub fn predict_by<M: SequenceModel>(
+        &self,
+        scheme: Scheme,
+        model: &M,
+        draws: usize,
+    ) -> Result<Vec<f64>, BenchError> {
+        if draws == 0 {
+            return self.logits(model, &Pass::mean());
+        }
         self.drawn(model, draws, |key| Pass::sampled(scheme, key))
     }
 }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kl_cycle::{GAMMA, KlCycle};
 use super::second_optimizer::{Optimizers, SecondOptimizer};
-use super::setup::{adapter, in_range, noisy_groups, predict_by};
+use super::setup::{adapter, in_range, noisy_groups};
 use super::{Build, MethodEntry, RankChange, RankRequest, StepState, Tuning};
 use crate::error::BenchError;
 use crate::eval::Inputs;
@@ -127,6 +127,6 @@ impl Tuning for Blob {
         inputs: &Inputs<'_>,
         draws: usize,
     ) -> Result<Vec<f64>, BenchError> {
-        predict_by(Scheme::FLIPOUT, model, inputs, draws)
+        inputs.predict_by(Scheme::FLIPOUT, model, draws)
     }
 }

@@ -22,7 +22,7 @@ use lrvd_core::noise::NoiseKey;
 use serde::{Deserialize, Serialize};
 
 use super::kl_cycle::{GAMMA, KlCycle};
-use super::setup::{adapter, in_range, predict_by};
+use super::setup::{adapter, in_range};
 use super::{
     Build, MethodEntry, RankChange, RankRequest, Regulariser, StepSizes, StepState, Tuning,
 };
@@ -153,6 +153,6 @@ impl Tuning for CLora {
     ) -> Result<Vec<f64>, BenchError> {
         let mut unobserved = model.clone();
         observe(&mut unobserved, None);
-        predict_by(Scheme::FLIPOUT, &unobserved, inputs, draws)
+        inputs.predict_by(Scheme::FLIPOUT, &unobserved, draws)
     }
 }

@@ -2,16 +2,13 @@
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::optimizer::ParameterGroups;
-use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::error::ParameterError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::RankRequest;
 use crate::error::BenchError;
-use crate::eval::Inputs;
 use crate::experiment::ExperimentConfig;
-use crate::train::TaskModel;
 
 /// The settings of the method called `key`: `base`, with what the experiment says of it put over.
 ///
@@ -72,23 +69,6 @@ pub(super) fn noisy_groups(config: &ExperimentConfig, noise_factor: f64) -> Para
     let mut groups = config.groups(true);
     groups.log_variance.learning_rate = config.learning_rate * noise_factor;
     groups
-}
-
-/// The mean for 0 draws, else passes of `scheme`, `[max(draws, 1), n, labels]`.
-///
-/// # Errors
-///
-/// As [`Inputs::logits`].
-pub(super) fn predict_by(
-    scheme: Scheme,
-    model: &TaskModel,
-    inputs: &Inputs<'_>,
-    draws: usize,
-) -> Result<Vec<f64>, BenchError> {
-    if draws == 0 {
-        return inputs.logits(model, &Pass::mean());
-    }
-    inputs.drawn(model, draws, |key| Pass::sampled(scheme, key))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::generate::ReasoningMark;
 use super::{ChoiceItem, ItemSplit, ReasoningData, ReasoningError, ReasoningSet, locate, read};
-use crate::data::{FileSet, Origin, SplitName, describe};
+use crate::data::{FileSet, Origin, SplitName, describe, limit};
 
 /// Finds and reads both splits of `set` below `data_dir`.
 ///
@@ -41,13 +41,11 @@ pub fn load_first(
         let all = validation.rows();
         notes.push(format!("{shared} of {all} validation items occur in the train split too"));
     }
-    let all = validation.rows();
-    if let Some(most) = rows.filter(|&most| most < all) {
-        validation.items.truncate(most);
+    if let Some(note) = limit(&mut validation.items, rows) {
         if validation.origin == Origin::Official {
             validation.origin = Origin::Subset;
         }
-        notes.push(format!("evaluated on the first {most} of {all} validation rows"));
+        notes.push(note);
     }
     Ok(ReasoningData { set, train, validation, notes })
 }

@@ -322,15 +322,7 @@ fn elsewhere<'a>(
 
 /// A count with thin spaces between thousands.
 pub(crate) fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push('\u{202f}');
-        }
-        text.push(c);
-    }
-    text
+    crate::grouped(n, '\u{202f}')
 }
 
 fn standard(results: &Results, run: &RunRecord, metrics: &Metrics) -> Option<f64> {

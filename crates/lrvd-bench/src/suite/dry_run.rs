@@ -14,6 +14,7 @@ use super::task::SuiteTask;
 use crate::backbone::Architecture;
 use crate::error::BenchError;
 use crate::experiment::ExperimentConfig;
+use crate::grouped;
 use crate::method::RankRequest;
 
 /// Bytes of a GiB.
@@ -113,29 +114,25 @@ impl DryRun {
         let parameters = architecture.parameters();
         let mut methods: Vec<PlannedMethod> = Vec::new();
         let mut costs = Costs::default();
-        let mut made: Vec<&PlannedRun> = Vec::new();
+        let mut made: Vec<PlannedRun> = Vec::new();
+        // Of one run: members of an ensemble are trained one after another.
+        let mut largest = 0;
         for run in plan.runs.iter().filter(|run| !run.is_member) {
             let parts = run.parts();
-            let own: Vec<&PlannedRun> = plan
-                .runs
-                .iter()
-                .filter(|r| parts.contains(r) || (parts.is_empty() && *r == run))
-                .collect();
+            let own = if parts.is_empty() { vec![*run] } else { parts };
             let sizes = own
                 .iter()
                 .map(|part| size(part, &config, &layers))
                 .collect::<Result<Vec<_>, _>>()?;
-            let new: Vec<&PlannedRun> = own.into_iter().filter(|r| !made.contains(r)).collect();
+            let smallest = sizes.iter().min().copied().unwrap_or(0);
+            let biggest = sizes.iter().max().copied().unwrap_or(0);
+            largest = largest.max(biggest);
+            let new: Vec<PlannedRun> = own.into_iter().filter(|r| !made.contains(r)).collect();
             for part in &new {
                 costs.add(options, &config, part)?;
             }
-            let (least, most) = if run.is_sum() {
-                let sum = sizes.iter().sum();
-                (sum, sum)
-            } else {
-                let bounds = (sizes.iter().min(), sizes.iter().max());
-                (bounds.0.copied().unwrap_or(0), bounds.1.copied().unwrap_or(0))
-            };
+            let sum = sizes.iter().sum();
+            let (least, most) = if run.is_sum() { (sum, sum) } else { (smallest, biggest) };
             let name = run.method.name();
             match methods.iter_mut().find(|row| row.method == name) {
                 Some(row) => row.trainings += new.len(),
@@ -148,11 +145,6 @@ impl DryRun {
             }
             made.extend(new);
         }
-        // Of one run: members of an ensemble are trained one after another.
-        let largest = plan.runs.iter().filter(|run| run.parts().is_empty());
-        let largest = largest
-            .map(|run| size(run, &config, &layers))
-            .try_fold(0, |most, found| found.map(|found| most.max(found)))?;
         let at_once = config.batch_size.div_ceil(config.accumulation) * config.max_length;
         // Two operations a weight and token forwards; two backwards, to the inputs, none to weights.
         let forward = 2.0 * parameters as f64 * config.max_length as f64;
@@ -207,9 +199,9 @@ impl DryRun {
         let width = self.methods.iter().map(|row| row.method.len()).max().unwrap_or(0).max(6);
         let _ = writeln!(text, "{:width$}  {:>24}  trainings", "method", "trained parameters");
         for row in &self.methods {
-            let mut count = grouped(row.parameters);
+            let mut count = with_commas(row.parameters);
             if row.parameters_most != row.parameters {
-                count = format!("{count} to {}", grouped(row.parameters_most));
+                count = format!("{count} to {}", with_commas(row.parameters_most));
             }
             let _ = writeln!(text, "{:width$}  {count:>24}  {:>9}", row.method, row.trainings);
         }
@@ -308,16 +300,8 @@ fn described(run: &PlannedRun) -> String {
 }
 
 /// `4483072` as `4,483,072`.
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+fn with_commas(n: usize) -> String {
+    grouped(n as u64, ',')
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::kind::Suite;
 use super::profile::Profile;
 use crate::backbone::{Architecture, Backbone};
 use crate::data::batch::LastBatch;
-use crate::data::{self, Dataset, Origin, SourceFile};
+use crate::data::{self, Dataset, Origin, SourceFile, limit};
 use crate::error::BenchError;
 use crate::eval::PreparedTask;
 use crate::experiment::ExperimentConfig;
@@ -67,17 +67,7 @@ impl SuiteTask {
     pub(super) const fn published_validation_rows(self) -> usize {
         match self {
             Self::Reasoning(set) => set.spec().n_validation,
-            Self::Glue(task) => match task {
-                GlueTask::Cola => 1_043,
-                GlueTask::Sst2 => 872,
-                GlueTask::Mrpc => 408,
-                GlueTask::Qqp => 40_430,
-                // The matched part.
-                GlueTask::Mnli => 9_815,
-                GlueTask::Qnli => 5_463,
-                GlueTask::Rte => 277,
-                GlueTask::Stsb => 1_500,
-            },
+            Self::Glue(task) => task.spec().n_validation,
         }
     }
 
@@ -140,14 +130,6 @@ fn check_labels(
         check_known(&backbone.tokenizer, answers, &LLAMA_2_LABELS)?;
     }
     Ok(())
-}
-
-/// Cuts `rows` to the first `most` and says so.
-fn limit<T>(rows: &mut Vec<T>, most: Option<usize>) -> Option<String> {
-    let most = most.filter(|&most| most < rows.len())?;
-    let all = rows.len();
-    rows.truncate(most);
-    Some(format!("evaluated on the first {most} of {all} validation rows"))
 }
 
 fn split_record(files: &[SourceFile], rows: usize, origin: Origin, cut: bool) -> SplitRecord {

@@ -54,15 +54,7 @@ pub(super) fn metrics(by_draws: &BTreeMap<u32, Metrics>) -> String {
 
 /// `1234567` as `1 234 567`.
 pub(super) fn count(n: usize) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+    lrvd_bench::grouped(n as u64, ' ')
 }
 
 #[cfg(test)]
