@@ -18,6 +18,8 @@ pub enum Event {
         label: String,
         /// Optimiser steps of the run.
         steps: usize,
+        /// Steps in which every training example is seen once, rounded up.
+        steps_per_epoch: usize,
         /// Steps already done by an earlier process.
         done: usize,
     },
@@ -25,6 +27,8 @@ pub enum Event {
     Step {
         /// Completed steps.
         done: usize,
+        /// The objective: everything below, weighted, and any penalty.
+        loss: f64,
         /// Mean negative log-likelihood of the batch, nats.
         nll: f64,
         /// Unweighted KL, nats; 0 without a posterior.

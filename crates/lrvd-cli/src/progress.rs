@@ -38,7 +38,7 @@ impl ProgressSink for Progress {
     fn event(&mut self, event: &Event) {
         match event {
             Event::Note(text) => self.line(text),
-            Event::RunStarted { index, runs, label, steps, done } => {
+            Event::RunStarted { index, runs, label, steps, done, .. } => {
                 let resumed =
                     if *done > 0 { format!(", resumed at {done}") } else { String::new() };
                 self.line(&format!("[{index}/{runs}] {label}: {steps} steps{resumed}"));
@@ -58,7 +58,9 @@ impl ProgressSink for Progress {
                 }
                 self.last_line = Instant::now();
             }
-            Event::Step { done, nll, kl, total_rank, examples_per_second, seconds_left } => {
+            Event::Step {
+                done, nll, kl, total_rank, examples_per_second, seconds_left, ..
+            } => {
                 let text = format!(
                     "loss {nll:.4}  KL {kl:.0}  rank {total_rank}  {examples_per_second:.0} ex/s  \
                      {} left{}",

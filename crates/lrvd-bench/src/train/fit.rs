@@ -102,6 +102,7 @@ pub fn fit(
         let per_step = clock.elapsed().as_secs_f64() / (done - start) as f64;
         sink.event(&Event::Step {
             done,
+            loss: parts.loss,
             nll: parts.nll,
             kl: parts.kl,
             total_rank,
