@@ -3,8 +3,8 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::error::AdapterError;
-use lrvd_burn::model::{AdapterTargets, attach_adapters};
-use lrvd_burn::parameters::{NamedParameters, Role};
+use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
+use lrvd_burn::parameters::Role;
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_models::WeightSource;
 use lrvd_models::deberta::{
@@ -85,7 +85,7 @@ pub fn classifier(
     if let Some(adapter) = adapter {
         attach_adapters(&mut model, &targets(), adapter, NoiseKey::new(2))?;
     }
-    model.visit_parameters(&mut |mut p| {
+    model.visit_parameters_mut(&mut |p| {
         if matches!(p.role, Role::Head | Role::Pooler) {
             p.value.set_trainable(true);
         }

@@ -103,7 +103,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let _: f64 = loss.clone().into_scalar();
         let forward = begun.elapsed().as_secs_f64();
         let backward = loss.backward();
-        let mut gradients = NamedGradients::collect(&mut model, &backward);
+        let mut gradients = NamedGradients::collect(&model, &backward);
         let norm = gradients.global_norm();
         gradients.clip(norm, 0.1);
         optimizer.step(&mut model, &gradients, 1.0);

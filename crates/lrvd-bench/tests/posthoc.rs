@@ -24,7 +24,7 @@ use lrvd_bench::train::{
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets};
 use lrvd_burn::optimizer::AdamW;
-use lrvd_burn::parameters::{NamedParameters, Role, trainable_counts};
+use lrvd_burn::parameters::{Role, trainable_counts};
 use lrvd_core::metrics::{Predictions, log_softmax, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
 use lrvd_models::WeightSource;
@@ -129,7 +129,7 @@ impl Bed {
         let mut model = TaskModel::Deberta(DebertaClassifier::load(&mut source, &deberta));
         let targets = AdapterTargets::Names(self.config.target_modules.clone());
         method.attach(&mut model, &targets, NoiseKey::new(11)).unwrap();
-        model.visit_parameters(&mut |mut p| {
+        model.visit_parameters_mut(&mut |p| {
             if matches!(p.role, Role::Head | Role::Pooler) {
                 p.value.set_trainable(true);
             }
@@ -332,8 +332,8 @@ fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
     let task = task(5, 96, 48);
     let settings = json!({ "range": [0.0, 0.2], "tolerance": 0.1 });
     let bed = Bed::new(with(config(40), "tfb", settings), task);
-    let mut lora = bed.run("lora");
-    let mut run = bed.run("tfb");
+    let lora = bed.run("lora");
+    let run = bed.run("tfb");
     let (plain, rotated) = (bed.answers(&lora, 0), bed.answers(&run, 0));
     for (found, wanted) in rotated.iter().zip(&plain) {
         assert!((found - wanted).abs() < 1e-4 * wanted.abs().max(1.0), "{found} {wanted}");
@@ -347,7 +347,7 @@ fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
     });
     levels.dedup();
     assert_eq!(levels.len(), 1, "one level for all: {levels:?}");
-    assert_eq!(trainable_counts(&mut run.model), trainable_counts(&mut lora.model));
+    assert_eq!(trainable_counts(&run.model), trainable_counts(&lora.model));
     assert_eq!(run.method.stored_parameters(), 1);
     assert_eq!(run.method.draws(&bed.config), [5]);
     let drawn = bed.metrics(&run, 5);

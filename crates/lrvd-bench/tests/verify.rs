@@ -418,7 +418,7 @@ fn an_adapter_survives_a_model() {
                 .unwrap();
         let adapter = PeftAdapter::read(dir.join("adapter")).unwrap();
         attach_peft(&mut model, &adapter, true).unwrap();
-        let back = peft_from_model(&mut model, &adapter.config).unwrap();
+        let back = peft_from_model(&model, &adapter.config).unwrap();
         assert_eq!(back.saved, adapter.saved, "{case}");
         assert!(back.modules.keys().eq(adapter.modules.keys()), "{case}");
         for (path, module) in &adapter.modules {

@@ -179,7 +179,7 @@ impl AdaLora {
                 let keep: Vec<f32> = mask.iter().map(|&k| f32::from(u8::from(k))).collect();
                 let n = keep.len();
                 let keep = Tensor::from_data(TensorData::new(keep, [n]), (&device, old.dtype()));
-                replace(e, crate::parameters::plain(old) * keep);
+                replace(e, old.without_autodiff() * keep);
             }
         });
     }
@@ -252,7 +252,7 @@ pub fn orthogonality(model: &impl AdaptedModel) -> Option<Tensor<1>> {
 
 fn deviations(adapter: &LowRankAdapter) -> [Tensor<1>; 2] {
     let (a, b) = (adapter.a.val(), adapter.b.val());
-    let device = crate::parameters::plain(a.clone()).device();
+    let device = a.clone().without_autodiff().device();
     let eye = Tensor::<2>::eye(adapter.rank(), &device).cast(a.dtype());
     let norm = |gram: Tensor<2>| (gram - eye.clone()).square().sum().add_scalar(NORM_FLOOR).sqrt();
     [norm(a.clone().transpose().matmul(a)), norm(b.clone().matmul(b.transpose()))]

@@ -6,7 +6,6 @@ use lrvd_core::factor::FactorView;
 use lrvd_core::posterior::{NoiseParameters, Posterior as CorePosterior};
 
 use crate::adapter::{LowRankAdapter, Posterior};
-use crate::parameters::plain;
 
 /// Noise parameters on the host.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,5 +108,5 @@ impl HostAdapter {
 
 /// The values of `tensor` in row-major order.
 pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    plain(tensor).into_data().iter::<f64>().collect()
+    tensor.without_autodiff().into_data().iter::<f64>().collect()
 }

@@ -2,8 +2,6 @@
 
 use burn::tensor::Tensor;
 
-use crate::parameters::plain;
-
 /// `loss = nll + kl_weight / divisor · Σ KL + penalty`, with every part kept apart for the log.
 ///
 /// The published code's `kl_scale` is `kl_weight / divisor`. The per-example ELBO has
@@ -38,8 +36,8 @@ impl Objective {
     /// The parts as numbers, `loss` being what [`Objective::loss`] returned; one read from the
     /// device.
     pub fn read(&self, loss: &Tensor<1>) -> ObjectiveParts {
-        let zero = || Tensor::zeros([1], (&plain(loss.clone()).device(), loss.dtype()));
-        let part = |t: Option<&Tensor<1>>| t.map_or_else(zero, |t| plain(t.clone()));
+        let zero = || Tensor::zeros([1], (&loss.clone().without_autodiff().device(), loss.dtype()));
+        let part = |t: Option<&Tensor<1>>| t.map_or_else(zero, |t| t.clone().without_autodiff());
         let parts =
             [Some(loss), Some(&self.nll), self.kl.as_ref(), self.penalty.as_ref()].map(part);
         let values: Vec<f64> = Tensor::cat(parts.to_vec(), 0).into_data().iter::<f64>().collect();

@@ -283,7 +283,7 @@ fn dropout_differs_between_the_two_uses_and_keeps_the_mean() {
     let pass = Pass::mean().with_dropout(NoiseKey::new(6));
     let prepared = dropped.prepare(&pass, 1);
     let shared = host(prepared.forward_shared(rows.clone()));
-    let tokens = host(prepared.forward(rows.unsqueeze_dim(0)));
+    let tokens = host(prepared.forward::<3>(rows.unsqueeze_dim(0)));
     assert_ne!(shared, tokens, "both uses share their mask");
     let one = tensor(&row, [1, 1, D_INPUT], DType::F64);
     let wanted = host(full.forward(one, &Pass::mean()));
@@ -291,6 +291,26 @@ fn dropout_differs_between_the_two_uses_and_keeps_the_mean() {
         for (o, wanted) in wanted.iter().enumerate() {
             let column = values.iter().skip(o).step_by(D_OUTPUT).copied();
             within(&format!("output {o}"), column, *wanted);
+        }
+    }
+}
+
+#[test]
+fn inputs_of_any_rank_are_sequences_by_tokens() {
+    let host_of = |family| layer("net.first", &host_adapter(family, 10), DType::F64);
+    for layer in [host_of(None), host_of(Some(VariationalFamily::ElementVariance))] {
+        for scheme in SCHEMES {
+            let pass = Pass::sampled(scheme, NoiseKey::new(3)).with_dropout(NoiseKey::new(4));
+            let values = numbers(1, 2 * 3 * 2 * D_INPUT);
+            let four = tensor(&values, [2, 3, 2, D_INPUT], DType::F64);
+            let out = layer.forward(four, &pass);
+            assert_eq!(out.dims(), [2, 3, 2, D_OUTPUT]);
+            let three = layer.forward(tensor(&values, [2, 6, D_INPUT], DType::F64), &pass);
+            assert_eq!(host(out), host(three), "{scheme:?}");
+            let two = layer.forward(tensor(&values, [12, D_INPUT], DType::F64), &pass);
+            assert_eq!(two.dims(), [12, D_OUTPUT]);
+            let rows = layer.forward(tensor(&values, [12, 1, D_INPUT], DType::F64), &pass);
+            assert_eq!(host(two), host(rows), "{scheme:?}: a row is a sequence of one token");
         }
     }
 }
@@ -318,7 +338,7 @@ fn the_base_gets_no_gradient_and_does_not_move() {
         let gradients = loss.backward();
         assert!(net.first.weight.val().grad(&gradients).is_none());
         assert!(net.first.bias.as_ref().unwrap().val().grad(&gradients).is_none());
-        let collected = NamedGradients::collect(&mut net, &gradients);
+        let collected = NamedGradients::collect(&net, &gradients);
         assert!(collected.names().all(|name| name.contains(".lora_") || name.contains(".rank_")));
     }
 }

@@ -192,7 +192,7 @@ fn parameters_are_those_of_the_publication() {
     };
     let mut net = Net::new([None, None], DType::F32);
     attach(&mut net.first, 8, 64);
-    let counts = trainable_counts(&mut net);
+    let counts = trainable_counts(&net);
     assert_eq!(counts.adapter, 8 * (WIDTHS[0] + WIDTHS[1]) + 8896);
     assert_eq!((counts.posterior, context_parameter_count(8, 64)), (0, 8896));
     // As PyTorch starts a linear layer, and the update is zero.

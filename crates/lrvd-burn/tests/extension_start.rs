@@ -7,6 +7,7 @@ mod support;
 
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Extension};
+use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::{Role, trainable_counts};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::baselines::{CountedMethod, LayerShape, StdMap};
@@ -35,9 +36,9 @@ fn fresh(path: &str, kind: AdapterKind, seed: u64) -> AdaptedLinear {
 }
 
 /// Every adapter value in the order of the walk.
-fn values(layer: &mut AdaptedLinear) -> Vec<f64> {
+fn values(layer: &AdaptedLinear) -> Vec<f64> {
     let mut all = Vec::new();
-    layer.visit_parameters("p", Role::Backbone, &mut |p| {
+    layer.visit_parameters(&mut |p| {
         if p.role != Role::Backbone {
             all.extend(host(p.value.flat()));
         }
@@ -157,7 +158,7 @@ fn parameters_are_counted_exactly() {
         let mut net = Net::new([None, None], DType::F32);
         let config = AdapterConfig { rank, ..config(kind) };
         config.attach(&mut net.first, NoiseKey::new(1)).unwrap();
-        let counts = trainable_counts(&mut net);
+        let counts = trainable_counts(&net);
         let wanted = counted.parameter_count(&[shape], rank);
         assert_eq!(counts.adapter + counts.posterior, wanted, "{kind:?}");
         assert_eq!((counts.posterior, counts.backbone), (noise, 0), "{kind:?}");

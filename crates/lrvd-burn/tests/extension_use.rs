@@ -98,15 +98,15 @@ fn extensions_stand_on_plain_factors_of_their_shape() {
 fn files_hold_the_mean_of_element_noise_and_nothing_of_the_rest() {
     let template = PeftConfig::lora(RANK, 7.0, TargetModules::Names(vec!["first".to_owned()]));
     let mut net = Net::new([Some(&host_adapter(None, 10)), None], DType::F32);
-    let plain = peft_from_model(&mut net, &template).unwrap();
+    let plain = peft_from_model(&net, &template).unwrap();
     net.first.extend(element_noise(StdMap::Softplus, true, DType::F32)).unwrap();
-    assert_eq!(peft_from_model(&mut net, &template).unwrap(), plain, "a posterior stays behind");
+    assert_eq!(peft_from_model(&net, &template).unwrap(), plain, "a posterior stays behind");
 
     let taken = net.first.take_extension();
     assert!(matches!(taken, Some(Extension::Gaussian(_))) && net.first.extension().is_none());
-    assert_eq!(peft_from_model(&mut net, &template).unwrap(), plain);
+    assert_eq!(peft_from_model(&net, &template).unwrap(), plain);
     net.first.extend(scale_noise(DType::F32)).unwrap();
-    let refused = peft_from_model(&mut net, &template);
+    let refused = peft_from_model(&net, &template);
     assert!(
         matches!(&refused, Err(PeftError::Module { path, name: "extension", .. }) if path == "net.first"),
         "{refused:?}"
@@ -116,7 +116,7 @@ fn files_hold_the_mean_of_element_noise_and_nothing_of_the_rest() {
     let factors = net.first.detach().unwrap();
     assert!(net.first.extension().is_none());
     net.first.attach(factors, RANK);
-    assert_eq!(peft_from_model(&mut net, &template).unwrap(), plain);
+    assert_eq!(peft_from_model(&net, &template).unwrap(), plain);
 }
 
 #[test]
@@ -178,6 +178,6 @@ fn noise_parameters_train_under_their_names() {
     let mut net = Net::new([Some(&host_adapter(None, 10)), None], DType::F32);
     net.first.extend(element_noise(StdMap::Square, false, DType::F32)).unwrap();
     let out = net.first.forward(inputs(DType::F32), &Pass::mean());
-    let gradients = NamedGradients::collect(&mut net, &out.sum().backward());
+    let gradients = NamedGradients::collect(&net, &out.sum().backward());
     assert!(gradients.get("net.first.lora_A_G").is_none());
 }

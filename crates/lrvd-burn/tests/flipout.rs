@@ -244,7 +244,7 @@ fn keys_decide_and_plain_adapters_stay_at_their_mean() {
     // Tokens and shared rows of one pass: the same draw, other signs.
     let prepared = noisy.prepare(&pass(), 1);
     let rows = tensor(&numbers(1, N * D_INPUT), [N, D_INPUT], DType::F32);
-    let tokens = host(prepared.forward(rows.clone().unsqueeze_dim(0)));
+    let tokens = host(prepared.forward::<3>(rows.clone().unsqueeze_dim(0)));
     assert_ne!(tokens, host(prepared.forward_shared(rows)));
 
     let plain = layer("net.first", &host_adapter(None, 10), DType::F32);

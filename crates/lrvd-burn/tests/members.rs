@@ -170,11 +170,11 @@ fn a_fresh_ensemble_is_diverse_starts_at_the_base_and_counts_exactly() {
     config.attach(&mut again.first, NoiseKey::new(1)).unwrap();
     assert_eq!(host(of_members(&again.first).a.val()), a);
 
-    let counts = trainable_counts(&mut net);
+    let counts = trainable_counts(&net);
     assert_eq!(counts.adapter, MEMBERS * RANK * (WIDTHS[0] + WIDTHS[1]));
     assert_eq!(counts.posterior, 0);
     let mut names = Vec::new();
-    net.first.visit_parameters("net.first", Role::Backbone, &mut |p| {
+    net.first.visit_parameters(&mut |p| {
         names.push((p.name.to_owned(), p.role));
     });
     let wanted = ["net.first.lora_A_members", "net.first.lora_B_members"];
@@ -197,7 +197,7 @@ fn members_train() {
     for step in 0..3 {
         train_step(&mut net, &mut optimizer, step, Scheme::Mean, DType::F32);
     }
-    let mut moved = |name: &str| {
+    let moved = |name: &str| {
         let find = |all: &[(String, Vec<usize>, Vec<f64>)]| {
             all.iter().find(|(n, ..)| n == name).map(|(.., values)| values.clone()).unwrap()
         };

@@ -7,64 +7,65 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use burn::module::Param;
 use burn::tensor::{DType, Tensor};
+use lrvd_burn::adapted_model;
 use lrvd_burn::error::AdapterError;
+use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, Moments, NamedGradients};
-use lrvd_burn::parameters::{Layout, NamedParameter, NamedParameters, ParameterMut, Role};
+use lrvd_burn::parameters::{NamedParam, Role};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::family::VariationalFamily;
 use support::net::{Net, data, groups};
-use support::{close, host, host_adapter, numbers, parameter, tensor};
+use support::{close, host, host_adapter, numbers, tensor};
 
 /// One parameter of every role and of both numbers of axes.
 struct Zoo {
-    matrices: Vec<(&'static str, Role, Param<Tensor<2>>)>,
-    vectors: Vec<(&'static str, Role, Param<Tensor<1>>)>,
-    frozen: Param<Tensor<1>>,
+    matrices: Vec<NamedParam<2>>,
+    vectors: Vec<NamedParam<1>>,
+    frozen: NamedParam<1>,
 }
 
 impl Zoo {
     fn new(dtype: DType) -> Self {
-        let matrix = |i| parameter(&numbers(i, 6), [2, 3], dtype);
-        let vector = |i| parameter(&numbers(i, 5), [5], dtype);
+        let matrix = |name, role, i| {
+            NamedParam::new(name, tensor(&numbers(i, 6), [2, 3], dtype)).with_role(role).trainable()
+        };
+        let vector = |name, role, i| {
+            NamedParam::new(name, tensor(&numbers(i, 5), [5], dtype)).with_role(role).trainable()
+        };
         Self {
             matrices: vec![
-                ("adapter.matrix", Role::AdapterMean, matrix(1)),
-                ("head.matrix", Role::Head, matrix(2)),
-                ("backbone.matrix", Role::Backbone, matrix(3)),
-                ("noise.matrix", Role::LogVariance, matrix(4)),
-                ("pooler.matrix", Role::Pooler, matrix(10)),
+                matrix("adapter.matrix", Role::AdapterMean, 1),
+                matrix("head.matrix", Role::Head, 2),
+                matrix("backbone.matrix", Role::Backbone, 3),
+                matrix("noise.matrix", Role::LogVariance, 4),
+                matrix("pooler.matrix", Role::Pooler, 10),
             ],
             vectors: vec![
-                ("adapter.vector", Role::AdapterMean, vector(5)),
-                ("head.vector", Role::Head, vector(6)),
-                ("backbone.vector", Role::Backbone, vector(7)),
-                ("noise.vector", Role::LogVariance, vector(8)),
-                ("pooler.vector", Role::Pooler, vector(11)),
+                vector("adapter.vector", Role::AdapterMean, 5),
+                vector("head.vector", Role::Head, 6),
+                vector("backbone.vector", Role::Backbone, 7),
+                vector("noise.vector", Role::LogVariance, 8),
+                vector("pooler.vector", Role::Pooler, 11),
             ],
-            frozen: Param::from_tensor(tensor(&numbers(9, 5), [5], dtype)),
+            frozen: NamedParam::new("frozen", tensor(&numbers(9, 5), [5], dtype)),
         }
     }
 
     /// Gradients that are `value(seed of the parameter)`, as a backward pass hands them over.
-    fn gradients(
-        &mut self,
-        dtype: DType,
-        value: impl Fn(u64, usize) -> Vec<f64>,
-    ) -> NamedGradients {
+    fn gradients(&self, dtype: DType, value: impl Fn(u64, usize) -> Vec<f64>) -> NamedGradients {
         let mut loss = Tensor::<1>::zeros([1], (&burn::tensor::Device::flex(), dtype));
-        for (i, (_, _, p)) in self.matrices.iter().enumerate() {
+        for (i, p) in self.matrices.iter().enumerate() {
             loss = loss + (p.val() * tensor(&value(i as u64, 6), [2, 3], dtype)).sum();
         }
-        for (i, (_, _, p)) in self.vectors.iter().enumerate() {
+        for (i, p) in self.vectors.iter().enumerate() {
             loss = loss + (p.val() * tensor(&value(10 + i as u64, 5), [5], dtype)).sum();
         }
         let gradients = loss.backward();
         NamedGradients::collect(self, &gradients)
     }
 
-    fn values(&mut self) -> BTreeMap<String, Vec<f64>> {
+    fn values(&self) -> BTreeMap<String, Vec<f64>> {
         let mut all = BTreeMap::new();
         self.visit_parameters(&mut |p| {
             all.insert(p.name.to_owned(), host(p.value.flat()));
@@ -73,19 +74,7 @@ impl Zoo {
     }
 }
 
-impl NamedParameters for Zoo {
-    fn visit_parameters(&mut self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
-        let layout = Layout::AsStored;
-        for (name, role, p) in &mut self.matrices {
-            visit(NamedParameter { name, role: *role, layout, value: ParameterMut::Matrix(p) });
-        }
-        for (name, role, p) in &mut self.vectors {
-            visit(NamedParameter { name, role: *role, layout, value: ParameterMut::Vector(p) });
-        }
-        let value = ParameterMut::Vector(&mut self.frozen);
-        visit(NamedParameter { name: "frozen", role: Role::Backbone, layout, value });
-    }
-}
+adapted_model!(Zoo { matrices, vectors, frozen });
 
 /// `torch.optim.AdamW` in doubles, for one parameter.
 struct Torch {
@@ -209,7 +198,7 @@ fn a_parameter_without_gradient_waits() {
 #[test]
 fn the_norm_is_global_and_the_clip_is_torchs() {
     for (dtype, tolerance) in [(DType::F64, 1e-14), (DType::F32, 1e-6)] {
-        let mut zoo = Zoo::new(dtype);
+        let zoo = Zoo::new(dtype);
         let value = |seed: u64, n: usize| numbers(seed + 40, n);
         let gradients = zoo.gradients(dtype, value);
         let squares: f64 = (0..5)
@@ -234,12 +223,12 @@ fn the_norm_is_global_and_the_clip_is_torchs() {
 #[test]
 fn micro_batches_add_up_to_their_batch() {
     let adapter = host_adapter(Some(VariationalFamily::RankVariance), 10);
-    let mut net = Net::new([Some(&adapter), None], DType::F64);
+    let net = Net::new([Some(&adapter), None], DType::F64);
     let (x, targets) = data(DType::F64);
-    let mut collect = |from: usize, to: usize| {
+    let collect = |from: usize, to: usize| {
         let (x, targets) = (x.clone().slice([from..to]), targets.clone().slice([from..to]));
         let loss = net.objective(x, targets, &Pass::mean()).loss();
-        NamedGradients::collect(&mut net, &loss.backward())
+        NamedGradients::collect(&net, &loss.backward())
     };
     let whole = collect(0, 4);
     let mut sum = collect(0, 2);
@@ -279,7 +268,7 @@ fn foreign_state_is_refused_by_name_and_changes_nothing() {
     ] {
         let mut bad = good.clone();
         bad.insert(name.to_owned(), state);
-        let error = optimizer.restore(&mut zoo, bad).unwrap_err();
+        let error = optimizer.restore(&zoo, bad).unwrap_err();
         let AdapterError::OptimizerState { unexpected, missing } = &error else {
             panic!("{error}")
         };
@@ -304,7 +293,7 @@ fn a_restored_optimizer_goes_on_bit_for_bit() {
     let (mut cut, mut before) = (Zoo::new(DType::F32), new());
     steps(&mut cut, &mut before, 0..3);
     let mut after = new();
-    after.restore(&mut cut, before.state().clone()).unwrap();
+    after.restore(&cut, before.state().clone()).unwrap();
     steps(&mut cut, &mut after, 3..6);
     assert_eq!(whole.values(), cut.values());
     // Forgotten state is another run.

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use burn::tensor::DType;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::host::{HostAdapter, HostNoise};
-use lrvd_burn::model::{ranks, total_kl};
+use lrvd_burn::model::{AdaptedModel, ranks, total_kl};
 use lrvd_burn::optimizer::{AdamW, Moments};
-use lrvd_burn::parameters::{NamedParameters, trainable_counts};
+use lrvd_burn::parameters::trainable_counts;
 use lrvd_burn::prune::{PruneEvent, apply, plan, statistics};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
@@ -139,7 +139,7 @@ fn built(
     let mut net = Net::new([Some(adapters[0]), Some(adapters[1])], DTYPE);
     let values: BTreeMap<&str, (&Vec<usize>, &Vec<f64>)> =
         values.iter().map(|(name, shape, v)| (name.as_str(), (shape, v))).collect();
-    net.visit_parameters(&mut |mut p| {
+    net.visit_parameters_mut(&mut |p| {
         let (shape, values) = values[p.name];
         assert_eq!(&p.value.shape(), shape, "{}", p.name);
         p.value.set_flat(tensor(values, [values.len()], DTYPE));
@@ -153,7 +153,7 @@ fn built(
         })
         .collect();
     let mut fresh = optimizer();
-    fresh.restore(&mut net, moments).unwrap();
+    fresh.restore(&net, moments).unwrap();
     (net, fresh)
 }
 
@@ -264,7 +264,7 @@ fn scaling_slot_and_identity_stay() {
     assert_eq!(host(net.first.weight.val()), weight);
     assert!(after.a.val().is_require_grad() && after.b.val().is_require_grad());
     assert_eq!(ranks(&net), [("net.first".to_owned(), 2), ("net.second".to_owned(), 3)]);
-    let counts = trainable_counts(&mut net);
+    let counts = trainable_counts(&net);
     assert_eq!((counts.adapter, counts.posterior), (2 * 12 + 3 * 13, 5));
 }
 
@@ -331,7 +331,7 @@ fn rank_zero_leaves_the_base_and_nothing_else() {
         assert_eq!(names, ["head.bias", "head.weight"]);
         let parts = train_step(&mut net, &mut optimizer, 4, scheme, DTYPE);
         assert_eq!((parts.kl, parts.loss), (0.0, parts.nll));
-        assert_eq!(trainable_counts(&mut net).adapter, 0);
+        assert_eq!(trainable_counts(&net).adapter, 0);
     }
 }
 

@@ -1,9 +1,10 @@
 //! Normalisation of the last axis, with the checkpoint's names.
 
-use burn::module::{Module, Param};
+use burn::module::Module;
 use burn::tensor::{DType, Tensor};
+use lrvd_burn::adapted_model;
 use lrvd_burn::ops::{layer_norm, rms_norm};
-use lrvd_burn::parameters::{Layout, NamedParameter, ParameterMut, Role};
+use lrvd_burn::parameters::{Layout, NamedParam};
 
 use crate::source::{Init, WeightSource};
 
@@ -11,19 +12,16 @@ use crate::source::{Init, WeightSource};
 #[derive(Module, Debug)]
 pub struct LayerNorm {
     /// Scale, `[d]`.
-    pub weight: Param<Tensor<1>>,
+    pub weight: NamedParam<1>,
     /// Shift, `[d]`.
-    pub bias: Param<Tensor<1>>,
+    pub bias: NamedParam<1>,
     epsilon: f64,
 }
 
 impl LayerNorm {
     /// Reads `{path}.weight` and `{path}.bias`.
     pub(crate) fn load(source: &mut WeightSource<'_>, path: &str, d: usize, epsilon: f64) -> Self {
-        let mut get = |name: &str, init| {
-            let tensor = source.tensor(&format!("{path}.{name}"), [d], Layout::AsStored, init);
-            Param::from_tensor(tensor).set_require_grad(false)
-        };
+        let mut get = |name: &str, init| source.parameter(&format!("{path}.{name}"), [d], init);
         Self {
             weight: get("weight", Init::Constant(1.0)),
             bias: get("bias", Init::Constant(0.0)),
@@ -35,22 +33,9 @@ impl LayerNorm {
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon)
     }
-
-    pub(crate) fn visit_parameters(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(NamedParameter<'_>),
-    ) {
-        for (name, value) in [("weight", &mut self.weight), ("bias", &mut self.bias)] {
-            visit(NamedParameter {
-                name: &format!("{path}.{name}"),
-                role: Role::Backbone,
-                layout: Layout::AsStored,
-                value: ParameterMut::Vector(value),
-            });
-        }
-    }
 }
+
+adapted_model!(LayerNorm { weight, bias });
 
 /// `x/sqrt(mean(x²) + ε)·weight` over the last axis.
 ///
@@ -64,7 +49,7 @@ impl LayerNorm {
 #[derive(Module, Debug)]
 pub struct RmsNorm {
     /// Scale, `[d]`.
-    pub weight: Param<Tensor<1>>,
+    pub weight: NamedParam<1>,
     epsilon: f64,
 }
 
@@ -80,24 +65,13 @@ impl RmsNorm {
         let name = format!("{path}.weight");
         let init = Init::Constant(1.0);
         let weight = source.tensor_of(&name, [d], Layout::AsStored, init, dtype);
-        Self { weight: Param::from_tensor(weight).set_require_grad(false), epsilon }
+        Self { weight: NamedParam::new(&name, weight), epsilon }
     }
 
     /// Normalises the last axis.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         rms_norm(x, self.weight.val(), self.epsilon)
     }
-
-    pub(crate) fn visit_parameters(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(NamedParameter<'_>),
-    ) {
-        visit(NamedParameter {
-            name: &format!("{path}.weight"),
-            role: Role::Backbone,
-            layout: Layout::AsStored,
-            value: ParameterMut::Vector(&mut self.weight),
-        });
-    }
 }
+
+adapted_model!(RmsNorm { weight });

@@ -1,4 +1,4 @@
-//! Where a model's weights come from: a checkpoint, a random start, or both.
+//! Where a model's weights come from: a checkpoint, a random initialisation, or both.
 //!
 //! A model is built by asking a [`WeightSource`] for each parameter by name. Problems are collected
 //! rather than returned one by one, so that a bad checkpoint is reported whole; nothing is built
@@ -11,7 +11,7 @@ use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::{
     HostDType, HostTensor, LoadReport, MisShaped, NonFinite, TensorError, WeightStore,
 };
-use lrvd_burn::parameters::Layout;
+use lrvd_burn::parameters::{Layout, NamedParam};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, module_id};
 
 use crate::error::LoadError;
@@ -28,7 +28,7 @@ pub(crate) fn check_depth(layers: usize, store: &WeightStore) -> Result<(), Load
     Err(LoadError::Depth { file, found: layers, tensors: store.len() })
 }
 
-/// Start of a parameter that no file provides.
+/// Initialisation of a parameter that no file provides.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// `N(0, std²)`.
@@ -143,6 +143,16 @@ impl<'a> WeightSource<'a> {
             None => self.fresh(name, &shape, init),
         };
         Tensor::from_data(data, (self.device, dtype))
+    }
+
+    /// The frozen parameter `name` with `shape`, in memory as in the file.
+    pub fn parameter<const D: usize>(
+        &mut self,
+        name: &str,
+        shape: [usize; D],
+        init: Init,
+    ) -> NamedParam<D> {
+        NamedParam::new(name, self.tensor(name, shape, Layout::AsStored, init))
     }
 
     /// The linear layer at `path`, `[d_input] -> [d_output]`, with a bias if the model has one.

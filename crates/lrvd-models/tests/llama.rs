@@ -6,7 +6,6 @@ mod support;
 
 use burn::tensor::DType;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
-use lrvd_burn::parameters::NamedParameters;
 use lrvd_burn::peft::{PeftConfig, TargetModules, attach_peft, peft_from_model};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
@@ -57,7 +56,7 @@ fn a_row_of_nothing_but_padding_is_finite_and_harmless() {
     let alone = model.forward(&input(&[rows[0]], DType::F32), &Pass::mean());
     close(&numbers(logits.narrow(0, 0, 1)), &numbers(alone), 1e-5);
     // The gradient of a real row does not see it either.
-    let mut model = adapted(model, &lora(), &["q_proj", "k_proj", "lm_head"]);
+    let model = adapted(model, &lora(), &["q_proj", "k_proj", "lm_head"]);
     let both = model.last_logits(&padded(&rows, true, DType::F32), &Pass::mean());
     let gradients = both.narrow(0, 0, 1).square().sum().backward();
     model.visit_parameters(&mut |p| {
@@ -118,7 +117,7 @@ fn a_tied_head_is_the_embedding() {
     assert_eq!(names.iter().filter(|name| name.ends_with("embed_tokens.weight")).count(), 1);
     let text = input(&[PROMPTS[0]], DType::F64);
     let before = numbers(model.last_logits(&text, &Pass::mean()));
-    model.visit_parameters(&mut |mut p| {
+    model.visit_parameters_mut(&mut |p| {
         if p.name == "model.embed_tokens.weight" {
             let doubled = p.value.flat().mul_scalar(2.0);
             p.value.set_flat(doubled);
@@ -133,7 +132,7 @@ fn a_tied_head_is_the_embedding() {
     }
     let adapted = adapted(model, &lora(), &["lm_head"]);
     let mut names = Vec::new();
-    adapted.clone().visit_parameters(&mut |p| names.push(p.name.to_owned()));
+    adapted.visit_parameters(&mut |p| names.push(p.name.to_owned()));
     let tail: Vec<&str> = names.iter().rev().take(2).map(String::as_str).collect();
     assert_eq!(tail, ["lm_head.lora_B", "lm_head.lora_A"]);
 }
@@ -193,7 +192,7 @@ fn half_precision_weights_keep_activations_and_adapters_wide() {
         let loss = narrow.answer_logits(&text, &ANSWERS, &pass).square().sum();
         let gradients = loss.backward();
         let mut reached = 0;
-        narrow.clone().visit_parameters(&mut |p| {
+        narrow.visit_parameters(&mut |p| {
             if let Some(gradient) = p.value.gradient(&gradients) {
                 assert_eq!(gradient.dtype(), DType::F32, "{}", p.name);
                 reached += 1;
@@ -220,14 +219,14 @@ fn adapters_keep_every_bit_on_a_half_precision_base() {
         found
     };
     let targets = ["q_proj", "lm_head"];
-    let mut wide = adapted(model(false, DType::F32), &lora(), &targets);
+    let wide = adapted(model(false, DType::F32), &lora(), &targets);
     // Fresh ones...
     let narrow = adapted(model(false, DType::BF16), &lora(), &targets);
     assert_eq!(values(&narrow), values(&wide));
     // ... and those of a file.
     let names = targets.map(str::to_owned).to_vec();
     let settings = PeftConfig::lora(3, 6.0, TargetModules::Names(names));
-    let saved = peft_from_model(&mut wide, &settings).unwrap();
+    let saved = peft_from_model(&wide, &settings).unwrap();
     let mut loaded = model(false, DType::BF16);
     attach_peft(&mut loaded, &saved, true).unwrap();
     assert_eq!(values(&loaded), values(&wide));

@@ -6,8 +6,7 @@ mod support;
 
 use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind, repeat_for_members};
-use lrvd_burn::model::check_scheme;
-use lrvd_burn::parameters::NamedParameters;
+use lrvd_burn::model::{AdaptedModel, check_scheme};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
@@ -100,7 +99,7 @@ fn activation_noise_is_that_of_a_head_with_the_answers_only() {
 fn gradients_through_the_answers_are_those_of_the_full_head() {
     for scheme in [Scheme::Mean, Scheme::Weights(DrawPer::Sequence)] {
         let settings = variational(VariationalFamily::ElementVariance);
-        let mut model = adapted(model(true, DType::F64), &settings, &["v_proj", "lm_head"]);
+        let model = adapted(model(true, DType::F64), &settings, &["v_proj", "lm_head"]);
         let pass = Pass::sampled(scheme, key());
         let input = padded(&PROMPTS, true, DType::F64);
         let ids = ANSWERS.map(|id| id as i32);
@@ -153,7 +152,7 @@ fn what_the_baselines_attach_gives_the_rows_of_the_full_head() {
         let settings = AdapterConfig { kind, dropout: 0.2, ..lora() };
         let mut model = adapted(model(true, DType::F64), &settings, &["v_proj", "lm_head"]);
         // Up-projections that start at 0 would hide everything.
-        model.visit_parameters(&mut |mut p| {
+        model.visit_parameters_mut(&mut |p| {
             if p.name.ends_with("lora_B") || p.name.ends_with("lora_B_members") {
                 let n = p.value.len();
                 let values = (0..n).map(|i| (i as f64 * 0.7).sin() * 0.3).collect::<Vec<_>>();
@@ -200,14 +199,14 @@ fn a_choice_checks_its_answers_and_is_the_model() {
         Err(ChoiceError::Unknown { index: 1, id: 50, vocab_size: 50 })
     ));
     assert!(matches!(new(&[3, 4, 3]), Err(ChoiceError::Twice { first: 0, second: 2, id: 3 })));
-    let mut choice = new(&ANSWERS).unwrap();
+    let choice = new(&ANSWERS).unwrap();
     let text = padded(&PROMPTS, true, DType::F64);
     let found = choice.forward(&text, &Pass::mean());
     assert_eq!(found.dims(), [3, 3]);
     close(&numbers(found), &numbers(model.answer_logits(&text, &ANSWERS, &Pass::mean())), 0.0);
     let (mut of_choice, mut of_model) = (Vec::new(), Vec::new());
     choice.visit_parameters(&mut |p| of_choice.push(p.name.to_owned()));
-    model.clone().visit_parameters(&mut |p| of_model.push(p.name.to_owned()));
+    model.visit_parameters(&mut |p| of_model.push(p.name.to_owned()));
     assert_eq!(of_choice, of_model);
     assert_eq!(choice.answer_ids(), ANSWERS);
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};
 use lrvd_burn::files::{TensorFile, WeightStore};
 use lrvd_burn::host::values;
-use lrvd_burn::parameters::{Layout, NamedParameters};
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::parameters::Layout;
 use lrvd_burn::sampling::Pass;
 use lrvd_models::EncoderInput;
 use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm};
@@ -157,7 +158,7 @@ fn the_cache_equals_the_whole_text() {
 fn loss_and_gradients_equal_the_reference() {
     for dtype in [DType::F32, DType::F64] {
         let mut case = Case::open("mha_right_padded", dtype);
-        case.model.visit_parameters(&mut |mut p| p.value.set_trainable(true));
+        case.model.visit_parameters_mut(&mut |p| p.value.set_trainable(true));
         let [rows, tokens] = case.input.ids.dims();
         let labels = case.inputs.read("labels").unwrap().to_i64().unwrap();
         let vocab = case.model.config().vocab_size;

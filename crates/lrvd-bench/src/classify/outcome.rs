@@ -92,7 +92,7 @@ pub(crate) fn record(
         }
         None => None,
     };
-    let counts = trainable_counts(&mut state.model);
+    let counts = trainable_counts(&state.model);
     let mean = last_record.metrics.get(&0);
     let summary = format!(
         "{} {}, rank {:.2}",

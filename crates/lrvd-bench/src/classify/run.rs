@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::{DType, Device};
-use lrvd_burn::model::{AdapterTargets, check_scheme};
+use lrvd_burn::model::{AdaptedModel, AdapterTargets, check_scheme};
 use lrvd_burn::optimizer::AdamW;
-use lrvd_burn::parameters::{NamedParameters, Role};
+use lrvd_burn::parameters::Role;
 use lrvd_core::noise::NoiseKey;
 
 use crate::backbone::{Backbone, load_model};
@@ -77,7 +77,7 @@ impl RunStart<'_> {
         let targets = AdapterTargets::Names(config.target_modules.clone());
         method.attach(&mut model, &targets, NoiseKey::new(self.seed))?;
         check_scheme(&model, method.training_scheme())?;
-        model.visit_parameters(&mut |mut p| {
+        model.visit_parameters_mut(&mut |p| {
             let trained = match p.role {
                 Role::Head => true,
                 Role::Pooler => config.pooler == PoolerMode::Trained,

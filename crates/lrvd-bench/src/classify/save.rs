@@ -27,7 +27,7 @@ pub(super) struct HostClassifier {
 /// Pooler and head are always stored: the base checkpoint has none, and a frozen one is as
 /// random as a trained one is new.
 pub(super) fn take(
-    model: &mut impl AdaptedModel,
+    model: &impl AdaptedModel,
     config: &ExperimentConfig,
     mut info: ClassifierInfo,
 ) -> Result<HostClassifier, ClassifyError> {

@@ -114,7 +114,7 @@ impl AdapterSource {
         let mut run = settings.start(&backbone, &task, device).resumed(&checkpoint)?;
         run.method.compact(&mut run.state.model);
         let info = settings.info(run.state.done);
-        let host = take(&mut run.state.model, &settings.experiment, info)?;
+        let host = take(&run.state.model, &settings.experiment, info)?;
         Ok(Self {
             kind: SourceKind::Checkpoint,
             folder: checkpoint,

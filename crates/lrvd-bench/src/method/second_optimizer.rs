@@ -18,8 +18,9 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
+use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::optimizer::NamedGradients;
-use lrvd_burn::parameters::{NamedParameters, Role};
+use lrvd_burn::parameters::Role;
 use serde::{Deserialize, Serialize};
 
 use super::StepState;
@@ -123,7 +124,7 @@ impl SecondOptimizer {
         let of_kl = kl.map_or_else(NamedGradients::default, |kl| {
             NamedGradients::collect(model, &kl.mul_scalar(weight).backward())
         });
-        model.visit_parameters(&mut |mut p| {
+        model.visit_parameters_mut(&mut |p| {
             let parts = [of_kl.get(p.name), of_nll.get(p.name)];
             let parts = parts.into_iter().flatten().cloned().map(without_graph);
             let Some(gradient) = parts.reduce(|a, b| a + b) else { return };

@@ -23,7 +23,8 @@ use burn::tensor::TensorData;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::files::HostTensor;
 use lrvd_burn::host::values;
-use lrvd_burn::parameters::{NamedParameter, NamedParameters, Role};
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::parameters::{NamedParameterMut, Role};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::baselines::Swag as Moments;
 use lrvd_core::baselines::swag::{MAX_DEVIATIONS, SCALE};
@@ -128,7 +129,7 @@ impl Swag {
         done > start && (done - start).is_multiple_of(every)
     }
 
-    fn collect(&mut self, model: &mut TaskModel) -> Result<(), BenchError> {
+    fn collect(&mut self, model: &TaskModel) -> Result<(), BenchError> {
         let mut outcome = Ok(());
         let (moments, deviations) = (&mut self.moments, self.settings.deviations);
         model.visit_parameters(&mut |p| {
@@ -151,13 +152,13 @@ impl Swag {
     fn drawn(&self, model: &TaskModel, key: NoiseKey) -> Result<TaskModel, BenchError> {
         let mut model = model.clone();
         let mut outcome = Ok(());
-        model.visit_parameters(&mut |mut p| {
+        model.visit_parameters_mut(&mut |p| {
             if p.role == Role::AdapterMean
                 && outcome.is_ok()
                 && let Some(moments) = self.moments.get(p.name)
             {
                 match self.draw(moments, p.name, key) {
-                    Ok(values) => set(&mut p, values),
+                    Ok(values) => set(p, values),
                     Err(error) => outcome = Err(error),
                 }
             }
@@ -176,7 +177,7 @@ impl Swag {
 }
 
 /// Puts `values` into a parameter of as many.
-fn set(p: &mut NamedParameter<'_>, values: Vec<f64>) {
+fn set(p: NamedParameterMut<'_>, values: Vec<f64>) {
     if values.len() == p.value.len() {
         p.value.set_data(TensorData::new(values, p.value.shape()));
     }
@@ -208,9 +209,9 @@ impl Tuning for Swag {
         model: &mut TaskModel,
         _context: &FitContext<'_>,
     ) -> Result<(), BenchError> {
-        model.visit_parameters(&mut |mut p| {
+        model.visit_parameters_mut(&mut |p| {
             if let Some(moments) = self.moments.get(p.name) {
-                set(&mut p, moments.mean().to_vec());
+                set(p, moments.mean().to_vec());
             }
         });
         Ok(())
@@ -296,14 +297,14 @@ mod tests {
 
     /// Moves every trainable parameter.
     fn moved(model: &mut TaskModel, by: f64) {
-        model.visit_parameters(&mut |mut p| {
+        model.visit_parameters_mut(&mut |p| {
             if p.role == Role::AdapterMean {
                 let values: Vec<f64> = values(p.value.flat())
                     .iter()
                     .enumerate()
                     .map(|(i, v)| v + by * (i as f64).sin())
                     .collect();
-                set(&mut p, values);
+                set(p, values);
             }
         });
     }
@@ -317,7 +318,7 @@ mod tests {
         let mut first = swag(Settings { deviations: 3, ..Settings::default() });
         for by in [0.01, -0.03, 0.05, 0.02] {
             moved(&mut model, by);
-            first.collect(&mut model).unwrap();
+            first.collect(&model).unwrap();
         }
         let mut second = swag(first.settings);
         second.restore(&model, first.state()).unwrap();
@@ -325,7 +326,7 @@ mod tests {
         for swag in [&mut first, &mut second] {
             let mut model = model.clone();
             moved(&mut model, -0.04);
-            swag.collect(&mut model).unwrap();
+            swag.collect(&model).unwrap();
         }
         assert_eq!(second.moments, first.moments);
         let drawn = first.predict(&model, &inputs, 3).unwrap();
@@ -351,12 +352,12 @@ mod tests {
         let mut swag = swag(Settings { scale: 0.0, ..Settings::default() });
         for by in [0.2, -0.1, 0.3] {
             moved(&mut model, by);
-            swag.collect(&mut model).unwrap();
+            swag.collect(&model).unwrap();
         }
         let drawn = swag.predict(&model, &inputs, 1).unwrap();
-        model.visit_parameters(&mut |mut p| {
+        model.visit_parameters_mut(&mut |p| {
             if let Some(moments) = swag.moments.get(p.name) {
-                set(&mut p, moments.mean().to_vec());
+                set(p, moments.mean().to_vec());
             }
         });
         close("mean", &drawn, &swag.predict(&model, &inputs, 0).unwrap(), 1e-12);

@@ -29,7 +29,7 @@ use burn::tensor::{Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind, LowRankAdapter, Posterior, RankParameters};
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::parameters::ParameterMut;
+use lrvd_burn::parameters::ParameterValue;
 use lrvd_core::baselines::tfb::{
     ANCHORS, AdmissibleChange, ITERATIONS, RANGE, RotatedAdapter, SearchAnswer, TOLERANCE,
     largest_admissible,
@@ -274,8 +274,8 @@ fn rotate_adapter(adapter: &mut LowRankAdapter) -> Result<(), BenchError> {
             b[i * d_output + j] = inverse * value;
         }
     }
-    ParameterMut::Matrix(&mut adapter.a).set_data(TensorData::new(a, [d_input, host.rank]));
-    ParameterMut::Matrix(&mut adapter.b).set_data(TensorData::new(b, [host.rank, d_output]));
+    adapter.a.set_data(TensorData::new(a, [d_input, host.rank]));
+    adapter.b.set_data(TensorData::new(b, [host.rank, d_output]));
     Ok(())
 }
 
@@ -316,7 +316,7 @@ mod tests {
     fn posthoc_rotation_leaves_every_update_and_turns_b_into_directions() {
         let mut model = deberta(SHARED_KEYS, DType::F64);
         let before = deltas(&model);
-        let counts = trainable_counts(&mut model);
+        let counts = trainable_counts(&model);
         rotate(&mut model).unwrap();
         for (after, before) in deltas(&model).iter().zip(&before) {
             close("update", after, before, 1e-12);
@@ -330,7 +330,7 @@ mod tests {
             }
         });
         add_noise(&mut model, 0.01);
-        assert_eq!(trainable_counts(&mut model), counts, "noise is not trained");
+        assert_eq!(trainable_counts(&model), counts, "noise is not trained");
     }
 
     #[test]

@@ -268,7 +268,7 @@ impl TaskRuns<'_> {
         let method = MethodName::from_name(key)
             .ok_or_else(|| BenchError::NotOneRun { method: key.to_owned() })?;
         let start = start(self.shared, &self.ready.prepared, method, seed);
-        let counts = trainable_counts(&mut start.fresh()?.state.model);
+        let counts = trainable_counts(&start.fresh()?.state.model);
         Ok((counts.adapter + counts.posterior) as u64)
     }
 

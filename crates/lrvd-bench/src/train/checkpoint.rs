@@ -12,7 +12,7 @@ use lrvd_burn::adapter::adapter_dtype;
 use lrvd_burn::files::{AtomicDir, HostTensor, TensorFile, write_safetensors};
 use lrvd_burn::model::{AdaptedModel, ranks};
 use lrvd_burn::optimizer::Moments;
-use lrvd_burn::parameters::ParameterMut;
+use lrvd_burn::parameters::ParameterValue;
 use serde::{Deserialize, Serialize};
 
 use super::state::{BestInfo, BestModel, Journal, TrainState};
@@ -54,7 +54,7 @@ pub fn save_checkpoint(
         return Ok(());
     }
     let mut tensors = BTreeMap::new();
-    collect("parameter", &mut state.model.clone(), &mut tensors)?;
+    collect("parameter", &state.model, &mut tensors)?;
     let mut moment_steps = BTreeMap::new();
     for (name, moments) in state.optimizer.state() {
         tensors.insert(format!("moment1/{name}"), host(moments.first.clone())?);
@@ -62,7 +62,7 @@ pub fn save_checkpoint(
         moment_steps.insert(name.clone(), moments.steps);
     }
     if let Some(best) = &state.best {
-        collect("best", &mut best.model.clone(), &mut tensors)?;
+        collect("best", &best.model, &mut tensors)?;
     }
     let method_state = method.state();
     for (name, tensor) in method_state.tensors {
@@ -157,7 +157,7 @@ pub fn load_checkpoint(
         let (first, second) = (read("moment1")?, read("moment2")?);
         moments.insert(name.clone(), Moments { first, second, steps });
     }
-    state.optimizer.restore(&mut state.model, moments)?;
+    state.optimizer.restore(&state.model, moments)?;
     state.best = match values.best {
         Some(info) => {
             let mut model = fresh;
@@ -214,7 +214,7 @@ fn placement(model: &impl AdaptedModel) -> (Device, DType) {
 /// Adds the trainable parameters of `model`, in memory layout, under `prefix/`.
 fn collect(
     prefix: &str,
-    model: &mut impl AdaptedModel,
+    model: &impl AdaptedModel,
     tensors: &mut BTreeMap<String, HostTensor>,
 ) -> Result<(), BenchError> {
     let mut outcome = Ok(());
@@ -254,15 +254,15 @@ fn place(
     });
     outcome?;
     let mut outcome = Ok(());
-    model.visit_parameters(&mut |mut p| {
+    model.visit_parameters_mut(&mut |p| {
         if p.value.is_trainable() && outcome.is_ok() {
-            outcome = fill(&format!("{prefix}/{}", p.name), file, &mut p.value);
+            outcome = fill(&format!("{prefix}/{}", p.name), file, p.value);
         }
     });
     outcome
 }
 
-fn fill(name: &str, file: &TensorFile, value: &mut ParameterMut<'_>) -> Result<(), BenchError> {
+fn fill(name: &str, file: &TensorFile, value: &mut dyn ParameterValue) -> Result<(), BenchError> {
     let host = file.read(name)?;
     if host.n_elements() != value.len() {
         return Err(BenchError::CheckpointEntry { name: name.to_owned() });

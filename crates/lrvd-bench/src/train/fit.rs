@@ -140,7 +140,7 @@ fn train_step(
     let members = method.members();
     let (mut gradients, mut total) = (NamedGradients::default(), None::<ObjectiveParts>);
     // Without a head, nothing is left to learn once every rank is pruned, and no graph to go back.
-    let learns = trainable_counts(&mut state.model) != TrainableCounts::default();
+    let learns = trainable_counts(&state.model) != TrainableCounts::default();
     let n_train = context.task.train.len();
     let mut sizes = StepSizes {
         step,
@@ -187,7 +187,7 @@ fn train_step(
         });
         if learns {
             let backward = loss.backward();
-            gradients.accumulate(NamedGradients::collect(&mut state.model, &backward));
+            gradients.accumulate(NamedGradients::collect(&state.model, &backward));
         }
     }
     let parts = total.ok_or(BenchError::EmptyBatch { step })?;

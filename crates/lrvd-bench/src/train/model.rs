@@ -2,9 +2,8 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::adapted_model;
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::parameters::{NamedParameter, NamedParameters};
 use lrvd_burn::sampling::Pass;
 use lrvd_models::deberta::{DebertaClassifier, EncoderInput};
 use lrvd_models::llama::LlamaChoice;
@@ -47,27 +46,9 @@ impl SequenceModel for TaskModel {
     }
 }
 
-impl NamedParameters for TaskModel {
-    fn visit_parameters(&mut self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
-        match self {
-            Self::Deberta(model) => model.visit_parameters(visit),
-            Self::Llama(model) => model.visit_parameters(visit),
-        }
+adapted_model!(
+    enum TaskModel {
+        Deberta,
+        Llama,
     }
-}
-
-impl AdaptedModel for TaskModel {
-    fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        match self {
-            Self::Deberta(model) => model.visit_layers(visit),
-            Self::Llama(model) => model.visit_layers(visit),
-        }
-    }
-
-    fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
-        match self {
-            Self::Deberta(model) => model.visit_layers_mut(visit),
-            Self::Llama(model) => model.visit_layers_mut(visit),
-        }
-    }
-}
+);

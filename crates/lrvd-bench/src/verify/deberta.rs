@@ -1,6 +1,6 @@
 //! Encoder, head, loss and gradients of one batch.
 
-use lrvd_burn::parameters::NamedParameters;
+use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::Pass;
 
 use super::compare::Comparison;
@@ -29,7 +29,7 @@ pub(super) fn verify(
 
     let wants_gradients = !comparison.below("grad.").is_empty();
     if wants_gradients {
-        model.visit_parameters(&mut |mut p| p.value.set_trainable(true));
+        model.visit_parameters_mut(&mut |p| p.value.set_trainable(true));
     }
     let input = batch.upload(&device, dtype);
     let pass = Pass::mean();
@@ -55,7 +55,7 @@ pub(super) fn verify(
     }
     check_scalars(&mut comparison, &found)?;
     if wants_gradients && let Some(loss) = loss {
-        let mut gradients = stored_gradients(&mut model, &loss.backward());
+        let mut gradients = stored_gradients(&model, &loss.backward());
         if let (Some(words), Some(pad)) = (gradients.get_mut(WORDS), config.pad_token_id) {
             // The reference implementation trains every row but the padding's.
             let width = config.embedding_size;

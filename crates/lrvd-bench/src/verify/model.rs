@@ -6,7 +6,8 @@ use std::path::Path;
 use burn::tensor::{DType, Device, Gradients, Tensor};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::host::values;
-use lrvd_burn::parameters::{Layout, NamedParameters, ParameterMut};
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::parameters::{Layout, ParameterValue};
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 
 use super::error::VerifyError;
@@ -48,7 +49,7 @@ pub(super) fn host<const D: usize>(tensor: Tensor<D>) -> Values {
 }
 
 /// Parameter values in the layout of a checkpoint.
-pub(super) fn stored_value(parameter: &ParameterMut<'_>, layout: Layout) -> Values {
+pub(super) fn stored_value(parameter: &dyn ParameterValue, layout: Layout) -> Values {
     stored(parameter.shape(), values(parameter.flat()), layout)
 }
 
@@ -56,7 +57,7 @@ pub(super) fn stored_value(parameter: &ParameterMut<'_>, layout: Layout) -> Valu
 ///
 /// A parameter that the loss does not reach has a gradient of zeros.
 pub(super) fn stored_gradients(
-    model: &mut impl NamedParameters,
+    model: &impl AdaptedModel,
     gradients: &Gradients,
 ) -> BTreeMap<String, Values> {
     let mut found = BTreeMap::new();

@@ -6,7 +6,6 @@ use burn::tensor::Tensor;
 use lrvd_burn::adalora::orthogonality;
 use lrvd_burn::files::HostTensor;
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::parameters::NamedParameters;
 use lrvd_burn::peft::{PeftAdapter, PeftMethod, PeftModule, attach_peft};
 use lrvd_burn::sampling::Pass;
 use lrvd_models::deberta::DebertaClassifier;
@@ -74,7 +73,7 @@ pub(super) fn verify(
     check_scalars(&mut comparison, &found)?;
     check_modules(&mut comparison, &adapter)?;
     check_merged(&mut comparison, &model, &adapter)?;
-    check_gradients(&mut comparison, &mut model, &adapter, loss, total)?;
+    check_gradients(&mut comparison, &model, &adapter, loss, total)?;
     comparison.finish()
 }
 
@@ -94,14 +93,11 @@ pub(super) fn file_shape(name: &str, values: Values) -> Values {
 }
 
 /// Values of all trainable parameters, as an adapter file would hold them.
-pub(super) fn trained_values(
-    model: &mut impl NamedParameters,
-    adalora: bool,
-) -> BTreeMap<String, Values> {
+pub(super) fn trained_values(model: &impl AdaptedModel, adalora: bool) -> BTreeMap<String, Values> {
     let mut found = BTreeMap::new();
     model.visit_parameters(&mut |p| {
         if p.value.is_trainable() {
-            let values = stored_value(&p.value, p.layout);
+            let values = stored_value(p.value, p.layout);
             found.insert(file_key(p.name, adalora), file_shape(p.name, values));
         }
     });
@@ -143,7 +139,7 @@ fn total_loss(
 /// Gradients of what the folder says was differentiated.
 pub(super) fn check_gradients(
     comparison: &mut Comparison<'_>,
-    model: &mut impl NamedParameters,
+    model: &impl AdaptedModel,
     adapter: &PeftAdapter,
     loss: Option<Tensor<1>>,
     total: Option<Tensor<1>>,

@@ -62,7 +62,7 @@ fn methods_add_exactly_what_is_counted_for_them() {
         let built = method(key).build(&config, RankRequest::Initial).unwrap();
         let mut model = base.clone();
         built.attach(&mut model, &targets, NoiseKey::new(1)).unwrap();
-        let counts = trainable_counts(&mut model);
+        let counts = trainable_counts(&model);
         let found = counts.adapter + counts.posterior + built.stored_parameters();
         assert_eq!(found, counted.parameter_count(&layers, config.initial_rank), "{key}");
         assert_eq!(counts.head + counts.backbone, 0, "{key}");
@@ -77,7 +77,7 @@ fn methods_refuse_targets_that_match_no_layer() {
     let refused = built.attach(&mut model, &AdapterTargets::Names(names), NoiseKey::new(1));
     let error = refused.unwrap_err().to_string();
     assert!(error.contains("quary_proj") && !error.contains("query_proj"), "{error}");
-    assert_eq!(trainable_counts(&mut model).adapter, 0, "nothing is attached then");
+    assert_eq!(trainable_counts(&model).adapter, 0, "nothing is attached then");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use lrvd_bench::train::{
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets};
 use lrvd_burn::optimizer::{AdamW, NamedGradients};
-use lrvd_burn::parameters::{NamedParameters, Role};
+use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_core::schedule::BatchSize;
@@ -154,7 +154,7 @@ impl Bench {
         let mut model = self.model();
         let targets = AdapterTargets::Names(self.config.target_modules.clone());
         method.attach(&mut model, &targets, NoiseKey::new(self.seed)).unwrap();
-        model.visit_parameters(&mut |mut p| {
+        model.visit_parameters_mut(&mut |p| {
             if matches!(p.role, Role::Head | Role::Pooler) {
                 p.value.set_trainable(true);
             }
@@ -230,7 +230,7 @@ fn task() -> PreparedTask {
 /// Values of the parameters whose name ends with one of `endings`, by name.
 pub(crate) fn values(model: &TaskModel, endings: &[&str]) -> Vec<(String, Vec<f64>)> {
     let mut found = Vec::new();
-    model.clone().visit_parameters(&mut |p| {
+    model.visit_parameters(&mut |p| {
         if endings.iter().any(|ending| p.name.ends_with(ending)) {
             found.push((p.name.to_owned(), numbers(p.value.flat())));
         }
@@ -241,7 +241,7 @@ pub(crate) fn values(model: &TaskModel, endings: &[&str]) -> Vec<(String, Vec<f6
 /// Every trained value.
 pub(crate) fn trained(model: &TaskModel) -> Vec<(String, Vec<f64>)> {
     let mut found = Vec::new();
-    model.clone().visit_parameters(&mut |p| {
+    model.visit_parameters(&mut |p| {
         if p.value.is_trainable() {
             found.push((p.name.to_owned(), numbers(p.value.flat())));
         }

@@ -4,7 +4,7 @@ use burn::tensor::{DType, TensorData};
 use lrvd_bench::experiment::{OptimizerOnPrune, PruneSettings};
 use lrvd_bench::method::Regulariser;
 use lrvd_bench::train::SequenceModel;
-use lrvd_burn::parameters::NamedParameters;
+use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::baselines::minibatch_weight::{falling_weight, rescaled_cycle, rising_weight};
 use lrvd_core::baselines::{ElementGaussian, ElementReduction, ScaleMixture, StdMap};
@@ -133,7 +133,7 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
     let square = bench.config.initial_rank * bench.config.initial_rank;
     // Without a second layer the law is that of its bias, whatever the input.
     let mut bias: Vec<f64> = Vec::new();
-    state.model.visit_parameters(&mut |mut p| {
+    state.model.visit_parameters_mut(&mut |p| {
         if p.name.ends_with("lora_context_w2") {
             let shape = p.value.shape();
             p.value.set_data(TensorData::new(vec![0.0_f64; p.value.len()], shape));

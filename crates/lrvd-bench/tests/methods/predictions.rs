@@ -3,7 +3,6 @@
 use lrvd_bench::eval::Inputs;
 use lrvd_bench::train::{SequenceModel, TaskModel};
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::parameters::NamedParameters;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
 
@@ -90,7 +89,7 @@ fn methods_of_members_answer_as_each_member_alone() {
 #[test]
 fn methods_of_members_start_each_as_the_base_model() {
     let bench = Bench::new(Backbone::Deberta);
-    let (mut state, tuning) = bench.fresh(method("lora-ensemble"));
+    let (state, tuning) = bench.fresh(method("lora-ensemble"));
     let (batch, _) = bench.batch();
     let members = tuning.members();
     assert_eq!(members, 4);

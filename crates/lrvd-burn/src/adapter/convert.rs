@@ -7,7 +7,6 @@ use burn::tensor::{FloatDType, Tensor};
 use super::extension::Extension;
 use super::linear::AdaptedLinear;
 use super::low_rank::LowRankAdapter;
-use crate::parameters::plain;
 
 impl AdaptedLinear {
     /// Whether the update at the mean is one matrix, the same for every input: true but for
@@ -20,19 +19,19 @@ impl AdaptedLinear {
     /// an adapter, and if the mean is [not one matrix](AdaptedLinear::has_dense_mean).
     pub fn delta(&self) -> Option<Tensor<2>> {
         let adapter = self.adapter.as_ref().filter(|_| self.has_dense_mean())?;
-        let b = plain(adapter.b.val());
+        let b = adapter.b.val().without_autodiff();
         Some(self.scaled_a(adapter).matmul(b).mul_scalar(adapter.scaling))
     }
 
     /// A with singular values or mean scales folded in.
     fn scaled_a(&self, adapter: &LowRankAdapter) -> Tensor<2> {
-        let a = plain(adapter.a.val());
+        let a = adapter.a.val().without_autodiff();
         let a = match &adapter.e {
-            Some(e) => a * plain(e.val()).unsqueeze_dim(0),
+            Some(e) => a * e.val().without_autodiff().unsqueeze_dim(0),
             None => a,
         };
         match &self.extension {
-            Some(Extension::Scale(scale)) => a * plain(scale.mean()).unsqueeze_dim(0),
+            Some(Extension::Scale(scale)) => a * scale.mean().without_autodiff().unsqueeze_dim(0),
             _ => a,
         }
     }
@@ -47,7 +46,7 @@ impl AdaptedLinear {
     #[must_use]
     pub fn merge(self) -> Linear {
         self.assert_dense_mean();
-        let weight = plain(self.weight.val());
+        let weight = self.weight.val().without_autodiff();
         let weight = match self.delta() {
             Some(delta) => {
                 let [stored, wide] = [&weight, &delta].map(Tensor::dtype).map(FloatDType::from);
@@ -55,7 +54,7 @@ impl AdaptedLinear {
             }
             None => weight,
         };
-        plain_linear(weight, self.bias.map(|b| plain(b.val())))
+        plain_linear(weight, self.bias.map(|b| b.val().without_autodiff()))
     }
 
     fn assert_dense_mean(&self) {
@@ -69,8 +68,8 @@ impl AdaptedLinear {
     /// along, with its scale.
     pub fn from_burn(path: &str, linear: Linear) -> Self {
         let lora: Option<LoraAdapter> = linear.weight.adapter().cloned();
-        let weight = plain(linear.weight.base());
-        let bias = linear.bias.map(|b| plain(b.val()));
+        let weight = linear.weight.base().without_autodiff();
+        let bias = linear.bias.map(|b| b.val().without_autodiff());
         let mut layer = Self::new(path, weight, bias);
         if let Some(LoraAdapter { a, b, scale }) = lora {
             let rank = a.val().dims()[1];
@@ -92,13 +91,15 @@ impl AdaptedLinear {
     #[must_use]
     pub fn into_burn(self) -> Linear {
         self.assert_dense_mean();
-        let linear =
-            plain_linear(plain(self.weight.val()), self.bias.as_ref().map(|b| plain(b.val())));
+        let linear = plain_linear(
+            self.weight.val().without_autodiff(),
+            self.bias.as_ref().map(|b| b.val().without_autodiff()),
+        );
         let Some(adapter) = &self.adapter else { return linear };
         let a = self.scaled_a(adapter);
         let factors = LoraAdapter {
             a: Param::from_tensor(a),
-            b: Param::from_tensor(plain(adapter.b.val())),
+            b: Param::from_tensor(adapter.b.val().without_autodiff()),
             scale: adapter.scaling,
         };
         linear.apply_reparameterization(Given(Some(factors)))

@@ -1,7 +1,10 @@
 //! A frozen linear layer with an optional adapter.
 
+use std::sync::Arc;
+
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
+use lrvd_core::baselines::StdMap;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::module_id;
 
@@ -9,8 +12,70 @@ use super::extension::Extension;
 use super::low_rank::LowRankAdapter;
 use super::observer::Observer;
 use super::prepared::PreparedLinear;
-use crate::parameters::{Layout, NamedParameter, ParameterMut, Role};
+use crate::parameters::{Layout, NamedParameter, NamedParameterMut, ParameterValue, Role};
 use crate::sampling::Pass;
+
+/// Gives name, role, layout and reference of every parameter of a layer.
+macro_rules! each_parameter {
+    ($layer:ident, $give:ident, $($reference:tt)+) => {
+        use super::Posterior as P;
+        let (mean, noise) = (Role::AdapterMean, Role::LogVariance);
+        let (same, turned) = (Layout::AsStored, Layout::Transposed);
+        if !$layer.borrows_weight {
+            $give("weight", $layer.role, turned, $($reference)+ $layer.weight);
+        }
+        if let Some(bias) = $($reference)+ $layer.bias {
+            $give("bias", $layer.role, same, bias);
+        }
+        if let Some(adapter) = $($reference)+ $layer.adapter {
+            $give("lora_A", mean, turned, $($reference)+ adapter.a);
+            $give("lora_B", mean, turned, $($reference)+ adapter.b);
+            if let Some(e) = $($reference)+ adapter.e {
+                $give("lora_E", mean, same, e);
+            }
+            match $($reference)+ adapter.posterior {
+                Some(P::RankVariance(p) | P::AsymRankVariance(p)) => {
+                    $give("rank_log_sigma2", noise, same, $($reference)+ p.value);
+                }
+                Some(P::NoiseToSignal(p)) => {
+                    $give("rank_log_alpha", noise, same, $($reference)+ p.value);
+                }
+                Some(P::ElementVariance(p)) => {
+                    $give("log_sigma2_a", noise, turned, $($reference)+ p.a);
+                    $give("log_sigma2_b", noise, turned, $($reference)+ p.b);
+                }
+                None => {}
+            }
+        }
+        match $($reference)+ $layer.extension {
+            Some(Extension::Gaussian(e)) => {
+                let (of_a, of_b) = match e.std_map() {
+                    StdMap::Softplus => ("lora_A_rho", "lora_B_rho"),
+                    StdMap::Square => ("lora_A_G", "lora_B_G"),
+                };
+                $give(of_a, noise, turned, $($reference)+ e.a);
+                if let Some(b) = $($reference)+ e.b {
+                    $give(of_b, noise, turned, b);
+                }
+            }
+            Some(Extension::Scale(e)) => {
+                $give("lora_scale_log_mean", mean, same, $($reference)+ e.log_mean);
+                $give("lora_scale_log_std", noise, same, $($reference)+ e.log_std);
+            }
+            Some(Extension::Contextual(e)) => {
+                $give("lora_context_w1", mean, turned, $($reference)+ e.w1);
+                $give("lora_context_b1", mean, same, $($reference)+ e.b1);
+                $give("lora_context_w2", mean, turned, $($reference)+ e.w2);
+                $give("lora_context_b2", mean, same, $($reference)+ e.b2);
+            }
+            Some(Extension::Members(e)) => {
+                $give("lora_A_members", mean, same, $($reference)+ e.a);
+                $give("lora_B_members", mean, same, $($reference)+ e.b);
+            }
+            None => {}
+        }
+    };
+}
 
 /// What was attached to a layer, for files; it outlives the adapter when every rank is pruned.
 ///
@@ -38,7 +103,7 @@ pub struct AdapterSlot {
 /// |---|---|
 /// | `weight` | `[d_input, d_output]` |
 /// | `bias` | `[d_output]` |
-/// | input | `[batch, tokens, d_input]` |
+/// | input | `[sequences, ..., d_input]`, two axes or more |
 #[derive(Module, Debug)]
 pub struct AdaptedLinear {
     /// Base weight, as Burn multiplies it.
@@ -51,6 +116,13 @@ pub struct AdaptedLinear {
     pub(super) extension: Option<Extension>,
     #[module(skip)]
     pub(super) slot: Option<AdapterSlot>,
+    #[module(skip)]
+    path: Arc<str>,
+    #[module(skip)]
+    role: Role,
+    /// Whether the weight is another parameter's, which hands it out.
+    #[module(skip)]
+    borrows_weight: bool,
     /// Identity of this layer in the noise streams, derived from its path.
     noise_id: u32,
     #[module(skip)]
@@ -58,7 +130,9 @@ pub struct AdaptedLinear {
 }
 
 impl AdaptedLinear {
-    /// A frozen layer at module path `path`, without an adapter.
+    /// A frozen layer of the backbone at module path `path`, without an adapter.
+    ///
+    /// The path names the layer in files and in the noise: it must be unique and stay the same.
     pub fn new(path: &str, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Self {
         Self {
             weight: Param::from_tensor(weight).set_require_grad(false),
@@ -66,9 +140,34 @@ impl AdaptedLinear {
             adapter: None,
             extension: None,
             slot: None,
+            path: path.into(),
+            role: Role::Backbone,
+            borrows_weight: false,
             noise_id: module_id(path),
             observer: None,
         }
+    }
+
+    /// The same layer with weight and bias in another role.
+    #[must_use]
+    pub fn with_role(self, role: Role) -> Self {
+        Self { role, ..self }
+    }
+
+    /// The same layer with a weight that belongs to another parameter (a tied head's is the word
+    /// embedding): it is not handed out under this layer's name.
+    #[must_use]
+    pub fn with_borrowed_weight(self) -> Self {
+        Self { borrows_weight: true, ..self }
+    }
+
+    /// Module path.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn shared_path(&self) -> Arc<str> {
+        Arc::clone(&self.path)
     }
 
     /// Features in.
@@ -146,8 +245,13 @@ impl AdaptedLinear {
         self.observer = observer;
     }
 
-    /// Base product plus update for one use of the layer.
-    pub fn forward(&self, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
+    /// Base product plus update for one use of the layer, `[n, ..., d_input]` to
+    /// `[n, ..., d_output]` as Burn's `Linear`; the first axis counts sequences for draws per sequence.
+    ///
+    /// # Panics
+    ///
+    /// As [`AdaptedLinear::prepare`].
+    pub fn forward<const D: usize>(&self, x: Tensor<D>, pass: &Pass) -> Tensor<D> {
         let n = x.dims()[0];
         self.prepare(pass, n).forward(x)
     }
@@ -166,53 +270,20 @@ impl AdaptedLinear {
         PreparedLinear::new(self, pass, sequences)
     }
 
-    /// Hands out the layer's parameters under the checkpoint names below `path`.
-    pub fn visit_parameters(
-        &mut self,
-        path: &str,
-        role: Role,
-        visit: &mut dyn FnMut(NamedParameter<'_>),
-    ) {
-        let mut give = |name: &str, role, layout, value: ParameterMut<'_>| {
-            visit(NamedParameter { name: &format!("{path}.{name}"), role, layout, value });
+    /// Hands out the layer's parameters under their checkpoint names.
+    pub(crate) fn each_parameter(&self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
+        let mut give = |name: &str, role, layout, value: &dyn ParameterValue| {
+            visit(NamedParameter { name: &format!("{}.{name}", self.path), role, layout, value });
         };
-        give("weight", role, Layout::Transposed, ParameterMut::Matrix(&mut self.weight));
-        if let Some(bias) = &mut self.bias {
-            give("bias", role, Layout::AsStored, ParameterMut::Vector(bias));
-        }
-        if let Some(adapter) = &mut self.adapter {
-            visit_adapter(adapter, &mut give);
-        }
-        if let Some(extension) = &mut self.extension {
-            extension.visit(&mut give);
-        }
+        each_parameter!(self, give, &);
     }
-}
 
-/// Hands out the factors and the posterior's parameters.
-fn visit_adapter(
-    adapter: &mut LowRankAdapter,
-    give: &mut dyn FnMut(&str, Role, Layout, ParameterMut<'_>),
-) {
-    use super::Posterior as P;
-    let mean = Role::AdapterMean;
-    give("lora_A", mean, Layout::Transposed, ParameterMut::Matrix(&mut adapter.a));
-    give("lora_B", mean, Layout::Transposed, ParameterMut::Matrix(&mut adapter.b));
-    if let Some(e) = &mut adapter.e {
-        give("lora_E", mean, Layout::AsStored, ParameterMut::Vector(e));
-    }
-    let noise = Role::LogVariance;
-    match &mut adapter.posterior {
-        Some(P::RankVariance(p) | P::AsymRankVariance(p)) => {
-            give("rank_log_sigma2", noise, Layout::AsStored, ParameterMut::Vector(&mut p.value));
-        }
-        Some(P::NoiseToSignal(p)) => {
-            give("rank_log_alpha", noise, Layout::AsStored, ParameterMut::Vector(&mut p.value));
-        }
-        Some(P::ElementVariance(p)) => {
-            give("log_sigma2_a", noise, Layout::Transposed, ParameterMut::Matrix(&mut p.a));
-            give("log_sigma2_b", noise, Layout::Transposed, ParameterMut::Matrix(&mut p.b));
-        }
-        None => {}
+    /// The same, to write.
+    pub(crate) fn each_parameter_mut(&mut self, visit: &mut dyn FnMut(NamedParameterMut<'_>)) {
+        let path = self.shared_path();
+        let mut give = |name: &str, role, layout, value: &mut dyn ParameterValue| {
+            visit(NamedParameterMut { name: &format!("{path}.{name}"), role, layout, value });
+        };
+        each_parameter!(self, give, &mut);
     }
 }

@@ -8,8 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::{Gradients, Tensor};
 
-use crate::parameters::plain;
-
 /// Collects what observed layers do; a handle, so that clones share one collection.
 ///
 /// Set it on layers with [`AdaptedLinear::observe`](super::AdaptedLinear::observe) or on a whole
@@ -145,11 +143,11 @@ impl Observer {
         middle: impl FnOnce(Tensor<3>) -> Tensor<3>,
         up: impl FnOnce(Tensor<3>) -> Tensor<3>,
     ) -> Tensor<3> {
-        let input = plain(x.clone());
+        let input = x.clone().without_autodiff();
         let h = down(x);
         let rank_probe = probe(&h);
         let s = middle(h + rank_probe.clone());
-        let rank_input = plain(s.clone());
+        let rank_input = s.clone().without_autodiff();
         let update = up(s);
         let output_probe = probe(&update);
         let out = update + output_probe.clone();

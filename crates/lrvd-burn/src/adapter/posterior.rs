@@ -4,8 +4,6 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
 
-use crate::parameters::plain;
-
 /// One number per rank direction, shared by row `i` of A and column `i` of B.
 #[derive(Module, Debug)]
 pub struct RankParameters {
@@ -110,7 +108,7 @@ pub(crate) fn select<const D: usize>(
     kept: &[usize],
 ) -> Param<Tensor<D>> {
     let trainable = param.val().is_require_grad();
-    let value = select_plain(plain(param.val()), axis, kept);
+    let value = select_plain(param.val().without_autodiff(), axis, kept);
     let value = if trainable { value.autodiff().require_grad() } else { value };
     Param::initialized(param.id, value)
 }

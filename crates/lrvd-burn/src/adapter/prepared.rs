@@ -10,7 +10,7 @@ use super::flipout::FlippedDraw;
 use super::linear::AdaptedLinear;
 use super::low_rank::{Deviations, LowRankAdapter};
 use super::observer::ContextDivergence;
-use super::wide::{adapter_dtype, cast};
+use super::wide::adapter_dtype;
 use crate::ops::dropout;
 use crate::sampling::{DrawPer, Pass, Scheme};
 
@@ -131,13 +131,27 @@ impl<'a> PreparedLinear<'a> {
 }
 
 impl PreparedLinear<'_> {
-    /// The layer applied to tokens, `[batch, tokens, d_input]` to `[batch, tokens, d_output]`.
-    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+    /// The layer applied to tokens, `[sequences, ..., d_input]` to `[sequences, ..., d_output]`.
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        const { assert!(D >= 2, "the first axis counts sequences, the last features") };
+        let mut shape = x.dims();
+        let (sequences, features) = (shape[0], shape[D - 1]);
+        let tokens = shape[1..D - 1].iter().product();
+        let x: Tensor<3> = if D == 3 {
+            Tensor::from_dispatch(x.into_dispatch())
+        } else {
+            x.reshape([sequences, tokens, features])
+        };
         let base = self.base(x.clone());
-        match self.update(x, TOKENS) {
+        let out = match self.update(x, TOKENS) {
             Some(update) => base + update,
             None => base,
+        };
+        if D == 3 {
+            return Tensor::from_dispatch(out.into_dispatch());
         }
+        shape[D - 1] = out.dims()[2];
+        out.reshape(shape)
     }
 
     /// The layer applied to rows that all sequences share (relative positions):
@@ -159,8 +173,8 @@ impl PreparedLinear<'_> {
     /// widened copy of it.
     fn base(&self, x: Tensor<3>) -> Tensor<3> {
         let (dtype, weight) = (x.dtype(), self.layer.weight.val());
-        let x = cast(x, weight.dtype());
-        cast(linear(x, weight, self.layer.bias.as_ref().map(Param::val)), dtype)
+        let x = x.cast(weight.dtype());
+        linear(x, weight, self.layer.bias.as_ref().map(Param::val)).cast(dtype)
     }
 
     fn dropped(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
@@ -177,8 +191,8 @@ impl PreparedLinear<'_> {
     /// The update is computed in the type of the adapter, and has that of the activations.
     fn update(&self, x: Tensor<3>, use_index: u32) -> Option<Tensor<3>> {
         let dtype = x.dtype();
-        let x = cast(x, adapter_dtype(self.layer.weight.val().dtype()));
-        self.wide_update(x, use_index).map(|update| cast(update, dtype))
+        let x = x.cast(adapter_dtype(self.layer.weight.val().dtype()));
+        self.wide_update(x, use_index).map(|update| update.cast(dtype))
     }
 
     fn wide_update(&self, x: Tensor<3>, use_index: u32) -> Option<Tensor<3>> {

@@ -1,4 +1,4 @@
-//! In which precision are adapters held, and divergences summed?
+//! The precision in which adapters are held and divergences summed.
 
 use burn::tensor::{DType, FloatDType, Tensor};
 
@@ -21,9 +21,4 @@ pub(super) fn widened<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
 /// Half precision has 8 or 11 significant bits: an update of one part in a thousand would be lost.
 pub fn adapter_dtype(weight: DType) -> DType {
     if weight == DType::F64 { DType::F64 } else { DType::F32 }
-}
-
-/// The tensor in the float type `dtype`.
-pub(super) fn cast<const D: usize>(tensor: Tensor<D>, dtype: DType) -> Tensor<D> {
-    if tensor.dtype() == dtype { tensor } else { tensor.cast(FloatDType::from(dtype)) }
 }

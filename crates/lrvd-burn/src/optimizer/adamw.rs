@@ -9,7 +9,7 @@ use super::gradients::NamedGradients;
 use super::groups::ParameterGroups;
 use crate::adapter_axes::RankAxis;
 use crate::error::AdapterError;
-use crate::parameters::{NamedParameters, plain};
+use crate::model::AdaptedModel;
 
 /// Hyper-parameters shared by all groups; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,17 +71,17 @@ impl AdamW {
     /// One update with every group's rate multiplied by `factor` (the schedule).
     pub fn step(
         &mut self,
-        model: &mut impl NamedParameters,
+        model: &mut (impl AdaptedModel + ?Sized),
         gradients: &NamedGradients,
         factor: f64,
     ) {
         let AdamWConfig { beta1, beta2, epsilon } = self.config;
-        model.visit_parameters(&mut |mut p| {
+        model.visit_parameters_mut(&mut |p| {
             let Some(gradient) = gradients.get(p.name) else { return };
             if !p.value.is_trainable() {
                 return;
             }
-            let g = plain(gradient.clone());
+            let g = gradient.clone().without_autodiff();
             let rates = self.groups.rates(p.role, p.value.shape().len());
             let rate = rates.learning_rate * factor;
             let (first, second, steps) = match self.state.remove(p.name) {
@@ -127,7 +127,7 @@ impl AdamW {
     /// has another length.
     pub fn restore(
         &mut self,
-        model: &mut impl NamedParameters,
+        model: &(impl AdaptedModel + ?Sized),
         state: BTreeMap<String, Moments>,
     ) -> Result<(), AdapterError> {
         let mut lengths = BTreeMap::new();

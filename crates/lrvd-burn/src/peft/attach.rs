@@ -68,7 +68,7 @@ pub fn attach_peft(
             host.attach(layer, module, trainable);
         }
     });
-    model.visit_parameters(&mut |mut p| {
+    model.visit_parameters_mut(&mut |p| {
         let Some(values) = whole.get(p.name).filter(|_| !is_adapter(p.role)) else { return };
         let shape = p.value.shape();
         let values = match (p.layout, shape.as_slice()) {
@@ -94,7 +94,7 @@ pub fn attach_peft(
 /// [`PeftError::NoModule`] if no layer has an adapter; [`PeftError::Module`] if a layer's factors
 /// do not belong to the template's method, or a layer is both adapted and stored whole.
 pub fn peft_from_model(
-    model: &mut impl AdaptedModel,
+    model: &impl AdaptedModel,
     template: &PeftConfig,
 ) -> Result<PeftAdapter, PeftError> {
     let mut modules = BTreeMap::new();

@@ -1,20 +1,21 @@
-//! How a model of your own takes part: hand out its layers and its parameters by name.
+//! A model of one's own: two adapted layers and a trained head.
 
-use burn::module::{Module, Param};
+use burn::module::Module;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{DType, Tensor};
+use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::{AdaptedLinear, Prior};
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::{AdaptedModel, total_kl};
 use lrvd_burn::objective::{Objective, ObjectiveParts};
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, GroupRates, NamedGradients, ParameterGroups};
-use lrvd_burn::parameters::{Layout, NamedParameter, NamedParameters, ParameterMut, Role};
+use lrvd_burn::parameters::{Layout, NamedParam, Role};
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::LrSchedule;
 
-use super::{base, host, layer, numbers, parameter, tensor};
+use super::{base, host, layer, numbers, tensor};
 
 /// Widths of the two layers and of the head.
 pub(crate) const WIDTHS: [usize; 4] = [5, 7, 6, 3];
@@ -28,40 +29,11 @@ pub(crate) const KL_WEIGHT: f64 = 0.02;
 pub(crate) struct Net {
     pub(crate) first: AdaptedLinear,
     pub(crate) second: AdaptedLinear,
-    pub(crate) head_weight: Param<Tensor<2>>,
-    pub(crate) head_bias: Param<Tensor<1>>,
+    pub(crate) head_weight: NamedParam<2>,
+    pub(crate) head_bias: NamedParam<1>,
 }
 
-impl NamedParameters for Net {
-    fn visit_parameters(&mut self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
-        self.first.visit_parameters("net.first", Role::Backbone, visit);
-        self.second.visit_parameters("net.second", Role::Backbone, visit);
-        visit(NamedParameter {
-            name: "head.weight",
-            role: Role::Head,
-            layout: Layout::Transposed,
-            value: ParameterMut::Matrix(&mut self.head_weight),
-        });
-        visit(NamedParameter {
-            name: "head.bias",
-            role: Role::Head,
-            layout: Layout::AsStored,
-            value: ParameterMut::Vector(&mut self.head_bias),
-        });
-    }
-}
-
-impl AdaptedModel for Net {
-    fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        visit("net.first", &self.first);
-        visit("net.second", &self.second);
-    }
-
-    fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
-        visit("net.first", &mut self.first);
-        visit("net.second", &mut self.second);
-    }
-}
+adapted_model!(Net { first, second, head_weight, head_bias });
 
 impl Net {
     /// The model with the given adapters; always the same base and head.
@@ -73,8 +45,16 @@ impl Net {
         Self {
             first: build("net.first", 0),
             second: build("net.second", 1),
-            head_weight: parameter(&numbers(70, 18), [WIDTHS[2], WIDTHS[3]], dtype),
-            head_bias: parameter(&numbers(71, 3), [WIDTHS[3]], dtype),
+            head_weight: NamedParam::new(
+                "head.weight",
+                tensor(&numbers(70, 18), [WIDTHS[2], WIDTHS[3]], dtype),
+            )
+            .with_role(Role::Head)
+            .with_layout(Layout::Transposed)
+            .trainable(),
+            head_bias: NamedParam::new("head.bias", tensor(&numbers(71, 3), [WIDTHS[3]], dtype))
+                .with_role(Role::Head)
+                .trainable(),
         }
     }
 
@@ -94,7 +74,7 @@ impl Net {
     }
 
     /// Names, shapes and values of all parameters.
-    pub(crate) fn snapshot(&mut self) -> Vec<(String, Vec<usize>, Vec<f64>)> {
+    pub(crate) fn snapshot(&self) -> Vec<(String, Vec<usize>, Vec<f64>)> {
         let mut all = Vec::new();
         self.visit_parameters(&mut |p| {
             all.push((p.name.to_owned(), p.value.shape(), host(p.value.flat())));

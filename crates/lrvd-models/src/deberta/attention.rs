@@ -2,9 +2,9 @@
 
 use burn::module::Module;
 use burn::tensor::{Int, Tensor};
+use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::{AdaptedLinear, PreparedLinear};
 use lrvd_burn::ops::{dropout, relative_softmax};
-use lrvd_burn::parameters::{NamedParameter, Role};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
@@ -134,53 +134,6 @@ impl SelfAttention {
             None => table,
         }
     }
-
-    fn named_mut(&mut self) -> [(&'static str, Option<&mut AdaptedLinear>); 5] {
-        [
-            ("query_proj", Some(&mut self.query_proj)),
-            ("key_proj", Some(&mut self.key_proj)),
-            ("value_proj", Some(&mut self.value_proj)),
-            ("pos_key_proj", self.pos_key_proj.as_mut()),
-            ("pos_query_proj", self.pos_query_proj.as_mut()),
-        ]
-    }
-
-    pub(super) fn visit_parameters(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(NamedParameter<'_>),
-    ) {
-        for (name, layer) in self.named_mut() {
-            if let Some(layer) = layer {
-                layer.visit_parameters(&format!("{path}.{name}"), Role::Backbone, visit);
-            }
-        }
-    }
-
-    pub(super) fn visit_layers(&self, path: &str, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        let layers = [
-            ("query_proj", Some(&self.query_proj)),
-            ("key_proj", Some(&self.key_proj)),
-            ("value_proj", Some(&self.value_proj)),
-            ("pos_key_proj", self.pos_key_proj.as_ref()),
-            ("pos_query_proj", self.pos_query_proj.as_ref()),
-        ];
-        for (name, layer) in layers {
-            if let Some(layer) = layer {
-                visit(&format!("{path}.{name}"), layer);
-            }
-        }
-    }
-
-    pub(super) fn visit_layers_mut(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(&str, &mut AdaptedLinear),
-    ) {
-        for (name, layer) in self.named_mut() {
-            if let Some(layer) = layer {
-                visit(&format!("{path}.{name}"), layer);
-            }
-        }
-    }
 }
+
+adapted_model!(SelfAttention { query_proj, key_proj, value_proj, pos_key_proj, pos_query_proj });

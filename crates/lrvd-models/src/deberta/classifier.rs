@@ -2,11 +2,11 @@
 
 use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
+use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
-use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::ops::{dropout, gelu};
-use lrvd_burn::parameters::{NamedParameter, NamedParameters, Role};
+use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, module_id};
 
@@ -38,8 +38,10 @@ impl DebertaClassifier {
         let (d, std) = (config.hidden_size, config.initializer_range);
         Self {
             encoder: DebertaEncoder::load(source, "deberta", config),
-            pooler: source.linear("pooler.dense", d, d, true, std),
-            classifier: source.linear("classifier", d, config.num_labels(), true, std),
+            pooler: source.linear("pooler.dense", d, d, true, std).with_role(Role::Pooler),
+            classifier: source
+                .linear("classifier", d, config.num_labels(), true, std)
+                .with_role(Role::Head),
             pooler_dropout: config.pooler_dropout,
             classifier_dropout: config.cls_dropout,
         }
@@ -114,6 +116,8 @@ impl DebertaClassifier {
     }
 }
 
+adapted_model!(DebertaClassifier { encoder, pooler, classifier });
+
 /// Parameters that fine-tuning starts anew.
 fn is_head(name: &str) -> bool {
     name.starts_with("pooler.") || name.starts_with("classifier.")
@@ -123,26 +127,4 @@ fn is_head(name: &str) -> bool {
 fn is_pretraining_head(name: &str) -> bool {
     ["lm_predictions.", "mask_predictions.", "cls."].iter().any(|prefix| name.starts_with(prefix))
         || name.ends_with(".position_ids")
-}
-
-impl NamedParameters for DebertaClassifier {
-    fn visit_parameters(&mut self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
-        self.encoder.visit_parameters("deberta", visit);
-        self.pooler.visit_parameters("pooler.dense", Role::Pooler, visit);
-        self.classifier.visit_parameters("classifier", Role::Head, visit);
-    }
-}
-
-impl AdaptedModel for DebertaClassifier {
-    fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        self.encoder.visit_layers("deberta", visit);
-        visit("pooler.dense", &self.pooler);
-        visit("classifier", &self.classifier);
-    }
-
-    fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
-        self.encoder.visit_layers_mut("deberta", visit);
-        visit("pooler.dense", &mut self.pooler);
-        visit("classifier", &mut self.classifier);
-    }
 }

@@ -1,11 +1,12 @@
 //! The convolution beside the first layer of some DeBERTa-v2 checkpoints.
 
-use burn::module::{Module, Param};
+use burn::module::Module;
 use burn::tensor::module::conv1d;
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Tensor, activation};
+use lrvd_burn::adapted_model;
 use lrvd_burn::ops::{dropout, gelu};
-use lrvd_burn::parameters::{Layout, NamedParameter, ParameterMut, Role};
+use lrvd_burn::parameters::NamedParam;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
@@ -16,8 +17,8 @@ use crate::source::{Init, WeightSource};
 /// `norm(after_layer_0 + act(dropout(conv(embeddings))))`, masked.
 #[derive(Module, Debug)]
 pub(super) struct Convolution {
-    weight: Param<Tensor<3>>,
-    bias: Param<Tensor<1>>,
+    weight: NamedParam<3>,
+    bias: NamedParam<1>,
     norm: LayerNorm,
     #[module(skip)]
     activation: ConvolutionActivation,
@@ -34,17 +35,10 @@ impl Convolution {
     ) -> Self {
         let d = config.hidden_size;
         let init = Init::Normal(config.initializer_range);
-        let weight = source.tensor(
-            &format!("{path}.conv.weight"),
-            [d, d, convolution.kernel_size],
-            Layout::AsStored,
-            init,
-        );
-        let bias = format!("{path}.conv.bias");
-        let bias = source.tensor(&bias, [d], Layout::AsStored, Init::Constant(0.0));
+        let shape = [d, d, convolution.kernel_size];
         Self {
-            weight: Param::from_tensor(weight).set_require_grad(false),
-            bias: Param::from_tensor(bias).set_require_grad(false),
+            weight: source.parameter(&format!("{path}.conv.weight"), shape, init),
+            bias: source.parameter(&format!("{path}.conv.bias"), [d], Init::Constant(0.0)),
             norm: LayerNorm::load(source, &format!("{path}.LayerNorm"), d, config.layer_norm_eps),
             activation: convolution.activation,
             dropout: config.hidden_dropout_prob,
@@ -75,22 +69,6 @@ impl Convolution {
         };
         self.norm.forward(after_layer + out) * mask
     }
-
-    pub(super) fn visit_parameters(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(NamedParameter<'_>),
-    ) {
-        let mut give = |name: &str, value: ParameterMut<'_>| {
-            visit(NamedParameter {
-                name: &format!("{path}.conv.{name}"),
-                role: Role::Backbone,
-                layout: Layout::AsStored,
-                value,
-            });
-        };
-        give("weight", ParameterMut::Volume(&mut self.weight));
-        give("bias", ParameterMut::Vector(&mut self.bias));
-        self.norm.visit_parameters(&format!("{path}.LayerNorm"), visit);
-    }
 }
+
+adapted_model!(Convolution { weight, bias, norm });

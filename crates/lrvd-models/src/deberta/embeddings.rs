@@ -1,10 +1,11 @@
 //! Word embeddings, their norm and their mask.
 
-use burn::module::{Module, Param};
+use burn::module::Module;
 use burn::tensor::{Int, Tensor, module::embedding};
+use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::dropout;
-use lrvd_burn::parameters::{Layout, NamedParameter, ParameterMut, Role};
+use lrvd_burn::parameters::NamedParam;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
@@ -15,9 +16,9 @@ use crate::source::{Init, WeightSource};
 /// Sum of the embedding tables in use, normalised and masked.
 #[derive(Module, Debug)]
 pub(super) struct Embeddings {
-    word: Param<Tensor<2>>,
-    position: Option<Param<Tensor<2>>>,
-    token_type: Option<Param<Tensor<2>>>,
+    word: NamedParam<2>,
+    position: Option<NamedParam<2>>,
+    token_type: Option<NamedParam<2>>,
     projection: Option<AdaptedLinear>,
     norm: LayerNorm,
     dropout: f64,
@@ -29,9 +30,7 @@ impl Embeddings {
         let width = config.embedding_size;
         let init = Init::Normal(config.initializer_range);
         let mut table = |name: &str, rows: usize| {
-            let name = format!("{path}.{name}.weight");
-            let tensor = source.tensor(&name, [rows, width], Layout::AsStored, init);
-            Param::from_tensor(tensor).set_require_grad(false)
+            source.parameter(&format!("{path}.{name}.weight"), [rows, width], init)
         };
         let word = table("word_embeddings", config.vocab_size);
         let position = config
@@ -85,46 +84,6 @@ impl Embeddings {
             None => x,
         }
     }
-
-    pub(super) fn visit_parameters(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(NamedParameter<'_>),
-    ) {
-        let tables = [
-            ("word_embeddings", Some(&mut self.word)),
-            ("position_embeddings", self.position.as_mut()),
-            ("token_type_embeddings", self.token_type.as_mut()),
-        ];
-        for (name, table) in tables {
-            if let Some(table) = table {
-                visit(NamedParameter {
-                    name: &format!("{path}.{name}.weight"),
-                    role: Role::Backbone,
-                    layout: Layout::AsStored,
-                    value: ParameterMut::Matrix(table),
-                });
-            }
-        }
-        if let Some(projection) = &mut self.projection {
-            projection.visit_parameters(&format!("{path}.embed_proj"), Role::Backbone, visit);
-        }
-        self.norm.visit_parameters(&format!("{path}.LayerNorm"), visit);
-    }
-
-    pub(super) fn visit_layers(&self, path: &str, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        if let Some(projection) = &self.projection {
-            visit(&format!("{path}.embed_proj"), projection);
-        }
-    }
-
-    pub(super) fn visit_layers_mut(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(&str, &mut AdaptedLinear),
-    ) {
-        if let Some(projection) = &mut self.projection {
-            visit(&format!("{path}.embed_proj"), projection);
-        }
-    }
 }
+
+adapted_model!(Embeddings { word, position, token_type, projection, norm });

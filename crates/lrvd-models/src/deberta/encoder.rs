@@ -1,9 +1,9 @@
 //! Embeddings, relative positions and the stack of layers.
 
-use burn::module::{Module, Param};
+use burn::module::Module;
 use burn::tensor::{Int, Tensor};
-use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::parameters::{Layout, NamedParameter, ParameterMut, Role};
+use lrvd_burn::adapted_model;
+use lrvd_burn::parameters::NamedParam;
 use lrvd_burn::sampling::Pass;
 
 use super::config::DebertaConfig;
@@ -29,7 +29,7 @@ pub struct EncoderInput {
 #[derive(Module, Debug)]
 pub struct DebertaEncoder {
     embeddings: Embeddings,
-    rel_embeddings: Option<Param<Tensor<2>>>,
+    rel_embeddings: Option<NamedParam<2>>,
     rel_norm: Option<LayerNorm>,
     convolution: Option<Convolution>,
     layers: Vec<EncoderLayer>,
@@ -47,9 +47,7 @@ impl DebertaEncoder {
         let rel_embeddings = layout.map(|layout| {
             let name = format!("{stack}.rel_embeddings.weight");
             let init = Init::Normal(config.initializer_range);
-            let shape = [2 * layout.span(), d];
-            let tensor = source.tensor(&name, shape, Layout::AsStored, init);
-            Param::from_tensor(tensor).set_require_grad(false)
+            source.parameter(&name, [2 * layout.span(), d], init)
         });
         let rel_norm = (config.relative_attention && config.norm_rel_ebd).then(|| {
             LayerNorm::load(source, &format!("{stack}.LayerNorm"), d, config.layer_norm_eps)
@@ -111,48 +109,6 @@ impl DebertaEncoder {
         }
         x
     }
-
-    pub(super) fn visit_parameters(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(NamedParameter<'_>),
-    ) {
-        self.embeddings.visit_parameters(&format!("{path}.embeddings"), visit);
-        let stack = format!("{path}.encoder");
-        if let Some(table) = &mut self.rel_embeddings {
-            visit(NamedParameter {
-                name: &format!("{stack}.rel_embeddings.weight"),
-                role: Role::Backbone,
-                layout: Layout::AsStored,
-                value: ParameterMut::Matrix(table),
-            });
-        }
-        if let Some(norm) = &mut self.rel_norm {
-            norm.visit_parameters(&format!("{stack}.LayerNorm"), visit);
-        }
-        if let Some(convolution) = &mut self.convolution {
-            convolution.visit_parameters(&format!("{stack}.conv"), visit);
-        }
-        for (i, layer) in self.layers.iter_mut().enumerate() {
-            layer.visit_parameters(&format!("{stack}.layer.{i}"), visit);
-        }
-    }
-
-    pub(super) fn visit_layers(&self, path: &str, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        self.embeddings.visit_layers(&format!("{path}.embeddings"), visit);
-        for (i, layer) in self.layers.iter().enumerate() {
-            layer.visit_layers(&format!("{path}.encoder.layer.{i}"), visit);
-        }
-    }
-
-    pub(super) fn visit_layers_mut(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(&str, &mut AdaptedLinear),
-    ) {
-        self.embeddings.visit_layers_mut(&format!("{path}.embeddings"), visit);
-        for (i, layer) in self.layers.iter_mut().enumerate() {
-            layer.visit_layers_mut(&format!("{path}.encoder.layer.{i}"), visit);
-        }
-    }
 }
+
+adapted_model!(DebertaEncoder { embeddings, rel_embeddings, rel_norm, convolution, layers });

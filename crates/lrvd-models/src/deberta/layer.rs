@@ -2,9 +2,9 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::{dropout, gelu};
-use lrvd_burn::parameters::{NamedParameter, Role};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
@@ -49,6 +49,8 @@ impl ResidualOutput {
     }
 }
 
+adapted_model!(ResidualOutput { dense, norm });
+
 /// One encoder layer.
 #[derive(Module, Debug)]
 pub(super) struct EncoderLayer {
@@ -87,43 +89,6 @@ impl EncoderLayer {
         let wide = gelu(self.intermediate.forward(x.clone(), pass));
         self.output.forward(wide, x, pass)
     }
-
-    pub(super) fn visit_parameters(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(NamedParameter<'_>),
-    ) {
-        self.attention.visit_parameters(&format!("{path}.attention.self"), visit);
-        let halves = [
-            ("attention.output", &mut self.attention_output, None),
-            ("output", &mut self.output, Some(&mut self.intermediate)),
-        ];
-        for (name, half, before) in halves {
-            if let Some(linear) = before {
-                let path = format!("{path}.intermediate.dense");
-                linear.visit_parameters(&path, Role::Backbone, visit);
-            }
-            let path = format!("{path}.{name}");
-            half.dense.visit_parameters(&format!("{path}.dense"), Role::Backbone, visit);
-            half.norm.visit_parameters(&format!("{path}.LayerNorm"), visit);
-        }
-    }
-
-    pub(super) fn visit_layers(&self, path: &str, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        self.attention.visit_layers(&format!("{path}.attention.self"), visit);
-        visit(&format!("{path}.attention.output.dense"), &self.attention_output.dense);
-        visit(&format!("{path}.intermediate.dense"), &self.intermediate);
-        visit(&format!("{path}.output.dense"), &self.output.dense);
-    }
-
-    pub(super) fn visit_layers_mut(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(&str, &mut AdaptedLinear),
-    ) {
-        self.attention.visit_layers_mut(&format!("{path}.attention.self"), visit);
-        visit(&format!("{path}.attention.output.dense"), &mut self.attention_output.dense);
-        visit(&format!("{path}.intermediate.dense"), &mut self.intermediate);
-        visit(&format!("{path}.output.dense"), &mut self.output.dense);
-    }
 }
+
+adapted_model!(EncoderLayer { attention, attention_output, intermediate, output });

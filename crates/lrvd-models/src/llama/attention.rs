@@ -2,6 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::{causal_attention, dropout};
 use lrvd_burn::sampling::Pass;
@@ -117,22 +118,6 @@ impl Attention {
         let mixed = weights.reshape([batch, groups, stacked, keys]).matmul(v);
         mixed.reshape([batch, self.heads, tokens, width]).swap_dims(1, 2)
     }
-
-    pub(super) fn layers(&self) -> [(&'static str, &AdaptedLinear); 4] {
-        [
-            ("q_proj", &self.q_proj),
-            ("k_proj", &self.k_proj),
-            ("v_proj", &self.v_proj),
-            ("o_proj", &self.o_proj),
-        ]
-    }
-
-    pub(super) fn layers_mut(&mut self) -> [(&'static str, &mut AdaptedLinear); 4] {
-        [
-            ("q_proj", &mut self.q_proj),
-            ("k_proj", &mut self.k_proj),
-            ("v_proj", &mut self.v_proj),
-            ("o_proj", &mut self.o_proj),
-        ]
-    }
 }
+
+adapted_model!(Attention { q_proj, k_proj, v_proj, o_proj });

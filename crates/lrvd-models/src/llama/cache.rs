@@ -2,7 +2,6 @@
 
 use burn::tensor::Tensor;
 
-use super::linear::plain;
 use super::rope::{Rotary, Table};
 
 /// Keys and values of every layer, for feeding a text piece by piece.
@@ -94,7 +93,10 @@ impl LayerCache {
     pub(super) fn append(&mut self, keys: Tensor<4>, values: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
         let start = self.columns;
         self.columns += keys.dims()[2];
-        (write(&mut self.keys, start, plain(keys)), write(&mut self.values, start, plain(values)))
+        (
+            write(&mut self.keys, start, keys.without_autodiff()),
+            write(&mut self.values, start, values.without_autodiff()),
+        )
     }
 }
 

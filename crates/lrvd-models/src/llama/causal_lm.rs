@@ -4,16 +4,14 @@ use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, Int, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
-use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::model::{AdaptedModel, Leaf, LeafMut};
 use lrvd_burn::ops::standard_normal;
-use lrvd_burn::parameters::{NamedParameter, NamedParameters, Role};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, Stream};
 
 use super::cache::KvCache;
 use super::config::LlamaConfig;
 use super::head::{answer_logits, indices};
-use super::linear::plain;
 use super::model::LlamaModel;
 use crate::deberta::EncoderInput;
 use crate::error::LoadError;
@@ -58,7 +56,7 @@ impl LlamaForCausalLm {
     pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
         let model = LlamaModel::load(source, "model", config);
         let lm_head = if config.tie_word_embeddings {
-            AdaptedLinear::new(HEAD, model.embeddings().transpose(), None)
+            AdaptedLinear::new(HEAD, model.embeddings().transpose(), None).with_borrowed_weight()
         } else {
             let (d, vocab) = (config.hidden_size, config.vocab_size);
             source.linear(HEAD, d, vocab, false, config.initializer_range)
@@ -164,7 +162,7 @@ impl LlamaForCausalLm {
             let key = noise.for_module(layer.noise_id());
             let Some(adapter) = &mut layer.adapter else { return };
             let Some(posterior) = adapter.posterior.take() else { return };
-            let (a, b) = (plain(adapter.a.val()), plain(adapter.b.val()));
+            let (a, b) = (adapter.a.val().without_autodiff(), adapter.b.val().without_autodiff());
             let (std_a, std_b) = posterior.deviations(&a, &b);
             adapter.a = fixed(a, Some(std_a), key.on_stream(Stream::WEIGHT_A));
             adapter.b = fixed(b, std_b, key.on_stream(Stream::WEIGHT_B));
@@ -186,37 +184,27 @@ impl LlamaForCausalLm {
 /// One draw of a factor, frozen.
 fn fixed(mean: Tensor<2>, std: Option<Tensor<2>>, key: NoiseKey) -> Param<Tensor<2>> {
     let value = match std {
-        Some(std) => mean.clone() + standard_normal(&mean, mean.dims(), key) * plain(std),
+        Some(std) => {
+            mean.clone() + standard_normal(&mean, mean.dims(), key) * std.without_autodiff()
+        }
         None => mean,
     };
     Param::from_tensor(value).set_require_grad(false)
 }
 
-impl NamedParameters for LlamaForCausalLm {
-    fn visit_parameters(&mut self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
-        self.model.visit_parameters("model", visit);
+impl AdaptedModel for LlamaForCausalLm {
+    fn visit_leaves(&self, visit: &mut dyn FnMut(Leaf<'_>)) {
+        self.model.visit_leaves(visit);
+        self.lm_head.visit_leaves(visit);
+    }
+
+    fn visit_leaves_mut(&mut self, visit: &mut dyn FnMut(LeafMut<'_>)) {
+        self.model.visit_leaves_mut(visit);
         if self.tied {
-            // The embedding may have been replaced; files and optimisers know it under its own name only.
-            let shared = plain(self.model.embeddings()).transpose();
+            // The embedding may have been replaced; the head must not keep the old one alive.
+            let shared = self.model.embeddings().without_autodiff().transpose();
             self.lm_head.weight = Param::initialized(self.lm_head.weight.id, shared);
         }
-        let tied = self.tied;
-        self.lm_head.visit_parameters(HEAD, Role::Backbone, &mut |p| {
-            if !(tied && p.name == HEAD_WEIGHT) {
-                visit(p);
-            }
-        });
-    }
-}
-
-impl AdaptedModel for LlamaForCausalLm {
-    fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        self.model.visit_layers("model", visit);
-        visit(HEAD, &self.lm_head);
-    }
-
-    fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
-        self.model.visit_layers_mut("model", visit);
-        visit(HEAD, &mut self.lm_head);
+        self.lm_head.visit_leaves_mut(visit);
     }
 }

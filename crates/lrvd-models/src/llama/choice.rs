@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::parameters::{NamedParameter, NamedParameters};
+use lrvd_burn::adapted_model;
 use lrvd_burn::sampling::Pass;
 
 use super::causal_lm::LlamaForCausalLm;
@@ -101,18 +99,4 @@ impl LlamaChoice {
     }
 }
 
-impl NamedParameters for LlamaChoice {
-    fn visit_parameters(&mut self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
-        self.model.visit_parameters(visit);
-    }
-}
-
-impl AdaptedModel for LlamaChoice {
-    fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        self.model.visit_layers(visit);
-    }
-
-    fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear)) {
-        self.model.visit_layers_mut(visit);
-    }
-}
+adapted_model!(LlamaChoice { model });

@@ -2,8 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::parameters::{NamedParameter, Role};
+use lrvd_burn::adapted_model;
 use lrvd_burn::sampling::Pass;
 
 use super::attention::Attention;
@@ -56,41 +55,6 @@ impl DecoderLayer {
         let normed = self.post_attention_norm.forward(x.clone());
         x + self.mlp.forward(normed, pass)
     }
-
-    pub(super) fn visit_parameters(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(NamedParameter<'_>),
-    ) {
-        self.input_norm.visit_parameters(&format!("{path}.input_layernorm"), visit);
-        for (name, layer) in self.self_attn.layers_mut() {
-            layer.visit_parameters(&format!("{path}.self_attn.{name}"), Role::Backbone, visit);
-        }
-        let norm = format!("{path}.post_attention_layernorm");
-        self.post_attention_norm.visit_parameters(&norm, visit);
-        for (name, layer) in self.mlp.layers_mut() {
-            layer.visit_parameters(&format!("{path}.mlp.{name}"), Role::Backbone, visit);
-        }
-    }
-
-    pub(super) fn visit_layers(&self, path: &str, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        for (name, layer) in self.self_attn.layers() {
-            visit(&format!("{path}.self_attn.{name}"), layer);
-        }
-        for (name, layer) in self.mlp.layers() {
-            visit(&format!("{path}.mlp.{name}"), layer);
-        }
-    }
-
-    pub(super) fn visit_layers_mut(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(&str, &mut AdaptedLinear),
-    ) {
-        let attention = self.self_attn.layers_mut().map(|(name, l)| ("self_attn", name, l));
-        let mlp = self.mlp.layers_mut().map(|(name, l)| ("mlp", name, l));
-        for (block, name, layer) in attention.into_iter().chain(mlp) {
-            visit(&format!("{path}.{block}.{name}"), layer);
-        }
-    }
 }
+
+adapted_model!(DecoderLayer { input_norm, self_attn, post_attention_norm, mlp });

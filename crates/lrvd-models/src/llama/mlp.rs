@@ -2,6 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::gated_silu;
 use lrvd_burn::sampling::Pass;
@@ -38,16 +39,6 @@ impl Mlp {
         let up = self.up_proj.forward(x, pass);
         self.down_proj.forward(gated_silu(gate, up), pass)
     }
-
-    pub(super) fn layers(&self) -> [(&'static str, &AdaptedLinear); 3] {
-        [("gate_proj", &self.gate_proj), ("up_proj", &self.up_proj), ("down_proj", &self.down_proj)]
-    }
-
-    pub(super) fn layers_mut(&mut self) -> [(&'static str, &mut AdaptedLinear); 3] {
-        [
-            ("gate_proj", &mut self.gate_proj),
-            ("up_proj", &mut self.up_proj),
-            ("down_proj", &mut self.down_proj),
-        ]
-    }
 }
+
+adapted_model!(Mlp { gate_proj, up_proj, down_proj });

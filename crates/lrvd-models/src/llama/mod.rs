@@ -5,7 +5,6 @@
 //! | `config` | `config.json`, typed; what is not supported is refused by name |
 //! | `rope` | rotary frequencies and their stretching; turns of a batch |
 //! | `visible` | which keys a query sees: causality and padding |
-//! | `linear` | half-precision weights beside single-precision activations |
 //! | `attention`, `mlp`, `layer`, `model` | the decoder |
 //! | `cache` | keys and values of what was read |
 //! | `causal_lm`, `head` | the head over the vocabulary, and over a few answers only |
@@ -21,7 +20,6 @@ mod config;
 mod generate;
 mod head;
 mod layer;
-mod linear;
 pub mod llama2c;
 mod mlp;
 mod model;

@@ -1,16 +1,16 @@
 //! Embeddings and the stack of layers.
 
-use burn::module::{Module, Param};
+use burn::module::Module;
 use burn::tensor::module::embedding;
 use burn::tensor::{DType, Int, Tensor};
-use lrvd_burn::adapter::{AdaptedLinear, adapter_dtype};
-use lrvd_burn::parameters::{Layout, NamedParameter, ParameterMut, Role};
+use lrvd_burn::adapted_model;
+use lrvd_burn::adapter::adapter_dtype;
+use lrvd_burn::parameters::NamedParam;
 use lrvd_burn::sampling::Pass;
 
 use super::cache::KvCache;
 use super::config::LlamaConfig;
 use super::layer::DecoderLayer;
-use super::linear::cast;
 use super::rope::Rotary;
 use super::visible::Visible;
 use crate::deberta::EncoderInput;
@@ -23,7 +23,7 @@ use crate::source::{Init, WeightSource};
 /// What the model holds at padded columns is finite and means nothing.
 #[derive(Module, Debug)]
 pub struct LlamaModel {
-    embed_tokens: Param<Tensor<2>>,
+    embed_tokens: NamedParam<2>,
     layers: Vec<DecoderLayer>,
     norm: RmsNorm,
     #[module(skip)]
@@ -39,10 +39,9 @@ impl LlamaModel {
     /// rest in the compute type.
     pub fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
         let (d, compute) = (config.hidden_size, adapter_dtype(source.dtype()));
-        let embeddings = source.tensor(
+        let embed_tokens = source.parameter(
             &format!("{path}.embed_tokens.weight"),
             [config.vocab_size, d],
-            Layout::AsStored,
             Init::Normal(config.initializer_range),
         );
         let layers = (0..config.num_hidden_layers)
@@ -50,7 +49,7 @@ impl LlamaModel {
             .collect();
         let norm = format!("{path}.norm");
         Self {
-            embed_tokens: Param::from_tensor(embeddings).set_require_grad(false),
+            embed_tokens,
             layers,
             norm: RmsNorm::load(source, &norm, d, config.rms_norm_eps, compute),
             config: config.clone(),
@@ -117,7 +116,7 @@ impl LlamaModel {
         let [batch, tokens, hidden] = x.dims();
         let device = input.mask.device();
         let columns = Tensor::<1, Int>::arange(0..tokens as i64, &device).float();
-        let columns = cast(columns, input.mask.dtype()).unsqueeze_dim(0);
+        let columns = columns.cast(input.mask.dtype()).unsqueeze_dim(0);
         let last: Tensor<1, Int> = (input.mask.clone() * columns).argmax(1).squeeze_dim(1);
         let first = Tensor::<1, Int>::arange(0..batch as i64, &device).mul_scalar(tokens as i64);
         let x = x.reshape([batch * tokens, hidden]).select(0, last + first);
@@ -134,7 +133,7 @@ impl LlamaModel {
         seen: &mut dyn FnMut(&Tensor<3>),
     ) -> Tensor<3> {
         let tokens = ids.dims()[1];
-        let mut mask = cast(mask, self.compute);
+        let mut mask = mask.cast(self.compute);
         if let Some(cache) = &mut cache {
             mask = cache.extend(mask);
         }
@@ -146,7 +145,7 @@ impl LlamaModel {
         let positions = mask.clone().cumsum(1).sub_scalar(1.0).clamp_min(0.0);
         let turns = table.turns(positions.narrow(1, keys - tokens, tokens).int());
         let visible = Visible::new(mask, tokens);
-        let mut x = cast(embedding(self.embed_tokens.val(), ids), self.compute);
+        let mut x = embedding(self.embed_tokens.val(), ids).cast(self.compute);
         seen(&x);
         for (i, layer) in self.layers.iter().enumerate() {
             let cache = cache.as_deref_mut().map(|cache| cache.layer(i));
@@ -160,37 +159,6 @@ impl LlamaModel {
     pub(super) fn normed(&self, x: Tensor<3>) -> Tensor<3> {
         self.norm.forward(x)
     }
-
-    pub(super) fn visit_parameters(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(NamedParameter<'_>),
-    ) {
-        visit(NamedParameter {
-            name: &format!("{path}.embed_tokens.weight"),
-            role: Role::Backbone,
-            layout: Layout::AsStored,
-            value: ParameterMut::Matrix(&mut self.embed_tokens),
-        });
-        for (i, layer) in self.layers.iter_mut().enumerate() {
-            layer.visit_parameters(&format!("{path}.layers.{i}"), visit);
-        }
-        self.norm.visit_parameters(&format!("{path}.norm"), visit);
-    }
-
-    pub(super) fn visit_layers(&self, path: &str, visit: &mut dyn FnMut(&str, &AdaptedLinear)) {
-        for (i, layer) in self.layers.iter().enumerate() {
-            layer.visit_layers(&format!("{path}.layers.{i}"), visit);
-        }
-    }
-
-    pub(super) fn visit_layers_mut(
-        &mut self,
-        path: &str,
-        visit: &mut dyn FnMut(&str, &mut AdaptedLinear),
-    ) {
-        for (i, layer) in self.layers.iter_mut().enumerate() {
-            layer.visit_layers_mut(&format!("{path}.layers.{i}"), visit);
-        }
-    }
 }
+
+adapted_model!(LlamaModel { embed_tokens, layers, norm });

@@ -52,5 +52,5 @@ fn later(past: usize, tokens: usize, device: &Device, dtype: DType) -> Tensor<2>
     let query: Tensor<2, Int> = count(past..keys).unsqueeze_dim(1);
     let key: Tensor<2, Int> = count(0..keys).unsqueeze_dim(0);
     let shape = [tokens, keys];
-    super::linear::cast(key.expand(shape).greater(query.expand(shape)).float(), dtype)
+    key.expand(shape).greater(query.expand(shape)).float().cast(dtype)
 }

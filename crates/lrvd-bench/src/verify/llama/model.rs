@@ -1,7 +1,7 @@
 //! Hidden states, logits, cache, losses and gradients of one batch.
 
 use burn::tensor::{Tensor, activation};
-use lrvd_burn::parameters::NamedParameters;
+use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::Pass;
 use lrvd_models::deberta::EncoderInput;
 use lrvd_models::llama::{KvCache, LlamaForCausalLm};
@@ -30,7 +30,7 @@ pub(in crate::verify) fn verify(
 
     let wants_gradients = !comparison.below("grad.").is_empty();
     if wants_gradients {
-        model.visit_parameters(&mut |mut p| p.value.set_trainable(true));
+        model.visit_parameters_mut(&mut |p| p.value.set_trainable(true));
     }
     let input = batch.upload(&device, dtype);
     let pass = Pass::mean();
@@ -60,7 +60,7 @@ pub(in crate::verify) fn verify(
     check_scalars(&mut comparison, &found)?;
     check_cache(&mut comparison, &model, &batch, &input)?;
     if wants_gradients && let Some(loss) = loss {
-        let gradients = stored_gradients(&mut model, &loss.backward());
+        let gradients = stored_gradients(&model, &loss.backward());
         for name in comparison.below("grad.") {
             if let Some(gradient) = gradients.get(&name) {
                 comparison.tolerated(&format!("grad.{name}"), gradient)?;

@@ -67,6 +67,6 @@ pub(in crate::verify) fn verify(
     check_scalars(&mut comparison, &found)?;
     check_modules(&mut comparison, &adapter)?;
     check_merged(&mut comparison, &model, &adapter)?;
-    check_gradients(&mut comparison, &mut model, &adapter, loss, None)?;
+    check_gradients(&mut comparison, &model, &adapter, loss, None)?;
     comparison.finish()
 }

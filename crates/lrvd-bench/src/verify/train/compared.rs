@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use lrvd_burn::files::HostTensor;
-use lrvd_burn::parameters::{NamedParameters, Role};
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::parameters::Role;
 use lrvd_burn::peft::{PeftAdapter, PeftMethod, PeftModule, attach_peft};
 
 use super::super::compare::Comparison;
@@ -48,7 +49,7 @@ pub(crate) fn verify(
     let batches = Batch::read_steps(folder, &base.config)?;
     check_batches(folder, &batches, settings.steps)?;
     attach_peft(&mut base.model, &adapter, true)?;
-    check_trained(folder, &mut base)?;
+    check_trained(folder, &base)?;
 
     let stages = stages(&comparison, settings.steps);
     let mut wanted: Vec<usize> = stages.iter().map(|(_, steps)| *steps).collect();
@@ -81,7 +82,7 @@ fn check_batches(folder: &Folder, batches: &[Batch], steps: usize) -> Result<(),
 }
 
 /// The description says that the classifier is trained beside the adapter, and nothing else.
-fn check_trained(folder: &Folder, base: &mut Base) -> Result<(), VerifyError> {
+fn check_trained(folder: &Folder, base: &Base) -> Result<(), VerifyError> {
     let (mut others, mut head) = (Vec::new(), 0);
     base.model.visit_parameters(&mut |p| {
         if p.value.is_trainable() && p.name.starts_with("classifier.") {

@@ -5,7 +5,6 @@ use burn::tensor::Tensor;
 
 use crate::adapter::low_rank::LowRankAdapter;
 use crate::adapter::posterior::select;
-use crate::parameters::plain;
 
 /// Factors of several members, each for its share of the batch.
 ///
@@ -59,7 +58,7 @@ impl AdapterMembers {
             return None;
         }
         let of = |p: &Param<Tensor<3>>| {
-            Param::from_tensor(plain(p.val()).narrow(0, index, 1).squeeze_dim::<2>(0))
+            Param::from_tensor(p.val().without_autodiff().narrow(0, index, 1).squeeze_dim::<2>(0))
                 .set_require_grad(false)
         };
         Some(LowRankAdapter {

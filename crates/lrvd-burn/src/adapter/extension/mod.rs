@@ -20,11 +20,9 @@ mod scale;
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
-use lrvd_core::baselines::StdMap;
 
 use super::linear::AdaptedLinear;
 use super::low_rank::LowRankAdapter;
-use crate::parameters::{Layout, ParameterMut, Role};
 use crate::sampling::{DrawPer, Scheme};
 
 pub(super) use contextual::ContextNoise;
@@ -124,39 +122,6 @@ impl Extension {
             Self::Scale(e) => Self::Scale(e.select(kept)),
             Self::Contextual(e) => Self::Contextual(e.select(kept)),
             Self::Members(e) => Self::Members(e.select(kept)),
-        }
-    }
-
-    /// Hands out the parameters with name, role and layout.
-    pub(super) fn visit(&mut self, give: &mut dyn FnMut(&str, Role, Layout, ParameterMut<'_>)) {
-        use ParameterMut::{Matrix, Vector, Volume};
-        let (mean, noise) = (Role::AdapterMean, Role::LogVariance);
-        let (same, turned) = (Layout::AsStored, Layout::Transposed);
-        match self {
-            Self::Gaussian(e) => {
-                let (of_a, of_b) = match e.std_map() {
-                    StdMap::Softplus => ("lora_A_rho", "lora_B_rho"),
-                    StdMap::Square => ("lora_A_G", "lora_B_G"),
-                };
-                give(of_a, noise, turned, Matrix(&mut e.a));
-                if let Some(b) = &mut e.b {
-                    give(of_b, noise, turned, Matrix(b));
-                }
-            }
-            Self::Scale(e) => {
-                give("lora_scale_log_mean", mean, same, Vector(&mut e.log_mean));
-                give("lora_scale_log_std", noise, same, Vector(&mut e.log_std));
-            }
-            Self::Contextual(e) => {
-                give("lora_context_w1", mean, turned, Matrix(&mut e.w1));
-                give("lora_context_b1", mean, same, Vector(&mut e.b1));
-                give("lora_context_w2", mean, turned, Matrix(&mut e.w2));
-                give("lora_context_b2", mean, same, Vector(&mut e.b2));
-            }
-            Self::Members(e) => {
-                give("lora_A_members", mean, same, Volume(&mut e.a));
-                give("lora_B_members", mean, same, Volume(&mut e.b));
-            }
         }
     }
 

@@ -1,25 +1,16 @@
 //! Models that contain adapted layers: attach, collect, count, observe.
 
+mod parts;
+
+pub use parts::{AdaptedModel, Leaf, LeafMut};
+
 use burn::tensor::Tensor;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 
 use crate::adapter::{AdaptedLinear, AdapterConfig, ExtensionError, Observer, Prior};
 use crate::error::AdapterError;
-use crate::parameters::NamedParameters;
 use crate::sampling::Scheme;
-
-/// A model that can hand out its adaptable linear layers by module path.
-///
-/// Two short methods connect any Burn model to everything here: adapters, KL, statistics, pruning,
-/// PEFT files. The order must be the same on every call.
-pub trait AdaptedModel: NamedParameters {
-    /// Calls `visit` for every linear layer that can carry an adapter.
-    fn visit_layers(&self, visit: &mut dyn FnMut(&str, &AdaptedLinear));
-
-    /// The same, mutably.
-    fn visit_layers_mut(&mut self, visit: &mut dyn FnMut(&str, &mut AdaptedLinear));
-}
 
 /// Which layers get an adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,90 @@
+//! The values of a parameter, whatever its number of axes.
+
+use std::fmt::Debug;
+
+use burn::module::Param;
+use burn::tensor::{Device, Gradients, Tensor, TensorData};
+
+/// A parameter of any rank: read through `&`, written through `&mut`.
+pub trait ParameterValue: Debug {
+    /// Shape in memory.
+    fn shape(&self) -> Vec<usize>;
+
+    /// Number of values.
+    fn len(&self) -> usize {
+        self.shape().iter().product()
+    }
+
+    /// Whether the parameter holds no value, as the factors of rank 0 do.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a backward pass gives it a gradient.
+    fn is_trainable(&self) -> bool;
+
+    /// The values, flattened in memory order, cut off from any graph.
+    fn flat(&self) -> Tensor<1>;
+
+    /// The gradient that `gradients` holds for it, flattened in memory order.
+    fn gradient(&self, gradients: &Gradients) -> Option<Tensor<1>>;
+
+    /// Replaces the values; shape, identity and trainability stay.
+    fn set_flat(&mut self, values: Tensor<1>);
+
+    /// Freezes or unfreezes the parameter.
+    fn set_trainable(&mut self, trainable: bool);
+
+    /// Replaces the values from host data of the same shape, keeping dtype and trainability.
+    fn set_data(&mut self, data: TensorData);
+}
+
+impl<const D: usize> ParameterValue for Param<Tensor<D>> {
+    fn shape(&self) -> Vec<usize> {
+        self.val().dims().to_vec()
+    }
+
+    fn is_trainable(&self) -> bool {
+        self.val().is_require_grad()
+    }
+
+    fn flat(&self) -> Tensor<1> {
+        let value = self.val().without_autodiff();
+        let len = value.shape().num_elements();
+        value.reshape([len])
+    }
+
+    fn gradient(&self, gradients: &Gradients) -> Option<Tensor<1>> {
+        let value = self.val();
+        let len = value.shape().num_elements();
+        value.grad(gradients).map(|gradient| gradient.reshape([len]))
+    }
+
+    fn set_flat(&mut self, values: Tensor<1>) {
+        let shape = self.val().dims();
+        replace(self, values.reshape(shape));
+    }
+
+    fn set_trainable(&mut self, trainable: bool) {
+        let value = self.val().without_autodiff();
+        let value = if trainable { value.autodiff().require_grad() } else { value };
+        *self = Param::initialized(self.id, value);
+    }
+
+    fn set_data(&mut self, data: TensorData) {
+        let old = self.val();
+        let device: Device = old.device().inner();
+        replace(self, Tensor::from_data(data, (&device, old.dtype())));
+    }
+}
+
+/// The tensor without its autodiff association.
+pub(crate) fn plain<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    if tensor.device().is_autodiff() { tensor.inner() } else { tensor }
+}
+
+/// Puts `value` into `param`, trainable exactly if the old value was.
+pub(crate) fn replace<const D: usize>(param: &mut Param<Tensor<D>>, value: Tensor<D>) {
+    let value = if param.val().is_require_grad() { value.autodiff().require_grad() } else { value };
+    *param = Param::initialized(param.id, value);
+}
