@@ -1,17 +1,24 @@
 //! Experiments with low-rank adapters: data, training, evaluation, reports.
 //!
-//! | Module | What it answers |
+//! From the bottom up; a module uses those above it in this table and none below, which
+//! `cargo xtask tidy module-directions` checks.
+//!
+//! | Module | What is in it |
 //! |---|---|
+//! | `text`, [`io`], [`progress`] | words of messages, whole files, events |
+//! | [`settings`] | every setting of a run, the presets, the methods there are |
+//! | [`record`] | what a run leaves behind |
 //! | [`task`], [`data`] | what is learnt, from which files |
-//! | [`experiment`] | every setting of a run, and the presets |
-//! | [`method`] | what each fine-tuning method attaches, minimises and does to ranks |
-//! | [`train`], [`eval`] | the loop, its checkpoints, and what is measured |
-//! | [`backbone`] | where the pretrained model comes from |
-//! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
 //! | [`reasoning`] | the six multiple-choice sets: files, prompts, answer tokens |
+//! | [`backbone`] | where the pretrained model comes from |
+//! | [`eval`] | predictions and what is measured of them |
+//! | [`method`] | what each fine-tuning method attaches, minimises and does to ranks |
+//! | [`train`] | the loop and its checkpoints |
+//! | [`run`] | one run: beginning, loop, record, folder |
+//! | [`report`] | tables, comparisons, the page that a person looks at |
+//! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
 //! | [`suite`] | whole reproductions: GLUE and reasoning |
-//! | [`report`] | records, tables, the page that a person looks at |
-//! | [`progress`] | what happens meanwhile |
+//! | [`verify`] | golden folders |
 //!
 //! Nothing here prints: callers pass a [`progress::ProgressSink`].
 
@@ -20,12 +27,14 @@ pub mod classify;
 pub mod data;
 mod error;
 pub mod eval;
-pub mod experiment;
-mod json;
+pub mod io;
 pub mod method;
 pub mod progress;
 pub mod reasoning;
+pub mod record;
 pub mod report;
+pub mod run;
+pub mod settings;
 pub mod suite;
 pub mod task;
 mod text;
@@ -33,4 +42,4 @@ pub mod train;
 pub mod verify;
 
 pub use error::BenchError;
-pub use text::grouped;
+pub use text::{UnknownName, grouped};

@@ -6,6 +6,50 @@ pub(crate) fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> Strin
     names.join(", ")
 }
 
+/// A name that is not known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {what} `{found}`; wanted one of {wanted}{}", meant(.suggestion.as_deref()))]
+pub struct UnknownName {
+    /// What kind of name: `task`, `method`, `preset`.
+    pub what: &'static str,
+    /// As given.
+    pub found: String,
+    /// What there is, in backticks.
+    pub wanted: String,
+    /// What was probably meant.
+    pub suggestion: Option<String>,
+}
+
+impl UnknownName {
+    /// Looks for what was probably meant among the `known` names.
+    pub fn new<T: AsRef<str>>(
+        what: &'static str,
+        found: &str,
+        known: impl IntoIterator<Item = T>,
+    ) -> Self {
+        let known: Vec<T> = known.into_iter().collect();
+        let suggestion = nearest(found, &known).map(str::to_owned);
+        Self { what, found: found.to_owned(), wanted: quoted(known), suggestion }
+    }
+}
+
+/// The end of a message that suggests a name.
+fn meant(suggestion: Option<&str>) -> String {
+    suggestion.map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
+}
+
+/// The known name within a third of its length in edits, the earliest of equals.
+fn nearest<'a, T: AsRef<str>>(found: &str, known: &'a [T]) -> Option<&'a str> {
+    let found = found.to_lowercase();
+    known
+        .iter()
+        .map(AsRef::as_ref)
+        .map(|name| (strsim::levenshtein(&found, &name.to_lowercase()), name))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, name)| *distance <= name.chars().count().div_ceil(3))
+        .map(|(_, name)| name)
+}
+
 /// A count with `separator` between thousands.
 pub fn grouped(n: u64, separator: char) -> String {
     let digits = n.to_string();
@@ -17,4 +61,27 @@ pub fn grouped(n: u64, separator: char) -> String {
         text.push(digit);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_close_name_is_suggested() {
+        let names = ["cola", "sst2", "mrpc", "BayesLoRA"];
+        for (found, wanted) in [
+            ("colla", Some("cola")),
+            ("MRCP", Some("mrpc")),
+            ("bayeslorra", Some("BayesLoRA")),
+            ("imagenet", None),
+        ] {
+            assert_eq!(nearest(found, &names), wanted, "{found}");
+        }
+        let error = UnknownName::new("task", "colla", names).to_string();
+        assert_eq!(
+            error,
+            "unknown task `colla`; wanted one of `cola`, `sst2`, `mrpc`, `BayesLoRA`; did you mean `cola`?"
+        );
+    }
 }

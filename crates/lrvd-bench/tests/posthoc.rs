@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::module::Module;
 use burn::tensor::{DType, Device};
-use lrvd_bench::BenchError;
+use lrvd_bench::backbone::TaskModel;
 use lrvd_bench::data::Label;
+use lrvd_bench::data::PreparedTask;
 use lrvd_bench::data::batch::{OrderState, TokenisedExample};
-use lrvd_bench::eval::{Inputs, PreparedTask, score_draws};
-use lrvd_bench::experiment::{ExperimentConfig, Preset};
-use lrvd_bench::method::{Method, MethodName, RankRequest};
+use lrvd_bench::eval::{Inputs, RunContext, score_draws};
+use lrvd_bench::method::{Method, MethodError};
 use lrvd_bench::progress::Silent;
-use lrvd_bench::report::Metrics;
+use lrvd_bench::record::Metrics;
+use lrvd_bench::settings::{ExperimentConfig, MethodName, Preset, RankRequest, SettingError};
 use lrvd_bench::task::Goal;
 use lrvd_bench::train::{
-    FitContext, FitOutcome, Journal, TaskModel, TrainState, fit, latest_checkpoint,
-    load_checkpoint, save_checkpoint,
+    FitOutcome, Journal, TrainState, fit, latest_checkpoint, load_checkpoint, save_checkpoint,
 };
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets};
@@ -94,18 +94,11 @@ impl Bed {
         Self { config, task, device: Device::flex(), stop: AtomicBool::new(false), hidden: 24 }
     }
 
-    fn context<'a>(&'a self, task: &'a PreparedTask) -> FitContext<'a> {
-        FitContext {
-            config: &self.config,
-            task,
-            seed: 11,
-            device: &self.device,
-            dtype: DType::F32,
-            stop: &self.stop,
-        }
+    fn context<'a>(&'a self, task: &'a PreparedTask) -> RunContext<'a> {
+        RunContext { config: &self.config, task, seed: 11, device: &self.device, dtype: DType::F32 }
     }
 
-    fn method(&self, key: &str) -> Result<Method, BenchError> {
+    fn method(&self, key: &str) -> Result<Method, MethodError> {
         MethodName::from_name(key).unwrap().build(&self.config, RankRequest::Initial)
     }
 
@@ -150,7 +143,8 @@ impl Bed {
         let task = self.held_out(&method);
         let mut state = self.fresh(&method);
         let context = self.context(&task);
-        let ended = fit(&context, &mut state, &mut method, &mut Silent, &mut |_, _, _| Ok(()));
+        let ended =
+            fit(&context, &mut state, &mut method, &self.stop, &mut Silent, &mut |_, _, _| Ok(()));
         assert_eq!(ended.unwrap(), FitOutcome::Finished);
         method.finish(&mut state.model, &context).unwrap();
         Run { method, model: state.model, task }
@@ -266,7 +260,7 @@ fn posthoc_scores_get_the_trained_answer_or_a_refusal() {
     let mut method = bed.method("tfb").unwrap();
     let mut state = bed.fresh(&method);
     let failed = method.finish(&mut state.model, &bed.context(&bed.task)).unwrap_err();
-    assert!(matches!(failed, BenchError::Method { method: "TFB", .. }), "{failed}");
+    assert!(matches!(failed, MethodError::Method { method: "TFB", .. }), "{failed}");
 }
 
 #[test]
@@ -283,12 +277,12 @@ fn posthoc_settings_out_of_range_are_refused_by_name() {
     ] {
         let bed = Bed::new(with(config(40), key, settings), task(1, 8, 8));
         let failed = bed.method(key).map(drop).unwrap_err();
-        assert!(matches!(failed, BenchError::Parameter(_)), "{failed}");
+        assert!(matches!(failed, MethodError::Parameter(_)), "{failed}");
         assert!(failed.to_string().contains(name), "{failed}");
     }
     for key in ["laplace", "laplace-last", "swag", "tfb"] {
         let bed = Bed::new(with(config(40), key, json!({ "unknown": 1 })), task(1, 8, 8));
-        assert!(matches!(bed.method(key), Err(BenchError::MethodSettings { .. })));
+        assert!(matches!(bed.method(key), Err(MethodError::Setting(SettingError::Method { .. }))));
     }
 }
 
@@ -307,7 +301,7 @@ fn posthoc_a_stopped_swag_run_ends_as_one_that_was_not_stopped() {
         bed.stop.store(steps.get() == 42, Ordering::Relaxed);
         if must { save_checkpoint(folder.path(), state, method) } else { Ok(()) }
     };
-    let ended = fit(&context, &mut state, &mut method, &mut Silent, &mut save).unwrap();
+    let ended = fit(&context, &mut state, &mut method, &bed.stop, &mut Silent, &mut save).unwrap();
     assert_eq!((ended, state.done), (FitOutcome::Stopped, 43));
     bed.stop.store(false, Ordering::Relaxed);
 
@@ -315,7 +309,8 @@ fn posthoc_a_stopped_swag_run_ends_as_one_that_was_not_stopped() {
     let mut state = bed.fresh(&method);
     let path = latest_checkpoint(folder.path()).unwrap().unwrap();
     load_checkpoint(Path::new(&path), &mut state, &mut method).unwrap();
-    let ended = fit(&context, &mut state, &mut method, &mut Silent, &mut |_, _, _| Ok(()));
+    let ended =
+        fit(&context, &mut state, &mut method, &bed.stop, &mut Silent, &mut |_, _, _| Ok(()));
     assert_eq!(ended.unwrap(), FitOutcome::Finished);
     method.finish(&mut state.model, &context).unwrap();
     let resumed = Run { method, model: state.model, task: bed.task.clone() };

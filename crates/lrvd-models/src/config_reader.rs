@@ -1,6 +1,6 @@
-//! How is one key of a `config.json` read?
+//! A reader of the keys of a `config.json`.
 //!
-//! A reader over the JSON object that remembers which keys were asked for, so that the rest can be judged in the end.
+//! It reads a JSON object and remembers which keys were asked for, so that the rest can be judged in the end.
 //! A dot in a key goes into an object. A null counts as absent, as it does for transformers' `getattr` defaults.
 
 use std::cell::RefCell;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::deberta::ConfigError;
+use crate::config_error::ConfigError;
 
 /// Keys that a model's configuration may hold without being read.
 pub(crate) struct SpareKeys {

@@ -10,6 +10,7 @@
 //! Names are Hugging Face's: a parameter is called what its checkpoint calls it, and a module path
 //! is what a PEFT file calls it. Nothing here trains and nothing opens a network connection.
 
+mod config_error;
 mod config_reader;
 pub mod deberta;
 mod error;

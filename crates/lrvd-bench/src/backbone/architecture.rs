@@ -5,15 +5,12 @@ use std::path::Path;
 use lrvd_burn::model::AdapterTargets;
 use lrvd_core::baselines::LayerShape;
 use lrvd_models::deberta::{ADAPTER_TARGETS, ConfigError, DebertaConfig};
-use lrvd_models::llama::LlamaConfig;
+use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::error::BenchError;
-use crate::json::read_json;
-
-/// What published experiments adapt in a language model, by the end of the path.
-pub const LLAMA_TARGETS: [&str; 3] = ["q_proj", "v_proj", "lm_head"];
+use super::BackboneError;
+use crate::io::read_json;
 
 /// Every linear layer of a language model, by the end of the path.
 const LLAMA_LAYERS: [&str; 8] =
@@ -40,8 +37,8 @@ impl Architecture {
     ///
     /// # Errors
     ///
-    /// [`BenchError`] naming the file, and the field that is missing or not supported.
-    pub fn read(folder: &Path) -> Result<Self, BenchError> {
+    /// [`BackboneError`] naming the file, and the field that is missing or not supported.
+    pub fn read(folder: &Path) -> Result<Self, BackboneError> {
         let file = folder.join("config.json");
         let Kind { model_type } = read_json(&file)?;
         Ok(match model_type.as_str() {

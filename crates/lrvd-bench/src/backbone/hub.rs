@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use hf_hub::api::sync::{ApiBuilder, ApiRepo};
 use hf_hub::{Cache, Repo};
 
-use crate::error::BenchError;
-use crate::json::read_json;
+use super::BackboneError;
+use crate::io::read_json;
 
 /// Needed beside the weights and one tokenizer file.
 const CONFIG: &str = "config.json";
@@ -22,7 +22,7 @@ const TOKENIZERS: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spm.model"]
 const OPTIONAL: &str = "tokenizer_config.json";
 
 /// The folder that holds the files of repository `id`, downloading what is missing.
-pub(super) fn snapshot(id: &str) -> Result<PathBuf, BenchError> {
+pub(super) fn snapshot(id: &str) -> Result<PathBuf, BackboneError> {
     folder_of(id, is_complete, |repo, failed| {
         weights(repo, failed)?;
         tokenizer(repo).map_err(|e| failed("the tokenizer", &e))?;
@@ -33,19 +33,19 @@ pub(super) fn snapshot(id: &str) -> Result<PathBuf, BenchError> {
 }
 
 /// The folder that holds `config.json` of repository `id`, downloading no more than that.
-pub(super) fn config(id: &str) -> Result<PathBuf, BenchError> {
+pub(super) fn config(id: &str) -> Result<PathBuf, BackboneError> {
     folder_of(id, |_| true, |_, _| Ok(()))
 }
 
 /// Turns what failed and why into the error that says where files may be put.
-type Failed<'a> = &'a dyn Fn(&str, &dyn std::fmt::Display) -> BenchError;
+type Failed<'a> = &'a dyn Fn(&str, &dyn std::fmt::Display) -> BackboneError;
 
 /// The cached folder of repository `id` if it `is_enough`, else after `config.json` and `fetch`.
 fn folder_of(
     id: &str,
     is_enough: impl Fn(&Path) -> bool,
-    fetch: impl Fn(&ApiRepo, Failed<'_>) -> Result<(), BenchError>,
-) -> Result<PathBuf, BenchError> {
+    fetch: impl Fn(&ApiRepo, Failed<'_>) -> Result<(), BackboneError>,
+) -> Result<PathBuf, BackboneError> {
     let cache = cache();
     let cached = cache.repo(Repo::model(id.to_owned()));
     if let Some(config) = cached.get(CONFIG)
@@ -74,7 +74,7 @@ fn folder_of(
 }
 
 /// Fetches the first form of the weights that the repository has.
-fn weights(repo: &ApiRepo, failed: Failed<'_>) -> Result<(), BenchError> {
+fn weights(repo: &ApiRepo, failed: Failed<'_>) -> Result<(), BackboneError> {
     let mut first = None;
     for (single, index) in WEIGHTS {
         let Err(error) = repo.get(single) else { return Ok(()) };
@@ -104,7 +104,7 @@ fn is_complete(folder: &Path) -> bool {
 }
 
 /// File names in a shard index.
-fn shards(index: &Path) -> Result<Vec<String>, BenchError> {
+fn shards(index: &Path) -> Result<Vec<String>, BackboneError> {
     let value: serde_json::Value = read_json(index)?;
     let map = value.get("weight_map").and_then(serde_json::Value::as_object);
     let mut names: Vec<String> = map
@@ -128,10 +128,10 @@ fn offline() -> bool {
         .is_ok_and(|v| matches!(v.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on"))
 }
 
-fn missing(id: &str, cache: &Cache, why: &str) -> BenchError {
+fn missing(id: &str, cache: &Cache, why: &str) -> BackboneError {
     let folder = id.rsplit('/').next().unwrap_or(id);
     let [(weights, index), (pytorch, _)] = WEIGHTS;
-    BenchError::Model {
+    BackboneError::Model {
         model: id.to_owned(),
         reason: format!(
             "{why} (cache: `{}`). Put these files into one folder and pass `--model FOLDER`, e.g. \

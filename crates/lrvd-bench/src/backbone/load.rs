@@ -11,11 +11,10 @@ use lrvd_models::tokenizer::TextTokenizer;
 
 use super::architecture::Architecture;
 use super::locate::ModelLocation;
-use crate::error::BenchError;
-use crate::eval::PreparedTask;
-use crate::experiment::BasePrecision;
-use crate::report::sha256_file;
-use crate::train::TaskModel;
+use super::{BackboneError, TaskModel};
+use crate::data::PreparedTask;
+use crate::io::sha256_file;
+use crate::settings::BasePrecision;
 
 /// Configuration, tokenizer and identity of a pretrained model.
 pub struct Backbone {
@@ -34,8 +33,8 @@ impl Backbone {
     ///
     /// # Errors
     ///
-    /// [`BenchError`] naming the file that is missing or wrong.
-    pub fn open(location: ModelLocation) -> Result<Self, BenchError> {
+    /// [`BackboneError`] naming the file that is missing or wrong.
+    pub fn open(location: ModelLocation) -> Result<Self, BackboneError> {
         let architecture = Architecture::read(&location.folder)?;
         let tokenizer = TextTokenizer::from_dir(&location.folder)?;
         tokenizer.check_vocab(architecture.vocab_size())?;
@@ -53,11 +52,11 @@ impl Backbone {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Model`] if the model is no encoder.
-    pub fn encoder_for(&self, what: &str) -> Result<&DebertaConfig, BenchError> {
+    /// [`BackboneError::Model`] if the model is no encoder.
+    pub fn encoder_for(&self, what: &str) -> Result<&DebertaConfig, BackboneError> {
         match &self.architecture {
             Architecture::Deberta(config) => Ok(config),
-            Architecture::Llama(_) => Err(BenchError::Model {
+            Architecture::Llama(_) => Err(BackboneError::Model {
                 model: self.location.name.clone(),
                 reason: format!("{what} needs an encoder (DeBERTa), and this is a Llama"),
             }),
@@ -68,11 +67,11 @@ impl Backbone {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Model`] for a half precision of an encoder, whose weights are trained with it.
-    pub fn stored_as(&self, precision: BasePrecision) -> Result<DType, BenchError> {
+    /// [`BackboneError::Model`] for a half precision of an encoder, whose weights are trained with it.
+    pub fn stored_as(&self, precision: BasePrecision) -> Result<DType, BackboneError> {
         match (&self.architecture, precision) {
             (Architecture::Deberta(_), BasePrecision::Bf16 | BasePrecision::F16) => {
-                Err(BenchError::Model {
+                Err(BackboneError::Model {
                     model: self.location.name.clone(),
                     reason: "an encoder is held in single precision: set `base_precision=f32`"
                         .to_owned(),
@@ -102,10 +101,10 @@ fn check_ends(
     location: &ModelLocation,
     architecture: &Architecture,
     tokenizer: &TextTokenizer,
-) -> Result<(), BenchError> {
+) -> Result<(), BackboneError> {
     let Architecture::Llama(config) = architecture else { return Ok(()) };
     let special = tokenizer.special_tokens();
-    let refused = |what: &str, found: u32, wanted: String| BenchError::Model {
+    let refused = |what: &str, found: u32, wanted: String| BackboneError::Model {
         model: location.name.clone(),
         reason: format!(
             "the tokenizer {what} a text with id {found}, `config.json` with {wanted}: it is another \
@@ -136,7 +135,7 @@ fn check_ends(
 ///
 /// # Errors
 ///
-/// [`BenchError::Load`] listing every tensor that is missing, left over, mis-shaped or not finite.
+/// [`BackboneError::Load`] listing every tensor that is missing, left over, mis-shaped or not finite.
 pub fn load_model_reporting(
     backbone: &Backbone,
     task: &PreparedTask,
@@ -144,7 +143,7 @@ pub fn load_model_reporting(
     seed: u64,
     device: &Device,
     dtype: DType,
-) -> Result<(TaskModel, Vec<String>), BenchError> {
+) -> Result<(TaskModel, Vec<String>), BackboneError> {
     let store = WeightStore::open(&backbone.location.folder)?;
     match &backbone.architecture {
         Architecture::Deberta(encoder) => {
@@ -178,6 +177,6 @@ pub fn load_model(
     seed: u64,
     device: &Device,
     dtype: DType,
-) -> Result<TaskModel, BenchError> {
+) -> Result<TaskModel, BackboneError> {
     Ok(load_model_reporting(backbone, task, dropout, seed, device, dtype)?.0)
 }

@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::hub;
-use crate::error::BenchError;
+use super::{BackboneError, hub};
 
 /// A folder with `config.json`, weights and tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +18,8 @@ pub struct ModelLocation {
 ///
 /// # Errors
 ///
-/// [`BenchError::Model`] that says what was looked for and which files to put where.
-pub fn locate_model(model: &str) -> Result<ModelLocation, BenchError> {
+/// [`BackboneError::Model`] that says what was looked for and which files to put where.
+pub fn locate_model(model: &str) -> Result<ModelLocation, BackboneError> {
     locate(model, hub::snapshot)
 }
 
@@ -29,14 +28,14 @@ pub fn locate_model(model: &str) -> Result<ModelLocation, BenchError> {
 /// # Errors
 ///
 /// As there.
-pub fn locate_config(model: &str) -> Result<ModelLocation, BenchError> {
+pub fn locate_config(model: &str) -> Result<ModelLocation, BackboneError> {
     locate(model, hub::config)
 }
 
 fn locate(
     model: &str,
-    from_hub: impl Fn(&str) -> Result<PathBuf, BenchError>,
-) -> Result<ModelLocation, BenchError> {
+    from_hub: impl Fn(&str) -> Result<PathBuf, BackboneError>,
+) -> Result<ModelLocation, BackboneError> {
     let path = Path::new(model);
     if path.is_dir() {
         return Ok(ModelLocation { name: model.to_owned(), folder: path.to_owned() });
@@ -45,7 +44,7 @@ fn locate(
     let is_id = matches!(parts.as_slice(), [owner, name]
         if [owner, name].iter().all(|p| !p.is_empty() && !p.starts_with('.')));
     if !is_id {
-        return Err(BenchError::Model {
+        return Err(BackboneError::Model {
             model: model.to_owned(),
             reason: "no such folder, and not a repository id of the form `owner/name`".to_owned(),
         });

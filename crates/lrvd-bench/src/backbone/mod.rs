@@ -1,10 +1,14 @@
 //! The pretrained model of a run: a folder, a shipped checkpoint, or a repository on the Hub.
 
 mod architecture;
+mod error;
 mod hub;
 mod load;
 mod locate;
+mod model;
 
-pub use architecture::{Architecture, LLAMA_TARGETS};
+pub use architecture::Architecture;
+pub use error::BackboneError;
 pub use load::{Backbone, load_model, load_model_reporting};
 pub use locate::{ModelLocation, locate_config, locate_model};
+pub use model::{SequenceModel, TaskModel};

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use super::error::ClassifyError;
 use super::rows::{Row, TextColumns, read_rows};
 use crate::data::{Example, Label, load};
-use crate::error::BenchError;
-use crate::report::sha256_file;
+use crate::io::sha256_file;
 use crate::task::{GlueTask, Goal};
 use crate::text::quoted;
 
@@ -78,7 +77,7 @@ impl DataSource {
             Self::Files { train, validation, columns, labels, regression } => {
                 let mut files = BTreeMap::new();
                 for file in [train, validation] {
-                    let hash = sha256_file(file).map_err(BenchError::from)?;
+                    let hash = sha256_file(file)?;
                     files.insert(file.display().to_string(), hash);
                 }
                 let rows = read_rows(train, columns)?;
@@ -124,7 +123,7 @@ fn classes(
     });
     let repeated = classes.iter().enumerate().find(|(i, class)| classes[..*i].contains(class));
     if let Some((_, class)) = repeated {
-        return Err(BenchError::Repeated { what: "label", found: class.clone() }.into());
+        return Err(ClassifyError::RepeatedLabel { found: class.clone() });
     }
     if !(2..=MOST_CLASSES).contains(&classes.len()) {
         let many = classes.len() > MOST_CLASSES;

@@ -2,21 +2,70 @@
 
 use std::path::PathBuf;
 
-use lrvd_burn::error::DeviceError;
+use lrvd_burn::error::{AdapterError, DeviceError};
 use lrvd_burn::files::{FileError, TensorError};
 use lrvd_burn::peft::PeftError;
+use lrvd_core::metrics::MetricError;
+use lrvd_models::deberta::ConfigError;
+use lrvd_models::tokenizer::TokenizerError;
 
+use crate::backbone::BackboneError;
 use crate::data::{DataError, Place};
-use crate::error::BenchError;
-use crate::experiment::SettingError;
+use crate::eval::EvalError;
+use crate::io::IoError;
+use crate::run::RunError;
+use crate::settings::SettingError;
+use crate::train::TrainError;
 
 /// A classifier cannot be trained, saved, loaded or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClassifyError {
-    /// Training, evaluation, model or benchmark data.
+    /// Training.
     #[error(transparent)]
-    Bench(#[from] BenchError),
+    Run(#[from] RunError),
+    /// The base model.
+    #[error(transparent)]
+    Backbone(#[from] BackboneError),
+    /// Evaluation.
+    #[error(transparent)]
+    Eval(#[from] EvalError),
+    /// Checkpoints.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// Benchmark data.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// Settings.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// Files of ours.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// Tokenizer.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// Model configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Adapters.
+    #[error(transparent)]
+    Adapter(#[from] AdapterError),
+    /// Metrics.
+    #[error(transparent)]
+    Metric(#[from] MetricError),
+    /// Slices that do not belong together.
+    #[error(transparent)]
+    Shape(#[from] lrvd_core::ShapeError),
+    /// The core refused its input.
+    #[error(transparent)]
+    Core(#[from] lrvd_core::Error),
+    /// A label is given twice.
+    #[error("label `{found}` is given twice")]
+    RepeatedLabel {
+        /// The label.
+        found: String,
+    },
     /// Adapter files.
     #[error(transparent)]
     Peft(#[from] PeftError),
@@ -236,16 +285,4 @@ pub enum ClassifyError {
     /// Two options exclude or demand each other.
     #[error("{0}")]
     Options(&'static str),
-}
-
-impl From<DataError> for ClassifyError {
-    fn from(error: DataError) -> Self {
-        Self::Bench(error.into())
-    }
-}
-
-impl From<SettingError> for ClassifyError {
-    fn from(error: SettingError) -> Self {
-        Self::Bench(error.into())
-    }
 }

@@ -9,10 +9,11 @@ use lrvd_burn::sampling::Pass;
 use super::data::read_examples;
 use super::error::ClassifyError;
 use super::load::SavedClassifier;
-use super::outcome::write_predictions;
 use super::rows::TextColumns;
+use crate::data::PreparedTask;
 use crate::data::{Example, load};
-use crate::eval::{Batching, DrawSeed, PreparedTask, Scored, predict_logits, score_draws};
+use crate::eval::{Batching, DrawSeed, Scored, predict_logits, score_draws};
+use crate::run::write_predictions;
 use crate::task::{GlueTask, Goal};
 use crate::text::quoted;
 

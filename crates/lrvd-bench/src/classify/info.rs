@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ClassifyError;
 use super::rows::TextColumns;
-use crate::experiment::CheckpointChoice;
-use crate::json::{JsonLayout, parse_json, read_text, write_json};
+use crate::io::{JsonLayout, parse_json, read_text, write_json};
+use crate::settings::CheckpointChoice;
 use crate::task::Goal;
 
 /// Name of the file in an adapter folder.

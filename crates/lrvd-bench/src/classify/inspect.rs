@@ -13,7 +13,6 @@ use serde::Serialize;
 
 use super::error::ClassifyError;
 use super::source::AdapterSource;
-use crate::error::BenchError;
 
 const SCHEMA_VERSION: u32 = 1;
 
@@ -117,9 +116,9 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
         });
         let wrong = |source| ClassifyError::Tensor { path: path.clone(), source };
         let host = host_adapter(module, noise).map_err(wrong)?;
-        let posterior = host.posterior().map_err(BenchError::from)?;
+        let posterior = host.posterior()?;
         let mut log_alpha = match posterior.filter(|_| host.rank > 0) {
-            Some(posterior) => rank_statistic(&posterior, options).map_err(BenchError::from)?,
+            Some(posterior) => rank_statistic(&posterior, options)?,
             None => Vec::new(),
         };
         log_alpha.sort_by(f64::total_cmp);
@@ -261,7 +260,7 @@ pub struct BaseReport {
 /// [`ClassifyError::Bench`] for a configuration that is not supported, [`ClassifyError::File`] for
 /// weights that cannot be read.
 pub fn inspect_base(dir: &Path) -> Result<BaseReport, ClassifyError> {
-    let config = DebertaConfig::read(&dir.join("config.json")).map_err(BenchError::from)?;
+    let config = DebertaConfig::read(&dir.join("config.json"))?;
     let store = WeightStore::open(dir)?;
     let (mut parameters, mut dtypes) = (BTreeMap::new(), BTreeMap::new());
     for name in store.names() {

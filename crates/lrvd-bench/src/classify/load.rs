@@ -9,12 +9,11 @@ use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::posterior::attach_posterior;
 use super::source::AdapterSource;
-use crate::backbone::{Backbone, load_model_reporting, locate_model};
-use crate::eval::PreparedTask;
-use crate::experiment::CheckpointChoice;
+use crate::backbone::{Backbone, TaskModel, load_model_reporting, locate_model};
+use crate::data::PreparedTask;
+use crate::settings::CheckpointChoice;
 use crate::task::Goal;
 use crate::text::quoted;
-use crate::train::TaskModel;
 
 /// Longest input of an adapter that does not say what it was trained on.
 const MAX_LENGTH: usize = 128;

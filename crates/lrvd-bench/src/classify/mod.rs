@@ -2,7 +2,6 @@
 //!
 //! | File | What it answers |
 //! |---|---|
-//! | `run`, `outcome`, `settings` | one fine-tuning run, its record, its folder; the reproduction uses the same |
 //! | `rows` | which rows a data file holds |
 //! | `data` | which classes and examples those rows are |
 //! | `train` | training into a folder |
@@ -17,13 +16,10 @@ mod evaluate;
 mod info;
 mod inspect;
 mod load;
-mod outcome;
 mod posterior;
 mod predict;
 mod rows;
-mod run;
 mod save;
-mod settings;
 mod source;
 mod train;
 
@@ -37,7 +33,3 @@ pub use predict::{Input, Prediction, parse_input};
 pub use rows::{Row, TextColumns, read_rows};
 pub use source::{AdapterSource, SourceKind};
 pub use train::{TrainOptions, TrainOutcome, TrainSettings, train_classifier};
-
-pub(crate) use outcome::{Finished, RunLabel, record, write_predictions};
-pub(crate) use run::{Run, RunStart, RunState};
-pub(crate) use settings::{check_settings, open_settings};

@@ -17,7 +17,7 @@ use lrvd_burn::peft::{
 use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
 
 use super::error::ClassifyError;
-use crate::experiment::{ExperimentConfig, TrainingScheme};
+use crate::settings::{ExperimentConfig, TrainingScheme};
 
 const CLAMP: [f64; 2] = [LOG_VARIANCE_MIN, LOG_VARIANCE_MAX];
 

@@ -9,7 +9,6 @@ use super::error::ClassifyError;
 use super::load::SavedClassifier;
 use crate::data::batch::TokenisedExample;
 use crate::data::{Label, Place};
-use crate::error::BenchError;
 use crate::eval::{Batching, DrawSeed, predict_logits};
 
 /// A text, or a pair of texts.
@@ -92,10 +91,9 @@ impl SavedClassifier {
         if self.info.goal.is_regression() {
             return scores(&logits, inputs.len());
         }
-        let logs = log_softmax(&logits, width).map_err(BenchError::from)?;
-        let probabilities =
-            mean_probability(&logs, passes.len(), width).map_err(BenchError::from)?;
-        let doubt = uncertainty(&logs, passes.len(), width).map_err(BenchError::from)?;
+        let logs = log_softmax(&logits, width)?;
+        let probabilities = mean_probability(&logs, passes.len(), width)?;
+        let doubt = uncertainty(&logs, passes.len(), width)?;
         let answer = |(i, row): (usize, &[f64])| Prediction::Class {
             probabilities: row.to_vec(),
             class: (1..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best }),
@@ -118,9 +116,8 @@ impl SavedClassifier {
                 return Err(ClassifyError::Pairs { number: first + i + 1, found, wanted });
             }
             let tokenizer = &self.backbone.tokenizer;
-            let encoded = tokenizer
-                .encode(&input.text, input.pair.as_deref(), Some(self.info.max_length))
-                .map_err(BenchError::from)?;
+            let encoded =
+                tokenizer.encode(&input.text, input.pair.as_deref(), Some(self.info.max_length))?;
             // Without a target: the label is not read in prediction.
             let label = Label::Class(0);
             Ok(TokenisedExample { ids: encoded.ids, type_ids: encoded.type_ids, label })
@@ -133,7 +130,7 @@ impl SavedClassifier {
 fn scores(values: &[f64], n: usize) -> Result<Vec<Prediction>, ClassifyError> {
     let answer = |i: usize| {
         let drawn: Vec<f64> = values.iter().skip(i).step_by(n).copied().collect();
-        let score = mean(&drawn).map_err(BenchError::from)?;
+        let score = mean(&drawn)?;
         let deviation = lrvd_core::metrics::sample_sd(&drawn).ok();
         Ok(Prediction::Score { score, deviation })
     };

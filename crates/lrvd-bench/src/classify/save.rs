@@ -12,7 +12,7 @@ use lrvd_burn::peft::{
 use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::posterior::posterior_from_model;
-use crate::experiment::ExperimentConfig;
+use crate::settings::ExperimentConfig;
 
 /// Adapter, posterior and description on the host.
 #[derive(Clone, Debug)]

@@ -8,10 +8,10 @@ use lrvd_burn::peft::{ExportLayout, ExportSummary, POSTERIOR_FILE, PeftAdapter, 
 use super::error::ClassifyError;
 use super::info::{ClassifierInfo, read_versioned};
 use super::save::{HostClassifier, take};
-use super::settings::SETTINGS_FILE;
 use super::train::{ADAPTER_DIR, CHECKPOINT_DIR, TrainSettings};
 use crate::backbone::{Backbone, locate_model};
-use crate::eval::PreparedTask;
+use crate::data::PreparedTask;
+use crate::run::SETTINGS_FILE;
 use crate::train::latest_checkpoint;
 
 const PEFT_CONFIG: &str = "adapter_config.json";

@@ -12,19 +12,15 @@ use serde::{Deserialize, Serialize};
 use super::data::DataSource;
 use super::error::ClassifyError;
 use super::info::ClassifierInfo;
-use super::outcome::{Finished, RunLabel, record};
 use super::rows::TextColumns;
-use super::run::{Run, RunStart};
 use super::save::take;
-use super::settings::open_settings;
 use crate::backbone::{Backbone, ModelLocation, locate_model};
-use crate::error::BenchError;
-use crate::eval::PreparedTask;
-use crate::experiment::{CheckpointChoice, ExperimentConfig};
-use crate::json::{JsonLayout, read_json, write_json};
-use crate::method::{MethodName, RankRequest};
+use crate::data::PreparedTask;
+use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
-use crate::report::RunRecord;
+use crate::record::RunRecord;
+use crate::run::{Finished, Run, RunLabel, RunStart, open_settings, record};
+use crate::settings::{CheckpointChoice, ExperimentConfig, MethodName, RankRequest};
 use crate::task::Goal;
 use crate::train::remove_checkpoints;
 
@@ -170,7 +166,7 @@ pub fn train_classifier(
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<TrainOutcome, ClassifyError> {
-    if !options.method.is_saved() {
+    if !options.method.can().saved {
         return Err(ClassifyError::Options(
             "the method's outcome is more than an adapter: use `lrvd bench`",
         ));
@@ -197,7 +193,7 @@ pub fn train_classifier(
     };
     let path = |name: &str| options.out.join(name);
     let value = serde_json::to_value(&settings)
-        .map_err(|source| BenchError::Json { path: path("settings.json"), source })?;
+        .map_err(|source| IoError::Json { path: path("settings.json"), source })?;
     open_settings(&options.out, options.resume, &value)?;
     write_json(&path(LABELS_FILE), &settings.goal.classes, JsonLayout::Pretty)?;
     let adapter = path(ADAPTER_DIR);

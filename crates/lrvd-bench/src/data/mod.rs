@@ -1,4 +1,4 @@
-//! How do rows on disk become batches of token ids, and which rows were they?
+//! Data of the tasks: from rows on disk to batches of token ids.
 //!
 //! | File        | Holds                                                                          |
 //! |-------------|--------------------------------------------------------------------------------|
@@ -10,7 +10,8 @@
 //! | `folder`    | names, shards and marks of a folder, also for the reasoning sets               |
 //! | `load`      | reads what was located; counts, hashes and notes for the record                |
 //! | `generate`  | GLUE-like tasks from small grammars, for runs without any data                 |
-//! | `batch`     | orders, buckets and padding on the host, without tensors                       |
+//! | `prepared`  | [`PreparedTask`]: token ids and labels of a task                               |
+//! | `batch`     | orders, buckets, padding; batches on the device                                |
 //!
 //! A bad row is an error that names file, line and column; no row is skipped.
 
@@ -25,6 +26,7 @@ mod label;
 mod load;
 mod locate;
 mod parquet;
+mod prepared;
 #[cfg(test)]
 mod smoke;
 mod tsv;
@@ -36,4 +38,5 @@ pub(crate) use load::{describe, limit};
 pub use load::{load, read_files};
 pub use locate::{FileSet, Format, Located, locate};
 pub use parquet::read_parquet;
+pub use prepared::PreparedTask;
 pub use tsv::{parse_tsv, read_tsv};

@@ -7,9 +7,9 @@ use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::prune::statistics;
 use lrvd_core::energy::{AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic};
 
-use crate::error::BenchError;
-use crate::experiment::ExperimentConfig;
-use crate::report::{EnergyAuc, EnergyRecord, StatisticRecord};
+use super::EvalError;
+use crate::record::{EnergyAuc, EnergyRecord, StatisticRecord};
+use crate::settings::ExperimentConfig;
 
 /// The statistic `log α̂` of every rank direction of `model`; `None` without a posterior.
 ///
@@ -17,12 +17,12 @@ use crate::report::{EnergyAuc, EnergyRecord, StatisticRecord};
 ///
 /// # Errors
 ///
-/// [`BenchError`] if an adapter's statistic is not a number.
+/// [`EvalError`] if an adapter's statistic is not a number.
 pub fn statistic_record(
     model: &impl AdaptedModel,
     config: &ExperimentConfig,
     removed: &BTreeMap<String, Vec<f64>>,
-) -> Result<Option<StatisticRecord>, BenchError> {
+) -> Result<Option<StatisticRecord>, EvalError> {
     let present = statistics(model, config.statistic_options())?;
     if present.is_empty() && removed.is_empty() {
         return Ok(None);
@@ -48,11 +48,11 @@ pub fn statistic_record(
 ///
 /// # Errors
 ///
-/// [`BenchError`] if an adapter's fields do not belong together.
+/// [`EvalError`] if an adapter's fields do not belong together.
 pub fn energy_records(
     model: &impl AdaptedModel,
     config: &ExperimentConfig,
-) -> Result<BTreeMap<String, EnergyRecord>, BenchError> {
+) -> Result<BTreeMap<String, EnergyRecord>, EvalError> {
     let learned = statistics(model, config.statistic_options())?;
     let mut hosts = Vec::new();
     model.visit_layers(&mut |path, layer| {

@@ -7,10 +7,9 @@ use lrvd_core::metrics::{
     mean_probability, pearson, spearman, uncertainty,
 };
 
-use super::prepare::PreparedTask;
-use crate::data::Label;
-use crate::error::BenchError;
-use crate::report::{BinRecord, Metrics, Reliability};
+use super::EvalError;
+use crate::data::{Label, PreparedTask};
+use crate::record::{BinRecord, Metrics, Reliability};
 use crate::task::Metric;
 
 /// Everything computed from the logits of one predictor.
@@ -30,8 +29,8 @@ pub struct Scored {
 ///
 /// # Errors
 ///
-/// [`BenchError::Metric`] for logits that are not finite or an empty split.
-pub fn score_draws(logits: &[f64], task: &PreparedTask) -> Result<Scored, BenchError> {
+/// [`EvalError::Metric`] for logits that are not finite or an empty split.
+pub fn score_draws(logits: &[f64], task: &PreparedTask) -> Result<Scored, EvalError> {
     let draws = logits.len() / (task.validation.len() * task.labels).max(1);
     if task.goal.is_regression() {
         regression(logits, draws, task)
@@ -40,7 +39,7 @@ pub fn score_draws(logits: &[f64], task: &PreparedTask) -> Result<Scored, BenchE
     }
 }
 
-fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, BenchError> {
+fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, EvalError> {
     let classes = task.labels;
     let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.label.class()).collect();
     let logs = log_softmax(logits, classes)?;
@@ -84,7 +83,7 @@ fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, 
     Ok(Scored { outputs, metrics, reliability: Some(reliability), uncertainty: Some(doubt) })
 }
 
-fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, BenchError> {
+fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, EvalError> {
     let targets: Vec<f64> = task.validation.iter().filter_map(|e| e.label.score()).collect();
     let n = targets.len();
     let outputs: Vec<f64> =

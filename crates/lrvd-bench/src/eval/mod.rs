@@ -1,15 +1,17 @@
 //! Evaluation: predictions at the posterior mean and at Monte Carlo draws, metrics, analyses.
 
 mod analysis;
+mod context;
+mod error;
 mod memory;
 mod metrics;
 mod predict;
-mod prepare;
 mod selective;
 
 pub use analysis::{energy_records, statistic_record};
+pub use context::RunContext;
+pub use error::EvalError;
 pub use memory::peak_memory;
 pub use metrics::{Scored, label_number, score_draws};
 pub use predict::{Batching, DrawSeed, Inputs, predict_logits};
-pub use prepare::PreparedTask;
 pub use selective::selective_records;

@@ -6,10 +6,12 @@ use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 
-use crate::data::batch::{PaddedBatch, TokenisedExample, evaluation_batches, restore_order};
-use crate::error::BenchError;
-use crate::experiment::PredictionDraws;
-use crate::train::{DeviceBatch, FitContext, SequenceModel};
+use super::{EvalError, RunContext};
+use crate::backbone::SequenceModel;
+use crate::data::batch::{
+    DeviceBatch, PaddedBatch, TokenisedExample, evaluation_batches, restore_order,
+};
+use crate::settings::PredictionDraws;
 
 /// Mixed into the run's seed for prediction, so that a draw never repeats a training step's noise.
 const PREDICTION_SALT: u64 = 0x5052_4544_4943_5421;
@@ -42,13 +44,13 @@ impl DrawSeed {
 ///
 /// # Errors
 ///
-/// [`BenchError`] if the examples cannot be batched.
+/// [`EvalError`] if the examples cannot be batched.
 pub fn predict_logits<M: SequenceModel>(
     model: &M,
     examples: &[TokenisedExample],
     pass: &Pass,
     shape: &Batching<'_>,
-) -> Result<Vec<f64>, BenchError> {
+) -> Result<Vec<f64>, EvalError> {
     member_logits(model, examples, &|_| *pass, shape, 1)
 }
 
@@ -60,7 +62,7 @@ fn member_logits<M: SequenceModel>(
     pass: &dyn Fn(usize) -> Pass,
     shape: &Batching<'_>,
     members: usize,
-) -> Result<Vec<f64>, BenchError> {
+) -> Result<Vec<f64>, EvalError> {
     let lengths: Vec<usize> = examples.iter().map(|e| e.ids.len()).collect();
     // A pass has every example once for each member, and about as many rows as other methods' passes.
     let batches = evaluation_batches(&lengths, shape.batch_size.div_ceil(members))?;
@@ -97,7 +99,7 @@ pub struct Batching<'a> {
 }
 
 impl<'a> Batching<'a> {
-    fn of(context: &FitContext<'a>) -> Self {
+    fn of(context: &RunContext<'a>) -> Self {
         Self {
             batch_size: context.config.evaluation_batch_size,
             pad_id: context.task.pad_id,
@@ -123,7 +125,7 @@ pub struct Inputs<'a> {
 
 impl<'a> Inputs<'a> {
     /// Any examples of a run.
-    pub fn of(context: &FitContext<'a>, examples: &'a [TokenisedExample]) -> Self {
+    pub fn of(context: &RunContext<'a>, examples: &'a [TokenisedExample]) -> Self {
         Self {
             examples,
             batching: Batching::of(context),
@@ -133,12 +135,12 @@ impl<'a> Inputs<'a> {
     }
 
     /// The validation split.
-    pub fn validation(context: &FitContext<'a>) -> Self {
+    pub fn validation(context: &RunContext<'a>) -> Self {
         Self::of(context, &context.task.validation)
     }
 
     /// The examples kept out of training.
-    pub fn holdout(context: &FitContext<'a>) -> Self {
+    pub fn holdout(context: &RunContext<'a>) -> Self {
         Self::of(context, &context.task.holdout)
     }
 
@@ -146,8 +148,8 @@ impl<'a> Inputs<'a> {
     ///
     /// # Errors
     ///
-    /// [`BenchError`] if the examples cannot be batched.
-    pub fn logits<M: SequenceModel>(&self, model: &M, pass: &Pass) -> Result<Vec<f64>, BenchError> {
+    /// [`EvalError`] if the examples cannot be batched.
+    pub fn logits<M: SequenceModel>(&self, model: &M, pass: &Pass) -> Result<Vec<f64>, EvalError> {
         predict_logits(model, self.examples, pass, &self.batching)
     }
 
@@ -162,7 +164,7 @@ impl<'a> Inputs<'a> {
         model: &M,
         pass: &Pass,
         members: usize,
-    ) -> Result<Vec<f64>, BenchError> {
+    ) -> Result<Vec<f64>, EvalError> {
         member_logits(model, self.examples, &|_| *pass, &self.batching, members.max(1))
     }
 
@@ -177,7 +179,7 @@ impl<'a> Inputs<'a> {
         model: &M,
         draws: usize,
         pass: impl Fn(NoiseKey) -> Pass,
-    ) -> Result<Vec<f64>, BenchError> {
+    ) -> Result<Vec<f64>, EvalError> {
         let mut all = Vec::with_capacity(draws * self.examples.len() * self.batching.labels);
         let seed = DrawSeed(self.seed);
         for draw in 0..draws {
@@ -202,7 +204,7 @@ impl<'a> Inputs<'a> {
         &self,
         model: &M,
         draws: usize,
-    ) -> Result<Vec<f64>, BenchError> {
+    ) -> Result<Vec<f64>, EvalError> {
         let outputs = Scheme::MomentMatched(CrossTerm::Exact);
         let scheme = match self.prediction_draws {
             PredictionDraws::Activation if check_scheme(model, outputs).is_ok() => outputs,
@@ -221,7 +223,7 @@ impl<'a> Inputs<'a> {
         scheme: Scheme,
         model: &M,
         draws: usize,
-    ) -> Result<Vec<f64>, BenchError> {
+    ) -> Result<Vec<f64>, EvalError> {
         if draws == 0 {
             return self.logits(model, &Pass::mean());
         }

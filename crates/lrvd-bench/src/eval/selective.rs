@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use lrvd_core::metrics::{Predictions, RiskCoverage};
 
+use super::EvalError;
 use super::metrics::Scored;
-use super::prepare::PreparedTask;
-use crate::error::BenchError;
-use crate::report::{SelectiveRecord, SelectiveTarget};
+use crate::data::PreparedTask;
+use crate::record::{SelectiveRecord, SelectiveTarget};
 
 /// Shares of wrong answers for which a threshold is looked up.
 const TARGETS: [f64; 4] = [0.01, 0.05, 0.1, 0.2];
@@ -18,11 +18,11 @@ const POINTS: usize = 100;
 ///
 /// # Errors
 ///
-/// [`BenchError::Metric`] for probabilities that are none.
+/// [`EvalError::Metric`] for probabilities that are none.
 pub fn selective_records(
     scored: &BTreeMap<u32, Scored>,
     task: &PreparedTask,
-) -> Result<BTreeMap<u32, SelectiveRecord>, BenchError> {
+) -> Result<BTreeMap<u32, SelectiveRecord>, EvalError> {
     if task.goal.is_regression() {
         return Ok(BTreeMap::new());
     }

@@ -14,28 +14,24 @@ use lrvd_burn::sampling::Pass;
 use lrvd_core::adalora::{AdaLoraConfig, AdaLoraState, EntryImportance, TripletImportance};
 
 use super::{
-    Build, MethodEntry, MethodState, RankChange, RankRequest, Regulariser, StepSizes, StepState,
+    Method, MethodError, MethodState, RankChange, RankRequest, Regulariser, StepSizes, StepState,
     Tuning,
 };
-use crate::error::BenchError;
-use crate::experiment::{ExperimentConfig, MaskPlacement};
-use crate::report::{Family, RankCause};
-use crate::train::TaskModel;
+use crate::backbone::TaskModel;
+use crate::record::RankCause;
+use crate::settings::{ExperimentConfig, MaskPlacement};
 
-/// AdaLoRA as the registry knows it.
-pub(super) static ADALORA: MethodEntry = MethodEntry {
-    name: "AdaLoRA",
-    key: "adalora",
-    summary: "rank directions masked to a falling budget by their sensitivity",
-    family: Family::Point,
-    build: Build::Single(|config, request| {
-        let target = match request {
-            RankRequest::Initial => config.initial_rank,
-            RankRequest::Average(rank) => rank,
-        };
-        Ok(Box::new(AdaLora::new(config, target)?))
-    }),
-};
+/// AdaLoRA.
+pub(super) fn build(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    let target = match request {
+        RankRequest::Initial => config.initial_rank,
+        RankRequest::Average(rank) => rank,
+    };
+    Ok(Box::new(AdaLora::new(config, target)?))
+}
 
 /// AdaLoRA.
 #[derive(Clone, Debug)]
@@ -47,7 +43,7 @@ pub(super) struct AdaLora {
 }
 
 impl AdaLora {
-    pub(super) fn new(config: &ExperimentConfig, target_rank: usize) -> Result<Self, BenchError> {
+    pub(super) fn new(config: &ExperimentConfig, target_rank: usize) -> Result<Self, MethodError> {
         let adapter = AdapterConfig {
             kind: AdapterKind::AdaLora,
             rank: config.initial_rank,
@@ -70,7 +66,7 @@ impl AdaLora {
         Ok(Self { config: config.clone(), adapter, schedule, allocator: None })
     }
 
-    fn allocate(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn allocate(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         let before: usize = self.counts(state.model).values().sum();
         let allocator = match &mut self.allocator {
             Some(allocator) => allocator,
@@ -110,20 +106,20 @@ impl Tuning for AdaLora {
         model: &TaskModel,
         _pass: &Pass,
         _sizes: StepSizes,
-    ) -> Result<Regulariser, BenchError> {
+    ) -> Result<Regulariser, MethodError> {
         let weight = self.config.adalora.orthogonal_weight;
         let penalty = if weight > 0.0 { orthogonality(model) } else { None };
         Ok(Regulariser::penalty(penalty.map(|p| p.mul_scalar(weight))))
     }
 
-    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         match self.config.adalora.placement {
             MaskPlacement::BeforeUpdate => self.allocate(state),
             MaskPlacement::AfterUpdate => Ok(None),
         }
     }
 
-    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         match self.config.adalora.placement {
             MaskPlacement::AfterUpdate => self.allocate(state),
             MaskPlacement::BeforeUpdate => Ok(None),
@@ -163,17 +159,17 @@ impl Tuning for AdaLora {
         MethodState { tensors, values }
     }
 
-    fn restore(&mut self, model: &TaskModel, mut state: MethodState) -> Result<(), BenchError> {
+    fn restore(&mut self, model: &TaskModel, mut state: MethodState) -> Result<(), MethodError> {
         let Some(count) = state.values.get("modules").and_then(serde_json::Value::as_u64) else {
             return Ok(());
         };
         let mut take = |name: String| {
             let found = state.tensors.remove(&name);
-            found.and_then(|t| t.to_f64().ok()).ok_or(BenchError::CheckpointEntry { name })
+            found.and_then(|t| t.to_f64().ok()).ok_or(MethodError::CheckpointEntry { name })
         };
         let mut modules = Vec::new();
         for i in 0..count {
-            let mut entries = |part: &str| -> Result<EntryImportance, BenchError> {
+            let mut entries = |part: &str| -> Result<EntryImportance, MethodError> {
                 Ok(EntryImportance {
                     importance: take(format!("adalora.{i}.{part}.importance"))?,
                     uncertainty: take(format!("adalora.{i}.{part}.uncertainty"))?,
@@ -186,7 +182,7 @@ impl Tuning for AdaLora {
             });
         }
         let mask = serde_json::from_value(state.values["mask"].take())
-            .map_err(|_| BenchError::CheckpointEntry { name: "mask".to_owned() })?;
+            .map_err(|_| MethodError::CheckpointEntry { name: "mask".to_owned() })?;
         let state = AdaLoraState { modules, mask };
         self.allocator = Some(Allocator::from_state(self.schedule, model, state)?);
         Ok(())

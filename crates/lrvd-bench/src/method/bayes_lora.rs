@@ -13,20 +13,20 @@ use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::prune::{PruneRule, StatisticOptions};
 use lrvd_core::schedule::KlSchedule;
 
-use super::{Build, MethodEntry, RankChange, Regulariser, StepSizes, StepState, Tuning};
-use crate::error::BenchError;
-use crate::experiment::{ExperimentConfig, OptimizerOnPrune, PrunePlacement};
-use crate::report::{Family, RankCause};
-use crate::train::TaskModel;
-
-/// BayesLoRA as the registry knows it.
-pub(super) static BAYES_LORA: MethodEntry = MethodEntry {
-    name: "BayesLoRA",
-    key: "bayeslora",
-    summary: "one posterior variance per rank direction, pruned while it trains",
-    family: Family::LowRank,
-    build: Build::Single(|config, _| Ok(Box::new(BayesLora::new(config)?))),
+use super::{
+    Method, MethodError, RankChange, RankRequest, Regulariser, StepSizes, StepState, Tuning,
 };
+use crate::backbone::TaskModel;
+use crate::record::RankCause;
+use crate::settings::{ExperimentConfig, OptimizerOnPrune, PrunePlacement};
+
+/// BayesLoRA.
+pub(super) fn build(
+    config: &ExperimentConfig,
+    _request: RankRequest,
+) -> Result<Method, MethodError> {
+    Ok(Box::new(BayesLora::new(config)?))
+}
 
 /// BayesLoRA.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub(super) struct BayesLora {
 }
 
 impl BayesLora {
-    pub(super) fn new(config: &ExperimentConfig) -> Result<Self, BenchError> {
+    pub(super) fn new(config: &ExperimentConfig) -> Result<Self, MethodError> {
         let kind = AdapterKind::Variational {
             family: config.family,
             initial: config.log_variance.initial,
@@ -57,7 +57,7 @@ impl BayesLora {
         Ok(Self { config: config.clone(), adapter, schedule, rule, statistic })
     }
 
-    fn prune(&self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn prune(&self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         let total = |model: &TaskModel| ranks(model).iter().map(|(_, r)| r).sum::<usize>();
         let before = total(state.model);
         let event = prune::plan(state.model, &self.rule, self.statistic)?;
@@ -111,7 +111,7 @@ impl Tuning for BayesLora {
         model: &TaskModel,
         _pass: &Pass,
         sizes: StepSizes,
-    ) -> Result<Regulariser, BenchError> {
+    ) -> Result<Regulariser, MethodError> {
         let divisor = self.config.kl_divisor.divisor(sizes.batch)?;
         Ok(Regulariser {
             kl: total_kl(model, self.config.prior, self.config.kl_reduction),
@@ -121,7 +121,7 @@ impl Tuning for BayesLora {
         })
     }
 
-    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         // The authors' loop looks at the step it is about to update.
         let due = self.config.prune_due(state.sizes.step);
         match self.config.prune.placement {
@@ -130,7 +130,7 @@ impl Tuning for BayesLora {
         }
     }
 
-    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         let due = self.config.prune_due(state.sizes.step + 1);
         match self.config.prune.placement {
             PrunePlacement::AfterUpdate if due => self.prune(state),

@@ -24,42 +24,33 @@ use serde::{Deserialize, Serialize};
 
 use super::kl_cycle::KlCycle;
 use super::setup::{adapter, in_range, noisy_groups, settings_over};
-use super::{Build, MethodEntry, RankRequest, Regulariser, StepSizes, Tuning};
-use crate::error::BenchError;
-use crate::experiment::ExperimentConfig;
-use crate::report::Family;
-use crate::train::TaskModel;
+use super::{Method, MethodError, RankRequest, Regulariser, StepSizes, Tuning};
+use crate::backbone::TaskModel;
+use crate::settings::ExperimentConfig;
 
 /// Noise on both factors.
-pub(super) static BBB: MethodEntry = MethodEntry {
-    name: "BBB",
-    key: "bbb",
-    summary: "Bayes by backprop on the entries of A and B",
-    family: Family::Variance,
-    build: Build::Single(|config, request| build(config, request, "bbb", BbbSettings::default())),
-};
+pub(super) fn build(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    with(config, request, "bbb", BbbSettings::default())
+}
 
 /// Noise on A only.
-pub(super) static BBB_A: MethodEntry = MethodEntry {
-    name: "BBB-A",
-    key: "bbb-a",
-    summary: "Bayes by backprop on the entries of A",
-    family: Family::Variance,
-    build: Build::Single(|config, request| {
-        build(config, request, "bbb-a", BbbSettings { both: false, ..BbbSettings::default() })
-    }),
-};
+pub(super) fn build_a(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    with(config, request, "bbb-a", BbbSettings { both: false, ..BbbSettings::default() })
+}
 
 /// The defaults of Bayesian-Torch.
-pub(super) static BBB_BT: MethodEntry = MethodEntry {
-    name: "BBB-BT",
-    key: "bbb-bt",
-    summary: "Bayes by backprop with the defaults of Bayesian-Torch",
-    family: Family::Variance,
-    build: Build::Single(|config, request| {
-        build(config, request, "bbb-bt", BbbSettings::bayesian_torch())
-    }),
-};
+pub(super) fn build_bayesian_torch(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    with(config, request, "bbb-bt", BbbSettings::bayesian_torch())
+}
 
 /// The prior on every entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,12 +152,12 @@ struct Bbb {
     batch_size: usize,
 }
 
-fn build(
+fn with(
     config: &ExperimentConfig,
     request: RankRequest,
     key: &str,
     base: BbbSettings,
-) -> Result<super::Method, BenchError> {
+) -> Result<Method, MethodError> {
     let settings = settings_over(config, key, base)?;
     in_range("bbb.prior_std", settings.prior_std, f64::MIN_POSITIVE, 1e6)?;
     in_range("bbb.rho_rate_factor", settings.rho_rate_factor, 0.0, 1e4)?;
@@ -197,7 +188,7 @@ impl Bbb {
         }
     }
 
-    fn weight(&self, sizes: StepSizes) -> Result<f64, BenchError> {
+    fn weight(&self, sizes: StepSizes) -> Result<f64, MethodError> {
         Ok(match self.settings.weight {
             BbbWeight::NTrain => {
                 MinibatchWeight::PerExample { n_train: sizes.n_train }.weight(sizes.step as u64)?
@@ -230,7 +221,7 @@ impl Tuning for Bbb {
         model: &TaskModel,
         pass: &Pass,
         sizes: StepSizes,
-    ) -> Result<Regulariser, BenchError> {
+    ) -> Result<Regulariser, MethodError> {
         let kl = total_over_adapters(model, |layer| self.kl(layer, pass));
         Ok(Regulariser::kl(kl, self.weight(sizes)?))
     }

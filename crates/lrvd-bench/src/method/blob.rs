@@ -23,21 +23,18 @@ use serde::{Deserialize, Serialize};
 use super::kl_cycle::{GAMMA, KlCycle};
 use super::second_optimizer::{Optimizers, SecondOptimizer};
 use super::setup::{adapter, in_range, noisy_groups};
-use super::{Build, MethodEntry, RankChange, RankRequest, StepState, Tuning};
-use crate::error::BenchError;
+use super::{Method, MethodError, RankChange, RankRequest, StepState, Tuning};
+use crate::backbone::TaskModel;
 use crate::eval::Inputs;
-use crate::experiment::ExperimentConfig;
-use crate::report::Family;
-use crate::train::TaskModel;
+use crate::settings::ExperimentConfig;
 
-/// BLoB as the registry knows it.
-pub(super) static BLOB: MethodEntry = MethodEntry {
-    name: "BLoB",
-    key: "blob",
-    summary: "noise on the entries of A with flipout and two optimisers",
-    family: Family::Variance,
-    build: Build::Single(|config, request| Ok(Box::new(Blob::new(config, request)?))),
-};
+/// BLoB.
+pub(super) fn build(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    Ok(Box::new(Blob::new(config, request)?))
+}
 
 /// Settings of BLoB.
 ///
@@ -79,7 +76,7 @@ struct Blob {
 }
 
 impl Blob {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, BenchError> {
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, MethodError> {
         let settings: BlobSettings = config.method("blob")?;
         let BlobSettings { epsilon, prior_std, kl_learning_rate, gamma, optimizers } = settings;
         in_range("blob.prior_std", prior_std, f64::MIN_POSITIVE, 1e6)?;
@@ -104,12 +101,12 @@ impl Tuning for Blob {
         Scheme::FLIPOUT
     }
 
-    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         self.second.before_update(state)?;
         Ok(None)
     }
 
-    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         let prior_std = self.prior_std;
         self.second.after_update(state, |model| {
             total_over_adapters(model, |layer| layer.kl_elements(prior_std, ElementReduction::Sum))
@@ -126,7 +123,7 @@ impl Tuning for Blob {
         model: &TaskModel,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Vec<f64>, BenchError> {
-        inputs.predict_by(Scheme::FLIPOUT, model, draws)
+    ) -> Result<Vec<f64>, MethodError> {
+        Ok(inputs.predict_by(Scheme::FLIPOUT, model, draws)?)
     }
 }

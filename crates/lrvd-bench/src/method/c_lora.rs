@@ -24,22 +24,19 @@ use serde::{Deserialize, Serialize};
 use super::kl_cycle::{GAMMA, KlCycle};
 use super::setup::{adapter, in_range};
 use super::{
-    Build, MethodEntry, RankChange, RankRequest, Regulariser, StepSizes, StepState, Tuning,
+    Method, MethodError, RankChange, RankRequest, Regulariser, StepSizes, StepState, Tuning,
 };
-use crate::error::BenchError;
+use crate::backbone::TaskModel;
 use crate::eval::Inputs;
-use crate::experiment::ExperimentConfig;
-use crate::report::Family;
-use crate::train::TaskModel;
+use crate::settings::ExperimentConfig;
 
-/// C-LoRA as the registry knows it.
-pub(super) static C_LORA: MethodEntry = MethodEntry {
-    name: "C-LoRA",
-    key: "c-lora",
-    summary: "a random rank matrix whose law a small network reads off the input",
-    family: Family::Variance,
-    build: Build::Single(|config, request| Ok(Box::new(CLora::new(config, request)?))),
-};
+/// C-LoRA.
+pub(super) fn build(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    Ok(Box::new(CLora::new(config, request)?))
+}
 
 /// Settings of C-LoRA.
 ///
@@ -80,7 +77,7 @@ struct CLora {
 }
 
 impl CLora {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, BenchError> {
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, MethodError> {
         let CLoraSettings { hidden, prior_std, kl_weight, gamma } = config.method("c-lora")?;
         in_range("c-lora.prior_std", prior_std, f64::MIN_POSITIVE, 1e6)?;
         in_range("c-lora.kl_weight", kl_weight, 0.0, 1e6)?;
@@ -102,7 +99,7 @@ impl Tuning for CLora {
         model: &mut TaskModel,
         targets: &AdapterTargets,
         seed: NoiseKey,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), MethodError> {
         attach_adapters(model, targets, &self.adapter, seed)?;
         observe(model, Some(&self.observer));
         Ok(())
@@ -118,7 +115,7 @@ impl Tuning for CLora {
         _model: &TaskModel,
         _pass: &Pass,
         sizes: StepSizes,
-    ) -> Result<Regulariser, BenchError> {
+    ) -> Result<Regulariser, MethodError> {
         let seen = self.observer.take_divergences();
         let modules: BTreeSet<u32> = seen.iter().map(|seen| seen.module).collect();
         let rows = |seen: &ContextDivergence| seen.per_token.dims()[0];
@@ -131,7 +128,7 @@ impl Tuning for CLora {
         Ok(Regulariser::kl(kl, weight))
     }
 
-    fn before_update(&mut self, _state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn before_update(&mut self, _state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         // Divergences of further micro-batches keep their graphs until they are taken.
         drop(self.observer.take_divergences());
         Ok(None)
@@ -150,9 +147,9 @@ impl Tuning for CLora {
         model: &TaskModel,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Vec<f64>, BenchError> {
+    ) -> Result<Vec<f64>, MethodError> {
         let mut unobserved = model.clone();
         observe(&mut unobserved, None);
-        inputs.predict_by(Scheme::FLIPOUT, &unobserved, draws)
+        Ok(inputs.predict_by(Scheme::FLIPOUT, &unobserved, draws)?)
     }
 }

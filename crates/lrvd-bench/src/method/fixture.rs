@@ -9,11 +9,11 @@ use lrvd_models::WeightSource;
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
 
+use crate::backbone::TaskModel;
 use crate::data::Label;
 use crate::data::batch::TokenisedExample;
 use crate::eval::{Batching, Inputs};
-use crate::experiment::PredictionDraws;
-use crate::train::TaskModel;
+use crate::settings::PredictionDraws;
 
 /// Classes of every model here.
 pub(super) const LABELS: usize = 3;

@@ -3,10 +3,9 @@
 use lrvd_core::baselines::MinibatchWeight;
 use lrvd_core::baselines::minibatch_weight::rescaled_cycle;
 
+use super::MethodError;
 use super::setup::in_range;
-use crate::data::batch::LastBatch;
-use crate::error::BenchError;
-use crate::experiment::ExperimentConfig;
+use crate::settings::{ExperimentConfig, LastBatch};
 
 /// `gamma` of the published experiments.
 pub(super) const GAMMA: f64 = lrvd_core::baselines::minibatch_weight::GAMMA;
@@ -33,8 +32,8 @@ impl KlCycle {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Parameter`] if `gamma` is not positive and finite.
-    pub(super) fn new(config: &ExperimentConfig, gamma: Option<f64>) -> Result<Self, BenchError> {
+    /// [`MethodError::Parameter`] if `gamma` is not positive and finite.
+    pub(super) fn new(config: &ExperimentConfig, gamma: Option<f64>) -> Result<Self, MethodError> {
         if let Some(gamma) = gamma {
             in_range("gamma", gamma, f64::MIN_POSITIVE, f64::MAX)?;
         }
@@ -53,8 +52,8 @@ impl KlCycle {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Parameter`] if a batch holds so many examples that no cycle is left.
-    pub(super) fn weight(self, step: usize, n_train: usize) -> Result<f64, BenchError> {
+    /// [`MethodError::Parameter`] if a batch holds so many examples that no cycle is left.
+    pub(super) fn weight(self, step: usize, n_train: usize) -> Result<f64, MethodError> {
         let cycle = match self.gamma {
             Some(gamma) => {
                 let served = (self.batches(n_train) * self.batch_size).min(n_train);
@@ -71,7 +70,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::experiment::Preset;
+    use crate::settings::Preset;
 
     fn cycle(gamma: Option<f64>, last_batch: LastBatch) -> KlCycle {
         let config =

@@ -5,24 +5,20 @@
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 
-use super::{Build, MethodEntry, RankRequest, Tuning};
-use crate::experiment::ExperimentConfig;
-use crate::report::Family;
+use super::{Method, MethodError, RankRequest, Tuning};
+use crate::settings::ExperimentConfig;
 
-/// LoRA as the registry knows it.
-pub(super) static LORA: MethodEntry = MethodEntry {
-    name: "LoRA",
-    key: "lora",
-    summary: "maximum likelihood at a uniform rank",
-    family: Family::Point,
-    build: Build::Single(|config, request| {
-        let rank = match request {
-            RankRequest::Initial => config.initial_rank,
-            RankRequest::Average(rank) => rank,
-        };
-        Ok(Box::new(Lora::new(config, rank)))
-    }),
-};
+/// LoRA.
+pub(super) fn build(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    let rank = match request {
+        RankRequest::Initial => config.initial_rank,
+        RankRequest::Average(rank) => rank,
+    };
+    Ok(Box::new(Lora::new(config, rank)))
+}
 
 /// LoRA.
 #[derive(Clone, Debug)]

@@ -15,21 +15,18 @@ use lrvd_burn::sampling::Pass;
 use serde::{Deserialize, Serialize};
 
 use super::setup::{adapter, in_range};
-use super::{Build, MethodEntry, RankRequest, Tuning};
-use crate::error::BenchError;
+use super::{Method, MethodError, RankRequest, Tuning};
+use crate::backbone::TaskModel;
 use crate::eval::Inputs;
-use crate::experiment::ExperimentConfig;
-use crate::report::Family;
-use crate::train::TaskModel;
+use crate::settings::ExperimentConfig;
 
-/// LoRA-Ensemble as the registry knows it.
-pub(super) static LORA_ENSEMBLE: MethodEntry = MethodEntry {
-    name: "LoRA-Ensemble",
-    key: "lora-ensemble",
-    summary: "several adapters on one backbone, in one batched pass",
-    family: Family::Ensemble,
-    build: Build::Single(|config, request| Ok(Box::new(LoraEnsemble::new(config, request)?))),
-};
+/// LoRA-Ensemble.
+pub(super) fn build(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    Ok(Box::new(LoraEnsemble::new(config, request)?))
+}
 
 /// Settings of LoRA-Ensemble.
 ///
@@ -61,7 +58,7 @@ struct LoraEnsemble {
 }
 
 impl LoraEnsemble {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, BenchError> {
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, MethodError> {
         let settings: LoraEnsembleSettings = config.method("lora-ensemble")?;
         let LoraEnsembleSettings { members, gain, learning_rate } = settings;
         in_range("lora-ensemble.members", members as f64, 1.0, 4096.0)?;
@@ -92,7 +89,7 @@ impl Tuning for LoraEnsemble {
         model: &TaskModel,
         inputs: &Inputs<'_>,
         _draws: usize,
-    ) -> Result<Vec<f64>, BenchError> {
-        inputs.logits_of_members(model, &Pass::mean(), self.members)
+    ) -> Result<Vec<f64>, MethodError> {
+        Ok(inputs.logits_of_members(model, &Pass::mean(), self.members)?)
     }
 }

@@ -26,104 +26,73 @@ use serde::{Deserialize, Serialize};
 
 use super::bayes_lora::BayesLora;
 use super::setup::in_range;
-use super::{Build, Method, MethodEntry, RankChange, Regulariser, StepSizes, StepState, Tuning};
-use crate::error::BenchError;
-use crate::experiment::ExperimentConfig;
-use crate::report::Family;
-use crate::train::TaskModel;
-
-/// Key of the run that `bayeslora-expanded` is chosen from.
-const EXPANDED_RUN: &str = "bayeslora-expanded-run";
+use super::{
+    Method, MethodError, RankChange, RankRequest, Regulariser, StepSizes, StepState, Tuning,
+};
+use crate::backbone::TaskModel;
+use crate::settings::ExperimentConfig;
 
 /// `BayesLoRA` at its initial rank.
-pub(super) static BAYES_LORA_FIXED: MethodEntry = MethodEntry {
-    name: "BayesLoRA-fixed",
-    key: "bayeslora-fixed",
-    summary: "BayesLoRA at its initial rank, without pruning",
-    family: Family::LowRank,
-    build: Build::Single(|config, _| {
-        variant(config, |config| {
-            config.prune.end = 0.0;
-            Ok(())
-        })
-    }),
-};
+pub(super) fn build_fixed(
+    config: &ExperimentConfig,
+    _request: RankRequest,
+) -> Result<Method, MethodError> {
+    variant(config, |config| {
+        config.prune.end = 0.0;
+        Ok(())
+    })
+}
 
 /// The multiplicative family.
-pub(super) static LRVD_NTS: MethodEntry = MethodEntry {
-    name: "LRVD-NTS",
-    key: "lrvd-nts",
-    summary: "BayesLoRA with one noise-to-signal ratio per rank direction",
-    family: Family::LowRank,
-    build: Build::Single(|config, _| variant(config, noise_to_signal)),
-};
+pub(super) fn build_noise_to_signal(
+    config: &ExperimentConfig,
+    _request: RankRequest,
+) -> Result<Method, MethodError> {
+    variant(config, noise_to_signal)
+}
 
 /// A variance per entry.
-pub(super) static LRVD_ELEMENT: MethodEntry = MethodEntry {
-    name: "LRVD-element",
-    key: "lrvd-element",
-    summary: "BayesLoRA with one variance per entry of A and B",
-    family: Family::LowRank,
-    build: Build::Single(|config, _| {
-        variant(config, |config| {
-            config.family = VariationalFamily::ElementVariance;
-            Ok(())
-        })
-    }),
-};
+pub(super) fn build_element(
+    config: &ExperimentConfig,
+    _request: RankRequest,
+) -> Result<Method, MethodError> {
+    variant(config, |config| {
+        config.family = VariationalFamily::ElementVariance;
+        Ok(())
+    })
+}
 
 /// Noise on A only.
-pub(super) static LRVD_A_ONLY: MethodEntry = MethodEntry {
-    name: "LRVD-A-only",
-    key: "lrvd-a-only",
-    summary: "BayesLoRA with noise on A only",
-    family: Family::LowRank,
-    build: Build::Single(|config, _| {
-        variant(config, |config| {
-            config.family = VariationalFamily::AsymRankVariance;
-            Ok(())
-        })
-    }),
-};
+pub(super) fn build_a_only(
+    config: &ExperimentConfig,
+    _request: RankRequest,
+) -> Result<Method, MethodError> {
+    variant(config, |config| {
+        config.family = VariationalFamily::AsymRankVariance;
+        Ok(())
+    })
+}
 
 /// The hierarchical prior.
-pub(super) static LRVD_ARD: MethodEntry = MethodEntry {
-    name: "LRVD-ARD",
-    key: "lrvd-ard",
-    summary: "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt",
-    family: Family::LowRank,
-    build: Build::Single(|config, _| variant(config, ard)),
-};
-
-/// The matched budget.
-pub(super) static BAYES_LORA_EXPANDED: MethodEntry = MethodEntry {
-    name: "BayesLoRA-expanded",
-    key: "bayeslora-expanded",
-    summary: "BayesLoRA from a larger rank, as near as can be to BLoB's number of parameters",
-    family: Family::LowRank,
-    build: Build::Matched {
-        member: EXPANDED_RUN,
-        // 12, 14, 16 and 20 where the settings say 8.
-        factors: &[1.5, 1.75, 2.0, 2.5],
-        like: "blob",
-    },
-};
+pub(super) fn build_ard(
+    config: &ExperimentConfig,
+    _request: RankRequest,
+) -> Result<Method, MethodError> {
+    variant(config, ard)
+}
 
 /// One of the runs that the matched budget is chosen from.
-pub(super) static BAYES_LORA_EXPANDED_RUN: MethodEntry = MethodEntry {
-    name: "BayesLoRA-expanded-run",
-    key: EXPANDED_RUN,
-    summary: "BayesLoRA with a third of the KL weight",
-    family: Family::LowRank,
-    build: Build::Single(|config, _| {
-        variant(config, |config| {
-            let ExpandedSettings { kl_factor } = config.method("bayeslora-expanded")?;
-            in_range("bayeslora-expanded.kl_factor", kl_factor, 0.0, 1e6)?;
-            config.kl_weight *= kl_factor;
-            Ok(())
-        })
-    }),
-};
+pub(super) fn build_expanded_run(
+    config: &ExperimentConfig,
+    _request: RankRequest,
+) -> Result<Method, MethodError> {
+    variant(config, |config| {
+        let ExpandedSettings { kl_factor } = config.method("bayeslora-expanded")?;
+        in_range("bayeslora-expanded.kl_factor", kl_factor, 0.0, 1e6)?;
+        config.kl_weight *= kl_factor;
+        Ok(())
+    })
+}
 
 /// Settings of `lrvd-nts`.
 ///
@@ -173,7 +142,7 @@ impl Default for ExpandedSettings {
     }
 }
 
-fn noise_to_signal(config: &mut ExperimentConfig) -> Result<(), BenchError> {
+fn noise_to_signal(config: &mut ExperimentConfig) -> Result<(), MethodError> {
     let settings: NoiseToSignalSettings = config.method("lrvd-nts")?;
     let rate = match settings.learning_rate {
         Some(rate) => rate,
@@ -189,7 +158,7 @@ fn noise_to_signal(config: &mut ExperimentConfig) -> Result<(), BenchError> {
 
 /// `max(0.02, |threshold − initial| / Σ_t factor(t))`: under Adam a parameter moves by at most its rate
 /// a step, so a slower one could not reach the threshold within the run.
-fn noise_rate(config: &ExperimentConfig, initial: f64) -> Result<f64, BenchError> {
+fn noise_rate(config: &ExperimentConfig, initial: f64) -> Result<f64, MethodError> {
     let steps = config.steps as u32;
     let schedule = LrSchedule::linear(config.warmup_steps() as u32, steps)?;
     let reach: f64 = (0..steps).map(|step| schedule.factor(step)).sum();
@@ -197,7 +166,7 @@ fn noise_rate(config: &ExperimentConfig, initial: f64) -> Result<f64, BenchError
     Ok(if reach > 0.0 { NOISE_RATE.max(distance / reach) } else { NOISE_RATE })
 }
 
-fn ard(config: &mut ExperimentConfig) -> Result<(), BenchError> {
+fn ard(config: &mut ExperimentConfig) -> Result<(), MethodError> {
     let ArdSettings { scales, hyper } = config.method("lrvd-ard")?;
     if let ArdHyper::InverseGamma { shape, rate } = hyper {
         in_range("lrvd-ard.hyper.shape", shape, f64::MIN_POSITIVE, 1e6)?;
@@ -217,8 +186,8 @@ struct Variant {
 
 fn variant(
     config: &ExperimentConfig,
-    change: impl FnOnce(&mut ExperimentConfig) -> Result<(), BenchError>,
-) -> Result<Method, BenchError> {
+    change: impl FnOnce(&mut ExperimentConfig) -> Result<(), MethodError>,
+) -> Result<Method, MethodError> {
     let mut config = config.clone();
     change(&mut config)?;
     config.check()?;
@@ -248,15 +217,15 @@ impl Tuning for Variant {
         model: &TaskModel,
         pass: &Pass,
         sizes: StepSizes,
-    ) -> Result<Regulariser, BenchError> {
+    ) -> Result<Regulariser, MethodError> {
         self.inner.regularise(model, pass, sizes)
     }
 
-    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         self.inner.before_update(state)
     }
 
-    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         self.inner.after_update(state)
     }
 }
@@ -268,7 +237,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::experiment::Preset;
+    use crate::method::registry::Builder;
+    use crate::settings::Preset;
 
     #[test]
     fn a_long_run_has_the_published_rate_and_a_short_one_reaches_the_threshold() {
@@ -286,20 +256,17 @@ mod tests {
 
     #[test]
     fn settings_out_of_range_are_refused() {
-        for (entry, key, value) in [
-            (&LRVD_NTS, "lrvd-nts", json!({ "learning_rate": -1.0 })),
-            (&LRVD_NTS, "lrvd-nts", json!({ "start": -1.0 })),
-            (
-                &LRVD_ARD,
-                "lrvd-ard",
-                json!({ "hyper": { "inverse-gamma": { "shape": 0.0, "rate": 1.0 } } }),
-            ),
-            (&BAYES_LORA_EXPANDED_RUN, "bayeslora-expanded", json!({ "kl_factor": -0.1 })),
-        ] {
+        let hyper = json!({ "hyper": { "inverse-gamma": { "shape": 0.0, "rate": 1.0 } } });
+        let cases: [(Builder, &str, serde_json::Value); 4] = [
+            (build_noise_to_signal, "lrvd-nts", json!({ "learning_rate": -1.0 })),
+            (build_noise_to_signal, "lrvd-nts", json!({ "start": -1.0 })),
+            (build_ard, "lrvd-ard", hyper),
+            (build_expanded_run, "bayeslora-expanded", json!({ "kl_factor": -0.1 })),
+        ];
+        for (build, key, value) in cases {
             let mut config = Preset::Default.config();
             config.methods.insert(key.to_owned(), value);
-            let Build::Single(build) = entry.build else { unreachable!() };
-            assert!(build(&config, super::super::RankRequest::Initial).is_err(), "{key}");
+            assert!(build(&config, RankRequest::Initial).is_err(), "{key}");
         }
     }
 }

@@ -17,20 +17,17 @@ use lrvd_burn::sampling::Pass;
 use serde::{Deserialize, Serialize};
 
 use super::setup::{adapter, in_range};
-use super::{Build, MethodEntry, RankRequest, Regulariser, StepSizes, Tuning};
-use crate::error::BenchError;
-use crate::experiment::ExperimentConfig;
-use crate::report::Family;
-use crate::train::TaskModel;
+use super::{Method, MethodError, RankRequest, Regulariser, StepSizes, Tuning};
+use crate::backbone::TaskModel;
+use crate::settings::ExperimentConfig;
 
-/// MAP as the registry knows it.
-pub(super) static MAP: MethodEntry = MethodEntry {
-    name: "MAP",
-    key: "map",
-    summary: "maximum likelihood with weight decay, or a Gaussian prior in the loss",
-    family: Family::Point,
-    build: Build::Single(|config, request| Ok(Box::new(Map::new(config, request)?))),
-};
+/// MAP.
+pub(super) fn build(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    Ok(Box::new(Map::new(config, request)?))
+}
 
 /// Settings of MAP.
 ///
@@ -61,7 +58,7 @@ struct Map {
 }
 
 impl Map {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, BenchError> {
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, MethodError> {
         let settings: MapSettings = config.method("map")?;
         in_range("map.weight_decay", settings.weight_decay, 0.0, 1e6)?;
         in_range("map.precision", settings.precision, 0.0, 1e12)?;
@@ -87,7 +84,7 @@ impl Tuning for Map {
         model: &TaskModel,
         _pass: &Pass,
         sizes: StepSizes,
-    ) -> Result<Regulariser, BenchError> {
+    ) -> Result<Regulariser, MethodError> {
         if !self.settings.l2_in_loss {
             return Ok(Regulariser::none());
         }

@@ -11,21 +11,18 @@ use lrvd_burn::sampling::Pass;
 use serde::{Deserialize, Serialize};
 
 use super::setup::{adapter, in_range};
-use super::{Build, MethodEntry, RankRequest, Tuning};
-use crate::error::BenchError;
+use super::{Method, MethodError, RankRequest, Tuning};
+use crate::backbone::TaskModel;
 use crate::eval::Inputs;
-use crate::experiment::ExperimentConfig;
-use crate::report::Family;
-use crate::train::TaskModel;
+use crate::settings::ExperimentConfig;
 
-/// MC dropout as the registry knows it.
-pub(super) static MC_DROPOUT: MethodEntry = MethodEntry {
-    name: "MCD",
-    key: "mcd",
-    summary: "dropout on the adapter's input, in training and in prediction",
-    family: Family::Ensemble,
-    build: Build::Single(|config, request| Ok(Box::new(McDropout::new(config, request)?))),
-};
+/// MC dropout.
+pub(super) fn build(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    Ok(Box::new(McDropout::new(config, request)?))
+}
 
 /// Settings of MC dropout: `dropout` (0.1), above 0 and below 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,7 +44,7 @@ struct McDropout {
 }
 
 impl McDropout {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, BenchError> {
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, MethodError> {
         let McDropoutSettings { dropout } = config.method("mcd")?;
         in_range("mcd.dropout", dropout, f64::MIN_POSITIVE, 1.0 - f64::EPSILON)?;
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
@@ -69,10 +66,10 @@ impl Tuning for McDropout {
         model: &TaskModel,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Vec<f64>, BenchError> {
+    ) -> Result<Vec<f64>, MethodError> {
         if draws == 0 {
-            return inputs.logits(model, &Pass::mean());
+            return Ok(inputs.logits(model, &Pass::mean())?);
         }
-        inputs.drawn(model, draws, |key| Pass::mean().with_adapter_dropout(key))
+        Ok(inputs.drawn(model, draws, |key| Pass::mean().with_adapter_dropout(key))?)
     }
 }

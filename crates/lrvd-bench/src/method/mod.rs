@@ -1,15 +1,14 @@
 //! Fine-tuning methods: what each attaches, minimises, does around an update, and predicts.
 //!
-//! One more method is one more file with its [`MethodEntry`], and one line in the registry
-//! (`docs/guides/add-a-method.md`). Settings of a method stand in its own file and are read from
-//! [`ExperimentConfig::methods`](crate::experiment::ExperimentConfig) under its key.
+//! One more method is one more file here, one line in `registry`, and one entry in the table of
+//! methods in [`settings`](crate::settings) (`docs/guides/add-a-method.md`).
 
 mod adalora;
 mod bayes_lora;
 mod bbb;
 mod blob;
 mod c_lora;
-mod ensemble;
+mod error;
 #[cfg(test)]
 mod fixture;
 mod kl_cycle;
@@ -19,7 +18,6 @@ mod lora_ensemble;
 mod lrvd_variants;
 mod map;
 mod mc_dropout;
-mod name;
 mod registry;
 mod scala_bl;
 mod second_optimizer;
@@ -39,14 +37,14 @@ use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::BatchSize;
 
-use crate::error::BenchError;
+use crate::backbone::TaskModel;
 use crate::eval::Inputs;
-use crate::experiment::ExperimentConfig;
-use crate::report::RankCause;
-use crate::train::{FitContext, TaskModel};
+use crate::eval::RunContext;
+use crate::record::RankCause;
+use crate::settings::ExperimentConfig;
 
-pub use name::{MethodName, RankRequest};
-pub use registry::{Average, Build, MethodEntry};
+pub use crate::settings::{MethodName, RankRequest};
+pub use error::MethodError;
 
 /// A method with its settings, ready to run.
 pub type Method = Box<dyn Tuning>;
@@ -150,13 +148,13 @@ pub trait Tuning {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Adapter`] if nothing matches or a setting is out of range.
+    /// [`MethodError::Adapter`] if nothing matches or a setting is out of range.
     fn attach(
         &self,
         model: &mut TaskModel,
         targets: &AdapterTargets,
         seed: NoiseKey,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), MethodError> {
         attach_adapters(model, targets, &self.adapter(), seed)?;
         Ok(())
     }
@@ -191,13 +189,13 @@ pub trait Tuning {
     ///
     /// # Errors
     ///
-    /// [`BenchError`] for a divisor that is 0.
+    /// [`MethodError`] for a divisor that is 0.
     fn regularise(
         &self,
         _model: &TaskModel,
         _pass: &Pass,
         _sizes: StepSizes,
-    ) -> Result<Regulariser, BenchError> {
+    ) -> Result<Regulariser, MethodError> {
         Ok(Regulariser::none())
     }
 
@@ -205,8 +203,8 @@ pub trait Tuning {
     ///
     /// # Errors
     ///
-    /// [`BenchError`] if the model does not fit the method's state.
-    fn before_update(&mut self, _state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    /// [`MethodError`] if the model does not fit the method's state.
+    fn before_update(&mut self, _state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         Ok(None)
     }
 
@@ -214,8 +212,8 @@ pub trait Tuning {
     ///
     /// # Errors
     ///
-    /// [`BenchError`] if the model does not fit the method's state.
-    fn after_update(&mut self, _state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    /// [`MethodError`] if the model does not fit the method's state.
+    fn after_update(&mut self, _state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         Ok(None)
     }
 
@@ -242,12 +240,12 @@ pub trait Tuning {
     ///
     /// # Errors
     ///
-    /// [`BenchError`] if the fit fails.
+    /// [`MethodError`] if the fit fails.
     fn finish(
         &mut self,
         _model: &mut TaskModel,
-        _context: &FitContext<'_>,
-    ) -> Result<(), BenchError> {
+        _context: &RunContext<'_>,
+    ) -> Result<(), MethodError> {
         Ok(())
     }
 
@@ -275,14 +273,14 @@ pub trait Tuning {
     ///
     /// # Errors
     ///
-    /// [`BenchError`] if the examples cannot be batched.
+    /// [`MethodError`] if the examples cannot be batched.
     fn predict(
         &self,
         model: &TaskModel,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Vec<f64>, BenchError> {
-        inputs.predict(model, draws)
+    ) -> Result<Vec<f64>, MethodError> {
+        Ok(inputs.predict(model, draws)?)
     }
 
     /// Numbers that the method keeps for prediction beside the trained parameters of the model; records
@@ -300,8 +298,8 @@ pub trait Tuning {
     ///
     /// # Errors
     ///
-    /// [`BenchError`] if the state does not belong to the model.
-    fn restore(&mut self, _model: &TaskModel, _state: MethodState) -> Result<(), BenchError> {
+    /// [`MethodError`] if the state does not belong to the model.
+    fn restore(&mut self, _model: &TaskModel, _state: MethodState) -> Result<(), MethodError> {
         Ok(())
     }
 }

@@ -1,96 +1,95 @@
-//! Every method: one line each.
+//! The methods' code by name.
 
-use super::{Method, RankRequest};
-use crate::error::BenchError;
-use crate::experiment::ExperimentConfig;
-use crate::report::Family;
+use super::tempered::Tempered;
+use super::{Method, MethodError};
+use crate::settings::{ExperimentConfig, MethodForm, MethodName, RankRequest};
 
-/// Every method, in the order of tables. One more method is one more line.
-pub(super) static REGISTRY: &[&MethodEntry] = &[
-    &super::lora::LORA,
-    &super::map::MAP,
-    &super::mc_dropout::MC_DROPOUT,
-    &super::ensemble::ENS_3,
-    &super::ensemble::ENS_10,
-    &super::ensemble::ENS_BLOB,
-    &super::lora_ensemble::LORA_ENSEMBLE,
-    &super::bbb::BBB,
-    &super::bbb::BBB_A,
-    &super::bbb::BBB_BT,
-    &super::laplace::LAPLACE,
-    &super::laplace::LAPLACE_LAST,
-    &super::swag::SWAG,
-    &super::ensemble::MULTI_SWAG,
-    &super::blob::BLOB,
-    &super::scala_bl::SCALA_BL,
-    &super::tfb::TFB,
-    &super::c_lora::C_LORA,
-    &super::adalora::ADALORA,
-    &super::bayes_lora::BAYES_LORA,
-    &super::lrvd_variants::BAYES_LORA_FIXED,
-    &super::lrvd_variants::LRVD_NTS,
-    &super::lrvd_variants::LRVD_ELEMENT,
-    &super::lrvd_variants::LRVD_A_ONLY,
-    &super::lrvd_variants::LRVD_ARD,
-    &super::lrvd_variants::BAYES_LORA_EXPANDED,
-    &super::lrvd_variants::BAYES_LORA_EXPANDED_RUN,
-];
+/// Makes a method from its settings.
+pub(super) type Builder = fn(&ExperimentConfig, RankRequest) -> Result<Method, MethodError>;
 
-/// A method as the registry knows it.
-#[derive(Debug)]
-pub struct MethodEntry {
-    /// Name in tables.
-    pub name: &'static str,
-    /// Name on the command line and of its settings: lower-case letters, digits and dashes.
-    pub key: &'static str,
-    /// One line for `--help` and reports.
-    pub summary: &'static str,
-    /// Its kind, which colours and orders reports.
-    pub(crate) family: Family,
-    /// How it comes to be.
-    pub build: Build,
+/// The builder of the method called `key`; none for a row that is made of runs of other methods.
+fn builder(key: &str) -> Option<Builder> {
+    Some(match key {
+        "lora" => super::lora::build,
+        "map" => super::map::build,
+        "mcd" => super::mc_dropout::build,
+        "lora-ensemble" => super::lora_ensemble::build,
+        "bbb" => super::bbb::build,
+        "bbb-a" => super::bbb::build_a,
+        "bbb-bt" => super::bbb::build_bayesian_torch,
+        "laplace" => super::laplace::build,
+        "laplace-last" => super::laplace::build_last,
+        "swag" => super::swag::build,
+        "blob" => super::blob::build,
+        "scalabl" => super::scala_bl::build,
+        "tfb" => super::tfb::build,
+        "c-lora" => super::c_lora::build,
+        "adalora" => super::adalora::build,
+        "bayeslora" => super::bayes_lora::build,
+        "bayeslora-fixed" => super::lrvd_variants::build_fixed,
+        "lrvd-nts" => super::lrvd_variants::build_noise_to_signal,
+        "lrvd-element" => super::lrvd_variants::build_element,
+        "lrvd-a-only" => super::lrvd_variants::build_a_only,
+        "lrvd-ard" => super::lrvd_variants::build_ard,
+        "bayeslora-expanded-run" => super::lrvd_variants::build_expanded_run,
+        _ => return None,
+    })
 }
 
-impl MethodEntry {
-    /// Whether the method is a row of its own where all methods are asked for: one that only exists
-    /// for another row to choose from ([`Build::Matched`]) is not.
-    pub(super) fn is_listed(&self) -> bool {
-        let chosen_from = |entry: &&MethodEntry| matches!(entry.build, Build::Matched { member, .. } if member == self.key);
-        !REGISTRY.iter().any(chosen_from)
+impl MethodName {
+    /// The method itself.
+    ///
+    /// # Errors
+    ///
+    /// [`MethodError`] for settings out of range, [`MethodError::NotOneRun`] for an ensemble, which
+    /// is made of runs of another method.
+    pub fn build(
+        self,
+        config: &ExperimentConfig,
+        request: RankRequest,
+    ) -> Result<Method, MethodError> {
+        let build = match self.entry().form {
+            MethodForm::Single => builder(self.entry().key),
+            MethodForm::Ensemble { .. } | MethodForm::Matched { .. } => None,
+        };
+        let build = build.ok_or_else(|| MethodError::NotOneRun { method: self.name() })?;
+        let method = build(config, request)?;
+        Ok(if self.is_tempered() { Box::new(Tempered::new(method)) } else { method })
     }
 }
 
-/// How a method comes to be.
-#[derive(Clone, Copy, Debug)]
-pub enum Build {
-    /// One training run.
-    Single(fn(&ExperimentConfig, RankRequest) -> Result<Method, BenchError>),
-    /// Independent runs of another method, whose predictions are averaged.
-    Ensemble {
-        /// Key of that method.
-        member: &'static str,
-        /// Number of runs.
-        members: usize,
-        /// What is averaged.
-        average: Average,
-    },
-    /// Runs of another method at several initial ranks; the one whose parameters come nearest to
-    /// those of `like` is reported.
-    Matched {
-        /// Key of that method.
-        member: &'static str,
-        /// The initial ranks, as multiples of the settings' one.
-        factors: &'static [f64],
-        /// Key of the method whose parameter count is the target.
-        like: &'static str,
-    },
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
 
-/// What the members of an ensemble average.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Average {
-    /// Probabilities.
-    Probabilities,
-    /// Logits, as published code does.
-    Logits,
+    use lrvd_burn::adapter::AdapterKind;
+
+    use super::*;
+    use crate::settings::Preset;
+
+    #[test]
+    fn the_table_says_what_the_code_does() {
+        let config = Preset::Default.config();
+        let expanded = MethodName::from_name("bayeslora-expanded-run");
+        for name in MethodName::all().chain(expanded) {
+            for name in [name, name.tempered()] {
+                if !matches!(name.entry().form, MethodForm::Single) {
+                    assert!(name.build(&config, RankRequest::Initial).is_err(), "{name}");
+                    continue;
+                }
+                let (can, method) =
+                    (name.can(), name.build(&config, RankRequest::Initial).unwrap());
+                let plain = matches!(
+                    method.adapter().kind,
+                    AdapterKind::Lora { .. }
+                        | AdapterKind::AdaLora
+                        | AdapterKind::Variational { .. }
+                );
+                assert_eq!(can.saved, plain && !method.is_post_hoc(), "{name}");
+                assert_eq!(can.posterior, method.is_variational(), "{name}");
+                assert_eq!(can.draws, !method.draws(&config).is_empty(), "{name}");
+                assert_eq!(can.post_hoc, method.is_post_hoc(), "{name}");
+            }
+        }
+    }
 }

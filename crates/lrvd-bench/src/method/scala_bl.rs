@@ -22,19 +22,16 @@ use serde::{Deserialize, Serialize};
 use super::kl_cycle::{GAMMA, KlCycle};
 use super::second_optimizer::{Optimizers, SecondOptimizer};
 use super::setup::{adapter, noisy_groups};
-use super::{Build, MethodEntry, RankChange, RankRequest, StepState, Tuning};
-use crate::error::BenchError;
-use crate::experiment::ExperimentConfig;
-use crate::report::Family;
+use super::{Method, MethodError, RankChange, RankRequest, StepState, Tuning};
+use crate::settings::ExperimentConfig;
 
-/// `ScalaBL` as the registry knows it.
-pub(super) static SCALA_BL: MethodEntry = MethodEntry {
-    name: "ScalaBL",
-    key: "scalabl",
-    summary: "noise on one scale per rank direction, in an orthonormal basis",
-    family: Family::Variance,
-    build: Build::Single(|config, request| Ok(Box::new(ScalaBl::new(config, request)?))),
-};
+/// `ScalaBL`.
+pub(super) fn build(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    Ok(Box::new(ScalaBl::new(config, request)?))
+}
 
 /// Which divergence is minimised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +83,7 @@ struct ScalaBl {
 }
 
 impl ScalaBl {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, BenchError> {
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, MethodError> {
         let settings: ScalaBlSettings = config.method("scalabl")?;
         let kind = AdapterKind::ScalaBl { epsilon: settings.epsilon };
         let adapter = adapter(config, kind, request);
@@ -115,12 +112,12 @@ impl Tuning for ScalaBl {
         Scheme::Weights(DrawPer::Batch)
     }
 
-    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         self.second.before_update(state)?;
         Ok(None)
     }
 
-    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         let direction = self.direction;
         self.second.after_update(state, |model| {
             total_over_adapters(model, |layer| layer.kl_scale(direction))

@@ -23,12 +23,12 @@ use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::parameters::Role;
 use serde::{Deserialize, Serialize};
 
+use super::MethodError;
 use super::StepState;
 use super::kl_cycle::KlCycle;
 use super::setup::in_range;
-use crate::error::BenchError;
-use crate::experiment::ExperimentConfig;
-use crate::train::TaskModel;
+use crate::backbone::TaskModel;
+use crate::settings::ExperimentConfig;
 
 /// Below this the weight is 0 in single precision, and the KL has no gradient to speak of.
 const SMALLEST_WEIGHT: f64 = f32::MIN_POSITIVE as f64;
@@ -59,13 +59,13 @@ impl SecondOptimizer {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Parameter`] for a negative or infinite rate.
+    /// [`MethodError::Parameter`] for a negative or infinite rate.
     pub(super) fn new(
         config: &ExperimentConfig,
         rate: f64,
         cycle: KlCycle,
         optimizers: Optimizers,
-    ) -> Result<Self, BenchError> {
+    ) -> Result<Self, MethodError> {
         in_range("kl_learning_rate", rate, 0.0, 1e6)?;
         let clip = config.gradient_clip;
         Ok(Self { rate, cycle, optimizers, clip, kept: BTreeMap::new() })
@@ -77,8 +77,8 @@ impl SecondOptimizer {
     ///
     /// # Errors
     ///
-    /// [`BenchError::NonFinite`] if their norm is not finite.
-    pub(super) fn before_update(&mut self, state: StepState<'_>) -> Result<(), BenchError> {
+    /// [`MethodError::NonFinite`] if their norm is not finite.
+    pub(super) fn before_update(&mut self, state: StepState<'_>) -> Result<(), MethodError> {
         self.kept.clear();
         if self.optimizers == Optimizers::Bayesadapt {
             return Ok(());
@@ -88,7 +88,7 @@ impl SecondOptimizer {
             let value = gradients.global_norm();
             if !value.is_finite() {
                 let (name, step) = ("gradient norm", sizes.step);
-                return Err(BenchError::NonFinite { name, step, value });
+                return Err(MethodError::NonFinite { name, step, value });
             }
             gradients.clip(value, clip);
         }
@@ -112,7 +112,7 @@ impl SecondOptimizer {
         &mut self,
         state: StepState<'_>,
         kl: impl FnOnce(&TaskModel) -> Option<Tensor<1>>,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), MethodError> {
         let StepState { sizes, rate_factor, model, .. } = state;
         let of_nll = std::mem::take(&mut self.kept);
         let weight = self.cycle.weight(sizes.step, sizes.n_train)?;

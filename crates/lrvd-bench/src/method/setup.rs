@@ -6,9 +6,8 @@ use lrvd_core::error::ParameterError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::RankRequest;
-use crate::error::BenchError;
-use crate::experiment::ExperimentConfig;
+use super::{MethodError, RankRequest};
+use crate::settings::{ExperimentConfig, SettingError};
 
 /// The settings of the method called `key`: `base`, with what the experiment says of it put over.
 ///
@@ -17,14 +16,14 @@ use crate::experiment::ExperimentConfig;
 ///
 /// # Errors
 ///
-/// [`BenchError::MethodSettings`] for a key or a value that the method does not know.
+/// [`SettingError::Method`] for a key or a value that the method does not know.
 pub(super) fn settings_over<T: Serialize + DeserializeOwned>(
     config: &ExperimentConfig,
     key: &str,
     base: T,
-) -> Result<T, BenchError> {
+) -> Result<T, SettingError> {
     let Some(given) = config.methods.get(key) else { return Ok(base) };
-    let failed = |source| BenchError::MethodSettings { method: key.to_owned(), source };
+    let failed = |source| SettingError::Method { method: key.to_owned(), source };
     let mut value = serde_json::to_value(base).map_err(failed)?;
     match (value.as_object_mut(), given.as_object()) {
         (Some(all), Some(given)) => all.extend(given.clone()),
@@ -43,7 +42,7 @@ pub(super) fn in_range(
     value: f64,
     low: f64,
     high: f64,
-) -> Result<(), BenchError> {
+) -> Result<(), MethodError> {
     if value >= low && value <= high {
         return Ok(());
     }
@@ -79,7 +78,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::experiment::Preset;
+    use crate::settings::Preset;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -101,7 +100,7 @@ mod tests {
         assert_eq!(say(json!({ "first": 3.0, "second": null })).unwrap(), wanted);
         for wrong in [json!({ "third": 1.0 }), json!({ "first": "x" }), json!(4)] {
             let failed = say(wrong).unwrap_err();
-            assert!(matches!(failed, BenchError::MethodSettings { method, .. } if method == "two"));
+            assert!(matches!(failed, SettingError::Method { method, .. } if method == "two"));
         }
     }
 
@@ -112,7 +111,7 @@ mod tests {
         }
         for outside in [-f64::MIN_POSITIVE, 1.0 + f64::EPSILON, f64::NAN] {
             let failed = in_range("v", outside, 0.0, 1.0).unwrap_err();
-            assert!(matches!(failed, BenchError::Parameter(_)), "{failed}");
+            assert!(matches!(failed, MethodError::Parameter(_)), "{failed}");
         }
     }
 }

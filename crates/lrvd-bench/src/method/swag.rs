@@ -33,21 +33,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::setup::{adapter, in_range};
-use super::{Build, Method, MethodEntry, MethodState, RankChange, RankRequest, StepState, Tuning};
-use crate::error::BenchError;
+use super::{Method, MethodError, MethodState, RankChange, RankRequest, StepState, Tuning};
+use crate::backbone::TaskModel;
+use crate::eval::RunContext;
 use crate::eval::{DrawSeed, Inputs};
-use crate::experiment::ExperimentConfig;
-use crate::report::Family;
-use crate::train::{FitContext, TaskModel};
+use crate::settings::ExperimentConfig;
 
-/// SWAG-LoRA as the registry knows it.
-pub(super) static SWAG: MethodEntry = MethodEntry {
-    name: "SWAG",
-    key: "swag",
-    summary: "a Gaussian from the tail of LoRA's path at a constant rate",
-    family: Family::PostHoc,
-    build: Build::Single(Swag::build),
-};
+/// SWAG-LoRA.
+pub(super) fn build(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    Swag::build(config, request)
+}
 
 /// Fields of the moments that are lists, as they are stored.
 const LISTS: [&str; 3] = ["mean", "second_moment", "deviations"];
@@ -84,7 +82,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    fn check(&self) -> Result<(), BenchError> {
+    fn check(&self) -> Result<(), MethodError> {
         let least = f64::MIN_POSITIVE;
         in_range("swag.start", self.start, 0.0, 1.0)?;
         in_range("swag.every", self.every, least, 1.0)?;
@@ -105,7 +103,7 @@ struct Swag {
 }
 
 impl Swag {
-    fn build(config: &ExperimentConfig, request: RankRequest) -> Result<Method, BenchError> {
+    fn build(config: &ExperimentConfig, request: RankRequest) -> Result<Method, MethodError> {
         let settings: Settings = config.method("swag")?;
         settings.check()?;
         let tail = (config.share(settings.start), config.share(settings.every).max(1));
@@ -116,7 +114,7 @@ impl Swag {
                  train longer, start earlier or collect more often",
                 config.steps
             );
-            return Err(BenchError::Method { method: "SWAG", what });
+            return Err(MethodError::Method { method: "SWAG", what });
         }
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         let adapter = adapter(config, kind, request);
@@ -129,7 +127,7 @@ impl Swag {
         done > start && (done - start).is_multiple_of(every)
     }
 
-    fn collect(&mut self, model: &TaskModel) -> Result<(), BenchError> {
+    fn collect(&mut self, model: &TaskModel) -> Result<(), MethodError> {
         let mut outcome = Ok(());
         let (moments, deviations) = (&mut self.moments, self.settings.deviations);
         model.visit_parameters(&mut |p| {
@@ -149,7 +147,7 @@ impl Swag {
     }
 
     /// One draw of the factors put into a copy of `model`.
-    fn drawn(&self, model: &TaskModel, key: NoiseKey) -> Result<TaskModel, BenchError> {
+    fn drawn(&self, model: &TaskModel, key: NoiseKey) -> Result<TaskModel, MethodError> {
         let mut model = model.clone();
         let mut outcome = Ok(());
         model.visit_parameters_mut(&mut |p| {
@@ -166,7 +164,7 @@ impl Swag {
         outcome.map(|()| model)
     }
 
-    fn draw(&self, moments: &Moments, name: &str, key: NoiseKey) -> Result<Vec<f64>, BenchError> {
+    fn draw(&self, moments: &Moments, name: &str, key: NoiseKey) -> Result<Vec<f64>, MethodError> {
         let mut diagonal = vec![0.0; moments.mean().len()];
         let of_factor = key.for_module(module_id(name)).on_stream(Stream::WEIGHT_A);
         fill_normal_f64(of_factor, 0, &mut diagonal);
@@ -192,7 +190,7 @@ impl Tuning for Swag {
         if step >= self.tail.0 { self.settings.learning_rate_factor } else { scheduled }
     }
 
-    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         if self.is_due(state.sizes.step + 1) {
             self.collect(state.model)?;
         }
@@ -207,8 +205,8 @@ impl Tuning for Swag {
     fn finish(
         &mut self,
         model: &mut TaskModel,
-        _context: &FitContext<'_>,
-    ) -> Result<(), BenchError> {
+        _context: &RunContext<'_>,
+    ) -> Result<(), MethodError> {
         model.visit_parameters_mut(&mut |p| {
             if let Some(moments) = self.moments.get(p.name) {
                 set(p, moments.mean().to_vec());
@@ -226,9 +224,9 @@ impl Tuning for Swag {
         model: &TaskModel,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Vec<f64>, BenchError> {
+    ) -> Result<Vec<f64>, MethodError> {
         if draws == 0 {
-            return inputs.logits(model, &Pass::mean());
+            return Ok(inputs.logits(model, &Pass::mean())?);
         }
         let mut all = Vec::with_capacity(draws * inputs.examples.len() * inputs.batching.labels);
         for draw in 0..draws {
@@ -262,11 +260,11 @@ impl Tuning for Swag {
         state
     }
 
-    fn restore(&mut self, _model: &TaskModel, mut state: MethodState) -> Result<(), BenchError> {
+    fn restore(&mut self, _model: &TaskModel, mut state: MethodState) -> Result<(), MethodError> {
         let Some(stored) = state.values.as_object_mut() else { return Ok(()) };
         for (name, value) in std::mem::take(stored) {
             let missing =
-                |list: &str| BenchError::CheckpointEntry { name: format!("{name}.{list}") };
+                |list: &str| MethodError::CheckpointEntry { name: format!("{name}.{list}") };
             let Value::Object(mut fields) = value else { return Err(missing("values")) };
             for list in LISTS {
                 let tensor = state.tensors.remove(&format!("{name}.{list}"));
@@ -287,8 +285,8 @@ mod tests {
     use burn::tensor::{DType, Device};
 
     use super::*;
-    use crate::experiment::Preset;
     use crate::method::fixture::{NO_POSITIONS, close, deberta, examples, inputs};
+    use crate::settings::Preset;
 
     fn swag(settings: Settings) -> Swag {
         let adapter = AdapterConfig::default();
@@ -340,7 +338,7 @@ mod tests {
         let mut broken = first.state();
         broken.tensors.retain(|name, _| !name.contains(".mean"));
         let failed = second.restore(&model, broken).unwrap_err();
-        assert!(matches!(failed, BenchError::CheckpointEntry { .. }), "{failed}");
+        assert!(matches!(failed, MethodError::CheckpointEntry { .. }), "{failed}");
     }
 
     #[test]
@@ -377,12 +375,12 @@ mod tests {
         };
         assert!(build(json!({ "start": 0.5, "every": 0.25 })).is_ok());
         let failed = build(json!({ "start": 0.6, "every": 0.25 })).unwrap_err();
-        assert!(matches!(failed, BenchError::Method { method: "SWAG", .. }), "{failed}");
+        assert!(matches!(failed, MethodError::Method { method: "SWAG", .. }), "{failed}");
         for wrong in [json!({ "start": -0.1 }), json!({ "every": 0.0 }), json!({ "deviations": 1 })]
         {
-            assert!(matches!(build(wrong).unwrap_err(), BenchError::Parameter(_)));
+            assert!(matches!(build(wrong).unwrap_err(), MethodError::Parameter(_)));
         }
         let failed = build(json!({ "unknown": 1 })).unwrap_err();
-        assert!(matches!(failed, BenchError::MethodSettings { .. }), "{failed}");
+        assert!(matches!(failed, MethodError::Setting(_)), "{failed}");
     }
 }

@@ -22,11 +22,13 @@ use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_core::noise::NoiseKey;
 
-use super::{Method, MethodState, RankChange, Regulariser, StepSizes, StepState, Tuning};
-use crate::error::BenchError;
+use super::{
+    Method, MethodError, MethodState, RankChange, Regulariser, StepSizes, StepState, Tuning,
+};
+use crate::backbone::TaskModel;
 use crate::eval::Inputs;
-use crate::experiment::ExperimentConfig;
-use crate::train::{FitContext, TaskModel};
+use crate::eval::RunContext;
+use crate::settings::ExperimentConfig;
 
 /// Share of the training examples that the temperature is fitted to: the tail, as published code
 /// takes it.
@@ -50,7 +52,7 @@ impl Tempered {
         model: &TaskModel,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Vec<f64>, BenchError> {
+    ) -> Result<Vec<f64>, MethodError> {
         let labels = inputs.batching.labels;
         let logits = self.inner.predict(model, inputs, draws)?;
         let members = logits.len() / (inputs.examples.len() * labels).max(1);
@@ -70,7 +72,7 @@ impl Tuning for Tempered {
         model: &mut TaskModel,
         targets: &AdapterTargets,
         seed: NoiseKey,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), MethodError> {
         self.inner.attach(model, targets, seed)
     }
 
@@ -95,7 +97,7 @@ impl Tuning for Tempered {
         model: &TaskModel,
         pass: &Pass,
         sizes: StepSizes,
-    ) -> Result<Regulariser, BenchError> {
+    ) -> Result<Regulariser, MethodError> {
         self.inner.regularise(model, pass, sizes)
     }
 
@@ -103,11 +105,11 @@ impl Tuning for Tempered {
         self.inner.rate_factor(step, scheduled)
     }
 
-    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         self.inner.before_update(state)
     }
 
-    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, BenchError> {
+    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
         self.inner.after_update(state)
     }
 
@@ -130,8 +132,8 @@ impl Tuning for Tempered {
     fn finish(
         &mut self,
         model: &mut TaskModel,
-        context: &FitContext<'_>,
-    ) -> Result<(), BenchError> {
+        context: &RunContext<'_>,
+    ) -> Result<(), MethodError> {
         self.inner.finish(model, context)?;
         if context.task.goal.is_regression() {
             return Ok(());
@@ -165,7 +167,7 @@ impl Tuning for Tempered {
         model: &TaskModel,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Vec<f64>, BenchError> {
+    ) -> Result<Vec<f64>, MethodError> {
         // Before the fit, as in evaluations during training, and for scores there is none.
         let Some(temperature) = self.temperatures.get(&draws) else {
             return self.inner.predict(model, inputs, draws);
@@ -187,7 +189,7 @@ impl Tuning for Tempered {
         self.inner.state()
     }
 
-    fn restore(&mut self, model: &TaskModel, state: MethodState) -> Result<(), BenchError> {
+    fn restore(&mut self, model: &TaskModel, state: MethodState) -> Result<(), MethodError> {
         self.inner.restore(model, state)
     }
 }

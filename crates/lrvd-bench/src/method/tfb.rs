@@ -39,22 +39,20 @@ use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
 use super::setup::{adapter, in_range};
-use super::{Build, Method, MethodEntry, RankRequest, Tuning};
+use super::{Method, MethodError, RankRequest, Tuning};
+use crate::backbone::TaskModel;
 use crate::data::batch::TokenisedExample;
-use crate::error::BenchError;
 use crate::eval::Inputs;
-use crate::experiment::ExperimentConfig;
-use crate::report::Family;
-use crate::train::{FitContext, TaskModel};
+use crate::eval::RunContext;
+use crate::settings::ExperimentConfig;
 
-/// TFB as the registry knows it.
-pub(super) static TFB: MethodEntry = MethodEntry {
-    name: "TFB",
-    key: "tfb",
-    summary: "the most noise on a trained LoRA that its predictions bear",
-    family: Family::PostHoc,
-    build: Build::Single(Tfb::build),
-};
+/// TFB.
+pub(super) fn build(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    Tfb::build(config, request)
+}
 
 /// Mixed into the run's seed, so that the search does not see the draws of the answers.
 const SALT: u64 = 0x5446_4253_4541_5243;
@@ -109,7 +107,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    fn check(&self) -> Result<(), BenchError> {
+    fn check(&self) -> Result<(), MethodError> {
         let (low, high) = self.range;
         in_range("tfb.range.0", low, 0.0, 100.0)?;
         in_range("tfb.range.1", high, low, 100.0)?;
@@ -141,7 +139,7 @@ struct Tfb {
 }
 
 impl Tfb {
-    fn build(config: &ExperimentConfig, request: RankRequest) -> Result<Method, BenchError> {
+    fn build(config: &ExperimentConfig, request: RankRequest) -> Result<Method, MethodError> {
         let settings: Settings = config.method("tfb")?;
         settings.check()?;
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
@@ -161,11 +159,11 @@ impl Tuning for Tfb {
     fn finish(
         &mut self,
         model: &mut TaskModel,
-        context: &FitContext<'_>,
-    ) -> Result<(), BenchError> {
+        context: &RunContext<'_>,
+    ) -> Result<(), MethodError> {
         if context.task.goal.is_regression() {
             let what = "its criterion compares classes, and the task has scores".to_owned();
-            return Err(BenchError::Method { method: "TFB", what });
+            return Err(MethodError::Method { method: "TFB", what });
         }
         rotate(model)?;
         let anchors = anchors(context, self.settings.anchors);
@@ -198,7 +196,7 @@ impl Tuning for Tfb {
 }
 
 /// At most `wanted` training examples, whichever the seed picks.
-fn anchors(context: &FitContext<'_>, wanted: usize) -> Vec<TokenisedExample> {
+fn anchors(context: &RunContext<'_>, wanted: usize) -> Vec<TokenisedExample> {
     let train = &context.task.train;
     let key = NoiseKey::new(context.seed ^ SALT).on_stream(Stream::DATA);
     let order = permutation(key, train.len());
@@ -220,13 +218,13 @@ impl<'a> Change<'a> {
         model: TaskModel,
         inputs: &'a Inputs<'a>,
         settings: &Settings,
-    ) -> Result<Self, BenchError> {
+    ) -> Result<Self, MethodError> {
         let criterion = settings.criterion(inputs.examples.len());
         let reference = averaged(&model, inputs, 0)?;
         Ok(Self { model, inputs, samples: settings.samples, criterion, reference })
     }
 
-    fn is_admissible(&self, level: f64) -> Result<bool, BenchError> {
+    fn is_admissible(&self, level: f64) -> Result<bool, MethodError> {
         let labels = self.inputs.batching.labels;
         // No change is small beside nothing: a model that is certain of every answer gets no noise.
         if self.reference.chunks_exact(labels).all(|answer| answer.contains(&1.0)) {
@@ -240,14 +238,14 @@ impl<'a> Change<'a> {
 }
 
 /// Probabilities averaged over draws, `[n, labels]`.
-fn averaged(model: &TaskModel, inputs: &Inputs<'_>, draws: usize) -> Result<Vec<f64>, BenchError> {
+fn averaged(model: &TaskModel, inputs: &Inputs<'_>, draws: usize) -> Result<Vec<f64>, MethodError> {
     let labels = inputs.batching.labels;
     let logs = log_softmax(&inputs.predict(model, draws)?, labels)?;
     Ok(mean_probability(&logs, draws.max(1), labels)?)
 }
 
 /// Brings every adapter into the form `A ← diag(d)·Vᵀ·A`, `B ← U`; its product stays.
-fn rotate(model: &mut TaskModel) -> Result<(), BenchError> {
+fn rotate(model: &mut TaskModel) -> Result<(), MethodError> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |_, layer| {
         if let (Ok(()), Some(adapter)) = (&outcome, &mut layer.adapter) {
@@ -257,7 +255,7 @@ fn rotate(model: &mut TaskModel) -> Result<(), BenchError> {
     outcome
 }
 
-fn rotate_adapter(adapter: &mut LowRankAdapter) -> Result<(), BenchError> {
+fn rotate_adapter(adapter: &mut LowRankAdapter) -> Result<(), MethodError> {
     let host = HostAdapter::read(adapter);
     let (a, b) = host.factors()?;
     let rotated = RotatedAdapter::new(a, b)?;

@@ -16,16 +16,6 @@ pub enum ReasoningError {
     /// The tokenizer refused.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// A name is not in its table.
-    #[error("unknown {what} `{found}`; wanted one of {}", quoted(.wanted))]
-    UnknownName {
-        /// What kind of name.
-        what: &'static str,
-        /// As given.
-        found: String,
-        /// What there is.
-        wanted: Vec<&'static str>,
-    },
     /// A row has too few or too many choices.
     #[error("{place}, column `{column}`: {found} choices where {} are allowed", span(*.fewest, *.most))]
     ChoiceCount {

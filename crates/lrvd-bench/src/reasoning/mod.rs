@@ -30,13 +30,13 @@ mod task;
 #[cfg(test)]
 mod tests;
 
+pub use crate::settings::PromptSet;
 pub use answer::{AnswerToken, LLAMA_2_LABELS, answer_tokens, check_known, require_single};
 pub use encode::{CutCounts, EncodeConfig, EncodedItems, InputForm, PromptEncoder};
 pub use error::ReasoningError;
 pub use item::{Choice, ChoiceItem, ItemSplit, LETTERS, ReasoningData};
 pub use load::{load, load_first, read_split};
 pub use locate::{LocatedSet, locate};
-pub use prompt::PromptSet;
 pub use read::{read_jsonl, read_parquet};
 pub use set::{FileNames, Layout, LocalDev, ReasoningSet, SetSpec};
 pub use task::ReasoningTask;

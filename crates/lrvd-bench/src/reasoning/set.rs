@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::ReasoningError;
+use crate::text::UnknownName;
 
 /// A set of questions with a few possible answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -127,18 +127,13 @@ impl fmt::Display for ReasoningSet {
 }
 
 impl FromStr for ReasoningSet {
-    type Err = ReasoningError;
+    type Err = UnknownName;
 
     /// Reads a command-line name (`arc-c`) or a table name (`ARC-C`), in any case.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wanted = text.trim();
-        Self::ALL.into_iter().find(|set| wanted.eq_ignore_ascii_case(set.name())).ok_or_else(|| {
-            ReasoningError::UnknownName {
-                what: "reasoning set",
-                found: wanted.to_owned(),
-                wanted: Self::ALL.map(Self::name).to_vec(),
-            }
-        })
+        let found = Self::ALL.into_iter().find(|set| wanted.eq_ignore_ascii_case(set.name()));
+        found.ok_or_else(|| UnknownName::new("reasoning set", wanted, Self::ALL.map(Self::name)))
     }
 }
 
@@ -267,7 +262,8 @@ mod tests {
         let error = "arc".parse::<ReasoningSet>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown reasoning set `arc`; wanted one of `wg-s`, `arc-c`, `arc-e`, `wg-m`, `obqa`, `boolq`"
+            "unknown reasoning set `arc`; wanted one of `wg-s`, `arc-c`, `arc-e`, `wg-m`, `obqa`, `boolq`; \
+             did you mean `arc-c`?"
         );
     }
 

@@ -5,8 +5,8 @@ use lrvd_models::tokenizer::TextTokenizer;
 use super::answer::{AnswerToken, answer_tokens};
 use super::encode::{CutCounts, EncodeConfig, EncodedItems, InputForm, PromptEncoder};
 use super::{PromptSet, ReasoningData, ReasoningError, ReasoningSet};
-use crate::data::SplitName;
 use crate::data::batch::TokenisedExample;
+use crate::data::{PreparedTask, SplitName};
 use crate::task::{Goal, Metric};
 
 /// Tokenised splits of one set.
@@ -42,6 +42,22 @@ pub struct ReasoningTask {
 }
 
 impl ReasoningTask {
+    /// The task as training and evaluation take it.
+    ///
+    /// Batches are padded on the right whatever the model: a causal model reads its answer at each
+    /// row's last token, which never sees what stands behind it.
+    pub fn prepared(&self) -> PreparedTask {
+        PreparedTask {
+            labels: self.classes,
+            train: self.train.clone(),
+            validation: self.validation.clone(),
+            validation_ids: self.validation_ids.clone(),
+            pad_id: self.pad_id,
+            answers: self.answers.iter().map(|answer| answer.id).collect(),
+            ..PreparedTask::without_examples(self.goal())
+        }
+    }
+
     /// Puts a set into prompts and encodes them.
     ///
     /// # Errors

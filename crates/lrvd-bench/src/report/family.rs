@@ -1,7 +1,8 @@
-//! Which methods are of a kind? Twenty-five methods cannot have twenty-five colours, but six families can.
+//! Families of methods in print: twenty-five methods cannot have twenty-five colours, but six families can.
 
 use super::names::match_key;
-use crate::method::MethodName;
+pub(crate) use crate::settings::Family;
+use crate::settings::MethodName;
 
 /// What stands behind a name for temperature scaling on top of a method.
 const TEMPERED: &str = "+ts";
@@ -22,23 +23,6 @@ const BEGINNINGS: [(&str, Family); 12] = [
     ("temperature", Family::PostHoc),
     ("mle", Family::Point),
 ];
-
-/// What a method does about not knowing its weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Family {
-    /// One set of weights.
-    Point,
-    /// Several sets of weights, or several thinnings of one.
-    Ensemble,
-    /// A distribution over weights, learnt with them.
-    Variance,
-    /// Something fitted around weights that are already trained.
-    PostHoc,
-    /// Low-rank variational dropout: a distribution over rank directions.
-    LowRank,
-    /// A name that is not known here.
-    Other,
-}
 
 impl Family {
     /// The family of a method, by its name in print.

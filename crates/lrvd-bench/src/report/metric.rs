@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::checkpoint::{CheckpointRecord, ElsewhereRecord, Metrics};
-use super::record::{Results, RunRecord};
 use super::spread::Spread;
 use crate::reasoning::ReasoningSet;
+use crate::record::{CheckpointRecord, ElsewhereRecord, Metrics, Results, RunRecord};
+use crate::text;
 
 /// Seconds in a minute.
 const MINUTE: f64 = 60.0;
@@ -322,7 +322,7 @@ fn elsewhere<'a>(
 
 /// A count with thin spaces between thousands.
 pub(crate) fn grouped(n: u64) -> String {
-    crate::grouped(n, '\u{202f}')
+    text::grouped(n, '\u{202f}')
 }
 
 fn standard(results: &Results, run: &RunRecord, metrics: &Metrics) -> Option<f64> {
@@ -338,9 +338,9 @@ fn standard(results: &Results, run: &RunRecord, metrics: &Metrics) -> Option<f64
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::super::sample::sample_results;
-    use super::super::sample_reasoning::sample_reasoning;
     use super::*;
+    use crate::record::sample::sample_results;
+    use crate::record::sample_reasoning::sample_reasoning;
 
     #[test]
     fn cells_print_as_in_the_paper() {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::method::MethodName;
+use crate::settings::MethodName;
 
 /// Path segments that are followed by a layer number in the checkpoints we know.
 const LAYER_WORDS: [&str; 5] = ["layer", "layers", "h", "block", "blocks"];

@@ -4,25 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::checkpoint::CheckpointRecord;
 use super::metric::Metric;
 use super::names::{method_order, task_order};
-use super::record::{Results, RunRecord, RunStatus};
 use super::spread::Spread;
-use crate::method::MethodName;
 use crate::reasoning::ReasoningSet;
+use crate::record::{CheckpointRecord, Results, RunRecord, RunStatus};
+pub use crate::settings::CheckpointChoice;
+use crate::settings::MethodName;
 
 /// [`Results::suite`] of the multiple-choice questions.
 const REASONING: &str = "reasoning";
-
-/// Which of the two checkpoints of a run a table speaks of. A table never mixes them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CheckpointChoice {
-    /// After the last step.
-    Last,
-    /// The best by the validation metric.
-    Best,
-}
 
 impl CheckpointChoice {
     /// Both, the last first.
@@ -211,9 +202,9 @@ pub fn csv_metrics(results: &Results) -> Vec<Metric> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::super::sample::{sample_results, set_accuracy};
-    use super::super::sample_reasoning::sample_reasoning;
     use super::*;
+    use crate::record::sample::{sample_results, set_accuracy};
+    use crate::record::sample_reasoning::sample_reasoning;
 
     #[test]
     fn last_and_best_are_kept_apart() {

@@ -261,10 +261,10 @@ fn quote(cell: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::published::{Published, PublishedRow};
-    use super::super::sample::{sample_results, set_accuracy};
-    use super::super::sample_reasoning::{sample_reasoning, six_tasks};
     use super::super::summary::{CheckpointChoice, csv_metrics, headline_metrics};
     use super::*;
+    use crate::record::sample::{sample_results, set_accuracy};
+    use crate::record::sample_reasoning::{sample_reasoning, six_tasks};
 
     fn summary() -> Summary {
         let mut results = sample_results();

@@ -7,15 +7,14 @@ use lrvd_core::baselines::{CountedMethod, LayerShape};
 use lrvd_core::family::VariationalFamily;
 use serde::Serialize;
 
+use super::SuiteError;
 use super::elsewhere::Elsewhere;
 use super::options::SuiteOptions;
 use super::plan::{Plan, PlannedRun};
 use super::task::SuiteTask;
 use crate::backbone::Architecture;
-use crate::error::BenchError;
-use crate::experiment::ExperimentConfig;
-use crate::grouped;
-use crate::method::RankRequest;
+use crate::settings::{ExperimentConfig, RankRequest};
+use crate::text::grouped;
 
 /// Bytes of a GiB.
 const GIB: f64 = 1_073_741_824.0;
@@ -101,13 +100,13 @@ impl DryRun {
     ///
     /// # Errors
     ///
-    /// [`BenchError`] for settings that a method refuses.
+    /// [`SuiteError`] for settings that a method refuses.
     pub(super) fn new(
         options: &SuiteOptions,
         config: ExperimentConfig,
         name: String,
         architecture: &Architecture,
-    ) -> Result<Self, BenchError> {
+    ) -> Result<Self, SuiteError> {
         let plan = Plan::new(options, config.initial_rank);
         let layers = architecture.adapted_layers(&config.target_modules);
         let (depth, hidden) = architecture.depth_and_width();
@@ -239,7 +238,7 @@ impl Costs {
         options: &SuiteOptions,
         config: &ExperimentConfig,
         run: &PlannedRun,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), SuiteError> {
         let method = run.method.build(config, RankRequest::Initial)?;
         let members = method.members() as f64;
         self.trained += (config.steps * config.batch_size) as f64 * members;
@@ -270,7 +269,7 @@ fn size(
     run: &PlannedRun,
     config: &ExperimentConfig,
     layers: &[LayerShape],
-) -> Result<usize, BenchError> {
+) -> Result<usize, SuiteError> {
     let mut config = config.clone();
     config.initial_rank = run.rank.unwrap_or(config.initial_rank);
     let adapter = run.method.build(&config, RankRequest::Initial)?.adapter();

@@ -6,14 +6,14 @@ use std::path::Path;
 use burn::module::Module;
 use lrvd_core::metrics::auroc;
 
+use super::SuiteError;
 use super::task::ReadyTask;
 use crate::backbone::Backbone;
-use crate::classify::{RunState, write_predictions};
-use crate::error::BenchError;
-use crate::eval::{Inputs, PreparedTask, Scored, score_draws};
+use crate::data::PreparedTask;
+use crate::eval::{Inputs, RunContext, Scored, score_draws};
 use crate::reasoning::{ReasoningData, ReasoningSet};
-use crate::report::ElsewhereRecord;
-use crate::train::FitContext;
+use crate::record::ElsewhereRecord;
+use crate::run::{RunState, write_predictions};
 
 /// Mutual information, nats, up to which members are the same model: what rounding leaves of 0.
 const SAME: f64 = 1e-12;
@@ -47,7 +47,7 @@ impl Elsewhere {
         mut other: ReasoningData,
         backbone: &Backbone,
         rows: Option<usize>,
-    ) -> Result<Option<Self>, BenchError> {
+    ) -> Result<Option<Self>, SuiteError> {
         let Some((own, _)) = &task.items else { return Ok(None) };
         other.validation.items.truncate(rows.unwrap_or(usize::MAX));
         let encoded = own.encode_for(&other, &backbone.tokenizer)?;
@@ -78,7 +78,7 @@ impl Elsewhere {
     pub(super) fn records(
         own: &BTreeMap<u32, Scored>,
         theirs: &BTreeMap<u32, Scored>,
-    ) -> Result<BTreeMap<u32, ElsewhereRecord>, BenchError> {
+    ) -> Result<BTreeMap<u32, ElsewhereRecord>, SuiteError> {
         let mut found = BTreeMap::new();
         for (&draws, theirs) in theirs {
             let own = own.get(&draws).and_then(|scored| scored.uncertainty.as_ref());
@@ -100,12 +100,12 @@ impl Elsewhere {
 /// Shows every other set to a trained run whose own answers are `scored`, and writes its answers into
 /// `folder`.
 pub(super) fn answers_elsewhere(
-    context: &FitContext<'_>,
+    context: &RunContext<'_>,
     run: &RunState,
     scored: &BTreeMap<u32, Scored>,
     elsewhere: &[Elsewhere],
     folder: &Path,
-) -> Result<ElsewhereRecords, BenchError> {
+) -> Result<ElsewhereRecords, SuiteError> {
     let model = run.state.model.clone().valid();
     let mut found = BTreeMap::new();
     for other in elsewhere {

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::SuiteError;
 use super::elsewhere::Elsewhere;
 use super::one_run::folder;
 use super::plan::PlannedRun;
 use super::task::ReadyTask;
-use crate::classify::write_predictions;
-use crate::error::BenchError;
-use crate::eval::{PreparedTask, Scored, score_draws, selective_records};
-use crate::json::{JsonLayout, read_lines, write_json};
-use crate::method::{Average, Build};
-use crate::report::{CheckpointRecord, Checkpoints, ParameterCounts, PredictionLine, RunRecord};
+use crate::data::PreparedTask;
+use crate::eval::{Scored, score_draws, selective_records};
+use crate::io::{IoError, JsonLayout, create_dir, read_lines, write_json};
+use crate::method::MethodError;
+use crate::record::{CheckpointRecord, Checkpoints, ParameterCounts, PredictionLine, RunRecord};
+use crate::run::write_predictions;
+use crate::settings::{Average, MethodForm};
 
 /// File of the last checkpoint's answers.
 const PREDICTIONS: &str = "predictions-last.jsonl";
@@ -43,14 +45,13 @@ impl Rows<'_> {
         run: &PlannedRun,
         parts: &[(PlannedRun, RunRecord)],
         budget: Option<Budget>,
-    ) -> Result<RunRecord, BenchError> {
+    ) -> Result<RunRecord, SuiteError> {
         let folder = folder(self.out, run);
-        let made = |source| BenchError::Io { action: "create", path: folder.clone(), source };
-        std::fs::create_dir_all(&folder).map_err(made)?;
-        let record = match (run.method.entry().build, budget) {
-            (Build::Ensemble { average, .. }, _) => self.ensemble(run, parts, average)?,
-            (Build::Matched { .. }, Some(budget)) => self.matched(run, parts, budget)?,
-            _ => return Err(BenchError::NotOneRun { method: run.method.name() }),
+        create_dir(&folder)?;
+        let record = match (run.method.entry().form, budget) {
+            (MethodForm::Ensemble { average, .. }, _) => self.ensemble(run, parts, average)?,
+            (MethodForm::Matched { .. }, Some(budget)) => self.matched(run, parts, budget)?,
+            _ => return Err(MethodError::NotOneRun { method: run.method.name() }.into()),
         };
         write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
         Ok(record)
@@ -65,7 +66,7 @@ impl Rows<'_> {
         run: &PlannedRun,
         parts: &[(PlannedRun, RunRecord)],
         average: Average,
-    ) -> Result<RunRecord, BenchError> {
+    ) -> Result<RunRecord, SuiteError> {
         let prepared = &self.task.prepared;
         let folder = folder(self.out, run);
         let scored = self.averaged(parts, PREDICTIONS, average, prepared)?;
@@ -118,7 +119,7 @@ impl Rows<'_> {
         name: &str,
         average: Average,
         task: &PreparedTask,
-    ) -> Result<BTreeMap<u32, Scored>, BenchError> {
+    ) -> Result<BTreeMap<u32, Scored>, SuiteError> {
         let regression = task.goal.is_regression();
         let value = |p: f64| if regression { p } else { p.max(f64::MIN_POSITIVE).ln() };
         let mut members: BTreeMap<u32, Vec<Vec<f64>>> = BTreeMap::new();
@@ -150,17 +151,14 @@ impl Rows<'_> {
         run: &PlannedRun,
         parts: &[(PlannedRun, RunRecord)],
         Budget { target, rank }: Budget,
-    ) -> Result<RunRecord, BenchError> {
+    ) -> Result<RunRecord, SuiteError> {
         let found = parts.iter().find(|(part, _)| part.rank == rank);
         let Some((part, record)) = found else { return Err(no_part(run)) };
         let (from, to) = (folder(self.out, part), folder(self.out, run));
         let others = self.elsewhere.iter().map(Elsewhere::file);
         for name in std::iter::once(PREDICTIONS.to_owned()).chain(others) {
-            std::fs::copy(from.join(&name), to.join(&name)).map_err(|source| BenchError::Io {
-                action: "copy",
-                path: from.join(&name),
-                source,
-            })?;
+            let source = from.join(&name);
+            std::fs::copy(&source, to.join(&name)).map_err(IoError::at("copy", &source))?;
         }
         let mut record = named(run, record);
         let ranks: Vec<usize> = parts.iter().filter_map(|(part, _)| part.rank).collect();
@@ -197,13 +195,10 @@ fn named(run: &PlannedRun, record: &RunRecord) -> RunRecord {
 fn first<'a>(
     run: &PlannedRun,
     parts: &'a [(PlannedRun, RunRecord)],
-) -> Result<&'a RunRecord, BenchError> {
+) -> Result<&'a RunRecord, SuiteError> {
     parts.first().map(|(_, record)| record).ok_or_else(|| no_part(run))
 }
 
-fn no_part(run: &PlannedRun) -> BenchError {
-    BenchError::Method {
-        method: run.method.entry().name,
-        what: "no member has finished".to_owned(),
-    }
+fn no_part(run: &PlannedRun) -> SuiteError {
+    SuiteError::NoMember { method: run.method.entry().name }
 }

@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
+use super::SuiteError;
 use super::profile::Profile;
 use super::task::SuiteTask;
 use crate::backbone::{Architecture, ModelLocation, locate_model};
-use crate::error::BenchError;
-use crate::experiment::Preset;
-use crate::method::MethodName;
 use crate::reasoning::ReasoningSet;
+use crate::settings::{MethodName, Preset};
 use crate::task::GlueTask;
 
 /// A benchmark of several tasks.
@@ -33,8 +32,8 @@ impl Suite {
     ///
     /// # Errors
     ///
-    /// [`BenchError`] that lists the tasks there are.
-    pub fn task(self, name: &str) -> Result<SuiteTask, BenchError> {
+    /// [`SuiteError`] that lists the tasks there are.
+    pub fn task(self, name: &str) -> Result<SuiteTask, SuiteError> {
         Ok(match self {
             Self::Glue => SuiteTask::Glue(name.parse::<GlueTask>()?),
             Self::Reasoning => SuiteTask::Reasoning(name.parse::<ReasoningSet>()?),
@@ -100,24 +99,24 @@ impl Suite {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Model`] if the paper's model is neither cached nor reachable.
-    pub(super) fn model(self, profile: Profile) -> Result<ModelLocation, BenchError> {
+    /// [`SuiteError::Backbone`] if the paper's model is neither cached nor reachable.
+    pub(super) fn model(self, profile: Profile) -> Result<ModelLocation, SuiteError> {
         let shipped =
             |name: &str| ModelLocation { name: format!("{name} (shipped)"), folder: shipped(name) };
-        match (self, profile) {
-            (Self::Glue, Profile::Quick) => Ok(shipped("deberta-v3-nano")),
-            (Self::Reasoning, Profile::Quick) => Ok(shipped("stories260K")),
-            (Self::Glue, Profile::Paper) => locate_model("microsoft/deberta-v3-base"),
-            (Self::Reasoning, Profile::Paper) => locate_model("meta-llama/Llama-2-7b-hf"),
-        }
+        Ok(match (self, profile) {
+            (Self::Glue, Profile::Quick) => shipped("deberta-v3-nano"),
+            (Self::Reasoning, Profile::Quick) => shipped("stories260K"),
+            (Self::Glue, Profile::Paper) => locate_model("microsoft/deberta-v3-base")?,
+            (Self::Reasoning, Profile::Paper) => locate_model("meta-llama/Llama-2-7b-hf")?,
+        })
     }
 
     /// Name and sizes of the paper's model, which need none of its files.
     ///
     /// # Errors
     ///
-    /// [`BenchError::Config`] if this build no longer reads what it holds itself.
-    pub(super) fn published_sizes(self) -> Result<(String, Architecture), BenchError> {
+    /// [`SuiteError::Config`] if this build no longer reads what it holds itself.
+    pub(super) fn published_sizes(self) -> Result<(String, Architecture), SuiteError> {
         let (name, sizes) = match self {
             Self::Glue => ("DeBERTa-v3-base, sizes as published", Architecture::deberta_v3_base()?),
             Self::Reasoning => ("Llama-2-7B, sizes as published", Architecture::llama_2_7b()?),

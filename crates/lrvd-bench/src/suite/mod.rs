@@ -15,6 +15,7 @@ mod clock;
 mod dry_run;
 mod elsewhere;
 mod ensemble;
+mod error;
 mod kind;
 mod one_run;
 mod options;
@@ -26,6 +27,7 @@ mod summary;
 mod task;
 
 pub use dry_run::{DryRun, PlannedMemory, PlannedMethod, PlannedModel, PlannedTime};
+pub use error::SuiteError;
 pub use kind::Suite;
 pub use options::SuiteOptions;
 pub use plan::{Plan, PlannedRun};

@@ -5,17 +5,16 @@ use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
 
+use super::SuiteError;
 use super::elsewhere::{Elsewhere, answers_elsewhere};
 use super::plan::PlannedRun;
 use super::task::ReadyTask;
 use crate::backbone::Backbone;
-use crate::classify::{Finished, Run, RunLabel, RunStart, record};
-use crate::error::BenchError;
-use crate::experiment::ExperimentConfig;
-use crate::json::{JsonLayout, read_json, write_json};
-use crate::method::{MethodName, RankRequest};
+use crate::io::{JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
-use crate::report::RunRecord;
+use crate::record::RunRecord;
+use crate::run::{Finished, Run, RunLabel, RunStart, record};
+use crate::settings::{ExperimentConfig, MethodName, RankRequest};
 use crate::train::remove_checkpoints;
 
 /// What every run of an experiment shares.
@@ -52,12 +51,12 @@ pub(super) fn folder(out: &Path, run: &PlannedRun) -> PathBuf {
 }
 
 /// The record of a run that is already complete in `out`.
-pub(super) fn completed(out: &Path, run: &PlannedRun) -> Result<Option<RunRecord>, BenchError> {
+pub(super) fn completed(out: &Path, run: &PlannedRun) -> Result<Option<RunRecord>, SuiteError> {
     let path = folder(out, run).join("record.json");
     if !path.is_file() {
         return Ok(None);
     }
-    read_json(&path).map(Some)
+    Ok(Some(read_json(&path)?))
 }
 
 /// Makes the run; `None` if a stop request ended it after a checkpoint.
@@ -69,7 +68,7 @@ pub(super) fn run_one(
     request: RankRequest,
     position: Position,
     sink: &mut dyn ProgressSink,
-) -> Result<Option<RunRecord>, BenchError> {
+) -> Result<Option<RunRecord>, SuiteError> {
     let folder = folder(shared.out, run);
     let checkpoints = folder.join("checkpoints");
     let config = match run.rank {

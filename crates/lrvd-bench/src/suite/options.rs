@@ -4,13 +4,12 @@ use std::path::PathBuf;
 
 use lrvd_core::error::ParameterError;
 
+use super::SuiteError;
 use super::kind::Suite;
 use super::plan::MAX_SEED;
 use super::profile::Profile;
 use super::task::SuiteTask;
-use crate::error::BenchError;
-use crate::experiment::Preset;
-use crate::method::MethodName;
+use crate::settings::{MethodName, Preset};
 
 /// Everything that `lrvd bench glue` and `lrvd bench reasoning` can be told.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,8 +78,8 @@ impl SuiteOptions {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Repeated`]; [`BenchError::Parameter`] for a seed beyond 10⁹.
-    pub fn resolved(mut self) -> Result<Self, BenchError> {
+    /// [`SuiteError::Repeated`]; [`SuiteError::Parameter`] for a seed beyond 10⁹.
+    pub fn resolved(mut self) -> Result<Self, SuiteError> {
         if self.tasks.is_empty() {
             self.tasks = self.suite.tasks(self.profile, self.data_dir.is_some());
         }
@@ -110,15 +109,15 @@ impl SuiteOptions {
     ///
     /// # Errors
     ///
-    /// [`BenchError::NoDataDir`].
-    pub(super) fn check_data(&self) -> Result<(), BenchError> {
+    /// [`SuiteError::NoDataDir`].
+    pub(super) fn check_data(&self) -> Result<(), SuiteError> {
         match (self.profile, &self.data_dir, self.suite) {
             (Profile::Quick, ..) | (_, Some(_), _) => Ok(()),
             (Profile::Paper, None, Suite::Glue) => {
-                Err(BenchError::NoDataDir { wanted: "CoLA, MNLI, MRPC, QNLI, QQP, RTE and SST-2" })
+                Err(SuiteError::NoDataDir { wanted: "CoLA, MNLI, MRPC, QNLI, QQP, RTE and SST-2" })
             }
             (Profile::Paper, None, Suite::Reasoning) => {
-                Err(BenchError::NoDataDir { wanted: "WinoGrande, ARC, OpenBookQA and BoolQ" })
+                Err(SuiteError::NoDataDir { wanted: "WinoGrande, ARC, OpenBookQA and BoolQ" })
             }
         }
     }
@@ -128,10 +127,10 @@ fn no_repeats<T: PartialEq>(
     what: &'static str,
     list: &[T],
     name: impl Fn(&T) -> String,
-) -> Result<(), BenchError> {
+) -> Result<(), SuiteError> {
     for (i, item) in list.iter().enumerate() {
         if list[..i].contains(item) {
-            return Err(BenchError::Repeated { what, found: name(item) });
+            return Err(SuiteError::Repeated { what, found: name(item) });
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use super::kind::Suite;
 use super::options::SuiteOptions;
 use super::task::SuiteTask;
-use crate::method::{Build, MethodName};
+use crate::settings::{MethodForm, MethodName};
 
 /// Members of an ensemble take their seeds from here: `MEMBER_SEEDS · seed + member`.
 const MEMBER_SEEDS: u64 = 1000;
@@ -36,7 +36,7 @@ impl PlannedRun {
 
     /// Whether the row's parameters are those of all its parts together.
     pub(super) fn is_sum(&self) -> bool {
-        matches!(self.method.entry().build, Build::Ensemble { .. })
+        matches!(self.method.entry().form, MethodForm::Ensemble { .. })
     }
 
     /// The runs that this row is made of; empty for a run of its own. Temperature scaling on top of
@@ -46,9 +46,9 @@ impl PlannedRun {
             let found = MethodName::from_name(key).unwrap_or(self.method);
             if self.method.is_tempered() { found.tempered() } else { found }
         };
-        match self.method.entry().build {
-            Build::Single(_) => Vec::new(),
-            Build::Ensemble { member: key, members, .. } => (0..members as u64)
+        match self.method.entry().form {
+            MethodForm::Single => Vec::new(),
+            MethodForm::Ensemble { member: key, members, .. } => (0..members as u64)
                 .map(|i| Self {
                     method: member(key),
                     seed: MEMBER_SEEDS * self.seed + i,
@@ -56,7 +56,7 @@ impl PlannedRun {
                     ..*self
                 })
                 .collect(),
-            Build::Matched { member: key, factors, .. } => factors
+            MethodForm::Matched { member: key, factors, .. } => factors
                 .iter()
                 .map(|factor| Self {
                     method: member(key),

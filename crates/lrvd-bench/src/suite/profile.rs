@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::kind::Suite;
-use crate::experiment::{BasePrecision, ExperimentConfig, LogVarianceSettings};
+use crate::settings::{BasePrecision, ExperimentConfig, LogVarianceSettings};
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

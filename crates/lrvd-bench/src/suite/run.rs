@@ -8,6 +8,7 @@ use lrvd_burn::device;
 use lrvd_burn::files::AtomicDir;
 use lrvd_burn::parameters::trainable_counts;
 
+use super::SuiteError;
 use super::clock::now;
 use super::dry_run::DryRun;
 use super::elsewhere::Elsewhere;
@@ -21,17 +22,18 @@ use super::settings;
 use super::summary::write_summary;
 use super::task::{ReadyTask, SuiteTask};
 use crate::backbone::{Architecture, Backbone, locate_config, locate_model};
-use crate::classify::{RunStart, check_settings, open_settings};
-use crate::data::DataError;
 use crate::data::generate::{GenerateConfig, write_all};
-use crate::error::BenchError;
-use crate::eval::PreparedTask;
-use crate::experiment::{BasePrecision, ConfigOverrides, ExperimentConfig};
-use crate::method::{Build, MethodName, RankRequest};
+use crate::data::{DataError, PreparedTask};
+use crate::method::MethodError;
 use crate::progress::{Event, ProgressSink};
 use crate::reasoning::generate::ReasoningGenerateConfig;
 use crate::reasoning::{self, ReasoningError};
-use crate::report::{ModelRecord, Published, Results, RunRecord, SCHEMA_VERSION, Tool};
+use crate::record::{ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
+use crate::report::Published;
+use crate::run::{RunStart, check_settings, open_settings};
+use crate::settings::{
+    BasePrecision, ConfigOverrides, ExperimentConfig, MethodForm, MethodName, RankRequest,
+};
 use crate::text::quoted;
 
 /// How an experiment ended.
@@ -52,11 +54,11 @@ pub struct SuiteOutcome {
 ///
 /// # Errors
 ///
-/// [`BenchError`] for settings that are unknown or out of range.
+/// [`SuiteError`] for settings that are unknown or out of range.
 fn resolve_config(
     options: &SuiteOptions,
     architecture: &Architecture,
-) -> Result<ExperimentConfig, BenchError> {
+) -> Result<ExperimentConfig, SuiteError> {
     let mut config = options.profile.shorten(options.suite, options.preset.config());
     if let Some(steps) = options.steps {
         config.evaluate_every = config.evaluate_every.min(steps);
@@ -81,23 +83,24 @@ fn resolve_config(
     Ok(overrides.finish()?)
 }
 
-fn open_backbone(options: &SuiteOptions) -> Result<Backbone, BenchError> {
-    Backbone::open(match &options.model {
+fn open_backbone(options: &SuiteOptions) -> Result<Backbone, SuiteError> {
+    let location = match &options.model {
         Some(name) => locate_model(name)?,
         None => options.suite.model(options.profile)?,
-    })
+    };
+    Ok(Backbone::open(location)?)
 }
 
 /// Runs the experiment, writing everything below `options.out`.
 ///
 /// # Errors
 ///
-/// [`BenchError`]; what was finished before stays on disk and `--resume` goes on from there.
+/// [`SuiteError`]; what was finished before stays on disk and `--resume` goes on from there.
 pub fn run_suite(
     options: SuiteOptions,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
-) -> Result<SuiteOutcome, BenchError> {
+) -> Result<SuiteOutcome, SuiteError> {
     let options = options.resolved()?;
     options.check_data()?;
     let device = device::open(&options.device)?;
@@ -128,7 +131,7 @@ pub fn run_suite(
             }
             Ok((ready, elsewhere))
         })
-        .collect::<Result<Vec<_>, BenchError>>()?;
+        .collect::<Result<Vec<_>, SuiteError>>()?;
     settings["data_files"] = settings::data_files(ready.iter().map(|(ready, _)| ready));
     open_settings(&options.out, options.resume, &settings)?;
     let plan = Plan::new(&options, config.initial_rank);
@@ -192,7 +195,7 @@ struct TaskRuns<'a> {
 
 impl TaskRuns<'_> {
     /// Makes all of them; `false` if stopped before the last.
-    fn run(&mut self, sink: &mut dyn ProgressSink) -> Result<bool, BenchError> {
+    fn run(&mut self, sink: &mut dyn ProgressSink) -> Result<bool, SuiteError> {
         let runs = self.plan.runs.len();
         let own: Vec<(usize, PlannedRun)> = self
             .plan
@@ -225,14 +228,14 @@ impl TaskRuns<'_> {
     }
 
     /// A row made of the runs before it.
-    fn combined(&self, run: &PlannedRun) -> Result<RunRecord, BenchError> {
+    fn combined(&self, run: &PlannedRun) -> Result<RunRecord, SuiteError> {
         let parts: Vec<(PlannedRun, RunRecord)> = run
             .parts()
             .iter()
             .filter_map(|part| self.done.iter().find(|(done, _)| done == part).cloned())
             .collect();
-        let budget = match run.method.entry().build {
-            Build::Matched { like, .. } => {
+        let budget = match run.method.entry().form {
+            MethodForm::Matched { like, .. } => {
                 let target = self.parameters_of(like, run.seed)?;
                 Some(Budget { target, rank: self.nearest_rank(run, target) })
             }
@@ -264,9 +267,9 @@ impl TaskRuns<'_> {
     }
 
     /// Adapter parameters of the method called `key`, by attaching it.
-    fn parameters_of(&self, key: &str, seed: u64) -> Result<u64, BenchError> {
+    fn parameters_of(&self, key: &str, seed: u64) -> Result<u64, SuiteError> {
         let method = MethodName::from_name(key)
-            .ok_or_else(|| BenchError::NotOneRun { method: key.to_owned() })?;
+            .ok_or_else(|| MethodError::NotOneRun { method: key.to_owned() })?;
         let start = start(self.shared, &self.ready.prepared, method, seed);
         let counts = trainable_counts(&start.fresh()?.state.model);
         Ok((counts.adapter + counts.posterior) as u64)
@@ -335,7 +338,7 @@ fn elsewhere(
     data_dir: &Path,
     backbone: &Backbone,
     profile: Profile,
-) -> Result<Vec<Elsewhere>, BenchError> {
+) -> Result<Vec<Elsewhere>, SuiteError> {
     let rows = profile.validation_rows(ready.task.suite());
     let sets = match ready.task {
         SuiteTask::Reasoning(set) => Elsewhere::of(set),
@@ -368,7 +371,7 @@ fn elsewhere(
 fn generated_data(
     options: &SuiteOptions,
     sink: &mut dyn ProgressSink,
-) -> Result<PathBuf, BenchError> {
+) -> Result<PathBuf, SuiteError> {
     let folder = options.out.join("data");
     if !folder.is_dir() {
         sink.event(&Event::Note(format!("writing generated tasks to {}", folder.display())));
@@ -424,8 +427,8 @@ fn notes(complete: bool) -> Vec<String> {
 ///
 /// # Errors
 ///
-/// [`BenchError`] naming what is missing or wrong.
-pub fn planned(options: SuiteOptions) -> Result<DryRun, BenchError> {
+/// [`SuiteError`] naming what is missing or wrong.
+pub fn planned(options: SuiteOptions) -> Result<DryRun, SuiteError> {
     let options = options.resolved()?;
     let (name, architecture) = match (&options.model, options.profile) {
         (Some(name), _) => {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::options::SuiteOptions;
 use super::task::ReadyTask;
 use crate::backbone::Backbone;
-use crate::experiment::ExperimentConfig;
+use crate::settings::ExperimentConfig;
 
 /// Everything that decides the numbers of an experiment.
 pub(super) fn resolved(

@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::BenchError;
+use super::SuiteError;
+use crate::io::write_text;
+use crate::record::{JsonLines, RankLine, Results, write_results};
 use crate::report::{
-    CheckpointChoice, Comparison, JsonLines, Published, RankLine, Results, Summary, compare,
-    csv_metrics, headline_metrics, render_csv, render_markdown, render_text, write_html,
-    write_results, write_text,
+    Comparison, Published, Summary, compare, csv_metrics, headline_metrics, render_csv,
+    render_markdown, render_text, write_html,
 };
+use crate::settings::CheckpointChoice;
 
 /// What is printed at the end.
 pub(super) struct Written {
@@ -26,7 +28,7 @@ pub(super) fn write_summary(
     out: &Path,
     results: &Results,
     published: Option<&Published>,
-) -> Result<Written, BenchError> {
+) -> Result<Written, SuiteError> {
     write_results(&out.join("results.json"), results)?;
     let mut lines = JsonLines::create(&out.join("ranks.jsonl"))?;
     for run in &results.runs {
@@ -80,7 +82,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::report::sample::{sample_results, set_accuracy};
+    use crate::record::sample::{sample_results, set_accuracy};
 
     #[test]
     fn the_settings_decide_what_is_reported() {

@@ -2,19 +2,17 @@
 
 use std::path::Path;
 
+use super::SuiteError;
 use super::kind::Suite;
 use super::profile::Profile;
 use crate::backbone::{Architecture, Backbone};
-use crate::data::batch::LastBatch;
-use crate::data::{self, Dataset, Origin, SourceFile, limit};
-use crate::error::BenchError;
-use crate::eval::PreparedTask;
-use crate::experiment::ExperimentConfig;
+use crate::data::{self, Dataset, Origin, PreparedTask, SourceFile, limit};
 use crate::reasoning::{
     self, AnswerToken, EncodeConfig, InputForm, LLAMA_2_LABELS, ReasoningData, ReasoningSet,
     ReasoningTask, check_known, require_single,
 };
-use crate::report::{DataFile, DataOrigin, SplitRecord, TaskData};
+use crate::record::{DataFile, DataOrigin, SplitRecord, TaskData};
+use crate::settings::{ExperimentConfig, LastBatch};
 use crate::task::GlueTask;
 
 /// A task of GLUE or a reasoning set.
@@ -78,7 +76,7 @@ impl SuiteTask {
         backbone: &Backbone,
         config: &ExperimentConfig,
         profile: Profile,
-    ) -> Result<ReadyTask, BenchError> {
+    ) -> Result<ReadyTask, SuiteError> {
         let validation_rows = profile.validation_rows(self.suite());
         match self {
             Self::Glue(task) => {
@@ -107,7 +105,7 @@ impl SuiteTask {
                 check_labels(&task.answers, backbone, profile)?;
                 Ok(ReadyTask {
                     task: self,
-                    prepared: PreparedTask::from_reasoning(&task),
+                    prepared: task.prepared(),
                     data: reasoning_data(&data, &task),
                     items: Some((task, data)),
                 })
@@ -122,7 +120,7 @@ fn check_labels(
     answers: &[AnswerToken],
     backbone: &Backbone,
     profile: Profile,
-) -> Result<(), BenchError> {
+) -> Result<(), SuiteError> {
     if profile == Profile::Paper {
         require_single(&backbone.tokenizer, answers)?;
     }

@@ -8,7 +8,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Metric, Target, TaskSpec, UnknownTask};
+use super::{Metric, Target, TaskSpec};
+use crate::text::UnknownName;
 
 /// A sentence or sentence-pair task of GLUE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -84,7 +85,7 @@ impl fmt::Display for GlueTask {
 }
 
 impl FromStr for GlueTask {
-    type Err = UnknownTask;
+    type Err = UnknownName;
 
     /// Reads a command-line name (`sst2`) or a table name (`SST-2`), in any case.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -95,7 +96,7 @@ impl FromStr for GlueTask {
                 wanted.eq_ignore_ascii_case(task.name())
                     || wanted.eq_ignore_ascii_case(task.display_name())
             })
-            .ok_or_else(|| UnknownTask::new(wanted, Self::ALL.map(Self::name).to_vec()))
+            .ok_or_else(|| UnknownName::new("task", wanted, Self::ALL.map(Self::name)))
     }
 }
 
@@ -206,10 +207,10 @@ mod tests {
     #[test]
     fn a_misspelt_name_is_answered_with_the_nearest() {
         let error = "sst-3".parse::<GlueTask>().unwrap_err();
-        assert_eq!(error.suggestion, Some("sst2"));
+        assert_eq!(error.suggestion.as_deref(), Some("sst2"));
         assert_eq!(
             error.to_string(),
-            "unknown task `sst-3`; the tasks are `cola`, `sst2`, `mrpc`, `qqp`, `mnli`, `qnli`, \
+            "unknown task `sst-3`; wanted one of `cola`, `sst2`, `mrpc`, `qqp`, `mnli`, `qnli`, \
              `rte`, `stsb`; did you mean `sst2`?"
         );
         assert_eq!("imagenet".parse::<GlueTask>().unwrap_err().suggestion, None);

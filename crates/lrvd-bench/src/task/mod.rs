@@ -1,4 +1,4 @@
-//! Which tasks are there, what do their columns and classes mean, and which number does each report?
+//! The tasks: what their columns and classes mean, and which number each reports.
 //!
 //! [`TaskSpec`] is what every task family shares; [`GlueTask`] is the table of the eight GLUE tasks.
 //! A task family that comes later brings its own enum and hands out the same specification.
@@ -6,10 +6,8 @@
 
 mod glue;
 mod goal;
-mod name;
 mod spec;
 
 pub use glue::GlueTask;
 pub use goal::Goal;
-pub use name::UnknownTask;
 pub use spec::{Metric, Target, TaskSpec};

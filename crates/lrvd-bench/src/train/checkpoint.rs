@@ -15,10 +15,10 @@ use lrvd_burn::optimizer::Moments;
 use lrvd_burn::parameters::ParameterValue;
 use serde::{Deserialize, Serialize};
 
+use super::TrainError;
 use super::state::{BestInfo, BestModel, Journal, TrainState};
 use crate::data::batch::OrderState;
-use crate::error::BenchError;
-use crate::json::{JsonLayout, read_json, write_json};
+use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::method::{Method, MethodState};
 
 const SCHEMA: u32 = 1;
@@ -43,12 +43,12 @@ struct Values {
 ///
 /// # Errors
 ///
-/// [`BenchError`] if a file cannot be written; the older checkpoint is then still there.
+/// [`TrainError`] if a file cannot be written; the older checkpoint is then still there.
 pub fn save_checkpoint(
     folder: &Path,
     state: &TrainState,
     method: &Method,
-) -> Result<(), BenchError> {
+) -> Result<(), TrainError> {
     let target = folder.join(format!("{PREFIX}{:08}", state.done));
     if target.exists() {
         return Ok(());
@@ -94,8 +94,8 @@ pub fn save_checkpoint(
 ///
 /// # Errors
 ///
-/// [`BenchError::Io`] if the folder cannot be listed.
-pub fn latest_checkpoint(folder: &Path) -> Result<Option<PathBuf>, BenchError> {
+/// [`TrainError::Io`] if the folder cannot be listed.
+pub fn latest_checkpoint(folder: &Path) -> Result<Option<PathBuf>, TrainError> {
     Ok(checkpoints(folder)?.pop().map(|(_, path)| path))
 }
 
@@ -103,26 +103,21 @@ pub fn latest_checkpoint(folder: &Path) -> Result<Option<PathBuf>, BenchError> {
 ///
 /// # Errors
 ///
-/// [`BenchError::Io`] if the folder cannot be removed.
-pub fn remove_checkpoints(folder: &Path) -> Result<(), BenchError> {
+/// [`TrainError::Io`] if the folder cannot be removed.
+pub fn remove_checkpoints(folder: &Path) -> Result<(), TrainError> {
     if !folder.is_dir() {
         return Ok(());
     }
-    std::fs::remove_dir_all(folder).map_err(|source| BenchError::Io {
-        action: "remove",
-        path: folder.to_owned(),
-        source,
-    })
+    Ok(std::fs::remove_dir_all(folder).map_err(IoError::at("remove", folder))?)
 }
 
-fn checkpoints(folder: &Path) -> Result<Vec<(usize, PathBuf)>, BenchError> {
+fn checkpoints(folder: &Path) -> Result<Vec<(usize, PathBuf)>, TrainError> {
     if !folder.is_dir() {
         return Ok(Vec::new());
     }
-    let failed = |source| BenchError::Io { action: "list", path: folder.to_owned(), source };
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
+    for entry in std::fs::read_dir(folder).map_err(IoError::at("list", folder))? {
+        let path = entry.map_err(IoError::at("list", folder))?.path();
         let number = path
             .file_name()
             .and_then(|name| name.to_str()?.strip_prefix(PREFIX)?.parse::<usize>().ok());
@@ -138,12 +133,12 @@ fn checkpoints(folder: &Path) -> Result<Vec<(usize, PathBuf)>, BenchError> {
 ///
 /// # Errors
 ///
-/// [`BenchError`] if the checkpoint does not belong to the model.
+/// [`TrainError`] if the checkpoint does not belong to the model.
 pub fn load_checkpoint(
     path: &Path,
     state: &mut TrainState,
     method: &mut Method,
-) -> Result<(), BenchError> {
+) -> Result<(), TrainError> {
     let values: Values = read_json(&path.join(VALUES))?;
     let file = TensorFile::open(path.join(TENSORS))?;
     let fresh = state.model.clone();
@@ -151,7 +146,7 @@ pub fn load_checkpoint(
     let mut moments = BTreeMap::new();
     let (device, dtype) = placement(&state.model);
     for (name, &steps) in &values.moment_steps {
-        let read = |kind: &str| -> Result<Tensor<1>, BenchError> {
+        let read = |kind: &str| -> Result<Tensor<1>, TrainError> {
             device_tensor(&file.read(&format!("{kind}/{name}"))?, &device, dtype)
         };
         let (first, second) = (read("moment1")?, read("moment2")?);
@@ -179,7 +174,7 @@ pub fn load_checkpoint(
     Ok(())
 }
 
-fn host(tensor: Tensor<1>) -> Result<HostTensor, BenchError> {
+fn host(tensor: Tensor<1>) -> Result<HostTensor, TrainError> {
     let n = tensor.dims()[0];
     Ok(match tensor.dtype() {
         DType::F64 => {
@@ -193,7 +188,7 @@ fn device_tensor(
     host: &HostTensor,
     device: &Device,
     dtype: DType,
-) -> Result<Tensor<1>, BenchError> {
+) -> Result<Tensor<1>, TrainError> {
     let n = host.n_elements();
     let data = match dtype {
         DType::F64 => TensorData::new(host.to_f64()?, [n]),
@@ -216,7 +211,7 @@ fn collect(
     prefix: &str,
     model: &impl AdaptedModel,
     tensors: &mut BTreeMap<String, HostTensor>,
-) -> Result<(), BenchError> {
+) -> Result<(), TrainError> {
     let mut outcome = Ok(());
     model.visit_parameters(&mut |p| {
         if p.value.is_trainable() && outcome.is_ok() {
@@ -237,7 +232,7 @@ fn place(
     ranks: &BTreeMap<String, usize>,
     file: &TensorFile,
     model: &mut impl AdaptedModel,
-) -> Result<(), BenchError> {
+) -> Result<(), TrainError> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |path, layer| {
         if layer.slot().is_none() {
@@ -249,7 +244,7 @@ fn place(
                     layer.select_ranks(&(0..rank).collect::<Vec<_>>());
                 }
             }
-            _ => outcome = Err(BenchError::CheckpointEntry { name: format!("ranks.{path}") }),
+            _ => outcome = Err(TrainError::CheckpointEntry { name: format!("ranks.{path}") }),
         }
     });
     outcome?;
@@ -262,10 +257,10 @@ fn place(
     outcome
 }
 
-fn fill(name: &str, file: &TensorFile, value: &mut dyn ParameterValue) -> Result<(), BenchError> {
+fn fill(name: &str, file: &TensorFile, value: &mut dyn ParameterValue) -> Result<(), TrainError> {
     let host = file.read(name)?;
     if host.n_elements() != value.len() {
-        return Err(BenchError::CheckpointEntry { name: name.to_owned() });
+        return Err(TrainError::CheckpointEntry { name: name.to_owned() });
     }
     let old = value.flat();
     value.set_flat(device_tensor(&host, &old.device(), old.dtype())?);

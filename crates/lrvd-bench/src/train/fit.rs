@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use burn::module::Module;
-use burn::tensor::{DType, Device};
 use lrvd_burn::objective::{Objective, ObjectiveParts};
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::parameters::{TrainableCounts, trainable_counts};
@@ -12,23 +11,21 @@ use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::{BatchSize, LrSchedule};
 
-use super::batch::DeviceBatch;
+use super::TrainError;
 use super::loss::negative_log_likelihood;
-use super::model::SequenceModel;
 use super::state::{BestInfo, BestModel, TrainState};
-use crate::data::batch::{EpochOrder, OrderConfig, PaddedBatch};
-use crate::error::BenchError;
-use crate::eval::{Inputs, PreparedTask, peak_memory, score_draws};
-use crate::experiment::ExperimentConfig;
+use crate::backbone::SequenceModel;
+use crate::data::batch::{DeviceBatch, EpochOrder, OrderConfig, PaddedBatch};
+use crate::eval::{Inputs, RunContext, peak_memory, score_draws};
 use crate::method::{Method, RankChange, Regulariser, StepSizes, StepState};
 use crate::progress::{Event, ProgressSink};
-use crate::report::{EvalPoint, RankCause, RankEvent};
+use crate::record::{EvalPoint, RankCause, RankEvent};
 
 /// Micro-batch numbers are mixed into the upper bits of the seed, which seeds do not use.
 const PART_SHIFT: u32 = 40;
 
 /// Called after every step with whether a checkpoint is required now.
-pub type SaveCheckpoint<'a> = dyn FnMut(&TrainState, &Method, bool) -> Result<(), BenchError> + 'a;
+pub type SaveCheckpoint<'a> = dyn FnMut(&TrainState, &Method, bool) -> Result<(), TrainError> + 'a;
 
 /// How a call to [`fit`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,37 +36,22 @@ pub enum FitOutcome {
     Stopped,
 }
 
-/// What a run needs beside its state.
-pub struct FitContext<'a> {
-    /// Settings.
-    pub config: &'a ExperimentConfig,
-    /// Tokenised data.
-    pub task: &'a PreparedTask,
-    /// Seed of the run.
-    pub seed: u64,
-    /// Where to compute.
-    pub device: &'a Device,
-    /// Float type.
-    pub dtype: DType,
-    /// Set by a signal handler: finish the step, then return.
-    pub stop: &'a AtomicBool,
-}
-
-/// Trains until the last step, a stop request or an error.
+/// Trains until the last step, a request in `stop` (seen after a completed step) or an error.
 ///
 /// `checkpoint` is called after every step, and told when it must save: when stopped and at the end.
 ///
 /// # Errors
 ///
-/// [`BenchError::NonFinite`] if the loss or the gradient norm is not finite, and whatever the
+/// [`TrainError::NonFinite`] if the loss or the gradient norm is not finite, and whatever the
 /// method or `checkpoint` return.
 pub fn fit(
-    context: &FitContext<'_>,
+    context: &RunContext<'_>,
     state: &mut TrainState,
     method: &mut Method,
+    stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
     checkpoint: &mut SaveCheckpoint<'_>,
-) -> Result<FitOutcome, BenchError> {
+) -> Result<FitOutcome, TrainError> {
     let config = context.config;
     let schedule = LrSchedule::linear(config.warmup_steps() as u32, config.steps as u32)?;
     let mut order = EpochOrder::new(
@@ -112,7 +94,7 @@ pub fn fit(
         if done.is_multiple_of(config.evaluate_every) || done == config.steps {
             evaluate(context, state, method, sink, Some(parts), factor)?;
         }
-        let stopping = context.stop.load(Ordering::Relaxed);
+        let stopping = stop.load(Ordering::Relaxed);
         checkpoint(state, method, stopping || done == config.steps)?;
         if stopping && done < config.steps {
             return Ok(FitOutcome::Stopped);
@@ -123,13 +105,13 @@ pub fn fit(
 
 /// Forward, backward, clip, update, and the method's own changes around the update.
 fn train_step(
-    context: &FitContext<'_>,
+    context: &RunContext<'_>,
     state: &mut TrainState,
     method: &mut Method,
     sink: &mut dyn ProgressSink,
     indices: &[usize],
     factor: f64,
-) -> Result<ObjectiveParts, BenchError> {
+) -> Result<ObjectiveParts, TrainError> {
     let (config, step) = (context.config, state.done);
     let key = NoiseKey::new(context.seed).at_step(step as u32);
     let mut pass = Pass::sampled(method.training_scheme(), key);
@@ -190,9 +172,9 @@ fn train_step(
             gradients.accumulate(NamedGradients::collect(&state.model, &backward));
         }
     }
-    let parts = total.ok_or(BenchError::EmptyBatch { step })?;
+    let parts = total.ok_or(TrainError::EmptyBatch { step })?;
     let finite = |name: &'static str, value: f64| {
-        if value.is_finite() { Ok(value) } else { Err(BenchError::NonFinite { name, step, value }) }
+        if value.is_finite() { Ok(value) } else { Err(TrainError::NonFinite { name, step, value }) }
     };
     finite("loss", parts.loss)?;
 
@@ -263,13 +245,13 @@ fn record_ranks(state: &mut TrainState, method: &Method, cause: RankCause, done:
 
 /// Validation at the posterior mean; keeps a copy of the model if it is strictly the best so far.
 fn evaluate(
-    context: &FitContext<'_>,
+    context: &RunContext<'_>,
     state: &mut TrainState,
     method: &Method,
     sink: &mut dyn ProgressSink,
     parts: Option<ObjectiveParts>,
     factor: f64,
-) -> Result<(), BenchError> {
+) -> Result<(), TrainError> {
     let begun = Instant::now();
     let model = state.model.clone().valid();
     let logits = method.predict(&model, &Inputs::validation(context), 0)?;

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Tensor, activation};
 
-use super::batch::Targets;
+use crate::data::batch::Targets;
 
 /// Sum over the batch of the negative log-likelihood, `[1]`.
 ///

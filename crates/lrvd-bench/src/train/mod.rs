@@ -3,16 +3,14 @@
 //! The loop is our own rather than burn-train's, whose checkpoints are written per epoch without
 //! the data position: a run here continues bit for bit on the CPU, also across a prune.
 
-mod batch;
 mod checkpoint;
+mod error;
 mod fit;
 mod loss;
-mod model;
 mod state;
 
-pub use batch::{DeviceBatch, Targets};
 pub use checkpoint::{latest_checkpoint, load_checkpoint, remove_checkpoints, save_checkpoint};
-pub use fit::{FitContext, FitOutcome, SaveCheckpoint, fit};
+pub use error::TrainError;
+pub use fit::{FitOutcome, SaveCheckpoint, fit};
 pub use loss::negative_log_likelihood;
-pub use model::{SequenceModel, TaskModel};
 pub use state::{BestInfo, BestModel, Journal, TrainState};

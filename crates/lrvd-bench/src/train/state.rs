@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use lrvd_burn::optimizer::AdamW;
 use serde::{Deserialize, Serialize};
 
-use super::model::TaskModel;
+use crate::backbone::TaskModel;
 use crate::data::batch::OrderState;
-use crate::report::{EvalPoint, RankEvent};
+use crate::record::{EvalPoint, RankEvent};
 
 /// The model at its best validation score so far.
 #[derive(Clone, Debug)]

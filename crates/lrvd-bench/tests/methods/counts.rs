@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use burn::tensor::{DType, Device};
-use lrvd_bench::experiment::Preset;
-use lrvd_bench::method::{Build, MethodName, RankRequest};
-use lrvd_bench::train::TaskModel;
+use lrvd_bench::backbone::TaskModel;
+use lrvd_bench::settings::Preset;
+use lrvd_bench::settings::{MethodForm, MethodName, RankRequest};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets};
 use lrvd_burn::parameters::trainable_counts;
@@ -95,16 +95,16 @@ fn methods_with_a_uniform_rank_take_the_rank_asked_for() {
 fn methods_of_several_runs_name_single_ones() {
     let single = |key: &str| {
         let member = MethodName::from_name(key).unwrap_or_else(|| panic!("{key}"));
-        assert!(matches!(member.entry().build, Build::Single(_)), "{key}");
+        assert!(matches!(member.entry().form, MethodForm::Single), "{key}");
     };
     for method in MethodName::all() {
-        match method.entry().build {
-            Build::Single(_) => {}
-            Build::Ensemble { member, members, .. } => {
+        match method.entry().form {
+            MethodForm::Single => {}
+            MethodForm::Ensemble { member, members, .. } => {
                 single(member);
                 assert!(members > 1, "{method}");
             }
-            Build::Matched { member, factors, like } => {
+            MethodForm::Matched { member, factors, like } => {
                 single(member);
                 single(like);
                 assert!(factors.is_sorted() && factors[0] > 1.0, "{method}");

@@ -1,19 +1,18 @@
 //! What holds for every method on both backbones, and on one whose base is in half precision.
 
+use lrvd_bench::backbone::{SequenceModel, TaskModel};
 use lrvd_bench::eval::Inputs;
-use lrvd_bench::experiment::PredictionDraws;
-use lrvd_bench::method::{Build, MethodName};
 use lrvd_bench::progress::Silent;
-use lrvd_bench::train::{
-    SequenceModel, TaskModel, fit, load_checkpoint, negative_log_likelihood, save_checkpoint,
-};
+use lrvd_bench::settings::PredictionDraws;
+use lrvd_bench::settings::{MethodForm, MethodName};
+use lrvd_bench::train::{fit, load_checkpoint, negative_log_likelihood, save_checkpoint};
 use lrvd_burn::sampling::Pass;
 use serde_json::json;
 
 use super::harness::{Backbone, Bench, LABELS, method, numbers, trained};
 
 fn single() -> impl Iterator<Item = MethodName> {
-    MethodName::all().filter(|method| matches!(method.entry().build, Build::Single(_)))
+    MethodName::all().filter(|method| matches!(method.entry().form, MethodForm::Single))
 }
 
 /// Answers by number of draws after all steps.
@@ -86,12 +85,19 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
         bench.config.steps = 4;
         let folder = tempfile::tempdir().unwrap();
         let (mut state, mut tuning) = bench.fresh(method(key));
-        fit(&bench.context(), &mut state, &mut tuning, &mut Silent, &mut |state, tuning, _| {
-            if state.done == 2 {
-                save_checkpoint(folder.path(), state, tuning)?;
-            }
-            Ok(())
-        })
+        fit(
+            &bench.context(),
+            &mut state,
+            &mut tuning,
+            &bench.stop,
+            &mut Silent,
+            &mut |state, tuning, _| {
+                if state.done == 2 {
+                    save_checkpoint(folder.path(), state, tuning)?;
+                }
+                Ok(())
+            },
+        )
         .unwrap();
         let (mut resumed, mut tuning) = bench.fresh(method(key));
         let checkpoint = folder.path().join("step-00000002");

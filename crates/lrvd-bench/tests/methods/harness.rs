@@ -4,17 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::{DType, Device, Tensor};
-use lrvd_bench::data::Label;
-use lrvd_bench::data::batch::{OrderState, PaddedBatch, TokenisedExample};
-use lrvd_bench::eval::PreparedTask;
-use lrvd_bench::experiment::{ExperimentConfig, Preset};
+use lrvd_bench::backbone::{SequenceModel, TaskModel};
+use lrvd_bench::data::batch::{DeviceBatch, OrderState, PaddedBatch, TokenisedExample};
+use lrvd_bench::data::{Label, PreparedTask};
+use lrvd_bench::eval::RunContext;
 use lrvd_bench::method::{Method, MethodName, RankRequest, StepSizes};
 use lrvd_bench::progress::Silent;
+use lrvd_bench::settings::{ExperimentConfig, Preset};
 use lrvd_bench::task::Goal;
-use lrvd_bench::train::{
-    DeviceBatch, FitContext, Journal, SequenceModel, TaskModel, TrainState, fit,
-    negative_log_likelihood,
-};
+use lrvd_bench::train::{Journal, TrainState, fit, negative_log_likelihood};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets};
 use lrvd_burn::optimizer::{AdamW, NamedGradients};
@@ -108,14 +106,13 @@ impl Bench {
         self.config.methods.insert(key.to_owned(), settings);
     }
 
-    pub(crate) fn context(&self) -> FitContext<'_> {
-        FitContext {
+    pub(crate) fn context(&self) -> RunContext<'_> {
+        RunContext {
             config: &self.config,
             task: &self.task,
             seed: self.seed,
             device: &self.device,
             dtype: self.dtype,
-            stop: &self.stop,
         }
     }
 
@@ -172,7 +169,8 @@ impl Bench {
 
     /// All steps.
     pub(crate) fn train(&self, state: &mut TrainState, method: &mut Method) {
-        fit(&self.context(), state, method, &mut Silent, &mut |_, _, _| Ok(())).unwrap();
+        fit(&self.context(), state, method, &self.stop, &mut Silent, &mut |_, _, _| Ok(()))
+            .unwrap();
     }
 
     /// The first examples, as a step has them.

@@ -1,9 +1,9 @@
 //! Each objective's terms against their definitions, in double precision.
 
 use burn::tensor::{DType, TensorData};
-use lrvd_bench::experiment::{OptimizerOnPrune, PruneSettings};
+use lrvd_bench::backbone::SequenceModel;
 use lrvd_bench::method::Regulariser;
-use lrvd_bench::train::SequenceModel;
+use lrvd_bench::settings::{OptimizerOnPrune, PruneSettings};
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::baselines::minibatch_weight::{falling_weight, rescaled_cycle, rising_weight};

@@ -1,7 +1,7 @@
 //! What single methods answer.
 
+use lrvd_bench::backbone::{SequenceModel, TaskModel};
 use lrvd_bench::eval::Inputs;
-use lrvd_bench::train::{SequenceModel, TaskModel};
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;

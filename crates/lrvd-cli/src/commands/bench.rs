@@ -1,7 +1,7 @@
 //! `lrvd bench glue` and `lrvd bench reasoning`
 
-use lrvd_bench::BenchError;
-use lrvd_bench::method::MethodName;
+use lrvd_bench::UnknownName;
+use lrvd_bench::settings::MethodName;
 use lrvd_bench::suite::{Profile, Suite, SuiteOptions, planned, run_suite};
 
 use super::Outcome;
@@ -56,18 +56,12 @@ fn options(
     suite: Suite,
     arguments: SuiteArguments,
 ) -> Result<SuiteOptions, Box<dyn std::error::Error>> {
-    let unknown = |what, found: &str, wanted: Vec<String>| BenchError::Unknown {
-        what,
-        found: found.to_owned(),
-        wanted: wanted.join(", "),
-    };
     let profile = Profile::from_name(&arguments.profile).ok_or_else(|| {
-        let wanted = Profile::ALL.iter().map(|p| p.name().to_owned()).collect();
-        unknown("profile", &arguments.profile, wanted)
+        UnknownName::new("profile", &arguments.profile, Profile::ALL.map(Profile::name))
     })?;
     let preset = suite.preset(&arguments.preset).ok_or_else(|| {
-        let wanted = suite.presets().iter().map(|p| p.name().to_owned()).collect();
-        unknown("preset", &arguments.preset, wanted)
+        let known = suite.presets().iter().map(|preset| preset.name());
+        UnknownName::new("preset", &arguments.preset, known)
     })?;
     let tasks =
         arguments.tasks.iter().map(|name| suite.task(name)).collect::<Result<Vec<_>, _>>()?;
@@ -78,7 +72,7 @@ fn options(
             continue;
         }
         methods.push(MethodName::from_name(name).ok_or_else(|| {
-            unknown("method", name, MethodName::all().map(MethodName::key).collect())
+            UnknownName::new("method", name, MethodName::all().map(MethodName::key))
         })?);
     }
     let out = arguments.out.unwrap_or_else(|| ["runs", suite.name()].iter().collect());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lrvd_bench::classify::{LoadOptions, SavedClassifier, TextColumns, evaluate};
-use lrvd_bench::report::{Metrics, Reliability};
+use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::GlueTask;
 use lrvd_burn::device;
 use serde::Serialize;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
-use lrvd_bench::report::Metrics;
+use lrvd_bench::record::Metrics;
 
 /// One rule below the header.
 const STYLE: TableStyle =

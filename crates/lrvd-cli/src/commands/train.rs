@@ -1,9 +1,8 @@
 //! `lrvd train`
 
-use lrvd_bench::BenchError;
+use lrvd_bench::UnknownName;
 use lrvd_bench::classify::{DataSource, TextColumns, TrainOptions, train_classifier};
-use lrvd_bench::experiment::{CheckpointChoice, ConfigOverrides, Preset};
-use lrvd_bench::method::MethodName;
+use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName, Preset};
 use lrvd_bench::task::GlueTask;
 use serde_json::json;
 
@@ -68,21 +67,16 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
 }
 
 fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error::Error>> {
-    let unknown = |what, found: &str, wanted: Vec<&str>| BenchError::Unknown {
-        what,
-        found: found.to_owned(),
-        wanted: wanted.join(", "),
-    };
-    let known = MethodName::from_name(&arguments.method).filter(|method| method.is_saved());
+    let known = MethodName::from_name(&arguments.method).filter(|method| method.can().saved);
     let method = known.ok_or_else(|| {
-        let keys: Vec<String> = MethodName::saved().map(MethodName::name).collect();
-        unknown("method", &arguments.method, keys.iter().map(String::as_str).collect())
+        UnknownName::new("method", &arguments.method, MethodName::saved().map(MethodName::name))
     })?;
     let preset = match &arguments.preset {
         None => None,
-        Some(name) => Some(Preset::from_name(name).ok_or_else(|| {
-            unknown("preset", name, Preset::ALL.iter().map(|p| p.name()).collect())
-        })?),
+        Some(name) => Some(
+            Preset::from_name(name)
+                .ok_or_else(|| UnknownName::new("preset", name, Preset::ALL.map(Preset::name)))?,
+        ),
     };
     let mut config = ConfigOverrides::new(preset, arguments.config.as_deref())?;
     for assignment in &arguments.set {

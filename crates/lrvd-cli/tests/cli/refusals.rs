@@ -27,7 +27,7 @@ fn settings_and_names_that_do_not_exist() {
     );
     refused_with(&["--set", "prune.every=often"], "setting `prune.every` cannot be `often`");
     refused_with(&["--set", "prune.every=2"], "prune.every");
-    refused_with(&["--method", "bora"], "unknown method `bora`; wanted one of LoRA");
+    refused_with(&["--method", "bora"], "unknown method `bora`; wanted one of `LoRA`");
     refused_with(&["--preset", "best"], "unknown preset `best`");
     refused_with(&["--device", "tpu"], "tpu");
     refused_with(&["--target-rank", "2"], "adalora");

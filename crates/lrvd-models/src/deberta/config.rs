@@ -3,13 +3,11 @@
 //! Typed, checked once, with transformers' defaults. A value that would change the result and is not supported is
 //! refused by name; a key that nobody here knows is kept in [`DebertaConfig::unrecognised`] for the loader to report.
 
-mod error;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
-pub use self::error::ConfigError;
 use super::relative_position::RelativePositions;
+pub use crate::config_error::ConfigError;
 use crate::config_reader::{Reader, SpareKeys};
 
 /// What a configuration may hold without being read.

@@ -30,10 +30,11 @@ pub const ADAPTER_TARGETS: [&str; 6] = [
     "output.dense",
 ];
 
+pub use crate::config_error::PositionRangeError;
 pub use classifier::DebertaClassifier;
 pub use config::{
     ConfigError, Convolution as ConvolutionConfig, ConvolutionActivation, DebertaConfig,
     PositionAttention, ProblemType,
 };
 pub use encoder::{DebertaEncoder, EncoderInput};
-pub use relative_position::{PositionRangeError, RelativePositions};
+pub use relative_position::RelativePositions;

@@ -2,17 +2,7 @@
 //!
 //! Near positions have a row each; from half the bucket count on, rows cover ranges that widen logarithmically.
 
-/// The settings of the relative positions are out of range.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{key}` is {found}, wanted {wanted}")]
-pub struct PositionRangeError {
-    /// The setting, in the spelling of `config.json`.
-    pub key: &'static str,
-    /// Its value.
-    pub found: usize,
-    /// What it should be.
-    pub wanted: String,
-}
+use crate::config_error::PositionRangeError;
 
 /// Maps the distance between two positions to a row of the relative-embedding table.
 ///

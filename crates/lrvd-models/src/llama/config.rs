@@ -9,8 +9,8 @@ mod rotary;
 use std::path::Path;
 
 pub use self::rotary::Llama3Scaling;
+pub use crate::config_error::ConfigError;
 use crate::config_reader::{Reader, SpareKeys};
-pub use crate::deberta::ConfigError;
 
 /// What a configuration may hold without being read.
 const SPARE: SpareKeys = SpareKeys {

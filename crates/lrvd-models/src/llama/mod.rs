@@ -33,3 +33,6 @@ pub use config::{ConfigError, Llama3Scaling, LlamaConfig};
 pub use generate::{GenerateError, GenerateOptions};
 pub use model::LlamaModel;
 pub use rope::Rotary;
+
+/// The linear layers that published experiments adapt, by the end of their path.
+pub const ADAPTER_TARGETS: [&str; 3] = ["q_proj", "v_proj", "lm_head"];

@@ -1,22 +1,25 @@
-//! In which order does training see its examples, and how are they padded?
+//! Batches: the order of the examples, and their padding.
 //!
-//! Everything here is host-side and free of tensors: orders are index lists, batches are flat `i64` vectors.
+//! All but `device` is host-side and free of tensors: orders are index lists, batches are flat `i64` vectors.
 //!
 //! | File       | Holds                                                                          |
 //! |------------|--------------------------------------------------------------------------------|
 //! | `order`    | [`EpochOrder`]: which examples form the next training batch, resumable          |
 //! | `evaluate` | [`evaluation_batches`]: batches of like length; [`restore_order`]               |
 //! | `collate`  | [`PaddedBatch`]: token ids padded to the longest row of the batch               |
+//! | `device`   | [`DeviceBatch`]: the same on the device, with its targets                       |
 
 mod collate;
+mod device;
 mod evaluate;
 mod order;
 
 use thiserror::Error;
 
 pub use collate::{BatchLabels, PaddedBatch, TokenisedExample};
+pub use device::{DeviceBatch, Targets};
 pub use evaluate::{evaluation_batches, restore_order};
-pub use order::{Bucketing, EpochOrder, LastBatch, OrderConfig, OrderState};
+pub use order::{EpochOrder, OrderConfig, OrderState};
 
 /// Why examples cannot be put into batches.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -13,10 +13,10 @@ use super::fisher::fisher_root;
 use super::leading::leading_rows;
 use super::settings::Settings;
 use super::watch::{Seen, Used, Watch, batch};
+use crate::backbone::TaskModel;
 use crate::data::batch::evaluation_batches;
-use crate::error::BenchError;
 use crate::eval::Inputs;
-use crate::train::TaskModel;
+use crate::method::MethodError;
 
 /// Memory for the squares of wide factors, bytes. Where they fit, the data is summed first and cut to
 /// few columns once, which loses the least; else every batch is cut as it comes, as published code
@@ -75,7 +75,7 @@ impl Gram {
     }
 
     /// The wide factor times `weight`, if the side is wide.
-    fn wide(&mut self, weight: f64) -> Result<Option<WideFactor>, BenchError> {
+    fn wide(&mut self, weight: f64) -> Result<Option<WideFactor>, MethodError> {
         self.fold();
         let Some(columns) = self.columns else { return Ok(None) };
         let mut factor = WideFactor::new(self.width, columns)?;
@@ -128,7 +128,7 @@ impl AdapterSums {
     }
 
     /// Curvature of A and of B; `weight` is that of the inputs' factors.
-    fn blocks(mut self, weight: f64) -> Result<[CurvatureBlock; 2], BenchError> {
+    fn blocks(mut self, weight: f64) -> Result<[CurvatureBlock; 2], MethodError> {
         let (rank, d_output) = (self.a_output.width, self.b_output.width);
         let small = self.a_output.square(1.0);
         let a = match self.a_input.wide(weight)? {
@@ -168,7 +168,7 @@ impl Curvatures {
         settings: &Settings,
         scale: f64,
         memory: usize,
-    ) -> Result<Self, BenchError> {
+    ) -> Result<Self, MethodError> {
         let labels = inputs.batching.labels;
         let seeds = labels - 1;
         let mut sums: Vec<Option<AdapterSums>> = watch.modules().iter().map(|_| None).collect();
@@ -229,7 +229,7 @@ fn roots(probabilities: &[f64], labels: usize, n: usize) -> Vec<f64> {
 }
 
 /// `Σ ln p(y)` of a batch.
-fn likelihood(seen: &Seen, inputs: &Inputs<'_>, indices: &[usize]) -> Result<f64, BenchError> {
+fn likelihood(seen: &Seen, inputs: &Inputs<'_>, indices: &[usize]) -> Result<f64, MethodError> {
     let labels = inputs.batching.labels;
     let logs = log_softmax(&seen.logits, labels)?;
     let of = |(row, &index): (&[f64], &usize)| {

@@ -56,33 +56,28 @@ use self::predictive::{SALT, gaussian_logits, probabilities};
 use self::settings::{Layers, PriorChoice, Settings};
 use self::watch::Watch;
 use super::setup::{adapter, settings_over};
-use super::{Build, Method, MethodEntry, RankRequest, Tuning};
+use super::{Method, MethodError, RankRequest, Tuning};
+use crate::backbone::TaskModel;
 use crate::data::batch::TokenisedExample;
-use crate::error::BenchError;
 use crate::eval::Inputs;
-use crate::experiment::ExperimentConfig;
-use crate::report::Family;
-use crate::train::{FitContext, TaskModel};
+use crate::eval::RunContext;
+use crate::settings::ExperimentConfig;
 
-/// Laplace-LoRA over all layers as the registry knows it.
-pub(super) static LAPLACE: MethodEntry = MethodEntry {
-    name: "LAP",
-    key: "laplace",
-    summary: "Laplace-LoRA: curvature around a trained LoRA, linearised predictive",
-    family: Family::PostHoc,
-    build: Build::Single(|config, request| Laplace::build(config, request, "laplace", Layers::All)),
-};
+/// Laplace-LoRA over all layers.
+pub(super) fn build(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    Laplace::build(config, request, "laplace", Layers::All)
+}
 
-/// Laplace-LoRA over the last layer as the registry knows it.
-pub(super) static LAPLACE_LAST: MethodEntry = MethodEntry {
-    name: "LAP-last",
-    key: "laplace-last",
-    summary: "Laplace-LoRA over the adapted layer nearest to the output",
-    family: Family::PostHoc,
-    build: Build::Single(|config, request| {
-        Laplace::build(config, request, "laplace-last", Layers::Last)
-    }),
-};
+/// Laplace-LoRA over the last layer.
+pub(super) fn build_last(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    Laplace::build(config, request, "laplace-last", Layers::Last)
+}
 
 /// A trained LoRA with the curvature around it.
 struct Laplace {
@@ -103,7 +98,7 @@ impl Laplace {
         request: RankRequest,
         key: &str,
         layers: Layers,
-    ) -> Result<Method, BenchError> {
+    ) -> Result<Method, MethodError> {
         let settings = settings_over(config, key, Settings { layers, ..Settings::default() })?;
         settings.check()?;
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
@@ -112,7 +107,7 @@ impl Laplace {
     }
 
     /// The training examples, or as many as the settings say, whichever the seed picks.
-    fn fitted_to<'a>(&self, context: &FitContext<'a>) -> Cow<'a, [TokenisedExample]> {
+    fn fitted_to<'a>(&self, context: &RunContext<'a>) -> Cow<'a, [TokenisedExample]> {
         let train = &context.task.train;
         match self.settings.examples.filter(|&wanted| wanted < train.len()) {
             None => Cow::Borrowed(train),
@@ -129,7 +124,7 @@ impl Laplace {
         watch: &Watch,
         curvatures: &Curvatures,
         holdout: &Inputs<'_>,
-    ) -> Result<f64, BenchError> {
+    ) -> Result<f64, MethodError> {
         match self.settings.prior {
             PriorChoice::Marginal => {
                 let Curvatures { blocks, squared_norm, log_likelihood, .. } = curvatures;
@@ -146,7 +141,7 @@ impl Laplace {
         watch: &Watch,
         curvatures: &Curvatures,
         holdout: &Inputs<'_>,
-    ) -> Result<f64, BenchError> {
+    ) -> Result<f64, MethodError> {
         let candidates = self.settings.candidates();
         let classes: Vec<usize> =
             holdout.examples.iter().filter_map(|example| example.label.class()).collect();
@@ -182,8 +177,8 @@ impl Tuning for Laplace {
     fn finish(
         &mut self,
         model: &mut TaskModel,
-        context: &FitContext<'_>,
-    ) -> Result<(), BenchError> {
+        context: &RunContext<'_>,
+    ) -> Result<(), MethodError> {
         if context.task.goal.is_regression() {
             return Ok(());
         }
@@ -214,9 +209,9 @@ impl Tuning for Laplace {
         model: &TaskModel,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Vec<f64>, BenchError> {
+    ) -> Result<Vec<f64>, MethodError> {
         let Some(Fitted { curvatures, prior_precision }) = &self.fitted else {
-            return inputs.predict(model, draws);
+            return Ok(inputs.predict(model, draws)?);
         };
         let watch = Watch::new(model, self.settings.layers, inputs)?;
         let examples = gaussian_logits(&watch, curvatures, inputs, &[*prior_precision])?;

@@ -12,8 +12,8 @@ use super::factors::Curvatures;
 use super::settings::{Predictive, Settings};
 use super::watch::{Seen, Watch, batch};
 use crate::data::batch::{evaluation_batches, restore_order};
-use crate::error::BenchError;
 use crate::eval::Inputs;
+use crate::method::MethodError;
 
 /// Mixed into the run's seed, so that the random numbers here are nobody else's.
 pub(super) const SALT: u64 = 0x4c41_504c_4143_4521;
@@ -39,7 +39,7 @@ pub(super) fn gaussian_logits(
     curvatures: &Curvatures,
     inputs: &Inputs<'_>,
     precisions: &[f64],
-) -> Result<Vec<GaussianLogits>, BenchError> {
+) -> Result<Vec<GaussianLogits>, MethodError> {
     let labels = inputs.batching.labels;
     let lengths: Vec<usize> = inputs.examples.iter().map(|e| e.ids.len()).collect();
     let size = (inputs.batching.batch_size / labels).max(1);
@@ -77,8 +77,8 @@ fn add(
     examples: &mut [GaussianLogits],
     jacobian: &[f64],
     labels: usize,
-    share: impl Fn(&mut LogitCovariance, &[f64], usize) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
+    share: impl Fn(&mut LogitCovariance, &[f64], usize) -> Result<(), MethodError>,
+) -> Result<(), MethodError> {
     let n = examples.len();
     let width = jacobian.len() / (labels * n).max(1);
     let mut part = Vec::with_capacity(labels * width);
@@ -123,7 +123,7 @@ pub(super) fn probabilities(
     which: usize,
     settings: &Settings,
     seed: u64,
-) -> Result<Vec<f64>, BenchError> {
+) -> Result<Vec<f64>, MethodError> {
     let mut all = Vec::new();
     let mut normals = Vec::new();
     for (i, example) in examples.iter().enumerate() {

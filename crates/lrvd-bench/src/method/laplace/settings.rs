@@ -3,7 +3,7 @@
 use lrvd_core::baselines::laplace::{EvidenceOptions, InputNormalisation, LOW_RANK, LOW_RANK_FROM};
 use serde::{Deserialize, Serialize};
 
-use crate::error::BenchError;
+use crate::method::MethodError;
 use crate::method::setup::in_range;
 
 /// Settings of the keys `laplace` and `laplace-last`.
@@ -100,7 +100,7 @@ impl Default for Settings {
 
 impl Settings {
     /// Checks the ranges of the table.
-    pub(super) fn check(&self) -> Result<(), BenchError> {
+    pub(super) fn check(&self) -> Result<(), MethodError> {
         let (low, high) = self.prior_range;
         let least = f64::MIN_POSITIVE;
         in_range("laplace.examples", self.examples.unwrap_or(1) as f64, 1.0, 1e9)?;

@@ -11,10 +11,11 @@ use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::NoiseKey;
 
 use super::settings::Layers;
+use crate::backbone::{SequenceModel, TaskModel};
+use crate::data::batch::DeviceBatch;
 use crate::data::batch::PaddedBatch;
-use crate::error::BenchError;
 use crate::eval::Inputs;
-use crate::train::{DeviceBatch, SequenceModel, TaskModel};
+use crate::method::MethodError;
 
 /// `ln α` of a posterior without noise: its exponential is 0 in every float type.
 const NO_NOISE: f64 = -1e4;
@@ -70,7 +71,7 @@ impl Watch {
         model: &TaskModel,
         layers: Layers,
         inputs: &Inputs<'_>,
-    ) -> Result<Self, BenchError> {
+    ) -> Result<Self, MethodError> {
         let mut model = model.clone().valid();
         let mut modules = Vec::new();
         model.visit_layers(&mut |_, layer| {
@@ -181,7 +182,7 @@ impl Watch {
 }
 
 /// The examples at `indices` on the device.
-pub(super) fn batch(inputs: &Inputs<'_>, indices: &[usize]) -> Result<DeviceBatch, BenchError> {
+pub(super) fn batch(inputs: &Inputs<'_>, indices: &[usize]) -> Result<DeviceBatch, MethodError> {
     let shape = &inputs.batching;
     let padded = PaddedBatch::collate(inputs.examples, indices, shape.pad_id)?;
     Ok(DeviceBatch::new(&padded, shape.labels, shape.device, shape.dtype))

@@ -1,4 +1,4 @@
-//! How does a question become a text, and which words answer it?
+//! Prompts: how a question becomes a text, and which words answer it.
 //!
 //! | File      | Prompt set                                                                         |
 //! |-----------|------------------------------------------------------------------------------------|
@@ -10,35 +10,10 @@ mod blob;
 mod clean;
 mod laplace;
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
 use super::item::LETTERS;
 use super::set::Layout;
-use super::{ChoiceItem, ReasoningError, ReasoningSet};
-
-/// A family of prompts with its labels.
-///
-/// | | `blob` | `laplace` | `clean` |
-/// |---|---|---|---|
-/// | choices | `{text}) {label}`, text first; for a blank `A) {text}` | `A. {Text.}` | `A) {text}` |
-/// | labels of a choice | as in the file, digits stay | letters | letters |
-/// | classes, ARC | 5 | 4, other items are left out | 5 |
-/// | labels, yes/no | `True`, `False`: *true* is scored at `False` | `False`, `True` | `False`, `True` |
-/// | end-of-text token | blanks and yes/no | yes/no | never |
-/// | too long | cut from the right, the cue goes first | likewise | passage or question is cut, then choices |
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PromptSet {
-    /// Bit-exact as in the `BLoB` code.
-    Blob,
-    /// As in the Laplace-LoRA code.
-    Laplace,
-    /// Without quirks.
-    Clean,
-}
+use super::{ChoiceItem, ReasoningSet};
+use crate::settings::PromptSet;
 
 /// How much of a text may stand in a prompt, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,18 +30,6 @@ impl Room {
 }
 
 impl PromptSet {
-    /// All prompt sets.
-    pub const ALL: [Self; 3] = [Self::Blob, Self::Laplace, Self::Clean];
-
-    /// Name on the command line and in records.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Blob => "blob",
-            Self::Laplace => "laplace",
-            Self::Clean => "clean",
-        }
-    }
-
     /// The words that stand for the classes, in class order.
     pub fn labels(self, set: ReasoningSet) -> &'static [&'static str] {
         match (set.spec().layout, self) {
@@ -132,26 +95,6 @@ impl PromptSet {
     }
 }
 
-impl fmt::Display for PromptSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for PromptSet {
-    type Err = ReasoningError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wanted = text.trim();
-        let found = Self::ALL.into_iter().find(|set| wanted.eq_ignore_ascii_case(set.name()));
-        found.ok_or_else(|| ReasoningError::UnknownName {
-            what: "prompt set",
-            found: wanted.to_owned(),
-            wanted: Self::ALL.map(Self::name).to_vec(),
-        })
-    }
-}
-
 /// The first `limit` characters (not bytes) of a text.
 fn head(text: &str, limit: usize) -> &str {
     text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
@@ -173,15 +116,5 @@ mod tests {
         assert_eq!(head("naïve", 5), "naïve");
         assert_eq!(head("naïve", 0), "");
         assert_eq!(head("naïve", usize::MAX), "naïve");
-    }
-
-    #[test]
-    fn names_parse_back() {
-        for prompt in PromptSet::ALL {
-            assert_eq!(prompt.name().to_uppercase().parse::<PromptSet>().unwrap(), prompt);
-            assert_eq!(serde_json::to_string(&prompt).unwrap(), format!("\"{prompt}\""));
-        }
-        let error = "plain".parse::<PromptSet>().unwrap_err().to_string();
-        assert_eq!(error, "unknown prompt set `plain`; wanted one of `blob`, `laplace`, `clean`");
     }
 }

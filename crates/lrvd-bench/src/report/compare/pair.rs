@@ -1,10 +1,10 @@
 //! Each published number with the measured one that it speaks of.
 
 use super::alias::{self, Draws, Over};
+use crate::record::{Results, RunStatus, TaskData};
 use crate::report::metric::Metric;
 use crate::report::names::{match_key, method_order, task_label, task_order};
 use crate::report::published::{Published, PublishedRow};
-use crate::report::record::{Results, RunStatus, TaskData};
 use crate::report::spread::Spread;
 use crate::report::summary::{CheckpointChoice, Summary};
 

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{Comparison, ComparisonRow, compare};
+use crate::record::sample::{sample_results, set_accuracy};
+use crate::record::sample_reasoning::sample_reasoning;
 use crate::report::metric::Metric;
 use crate::report::published::Published;
-use crate::report::sample::{sample_results, set_accuracy};
-use crate::report::sample_reasoning::sample_reasoning;
 use crate::report::summary::CheckpointChoice;
 
 const TABLE: &str = "metric,method,task,mean,std\naccuracy,LoRA,CoLA,0.625,0.25\naccuracy,LoRA,RTE,0.875,0.03\nrank,LoRA,CoLA,8,\naccuracy,LoRA,WNLI,0.5,\nperplexity,LoRA,CoLA,1,\n";

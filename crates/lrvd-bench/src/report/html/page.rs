@@ -7,9 +7,8 @@ use super::scale::grouped;
 use super::svg::escape;
 use super::view::{self, Cast};
 use super::{bars, elsewhere, method_table, notes, published, results as first, style, task};
+use crate::io::{IoError, write_text};
 use crate::report::compare::Comparison;
-use crate::report::error::ReportError;
-use crate::report::files::write_text;
 use crate::report::names::task_label;
 use crate::report::record::Results;
 use crate::report::summary::{CheckpointChoice, table_draws};
@@ -18,12 +17,12 @@ use crate::report::summary::{CheckpointChoice, table_draws};
 ///
 /// # Errors
 ///
-/// [`ReportError::File`].
+/// [`IoError::File`].
 pub fn write_html(
     path: &Path,
     results: &Results,
     comparison: Option<&Comparison>,
-) -> Result<(), ReportError> {
+) -> Result<(), IoError> {
     write_text(path, &render_html(results, comparison))
 }
 

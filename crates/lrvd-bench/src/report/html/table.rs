@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use super::method_table::kept_text;
 use super::svg::escape;
 use super::view::{Cast, Member};
-use crate::method::MethodName;
 use crate::report::metric::{Better, Metric};
 use crate::report::names::task_label;
 use crate::report::record::Results;
 use crate::report::summary::{CheckpointChoice, Summary, headline_metrics};
+use crate::settings::MethodName;
 
 /// Means closer than this are called equal when the best is set in bold: half a unit of the last printed place.
 pub(crate) fn tie(metric: Metric) -> f64 {

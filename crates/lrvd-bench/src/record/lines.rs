@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::error::ReportError;
 use super::real;
-use super::record::RankCause;
+use super::results::RankCause;
+use crate::io::IoError;
 
 /// One line of `ranks.jsonl`: the ranks of one run at one prune or evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,8 +66,8 @@ impl<T: Serialize> JsonLines<T> {
     ///
     /// # Errors
     ///
-    /// [`ReportError::File`].
-    pub fn create(path: &Path) -> Result<Self, ReportError> {
+    /// [`IoError::File`].
+    pub fn create(path: &Path) -> Result<Self, IoError> {
         Self::open(path, OpenOptions::new().create(true).write(true).truncate(true))
     }
 
@@ -75,13 +75,13 @@ impl<T: Serialize> JsonLines<T> {
     ///
     /// # Errors
     ///
-    /// [`ReportError::File`].
-    pub fn append(path: &Path) -> Result<Self, ReportError> {
+    /// [`IoError::File`].
+    pub fn append(path: &Path) -> Result<Self, IoError> {
         Self::open(path, OpenOptions::new().create(true).append(true))
     }
 
-    fn open(path: &Path, options: &OpenOptions) -> Result<Self, ReportError> {
-        let file = options.open(path).map_err(|source| ReportError::File {
+    fn open(path: &Path, options: &OpenOptions) -> Result<Self, IoError> {
+        let file = options.open(path).map_err(|source| IoError::File {
             action: "create",
             path: path.to_path_buf(),
             source,
@@ -93,12 +93,10 @@ impl<T: Serialize> JsonLines<T> {
     ///
     /// # Errors
     ///
-    /// [`ReportError::Serialise`] or [`ReportError::File`].
-    pub fn write(&mut self, value: &T) -> Result<(), ReportError> {
-        let mut line = serde_json::to_string(value).map_err(|error| ReportError::Serialise {
-            path: self.path.clone(),
-            message: error.to_string(),
-        })?;
+    /// [`IoError`].
+    pub fn write(&mut self, value: &T) -> Result<(), IoError> {
+        let mut line = serde_json::to_string(value)
+            .map_err(|source| IoError::Json { path: self.path.clone(), source })?;
         line.push('\n');
         self.file.write_all(line.as_bytes()).map_err(|source| self.write_error(source))
     }
@@ -107,13 +105,13 @@ impl<T: Serialize> JsonLines<T> {
     ///
     /// # Errors
     ///
-    /// [`ReportError::File`].
-    pub fn flush(&mut self) -> Result<(), ReportError> {
+    /// [`IoError::File`].
+    pub fn flush(&mut self) -> Result<(), IoError> {
         self.file.flush().map_err(|source| self.write_error(source))
     }
 
-    fn write_error(&self, source: std::io::Error) -> ReportError {
-        ReportError::File { action: "write", path: self.path.clone(), source }
+    fn write_error(&self, source: std::io::Error) -> IoError {
+        IoError::File { action: "write", path: self.path.clone(), source }
     }
 }
 

@@ -35,6 +35,14 @@ pub enum SettingError {
     /// The preset is set like a setting.
     #[error("the preset is chosen by `--preset NAME`")]
     Preset,
+    /// The settings of a method are not what it knows.
+    #[error("settings `methods.{method}`: {source}")]
+    Method {
+        /// Key of the method.
+        method: String,
+        /// What is wrong with them.
+        source: serde_json::Error,
+    },
     /// A number is out of range.
     #[error(transparent)]
     Range(#[from] ParameterError),

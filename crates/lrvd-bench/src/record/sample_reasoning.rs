@@ -6,7 +6,7 @@ use super::checkpoint::{
     CheckpointRecord, Checkpoints, ElsewhereRecord, Metrics, Reliability, StatisticRecord,
 };
 use super::draws::Draws;
-use super::record::{
+use super::results::{
     DataOrigin, EvalPoint, ModelRecord, ParameterCounts, RankBudget, RankCause, RankEvent, Results,
     RunRecord, RunStatus, SCHEMA_VERSION, TaskData, Tool,
 };

@@ -8,15 +8,14 @@ use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::schedule::KlDivisor;
 use lrvd_models::deberta::ADAPTER_TARGETS;
+use lrvd_models::llama::ADAPTER_TARGETS as LLAMA_TARGETS;
 
 use super::config::{
     AdaLoraSettings, BasePrecision, CheckpointChoice, ExperimentConfig, LogVarianceSettings,
     MaskPlacement, OptimizerOnPrune, PoolerMode, PredictionDraws, PrunePlacement, PruneSettings,
     TrainingScheme,
 };
-use crate::backbone::LLAMA_TARGETS;
-use crate::data::batch::{Bucketing, LastBatch};
-use crate::reasoning::PromptSet;
+use super::{Bucketing, LastBatch, PromptSet};
 
 /// Steps of the published GLUE command.
 const STEPS: usize = 9999;

@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::repeat_for_members;
 use lrvd_models::deberta::EncoderInput;
 
-use crate::data::batch::{BatchLabels, PaddedBatch};
+use super::{BatchLabels, PaddedBatch};
 
 /// What the model should answer.
 #[derive(Clone, Debug)]

@@ -10,16 +10,16 @@ use lrvd_burn::optimizer::AdamW;
 use lrvd_burn::parameters::Role;
 use lrvd_core::noise::NoiseKey;
 
+use super::RunError;
 use crate::backbone::{Backbone, load_model};
+use crate::data::PreparedTask;
 use crate::data::batch::OrderState;
-use crate::error::BenchError;
-use crate::eval::PreparedTask;
-use crate::experiment::{ExperimentConfig, PoolerMode};
-use crate::method::{Method, MethodName, RankRequest};
+use crate::eval::RunContext;
+use crate::method::Method;
 use crate::progress::{Event, ProgressSink};
+use crate::settings::{ExperimentConfig, MethodName, PoolerMode, RankRequest};
 use crate::train::{
-    FitContext, FitOutcome, Journal, TrainState, fit, latest_checkpoint, load_checkpoint,
-    save_checkpoint,
+    FitOutcome, Journal, TrainState, fit, latest_checkpoint, load_checkpoint, save_checkpoint,
 };
 
 /// What decides how a run starts.
@@ -63,7 +63,7 @@ pub(crate) struct RunState {
 
 impl RunStart<'_> {
     /// Pretrained encoder, fresh head, fresh adapters, empty optimiser.
-    pub(crate) fn fresh(&self) -> Result<RunState, BenchError> {
+    pub(crate) fn fresh(&self) -> Result<RunState, RunError> {
         let config = self.config;
         let method = self.method.build(config, self.request)?;
         let mut model = load_model(
@@ -98,7 +98,7 @@ impl RunStart<'_> {
     }
 
     /// The state in the checkpoint at `path`.
-    pub(crate) fn resumed(&self, path: &Path) -> Result<RunState, BenchError> {
+    pub(crate) fn resumed(&self, path: &Path) -> Result<RunState, RunError> {
         let mut run = self.fresh()?;
         load_checkpoint(path, &mut run.state, &mut run.method)?;
         Ok(run)
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
         stop: &'a AtomicBool,
         label: String,
         position: (usize, usize),
-    ) -> Result<Self, BenchError> {
+    ) -> Result<Self, RunError> {
         let share = start.method.build(start.config, start.request)?.holdout();
         let task = if share > 0.0 {
             Cow::Owned(start.task.holding_out(share))
@@ -123,14 +123,13 @@ impl<'a> Run<'a> {
     }
 
     /// What evaluation needs.
-    pub(crate) fn context(&self) -> FitContext<'_> {
-        FitContext {
+    pub(crate) fn context(&self) -> RunContext<'_> {
+        RunContext {
             config: self.start.config,
             task: &self.task,
             seed: self.start.seed,
             device: self.start.device,
             dtype: DType::F32,
-            stop: self.stop,
         }
     }
 
@@ -140,7 +139,7 @@ impl<'a> Run<'a> {
         &self,
         checkpoints: &Path,
         sink: &mut dyn ProgressSink,
-    ) -> Result<Option<RunState>, BenchError> {
+    ) -> Result<Option<RunState>, RunError> {
         let config = self.start.config;
         let mut run = match latest_checkpoint(checkpoints)? {
             Some(path) => self.start.resumed(&path)?,
@@ -156,12 +155,13 @@ impl<'a> Run<'a> {
         });
         let every = config.evaluate_every;
         let RunState { state, method } = &mut run;
-        let outcome = fit(&self.context(), state, method, sink, &mut |state, method, must| {
-            if must || state.done.is_multiple_of(every) {
-                save_checkpoint(checkpoints, state, method)?;
-            }
-            Ok(())
-        })?;
+        let outcome =
+            fit(&self.context(), state, method, self.stop, sink, &mut |state, method, must| {
+                if must || state.done.is_multiple_of(every) {
+                    save_checkpoint(checkpoints, state, method)?;
+                }
+                Ok(())
+            })?;
         Ok((outcome == FitOutcome::Finished).then_some(run))
     }
 }

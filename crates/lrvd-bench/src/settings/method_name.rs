@@ -3,15 +3,10 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use lrvd_burn::adapter::AdapterKind;
 use lrvd_core::adalora::matched_target_rank;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::registry::REGISTRY;
-use super::tempered::Tempered;
-use super::{Build, Method, MethodEntry, adalora, bayes_lora, lora};
-use crate::error::BenchError;
-use crate::experiment::{ExperimentConfig, Preset};
+use super::method_table::{Capabilities, METHODS, MethodEntry};
 
 /// What stands behind a name for temperature scaling on top of it.
 const TEMPERED: &str = "+TS";
@@ -34,11 +29,11 @@ pub enum RankRequest {
 
 impl MethodName {
     /// LoRA at a uniform rank.
-    pub const LORA: Self = Self::plain(&lora::LORA);
+    pub const LORA: Self = Self::known("lora");
     /// AdaLoRA.
-    pub const ADALORA: Self = Self::plain(&adalora::ADALORA);
+    pub const ADALORA: Self = Self::known("adalora");
     /// BayesLoRA.
-    pub const BAYES_LORA: Self = Self::plain(&bayes_lora::BAYES_LORA);
+    pub const BAYES_LORA: Self = Self::known("bayeslora");
 
     /// The methods of the paper's first table, as it orders them.
     pub const FIRST_TABLE: [Self; 3] = [Self::LORA, Self::ADALORA, Self::BAYES_LORA];
@@ -47,29 +42,35 @@ impl MethodName {
         Self { entry, tempered: false }
     }
 
+    /// The method of `key`, which is looked up when this is compiled.
+    const fn known(key: &str) -> Self {
+        let mut i = 0;
+        while !same(METHODS[i].key, key) {
+            i += 1;
+        }
+        Self::plain(&METHODS[i])
+    }
+
     /// Every method, without temperature scaling, in the order of tables; one that only exists for
     /// another row to choose from is left out.
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
-        let listed = REGISTRY.iter().filter(|entry| entry.is_listed());
-        listed.map(|entry| Self::plain(entry)).collect::<Vec<_>>().into_iter()
+        let listed = METHODS.iter().filter(|entry| entry.is_listed());
+        listed.map(Self::plain).collect::<Vec<_>>().into_iter()
     }
 
     /// The methods whose outcome is an adapter that can be saved, without anything fitted afterwards:
     /// those of a user's own classifier.
     pub fn saved() -> impl Iterator<Item = Self> {
-        Self::all().filter(|method| method.is_saved())
+        Self::all().filter(|method| method.can().saved)
     }
 
-    /// Whether the method's outcome is an adapter that can be saved.
-    pub fn is_saved(self) -> bool {
-        let config = Preset::Default.config();
-        let Ok(method) = self.build(&config, RankRequest::Initial) else { return false };
-        let kind = method.adapter().kind;
-        let plain = matches!(
-            kind,
-            AdapterKind::Lora { .. } | AdapterKind::AdaLora | AdapterKind::Variational { .. }
-        );
-        plain && !method.is_post_hoc()
+    /// What the method can do.
+    pub const fn can(self) -> Capabilities {
+        if self.tempered {
+            Capabilities { saved: false, post_hoc: true, ..self.entry.can }
+        } else {
+            self.entry.can
+        }
     }
 
     /// The same method with temperature scaling on top.
@@ -83,7 +84,7 @@ impl MethodName {
         self.tempered
     }
 
-    /// What the registry knows of it.
+    /// Its entry in the table of methods.
     pub const fn entry(self) -> &'static MethodEntry {
         self.entry
     }
@@ -107,8 +108,8 @@ impl MethodName {
             Some(base) => (base, true),
             None => (lower.as_str(), false),
         };
-        let found = |entry: &&&MethodEntry| entry.key == base || entry.name.to_lowercase() == base;
-        REGISTRY.iter().find(found).map(|entry| Self { entry, tempered })
+        let found = |entry: &&MethodEntry| entry.key == base || entry.name.to_lowercase() == base;
+        METHODS.iter().find(found).map(|entry| Self { entry, tempered })
     }
 
     /// The rank request that matches a BayesLoRA run: the average of its final ranks over the
@@ -117,28 +118,20 @@ impl MethodName {
         RankRequest::Average(matched_target_rank(total_rank, n_modules))
     }
 
-    /// The method itself.
-    ///
-    /// # Errors
-    ///
-    /// [`BenchError`] for settings out of range, [`BenchError::NotOneRun`] for an ensemble, which
-    /// is made of runs of another method.
-    pub fn build(
-        self,
-        config: &ExperimentConfig,
-        request: RankRequest,
-    ) -> Result<Method, BenchError> {
-        let Build::Single(build) = self.entry.build else {
-            return Err(BenchError::NotOneRun { method: self.name() });
-        };
-        let method = build(config, request)?;
-        Ok(if self.tempered { Box::new(Tempered::new(method)) } else { method })
-    }
-
     fn place(self) -> (usize, bool) {
-        let of = |entry: &&MethodEntry| std::ptr::eq(*entry, self.entry);
-        (REGISTRY.iter().position(of).unwrap_or(REGISTRY.len()), self.tempered)
+        let of = |entry: &MethodEntry| std::ptr::eq(entry, self.entry);
+        (METHODS.iter().position(of).unwrap_or(METHODS.len()), self.tempered)
     }
+}
+
+/// Whether two texts are equal, for constants.
+const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len() && i == b.len()
 }
 
 impl PartialEq for MethodName {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::error::BenchError;
-use crate::json::{JsonLayout, read_json, write_json};
+use super::RunError;
+use crate::io::{JsonLayout, create_dir, read_json, write_json};
 
 /// Name of the file.
 pub(crate) const SETTINGS_FILE: &str = "settings.json";
@@ -17,43 +17,39 @@ const DATA_FILES: &str = "data_files";
 /// # Errors
 ///
 /// Those of [`check_settings`].
-pub(crate) fn open_settings(out: &Path, resume: bool, settings: &Value) -> Result<(), BenchError> {
+pub(crate) fn open_settings(out: &Path, resume: bool, settings: &Value) -> Result<(), RunError> {
     let mut settings = settings.clone();
     if let Some(old) = check_settings(out, resume, &settings)? {
         keep_files(&old, &mut settings);
     }
-    std::fs::create_dir_all(out).map_err(|source| BenchError::Io {
-        action: "create",
-        path: out.to_owned(),
-        source,
-    })?;
-    write_json(&out.join(SETTINGS_FILE), &settings, JsonLayout::Pretty)
+    create_dir(out)?;
+    Ok(write_json(&out.join(SETTINGS_FILE), &settings, JsonLayout::Pretty)?)
 }
 
 /// The settings that the output folder was started with, if it may be used; writes nothing.
 ///
 /// # Errors
 ///
-/// [`BenchError::OutputExists`] without `--resume`, [`BenchError::OutputDiffers`] with other
+/// [`RunError::OutputExists`] without `--resume`, [`RunError::OutputDiffers`] with other
 /// settings; tasks, methods and seeds may grow.
 pub(crate) fn check_settings(
     out: &Path,
     resume: bool,
     settings: &Value,
-) -> Result<Option<Value>, BenchError> {
+) -> Result<Option<Value>, RunError> {
     let path = out.join(SETTINGS_FILE);
     if !path.is_file() {
         return Ok(None);
     }
     if !resume {
-        return Err(BenchError::OutputExists { path: out.to_owned() });
+        return Err(RunError::OutputExists { path: out.to_owned() });
     }
     let old: Value = read_json(&path)?;
     let fields = differences(&old, settings);
     if fields.is_empty() {
         Ok(Some(old))
     } else {
-        Err(BenchError::OutputDiffers { path: out.to_owned(), fields })
+        Err(RunError::OutputDiffers { path: out.to_owned(), fields })
     }
 }
 

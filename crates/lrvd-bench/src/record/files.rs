@@ -1,104 +1,49 @@
-//! Writing whole files or none, reading them strictly, and hashing what a run read.
+//! `results.json`, written whole and read strictly.
 
-use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use sha2::{Digest, Sha256};
-
-use super::error::ReportError;
-use super::record::{Results, SCHEMA_VERSION};
-
-/// Bytes read at a time when hashing.
-const HASH_BLOCK: usize = 1 << 16;
-
-fn file_error<'a>(
-    action: &'static str,
-    path: &'a Path,
-) -> impl FnOnce(std::io::Error) -> ReportError + 'a {
-    move |source| ReportError::File { action, path: path.to_path_buf(), source }
-}
-
-/// Writes a text file so that it is whole or absent: a sibling `*.partial` is written, synced and renamed.
-///
-/// # Errors
-///
-/// [`ReportError::File`] with the step that failed.
-pub fn write_text(path: &Path, text: &str) -> Result<(), ReportError> {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".partial");
-    let partial: PathBuf = path.with_file_name(name);
-    let mut file = File::create(&partial).map_err(file_error("create", &partial))?;
-    file.write_all(text.as_bytes()).map_err(file_error("write", &partial))?;
-    file.sync_all().map_err(file_error("write", &partial))?;
-    drop(file);
-    std::fs::rename(&partial, path).map_err(file_error("rename", &partial))
-}
+use super::error::RecordError;
+use super::results::{Results, SCHEMA_VERSION};
+use crate::io::{IoError, read_text, write_text};
 
 /// Writes `results.json`, indented by two spaces, with a final newline.
 ///
 /// # Errors
 ///
-/// [`ReportError::Serialise`] or [`ReportError::File`].
-pub fn write_results(path: &Path, results: &Results) -> Result<(), ReportError> {
-    let mut text = serde_json::to_string_pretty(results).map_err(|error| {
-        ReportError::Serialise { path: path.to_path_buf(), message: error.to_string() }
-    })?;
+/// [`RecordError::Io`].
+pub fn write_results(path: &Path, results: &Results) -> Result<(), RecordError> {
+    let mut text = serde_json::to_string_pretty(results)
+        .map_err(|source| IoError::Json { path: path.to_owned(), source })?;
     text.push('\n');
-    write_text(path, &text)
+    Ok(write_text(path, &text)?)
 }
 
 /// Reads `results.json`; the version is looked at before the shape.
 ///
 /// # Errors
 ///
-/// [`ReportError::File`], [`ReportError::Version`], or [`ReportError::Parse`] with field, line and column.
-pub fn read_results(path: &Path) -> Result<Results, ReportError> {
+/// [`RecordError::Io`], [`RecordError::Version`], or [`RecordError::Parse`] with field, line and column.
+pub fn read_results(path: &Path) -> Result<Results, RecordError> {
     /// The one field that every version has.
     #[derive(serde::Deserialize)]
     struct Probe {
         schema_version: u64,
     }
-    let text = std::fs::read_to_string(path).map_err(file_error("read", path))?;
-    let parse = |error: serde_json::Error| ReportError::Parse {
+    let text = read_text(path)?;
+    let parse = |error: serde_json::Error| RecordError::Parse {
         path: path.to_path_buf(),
         wanted: SCHEMA_VERSION,
         message: error.to_string(),
     };
     let probe: Probe = serde_json::from_str(&text).map_err(parse)?;
     if probe.schema_version != u64::from(SCHEMA_VERSION) {
-        return Err(ReportError::Version {
+        return Err(RecordError::Version {
             path: path.to_path_buf(),
             wanted: SCHEMA_VERSION,
             found: probe.schema_version,
         });
     }
     serde_json::from_str(&text).map_err(parse)
-}
-
-/// SHA-256 of a file in lower-case hex.
-///
-/// # Errors
-///
-/// [`ReportError::File`] if it cannot be read.
-pub fn sha256_file(path: &Path) -> Result<String, ReportError> {
-    let mut file = File::open(path).map_err(file_error("read", path))?;
-    let mut hasher = Sha256::new();
-    let mut block = vec![0_u8; HASH_BLOCK];
-    loop {
-        let n = file.read(&mut block).map_err(file_error("read", path))?;
-        if n == 0 {
-            break;
-        }
-        hasher.update(&block[..n]);
-    }
-    let mut hex = String::with_capacity(64);
-    for byte in hasher.finalize() {
-        // Writing to a string cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    Ok(hex)
 }
 
 #[cfg(test)]
@@ -152,36 +97,21 @@ mod tests {
         let other = u64::from(SCHEMA_VERSION) + 1;
         let text = good.replacen(&version(SCHEMA_VERSION.into()), &version(other), 1);
         std::fs::write(&path, text).unwrap();
-        let Err(ReportError::Version { found, .. }) = read_results(&path) else {
+        let Err(RecordError::Version { found, .. }) = read_results(&path) else {
             panic!("another version must be refused");
         };
         assert_eq!(found, other);
 
         std::fs::write(&path, good.replacen("\"preset\"", "\"presett\"", 1)).unwrap();
-        let Err(ReportError::Parse { message, .. }) = read_results(&path) else {
+        let Err(RecordError::Parse { message, .. }) = read_results(&path) else {
             panic!("an unknown field must be refused");
         };
         assert!(message.contains("presett") && message.contains("line"), "{message}");
 
         std::fs::write(&path, good.replacen("\"step\": 0,", "", 1)).unwrap();
-        let Err(ReportError::Parse { message, .. }) = read_results(&path) else {
+        let Err(RecordError::Parse { message, .. }) = read_results(&path) else {
             panic!("a missing field must be refused");
         };
         assert!(message.contains("`step`"), "{message}");
-    }
-
-    #[test]
-    fn hash_of_a_known_text() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("abc");
-        std::fs::write(&path, "abc").unwrap();
-        // FIPS 180-4 example.
-        assert_eq!(
-            sha256_file(&path).unwrap(),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
-        let missing = folder.path().join("none");
-        let error = sha256_file(&missing).unwrap_err().to_string();
-        assert!(error.starts_with("cannot read `") && error.ends_with("none`"), "{error}");
     }
 }

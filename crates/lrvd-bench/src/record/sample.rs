@@ -7,7 +7,7 @@ use super::checkpoint::{
     SelectiveRecord, SelectiveTarget, StatisticRecord,
 };
 use super::draws::Draws;
-use super::record::{
+use super::results::{
     DataFile, DataOrigin, EvalPoint, ModelRecord, ParameterCounts, RankBudget, RankCause,
     RankEvent, Results, RunRecord, RunStatus, SCHEMA_VERSION, SplitRecord, TaskData, Tool,
 };

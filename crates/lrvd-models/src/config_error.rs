@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use super::super::relative_position::PositionRangeError;
-
 /// A `config.json` cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -76,4 +74,16 @@ pub enum ConfigError {
         /// Values that are supported.
         supported: &'static str,
     },
+}
+
+/// The settings of the relative positions are out of range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}` is {found}, wanted {wanted}")]
+pub struct PositionRangeError {
+    /// The setting, in the spelling of `config.json`.
+    pub key: &'static str,
+    /// Its value.
+    pub found: usize,
+    /// What it should be.
+    pub wanted: String,
 }

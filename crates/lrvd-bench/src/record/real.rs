@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for Real {
 }
 
 /// One number.
-pub mod one {
+pub(super) mod one {
     use super::{Deserialize, Deserializer, Real, Serialize, Serializer};
 
     /// Writes one number.
@@ -69,7 +69,7 @@ pub mod one {
     /// # Errors
     ///
     /// Whatever the serialiser reports.
-    pub fn serialize<S: Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
         Real(*value).serialize(s)
     }
 
@@ -78,13 +78,13 @@ pub mod one {
     /// # Errors
     ///
     /// If the value is neither a number nor one of the three names.
-    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
         Ok(Real::deserialize(d)?.0)
     }
 }
 
 /// A number or null.
-pub mod option {
+pub(super) mod option {
     use super::{Deserialize, Deserializer, Real, Serialize, Serializer};
 
     /// Writes a number or null.
@@ -92,7 +92,7 @@ pub mod option {
     /// # Errors
     ///
     /// Whatever the serialiser reports.
-    pub fn serialize<S: Serializer>(value: &Option<f64>, s: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(value: &Option<f64>, s: S) -> Result<S::Ok, S::Error> {
         value.map(Real).serialize(s)
     }
 
@@ -101,13 +101,13 @@ pub mod option {
     /// # Errors
     ///
     /// If the value is neither null, a number, nor one of the three names.
-    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
         Ok(Option::<Real>::deserialize(d)?.map(|x| x.0))
     }
 }
 
 /// A list of numbers.
-pub mod list {
+pub(super) mod list {
     use super::{Deserialize, Deserializer, Real, Serializer};
 
     /// Writes a list.
@@ -115,7 +115,7 @@ pub mod list {
     /// # Errors
     ///
     /// Whatever the serialiser reports.
-    pub fn serialize<S: Serializer>(values: &[f64], s: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(values: &[f64], s: S) -> Result<S::Ok, S::Error> {
         s.collect_seq(values.iter().map(|x| Real(*x)))
     }
 
@@ -124,13 +124,13 @@ pub mod list {
     /// # Errors
     ///
     /// If an entry is neither a number nor one of the three names.
-    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<f64>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<f64>, D::Error> {
         Ok(Vec::<Real>::deserialize(d)?.into_iter().map(|x| x.0).collect())
     }
 }
 
 /// Numbers by name.
-pub mod map {
+pub(super) mod map {
     use std::collections::BTreeMap;
 
     use super::{Deserialize, Deserializer, Real, Serializer};
@@ -140,7 +140,7 @@ pub mod map {
     /// # Errors
     ///
     /// Whatever the serialiser reports.
-    pub fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         values: &BTreeMap<String, f64>,
         s: S,
     ) -> Result<S::Ok, S::Error> {
@@ -152,13 +152,15 @@ pub mod map {
     /// # Errors
     ///
     /// If a value is neither a number nor one of the three names, or a name comes twice.
-    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<String, f64>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<BTreeMap<String, f64>, D::Error> {
         Ok(BTreeMap::<String, Real>::deserialize(d)?.into_iter().map(|(k, x)| (k, x.0)).collect())
     }
 }
 
 /// Lists of numbers by name (a module path, as a rule).
-pub mod map_list {
+pub(super) mod map_list {
     use std::collections::BTreeMap;
 
     use super::{Deserialize, Deserializer, Real, Serializer};
@@ -168,7 +170,7 @@ pub mod map_list {
     /// # Errors
     ///
     /// Whatever the serialiser reports.
-    pub fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         values: &BTreeMap<String, Vec<f64>>,
         s: S,
     ) -> Result<S::Ok, S::Error> {
@@ -182,7 +184,7 @@ pub mod map_list {
     /// # Errors
     ///
     /// If an entry is neither a number nor one of the three names.
-    pub fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         d: D,
     ) -> Result<BTreeMap<String, Vec<f64>>, D::Error> {
         let read = BTreeMap::<String, Vec<Real>>::deserialize(d)?;
@@ -191,7 +193,7 @@ pub mod map_list {
 }
 
 /// Numbers by count of posterior draws; JSON writes the count as a string.
-pub mod draws {
+pub(super) mod draws {
     use std::collections::BTreeMap;
 
     use super::{Deserialize, Deserializer, Real, Serializer};
@@ -201,7 +203,10 @@ pub mod draws {
     /// # Errors
     ///
     /// Whatever the serialiser reports.
-    pub fn serialize<S: Serializer>(values: &BTreeMap<u32, f64>, s: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        values: &BTreeMap<u32, f64>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
         s.collect_map(values.iter().map(|(k, x)| (k, Real(*x))))
     }
 
@@ -210,13 +215,15 @@ pub mod draws {
     /// # Errors
     ///
     /// If a key is no count, or a value neither a number nor one of the three names.
-    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<u32, f64>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<BTreeMap<u32, f64>, D::Error> {
         Ok(BTreeMap::<u32, Real>::deserialize(d)?.into_iter().map(|(k, x)| (k, x.0)).collect())
     }
 }
 
 /// Lists of numbers by count of posterior draws; JSON writes the count as a string.
-pub mod draws_list {
+pub(super) mod draws_list {
     use std::collections::BTreeMap;
 
     use super::{Deserialize, Deserializer, Real, Serializer};
@@ -226,7 +233,7 @@ pub mod draws_list {
     /// # Errors
     ///
     /// Whatever the serialiser reports.
-    pub fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         values: &BTreeMap<u32, Vec<f64>>,
         s: S,
     ) -> Result<S::Ok, S::Error> {
@@ -240,7 +247,7 @@ pub mod draws_list {
     /// # Errors
     ///
     /// If a key is no count, or an entry neither a number nor one of the three names.
-    pub fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         d: D,
     ) -> Result<BTreeMap<u32, Vec<f64>>, D::Error> {
         let read = BTreeMap::<u32, Vec<Real>>::deserialize(d)?;

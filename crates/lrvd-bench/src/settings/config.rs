@@ -16,9 +16,7 @@ use lrvd_core::schedule::KlDivisor;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::data::batch::{Bucketing, LastBatch};
-use crate::error::BenchError;
-use crate::reasoning::PromptSet;
+use super::{Bucketing, LastBatch, PromptSet, SettingError};
 
 /// How the posterior is sampled in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -351,12 +349,12 @@ impl ExperimentConfig {
     ///
     /// # Errors
     ///
-    /// [`BenchError::MethodSettings`] for a key or a value that the method does not know.
-    pub fn method<T: Default + DeserializeOwned>(&self, key: &str) -> Result<T, BenchError> {
+    /// [`SettingError::Method`] for a key or a value that the method does not know.
+    pub fn method<T: Default + DeserializeOwned>(&self, key: &str) -> Result<T, SettingError> {
         match self.methods.get(key) {
             None => Ok(T::default()),
             Some(value) => serde_json::from_value(value.clone())
-                .map_err(|source| BenchError::MethodSettings { method: key.to_owned(), source }),
+                .map_err(|source| SettingError::Method { method: key.to_owned(), source }),
         }
     }
 

@@ -8,18 +8,21 @@ use burn::module::Module;
 use lrvd_burn::parameters::trainable_counts;
 use lrvd_core::prune::RankSummary;
 
-use super::run::RunState;
-use crate::error::BenchError;
+use super::RunError;
+use super::start::RunState;
+use crate::backbone::TaskModel;
+use crate::data::PreparedTask;
 use crate::eval::{
-    Inputs, PreparedTask, Scored, energy_records, label_number, peak_memory, score_draws,
+    Inputs, RunContext, Scored, energy_records, label_number, peak_memory, score_draws,
     selective_records, statistic_record,
 };
-use crate::method::{Method, MethodName};
-use crate::report::{
+use crate::io::create_dir;
+use crate::method::Method;
+use crate::record::{
     CheckpointRecord, Checkpoints, JsonLines, ParameterCounts, PredictionLine, RankBudget,
     RunRecord, RunStatus,
 };
-use crate::train::{FitContext, TaskModel};
+use crate::settings::MethodName;
 
 /// What a record says of its run beyond what was measured.
 pub(crate) struct RunLabel<'a> {
@@ -56,11 +59,11 @@ struct Candidate<'a> {
 /// Cuts the last model to its ranks in use, evaluates it and the best one, and writes their
 /// predictions into `folder`. The journal of `run` moves into the record.
 pub(crate) fn record(
-    context: &FitContext<'_>,
+    context: &RunContext<'_>,
     run: &mut RunState,
     label: &RunLabel<'_>,
     folder: &Path,
-) -> Result<Finished, BenchError> {
+) -> Result<Finished, RunError> {
     let begun = Instant::now();
     let RunState { state, method } = run;
     let ranks = method.ranks(&state.model);
@@ -132,11 +135,11 @@ pub(crate) fn record(
 }
 
 fn checkpoint(
-    context: &FitContext<'_>,
+    context: &RunContext<'_>,
     method: &Method,
     candidate: &Candidate<'_>,
     path: &Path,
-) -> Result<(CheckpointRecord, BTreeMap<u32, Scored>), BenchError> {
+) -> Result<(CheckpointRecord, BTreeMap<u32, Scored>), RunError> {
     let config = context.config;
     let model = candidate.model.clone().valid();
     let Answers { scored, seconds } = answers(context, method, &model)?;
@@ -179,19 +182,19 @@ struct Answers {
 
 /// The method's answers: deterministic (0), and at every number of draws.
 fn answers(
-    context: &FitContext<'_>,
+    context: &RunContext<'_>,
     method: &Method,
     model: &TaskModel,
-) -> Result<Answers, BenchError> {
+) -> Result<Answers, RunError> {
     let inputs = Inputs::validation(context);
     let numbers = method.draws(context.config);
     let (mut scored, mut seconds) = (BTreeMap::new(), BTreeMap::new());
-    let timed = |draws: usize| -> Result<(Vec<f64>, f64), BenchError> {
+    let timed = |draws: usize| -> Result<(Vec<f64>, f64), RunError> {
         let begun = Instant::now();
         let logits = method.predict(model, &inputs, draws)?;
         Ok((logits, begun.elapsed().as_secs_f64()))
     };
-    let mut note = |draws: usize, logits: &[f64], took: f64| -> Result<(), BenchError> {
+    let mut note = |draws: usize, logits: &[f64], took: f64| -> Result<(), RunError> {
         scored.insert(draws as u32, score_draws(logits, context.task)?);
         seconds.insert(draws as u32, took);
         Ok(())
@@ -220,13 +223,9 @@ pub(crate) fn write_predictions(
     task: &PreparedTask,
     scored: &BTreeMap<u32, Scored>,
     path: &Path,
-) -> Result<(), BenchError> {
+) -> Result<(), RunError> {
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        std::fs::create_dir_all(parent).map_err(|source| BenchError::Io {
-            action: "create",
-            path: parent.into(),
-            source,
-        })?;
+        create_dir(parent)?;
     }
     let mut lines = JsonLines::create(path)?;
     let width = task.labels;
@@ -257,7 +256,7 @@ mod tests {
     use super::*;
     use crate::data::Label;
     use crate::data::batch::TokenisedExample;
-    use crate::json::read_lines;
+    use crate::io::read_lines;
     use crate::task::Goal;
 
     #[test]

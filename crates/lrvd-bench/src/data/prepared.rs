@@ -1,12 +1,10 @@
 //! A task as the model sees it: token ids and labels of both splits.
 
-use lrvd_models::tokenizer::TextTokenizer;
+use lrvd_models::tokenizer::{TextTokenizer, TokenizerError};
 
-use crate::data::batch::TokenisedExample;
-use crate::data::{Dataset, Example};
-use crate::error::BenchError;
-use crate::reasoning::ReasoningTask;
-use crate::report::Metrics;
+use super::batch::TokenisedExample;
+use super::{Dataset, Example};
+use crate::record::Metrics;
 use crate::task::{Goal, Metric};
 
 /// Tokenised splits of one task.
@@ -35,12 +33,12 @@ impl PreparedTask {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Tokenizer`] if a text cannot be encoded.
+    /// [`TokenizerError`] if a text cannot be encoded.
     pub fn new(
         dataset: &Dataset,
         tokenizer: &TextTokenizer,
         max_length: usize,
-    ) -> Result<Self, BenchError> {
+    ) -> Result<Self, TokenizerError> {
         let (train, validation) = (&dataset.train.examples, &dataset.validation.examples);
         let goal = Goal::of_task(dataset.task);
         Self::from_examples(goal, train, validation, tokenizer, max_length)
@@ -50,15 +48,15 @@ impl PreparedTask {
     ///
     /// # Errors
     ///
-    /// [`BenchError::Tokenizer`] if a text cannot be encoded.
+    /// [`TokenizerError`] if a text cannot be encoded.
     pub fn from_examples(
         goal: Goal,
         train: &[Example],
         validation: &[Example],
         tokenizer: &TextTokenizer,
         max_length: usize,
-    ) -> Result<Self, BenchError> {
-        let encode = |examples: &[Example]| -> Result<Vec<TokenisedExample>, BenchError> {
+    ) -> Result<Self, TokenizerError> {
+        let encode = |examples: &[Example]| -> Result<Vec<TokenisedExample>, TokenizerError> {
             examples
                 .iter()
                 .map(|example| {
@@ -85,23 +83,6 @@ impl PreparedTask {
             pad_id: tokenizer.special_tokens().pad.unwrap_or(0),
             answers: Vec::new(),
         })
-    }
-
-    /// A reasoning set.
-    ///
-    /// Batches are padded on the right whatever the model: a causal model reads its answer at each
-    /// row's last token, which never sees what stands behind it.
-    pub fn from_reasoning(task: &ReasoningTask) -> Self {
-        Self {
-            goal: task.goal(),
-            labels: task.classes,
-            train: task.train.clone(),
-            holdout: Vec::new(),
-            validation: task.validation.clone(),
-            validation_ids: task.validation_ids.clone(),
-            pad_id: task.pad_id,
-            answers: task.answers.iter().map(|answer| answer.id).collect(),
-        }
     }
 
     /// A task without examples, for a model that only answers.

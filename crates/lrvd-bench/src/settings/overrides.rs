@@ -4,8 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{ExperimentConfig, Preset, SettingError};
-use crate::method::MethodName;
+use super::{ExperimentConfig, MethodName, Preset, SettingError};
 use crate::text::quoted;
 
 /// Steps of a run where nobody says otherwise: the presets have the length of a paper's runs.
@@ -241,7 +240,7 @@ mod tests {
         .unwrap();
         assert_eq!((config.steps, config.evaluate_every), (50, 5));
         assert_eq!(config.prune.log_alpha_threshold, -3.5);
-        assert_eq!(config.training_scheme, crate::experiment::TrainingScheme::MomentMatched);
+        assert_eq!(config.training_scheme, crate::settings::TrainingScheme::MomentMatched);
         assert_eq!(config.target_modules, ["query_proj"]);
         assert_eq!((config.gradient_clip, config.draws), (None, vec![2, 4]));
         assert_eq!(config.optimizer.beta2, 0.98);

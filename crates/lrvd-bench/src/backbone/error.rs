@@ -1,0 +1,41 @@
+//! What can go wrong with a pretrained model.
+
+use lrvd_burn::files::FileError;
+use lrvd_models::LoadError;
+use lrvd_models::deberta::ConfigError;
+use lrvd_models::llama::ChoiceError;
+use lrvd_models::tokenizer::TokenizerError;
+
+use crate::io::IoError;
+
+/// A pretrained model cannot be found, read or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackboneError {
+    /// The model is neither a folder nor a reachable repository, or not of the kind that is wanted.
+    #[error("model `{model}`: {reason}")]
+    Model {
+        /// As given.
+        model: String,
+        /// What was looked for and what to do.
+        reason: String,
+    },
+    /// Files.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// Weight files.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Weights.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Model configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Tokenizer.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// Answer tokens.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
+}

@@ -1,0 +1,21 @@
+//! What one run is about.
+
+use burn::tensor::{DType, Device};
+
+use crate::data::PreparedTask;
+use crate::settings::ExperimentConfig;
+
+/// What training, fitting and answering need beside the model.
+#[derive(Clone, Copy, Debug)]
+pub struct RunContext<'a> {
+    /// Settings.
+    pub config: &'a ExperimentConfig,
+    /// Tokenised data.
+    pub task: &'a PreparedTask,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Where to compute.
+    pub device: &'a Device,
+    /// Float type.
+    pub dtype: DType,
+}

@@ -1,0 +1,181 @@
+//! Whole text and JSON files, and hashes, with errors that name the file.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+
+/// Bytes read at a time when hashing.
+const HASH_BLOCK: usize = 1 << 16;
+
+/// A file or folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IoError {
+    /// The operating system refused it.
+    #[error("cannot {action} `{path}`")]
+    File {
+        /// What was tried: `read`, `write`, `create`, `rename`.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: std::io::Error,
+    },
+    /// A JSON file is not what it should be, or a value has no JSON form.
+    #[error("`{path}`: {source}")]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+impl IoError {
+    /// What `action` on `path` failed with.
+    pub(crate) fn at<'a>(
+        action: &'static str,
+        path: &'a Path,
+    ) -> impl FnOnce(std::io::Error) -> Self + 'a {
+        move |source| Self::File { action, path: path.to_owned(), source }
+    }
+}
+
+/// How a file is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JsonLayout {
+    /// One line.
+    Compact,
+    /// Indented, for people.
+    Pretty,
+}
+
+/// Reads the value in `path`.
+///
+/// # Errors
+///
+/// [`IoError::File`] if it cannot be read, [`IoError::Json`] if it is not what is wanted.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, IoError> {
+    parse_json(path, &read_text(path)?)
+}
+
+/// The text of `path`.
+///
+/// # Errors
+///
+/// [`IoError::File`] if it cannot be read.
+pub(crate) fn read_text(path: &Path) -> Result<String, IoError> {
+    std::fs::read_to_string(path).map_err(IoError::at("read", path))
+}
+
+/// The value in `text`, which was read from `path`.
+///
+/// # Errors
+///
+/// [`IoError::Json`] if it is not what is wanted.
+pub(crate) fn parse_json<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, IoError> {
+    serde_json::from_str(text).map_err(|source| IoError::Json { path: path.to_owned(), source })
+}
+
+/// The values of a file that holds one on each line.
+///
+/// # Errors
+///
+/// As [`read_json`].
+pub(crate) fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, IoError> {
+    read_text(path)?.lines().map(|line| parse_json(path, line)).collect()
+}
+
+/// Writes `value` to `path`, whole or not at all.
+///
+/// # Errors
+///
+/// [`IoError::Json`] if it has no JSON form, [`IoError::File`] if it cannot be written.
+pub(crate) fn write_json(
+    path: &Path,
+    value: &impl Serialize,
+    layout: JsonLayout,
+) -> Result<(), IoError> {
+    let text = match layout {
+        JsonLayout::Compact => serde_json::to_string(value),
+        JsonLayout::Pretty => serde_json::to_string_pretty(value),
+    };
+    let text = text.map_err(|source| IoError::Json { path: path.to_owned(), source })?;
+    write_text(path, &text)
+}
+
+/// Writes a text file so that it is whole or absent: a sibling `*.partial` is written, synced and renamed.
+///
+/// # Errors
+///
+/// [`IoError::File`] with the step that failed.
+pub fn write_text(path: &Path, text: &str) -> Result<(), IoError> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".partial");
+    let partial: PathBuf = path.with_file_name(name);
+    let mut file = File::create(&partial).map_err(IoError::at("create", &partial))?;
+    file.write_all(text.as_bytes()).map_err(IoError::at("write", &partial))?;
+    file.sync_all().map_err(IoError::at("write", &partial))?;
+    drop(file);
+    std::fs::rename(&partial, path).map_err(IoError::at("rename", &partial))
+}
+
+/// Makes the folder `path` and those above it.
+///
+/// # Errors
+///
+/// [`IoError::File`].
+pub(crate) fn create_dir(path: &Path) -> Result<(), IoError> {
+    std::fs::create_dir_all(path).map_err(IoError::at("create", path))
+}
+
+/// SHA-256 of a file in lower-case hex.
+///
+/// # Errors
+///
+/// [`IoError::File`] if it cannot be read.
+pub fn sha256_file(path: &Path) -> Result<String, IoError> {
+    let mut file = File::open(path).map_err(IoError::at("read", path))?;
+    let mut hasher = Sha256::new();
+    let mut block = vec![0_u8; HASH_BLOCK];
+    loop {
+        let n = file.read(&mut block).map_err(IoError::at("read", path))?;
+        if n == 0 {
+            break;
+        }
+        hasher.update(&block[..n]);
+    }
+    let mut hex = String::with_capacity(64);
+    for byte in hasher.finalize() {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    Ok(hex)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn hash_of_a_known_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("abc");
+        std::fs::write(&path, "abc").unwrap();
+        // FIPS 180-4 example.
+        assert_eq!(
+            sha256_file(&path).unwrap(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+        let missing = folder.path().join("none");
+        let error = sha256_file(&missing).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read `") && error.ends_with("none`"), "{error}");
+    }
+}

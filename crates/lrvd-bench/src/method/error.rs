@@ -1,0 +1,85 @@
+//! What can go wrong in a method.
+
+use lrvd_burn::adapter::ExtensionError;
+use lrvd_burn::error::AdapterError;
+use lrvd_burn::files::TensorError;
+use lrvd_core::adalora::AdaLoraError;
+use lrvd_core::baselines::BaselineError;
+use lrvd_core::error::{ParameterError, ShapeError};
+use lrvd_core::metrics::MetricError;
+
+use crate::data::batch::BatchError;
+use crate::eval::EvalError;
+use crate::settings::SettingError;
+
+/// A method cannot be set up, cannot go on, or cannot answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MethodError {
+    /// Settings.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// A number out of range.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// Slices that do not belong together.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// The core refused its input.
+    #[error(transparent)]
+    Core(#[from] lrvd_core::Error),
+    /// The core's predictions.
+    #[error(transparent)]
+    Baseline(#[from] BaselineError),
+    /// Metrics.
+    #[error(transparent)]
+    Metric(#[from] MetricError),
+    /// Adapters.
+    #[error(transparent)]
+    Adapter(#[from] AdapterError),
+    /// Adapters with more than two factors.
+    #[error(transparent)]
+    Extension(#[from] ExtensionError),
+    /// AdaLoRA's allocator.
+    #[error(transparent)]
+    AdaLora(#[from] AdaLoraError),
+    /// Stored tensors.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+    /// Batching.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// Evaluation.
+    #[error(transparent)]
+    Eval(#[from] EvalError),
+    /// A checkpoint lacks an entry.
+    #[error("the checkpoint has no usable entry `{name}`")]
+    CheckpointEntry {
+        /// The entry.
+        name: String,
+    },
+    /// A number left the finite ones.
+    #[error("the {name} is {value} at step {step}: lower the learning rate or the KL weight")]
+    NonFinite {
+        /// `loss` or `gradient norm`.
+        name: &'static str,
+        /// Step, from 0.
+        step: usize,
+        /// The value.
+        value: f64,
+    },
+    /// A method that consists of several runs was asked for as one.
+    #[error("{method} is made of runs of another method: use `lrvd bench`")]
+    NotOneRun {
+        /// The method.
+        method: String,
+    },
+    /// The method cannot do what it is asked for with this task, these settings or this model.
+    #[error("{method}: {what}")]
+    Method {
+        /// The method.
+        method: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+}

@@ -1,0 +1,33 @@
+//! What a run leaves behind: the schema of its files.
+//!
+//! - `results`, `checkpoint`: the schema of `results.json` (`schema_version` 2).
+//! - `files`: reading and writing it; `lines`: `ranks.jsonl` and the predictions.
+//! - `real`: numbers that JSON cannot carry.
+//!
+//! Nothing here trains, prints or reads a clock: the same record gives the same bytes.
+
+pub(crate) mod checkpoint;
+mod error;
+mod files;
+mod lines;
+mod real;
+pub(crate) mod results;
+
+#[cfg(test)]
+mod draws;
+#[cfg(test)]
+pub(crate) mod sample;
+#[cfg(test)]
+pub(crate) mod sample_reasoning;
+
+pub use checkpoint::{
+    BinRecord, CheckpointRecord, Checkpoints, ElsewhereRecord, EnergyAuc, EnergyRecord, Metrics,
+    Reliability, SelectiveRecord, SelectiveTarget, StatisticRecord,
+};
+pub use error::RecordError;
+pub use files::{read_results, write_results};
+pub use lines::{JsonLines, PredictionLine, RankLine};
+pub use results::{
+    DataFile, DataOrigin, EvalPoint, ModelRecord, ParameterCounts, RankBudget, RankCause,
+    RankEvent, Results, RunRecord, RunStatus, SCHEMA_VERSION, SplitRecord, TaskData, Tool,
+};

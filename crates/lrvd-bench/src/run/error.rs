@@ -1,0 +1,51 @@
+//! What can go wrong in a run.
+
+use std::path::PathBuf;
+
+use lrvd_burn::adapter::ExtensionError;
+
+use crate::backbone::BackboneError;
+use crate::eval::EvalError;
+use crate::io::IoError;
+use crate::method::MethodError;
+use crate::train::TrainError;
+
+/// A run cannot start, go on or be recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The pretrained model.
+    #[error(transparent)]
+    Backbone(#[from] BackboneError),
+    /// The method.
+    #[error(transparent)]
+    Method(#[from] MethodError),
+    /// Training.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// Evaluation.
+    #[error(transparent)]
+    Eval(#[from] EvalError),
+    /// A scheme that the adapters cannot be sampled by.
+    #[error(transparent)]
+    Extension(#[from] ExtensionError),
+    /// Files.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The output folder already holds a run.
+    #[error("`{path}` already holds results; pass `--resume` to go on, or name another folder")]
+    OutputExists {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The output folder was made with other settings.
+    #[error(
+        "`{path}` was started with other settings ({fields}); resume with the same ones or name another folder"
+    )]
+    OutputDiffers {
+        /// The folder.
+        path: PathBuf,
+        /// The settings that differ.
+        fields: String,
+    },
+}

@@ -1,0 +1,11 @@
+//! One fine-tuning run: a fresh beginning or a checkpoint, the loop, the record, the folder.
+
+mod error;
+mod folder;
+mod outcome;
+mod start;
+
+pub use error::RunError;
+pub(crate) use folder::{SETTINGS_FILE, check_settings, open_settings};
+pub(crate) use outcome::{Finished, RunLabel, record, write_predictions};
+pub(crate) use start::{Run, RunStart, RunState};

@@ -1,0 +1,25 @@
+//! Settings of a run: what a preset says, what a profile shortens, what the user overrides, and the methods there are.
+
+mod batches;
+mod config;
+mod error;
+mod family;
+mod method_name;
+mod method_table;
+mod overrides;
+mod preset;
+mod prompt;
+
+pub use batches::{Bucketing, LastBatch};
+pub use config::{
+    AdaLoraSettings, BasePrecision, CheckpointChoice, ExperimentConfig, LogVarianceSettings,
+    MaskPlacement, OptimizerOnPrune, PoolerMode, PredictionDraws, PrunePlacement, PruneSettings,
+    TrainingScheme,
+};
+pub use error::SettingError;
+pub(crate) use family::Family;
+pub use method_name::{MethodName, RankRequest};
+pub use method_table::{Average, Capabilities, MethodEntry, MethodForm};
+pub use overrides::ConfigOverrides;
+pub use preset::Preset;
+pub use prompt::PromptSet;

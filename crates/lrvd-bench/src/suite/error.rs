@@ -1,0 +1,103 @@
+//! What can go wrong in a reproduction.
+
+use lrvd_burn::error::DeviceError;
+use lrvd_burn::files::FileError;
+use lrvd_core::error::ParameterError;
+use lrvd_core::metrics::MetricError;
+use lrvd_models::deberta::ConfigError;
+use lrvd_models::tokenizer::TokenizerError;
+
+use crate::backbone::BackboneError;
+use crate::data::DataError;
+use crate::eval::EvalError;
+use crate::io::IoError;
+use crate::method::MethodError;
+use crate::reasoning::ReasoningError;
+use crate::record::RecordError;
+use crate::report::PublishedError;
+use crate::run::RunError;
+use crate::settings::SettingError;
+use crate::text::UnknownName;
+use crate::train::TrainError;
+
+/// A reproduction cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SuiteError {
+    /// A run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Checkpoints.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// A method.
+    #[error(transparent)]
+    Method(#[from] MethodError),
+    /// The pretrained model.
+    #[error(transparent)]
+    Backbone(#[from] BackboneError),
+    /// Model configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Tokenizer.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// Data.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// Reasoning sets.
+    #[error(transparent)]
+    Reasoning(#[from] ReasoningError),
+    /// A name that is not known.
+    #[error(transparent)]
+    Name(#[from] UnknownName),
+    /// Settings.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// A number out of range.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// Evaluation.
+    #[error(transparent)]
+    Eval(#[from] EvalError),
+    /// Metrics.
+    #[error(transparent)]
+    Metric(#[from] MetricError),
+    /// Device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Files.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// Folders that are whole or absent.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Records.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// Published tables.
+    #[error(transparent)]
+    Published(#[from] PublishedError),
+    /// The paper profile was asked for without data.
+    #[error(
+        "the paper profile needs `--data-dir`: the folder that holds {wanted} in their original layouts"
+    )]
+    NoDataDir {
+        /// The data sets.
+        wanted: &'static str,
+    },
+    /// The same thing is asked for twice.
+    #[error("{what} `{found}` is given twice")]
+    Repeated {
+        /// What kind of thing.
+        what: &'static str,
+        /// As given.
+        found: String,
+    },
+    /// A row is made of runs of which none is there.
+    #[error("{method}: no member has finished")]
+    NoMember {
+        /// The method.
+        method: &'static str,
+    },
+}
