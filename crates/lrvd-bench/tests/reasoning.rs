@@ -1,15 +1,15 @@
 //! Prompts of the reasoning sets against files written by hand, and the real sets where they lie beside the
 //! workspace.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use lrvd_bench::data::Origin;
+use lrvd_bench::data::{Format, Origin};
 use lrvd_bench::reasoning::{
     EncodeConfig, LLAMA_2_LABELS, PromptSet, ReasoningSet, ReasoningTask, answer_tokens,
-    check_known, load, read_jsonl, require_single,
+    check_known, load, read_items, require_single,
 };
 use lrvd_models::tokenizer::TextTokenizer;
 
@@ -22,7 +22,9 @@ fn prompts_are_those_written_by_hand() {
     let mut checked = BTreeSet::new();
     for prompt in PromptSet::ALL {
         for set in ReasoningSet::ALL {
-            let items = read_jsonl(&golden().join(format!("items/{set}.jsonl")), set).unwrap();
+            let items =
+                read_items(&golden().join(format!("items/{set}.jsonl")), Format::Jsonl, set, 0)
+                    .unwrap();
             for (row, item) in items.iter().enumerate() {
                 let name = format!("{prompt}/{set}-{row}.txt");
                 let file = golden().join(&name);
@@ -60,7 +62,8 @@ fn answers_are_scored_at_the_labels_of_the_specification() {
         (PromptSet::Clean, ReasoningSet::BoolQ, 0, "True"),
         (PromptSet::Clean, ReasoningSet::BoolQ, 1, "False"),
     ] {
-        let items = read_jsonl(&golden().join(format!("items/{set}.jsonl")), set).unwrap();
+        let items = read_items(&golden().join(format!("items/{set}.jsonl")), Format::Jsonl, set, 0)
+            .unwrap();
         assert_eq!(prompt.labels(set)[items[row].answer], wanted, "{prompt} {set} {row}");
     }
     let n_labels = |prompt: PromptSet| ReasoningSet::ALL.map(|set| prompt.labels(set).len());

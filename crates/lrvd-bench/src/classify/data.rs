@@ -105,37 +105,65 @@ pub(super) fn read_examples(
     labelled(goal, columns, read_rows(file, columns)?)
 }
 
-/// Distinct labels: by value if all are whole numbers, else by text.
+/// The `given` classes, or the distinct labels: by value if all are whole numbers, else by text.
 fn classes(
     file: &Path,
     columns: &TextColumns,
     rows: &[Row],
     given: Option<Vec<String>>,
 ) -> Result<Vec<String>, ClassifyError> {
-    let classes = given.unwrap_or_else(|| {
-        let distinct: BTreeSet<&str> = rows.iter().filter_map(|r| r.label.as_deref()).collect();
-        let mut classes: Vec<String> = distinct.into_iter().map(str::to_owned).collect();
-        let numbers: Option<Vec<i64>> = classes.iter().map(|c| c.parse().ok()).collect();
-        if numbers.is_some() {
-            classes.sort_by_key(|class| class.parse::<i64>().unwrap_or(0));
+    let column = || columns.label.clone().unwrap_or_default();
+    let classes = match given {
+        Some(classes) => classes,
+        None => distinct(rows, column())?,
+    };
+    for (i, class) in classes.iter().enumerate() {
+        if classes[..i].contains(class) {
+            return Err(ClassifyError::RepeatedLabel { found: class.clone() });
         }
-        classes
-    });
-    let repeated = classes.iter().enumerate().find(|(i, class)| classes[..*i].contains(class));
-    if let Some((_, class)) = repeated {
-        return Err(ClassifyError::RepeatedLabel { found: class.clone() });
+        let value = number(class);
+        let same = classes[..i].iter().find(|other| value.is_some() && number(other) == value);
+        if let Some(other) = same {
+            let (file, column) = (file.to_owned(), column());
+            let (first, second) = (other.clone(), class.clone());
+            return Err(ClassifyError::SameNumber { file, column, first, second });
+        }
     }
     if !(2..=MOST_CLASSES).contains(&classes.len()) {
         let many = classes.len() > MOST_CLASSES;
         return Err(ClassifyError::Classes {
             file: file.to_owned(),
-            column: columns.label.clone().unwrap_or_default(),
+            column: column(),
             found: classes.len(),
             most: MOST_CLASSES,
             hint: if many { "; for numbers to be predicted pass `--regression`" } else { "" },
         });
     }
     Ok(classes)
+}
+
+/// Distinct labels in order. `NaN` is how programs write a missing one, and no class.
+fn distinct(rows: &[Row], column: String) -> Result<Vec<String>, ClassifyError> {
+    let mut distinct = BTreeSet::new();
+    for row in rows {
+        let label = row.label.as_deref().unwrap_or_default();
+        if label.eq_ignore_ascii_case("nan") {
+            let (place, found) = (row.place.clone(), label.to_owned());
+            return Err(ClassifyError::NoClass { place, column, found });
+        }
+        distinct.insert(label);
+    }
+    let mut classes: Vec<String> = distinct.into_iter().map(str::to_owned).collect();
+    let numbers: Option<Vec<i64>> = classes.iter().map(|class| class.parse().ok()).collect();
+    if numbers.is_some() {
+        classes.sort_by_key(|class| class.parse::<i64>().unwrap_or(0));
+    }
+    Ok(classes)
+}
+
+/// The number that a class is written as.
+fn number(class: &str) -> Option<f64> {
+    class.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 fn labelled(
@@ -192,6 +220,27 @@ mod tests {
         let data = read("text,label\na,no\nb,yes\nc,maybe\n", "text,label\nd,no\n", false).unwrap();
         assert_eq!(data.goal.classes, ["maybe", "no", "yes"]);
         assert_eq!(data.files.len(), 2);
+    }
+
+    #[test]
+    fn labels_that_are_no_classes_of_their_own_are_refused() {
+        let good = "text,label\na,0\nb,1\n";
+        let message = |train| read(train, good, false).unwrap_err();
+        assert_eq!(
+            message("text,label\na,0\nb,NaN\n"),
+            "`/train.csv`, line 3, column `label`: `NaN` marks a missing label and is no class; leave the row out, \
+             or name the class with `--labels`"
+        );
+        assert_eq!(
+            message("text,label\na,1\nb,0\nc,1.0\n"),
+            "`/train.csv`, column `label`: labels `1` and `1.0` are one number; write it in one way"
+        );
+        assert_eq!(
+            message("text,label,text\na,0,b\n"),
+            "`/train.csv`, line 1: `text` occurs 2 times, wanted one such column"
+        );
+        let unread = "text,label,note,note\na,0,x,y\nb,1,x,y\n";
+        assert_eq!(read(unread, good, false).unwrap().goal.classes, ["0", "1"]);
     }
 
     #[test]

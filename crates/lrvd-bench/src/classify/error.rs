@@ -10,7 +10,7 @@ use lrvd_models::deberta::ConfigError;
 use lrvd_models::tokenizer::TokenizerError;
 
 use crate::backbone::BackboneError;
-use crate::data::{DataError, Place};
+use crate::data::{DataError, Place, TableError};
 use crate::eval::EvalError;
 use crate::io::IoError;
 use crate::run::RunError;
@@ -66,6 +66,9 @@ pub enum ClassifyError {
         /// The label.
         found: String,
     },
+    /// A data file.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// Adapter files.
     #[error(transparent)]
     Peft(#[from] PeftError),
@@ -75,66 +78,6 @@ pub enum ClassifyError {
     /// Device.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A data file is in no known format.
-    #[error("`{file}` is in no known format; wanted a name that ends in {wanted}")]
-    Format {
-        /// The file.
-        file: PathBuf,
-        /// Known endings.
-        wanted: &'static str,
-    },
-    /// A data file lacks a column.
-    #[error("`{file}` has no column `{wanted}`; its columns are {found}")]
-    MissingColumn {
-        /// The file.
-        file: PathBuf,
-        /// The column.
-        wanted: String,
-        /// What it has.
-        found: String,
-    },
-    /// A row lacks a key.
-    #[error("{place}: no key `{wanted}`; the keys are {found}")]
-    MissingKey {
-        /// File and line.
-        place: Place,
-        /// The key.
-        wanted: String,
-        /// What it has.
-        found: String,
-    },
-    /// A row has too few or too many fields.
-    #[error("{place}: {found} fields where {wanted} are expected")]
-    FieldCount {
-        /// File and line.
-        place: Place,
-        /// Number of columns.
-        wanted: u64,
-        /// Number of fields.
-        found: u64,
-    },
-    /// A field is empty.
-    #[error("{place}, column `{column}`: empty {what}")]
-    Empty {
-        /// File and line or row.
-        place: Place,
-        /// The column.
-        column: String,
-        /// Text or label.
-        what: &'static str,
-    },
-    /// A value has the wrong type.
-    #[error("{place}, column `{column}`: {found} where {wanted} is expected")]
-    Type {
-        /// File and line or row.
-        place: Place,
-        /// The column.
-        column: String,
-        /// What is expected.
-        wanted: &'static str,
-        /// What is there.
-        found: String,
-    },
     /// A row cannot be decoded.
     #[error("{place}: cannot be decoded")]
     Row {
@@ -142,20 +85,6 @@ pub enum ClassifyError {
         place: Place,
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// A file cannot be decoded.
-    #[error("`{file}` cannot be decoded")]
-    Decode {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// A file has no rows.
-    #[error("`{file}` holds no examples")]
-    NoRows {
-        /// The file.
-        file: PathBuf,
     },
     /// A label is none of the classes.
     #[error("{place}, column `{column}`: unknown label `{found}`, wanted one of {wanted}")]
@@ -178,6 +107,33 @@ pub enum ClassifyError {
         column: String,
         /// The text.
         found: String,
+    },
+    /// A label stands for a missing one.
+    #[error(
+        "{place}, column `{column}`: `{found}` marks a missing label and is no class; leave the row out, or name \
+         the class with `--labels`"
+    )]
+    NoClass {
+        /// File and line or row.
+        place: Place,
+        /// The column.
+        column: String,
+        /// The label.
+        found: String,
+    },
+    /// Two labels differ as texts only.
+    #[error(
+        "`{file}`, column `{column}`: labels `{first}` and `{second}` are one number; write it in one way"
+    )]
+    SameNumber {
+        /// The training file.
+        file: PathBuf,
+        /// The column.
+        column: String,
+        /// A label.
+        first: String,
+        /// The other label.
+        second: String,
     },
     /// There are too few classes to tell apart, or too many to be classes.
     #[error("`{file}`, column `{column}`: {found} distinct labels, wanted 2 to {most}{hint}")]

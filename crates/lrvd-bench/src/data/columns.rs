@@ -1,4 +1,4 @@
-//! Which column or key of a file holds what?
+//! Names of the columns that hold an example's texts, label and id.
 //!
 //! Names are tried in order: the original files first, then the public distributions.
 
@@ -41,32 +41,9 @@ impl Columns {
         Self { text_a, text_b, label }
     }
 
-    /// Finds every needed column among `names`; the error is the list of names that one of them may have.
-    pub(super) fn resolve(&self, names: &[&str]) -> Result<Resolved, &'static [&'static str]> {
-        let find = |wanted: &'static [&'static str]| {
-            wanted
-                .iter()
-                .find_map(|name| names.iter().position(|found| found == name))
-                .ok_or(wanted)
-        };
-        let id = IDS.iter().find_map(|set| {
-            set.iter().map(|name| names.iter().position(|found| found == name)).collect()
-        });
-        Ok(Resolved {
-            text_a: find(self.text_a)?,
-            text_b: self.text_b.map(find).transpose()?,
-            label: find(self.label)?,
-            id: id.unwrap_or_default(),
-        })
+    /// Every name that may be needed.
+    pub(super) fn names(&self) -> Vec<&'static str> {
+        let parts = [self.text_a, self.text_b.unwrap_or_default(), self.label];
+        parts.into_iter().chain(IDS.iter().copied()).flatten().copied().collect()
     }
-}
-
-/// Positions of the needed columns.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Resolved {
-    pub(super) text_a: usize,
-    pub(super) text_b: Option<usize>,
-    pub(super) label: usize,
-    /// Columns of the id; empty where the row number has to serve.
-    pub(super) id: Vec<usize>,
 }

@@ -1,46 +1,21 @@
-//! What is wrong with a data file, and where?
+//! What can be wrong with a data set, and where.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
 use super::SplitName;
+use super::table::{Place, TableError};
 use crate::text::quoted;
-
-/// A position within a data file, counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum At {
-    /// A line of a text file; the header is line 1.
-    Line(usize),
-    /// A row of a columnar file.
-    Row(usize),
-}
-
-/// A file and a position in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The file.
-    pub file: PathBuf,
-    /// The position.
-    pub at: At,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = self.file.display();
-        match self.at {
-            At::Line(number) => write!(f, "`{file}`, line {number}"),
-            At::Row(number) => write!(f, "`{file}`, row {number}"),
-        }
-    }
-}
 
 /// Why a data set could not be found, read or generated.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DataError {
+    /// A file cannot be read as a table, or a row as an example.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// The data directory itself is missing.
     #[error("data directory `{}` does not exist or is not a directory", .dir.display())]
     NoDirectory {
@@ -89,55 +64,6 @@ pub enum DataError {
         /// Cause.
         source: io::Error,
     },
-    /// A text file is not UTF-8.
-    #[error("{place}: invalid UTF-8 at byte {offset} of the file")]
-    Encoding {
-        /// File and line.
-        place: Place,
-        /// Offset of the first bad byte from the start of the file, counted from 0.
-        offset: usize,
-    },
-    /// A file has no rows.
-    #[error("`{}` holds no examples", .file.display())]
-    Empty {
-        /// The file.
-        file: PathBuf,
-    },
-    /// The header or the schema lacks a column.
-    #[error(
-        "`{}` has no column {}; its columns are {}",
-        .file.display(), any_of(.wanted), quoted(.found)
-    )]
-    MissingColumn {
-        /// The file.
-        file: PathBuf,
-        /// Names that would have been accepted.
-        wanted: Vec<&'static str>,
-        /// Names that the file has.
-        found: Vec<String>,
-    },
-    /// An object lacks a key.
-    #[error("{place}: no key {}; the keys are {}", any_of(.wanted), quoted(.found))]
-    MissingKey {
-        /// File and line.
-        place: Place,
-        /// Names that would have been accepted.
-        wanted: Vec<&'static str>,
-        /// Names that the object has.
-        found: Vec<String>,
-    },
-    /// A row has too few or too many fields.
-    #[error("{place}: {found} tab-separated fields where {wanted} are expected ({})", .columns.join(", "))]
-    FieldCount {
-        /// File and line.
-        place: Place,
-        /// Number of columns.
-        wanted: usize,
-        /// Number of fields in the row.
-        found: usize,
-        /// Names of the columns.
-        columns: Vec<String>,
-    },
     /// A label is none of the classes.
     #[error("{place}, column `{column}`: unknown label `{found}`, wanted one of {}", allowed(.classes))]
     UnknownLabel {
@@ -177,42 +103,6 @@ pub enum DataError {
         /// Largest score.
         high: f64,
     },
-    /// A text is empty or holds only white space.
-    #[error("{place}, column `{column}`: empty text")]
-    EmptyText {
-        /// File and line.
-        place: Place,
-        /// Column or key.
-        column: String,
-    },
-    /// A value has the wrong type.
-    #[error("{place}, column `{column}`: {found} where {wanted} is expected")]
-    Type {
-        /// File and line.
-        place: Place,
-        /// Column or key.
-        column: String,
-        /// What is expected.
-        wanted: &'static str,
-        /// What is there.
-        found: String,
-    },
-    /// A line is no JSON object.
-    #[error("{place}: not a JSON object")]
-    Json {
-        /// File and line.
-        place: Place,
-        /// Cause.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// A parquet file cannot be decoded.
-    #[error("cannot decode parquet file `{}`", .file.display())]
-    Parquet {
-        /// The file.
-        file: PathBuf,
-        /// Cause.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
     /// The mark of a generated folder cannot be understood.
     #[error("`{}` does not describe a generated data set", .file.display())]
     GeneratedMark {
@@ -251,10 +141,6 @@ pub enum DataError {
         /// Allowed values in words.
         wanted: &'static str,
     },
-}
-
-fn any_of(names: &[&str]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ")
 }
 
 fn allowed(classes: &[&str]) -> String {

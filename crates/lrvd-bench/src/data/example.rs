@@ -1,4 +1,4 @@
-//! What does a reader hand on?
+//! Examples, splits and data sets: what readers hand on.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What lies in a folder of data files, shards in the public hub's layout included?
+//! Names, shards and marks in a folder of data files.
 
 use std::collections::BTreeSet;
 use std::fs;

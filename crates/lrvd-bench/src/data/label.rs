@@ -1,4 +1,4 @@
-//! Which class or score does a field stand for?
+//! The class or score that a field stands for.
 
 use super::{DataError, Label, Place};
 use crate::task::{Target, TaskSpec};
@@ -8,97 +8,81 @@ use crate::task::{Target, TaskSpec};
 pub(super) struct Field<'a> {
     pub(super) spec: &'static TaskSpec,
     pub(super) column: &'a str,
+    pub(super) place: &'a Place,
 }
 
 impl Field<'_> {
     /// A class name, a class id in digits, or a score in digits.
-    pub(super) fn of_text(self, text: &str, place: impl Fn() -> Place) -> Result<Label, DataError> {
+    pub(super) fn of_text(self, text: &str) -> Result<Label, DataError> {
         let text = text.trim();
         match self.spec.target {
             Target::Score { .. } => match text.parse() {
-                Ok(score) => self.of_score(score, place),
-                Err(_) => Err(self.bad_score(text, place)),
+                Ok(score) => self.of_score(score),
+                Err(_) => Err(self.bad_score(text)),
             },
             Target::Classes(names) => match names.iter().position(|name| *name == text) {
                 Some(id) => Ok(Label::Class(id)),
                 None => match text.parse() {
-                    Ok(id) => self.of_integer(id, place),
-                    Err(_) => Err(self.unknown(text, place)),
+                    Ok(id) => self.of_integer(id),
+                    Err(_) => Err(self.unknown(text)),
                 },
             },
         }
     }
 
     /// A class id; for regression a whole score.
-    pub(super) fn of_integer(self, id: i64, place: impl Fn() -> Place) -> Result<Label, DataError> {
+    pub(super) fn of_integer(self, id: i64) -> Result<Label, DataError> {
         match self.spec.target {
-            Target::Score { .. } => self.of_score(id as f64, place),
-            Target::Classes(classes) if id == -1 => {
-                Err(DataError::HiddenLabel { place: place(), column: self.column.into(), classes })
-            }
+            Target::Score { .. } => self.of_score(id as f64),
+            Target::Classes(classes) if id == -1 => Err(DataError::HiddenLabel {
+                place: self.place.clone(),
+                column: self.column.into(),
+                classes,
+            }),
             Target::Classes(names) => match usize::try_from(id) {
                 Ok(id) if id < names.len() => Ok(Label::Class(id)),
-                _ => Err(self.unknown(&id.to_string(), place)),
+                _ => Err(self.unknown(&id.to_string())),
             },
         }
     }
 
     /// A score; for classes always an error.
-    pub(super) fn of_score(
-        self,
-        score: f64,
-        place: impl Fn() -> Place,
-    ) -> Result<Label, DataError> {
+    pub(super) fn of_score(self, score: f64) -> Result<Label, DataError> {
         match self.spec.target {
             Target::Score { low, high } if (low..=high).contains(&score) => Ok(Label::Score(score)),
-            Target::Score { .. } => Err(self.bad_score(&score.to_string(), place)),
-            Target::Classes(_) => Err(self.unknown(&score.to_string(), place)),
+            Target::Score { .. } => Err(self.bad_score(&score.to_string())),
+            Target::Classes(_) => Err(self.unknown(&score.to_string())),
         }
     }
 
-    fn unknown(self, found: &str, place: impl Fn() -> Place) -> DataError {
+    fn unknown(self, found: &str) -> DataError {
         DataError::UnknownLabel {
-            place: place(),
+            place: self.place.clone(),
             column: self.column.into(),
             found: found.into(),
             classes: self.spec.class_names(),
         }
     }
 
-    fn bad_score(self, found: &str, place: impl Fn() -> Place) -> DataError {
+    fn bad_score(self, found: &str) -> DataError {
         let Target::Score { low, high } = self.spec.target else {
-            return self.unknown(found, place);
+            return self.unknown(found);
         };
         let (column, found) = (self.column.into(), found.into());
-        DataError::Score { place: place(), column, found, low, high }
+        DataError::Score { place: self.place.clone(), column, found, low, high }
     }
-}
-
-/// The text itself, unless it is blank.
-pub(super) fn text(
-    text: &str,
-    column: &str,
-    place: impl Fn() -> Place,
-) -> Result<String, DataError> {
-    if text.trim().is_empty() {
-        return Err(DataError::EmptyText { place: place(), column: column.into() });
-    }
-    Ok(text.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::At;
     use super::*;
+    use crate::data::At;
     use crate::task::GlueTask;
 
-    fn place() -> Place {
-        Place { file: "dev.tsv".into(), at: At::Line(7) }
-    }
-
     fn read(task: GlueTask, text: &str) -> Result<Label, DataError> {
-        Field { spec: task.spec(), column: "label" }.of_text(text, place)
+        let place = Place { file: "dev.tsv".into(), at: At::Line(7) };
+        Field { spec: task.spec(), column: "label", place: &place }.of_text(text)
     }
 
     #[test]

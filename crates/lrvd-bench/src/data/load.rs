@@ -8,12 +8,15 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::generate::GeneratedMark;
-use super::tsv::Lines;
+use super::table::{Format, Layout, Table};
 use super::{
-    At, DataError, Dataset, Example, FileSet, Format, Origin, Place, SourceFile, Split, SplitName,
-    locate, read_jsonl, read_parquet, read_tsv,
+    DataError, Dataset, Example, FileSet, Origin, SourceFile, Split, SplitName, locate,
+    read_examples,
 };
 use crate::task::GlueTask;
+
+/// Columns of the list of dev pairs, which has no header.
+const PAIR: &[&str] = &["#1 ID", "#2 ID"];
 
 /// Finds and reads both splits of `task` below `data_dir`.
 ///
@@ -47,14 +50,9 @@ pub fn load(data_dir: &Path, task: GlueTask) -> Result<Dataset, DataError> {
 ///
 /// Those of the readers; [`DataError::PairIds`] if the list of dev pairs does not fit its corpus.
 pub fn read_files(set: &FileSet, task: GlueTask) -> Result<Split, DataError> {
-    let read = match set.format {
-        Format::Tsv => read_tsv,
-        Format::Parquet => read_parquet,
-        Format::Jsonl => read_jsonl,
-    };
     let mut examples = Vec::new();
     for file in &set.files {
-        examples.extend(read(file, task)?);
+        examples.extend(read_examples(file, set.format, task)?);
     }
     if let Some(list) = &set.dev_pairs {
         examples = chosen_pairs(examples, list, set.split)?;
@@ -79,18 +77,11 @@ fn chosen_pairs(
     list: &Path,
     split: SplitName,
 ) -> Result<Vec<Example>, DataError> {
-    let bytes =
-        std::fs::read(list).map_err(|source| DataError::Read { file: list.into(), source })?;
+    let layout = Layout { unnamed: Some(PAIR), ..Layout::of(Format::Tsv) };
     let mut listed = HashSet::new();
-    for line in Lines::new(&bytes, list) {
-        let (number, line) = line?;
-        let fields: Vec<&str> = line.split('\t').collect();
-        if fields.len() != 2 {
-            let place = Place { file: list.into(), at: At::Line(number) };
-            let columns = vec!["#1 ID".to_owned(), "#2 ID".to_owned()];
-            return Err(DataError::FieldCount { place, wanted: 2, found: fields.len(), columns });
-        }
-        listed.insert(fields.join("-"));
+    for row in Table::open(list, &layout)? {
+        let row = row?;
+        listed.insert(format!("{}-{}", row.text(&PAIR[..1])?, row.text(&PAIR[1..])?));
     }
     let n_listed = listed.len();
     let (chosen, rest): (Vec<_>, Vec<_>) =

@@ -1,4 +1,4 @@
-//! Which files of a data directory serve a task?
+//! The files of a data directory that serve a task.
 //!
 //! The order of preference is fixed, so the same directory always gives the same files:
 //!
@@ -12,19 +12,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::folder::{file_names, shards};
-use super::{DataError, Origin, SplitName};
+use super::{DataError, Format, Origin, SplitName};
 use crate::task::GlueTask;
-
-/// How the files of a split are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// One tab-separated file.
-    Tsv,
-    /// Shards in the public hub's layout.
-    Parquet,
-    /// One JSON object a line.
-    Jsonl,
-}
 
 /// The files of one split.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,8 @@
 //! | `example`   | [`Example`], [`Split`], [`Dataset`]: what every reader returns                   |
 //! | `columns`   | which column or key holds what, by task                                        |
 //! | `label`     | a field's text or number to a [`Label`]                                        |
-//! | `tsv`, `jsonl`, `parquet` | one reader for each file format                                  |
+//! | `table`     | rows of typed values from TSV, CSV, JSONL and parquet                          |
+//! | `read`      | the examples of a task from such rows                                          |
 //! | `locate`    | which files of a data directory serve a task, in a fixed order of preference   |
 //! | `folder`    | names, shards and marks of a folder, also for the reasoning sets               |
 //! | `load`      | reads what was located; counts, hashes and notes for the record                |
@@ -21,22 +22,20 @@ mod error;
 mod example;
 pub(crate) mod folder;
 pub mod generate;
-mod jsonl;
 mod label;
 mod load;
 mod locate;
-mod parquet;
 mod prepared;
+mod read;
 #[cfg(test)]
 mod smoke;
-mod tsv;
+pub mod table;
 
-pub use error::{At, DataError, Place};
+pub use error::DataError;
 pub use example::{Dataset, Example, Label, Origin, SourceFile, Split, SplitName};
-pub use jsonl::{parse_jsonl, read_jsonl};
 pub(crate) use load::{describe, limit};
 pub use load::{load, read_files};
-pub use locate::{FileSet, Format, Located, locate};
-pub use parquet::read_parquet;
+pub use locate::{FileSet, Located, locate};
 pub use prepared::PreparedTask;
-pub use tsv::{parse_tsv, read_tsv};
+pub use read::read_examples;
+pub use table::{At, Format, Place, TableError};

@@ -1,10 +1,10 @@
 //! Row counts of the real files, where they lie beside the workspace; without them the test says so and passes.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
 
 use std::path::{Path, PathBuf};
 
-use super::{Origin, load, read_jsonl, read_tsv};
+use super::{Format, Origin, load, read_examples};
 use crate::task::GlueTask;
 
 /// The folder `glue`, named by `LRVD_SHARED_DIR` or in `shared` beside the workspace.
@@ -49,15 +49,15 @@ fn real_files_have_their_published_rows() {
         ("STS-B/train.tsv", Stsb, 5749, vec![]),
         ("STS-B/dev.tsv", Stsb, 1500, vec![]),
     ] {
-        let examples = read_tsv(&data.join("glue").join(file), task).unwrap();
+        let examples = read_examples(&data.join("glue").join(file), Format::Tsv, task).unwrap();
         assert_eq!(examples.len(), rows, "{file}");
         for (id, wanted) in class_counts.into_iter().enumerate() {
             let found = examples.iter().filter(|e| e.label.class() == Some(id)).count();
             assert_eq!(found, wanted, "{file} class {id}");
         }
     }
-    let jsonl = read_jsonl(&data.join("superglue/RTE/train.jsonl"), Rte).unwrap();
-    let tsv = read_tsv(&data.join("glue/RTE/train.tsv"), Rte).unwrap();
+    let jsonl = read_examples(&data.join("superglue/RTE/train.jsonl"), Format::Jsonl, Rte).unwrap();
+    let tsv = read_examples(&data.join("glue/RTE/train.tsv"), Format::Tsv, Rte).unwrap();
     assert_eq!(jsonl.len(), 2490);
     assert!(jsonl.iter().zip(&tsv).all(|(a, b)| a.label == b.label && a.id == b.id));
 }
@@ -102,7 +102,7 @@ fn the_original_paraphrase_corpus_gives_the_derived_splits() {
     let split = load(dir.path(), GlueTask::Mrpc).unwrap();
     for (split, file) in [(&split.train, "train.tsv"), (&split.validation, "dev.tsv")] {
         assert_eq!(split.origin, Origin::Official);
-        let derived = read_tsv(&source.join(file), GlueTask::Mrpc).unwrap();
+        let derived = read_examples(&source.join(file), Format::Tsv, GlueTask::Mrpc).unwrap();
         assert!(split.examples == derived, "{file}");
     }
 }

@@ -1,4 +1,4 @@
-//! Which token stands for which label?
+//! The token that stands for each label.
 //!
 //! A decoder answers with the logits of a few tokens at its last position. Each prompt set finds them in its own way,
 //! and a vocabulary may thwart it: large ones have a token for every label, a small one spells `True` and

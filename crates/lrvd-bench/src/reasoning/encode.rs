@@ -1,4 +1,4 @@
-//! How does a prompt become token ids of a limited length?
+//! Prompts as token ids of a limited length.
 
 use lrvd_models::tokenizer::{TextTokenizer, TokenizerError};
 use serde::{Deserialize, Serialize};

@@ -1,18 +1,21 @@
-//! What is wrong with a reasoning set, its labels or its prompts?
+//! What can be wrong with a reasoning set, its labels or its prompts.
 
 use lrvd_models::tokenizer::TokenizerError;
 use thiserror::Error;
 
-use crate::data::{DataError, Place};
+use crate::data::{DataError, Place, TableError};
 use crate::text::quoted;
 
 /// Why a reasoning set cannot be read, generated or put into prompts.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReasoningError {
-    /// Files, and rows that hold no question at all.
+    /// Folders and their marks.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// Files, and rows that hold no question at all.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// The tokenizer refused.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),

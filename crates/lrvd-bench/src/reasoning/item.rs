@@ -1,4 +1,4 @@
-//! What does a reader hand on?
+//! Questions with their choices, and splits of them: what readers hand on.
 
 use serde::{Deserialize, Serialize};
 

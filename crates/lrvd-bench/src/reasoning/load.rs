@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use super::generate::ReasoningMark;
-use super::{ChoiceItem, ItemSplit, ReasoningData, ReasoningError, ReasoningSet, locate, read};
+use super::{
+    ChoiceItem, ItemSplit, ReasoningData, ReasoningError, ReasoningSet, locate, read_items,
+};
 use crate::data::{FileSet, Origin, SplitName, describe, limit};
 
 /// Finds and reads both splits of `set` below `data_dir`.
@@ -61,7 +63,7 @@ pub fn read_split(files: &FileSet, set: ReasoningSet) -> Result<ItemSplit, Reaso
     let mut items = Vec::new();
     let mut sources = Vec::new();
     for file in &files.files {
-        items.extend(read::read(file, files.format, set, items.len())?);
+        items.extend(read_items(file, files.format, set, items.len())?);
         sources.push(describe(file)?);
     }
     let origin = match files.origin {

@@ -1,4 +1,4 @@
-//! Which files of a data directory serve a set?
+//! The files of a data directory that serve a set.
 //!
 //! The order of preference is fixed, so the same directory always gives the same files:
 //!

@@ -1,4 +1,4 @@
-//! What is learnt from a set of examples, whichever file they came from?
+//! What is learnt from a set of examples, whichever file they came from.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What must be known of a task before one row of it is read?
+//! The fixed facts of a task, known before one row of it is read.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! How do token lists of different lengths become one rectangle?
+//! Token lists of different lengths as one rectangle.
 
 use super::BatchError;
 use crate::data::Label;

@@ -1,4 +1,4 @@
-//! How is a whole split predicted with little padding, and put back in file order?
+//! Batches of a whole split with little padding, and the way back to file order.
 
 use super::BatchError;
 

@@ -1,14 +1,12 @@
-//! What do the fields of a row mean?
+//! What the fields of a row mean.
 
-use serde_json::{Map, Value};
-
-use super::record::Record;
+use crate::data::table::{Cell, Row};
 use crate::reasoning::item::LETTERS;
 use crate::reasoning::set::Layout;
 use crate::reasoning::{Choice, ChoiceItem, ReasoningError, ReasoningSet};
 
 /// Keys that hold an id of the row.
-const IDS: [&str; 3] = ["qID", "id", "idx"];
+const IDS: [&[&str]; 3] = [&["qID"], &["id"], &["idx"]];
 /// Digits that serve as labels of choices.
 const DIGITS: [&str; 5] = ["1", "2", "3", "4", "5"];
 /// Labels of a yes/no question, in class order.
@@ -16,11 +14,11 @@ const TRUTH: [&str; 2] = ["False", "True"];
 
 /// The item of one row; `row` counts from 0 and serves as id where there is none.
 pub(super) fn item(
-    record: &Record,
+    record: &Row,
     set: ReasoningSet,
     row: usize,
 ) -> Result<ChoiceItem, ReasoningError> {
-    let id = id(&record.fields).unwrap_or_else(|| row.to_string());
+    let id = record.id(&IDS)?.unwrap_or_else(|| row.to_string());
     match set.spec().layout {
         Layout::Blank => blank(record, id),
         Layout::Choices { fewest, most } => choices(record, id, fewest, most),
@@ -28,20 +26,11 @@ pub(super) fn item(
     }
 }
 
-/// The first id among the known names; numbers as digits.
-fn id(fields: &Map<String, Value>) -> Option<String> {
-    IDS.iter().find_map(|key| match fields.get(*key)? {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    })
-}
-
 /// `sentence`, `option1`, `option2`, and `answer`, which is `1` or `2`.
-fn blank(record: &Record, id: String) -> Result<ChoiceItem, ReasoningError> {
+fn blank(record: &Row, id: String) -> Result<ChoiceItem, ReasoningError> {
     let question = record.text(&["sentence"])?;
     if !question.contains('_') {
-        let place = record.place.clone();
+        let place = record.place().clone();
         return Err(ReasoningError::NoBlank { place, column: "sentence" });
     }
     let options = [record.text(&["option1"])?, record.text(&["option2"])?];
@@ -58,27 +47,27 @@ fn blank(record: &Record, id: String) -> Result<ChoiceItem, ReasoningError> {
 /// question or question_stem, choices: {text: […], label: […]}     the hub
 /// ```
 fn choices(
-    record: &Record,
+    record: &Row,
     id: String,
     fewest: usize,
     most: usize,
 ) -> Result<ChoiceItem, ReasoningError> {
     let (key, value) = record.find(&["question", "question_stem"])?;
-    let (column, question, choices) = if let Value::Object(question) = value {
+    let (column, question, choices) = if let Cell::Object(question) = value {
         let column = "question.choices";
         let list = record.list_within(question, column)?;
         (column, record.text_within(question, "question.stem")?, objects(record, column, list)?)
     } else {
         let (column, lists) = record.find(&["choices"])?;
         let choices = match lists {
-            Value::Array(list) => objects(record, column, list)?,
+            Cell::List(list) => objects(record, column, list)?,
             other => columns(record, column, other)?,
         };
         (column, record.as_text(value, key)?, choices)
     };
     let found = choices.len();
     if !(fewest..=most).contains(&found) {
-        let place = record.place.clone();
+        let place = record.place().clone();
         return Err(ReasoningError::ChoiceCount { place, column, found, fewest, most });
     }
     check_labels(record, column, &choices)?;
@@ -88,11 +77,11 @@ fn choices(
 
 /// `[{text, label}, …]`.
 fn objects(
-    record: &Record,
+    record: &Row,
     column: &'static str,
-    list: &[Value],
+    list: &[Cell],
 ) -> Result<Vec<Choice>, ReasoningError> {
-    let read = |value: &Value| {
+    let read = |value: &Cell| {
         let object = record.as_object(value, column)?;
         let label = record.text_within(object, "choices.label")?;
         Ok(choice(label, record.text_within(object, "choices.text")?))
@@ -102,9 +91,9 @@ fn objects(
 
 /// `{text: […], label: […]}`.
 fn columns(
-    record: &Record,
+    record: &Row,
     column: &'static str,
-    value: &Value,
+    value: &Cell,
 ) -> Result<Vec<Choice>, ReasoningError> {
     let object = record.as_object(value, column)?;
     let texts = record.list_within(object, "choices.text")?;
@@ -112,7 +101,7 @@ fn columns(
     if texts.len() != labels.len() {
         let (texts, labels) = (texts.len(), labels.len());
         return Err(ReasoningError::ChoiceLists {
-            place: record.place.clone(),
+            place: record.place().clone(),
             column,
             texts,
             labels,
@@ -129,13 +118,13 @@ fn columns(
 
 /// Labels are distinct, and letters or digits from the first on.
 fn check_labels(
-    record: &Record,
+    record: &Row,
     column: &'static str,
     choices: &[Choice],
 ) -> Result<(), ReasoningError> {
     let labels: Vec<&str> = choices.iter().map(|choice| choice.label.as_str()).collect();
     let repeated = (1..labels.len()).find(|&i| labels[..i].contains(&labels[i]));
-    let place = || record.place.clone();
+    let place = || record.place().clone();
     if let Some(i) = repeated {
         let label = labels[i].to_owned();
         return Err(ReasoningError::RepeatedLabel { place: place(), column, label });
@@ -148,15 +137,15 @@ fn check_labels(
 }
 
 /// `question`, `passage`, and `answer` (the hub's other distribution: `label`), which is true or false, 1 or 0.
-fn passage(record: &Record, id: String) -> Result<ChoiceItem, ReasoningError> {
+fn passage(record: &Row, id: String) -> Result<ChoiceItem, ReasoningError> {
     let question = record.text(&["question"])?;
     let passage = record.text(&["passage"])?.to_owned();
     let (column, value) = record.find(&["answer", "label"])?;
-    let answer = match (value, value.as_i64()) {
-        (Value::Bool(answer), _) => usize::from(*answer),
-        (_, Some(answer @ (0 | 1))) => answer as usize,
-        (_, Some(other)) => {
-            let (place, found) = (record.place.clone(), other.to_string());
+    let answer = match value {
+        Cell::Bool(answer) => usize::from(*answer),
+        Cell::Integer(answer @ (0 | 1)) => *answer as usize,
+        Cell::Integer(other) => {
+            let (place, found) = (record.place().clone(), other.to_string());
             let wanted = TRUTH.map(str::to_owned).to_vec();
             return Err(ReasoningError::Answer { place, column, found, wanted });
         }
@@ -173,7 +162,7 @@ fn choice(label: &str, text: &str) -> Choice {
 
 /// The item, with the place of its answer among the labels.
 fn finished(
-    record: &Record,
+    record: &Row,
     id: String,
     question: &str,
     choices: Vec<Choice>,
@@ -181,7 +170,7 @@ fn finished(
 ) -> Result<ChoiceItem, ReasoningError> {
     let place = choices.iter().position(|choice| choice.label == answer);
     let answer = place.ok_or_else(|| ReasoningError::Answer {
-        place: record.place.clone(),
+        place: record.place().clone(),
         column,
         found: answer.to_owned(),
         wanted: choices.iter().map(|choice| choice.label.clone()).collect(),

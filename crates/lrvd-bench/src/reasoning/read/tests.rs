@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::data::{DataError, Origin};
+use crate::data::{Origin, TableError};
 use crate::reasoning::{Choice, load};
 
 fn read(set: ReasoningSet, text: &[u8]) -> Result<Vec<ChoiceItem>, ReasoningError> {
@@ -11,6 +11,14 @@ fn read(set: ReasoningSet, text: &[u8]) -> Result<Vec<ChoiceItem>, ReasoningErro
     let file = dir.path().join("rows.jsonl");
     std::fs::write(&file, text).unwrap();
     read_jsonl(&file, set)
+}
+
+fn read_jsonl(file: &Path, set: ReasoningSet) -> Result<Vec<ChoiceItem>, ReasoningError> {
+    read_items(file, Format::Jsonl, set, 0)
+}
+
+fn read_parquet(file: &Path, set: ReasoningSet) -> Result<Vec<ChoiceItem>, ReasoningError> {
+    read_items(file, Format::Parquet, set, 0)
 }
 
 fn golden(path: &str) -> PathBuf {
@@ -182,7 +190,7 @@ fn choice_lists_end_where_they_may() {
 fn files_that_hold_no_rows_are_refused() {
     assert!(matches!(
         read(ReasoningSet::ArcC, b""),
-        Err(ReasoningError::Data(DataError::Empty { .. }))
+        Err(ReasoningError::Table(TableError::Empty { .. }))
     ));
     assert_eq!(message(ReasoningSet::ArcC, ARC, ""), ": not a JSON object");
     assert_eq!(message(ReasoningSet::ArcC, ARC, "[1]"), ": not a JSON object");
@@ -192,10 +200,10 @@ fn files_that_hold_no_rows_are_refused() {
     let error = read(ReasoningSet::BoolQ, &bytes).unwrap_err();
     assert!(matches!(
         error,
-        ReasoningError::Data(DataError::Encoding { offset, .. }) if offset == start + 13
+        ReasoningError::Table(TableError::Encoding { offset, .. }) if offset == start + 13
     ));
     let absent = read_jsonl(Path::new("no/such.jsonl"), ReasoningSet::ArcC).unwrap_err();
-    assert!(matches!(absent, ReasoningError::Data(DataError::Read { .. })));
+    assert!(matches!(absent, ReasoningError::Table(TableError::Read { .. })));
 
     let parquet = |name: &str| {
         let file = golden("parquet/other").join(name);

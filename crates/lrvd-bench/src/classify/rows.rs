@@ -1,21 +1,10 @@
-//! Which rows does a user's data file hold?
-//!
-//! | File | Format |
-//! |---|---|
-//! | `delimited` | `.tsv` (a tab separates, a quote is a letter), `.csv` (quoted fields) |
-//! | `jsonl` | `.jsonl`, one object a line |
-//! | `parquet` | `.parquet` |
-
-mod delimited;
-mod jsonl;
-mod parquet;
+//! Rows of a user's data file: texts and labels by the names of their columns.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::ClassifyError;
-use crate::data::{At, Place};
+use crate::data::table::{self, Format, Layout, Place, Table, TableError};
 
 /// Which columns hold what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,85 +38,43 @@ pub struct Row {
     pub label: Option<String>,
 }
 
-/// Reads a data file in the format that its name ends in.
+/// Reads a data file in the format that its name ends in: `.tsv`, `.csv`, `.jsonl` or `.parquet`.
 ///
 /// # Errors
 ///
-/// The first bad row by file, line or row, and column; [`ClassifyError::MissingColumn`];
-/// [`ClassifyError::Format`] for another ending; [`ClassifyError::NoRows`] for a file without rows.
-pub fn read_rows(file: &Path, columns: &TextColumns) -> Result<Vec<Row>, ClassifyError> {
-    let ending = file.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
-    let rows = match ending.as_str() {
-        "tsv" => delimited::read(file, delimited::Dialect::Tabs, columns)?,
-        "csv" => delimited::read(file, delimited::Dialect::Commas, columns)?,
-        "jsonl" | "ndjson" => jsonl::read(file, columns)?,
-        "parquet" => parquet::read(file, columns)?,
-        _ => {
-            let wanted = "`.tsv`, `.csv`, `.jsonl` or `.parquet`";
-            return Err(ClassifyError::Format { file: file.to_owned(), wanted });
-        }
-    };
-    if rows.is_empty() {
-        return Err(ClassifyError::NoRows { file: file.to_owned() });
-    }
-    Ok(rows)
-}
-
-/// Positions of the wanted columns among `names`.
-struct Positions {
-    text: usize,
-    pair: Option<usize>,
-    label: Option<usize>,
-}
-
-impl Positions {
-    fn find(file: &Path, columns: &TextColumns, names: &[&str]) -> Result<Self, ClassifyError> {
-        let find = |wanted: &String| {
-            names.iter().position(|name| name == wanted).ok_or_else(|| {
-                ClassifyError::MissingColumn {
-                    file: file.to_owned(),
-                    wanted: wanted.clone(),
-                    found: crate::text::quoted(names),
-                }
-            })
-        };
-        Ok(Self {
-            text: find(&columns.text)?,
-            pair: columns.pair.as_ref().map(find).transpose()?,
-            label: columns.label.as_ref().map(find).transpose()?,
-        })
-    }
+/// The first bad row by file, line or row, and column; a column that is missing or there twice; another ending; a file
+/// without rows.
+pub fn read_rows(file: &Path, columns: &TextColumns) -> Result<Vec<Row>, TableError> {
+    let TextColumns { text, pair, label } = columns;
+    let wanted: Vec<&str> = [Some(text), pair.as_ref(), label.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(String::as_str)
+        .collect();
+    let layout = Layout { columns: &wanted, blank_lines: true, ..Layout::of(Format::of(file)?) };
+    Table::open(file, &layout)?.map(|row| Row::of(&row?, columns)).collect()
 }
 
 impl Row {
-    /// Puts a row together; blank texts and labels are errors.
-    fn new(
-        place: Place,
-        columns: &TextColumns,
-        text: String,
-        pair: Option<String>,
-        label: Option<String>,
-    ) -> Result<Self, ClassifyError> {
-        let filled = |value: &str, column: &String, what: &'static str| {
-            if value.trim().is_empty() {
-                let (place, column) = (place.clone(), column.clone());
-                return Err(ClassifyError::Empty { place, column, what });
+    fn of(row: &table::Row, columns: &TextColumns) -> Result<Self, TableError> {
+        let text = |column: &String| row.text(&[column]).map(str::to_owned);
+        let label = |column: &String| {
+            let (_, cell) = row.find(&[column])?;
+            let label = cell
+                .plain()
+                .ok_or_else(|| row.wrong_type(column, "a string, a number or a boolean", cell))?;
+            match label.trim() {
+                "" => Err(row.blank(column, "label")),
+                label => Ok(label.to_owned()),
             }
-            Ok(())
         };
-        filled(&text, &columns.text, "text")?;
-        if let (Some(pair), Some(column)) = (&pair, &columns.pair) {
-            filled(pair, column, "text")?;
-        }
-        if let (Some(label), Some(column)) = (&label, &columns.label) {
-            filled(label, column, "label")?;
-        }
-        Ok(Self { place, text, pair, label: label.map(|label| label.trim().to_owned()) })
+        Ok(Self {
+            place: row.place().clone(),
+            text: text(&columns.text)?,
+            pair: columns.pair.as_ref().map(text).transpose()?,
+            label: columns.label.as_ref().map(label).transpose()?,
+        })
     }
-}
-
-fn line(file: &Path, number: u64) -> Place {
-    Place { file: file.to_owned(), at: At::Line(usize::try_from(number).unwrap_or(usize::MAX)) }
 }
 
 #[cfg(test)]
@@ -139,7 +86,7 @@ mod tests {
         TextColumns { text: "a".into(), pair: Some("b".into()), label: Some("y".into()) }
     }
 
-    fn read(name: &str, contents: &[u8]) -> Result<Vec<Row>, ClassifyError> {
+    fn read(name: &str, contents: &[u8]) -> Result<Vec<Row>, TableError> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(name);
         std::fs::write(&file, contents).unwrap();
@@ -189,7 +136,7 @@ mod tests {
         assert!(missing.contains("no column `verdict`; its columns are"), "{missing}");
         let null = read_rows(&folder.join("cola-null.parquet"), &columns("label")).unwrap_err();
         let null = null.to_string();
-        assert!(null.contains("row 2, column `sentence`: `null` where a string"), "{null}");
+        assert!(null.contains("row 2, column `sentence`: null where a string"), "{null}");
     }
 
     #[test]
@@ -204,7 +151,7 @@ mod tests {
         );
         assert_eq!(
             message("d.tsv", "a\tb\ty\n1\t2\t3\n4\t5\n"),
-            "tsv`, line 3: 2 fields where 3 are expected"
+            "tsv`, line 3: 2 tab-separated fields where 3 are expected (a, b, y)"
         );
         assert_eq!(message("d.csv", "a,b,y\n1, ,3\n"), "csv`, line 2, column `b`: empty text");
         assert_eq!(message("d.csv", "a,b,y\n1,2,\n"), "csv`, line 2, column `y`: empty label");
@@ -217,7 +164,7 @@ mod tests {
             message("d.jsonl", "{\"a\":\"x\",\"b\":3,\"y\":1}\n"),
             "jsonl`, line 1, column `b`: a number where a string is expected"
         );
-        assert_eq!(message("d.jsonl", "{\"a\":\n"), "jsonl`, line 1: cannot be decoded");
+        assert_eq!(message("d.jsonl", "{\"a\":\n"), "jsonl`, line 1: not a JSON object");
         assert!(message("d.txt", "a").contains("wanted a name that ends in"));
     }
 }

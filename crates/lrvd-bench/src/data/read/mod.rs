@@ -1,0 +1,59 @@
+//! Examples of a task from one file in any of its formats.
+//!
+//! Columns are found by the names of [`Columns`]; other columns are allowed and not read. The acceptability corpus
+//! alone has files without a header. A label is a class id, a class name or, for regression, a number.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use super::columns::{Columns, IDS};
+use super::label::Field;
+use super::table::{Cell, Format, Layout, Row, Table};
+use super::{DataError, Example, Label};
+use crate::task::GlueTask;
+
+/// Columns of the headerless acceptability files; the names `label` and `sentence` are those of [`Columns`].
+const COLA_COLUMNS: &[&str] = &["source", "label", "author mark", "sentence"];
+
+/// Reads the examples of one file.
+///
+/// Texts are kept verbatim, outer spaces included.
+///
+/// # Errors
+///
+/// The first bad row, by file, line or row, and column: [`DataError::Table`], and the errors of labels; a file without
+/// rows is one of [`DataError::Table`] too.
+pub fn read_examples(
+    file: &Path,
+    format: Format,
+    task: GlueTask,
+) -> Result<Vec<Example>, DataError> {
+    let columns = Columns::of(task);
+    let unnamed = (task == GlueTask::Cola).then_some(COLA_COLUMNS);
+    let layout = Layout { columns: &columns.names(), unnamed, ..Layout::of(format) };
+    let mut examples = Vec::new();
+    for row in Table::open(file, &layout)? {
+        let row = row?;
+        let text = |wanted| row.text(wanted).map(str::to_owned);
+        examples.push(Example {
+            id: row.id(IDS)?.unwrap_or_else(|| examples.len().to_string()),
+            text_a: text(columns.text_a)?,
+            text_b: columns.text_b.map(text).transpose()?,
+            label: label(&row, columns.label, task)?,
+        });
+    }
+    Ok(examples)
+}
+
+fn label(row: &Row, wanted: &[&str], task: GlueTask) -> Result<Label, DataError> {
+    let (column, cell) = row.find(wanted)?;
+    let field = Field { spec: task.spec(), column, place: row.place() };
+    match cell {
+        Cell::Text(text) => field.of_text(text),
+        Cell::Integer(id) => field.of_integer(*id),
+        Cell::Float(score) => field.of_score(*score),
+        other => Err(row.wrong_type(column, "a label", other).into()),
+    }
+}

@@ -1,0 +1,105 @@
+//! One value of a table.
+
+use std::collections::BTreeMap;
+
+use parquet::record::Field;
+use serde_json::Value;
+
+/// One value of a table, as far as its format tells types apart.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cell {
+    /// No value.
+    Null,
+    /// True or false.
+    Bool(bool),
+    /// A whole number.
+    Integer(i64),
+    /// Another number.
+    Float(f64),
+    /// A text, verbatim.
+    Text(String),
+    /// A list.
+    List(Vec<Cell>),
+    /// Values by name.
+    Object(BTreeMap<String, Cell>),
+    /// A value of a type that no data set uses, such as a date or bytes.
+    Other,
+}
+
+impl Cell {
+    /// What the value is, for an error.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "a boolean",
+            Self::Integer(_) | Self::Float(_) => "a number",
+            Self::Text(_) => "a string",
+            Self::List(_) => "a list",
+            Self::Object(_) => "an object",
+            Self::Other => "a value of another type",
+        }
+    }
+
+    /// Text, number or truth value as it would stand in a text file; a float that is whole is written as an integer.
+    pub(crate) fn plain(&self) -> Option<String> {
+        Some(match self {
+            Self::Text(text) => text.clone(),
+            Self::Bool(flag) => flag.to_string(),
+            Self::Integer(number) => number.to_string(),
+            // What was stored with 32 bits has the digits of 32 bits.
+            Self::Float(number) if f64::from(*number as f32) == *number => {
+                (*number as f32).to_string()
+            }
+            Self::Float(number) => number.to_string(),
+            Self::Null | Self::List(_) | Self::Object(_) | Self::Other => return None,
+        })
+    }
+}
+
+impl From<Value> for Cell {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(flag) => Self::Bool(flag),
+            Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+                (Some(whole), _) => Self::Integer(whole),
+                (None, Some(number)) => Self::Float(number),
+                (None, None) => Self::Other,
+            },
+            Value::String(text) => Self::Text(text),
+            Value::Array(items) => Self::List(items.into_iter().map(Self::from).collect()),
+            Value::Object(fields) => {
+                Self::Object(fields.into_iter().map(|(key, value)| (key, value.into())).collect())
+            }
+        }
+    }
+}
+
+impl From<Field> for Cell {
+    fn from(field: Field) -> Self {
+        match field {
+            Field::Null => Self::Null,
+            Field::Bool(flag) => Self::Bool(flag),
+            Field::Byte(number) => Self::Integer(number.into()),
+            Field::Short(number) => Self::Integer(number.into()),
+            Field::Int(number) => Self::Integer(number.into()),
+            Field::Long(number) => Self::Integer(number),
+            Field::UByte(number) => Self::Integer(number.into()),
+            Field::UShort(number) => Self::Integer(number.into()),
+            Field::UInt(number) => Self::Integer(number.into()),
+            Field::ULong(number) => {
+                i64::try_from(number).map_or(Self::Float(number as f64), Self::Integer)
+            }
+            Field::Float(number) => Self::Float(number.into()),
+            Field::Double(number) => Self::Float(number),
+            Field::Str(text) => Self::Text(text),
+            Field::Group(row) => Self::Object(
+                row.into_columns().into_iter().map(|(key, value)| (key, value.into())).collect(),
+            ),
+            Field::ListInternal(list) => {
+                Self::List(list.elements().iter().cloned().map(Self::from).collect())
+            }
+            _ => Self::Other,
+        }
+    }
+}

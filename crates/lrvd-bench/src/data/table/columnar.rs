@@ -1,0 +1,60 @@
+//! Parquet, a row at a time, through the record interface, which needs no Arrow.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::reader::RowIter;
+use parquet::schema::types::Type;
+
+use super::{At, Cell, Place, Row, TableError};
+
+/// Rows under a schema.
+pub(super) struct Columnar {
+    names: Arc<[String]>,
+    /// Which of the columns are decoded, in ascending order.
+    kept: Vec<usize>,
+    rows: RowIter<'static>,
+    number: usize,
+}
+
+impl Columnar {
+    /// Decodes `wanted` columns, or all of them where there are none of these.
+    pub(super) fn new(opened: File, file: &Path, wanted: &[&str]) -> Result<Self, TableError> {
+        let broken = |source| broken(file, source);
+        let reader = SerializedFileReader::new(opened).map_err(broken)?;
+        let schema = reader.metadata().file_metadata().schema_descr().root_schema_ptr();
+        let fields = schema.get_fields();
+        let names: Arc<[String]> = fields.iter().map(|field| field.name().to_owned()).collect();
+        let mut kept: Vec<usize> =
+            (0..names.len()).filter(|&i| wanted.contains(&names[i].as_str())).collect();
+        if kept.is_empty() {
+            kept = (0..names.len()).collect();
+        }
+        let projection = Type::group_type_builder(schema.name())
+            .with_fields(kept.iter().map(|&column| fields[column].clone()).collect())
+            .build()
+            .map_err(broken)?;
+        let rows =
+            RowIter::from_file_into(Box::new(reader)).project(Some(projection)).map_err(broken)?;
+        Ok(Self { names, kept, rows, number: 0 })
+    }
+
+    pub(super) fn next_row(&mut self, file: &Path) -> Result<Option<Row>, TableError> {
+        let Some(row) = self.rows.next() else { return Ok(None) };
+        self.number += 1;
+        let mut cells = vec![Cell::Null; self.names.len()];
+        let fields = row.map_err(|source| broken(file, source))?.into_columns();
+        for (&column, (_, field)) in self.kept.iter().zip(fields) {
+            cells[column] = field.into();
+        }
+        let place = Place { file: file.into(), at: At::Row(self.number) };
+        Ok(Some(Row::under(Arc::clone(&self.names), place, cells)))
+    }
+}
+
+fn broken(file: &Path, source: ParquetError) -> TableError {
+    TableError::Parquet { file: file.into(), source: source.into() }
+}

@@ -1,0 +1,125 @@
+//! Tables of one row a line: separated by tabs, or one JSON object each.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+
+use super::{At, Cell, Place, Row, TableError};
+
+/// Some files start with this mark; it is no part of the first line.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
+/// Numbered lines of a file, checked to be UTF-8 one by one. They end in LF or CRLF, the last one also in nothing.
+pub(super) struct Lines {
+    bytes: BufReader<File>,
+    file: PathBuf,
+    skip_blank: bool,
+    offset: usize,
+    number: usize,
+}
+
+impl Lines {
+    pub(super) fn new(bytes: BufReader<File>, file: &Path, skip_blank: bool) -> Self {
+        Self { bytes, file: file.into(), skip_blank, offset: 0, number: 0 }
+    }
+
+    fn next_line(&mut self) -> Result<Option<(Place, String)>, TableError> {
+        loop {
+            let mut line = Vec::new();
+            let length = self
+                .bytes
+                .read_until(b'\n', &mut line)
+                .map_err(|source| TableError::Read { file: self.file.clone(), source })?;
+            if length == 0 {
+                return Ok(None);
+            }
+            self.number += 1;
+            let place = Place { file: self.file.clone(), at: At::Line(self.number) };
+            let mut line = String::from_utf8(line).map_err(|error| TableError::Encoding {
+                place: place.clone(),
+                offset: self.offset + error.utf8_error().valid_up_to(),
+            })?;
+            self.offset += length;
+            let end = line.strip_suffix('\n').unwrap_or(&line);
+            line.truncate(end.strip_suffix('\r').unwrap_or(end).len());
+            if self.number == 1 && line.starts_with(BYTE_ORDER_MARK) {
+                line.drain(..BYTE_ORDER_MARK.len());
+            }
+            if !(self.skip_blank && line.trim().is_empty()) {
+                return Ok(Some((place, line)));
+            }
+        }
+    }
+
+    /// The next line as an object.
+    pub(super) fn next_object(&mut self) -> Result<Option<Row>, TableError> {
+        let Some((place, line)) = self.next_line()? else { return Ok(None) };
+        match serde_json::from_str(&line) {
+            Ok(Fields(fields)) => Ok(Some(Row::keyed(place, fields))),
+            Err(source) => Err(TableError::Json { place, source: source.into() }),
+        }
+    }
+}
+
+/// Lines split at their tabs.
+pub(super) struct Tabs {
+    names: Arc<[String]>,
+    /// The first line, where it is a row.
+    first: Option<(Place, String)>,
+    lines: Lines,
+}
+
+impl Tabs {
+    /// Takes the header, unless there are names for a file without one and the first line has none of them.
+    pub(super) fn new(mut lines: Lines, unnamed: Option<&[&str]>) -> Result<Self, TableError> {
+        let mut first = lines.next_line()?;
+        let line = first.as_ref().map_or("", |(_, line)| line);
+        let mut names: Arc<[String]> = line.split('\t').map(str::to_owned).collect();
+        match unnamed {
+            Some(unnamed) if !names.iter().any(|name| unnamed.contains(&name.as_str())) => {
+                names = unnamed.iter().map(|&name| name.to_owned()).collect();
+            }
+            _ => first = None,
+        }
+        Ok(Self { names, first, lines })
+    }
+
+    pub(super) fn next_row(&mut self) -> Result<Option<Row>, TableError> {
+        let line = match self.first.take() {
+            Some(line) => Some(line),
+            None => self.lines.next_line()?,
+        };
+        line.map(|(place, line)| Row::separated(&self.names, place, "tab", line.split('\t')))
+            .transpose()
+    }
+}
+
+/// The fields of an object in their order, repeated names and all.
+struct Fields(Vec<(String, Cell)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                    fields.push((name, value.into()));
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
+}

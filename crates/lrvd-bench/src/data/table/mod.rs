@@ -1,0 +1,171 @@
+//! Tables on disk, whatever their format: rows of typed values under named columns.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `cell` | [`Cell`]: one value |
+//! | `row` | [`Row`]: values by column name, with errors that name file, line and column |
+//! | `error` | [`TableError`], [`Place`] |
+//! | `lines`, `commas`, `columnar` | tab-separated files and JSONL; CSV; parquet |
+//!
+//! | Format | Ending | Values |
+//! |---|---|---|
+//! | [`Format::Tsv`] | `.tsv` | texts; a tab always separates, a quote is a letter |
+//! | [`Format::Csv`] | `.csv` | texts; commas separate outside double quotes, a quote within is doubled |
+//! | [`Format::Jsonl`] | `.jsonl`, `.ndjson` | one object a line |
+//! | [`Format::Parquet`] | `.parquet` | as stored |
+//!
+//! Tab-separated files are not read as CSV: that merges rows wherever a text holds a lone quote.
+
+mod cell;
+mod columnar;
+mod commas;
+mod error;
+mod lines;
+mod row;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+pub use cell::Cell;
+pub use error::{At, Place, TableError};
+pub use row::Row;
+
+use columnar::Columnar;
+use commas::Commas;
+use lines::{Lines, Tabs};
+
+/// How a table is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Separated by tabs, without quoting.
+    Tsv,
+    /// Separated by commas, with quoting.
+    Csv,
+    /// One JSON object a line.
+    Jsonl,
+    /// Columns in the parquet format.
+    Parquet,
+}
+
+impl Format {
+    /// The format that a file's name ends in.
+    ///
+    /// # Errors
+    ///
+    /// [`TableError::Format`] for any other ending.
+    pub fn of(file: &Path) -> Result<Self, TableError> {
+        let ending = file.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+        Ok(match ending.as_str() {
+            "tsv" => Self::Tsv,
+            "csv" => Self::Csv,
+            "jsonl" | "ndjson" => Self::Jsonl,
+            "parquet" => Self::Parquet,
+            _ => return Err(TableError::Format { file: file.into() }),
+        })
+    }
+}
+
+/// How a table is read.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout<'a> {
+    /// Its format.
+    pub format: Format,
+    /// Columns that are needed; empty for all. Only a parquet file is decoded the faster for it.
+    pub columns: &'a [&'a str],
+    /// Columns of a tab-separated file without a header: its first line is one only if it has one of these names.
+    pub unnamed: Option<&'a [&'a str]>,
+    /// Whether blank lines are passed over. Otherwise they are rows, and bad ones.
+    pub blank_lines: bool,
+}
+
+impl Layout<'_> {
+    /// All columns of a file in this format, every line a row.
+    pub const fn of(format: Format) -> Self {
+        Self { format, columns: &[], unnamed: None, blank_lines: false }
+    }
+}
+
+/// The rows of one file, in its order; see [`read`].
+///
+/// The first error is the last item.
+pub struct Table {
+    file: PathBuf,
+    source: Source,
+    rows: usize,
+    ended: bool,
+}
+
+enum Source {
+    Tabs(Tabs),
+    Commas(Commas),
+    Objects(Lines),
+    Columnar(Columnar),
+}
+
+/// Opens a table in the format that its name ends in, blank lines passed over.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("reviews.csv");
+/// std::fs::write(&path, "text,stars\n\"good, really\",5\n")?;
+/// for row in lrvd_bench::data::table::read(&path)? {
+///     assert_eq!(row?.text(&["text"])?, "good, really");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`TableError::Format`], [`TableError::Read`] and errors of the header; as items, the first bad row, and
+/// [`TableError::Empty`] for a file without rows.
+pub fn read(file: &Path) -> Result<Table, TableError> {
+    let format = Format::of(file)?;
+    Table::open(file, &Layout { blank_lines: true, ..Layout::of(format) })
+}
+
+impl Table {
+    /// Opens a table in a given layout.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`], of any ending.
+    pub fn open(file: &Path, layout: &Layout<'_>) -> Result<Self, TableError> {
+        let opened =
+            File::open(file).map_err(|source| TableError::Read { file: file.into(), source })?;
+        let lines = |opened| Lines::new(BufReader::new(opened), file, layout.blank_lines);
+        let source = match layout.format {
+            Format::Tsv => Source::Tabs(Tabs::new(lines(opened), layout.unnamed)?),
+            Format::Csv => Source::Commas(Commas::new(opened, file)?),
+            Format::Jsonl => Source::Objects(lines(opened)),
+            Format::Parquet => Source::Columnar(Columnar::new(opened, file, layout.columns)?),
+        };
+        Ok(Self { file: file.into(), source, rows: 0, ended: false })
+    }
+}
+
+impl Iterator for Table {
+    type Item = Result<Row, TableError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let row = match &mut self.source {
+            Source::Tabs(tabs) => tabs.next_row(),
+            Source::Commas(commas) => commas.next_row(&self.file),
+            Source::Objects(lines) => lines.next_object(),
+            Source::Columnar(columnar) => columnar.next_row(&self.file),
+        };
+        self.ended = !matches!(row, Ok(Some(_)));
+        self.rows += usize::from(!self.ended);
+        match row.transpose() {
+            None if self.rows == 0 => Some(Err(TableError::Empty { file: self.file.clone() })),
+            item => item,
+        }
+    }
+}

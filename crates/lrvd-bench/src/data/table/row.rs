@@ -1,0 +1,183 @@
+//! One row of a table: values by name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{At, Cell, Place, TableError};
+
+/// One row and where it is.
+#[derive(Debug, Clone)]
+pub struct Row {
+    place: Place,
+    names: Arc<[String]>,
+    /// Whether the names are those of this row alone, not of a header or schema.
+    keyed: bool,
+    /// As many as there are names.
+    cells: Vec<Cell>,
+}
+
+impl Row {
+    /// A row whose names are those of the whole table.
+    pub(super) fn under(names: Arc<[String]>, place: Place, cells: Vec<Cell>) -> Self {
+        Self { place, names, keyed: false, cells }
+    }
+
+    /// A row with names of its own.
+    pub(super) fn keyed(place: Place, fields: Vec<(String, Cell)>) -> Self {
+        let (names, cells): (Vec<_>, Vec<_>) = fields.into_iter().unzip();
+        Self { place, names: names.into(), keyed: true, cells }
+    }
+
+    /// The fields of a line.
+    pub(super) fn separated<'a>(
+        names: &Arc<[String]>,
+        place: Place,
+        separator: &'static str,
+        fields: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, TableError> {
+        let cells: Vec<Cell> = fields.map(|field| Cell::Text(field.to_owned())).collect();
+        if cells.len() != names.len() {
+            let (wanted, found, columns) = (names.len(), cells.len(), names.to_vec());
+            return Err(TableError::FieldCount { place, separator, wanted, found, columns });
+        }
+        Ok(Self::under(Arc::clone(names), place, cells))
+    }
+
+    /// File and line or row.
+    pub const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The first of `wanted` that the row has, with its name.
+    ///
+    /// # Errors
+    ///
+    /// [`TableError::MissingColumn`], or [`TableError::MissingKey`] where each row has names of its own;
+    /// [`TableError::RepeatedColumn`].
+    pub fn find<'a>(&self, wanted: &[&'a str]) -> Result<(&'a str, &Cell), TableError> {
+        for name in wanted {
+            if let Some(cell) = self.get(name)? {
+                return Ok((*name, cell));
+            }
+        }
+        let wanted = wanted.iter().map(|&name| name.to_owned()).collect();
+        let mut found = self.names.to_vec();
+        Err(if self.keyed {
+            found.sort_unstable();
+            TableError::MissingKey { place: self.place.clone(), wanted, found }
+        } else {
+            TableError::MissingColumn { file: self.place.file.clone(), wanted, found }
+        })
+    }
+
+    /// The text under the first of `wanted` that the row has, verbatim.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::find`]; [`TableError::Type`] for another value and [`TableError::Blank`] for white space.
+    pub fn text(&self, wanted: &[&str]) -> Result<&str, TableError> {
+        let (name, cell) = self.find(wanted)?;
+        self.as_text(cell, name)
+    }
+
+    /// The value in a column; `None` without such a column.
+    fn get(&self, name: &str) -> Result<Option<&Cell>, TableError> {
+        let mut places = (0..self.names.len()).filter(|&i| self.names[i] == name);
+        let first = places.next();
+        match places.count() {
+            0 => Ok(first.map(|i| &self.cells[i])),
+            more => {
+                let mut place = self.place.clone();
+                if !self.keyed {
+                    place.at = At::Line(1);
+                }
+                Err(TableError::RepeatedColumn { place, column: name.to_owned(), found: more + 1 })
+            }
+        }
+    }
+
+    /// The first of the ids, each of one or more columns, that the row has as texts or whole numbers; parts are
+    /// joined by a hyphen.
+    pub(crate) fn id(&self, ids: &[&[&str]]) -> Result<Option<String>, TableError> {
+        for set in ids {
+            let mut parts = Vec::new();
+            for name in *set {
+                parts.extend(match self.get(name)? {
+                    Some(cell @ (Cell::Text(_) | Cell::Integer(_))) => cell.plain(),
+                    _ => None,
+                });
+            }
+            if parts.len() == set.len() {
+                return Ok(Some(parts.join("-")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A text that is not blank, verbatim; `column` is its full name.
+    pub(crate) fn as_text<'a>(&self, cell: &'a Cell, column: &str) -> Result<&'a str, TableError> {
+        let Cell::Text(text) = cell else { return Err(self.wrong_type(column, "a string", cell)) };
+        if text.trim().is_empty() {
+            return Err(self.blank(column, "text"));
+        }
+        Ok(text)
+    }
+
+    /// An object.
+    pub(crate) fn as_object<'a>(
+        &self,
+        cell: &'a Cell,
+        column: &str,
+    ) -> Result<&'a BTreeMap<String, Cell>, TableError> {
+        match cell {
+            Cell::Object(object) => Ok(object),
+            other => Err(self.wrong_type(column, "an object", other)),
+        }
+    }
+
+    /// A field of an object within the row: the one named by the last part of `path`.
+    fn within<'a>(
+        &self,
+        object: &'a BTreeMap<String, Cell>,
+        path: &str,
+    ) -> Result<&'a Cell, TableError> {
+        let key = path.rsplit('.').next().unwrap_or(path);
+        object.get(key).ok_or_else(|| TableError::MissingKey {
+            place: self.place.clone(),
+            wanted: vec![path.to_owned()],
+            found: object.keys().cloned().collect(),
+        })
+    }
+
+    /// A text field of an object within the row; `path` is its full name.
+    pub(crate) fn text_within<'a>(
+        &self,
+        object: &'a BTreeMap<String, Cell>,
+        path: &str,
+    ) -> Result<&'a str, TableError> {
+        self.as_text(self.within(object, path)?, path)
+    }
+
+    /// A list field of an object within the row; `path` is its full name.
+    pub(crate) fn list_within<'a>(
+        &self,
+        object: &'a BTreeMap<String, Cell>,
+        path: &str,
+    ) -> Result<&'a [Cell], TableError> {
+        match self.within(object, path)? {
+            Cell::List(items) => Ok(items),
+            other => Err(self.wrong_type(path, "a list", other)),
+        }
+    }
+
+    /// The error of a value that has another type than `wanted`.
+    pub(crate) fn wrong_type(&self, column: &str, wanted: &'static str, cell: &Cell) -> TableError {
+        let (place, column, found) = (self.place.clone(), column.to_owned(), cell.kind());
+        TableError::Type { place, column, wanted, found }
+    }
+
+    /// The error of an empty text or label.
+    pub(crate) fn blank(&self, column: &str, what: &'static str) -> TableError {
+        TableError::Blank { place: self.place.clone(), column: column.to_owned(), what }
+    }
+}

@@ -1,0 +1,111 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn written(name: &str, text: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join(name);
+    std::fs::write(&file, text).unwrap();
+    (dir, file)
+}
+
+/// All rows, or the first error without its folder.
+fn rows(name: &str, text: &[u8]) -> Result<Vec<Row>, String> {
+    let (dir, file) = written(name, text);
+    let rows = read(&file).and_then(Iterator::collect);
+    let folder = format!("{}/", dir.path().display());
+    rows.map_err(|error: TableError| error.to_string().replace(&folder, ""))
+}
+
+#[test]
+fn every_text_format_gives_the_same_texts() {
+    let tsv = b"\xef\xbb\xbfb\ta\r\nyes\tsay \"no\", please\r\nno\ttea";
+    let csv = b"\xef\xbb\xbfa,b\n\"say \"\"no\"\", please\",yes\n\ntea,no\n";
+    let jsonl = b"\xef\xbb\xbf{\"a\":\"say \\\"no\\\", please\",\"b\":\"yes\"}\n\n{\"b\":\"no\",\"a\":\"tea\"}";
+    for (name, text) in [("d.tsv", &tsv[..]), ("d.CSV", &csv[..]), ("d.ndjson", &jsonl[..])] {
+        let rows = rows(name, text).unwrap();
+        let texts: Vec<_> =
+            rows.iter().map(|row| ["a", "b"].map(|name| row.text(&[name]).unwrap())).collect();
+        assert_eq!(texts, [["say \"no\", please", "yes"], ["tea", "no"]], "{name}");
+    }
+}
+
+#[test]
+fn values_keep_their_types() {
+    let line = br#"{"n":1,"f":2.5,"w":2.0,"b":true,"z":null,"l":["x"],"o":{"k":"v"}}"#;
+    let row = &rows("d.jsonl", line).unwrap()[0];
+    let cell = |name: &str| row.find(&[name]).unwrap().1.clone();
+    assert_eq!(cell("n"), Cell::Integer(1));
+    assert_eq!(cell("f"), Cell::Float(2.5));
+    assert_eq!((cell("b"), cell("z")), (Cell::Bool(true), Cell::Null));
+    assert_eq!(cell("l"), Cell::List(vec![Cell::Text("x".into())]));
+    let plain = |name| cell(name).plain().unwrap();
+    assert_eq!([plain("n"), plain("f"), plain("w"), plain("b")], ["1", "2.5", "2", "true"]);
+    assert_eq!(Cell::Float(f64::from(0.1_f32)).plain().unwrap(), "0.1");
+    assert_eq!((cell("o").plain(), cell("z").plain()), (None, None));
+}
+
+#[test]
+fn a_name_that_occurs_twice_is_refused_where_it_is_read() {
+    let cases = [
+        ("d.tsv", "a\tb\ta\nx\ty\tz\n", "`d.tsv`, line 1: `a` occurs 2 times"),
+        ("d.csv", "a,b,a\nx,y,z\n", "`d.csv`, line 1: `a` occurs 2 times"),
+        (
+            "d.jsonl",
+            "\n{\"a\":\"x\",\"b\":\"y\",\"a\":\"z\"}\n",
+            "`d.jsonl`, line 2: `a` occurs 2 times",
+        ),
+    ];
+    for (name, text, wanted) in cases {
+        let row = &rows(name, text.as_bytes()).unwrap()[0];
+        assert_eq!(row.text(&["b"]).unwrap(), "y");
+        let error = row.text(&["a"]).unwrap_err().to_string();
+        let (file, rest) = error.rsplit_once('/').unwrap();
+        assert!(format!("`{rest}").starts_with(wanted), "{file}/{rest}");
+    }
+}
+
+#[test]
+fn errors_name_file_and_line() {
+    for (name, text, wanted) in [
+        (
+            "d.csv",
+            &b"a,b\n1,2\n3\n"[..],
+            "`d.csv`, line 3: 1 comma-separated fields where 2 are expected (a, b)",
+        ),
+        ("d.csv", b"a,b\n1,\xff\n", "cannot decode CSV file `d.csv`"),
+        ("d.tsv", b"a\n1\n\xff\n", "`d.tsv`, line 3: invalid UTF-8 at byte 4 of the file"),
+        ("d.jsonl", b"{}\n[]\n", "`d.jsonl`, line 2: not a JSON object"),
+        ("d.tsv", b"", "`d.tsv` holds no examples"),
+        ("d.csv", b"a,b\n", "`d.csv` holds no examples"),
+        ("d.jsonl", b"\n", "`d.jsonl` holds no examples"),
+        ("d.parquet", b"PAR1", "cannot decode parquet file `d.parquet`"),
+        ("d.txt", b"a", "`d.txt` is in no known format; wanted a name that ends in `.tsv`"),
+    ] {
+        let error = rows(name, text).unwrap_err();
+        assert!(error.starts_with(wanted), "{error}");
+    }
+    assert!(matches!(read(Path::new("no/such.csv")), Err(TableError::Read { .. })));
+}
+
+#[test]
+fn nothing_follows_an_error() {
+    let (_dir, file) = written("d.jsonl", b"{}\n[]\n{}\n");
+    let found: Vec<bool> = read(&file).unwrap().map(|row| row.is_ok()).collect();
+    assert_eq!(found, [true, false]);
+}
+
+#[test]
+fn only_wanted_columns_of_a_parquet_file_are_decoded() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data");
+    let file = folder.join("cola-train-00000-of-00002.parquet");
+    let layout = Layout { columns: &["label"], ..Layout::of(Format::Parquet) };
+    let rows: Vec<Row> = Table::open(&file, &layout).unwrap().collect::<Result<_, _>>().unwrap();
+    let found = |name| rows[1].find(&[name]).unwrap().1.clone();
+    assert_eq!((found("label"), found("sentence")), (Cell::Integer(0), Cell::Null));
+    let missing = rows[1].text(&["verdict"]).unwrap_err().to_string();
+    assert!(
+        missing.contains("no column `verdict`; its columns are `sentence`, `label`"),
+        "{missing}"
+    );
+}
