@@ -121,6 +121,14 @@ pub enum DataError {
         /// Number of them found.
         found: usize,
     },
+    /// A task has no grammar.
+    #[error("task `{task}` cannot be generated; wanted one of {}, or a folder of its files", quoted(.wanted))]
+    NoGenerator {
+        /// Command-line name of the task.
+        task: &'static str,
+        /// Command-line names of those that have one.
+        wanted: Vec<&'static str>,
+    },
     /// A grammar has fewer distinct examples than asked for.
     #[error("the grammar of task `{task}` gave {found} distinct examples, {wanted} are wanted")]
     Exhausted {

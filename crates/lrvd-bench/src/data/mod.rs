@@ -11,6 +11,7 @@
 //! | `folder`    | names, shards and marks of a folder, also for the reasoning sets               |
 //! | `load`      | reads what was located; counts, hashes and notes for the record                |
 //! | `generate`  | GLUE-like tasks from small grammars, for runs without any data                 |
+//! | `generator` | draws of words, for these grammars and those of the reasoning sets             |
 //! | `prepared`  | [`PreparedTask`]: token ids and labels of a task                               |
 //! | `batch`     | orders, buckets, padding; batches on the device                                |
 //!
@@ -22,6 +23,7 @@ mod error;
 mod example;
 pub(crate) mod folder;
 pub mod generate;
+pub(crate) mod generator;
 mod label;
 mod load;
 mod locate;

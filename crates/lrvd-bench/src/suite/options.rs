@@ -10,6 +10,7 @@ use super::plan::MAX_SEED;
 use super::profile::Profile;
 use super::task::SuiteTask;
 use crate::settings::{MethodName, Preset};
+use crate::{data, reasoning};
 
 /// Everything that `lrvd bench glue` and `lrvd bench reasoning` can be told.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,14 +106,20 @@ impl SuiteOptions {
         Ok(self)
     }
 
-    /// Refuses the paper profile without data.
+    /// Refuses the paper profile without data, and the quick one without data or a generator.
     ///
     /// # Errors
     ///
-    /// [`SuiteError::NoDataDir`].
+    /// [`SuiteError::NoDataDir`], [`DataError::NoGenerator`](crate::data::DataError::NoGenerator).
     pub(super) fn check_data(&self) -> Result<(), SuiteError> {
         match (self.profile, &self.data_dir, self.suite) {
-            (Profile::Quick, ..) | (_, Some(_), _) => Ok(()),
+            (_, Some(_), _) => Ok(()),
+            (Profile::Quick, None, _) => {
+                Ok(self.tasks.iter().try_for_each(|task| match *task {
+                    SuiteTask::Glue(task) => data::generate::check_task(task),
+                    SuiteTask::Reasoning(set) => reasoning::generate::check_set(set),
+                })?)
+            }
             (Profile::Paper, None, Suite::Glue) => {
                 Err(SuiteError::NoDataDir { wanted: "CoLA, MNLI, MRPC, QNLI, QQP, RTE and SST-2" })
             }

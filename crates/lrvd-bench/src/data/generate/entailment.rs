@@ -1,14 +1,13 @@
-//! Entailment in the manner of RTE and MNLI: does the second sentence follow from the first?
+//! Entailment in the manner of RTE: the second sentence follows from the first, or does not.
 //!
 //! Quantifiers, negation, coordination, verbs that imply their complement or do not, roles, relative clauses,
 //! comparatives and order in time. The relation is drawn first, then a pair that has it; every pattern is used
 //! in both directions and with affirmed and denied hypotheses.
 
-use super::event::{Difference, Event, Wording};
 use super::lexicon::LEXICON;
 use super::morphology::{Verb, capitalised};
-use super::scribe::{Draft, Scribe};
-use crate::data::Label;
+use super::phrase::Draft;
+use crate::data::generator::Generator;
 
 /// How the hypothesis stands to the premise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,34 +19,25 @@ enum Relation {
 
 use Relation::{Contradiction, Entailment, Neutral};
 
-/// Three classes, equally frequent.
-pub(super) fn three_way(scribe: &mut Scribe) -> Draft {
-    let relation = [Entailment, Neutral, Contradiction][scribe.draws.index(3)];
-    draft(scribe, relation, relation as usize)
-}
-
 /// Two classes, equally frequent; what does not follow is neutral in two of three cases.
-pub(super) fn two_way(scribe: &mut Scribe) -> Draft {
-    let relation = match scribe.weighted(&[3, 2, 1]) {
+pub(super) fn draft(generator: &mut Generator) -> Draft {
+    let relation = match generator.weighted(&[3, 2, 1]) {
         0 => Entailment,
         1 => Neutral,
         _ => Contradiction,
     };
-    draft(scribe, relation, usize::from(relation != Entailment))
-}
-
-fn draft(scribe: &mut Scribe, relation: Relation, class: usize) -> Draft {
-    let [premise, hypothesis] = match scribe.weighted(&[24, 14, 16, 12, 16, 10, 8]) {
-        0 => quantifiers(scribe, relation),
-        1 => coordination(scribe, relation),
-        2 => complement(scribe, relation),
-        3 => roles(scribe, relation),
-        4 => relative_clause(scribe, relation),
-        5 => comparison(scribe, relation),
-        _ => order_in_time(scribe, relation),
+    let [premise, hypothesis] = match generator.weighted(&[24, 14, 16, 12, 16, 10, 8]) {
+        0 => quantifiers(generator, relation),
+        1 => coordination(generator, relation),
+        2 => complement(generator, relation),
+        3 => roles(generator, relation),
+        4 => relative_clause(generator, relation),
+        5 => comparison(generator, relation),
+        _ => order_in_time(generator, relation),
     };
     let finish = |clause: String| format!("{}.", capitalised(&clause));
-    Draft::pair(finish(premise), finish(hypothesis), Label::Class(class))
+    let class = usize::from(relation != Entailment);
+    Draft { text_a: finish(premise), text_b: Some(finish(hypothesis)), class }
 }
 
 /// `did not sing` or `sang`.
@@ -56,10 +46,10 @@ fn finite(verb: &Verb, affirmed: bool) -> String {
 }
 
 /// Sets and their subsets: `the sailors` holds `the old sailors`; who `sang in the garden` also `sang`.
-fn quantifiers(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
-    let [noun] = scribe.distinct(&LEXICON.persons);
-    let (many, epithet) = (&noun.many, scribe.of(&LEXICON.epithets));
-    let (verb, place) = (scribe.act(), scribe.of(&LEXICON.places));
+fn quantifiers(generator: &mut Generator, relation: Relation) -> [String; 2] {
+    let [noun] = generator.distinct(&LEXICON.persons);
+    let (many, epithet) = (&noun.many, generator.of(&LEXICON.epithets));
+    let (verb, place) = (generator.act(), generator.of(&LEXICON.places));
     let narrow = format!("{epithet} {many}");
     let (sang, sang_there) = (verb.past.clone(), format!("{} {place}", verb.past));
     let all = |set: &str, did: &str| format!("all the {set} {did}");
@@ -98,20 +88,20 @@ fn quantifiers(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
             [format!("not {}", all(many, &sang_there)), all(many, &sang_there)],
         ],
     };
-    one_of(scribe, options)
+    one_of(generator, options)
 }
 
-fn one_of(scribe: &mut Scribe, mut options: Vec<[String; 2]>) -> [String; 2] {
-    let index = scribe.draws.index(options.len());
+fn one_of(generator: &mut Generator, mut options: Vec<[String; 2]>) -> [String; 2] {
+    let index = generator.draws.index(options.len());
     options.swap_remove(index)
 }
 
 /// `the doctor and the widow sang`, `the doctor or the widow sang`, `neither … nor …`.
-fn coordination(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
-    let [first, second] = scribe.two_persons();
-    let (verb, place) = (scribe.act(), scribe.of(&LEXICON.places));
-    let one = if scribe.coin() { &first } else { &second };
-    let affirmed = scribe.coin();
+fn coordination(generator: &mut Generator, relation: Relation) -> [String; 2] {
+    let [first, second] = generator.two_persons();
+    let (verb, place) = (generator.act(), generator.of(&LEXICON.places));
+    let one = if generator.coin() { &first } else { &second };
+    let affirmed = generator.coin();
     let hypothesis = format!("{one} {} {place}", finite(verb, affirmed));
     let both = format!("both {first} and {second} {} {place}", verb.past);
     let either = format!("either {first} or {second} {} {place}", verb.past);
@@ -126,18 +116,18 @@ fn coordination(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
 }
 
 /// `managed to sing`, `refused to sing`, `hoped to sing`; `knew that`, `wrongly believed that`, `was told that`.
-fn complement(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
-    let [first, second] = scribe.two_persons();
-    let (verb, place) = (scribe.act(), scribe.of(&LEXICON.places));
-    let affirmed = scribe.coin();
+fn complement(generator: &mut Generator, relation: Relation) -> [String; 2] {
+    let [first, second] = generator.two_persons();
+    let (verb, place) = (generator.act(), generator.of(&LEXICON.places));
+    let affirmed = generator.coin();
     // What the main verb must say of its complement for the hypothesis to stand in the wanted relation.
     let said = match relation {
         Neutral => 2,
         Entailment => usize::from(!affirmed),
         Contradiction => usize::from(affirmed),
     };
-    if scribe.coin() {
-        let main = scribe.of([
+    if generator.coin() {
+        let main = generator.of([
             &["managed to", "dared to", "contrived to", "did not fail to", "did not forget to"][..],
             &["refused to", "failed to", "forgot to", "did not dare to", "did not manage to"],
             &["hoped to", "promised to", "wished to", "did not hope to", "did not promise to"],
@@ -145,7 +135,7 @@ fn complement(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
         let premise = format!("{first} {main} {} {place}", verb.base);
         [premise, format!("{first} {} {place}", finite(verb, affirmed))]
     } else {
-        let main = scribe.of([
+        let main = generator.of([
             &["knew that", "was glad that", "remembered that", "did not know that"][..],
             &["wrongly believed that", "was deceived into thinking that", "falsely said that"],
             &["believed that", "was told that", "suspected that", "did not believe that"],
@@ -156,26 +146,42 @@ fn complement(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
 }
 
 /// Active and passive voice with the same persons in the same or in exchanged roles.
-fn roles(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
-    let event = Event::draw(scribe);
-    let mut wording = || Wording { passive: scribe.coin(), time_first: false, twin: scribe.coin() };
-    let (first, second) = (wording(), wording());
-    let affirmed = scribe.coin();
-    let premise = Event { negated: !affirmed, ..event.clone() };
-    let hypothesis = match relation {
-        Entailment => premise.clone(),
-        Contradiction => premise.variant(scribe, Difference::Negation),
-        Neutral if scribe.coin() => event.swapped(),
-        Neutral => Event { negated: true, ..event.swapped() },
+fn roles(generator: &mut Generator, relation: Relation) -> [String; 2] {
+    let persons = generator.two_persons();
+    // Three deeds in five have two verbs to choose from.
+    let verbs = if generator.draws.chance(0.6) {
+        let [[first, second]] = generator.distinct(&LEXICON.twins);
+        if generator.coin() { [first, second] } else { [second, first] }
+    } else {
+        [generator.deed(); 2]
     };
-    [premise.clause(first), hypothesis.clause(second)]
+    let (time, place) = (generator.of(&LEXICON.times), generator.of(&LEXICON.places));
+    let mut wording = || (generator.coin(), verbs[usize::from(generator.coin())]);
+    let (first, second) = (wording(), wording());
+    let told = |swapped: bool, affirmed: bool, (passive, verb): (bool, &Verb)| {
+        let [agent, patient] =
+            if swapped { [&persons[1], &persons[0]] } else { [&persons[0], &persons[1]] };
+        let core = match (passive, affirmed) {
+            (false, _) => format!("{agent} {} {patient}", finite(verb, affirmed)),
+            (true, true) => format!("{patient} was {} by {agent}", verb.participle),
+            (true, false) => format!("{patient} was not {} by {agent}", verb.participle),
+        };
+        format!("{core} {place} {time}")
+    };
+    let affirmed = generator.coin();
+    let (swapped, said) = match relation {
+        Entailment => (false, affirmed),
+        Contradiction => (false, !affirmed),
+        Neutral => (true, generator.coin()),
+    };
+    [told(false, affirmed, first), told(swapped, said, second)]
 }
 
 /// `the doctor who thanked the widow sang`: who sang, and who thanked whom?
-fn relative_clause(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
-    let [first, second] = scribe.two_persons();
-    let (deed, act, place) = (scribe.deed(), scribe.act(), scribe.of(&LEXICON.places));
-    let first_acts = scribe.coin();
+fn relative_clause(generator: &mut Generator, relation: Relation) -> [String; 2] {
+    let [first, second] = generator.two_persons();
+    let (deed, act, place) = (generator.deed(), generator.act(), generator.of(&LEXICON.places));
+    let first_acts = generator.coin();
     let (agent, patient) = if first_acts { (&first, &second) } else { (&second, &first) };
     let clause = if first_acts {
         format!("who {} {second}", deed.past)
@@ -183,8 +189,8 @@ fn relative_clause(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
         format!("whom {second} {}", deed.past)
     };
     let premise = format!("{first} {clause} {} {place}", act.past);
-    let about_deed = scribe.coin();
-    let affirmed = relation == Entailment || (relation == Neutral && scribe.coin());
+    let about_deed = generator.coin();
+    let affirmed = relation == Entailment || (relation == Neutral && generator.coin());
     let hypothesis = match (about_deed, relation) {
         (true, Neutral) => {
             if affirmed {
@@ -201,32 +207,32 @@ fn relative_clause(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
 }
 
 /// `the doctor was older than the widow`.
-fn comparison(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
-    let [first, second] = scribe.two_persons();
-    let [pair, other] = scribe.distinct(&LEXICON.comparatives);
-    let (more, less) = if scribe.coin() { (pair[0], pair[1]) } else { (pair[1], pair[0]) };
+fn comparison(generator: &mut Generator, relation: Relation) -> [String; 2] {
+    let [first, second] = generator.two_persons();
+    let [pair, other] = generator.distinct(&LEXICON.comparatives);
+    let (more, less) = if generator.coin() { (pair[0], pair[1]) } else { (pair[1], pair[0]) };
     let premise = format!("{first} was {more} than {second}");
-    let turned = scribe.coin();
+    let turned = generator.coin();
     let hypothesis = match (relation, turned) {
         (Entailment, true) => format!("{second} was {less} than {first}"),
         (Entailment, false) => format!("{second} was not {more} than {first}"),
         (Contradiction, true) => format!("{second} was {more} than {first}"),
         (Contradiction, false) => format!("{first} was {less} than {second}"),
-        (Neutral, true) => format!("{second} was {} than {first}", other[scribe.draws.index(2)]),
+        (Neutral, true) => format!("{second} was {} than {first}", other[generator.draws.index(2)]),
         (Neutral, false) => {
-            format!("{first} was not {} than {second}", other[scribe.draws.index(2)])
+            format!("{first} was not {} than {second}", other[generator.draws.index(2)])
         }
     };
     [premise, hypothesis]
 }
 
 /// `the doctor sang before the widow slept`.
-fn order_in_time(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
-    let [first, second] = scribe.two_persons();
-    let [act, next] = scribe.distinct(&LEXICON.acts);
+fn order_in_time(generator: &mut Generator, relation: Relation) -> [String; 2] {
+    let [first, second] = generator.two_persons();
+    let [act, next] = generator.distinct(&LEXICON.acts);
     let (act, next) = (format!("{first} {}", act.past), format!("{second} {}", next.past));
-    let place = scribe.of(&LEXICON.places);
-    let earlier_first = scribe.coin();
+    let place = generator.of(&LEXICON.places);
+    let earlier_first = generator.coin();
     let told = |earlier_first: bool, early: &str, late: &str| {
         if earlier_first {
             format!("{early} before {late}")
@@ -235,7 +241,7 @@ fn order_in_time(scribe: &mut Scribe, relation: Relation) -> [String; 2] {
         }
     };
     let premise = told(earlier_first, &act, &next);
-    let same_order = scribe.coin();
+    let same_order = generator.coin();
     let hypothesis = match relation {
         Entailment => told(!earlier_first, &act, &next),
         Contradiction => told(same_order, &next, &act),

@@ -1,4 +1,4 @@
-//! Which words do the grammars use?
+//! The words of the grammars.
 //!
 //! Plain words of nineteenth-century novels, because the small pretrained model that ships with the workspace has
 //! read nothing else. An entry `goose/geese` or `sing/sang/sung` spells out irregular forms; all others follow the
@@ -19,8 +19,6 @@ pub(super) struct Lexicon {
     pub(super) animals: Vec<Noun>,
     pub(super) places: Vec<&'static str>,
     pub(super) times: Vec<&'static str>,
-    pub(super) manners: Vec<&'static str>,
-    pub(super) reasons: Vec<&'static str>,
     /// Adjectives before a person.
     pub(super) epithets: Vec<&'static str>,
     /// Adjectives after `was`.
@@ -53,8 +51,6 @@ pub(super) static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
         animals: nouns(ANIMALS),
         places: phrases(PLACES),
         times: phrases(TIMES),
-        manners: phrases(MANNERS),
-        reasons: phrases(REASONS),
         epithets: words(EPITHETS),
         states: words(STATES),
         deeds: verbs(DEEDS),
@@ -132,19 +128,6 @@ const TIMES: &str = "in the morning|in the evening|in the afternoon|at noon|at m
     in the winter|during the storm|during the war|after the funeral|before the wedding|at Christmas|\
     at Easter|in the month of May|in the year of the plague|an hour ago|a week ago|three days ago|\
     at six o'clock|at ten o'clock|before sunrise";
-
-const MANNERS: &str = "with great care|with a smile|with a sigh|with much kindness|without a word|in silence|\
-    with trembling hands|with a loud laugh|with perfect calmness|with tears|with bitter words|\
-    with great difficulty|in a whisper|with little patience|with open arms|by means of a trick|\
-    with a heavy heart|in a great hurry|with unusual warmth|with cold politeness|with a low bow|\
-    with infinite pains|by a clever plan|in a strange manner";
-
-const REASONS: &str = "because of an old quarrel|because of a foolish wager|because of a promise|\
-    because of the money|because of a dream|because of a false report|because of the cold|\
-    because of a secret will|because of his debts|because of her fortune|out of pity|out of jealousy|\
-    out of pride|out of gratitude|out of fear|out of mere kindness|out of idle curiosity|for the sake of peace|\
-    for the sake of the children|on account of the rain|on account of a lost letter|on account of an error|\
-    for want of bread|for love of adventure";
 
 const EPITHETS: &str = "old young tall poor rich proud kind cruel honest clever foolish brave timid idle \
     cheerful weary lame blind noble humble stern gentle jealous wicked learned handsome pale stout little \

@@ -1,4 +1,4 @@
-//! How are plurals, persons and participles spelt?
+//! The spelling of plurals, persons and participles.
 
 /// A noun in both numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! How are generated splits written in the layouts of the original files?
+//! Generated splits in the layouts of the original files.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{GenerateConfig, Generated};
 use crate::data::folder::{make, put, read_mark};
-use crate::data::{DataError, Example, Label};
+use crate::data::{DataError, Example};
 use crate::task::GlueTask;
 
 /// File that marks a task's folder as generated.
@@ -26,7 +26,7 @@ pub struct GeneratedMark {
     pub noisy_train: Vec<usize>,
     /// Rows of the validation file whose label was changed, counted from 0.
     pub noisy_validation: Vec<usize>,
-    /// Best reachable validation accuracy; for regression, correlation.
+    /// Best reachable validation accuracy.
     pub validation_ceiling: f64,
 }
 
@@ -60,30 +60,29 @@ impl GeneratedMark {
 }
 
 impl Generated {
-    /// Writes `train.tsv`, `dev.tsv` (`dev_matched.tsv` for MNLI) and `generated.json` into `folder`.
+    /// Writes `train.tsv`, `dev.tsv` and `generated.json` into `folder`.
     ///
     /// # Errors
     ///
     /// [`DataError::Write`].
     pub fn write(&self, folder: &Path) -> Result<(), DataError> {
         make(folder)?;
-        let dev = if self.task == GlueTask::Mnli { "dev_matched.tsv" } else { "dev.tsv" };
         put(&folder.join("train.tsv"), &layout(self.task, &self.train))?;
-        put(&folder.join(dev), &layout(self.task, &self.validation))?;
+        put(&folder.join("dev.tsv"), &layout(self.task, &self.validation))?;
         let mark = serde_json::to_string(&self.mark())
             .map_err(|error| DataError::Write { file: folder.join(MARK), source: error.into() })?;
         put(&folder.join(MARK), &format!("{mark}\n"))
     }
 }
 
-/// Generates all eight tasks and writes each into `dir/<table name>`, with a README.
+/// Generates all tasks that can be and writes each into `dir/<table name>`, with a README.
 ///
 /// # Errors
 ///
 /// Those of [`super::generate`] and [`DataError::Write`].
 pub fn write_all(dir: &Path, config: &GenerateConfig) -> Result<(), DataError> {
     let mut rows = Vec::new();
-    for task in GlueTask::ALL {
+    for task in super::GENERATED {
         let generated = super::generate(task, config)?;
         generated.write(&dir.join(task.display_name()))?;
         rows.push(format!(
@@ -112,54 +111,25 @@ pub fn write_all(dir: &Path, config: &GenerateConfig) -> Result<(), DataError> {
 
 /// The contents of a file in the task's original layout.
 fn layout(task: GlueTask, examples: &[Example]) -> String {
-    let header = match task {
+    let mut text = String::from(match task {
         GlueTask::Cola => "",
         GlueTask::Sst2 => "sentence\tlabel\n",
-        GlueTask::Mrpc => "\u{feff}Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n",
-        GlueTask::Qqp => "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n",
-        GlueTask::Mnli => {
-            "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t\
-             sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label\n"
-        }
-        GlueTask::Qnli => "index\tquestion\tsentence\tlabel\n",
-        GlueTask::Rte => "index\tsentence1\tsentence2\tlabel\n",
-        GlueTask::Stsb => {
-            "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
-        }
-    };
-    let mut text = String::from(header);
+        _ => "index\tsentence1\tsentence2\tlabel\n",
+    });
     for (row, example) in examples.iter().enumerate() {
-        let a = &example.text_a;
-        let b = example.text_b.as_deref().unwrap_or_default();
-        let (id, score) = match example.label {
-            Label::Class(id) => (id, 0.0),
-            Label::Score(score) => (0, score),
-        };
-        let name = task.spec().class_names().get(id).copied().unwrap_or_default();
-        // Sentences are numbered in pairs, where the layout has a number for each.
-        let (first, second) = (2 * row + 1, 2 * row + 2);
-        let line = match task {
+        let (a, id) = (&example.text_a, example.label.class().unwrap_or_default());
+        text.push_str(&match task {
             GlueTask::Cola => {
                 let mark = if id == 0 { "*" } else { "" };
                 format!("gen\t{id}\t{mark}\t{a}\n")
             }
             GlueTask::Sst2 => format!("{a}\t{id}\n"),
-            GlueTask::Mrpc => format!("{id}\t{first}\t{second}\t{a}\t{b}\n"),
-            GlueTask::Qqp => format!("{row}\t{first}\t{second}\t{a}\t{b}\t{id}\n"),
-            // The layout's four parse columns hold the plain text: the grammars make no parse.
-            GlueTask::Mnli => {
-                format!(
-                    "{row}\t{row}\t{row}g\tgenerated\t{a}\t{b}\t{a}\t{b}\t{a}\t{b}\t{name}\t{name}\n"
-                )
+            _ => {
+                let b = example.text_b.as_deref().unwrap_or_default();
+                let name = task.spec().class_names().get(id).copied().unwrap_or_default();
+                format!("{row}\t{a}\t{b}\t{name}\n")
             }
-            GlueTask::Qnli | GlueTask::Rte => format!("{row}\t{a}\t{b}\t{name}\n"),
-            GlueTask::Stsb => {
-                format!(
-                    "{row}\tgenerated\tgrammar\t0000\t{row:04}\tnone\tnone\t{a}\t{b}\t{score:.3}\n"
-                )
-            }
-        };
-        text.push_str(&line);
+        });
     }
     text
 }

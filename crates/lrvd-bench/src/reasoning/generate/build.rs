@@ -6,11 +6,11 @@ use std::ops::Range;
 use lrvd_core::noise::{Draws, NoiseKey, Stream, module_id, permutation};
 use serde::{Deserialize, Serialize};
 
-use super::teller::Teller;
 use super::write::FileMark;
-use super::{arc, boolq, openbook, winogrande};
-use crate::data::{DataError, Origin, SplitName};
-use crate::reasoning::{ChoiceItem, ItemSplit, ReasoningData, ReasoningError, ReasoningSet};
+use super::{arc, check_set, openbook, winogrande};
+use crate::data::generator::Generator;
+use crate::data::{DataError, SplitName};
+use crate::reasoning::{ChoiceItem, ReasoningError, ReasoningSet};
 
 /// Drafts that are tried for each wanted item before giving up.
 const TRIES: usize = 200;
@@ -93,8 +93,6 @@ pub struct GeneratedSet {
     pub noisy_train: Vec<usize>,
     /// Rows of `validation` whose answer was changed, in ascending order.
     pub noisy_validation: Vec<usize>,
-    /// Titles of passages, train rows first; empty for sets without passages.
-    pub(super) titles: Vec<String>,
 }
 
 /// Generates one set.
@@ -106,7 +104,7 @@ pub struct GeneratedSet {
 ///
 /// # Errors
 ///
-/// [`DataError::Setting`] for counts or a fraction out of range; [`DataError::Exhausted`] if the grammar has too few
+/// [`DataError::NoGenerator`]; [`DataError::Setting`] for counts or a fraction out of range; [`DataError::Exhausted`] if the grammar has too few
 /// items.
 ///
 /// # Invariants
@@ -117,6 +115,7 @@ pub fn generate(
     set: ReasoningSet,
     config: &ReasoningGenerateConfig,
 ) -> Result<GeneratedSet, ReasoningError> {
+    check_set(set)?;
     config.check()?;
     let name = match set {
         ReasoningSet::WgS | ReasoningSet::WgM => "winogrande",
@@ -129,7 +128,7 @@ pub fn generate(
     let wanted = n_generated + config.n_validation;
     let mut drafts = drafts(set, wanted, key)?;
     for (row, draft) in drafts.iter_mut().enumerate() {
-        draft.item.id = row_id(set, row, n_generated);
+        draft.id = row_id(set, row);
     }
     let first = config.n_train_small.min(n_generated);
     let spans = [0..first, first..n_generated, n_generated..wanted];
@@ -143,16 +142,13 @@ pub fn generate(
     let noisy_validation = of_validation.map(|row| row - n_generated).collect();
     let validation = drafts.split_off(n_generated);
     drafts.truncate(n_train);
-    let titles = drafts.iter().chain(&validation).filter_map(|draft| draft.title.clone()).collect();
-    let items = |drafts: Vec<Draft>| drafts.into_iter().map(|draft| draft.item).collect();
     Ok(GeneratedSet {
         set,
         config: *config,
-        train: items(drafts),
-        validation: items(validation),
+        train: drafts,
+        validation,
         noisy_train,
         noisy_validation,
-        titles,
     })
 }
 
@@ -170,52 +166,24 @@ impl GeneratedSet {
         };
         FileMark { rows, noisy: noisy.clone() }
     }
-
-    /// The set as data that was never written.
-    pub fn into_data(self) -> ReasoningData {
-        let marks = [SplitName::Train, SplitName::Validation].map(|split| self.mark(split));
-        let notes = super::write::notes(self.set, &self.config, &marks[..1], &marks[1..]);
-        let split =
-            |name, items| ItemSplit { name, origin: Origin::Generated, files: Vec::new(), items };
-        ReasoningData {
-            set: self.set,
-            train: split(SplitName::Train, self.train),
-            validation: split(SplitName::Validation, self.validation),
-            notes,
-        }
-    }
-}
-
-/// An item before it has an id.
-#[derive(Debug)]
-struct Draft {
-    title: Option<String>,
-    item: ChoiceItem,
 }
 
 /// Distinct drafts; twins beside each other.
-fn drafts(set: ReasoningSet, wanted: usize, key: NoiseKey) -> Result<Vec<Draft>, DataError> {
-    let mut teller = Teller { draws: Draws::new(key) };
+fn drafts(set: ReasoningSet, wanted: usize, key: NoiseKey) -> Result<Vec<ChoiceItem>, DataError> {
+    let mut generator = Generator { draws: Draws::new(key) };
     let mut known = HashSet::new();
     let mut drafts = Vec::with_capacity(wanted);
     for _ in 0..wanted.saturating_mul(TRIES) {
         if drafts.len() >= wanted {
             break;
         }
-        let plain = |item| Draft { title: None, item };
-        let new = match set {
-            ReasoningSet::WgS | ReasoningSet::WgM => {
-                winogrande::twins(&mut teller).map(plain).into()
-            }
-            ReasoningSet::ArcC => vec![plain(arc::hard(&mut teller))],
-            ReasoningSet::ArcE => vec![plain(arc::easy(&mut teller))],
-            ReasoningSet::Obqa => vec![plain(openbook::draft(&mut teller))],
-            ReasoningSet::BoolQ => {
-                let (title, item) = boolq::draft(&mut teller);
-                vec![Draft { title: Some(title), item }]
-            }
+        let new: Vec<ChoiceItem> = match set {
+            ReasoningSet::ArcC => vec![arc::hard(&mut generator)],
+            ReasoningSet::ArcE => vec![arc::easy(&mut generator)],
+            ReasoningSet::Obqa => vec![openbook::draft(&mut generator)],
+            _ => winogrande::twins(&mut generator).into(),
         };
-        let keys: Vec<String> = new.iter().map(|draft| identity(&draft.item)).collect();
+        let keys: Vec<String> = new.iter().map(identity).collect();
         if keys.iter().all(|key| !known.contains(key)) {
             known.extend(keys);
             drafts.extend(new);
@@ -232,13 +200,12 @@ fn drafts(set: ReasoningSet, wanted: usize, key: NoiseKey) -> Result<Vec<Draft>,
 fn identity(item: &ChoiceItem) -> String {
     let mut texts: Vec<&str> = item.choices.iter().map(|choice| choice.text.as_str()).collect();
     texts.sort_unstable();
-    let passage = item.passage.as_deref().unwrap_or_default();
-    format!("{passage}\n{}\n{}", item.question, texts.join("\n"))
+    format!("{}\n{}", item.question, texts.join("\n"))
 }
 
 /// Changes the answers of a part of some rows; which they are.
 fn add_noise(
-    drafts: &mut [Draft],
+    drafts: &mut [ChoiceItem],
     span: Range<usize>,
     label_noise: f64,
     key: NoiseKey,
@@ -249,19 +216,17 @@ fn add_noise(
     let mut draws = Draws::new(key.at_step(1));
     let rows: Vec<usize> = noisy.into_iter().map(|row| span.start + row).collect();
     for row in &rows {
-        let item = &mut drafts[*row].item;
+        let item = &mut drafts[*row];
         let n = item.choices.len();
         item.answer = (item.answer + 1 + draws.index(n - 1)) % n;
     }
     rows
 }
 
-/// The id that a reader gives this row of the written files.
-fn row_id(set: ReasoningSet, row: usize, n_train: usize) -> String {
+/// The id of a row.
+fn row_id(set: ReasoningSet, row: usize) -> String {
     match set {
         ReasoningSet::WgS | ReasoningSet::WgM => format!("GEN{:05}-{}", row / 2, row % 2 + 1),
-        ReasoningSet::ArcC | ReasoningSet::ArcE | ReasoningSet::Obqa => format!("GEN_{row:05}"),
-        // The layout has no id: the reader counts rows.
-        ReasoningSet::BoolQ => (if row < n_train { row } else { row - n_train }).to_string(),
+        _ => format!("GEN_{row:05}"),
     }
 }

@@ -3,7 +3,7 @@
 //! The facts are few, so a model meets them all in training. One way to go on is of each kind: something to do, a thing,
 //! how something is, a sound; the question tells the kind, and with it often the place.
 
-use super::teller::Teller;
+use crate::data::generator::Generator;
 use crate::reasoning::ChoiceItem;
 
 /// Beginnings, and the one right end.
@@ -56,14 +56,14 @@ const FACTS: [&[Fact]; 4] = [
 ];
 
 /// A beginning, its right end, and an end of every other kind.
-pub(super) fn draft(teller: &mut Teller) -> ChoiceItem {
-    let kind = teller.draws.index(FACTS.len());
-    let (starts, right) = FACTS[kind][teller.draws.index(FACTS[kind].len())];
-    let start = teller.of(starts);
-    let mut ends = FACTS.map(|facts| facts[teller.draws.index(facts.len())].1);
+pub(super) fn draft(generator: &mut Generator) -> ChoiceItem {
+    let kind = generator.draws.index(FACTS.len());
+    let (starts, right) = FACTS[kind][generator.draws.index(FACTS[kind].len())];
+    let start = generator.of(starts);
+    let mut ends = FACTS.map(|facts| facts[generator.draws.index(facts.len())].1);
     ends[kind] = right;
-    let order = teller.order();
-    teller.question(start.to_owned(), ends.to_vec(), right, order, false)
+    let order = generator.order();
+    generator.question(start.to_owned(), ends.to_vec(), right, order, false)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Twin sentences in the manner of `WinoGrande`: a few words differ, and with them who or what fills the blank.
 
-use super::teller::{Order, Teller, article};
+use super::choices::{Order, article};
 use super::words::{ANIMALS, TOYS};
+use crate::data::generator::Generator;
 use crate::reasoning::{Choice, ChoiceItem};
 
 /// What only an animal is, and what only a thing is.
@@ -23,11 +24,11 @@ const ROLES: &[[&str; 3]] = &[
 ];
 
 /// Two items with the same options: one is answered with the first of them, the other with the second.
-pub(super) fn twins(teller: &mut Teller) -> [ChoiceItem; 2] {
+pub(super) fn twins(generator: &mut Generator) -> [ChoiceItem; 2] {
     let (sentences, [first, second]) =
-        if teller.coin() { of_kinds(teller) } else { of_roles(teller) };
+        if generator.coin() { of_kinds(generator) } else { of_roles(generator) };
     // The same for both twins; the twins themselves stand in either order.
-    let turned = teller.order() == Order::Shuffled;
+    let turned = generator.order() == Order::Shuffled;
     let options = if turned { [second, first] } else { [first, second] };
     let twin = |fills: usize| ChoiceItem {
         id: String::new(),
@@ -40,17 +41,17 @@ pub(super) fn twins(teller: &mut Teller) -> [ChoiceItem; 2] {
             .collect(),
         answer: usize::from((fills == 1) != turned),
     };
-    if teller.coin() { [twin(1), twin(0)] } else { [twin(0), twin(1)] }
+    if generator.coin() { [twin(1), twin(0)] } else { [twin(0), twin(1)] }
 }
 
 /// `Lily saw a dog and a ball. The _ was hungry.`
-fn of_kinds(teller: &mut Teller) -> ([String; 2], [&'static str; 2]) {
-    let (name, _) = teller.child();
-    let (animal, toy) = (teller.of(ANIMALS), teller.of(TOYS));
-    let (alive, lifeless) = (teller.of(ALIVE), teller.of(LIFELESS));
+fn of_kinds(generator: &mut Generator) -> ([String; 2], [&'static str; 2]) {
+    let (name, _) = generator.child();
+    let (animal, toy) = (generator.of(ANIMALS), generator.of(TOYS));
+    let (alive, lifeless) = (generator.of(ALIVE), generator.of(LIFELESS));
     let [animal_too, toy_too] = [animal, toy].map(|noun| format!("{} {noun}", article(noun)));
-    let verb = teller.of(&["saw", "found", "had"]);
-    let both = if teller.coin() {
+    let verb = generator.of(&["saw", "found", "had"]);
+    let both = if generator.coin() {
         format!("{name} {verb} {animal_too} and {toy_too}.")
     } else {
         format!("{name} {verb} {toy_too} and {animal_too}.")
@@ -60,10 +61,12 @@ fn of_kinds(teller: &mut Teller) -> ([String; 2], [&'static str; 2]) {
 }
 
 /// `Tim helped Mia because _ was kind.`
-fn of_roles(teller: &mut Teller) -> ([String; 2], [&'static str; 2]) {
-    let [start, first, second] = teller.of(ROLES);
-    let names = teller.two_names();
-    let start =
-        start.replace("{0}", names[0]).replace("{1}", names[1]).replace("{toy}", teller.of(TOYS));
+fn of_roles(generator: &mut Generator) -> ([String; 2], [&'static str; 2]) {
+    let [start, first, second] = generator.of(ROLES);
+    let names = generator.two_names();
+    let start = start
+        .replace("{0}", names[0])
+        .replace("{1}", names[1])
+        .replace("{toy}", generator.of(TOYS));
     ([first, second].map(|end| format!("{start} {end}")), names)
 }

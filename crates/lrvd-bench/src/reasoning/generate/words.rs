@@ -36,8 +36,3 @@ pub(super) const CLOTHES: &[&str] =
 
 pub(super) const COLORS: &[&str] =
     &["red", "blue", "green", "yellow", "pink", "brown", "black", "white"];
-
-pub(super) const PLACES: &[&str] = &[
-    "park", "house", "beach", "forest", "garden", "school", "farm", "lake", "zoo", "store",
-    "kitchen", "yard",
-];

@@ -1,4 +1,4 @@
-//! How are generated sets written in the layouts of the original files?
+//! Generated sets in the layouts of the original files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -102,7 +102,7 @@ pub(super) fn notes(
     ]
 }
 
-/// Generates all six sets and writes them below `dir` in the authors' layouts, with a README.
+/// Generates all sets that can be and writes them below `dir` in the authors' layouts, with a README.
 ///
 /// # Errors
 ///
@@ -110,7 +110,7 @@ pub(super) fn notes(
 pub fn write_all(dir: &Path, config: &ReasoningGenerateConfig) -> Result<(), ReasoningError> {
     let mut marks: BTreeMap<&str, ReasoningMark> = BTreeMap::new();
     let mut rows = Vec::new();
-    for set in ReasoningSet::ALL {
+    for set in super::GENERATED {
         let generated = super::generate(set, config)?;
         let names = set.spec().original;
         let folder = names.folders[0];
@@ -188,51 +188,28 @@ struct TextAndLabel<'a> {
     label: &'a str,
 }
 
-#[derive(Serialize)]
-struct PassageRow<'a> {
-    question: &'a str,
-    title: &'a str,
-    answer: bool,
-    passage: &'a str,
-}
-
 impl GeneratedSet {
     /// The contents of a split's file in the authors' layout.
     fn lines(&self, split: SplitName) -> Result<String, DataError> {
-        let (items, first) = match split {
-            SplitName::Train => (&self.train, 0),
-            SplitName::Validation => (&self.validation, self.train.len()),
+        let items = match split {
+            SplitName::Train => &self.train,
+            SplitName::Validation => &self.validation,
         };
         let file = Path::new(self.set.name());
-        let mut text = String::new();
-        for (row, item) in items.iter().enumerate() {
-            let title = self.titles.get(first + row).map_or("", String::as_str);
-            text.push_str(&self.row(file, item, title)?);
-        }
-        Ok(text)
+        items.iter().map(|item| self.row(file, item)).collect()
     }
 
-    fn row(&self, file: &Path, item: &ChoiceItem, title: &str) -> Result<String, DataError> {
-        let ChoiceItem { id, passage, question, choices, answer } = item;
+    fn row(&self, file: &Path, item: &ChoiceItem) -> Result<String, DataError> {
+        let ChoiceItem { id, question, choices, answer, .. } = item;
         let text = |i: usize| choices.get(i).map_or("", |choice| choice.text.as_str());
-        let key = choices.get(*answer).map_or("", |choice| choice.label.as_str());
-        match self.set.spec().layout {
-            Layout::Blank => {
-                let (option1, option2) = (text(0), text(1));
-                line(file, &BlankRow { id, sentence: question, option1, option2, answer: key })
-            }
-            Layout::Choices { .. } => {
-                let choices = choices
-                    .iter()
-                    .map(|choice| TextAndLabel { text: &choice.text, label: &choice.label })
-                    .collect();
-                let question = StemAndChoices { stem: question, choices };
-                line(file, &ChoiceRow { id, question, answer: key })
-            }
-            Layout::Passage => {
-                let passage = passage.as_deref().unwrap_or_default();
-                line(file, &PassageRow { question, title, answer: *answer == 1, passage })
-            }
+        let answer = choices.get(*answer).map_or("", |choice| choice.label.as_str());
+        if self.set.spec().layout == Layout::Blank {
+            let (option1, option2) = (text(0), text(1));
+            return line(file, &BlankRow { id, sentence: question, option1, option2, answer });
         }
+        let choices =
+            choices.iter().map(|c| TextAndLabel { text: &c.text, label: &c.label }).collect();
+        let question = StemAndChoices { stem: question, choices };
+        line(file, &ChoiceRow { id, question, answer })
     }
 }

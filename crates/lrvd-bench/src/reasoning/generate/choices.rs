@@ -1,41 +1,10 @@
-//! Draws of words; what every grammar tells its stories with.
-
-use lrvd_core::noise::Draws;
+//! Children of the stories, and questions with their choices.
 
 use super::words::CHILDREN;
+use crate::data::generator::Generator;
 use crate::reasoning::{Choice, ChoiceItem, LETTERS};
 
-/// A source of words.
-#[derive(Debug)]
-pub(super) struct Teller {
-    pub(super) draws: Draws,
-}
-
-impl Teller {
-    /// True in half of all cases.
-    pub(super) fn coin(&mut self) -> bool {
-        self.draws.chance(0.5)
-    }
-
-    /// One of `items`; the grammars hold no empty list.
-    pub(super) fn of<T: Copy + Default>(&mut self, items: &[T]) -> T {
-        self.draws.pick(items).copied().unwrap_or_default()
-    }
-
-    /// Different elements of `items`, in random order: `n` of them, or all if there are fewer.
-    pub(super) fn several<T: Copy>(&mut self, items: &[T], n: usize) -> Vec<T> {
-        let mut items = items.to_vec();
-        self.draws.shuffle(&mut items);
-        items.truncate(n);
-        items
-    }
-
-    /// An element of `items` other than `told`, which is not the only one.
-    pub(super) fn other(&mut self, items: &[&'static str], told: &'static str) -> &'static str {
-        let left: Vec<&str> = items.iter().copied().filter(|item| *item != told).collect();
-        self.of(&left)
-    }
-
+impl Generator {
     /// A child and its pronoun.
     pub(super) fn child(&mut self) -> (&'static str, &'static str) {
         self.of(CHILDREN)
