@@ -97,11 +97,6 @@ impl Workspace {
             .map(String::as_str)
             .filter(move |f| f.starts_with(folder) && f.ends_with(ending))
     }
-
-    /// Source files of the library crates and the CLI: `crates/*/src/**.rs`.
-    pub(crate) fn library_sources(&self) -> impl Iterator<Item = &str> {
-        self.below("crates/", ".rs").filter(|f| f.split('/').nth(2) == Some("src"))
-    }
 }
 
 fn files(root: &Path) -> Result<Vec<String>> {

@@ -2,7 +2,7 @@
 //! when built in): one device per process, because Burn's device settings are process-wide.
 
 #![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod ops_checks;
 

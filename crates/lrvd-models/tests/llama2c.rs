@@ -1,5 +1,5 @@
 //! The shipped stories260K: what it says, and that its folder is what the conversion makes of the original files.
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
 
 use std::path::{Path, PathBuf};
 

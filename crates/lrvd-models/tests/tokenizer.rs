@@ -1,5 +1,5 @@
 //! Token ids against recordings of the reference implementations, from every vocabulary file there is.
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
 
 use std::path::{Path, PathBuf};
 

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 
-use super::rust_code::{line, words};
-use super::sources;
+use super::sources::mentions;
 use crate::process;
 use crate::workspace::Workspace;
 
@@ -29,7 +28,8 @@ const ALLOWED: [&str; 9] = [
 const IDENTIFIERS: &str = "unicode-ident";
 
 /// Parts of the standard library that reach outside the process or depend on more than arguments.
-const OUTSIDE: [&str; 7] = ["env", "fs", "io", "net", "process", "thread", "time"];
+const OUTSIDE: [&str; 7] =
+    ["std::env", "std::fs", "std::io", "std::net", "std::process", "std::thread", "std::time"];
 
 /// The tree of normal dependencies is the allowed one, and the sources do no I/O.
 pub(crate) fn plain(workspace: &Workspace) -> Result<Vec<String>> {
@@ -50,27 +50,13 @@ pub(crate) fn plain(workspace: &Workspace) -> Result<Vec<String>> {
         .filter(|name| !ALLOWED.contains(name) && *name != IDENTIFIERS)
         .map(|name| format!("`{name}` is in the dependency tree of {CRATE}"))
         .collect();
-    for source in sources::library(workspace)?.iter().filter(|s| s.file.starts_with(SOURCES)) {
-        for (offset, module) in outside(&source.code) {
-            let line = line(&source.code, offset);
-            findings.push(format!("{}:{line}: `std::{module}`", source.file));
-        }
-    }
+    findings.extend(mentions(workspace, SOURCES, &[], &OUTSIDE)?);
     Ok(findings)
 }
 
 /// Package names in the output of `cargo tree --prefix none --format {p}`.
 fn names(tree: &str) -> BTreeSet<&str> {
     tree.lines().filter_map(|line| line.split_whitespace().next()).collect()
-}
-
-fn outside(code: &str) -> Vec<(usize, &'static str)> {
-    OUTSIDE
-        .into_iter()
-        .flat_map(|module| {
-            words(code, module).filter(|&i| code[..i].ends_with("std::")).map(move |i| (i, module))
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -82,12 +68,5 @@ mod tests {
         let tree = "lrvd-core v0.1.0 (/w/crates/lrvd-core)\nserde v1.0.228\n\nserde v1.0.228 (*)\n\
                     syn v2.0.0 (proc-macro)\n";
         assert_eq!(names(tree).into_iter().collect::<Vec<_>>(), ["lrvd-core", "serde", "syn"]);
-    }
-
-    #[test]
-    fn the_outside_is_seen_through_paths_only() {
-        let code = "use std::fs; std::io::Write; std::iter::once(1); let time = 1; core::time::x";
-        let modules: Vec<&str> = outside(code).into_iter().map(|(_, m)| m).collect();
-        assert_eq!(modules, ["fs", "io"]);
     }
 }

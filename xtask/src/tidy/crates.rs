@@ -99,8 +99,10 @@ fn wrong_features(package: &Package) -> Vec<String> {
     let list = |name: &str| package.features.iter().find(|(n, _)| n == name).map(|(_, l)| l);
     let mut findings = Vec::new();
     let mut wrong = |text: String| findings.push(format!("{}: {text}", package.manifest));
-    if list("default").is_none_or(|l| l != &[DEFAULT.to_owned()]) {
-        wrong(format!("the default features are not `[\"{DEFAULT}\"]`"));
+    let default = list("default").map_or(&[][..], Vec::as_slice);
+    if !default.iter().any(|s| s == DEFAULT) || default.iter().any(|s| ADDED.contains(&s.as_str()))
+    {
+        wrong(format!("`{DEFAULT}` is not the one backend among the default features"));
     }
     for name in ADDED.into_iter().chain([DEFAULT]) {
         let Some(switched) = list(name) else {

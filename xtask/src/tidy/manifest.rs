@@ -1,75 +1,35 @@
 //! What every manifest inherits.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use toml::{Table, Value};
 
 use crate::workspace::Workspace;
 
 /// The crate whose insides the operators reach into, and its own parts.
 const PINNED: [&str; 4] = ["burn", "burn-cubecl", "burn-flex", "cubecl"];
+const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
 
-/// A line of a manifest with the table it stands in.
-#[derive(Debug, PartialEq, Eq)]
-struct Entry<'a> {
-    line: usize,
-    table: &'a str,
-    key: &'a str,
-    value: &'a str,
+/// A manifest as a table.
+pub(super) fn read(workspace: &Workspace, file: &str) -> Result<Table> {
+    let text = workspace.text(file)?.unwrap_or_default();
+    text.parse().with_context(|| format!("`{file}` is not TOML"))
 }
 
-/// Keys, values and tables of a manifest. Values that span lines keep their first line only, which
-/// is all that is looked at here.
-fn entries(text: &str) -> Vec<Entry<'_>> {
-    let (mut table, mut found, mut depth) = ("", Vec::new(), 0_i64);
-    for (number, line) in text.lines().enumerate() {
-        let line = line.split_once(" #").map_or(line, |(head, _)| head).trim();
-        let opened = |c| line.matches(c).count() as i64;
-        if depth == 0 {
-            if line.starts_with('#') || line.is_empty() {
-                continue;
-            }
-            if line.starts_with('[') {
-                table = line.trim_matches(|c| c == '[' || c == ']').trim();
-                continue;
-            }
-            if let Some((key, value)) = line.split_once('=') {
-                let (key, value) = (key.trim(), value.trim());
-                found.push(Entry { line: number + 1, table, key, value });
-            }
-        }
-        depth += opened('[') + opened('{') - opened(']') - opened('}');
-    }
-    found
+/// Whether an entry says `workspace = true`.
+fn inherits(entry: &Value) -> bool {
+    entry.get("workspace").and_then(Value::as_bool) == Some(true)
 }
 
-/// The package a table or a key describes, if the table lists dependencies.
-fn dependency<'a>(entry: &Entry<'a>) -> Option<&'a str> {
-    let kinds = ["dependencies", "dev-dependencies", "build-dependencies"];
-    let table = entry.table.rsplit_once("'.").map_or(entry.table, |(_, tail)| tail);
-    if kinds.contains(&table) {
-        return Some(entry.key.split_once('.').map_or(entry.key, |(name, _)| name));
-    }
-    // `[dependencies.name]`
-    let (kind, name) = table.split_once('.')?;
-    kinds.contains(&kind).then_some(name)
-}
-
-fn inherits(entry: &Entry<'_>) -> bool {
-    let inline = entry.value.split_whitespace().collect::<String>();
-    (entry.key.ends_with("workspace") && entry.value == "true") || inline.contains("workspace=true")
-}
-
-fn own_versions(text: &str) -> Vec<(usize, &str)> {
-    let entries = entries(text);
-    entries
-        .iter()
-        .filter_map(|entry| Some((entry, dependency(entry)?)))
-        .filter(|(entry, name)| {
-            // In `[dependencies.name]` any line of the table may inherit.
-            !entries
-                .iter()
-                .any(|e| e.table == entry.table && dependency(e) == Some(*name) && inherits(e))
-        })
-        .map(|(entry, name)| (entry.line, name))
+/// Dependencies that do not take their version from the workspace, those for some targets included.
+fn own_versions(manifest: &Table) -> Vec<String> {
+    let targets = manifest.get("target").and_then(Value::as_table);
+    let targets = targets.into_iter().flat_map(|t| t.values()).filter_map(Value::as_table);
+    targets
+        .chain([manifest])
+        .flat_map(|table| KINDS.iter().filter_map(|kind| table.get(*kind)?.as_table()))
+        .flatten()
+        .filter(|(_, entry)| !inherits(entry))
+        .map(|(name, _)| name.clone())
         .collect()
 }
 
@@ -77,21 +37,20 @@ fn own_versions(text: &str) -> Vec<(usize, &str)> {
 pub(crate) fn versions(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for package in &workspace.packages {
-        let text = workspace.text(&package.manifest)?.unwrap_or_default();
-        findings.extend(own_versions(&text).into_iter().map(|(line, name)| {
-            format!("{}:{line}: `{name}` does not say `workspace = true`", package.manifest)
-        }));
+        let names = own_versions(&read(workspace, &package.manifest)?).into_iter();
+        findings.extend(
+            names.map(|name| {
+                format!("{}: `{name}` does not say `workspace = true`", package.manifest)
+            }),
+        );
     }
-    let text = workspace.text("Cargo.toml")?.unwrap_or_default();
-    let table = entries(&text);
+    let root = read(workspace, "Cargo.toml")?;
     for name in PINNED {
-        let entry = table.iter().find(|e| e.table == "workspace.dependencies" && e.key == name);
-        match entry {
-            Some(e) if e.value.contains("version = \"=") => {}
-            Some(e) => {
-                findings.push(format!("Cargo.toml:{}: `{name}` is not pinned with `=`", e.line));
-            }
-            None => findings.push(format!("Cargo.toml: no `{name}` in the version table")),
+        let entry = (|| root.get("workspace")?.get("dependencies")?.get(name))();
+        let version = entry.and_then(|e| e.as_str().or_else(|| e.get("version")?.as_str()));
+        if !version.is_some_and(|version| version.starts_with('=')) {
+            findings
+                .push(format!("Cargo.toml: `{name}` is not pinned with `=` in the version table"));
         }
     }
     Ok(findings)
@@ -101,12 +60,7 @@ pub(crate) fn versions(workspace: &Workspace) -> Result<Vec<String>> {
 pub(crate) fn lints(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for package in &workspace.packages {
-        let text = workspace.text(&package.manifest)?.unwrap_or_default();
-        let inherited = entries(&text).iter().any(|e| {
-            e.value == "true"
-                && ((e.table == "lints" && e.key == "workspace") || e.key == "lints.workspace")
-        });
-        if !inherited {
+        if !read(workspace, &package.manifest)?.get("lints").is_some_and(inherits) {
             findings.push(format!("{}: no `lints.workspace = true`", package.manifest));
         }
     }
@@ -115,6 +69,7 @@ pub(crate) fn lints(workspace: &Workspace) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -125,17 +80,8 @@ mod tests {
                     [target.'cfg(unix)'.dependencies]\ne = \"2\"\n\
                     [dependencies.f]\nworkspace = true\noptional = true\n\
                     [build-dependencies.g]\nversion = \"3\"\n[features]\nh = [\"dep:a\"]\n";
-        let names: Vec<&str> = own_versions(text).into_iter().map(|(_, n)| n).collect();
+        let mut names = own_versions(&text.parse().unwrap());
+        names.sort_unstable();
         assert_eq!(names, ["c", "d", "e", "g"]);
-        assert_eq!(own_versions(text)[0].0, 6);
-    }
-
-    #[test]
-    fn tables_and_keys_are_read_line_by_line() {
-        let found =
-            entries("# x = 1\n[lints]\nworkspace = true\nlist = [\n  \"a = b\",\n]\nz = 3\n");
-        let keys: Vec<&str> = found.iter().map(|e| e.key).collect();
-        assert_eq!(keys, ["workspace", "list", "z"]);
-        assert_eq!((found[0].table, found[2].line), ("lints", 7));
     }
 }

@@ -1,4 +1,4 @@
-//! Does the workspace keep to what `docs/architecture.md` says of it?
+//! The invariants that `docs/architecture.md` states of the workspace.
 //!
 //! Every invariant of that document is a function here, and the document must name every one of
 //! them: the drawing of the architecture is executed.
@@ -7,9 +7,10 @@ mod core;
 mod crates;
 mod documents;
 mod files;
+mod lints;
 mod manifest;
+mod modules;
 mod ops;
-mod rust_code;
 mod sources;
 
 use anyhow::{Result, bail};
@@ -39,6 +40,11 @@ pub(crate) const INVARIANTS: &[Invariant] = &[
         check: crates::directions,
     },
     Invariant {
+        name: "module-directions",
+        claim: "the top-level modules of a crate use one another in one direction",
+        check: modules::directions,
+    },
+    Invariant {
         name: "terminal-in-cli",
         claim: "argument parsing, progress bars and signal handlers are the CLI's",
         check: crates::terminal,
@@ -46,17 +52,17 @@ pub(crate) const INVARIANTS: &[Invariant] = &[
     Invariant {
         name: "no-prints",
         claim: "no library writes to the terminal; in the CLI only the printer does",
-        check: sources::prints,
+        check: lints::prints,
     },
     Invariant {
         name: "noise-is-an-argument",
         claim: "no process-wide seed, no random tensors of Burn, no dropout that hides its mask",
-        check: sources::noise,
+        check: lints::noise,
     },
     Invariant {
         name: "no-unsafe",
         claim: "no unsafe code, and no permission for it",
-        check: sources::no_unsafe,
+        check: lints::no_unsafe,
     },
     Invariant {
         name: "backends-in-ops",
@@ -66,7 +72,7 @@ pub(crate) const INVARIANTS: &[Invariant] = &[
     Invariant {
         name: "environment-at-edges",
         claim: "environment and network are met in named files only",
-        check: sources::edges,
+        check: lints::edges,
     },
     Invariant {
         name: "operators-have-twins",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::rust_code::{code_only, has_word};
+use super::sources::has_word;
 use crate::workspace::Workspace;
 
 const OPERATORS: &str = "crates/lrvd-burn/src/ops/";
@@ -16,7 +16,7 @@ const BY_HAND: [&str; 3] = ["cpu.rs", "kernel.rs", "launch.rs"];
 pub(crate) fn twins(workspace: &Workspace) -> Result<Vec<String>> {
     let mut tests = String::new();
     for file in workspace.below(TESTS, ".rs") {
-        tests.push_str(&code_only(&workspace.text(file)?.unwrap_or_default()));
+        tests.push_str(&workspace.text(file)?.unwrap_or_default());
     }
     let mut folders: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for file in workspace.below(OPERATORS, ".rs") {

@@ -60,6 +60,7 @@ fn folder_of(
     let failed = |what: &str, error: &dyn std::fmt::Display| {
         missing(id, &cache, &format!("{what} could not be fetched: {error}"))
     };
+    #[expect(clippy::disallowed_methods, reason = "the hub's own variables")]
     let token = std::env::var("HF_TOKEN").ok().filter(|t| !t.is_empty());
     let mut builder =
         ApiBuilder::from_env().with_cache_dir(cache.path().clone()).with_progress(false);
@@ -116,6 +117,7 @@ fn shards(index: &Path) -> Result<Vec<String>, BackboneError> {
     Ok(names)
 }
 
+#[expect(clippy::disallowed_methods, reason = "the hub's own variables")]
 fn cache() -> Cache {
     match std::env::var_os("HF_HUB_CACHE").filter(|v| !v.is_empty()) {
         Some(path) => Cache::new(path.into()),
@@ -123,6 +125,7 @@ fn cache() -> Cache {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the hub's own variables")]
 fn offline() -> bool {
     std::env::var("HF_HUB_OFFLINE")
         .is_ok_and(|v| matches!(v.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on"))

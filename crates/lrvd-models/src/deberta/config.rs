@@ -1,4 +1,4 @@
-//! What does a DeBERTa-v2/v3 `config.json` ask for?
+//! The settings of a DeBERTa-v2/v3 `config.json`.
 //!
 //! Typed, checked once, with transformers' defaults. A value that would change the result and is not supported is
 //! refused by name; a key that nobody here knows is kept in [`DebertaConfig::unrecognised`] for the loader to report.

@@ -1,4 +1,4 @@
-//! What does a Llama `config.json` ask for?
+//! The settings of a Llama `config.json`.
 //!
 //! Typed, checked once, with transformers' defaults; both spellings of the rotary settings are read (`rope_theta` and
 //! `rope_scaling` at the top level, or `rope_parameters` of transformers 5). A value that would change the result and
