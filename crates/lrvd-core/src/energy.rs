@@ -1,4 +1,4 @@
-//! How much of the update do the first `k` rank components carry, in a given order?
+//! The share of the update that the first `k` rank components carry, in a given order.
 
 use crate::error::{Error, ParameterError, check_length};
 use crate::factor::FactorView;

@@ -1,4 +1,4 @@
-//! Which arguments are refused, and what the refusal says?
+//! The refusals of arguments, and what they say.
 //!
 //! Two kinds of mistake can reach this crate: slices whose lengths do not fit together
 //! ([`ShapeError`]) and numbers outside the range a formula is defined on ([`ParameterError`]).

@@ -1,4 +1,4 @@
-//! Is this flat slice really `rank` rows of `width` values?
+//! A flat slice as `rank` rows of `width` values, checked.
 
 use crate::error::ShapeError;
 

@@ -1,4 +1,4 @@
-//! Which Gaussian posteriors over the two factors are there, and which numbers parameterise them?
+//! The Gaussian posteriors over the two factors, and the numbers that parameterise them.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What is the noise-to-signal ratio of one weight, and how does it change with the posterior?
+//! The noise-to-signal ratio of one weight, and how it changes with the posterior.
 
 use crate::error::{ParameterError, check_range};
 use crate::family::{EPS_MEAN, clamp_log_variance, clamp_slope};

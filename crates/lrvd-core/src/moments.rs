@@ -1,4 +1,4 @@
-//! What are mean and variance of an adapter's output for given inputs?
+//! Mean and variance of an adapter's output for given inputs.
 //!
 //! `s = A·x` has independent Gaussian coordinates; `y = B·s` is a sum of products of Gaussians. Its
 //! first two moments are known in closed form, one token at a time.

@@ -1,4 +1,4 @@
-//! Which singular triplets does `AdaLoRA` keep, and when?
+//! The singular triplets that `AdaLoRA` keeps, and when it chooses them.
 //!
 //! The baseline writes an update as `scaling · B diag(E) A` and takes ranks away by zeroing entries of `E`. This
 //! module holds its arithmetic as the reference implementation (PEFT) runs it: smoothed importance of every

@@ -1,4 +1,4 @@
-//! Why is noise on A alone enough, and what prior on the whole weight does it imply?
+//! Noise on A alone, why it is enough, and the prior on the whole weight that it implies.
 //!
 //! BLoB keeps `B` deterministic. Its posterior on the composed weight `W = W0 + scaling·B·A` is then a
 //! Gaussian within the column space of `B`, one block per input column:

@@ -1,4 +1,4 @@
-//! What if the uncertainty of an adapter depends on its input?
+//! An adapter whose uncertainty depends on its input.
 //!
 //! Between the two factors stands an `r x r` Gaussian matrix whose mean and standard deviations a
 //! small network reads off the down-projected token:

@@ -1,4 +1,4 @@
-//! What is a weight with a standard deviation of its own, and what does it cost?
+//! Weights with a standard deviation each, and what they cost.
 
 use super::scale_mixture::ScaleMixture;
 use super::std_map::StdMap;

@@ -1,4 +1,4 @@
-//! How do several trained adapters answer as one?
+//! Several trained adapters that answer as one.
 
 use super::error::BaselineError;
 use crate::error::check_range;

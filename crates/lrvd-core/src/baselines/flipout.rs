@@ -1,4 +1,4 @@
-//! How does one draw of weight noise serve many tokens without correlating them?
+//! One draw of weight noise for many tokens without correlating them.
 
 use super::shape::{check_signs, count_rows, scaled};
 use super::std_map::StdMap;

@@ -1,4 +1,4 @@
-//! Which share of the KL does each minibatch carry?
+//! The share of the KL that each minibatch carries.
 //!
 //! All weights multiply the KL of the whole posterior beside the **mean** negative log-likelihood of a
 //! minibatch.

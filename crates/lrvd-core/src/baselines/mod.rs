@@ -1,4 +1,4 @@
-//! How do the other ways to be uncertain about an adapter work?
+//! The other ways to be uncertain about an adapter.
 //!
 //! One file per concept, each with its formulas, written derivatives and starting values; noise is an
 //! argument throughout. `AdaLoRA` has a module of its own, [`crate::adalora`].

@@ -1,4 +1,4 @@
-//! How many numbers does each method train?
+//! The count of numbers that each method trains.
 
 use super::c_lora::context_parameter_count;
 

@@ -1,4 +1,4 @@
-//! What if only the `r` scales of an adapter are random?
+//! Adapters of which only the `r` scales are random.
 //!
 //! # Parametrisation
 //!

@@ -1,4 +1,4 @@
-//! Which prior holds most weights near zero and lets a few be large?
+//! A prior that holds most weights near zero and lets a few be large.
 
 use crate::error::{ParameterError, check_range};
 

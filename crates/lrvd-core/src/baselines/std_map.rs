@@ -1,4 +1,4 @@
-//! Which unconstrained parameter stands for a standard deviation?
+//! The unconstrained parameter that stands for a standard deviation.
 
 use crate::error::{ParameterError, check_range};
 use crate::numeric::{logistic, softplus};

@@ -1,4 +1,4 @@
-//! What does the tail of an optimiser's path say about the posterior?
+//! A posterior from the tail of an optimiser's path.
 
 use crate::error::{Error, ParameterError, check_length};
 

@@ -1,4 +1,4 @@
-//! By which one number should all logits be divided?
+//! The one number by which all logits are divided.
 
 use super::error::BaselineError;
 use crate::error::{ParameterError, check_length};

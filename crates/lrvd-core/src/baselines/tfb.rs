@@ -1,4 +1,4 @@
-//! How much noise can a finished adapter bear before its predictions change?
+//! The noise that a finished adapter bears before its predictions change.
 
 use super::error::BaselineError;
 use crate::error::{Error, ParameterError, check_length, check_range};

@@ -1,4 +1,4 @@
-//! How does noise enter one forward pass, and what is the gradient through it?
+//! Noise in one forward pass, and the gradient through it.
 //!
 //! Every scheme takes its standard-normal draws as an argument and returns a pass that remembers
 //! what the backward needs. Outputs are those of the adapter alone, `scaling · y`, without the

@@ -1,4 +1,4 @@
-//! What if every output gets independent noise of the right mean and variance?
+//! Forward pass in which every output gets independent noise of the right mean and variance.
 
 use super::ForwardGradient;
 use crate::error::{ShapeError, check_length};

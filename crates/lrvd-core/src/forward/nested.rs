@@ -1,4 +1,4 @@
-//! What if the rank activations are drawn first and the outputs given them?
+//! Forward pass that draws the rank activations first and the outputs given them.
 
 use super::ForwardGradient;
 use super::moment_matched::add_twice_product;

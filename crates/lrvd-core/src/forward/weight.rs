@@ -1,4 +1,4 @@
-//! What if the weights themselves are drawn?
+//! Forward pass that draws the weights themselves.
 
 use super::ForwardGradient;
 use crate::error::{ShapeError, check_length};

@@ -1,4 +1,4 @@
-//! How does a change of basis act on factors and on one number per rank?
+//! A change of basis, as it acts on factors and on one number per rank.
 
 use crate::error::{Error, ShapeError, check_length};
 use crate::factor::FactorView;

@@ -1,4 +1,4 @@
-//! Which rescaling gives both factors of a rank the same length, and what does the posterior say?
+//! The rescaling that gives both factors of a rank the same length, and what the posterior says of it.
 
 use crate::error::ParameterError;
 use crate::factor::FactorView;

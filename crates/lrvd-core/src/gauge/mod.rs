@@ -1,4 +1,4 @@
-//! Which changes of basis leave the update `B·A` alone, and which leave the posterior alone?
+//! Changes of basis that leave the update `B·A` alone, and those that leave the posterior alone.
 //!
 //! The product of the factors does not change under `A → R·A, B → B·R⁻¹` for any invertible `R`. A
 //! variational family sees most of them: independent rows stay independent only under few.

@@ -1,4 +1,4 @@
-//! What does a posterior become under a change of basis, and is it still in its family?
+//! A posterior under a change of basis, and whether it stays in its family.
 
 use super::Gauge;
 use crate::error::ShapeError;

@@ -1,4 +1,4 @@
-//! What does a rank cost when the width of its prior is learned with it?
+//! The cost of a rank when the width of its prior is learned with it.
 //!
 //! Every rank has a scale `γ`, the variance of a zero-mean Gaussian prior over its entries. The
 //! scale is either optimised (empirical Bayes) or given a hyper-prior and its own posterior

@@ -1,4 +1,4 @@
-//! What is the best posterior of one prior scale, and what does it cost?
+//! The best posterior of one prior scale, and its cost.
 
 use crate::error::{Error, check_range};
 use crate::numeric::{digamma, ln_gamma};

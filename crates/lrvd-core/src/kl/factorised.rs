@@ -1,4 +1,4 @@
-//! What does a whole adapter cost under the log-uniform prior, and which way does it push?
+//! The cost of a whole adapter under the log-uniform prior, with its gradient.
 
 use super::log_uniform::LogUniformForm;
 use crate::log_alpha::{AlphaFloor, entry_log_alpha};

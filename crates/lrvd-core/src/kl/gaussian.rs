@@ -1,4 +1,4 @@
-//! What does a Gaussian weight cost under a Gaussian prior of fixed width?
+//! The cost of a Gaussian weight under a Gaussian prior of fixed width.
 
 use crate::error::{Error, check_length, check_range};
 use crate::factor::FactorView;

@@ -1,4 +1,4 @@
-//! What does one weight cost under the log-uniform prior, given its noise-to-signal ratio?
+//! The cost of one weight under the log-uniform prior, given its noise-to-signal ratio.
 
 use super::log_uniform_exact::{kl_exact, kl_exact_slope};
 use crate::numeric::{logistic, softplus};

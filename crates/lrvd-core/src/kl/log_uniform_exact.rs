@@ -1,4 +1,4 @@
-//! What is the divergence from the log-uniform prior exactly, without the fit?
+//! The divergence from the log-uniform prior exactly, without the fit.
 
 use crate::numeric::dawson::{TAIL_SQUARE, tail_terms};
 

@@ -1,4 +1,4 @@
-//! How far is the posterior from the prior, in nats?
+//! The divergence of the posterior from the prior, in nats.
 //!
 //! Direction everywhere: posterior `q` from prior `p`, so every value is to be minimised.
 //!

@@ -1,4 +1,4 @@
-//! How good, how calibrated and how uncertain are the predictions?
+//! Measures of predictions: how good, how calibrated and how uncertain they are.
 //!
 //! Everything reads row-major `[n, n_classes]` slices of probabilities (or log-probabilities) in `f64`, and class
 //! indices. Inputs are checked once, where they enter; what cannot be computed is a [`MetricError`], never NaN.

@@ -1,4 +1,4 @@
-//! How well does a score tell two groups of examples apart?
+//! How well a score tells two groups of examples apart.
 
 use super::check;
 use super::correlation::average_ranks;

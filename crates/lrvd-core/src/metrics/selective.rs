@@ -1,4 +1,4 @@
-//! What is the error rate if the model may decline its least confident answers?
+//! The error rate of a model that may decline its least confident answers.
 
 use super::check;
 use super::error::MetricError;

@@ -1,4 +1,4 @@
-//! Which random number does this element see, and how can every backend agree on it?
+//! Random numbers by address, on which every backend agrees.
 //!
 //! A counter-based generator has no state: a number is a pure function of a [`NoiseKey`] (seed, step, module,
 //! stream) and an element index. A resumed run, a thread that fills one half of a tensor, or a GPU kernel that

@@ -1,4 +1,4 @@
-//! How are the logistic function and its integral evaluated without overflow?
+//! The logistic function and its integral without overflow.
 
 /// Logistic function.
 ///

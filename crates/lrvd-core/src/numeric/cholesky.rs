@@ -1,4 +1,4 @@
-//! What is the triangular root of a positive definite matrix good for?
+//! The triangular root of a positive definite matrix, and what it solves.
 
 use crate::error::ParameterError;
 

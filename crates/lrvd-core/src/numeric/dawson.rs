@@ -1,4 +1,4 @@
-//! How is Dawson's integral evaluated to the last digits?
+//! Dawson's integral to the last digits.
 
 /// Above this square the divergent tail series reaches full accuracy before its terms grow again:
 /// its smallest term is about `exp(−z²)` = 4e-18. `both_branches_meet` pins the change-over.

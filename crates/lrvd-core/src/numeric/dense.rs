@@ -1,4 +1,4 @@
-//! Which products of small row-major matrices do the formulas need?
+//! Products of small row-major matrices.
 //!
 //! Matrices are flat row-major slices with their sizes given beside them. Sizes are the caller's
 //! responsibility and checked by `assert!`: a mismatch here is a bug of this crate, since every

@@ -1,4 +1,4 @@
-//! What does a wrong width cost, whatever its magnitude?
+//! The cost of a wrong width, whatever its magnitude.
 
 /// KL of `N(0, ratio²)` from `N(0, 1)`.
 ///

@@ -1,4 +1,4 @@
-//! How is a small symmetric matrix diagonalised?
+//! Eigenvalues and eigenvectors of a small symmetric matrix.
 
 use super::dense::{identity, transpose};
 

@@ -1,4 +1,4 @@
-//! How are the log-gamma function and its derivative evaluated for the inverse-gamma divergences?
+//! The log-gamma function and its derivative, for the inverse-gamma divergences.
 
 /// From here on the Stirling series below is exact to the last digit; smaller arguments are moved
 /// up by the recurrence. Pinned by `matches_forty_digit_values`.

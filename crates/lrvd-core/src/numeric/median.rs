@@ -1,4 +1,4 @@
-//! Which value is the median when the count is even?
+//! The median, also of an even count.
 
 /// Which value stands for the middle of an even number of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

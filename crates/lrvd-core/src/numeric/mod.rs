@@ -1,4 +1,4 @@
-//! Which scalar and small-matrix routines do the formulas stand on?
+//! Scalar and small-matrix routines that the formulas stand on.
 //!
 //! Nothing here knows about adapters. Every routine is deterministic, works in `f64`, and keeps its
 //! accuracy where the textbook form loses it (large arguments, near-cancelling sums).

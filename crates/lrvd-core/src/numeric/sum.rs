@@ -1,4 +1,4 @@
-//! How are long sums kept exact to the last digits?
+//! Long sums that are exact to the last digits.
 
 /// A running sum with a second word for what rounding dropped (Neumaier's variant of Kahan).
 ///

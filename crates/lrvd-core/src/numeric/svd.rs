@@ -1,4 +1,4 @@
-//! How are the singular values of a small matrix found to full relative accuracy?
+//! The singular values of a small matrix to full relative accuracy.
 
 use super::dense::transpose;
 

@@ -1,4 +1,4 @@
-//! How does the noise of one weight follow from its parameter?
+//! The noise of one weight, from its parameter.
 
 use crate::family::clamp_log_variance;
 

@@ -1,4 +1,4 @@
-//! What shape has the gradient of a scalar with respect to a posterior?
+//! The gradient of a scalar with respect to a posterior.
 
 use super::Entries;
 

@@ -1,4 +1,4 @@
-//! What does one adapter's posterior consist of, and how does its variance depend on it?
+//! One adapter's posterior: its parts, and how its variance depends on them.
 //!
 //! Every family is the same object to the rest of the crate: two factors of means and a variance
 //! per entry. The formulas for KL, moments and forward passes are therefore written once, in terms

@@ -1,4 +1,4 @@
-//! Which rank components are noise, when is it asked, and what is kept?
+//! Pruning: the rank components that are noise, when they are looked for, and what is kept.
 //!
 //! [`statistic`] gives one number per rank, [`rule`] compares it with a threshold, [`plan`] holds
 //! the answer for all adapters, [`schedule`] says at which steps to ask.

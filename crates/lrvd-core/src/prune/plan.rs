@@ -1,4 +1,4 @@
-//! What is kept of every adapter, and how much is that?
+//! What is kept of every adapter, and how much that is.
 
 use crate::error::{ShapeError, check_length};
 use crate::family::VariationalFamily;

@@ -1,4 +1,4 @@
-//! From which noise-to-signal ratio on is a rank component noise?
+//! The noise-to-signal ratio from which on a rank component is noise.
 
 use super::plan::{AdapterPlan, PrunePlan};
 use crate::error::{ParameterError, check_range};

@@ -1,4 +1,4 @@
-//! At which steps is the rank looked at?
+//! The steps at which the rank is looked at.
 
 use crate::error::ParameterError;
 

@@ -1,4 +1,4 @@
-//! How noisy is a rank component, in one number?
+//! The noise of a rank component in one number.
 
 use crate::error::{Error, ParameterError, check_range};
 use crate::family::{EPS_MEAN, VariationalFamily, clamp_log_variance};

@@ -1,4 +1,4 @@
-//! How large are the learning rate and the weight of the KL term at a given step?
+//! The learning rate and the weight of the KL term at a given step.
 //!
 //! Steps count optimiser updates from 0. Every schedule is a checked value: one that exists can be evaluated at
 //! any step.

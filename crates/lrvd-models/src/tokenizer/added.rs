@@ -1,4 +1,4 @@
-//! How do special tokens get into the engine, and do they keep their ids?
+//! Special tokens in the engine, with the ids they had.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! How does a SentencePiece byte-pair model become the engine's byte-pair model?
+//! A SentencePiece byte-pair model as the engine's byte-pair model.
 //!
 //! As Hugging Face converts Llama tokenizers (`LlamaConverter` of transformers 4):
 //!

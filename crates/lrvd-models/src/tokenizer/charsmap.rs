@@ -1,4 +1,4 @@
-//! Is a SentencePiece replacement table safe to look up in?
+//! A SentencePiece replacement table, checked to be safe to look up in.
 //!
 //! `precompiled_charsmap` is a double-array trie over bytes followed by the replacement texts:
 //!

@@ -1,4 +1,4 @@
-//! Does a tokenizer give the ids that somebody else recorded for it?
+//! Recorded ids of somebody else, against those of a tokenizer.
 //!
 //! A fixture folder holds `expected.json` and the tokenizer it was made with, as `tokenizer.json`, `spm.model`,
 //! `tokenizer.model` or several; each file is checked on its own. Everything is encoded anew from the texts and

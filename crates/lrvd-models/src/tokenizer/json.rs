@@ -1,4 +1,4 @@
-//! Which `tokenizer.json` can be used as it is?
+//! A `tokenizer.json` that can be used as it is.
 //!
 //! The `tokenizers` library reads the file itself. It trusts some parts that a damaged file can hold and then panics
 //! while encoding, only warns about ids that do not fit, and can be told to cut text at random. Such files are

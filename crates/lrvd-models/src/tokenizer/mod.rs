@@ -1,4 +1,4 @@
-//! How does text become token ids, exactly as the published tokenizers make them?
+//! Text to token ids, exactly as the published tokenizers make them.
 //!
 //! [`TextTokenizer`] reads a model folder: `tokenizer.json` where there is one, else SentencePiece's `spm.model` (the
 //! published DeBERTa-v3 checkpoints hold nothing else) or `tokenizer.model` (Llama's). All end in the same engine, the

@@ -1,4 +1,4 @@
-//! How is one text to be cut and padded, and what comes back?
+//! How one text is cut and padded, and what comes back.
 
 /// Side from which tokens are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,4 +1,4 @@
-//! How is a protocol-buffer message taken apart without its schema compiler?
+//! A protocol-buffer message, taken apart without its schema compiler.
 //!
 //! Only what SentencePiece files need: a cursor over the fields of one message. Every read is bounds-checked and
 //! borrows from the input, so a hostile file costs neither a panic nor memory beyond itself.

@@ -1,4 +1,4 @@
-//! Which conversion does a SentencePiece model file need?
+//! The conversion that a SentencePiece model file needs.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What do the small JSON files beside a vocabulary say?
+//! The small JSON files beside a vocabulary.
 //!
 //! `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` name the special tokens, the padding
 //! side, and switches of the conversion from `spm.model`. All are optional. Where two name the same thing, the one

@@ -1,4 +1,4 @@
-//! What does a SentencePiece model file hold?
+//! The contents of a SentencePiece model file.
 //!
 //! A typed view of the parts of `ModelProto` that decide how text is cut: the pieces with score and kind, the model
 //! type and unknown id of the trainer's settings, and the normaliser. Field numbers are those of SentencePiece's

@@ -1,4 +1,4 @@
-//! How does a SentencePiece unigram model become the engine's unigram model?
+//! A SentencePiece unigram model as the engine's unigram model.
 //!
 //! As Hugging Face converts DeBERTa-v2/v3 tokenizers (`DebertaV2Converter` of transformers 4):
 //!

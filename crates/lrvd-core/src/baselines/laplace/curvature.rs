@@ -1,4 +1,4 @@
-//! How are the two factors of a Fisher block gathered?
+//! The two factors of a Fisher block, gathered.
 
 use crate::baselines::shape::{count_rows, scaled};
 use crate::error::{Error, ParameterError, ShapeError, check_range};

@@ -1,4 +1,4 @@
-//! How strong a prior does the training set itself ask for?
+//! The strength of the prior that the training set itself asks for.
 
 use super::block::{CurvatureBlock, check_precision};
 use crate::error::{Error, ParameterError, check_range};

@@ -1,4 +1,4 @@
-//! What is a Kronecker-factored precision worth once both factors are diagonal?
+//! A Kronecker-factored precision whose factors are both diagonal.
 
 use crate::error::{Error, check_length};
 use crate::numeric::dense::{times, times_transposed};

@@ -1,4 +1,4 @@
-//! How is a block inverted whose wide factor has only a few columns?
+//! The inverse of a block whose wide factor has only a few columns.
 
 use super::wide::WideFactor;
 use crate::error::{Error, check_length};

@@ -1,4 +1,4 @@
-//! What does the curvature around a trained adapter say about its uncertainty?
+//! The curvature around a trained adapter as its uncertainty.
 //!
 //! The adapter is trained as usual; its posterior is a Gaussian around the trained `θ*` whose precision is
 //! the Fisher matrix plus `prior_precision·I`, one Kronecker-factored block per LoRA matrix:

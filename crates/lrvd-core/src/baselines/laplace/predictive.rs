@@ -1,4 +1,4 @@
-//! What does the posterior say about one example's classes?
+//! What the posterior says about one example's classes.
 //!
 //! Linearised around the trained weights, the logits are Gaussian: `f ~ N(f*, Σ)` with
 //! `Σ = Σ_W J_W P_W⁻¹ J_Wᵀ`. Three ways from there to probabilities:

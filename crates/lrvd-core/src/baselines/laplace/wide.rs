@@ -1,4 +1,4 @@
-//! How is a factor kept that is too wide to be stored as a square?
+//! A factor that is too wide to be stored as a square.
 
 use crate::baselines::shape::{count_rows, scaled};
 use crate::error::{ParameterError, ShapeError, check_range};
