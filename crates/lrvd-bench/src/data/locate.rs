@@ -8,40 +8,11 @@
 //! 4. the train split, by the same two rules. A local dev set goes only with the rest of the train file it was cut
 //!    from, never with the whole.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::folder::{file_names, shards};
+use super::search::{Candidate, Located, Pattern, Place, search};
 use super::{DataError, Format, Origin, SplitName};
 use crate::task::GlueTask;
-
-/// The files of one split.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileSet {
-    /// Which split.
-    pub split: SplitName,
-    /// What the file names say of it.
-    pub origin: Origin,
-    /// How to read the files.
-    pub format: Format,
-    /// Files in reading order; never empty.
-    pub files: Vec<PathBuf>,
-    /// For the original paraphrase corpus, which is not split: the list of the pairs that make up the dev split.
-    pub dev_pairs: Option<PathBuf>,
-}
-
-/// The files of one task.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located {
-    /// The task.
-    pub task: GlueTask,
-    /// The folder that holds the files.
-    pub folder: PathBuf,
-    /// Train split.
-    pub train: FileSet,
-    /// Validation split.
-    pub validation: FileSet,
-}
 
 const CORPUS: &str = "msr_paraphrase_train.txt";
 const DEV_PAIRS: &str = "dev_ids.tsv";
@@ -53,34 +24,16 @@ const DEV_PAIRS: &str = "dev_ids.tsv";
 /// [`DataError::NoDirectory`]; [`DataError::NotFound`] with every name that was looked for;
 /// [`DataError::Shards`] for an incomplete parquet split; [`DataError::Read`] for an unreadable folder.
 pub fn locate(data_dir: &Path, task: GlueTask) -> Result<Located, DataError> {
-    if !data_dir.is_dir() {
-        return Err(DataError::NoDirectory { dir: data_dir.into() });
-    }
-    let mut has_validation = false;
-    for spelling in spellings(task) {
-        let folder = data_dir.join(&spelling);
-        if !folder.is_dir() {
-            continue;
-        }
-        let names = file_names(&folder)?;
-        for validation in candidates(task, SplitName::Validation) {
-            let Some(validation) = validation.find(&folder, &names)? else { continue };
-            has_validation = true;
-            for train in candidates(task, SplitName::Train) {
-                if !train.goes_with(&validation) {
-                    continue;
-                }
-                if let Some(train) = train.find(&folder, &names)? {
-                    return Ok(Located { task, folder, train, validation });
-                }
-            }
-        }
-    }
-    let split = if has_validation { SplitName::Train } else { SplitName::Validation };
-    let folders = spellings(task).join("|");
-    let wanted = candidates(task, split).into_iter();
-    let looked_for = wanted.map(|candidate| format!("{folders}/{}", candidate.names())).collect();
-    Err(DataError::NotFound { task: task.name(), split, dir: data_dir.into(), looked_for })
+    let place = Place {
+        folders: spellings(task),
+        train: candidates(task, SplitName::Train),
+        validation: candidates(task, SplitName::Validation),
+    };
+    search(data_dir, task.name(), &[place], |train, validation| {
+        let local = validation.origin == Origin::LocalSplit;
+        let pairs = matches!(train.pattern, Pattern::PairList(..));
+        (!local || train.origin == Origin::LocalSplit) && pairs == validation.dev_pairs.is_some()
+    })
 }
 
 /// Folder names under which a task is looked for.
@@ -94,27 +47,6 @@ fn spellings(task: GlueTask) -> Vec<String> {
         }
     }
     all
-}
-
-/// How a split might be stored.
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    split: SplitName,
-    origin: Origin,
-    format: Format,
-    pattern: Pattern,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Pattern {
-    /// Stem and extension of one file.
-    Exact(&'static str, &'static str),
-    /// Stem of `STEM-00000-of-00002*.parquet`.
-    Shards(&'static str),
-    /// Start and extension of one file; the last by name if there are more. Files held out are not meant.
-    Starting(&'static str, &'static str),
-    /// The corpus with its list of dev pairs.
-    PairList,
 }
 
 /// Every way to store a split, in order of preference.
@@ -131,73 +63,28 @@ fn candidates(task: GlueTask, split: SplitName) -> Vec<Candidate> {
         }
     };
     let mut all = Vec::new();
-    let mut add = |origin, format, pattern| all.push(Candidate { split, origin, format, pattern });
-    for stem in stems {
-        add(Origin::Official, Format::Tsv, Pattern::Exact(stem, "tsv"));
+    let mut add = |origin, format, pattern| all.push(Candidate { origin, format, pattern });
+    for &stem in stems {
+        add(Origin::Official, Format::Tsv, Pattern::Exact(stem.to_owned(), "tsv"));
     }
     if task == GlueTask::Mrpc {
-        add(Origin::Official, Format::Tsv, Pattern::PairList);
+        add(Origin::Official, Format::Tsv, Pattern::PairList(CORPUS, DEV_PAIRS));
     }
-    for stem in stems {
-        add(Origin::Official, Format::Parquet, Pattern::Shards(stem));
-        add(Origin::Official, Format::Parquet, Pattern::Exact(stem, "parquet"));
+    for &stem in stems {
+        add(Origin::Official, Format::Parquet, Pattern::Shards(stem.to_owned()));
+        add(Origin::Official, Format::Parquet, Pattern::Exact(stem.to_owned(), "parquet"));
     }
-    for stem in stems {
-        add(Origin::Official, Format::Jsonl, Pattern::Exact(stem, "jsonl"));
+    for &stem in stems {
+        add(Origin::Official, Format::Jsonl, Pattern::Exact(stem.to_owned(), "jsonl"));
     }
     for (origin, stems) in [(Origin::Subset, subsets), (Origin::LocalSplit, &[local][..])] {
-        for stem in stems {
-            add(origin, Format::Tsv, Pattern::Starting(stem, "tsv"));
-            add(origin, Format::Parquet, Pattern::Starting(stem, "parquet"));
-            add(origin, Format::Jsonl, Pattern::Starting(stem, "jsonl"));
+        for &stem in stems {
+            add(origin, Format::Tsv, Pattern::Starting(stem.to_owned(), "tsv"));
+            add(origin, Format::Parquet, Pattern::Starting(stem.to_owned(), "parquet"));
+            add(origin, Format::Jsonl, Pattern::Starting(stem.to_owned(), "jsonl"));
         }
     }
     all
-}
-
-impl Candidate {
-    /// Whether this train split shares no example with `validation` by the way the files are made.
-    fn goes_with(&self, validation: &FileSet) -> bool {
-        let local = validation.origin == Origin::LocalSplit;
-        let pairs = matches!(self.pattern, Pattern::PairList);
-        (!local || self.origin == Origin::LocalSplit) && pairs == validation.dev_pairs.is_some()
-    }
-
-    fn find(self, folder: &Path, names: &BTreeSet<String>) -> Result<Option<FileSet>, DataError> {
-        let found: Vec<&str> = match self.pattern {
-            Pattern::Exact(stem, extension) => {
-                let name = format!("{stem}.{extension}");
-                names.get(&name).map(String::as_str).into_iter().collect()
-            }
-            Pattern::Starting(start, extension) => names
-                .iter()
-                .rev()
-                .filter(|name| !name.contains("heldout") && name.starts_with(start))
-                .find(|name| name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.')))
-                .map(String::as_str)
-                .into_iter()
-                .collect(),
-            Pattern::Shards(stem) => shards(stem, folder, names)?,
-            Pattern::PairList => {
-                let both = names.contains(CORPUS) && names.contains(DEV_PAIRS);
-                both.then_some(CORPUS).into_iter().collect()
-            }
-        };
-        let Self { split, origin, format, pattern } = self;
-        let dev_pairs = matches!(pattern, Pattern::PairList).then(|| folder.join(DEV_PAIRS));
-        let files: Vec<_> = found.into_iter().map(|name| folder.join(name)).collect();
-        Ok((!files.is_empty()).then_some(FileSet { split, origin, format, files, dev_pairs }))
-    }
-
-    /// The names that this candidate matches.
-    fn names(&self) -> String {
-        match self.pattern {
-            Pattern::Exact(stem, extension) => format!("{stem}.{extension}"),
-            Pattern::Starting(start, extension) => format!("{start}*.{extension}"),
-            Pattern::Shards(stem) => format!("{stem}-*-of-*.parquet"),
-            Pattern::PairList => format!("{CORPUS} with {DEV_PAIRS}"),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! | `table`     | rows of typed values from TSV, CSV, JSONL and parquet                          |
 //! | `read`      | the examples of a task from such rows                                          |
 //! | `locate`    | which files of a data directory serve a task, in a fixed order of preference   |
+//! | `search`    | the search itself, also for the reasoning sets                                 |
 //! | `folder`    | names, shards and marks of a folder, also for the reasoning sets               |
 //! | `load`      | reads what was located; counts, hashes and notes for the record                |
 //! | `generate`  | GLUE-like tasks from small grammars, for runs without any data                 |
@@ -29,6 +30,7 @@ mod load;
 mod locate;
 mod prepared;
 mod read;
+pub(crate) mod search;
 #[cfg(test)]
 mod smoke;
 pub mod table;
@@ -37,7 +39,8 @@ pub use error::DataError;
 pub use example::{Dataset, Example, Label, Origin, SourceFile, Split, SplitName};
 pub(crate) use load::{describe, limit};
 pub use load::{load, read_files};
-pub use locate::{FileSet, Located, locate};
+pub use locate::locate;
 pub use prepared::PreparedTask;
 pub use read::read_examples;
+pub use search::{FileSet, Located};
 pub use table::{At, Format, Place, TableError};

@@ -8,94 +8,30 @@
 //! 4. the train split, by the same rules. A local dev set that was cut from the train file goes only with the rest of
 //!    that file, never with the whole.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::set::{FileNames, LocalDev};
 use super::{ReasoningError, ReasoningSet};
-use crate::data::folder::{file_names, shards};
-use crate::data::{DataError, FileSet, Format, Origin, SplitName};
-
-/// The files of one set.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocatedSet {
-    /// The set.
-    pub set: ReasoningSet,
-    /// The folder that holds the files.
-    pub folder: PathBuf,
-    /// Train split.
-    pub train: FileSet,
-    /// Validation split.
-    pub validation: FileSet,
-}
+use crate::data::search::{Candidate, Located, Pattern, Place, search};
+use crate::data::{Format, Origin, SplitName};
 
 /// Finds the files of `set` below `data_dir`; reads none of them.
 ///
 /// # Errors
 ///
-/// [`DataError::NoDirectory`]; [`DataError::NotFound`] with every name that was looked for;
-/// [`DataError::Shards`] for an incomplete parquet split; [`DataError::Read`] for an unreadable folder.
-pub fn locate(data_dir: &Path, set: ReasoningSet) -> Result<LocatedSet, ReasoningError> {
-    if !data_dir.is_dir() {
-        return Err(DataError::NoDirectory { dir: data_dir.into() }.into());
-    }
+/// Those of [`crate::data::locate`].
+pub fn locate(data_dir: &Path, set: ReasoningSet) -> Result<Located, ReasoningError> {
     let spec = set.spec();
-    let mut has_validation = false;
-    for names in [&spec.original, &spec.hub] {
-        for folder in names.folders.iter().map(|folder| data_dir.join(folder)) {
-            if !folder.is_dir() {
-                continue;
-            }
-            let files = file_names(&folder)?;
-            for validation in candidates(names, SplitName::Validation) {
-                let Some(validation) = validation.find(&folder, &files)? else { continue };
-                has_validation = true;
-                for train in candidates(names, SplitName::Train) {
-                    if !goes_with(train.origin, &validation, spec.local_dev) {
-                        continue;
-                    }
-                    if let Some(train) = train.find(&folder, &files)? {
-                        return Ok(LocatedSet { set, folder, train, validation });
-                    }
-                }
-            }
-        }
-    }
-    let split = if has_validation { SplitName::Train } else { SplitName::Validation };
-    let looked_for = [&spec.original, &spec.hub]
-        .into_iter()
-        .flat_map(|names| {
-            let folders = names.folders.join("|");
-            let wanted = candidates(names, split).into_iter();
-            wanted.map(move |candidate| format!("{folders}/{}", candidate.names()))
-        })
-        .collect();
-    Err(DataError::NotFound { task: set.name(), split, dir: data_dir.into(), looked_for }.into())
-}
-
-/// Whether a train split of this origin shares no row with `validation` by the way the files are made.
-fn goes_with(train: Origin, validation: &FileSet, local_dev: LocalDev) -> bool {
-    let cut_from_train =
-        validation.origin == Origin::LocalSplit && local_dev == LocalDev::FromTrain;
-    !cut_from_train || train == Origin::LocalSplit
-}
-
-/// How a split might be stored.
-#[derive(Debug)]
-struct Candidate {
-    split: SplitName,
-    origin: Origin,
-    pattern: Pattern,
-}
-
-#[derive(Debug)]
-enum Pattern {
-    /// `STEM.jsonl`
-    Lines(String),
-    /// `STEM-00000-of-00002*.parquet`, or one `STEM.parquet`.
-    Columns(String),
-    /// `START*.jsonl`; the last by name if there are more.
-    LinesFrom(String),
+    let places = [&spec.original, &spec.hub].map(|names| Place {
+        folders: names.folders.iter().map(|&folder| folder.to_owned()).collect(),
+        train: candidates(names, SplitName::Train),
+        validation: candidates(names, SplitName::Validation),
+    });
+    Ok(search(data_dir, set.name(), &places, |train, validation| {
+        let cut_from_train =
+            validation.origin == Origin::LocalSplit && spec.local_dev == LocalDev::FromTrain;
+        !cut_from_train || train.origin == Origin::LocalSplit
+    })?)
 }
 
 /// Every way to store a split, in order of preference.
@@ -105,64 +41,24 @@ fn candidates(names: &FileNames, split: SplitName) -> Vec<Candidate> {
         SplitName::Validation => (names.validation, "localdev"),
     };
     let mut all = Vec::new();
-    let mut add = |origin, pattern| all.push(Candidate { split, origin, pattern });
-    for stem in stems {
-        add(Origin::Official, Pattern::Lines((*stem).to_owned()));
-        add(Origin::Official, Pattern::Columns((*stem).to_owned()));
+    let mut add = |origin, format, pattern| all.push(Candidate { origin, format, pattern });
+    for &stem in stems {
+        add(Origin::Official, Format::Jsonl, Pattern::Exact(stem.to_owned(), "jsonl"));
+        add(Origin::Official, Format::Parquet, Pattern::Shards(stem.to_owned()));
+        add(Origin::Official, Format::Parquet, Pattern::Exact(stem.to_owned(), "parquet"));
     }
     for stem in stems {
-        add(Origin::Subset, Pattern::LinesFrom(format!("{stem}_subset")));
+        add(Origin::Subset, Format::Jsonl, Pattern::Starting(format!("{stem}_subset"), "jsonl"));
     }
-    add(Origin::LocalSplit, Pattern::LinesFrom(local.to_owned()));
+    add(Origin::LocalSplit, Format::Jsonl, Pattern::Starting(local.to_owned(), "jsonl"));
     all
-}
-
-impl Candidate {
-    fn find(&self, folder: &Path, names: &BTreeSet<String>) -> Result<Option<FileSet>, DataError> {
-        let (format, found): (Format, Vec<&str>) = match &self.pattern {
-            Pattern::Lines(stem) => {
-                (Format::Jsonl, one(names.get(&format!("{stem}.jsonl")).map(String::as_str)))
-            }
-            Pattern::LinesFrom(start) => {
-                let matches = |name: &&String| {
-                    name.starts_with(start)
-                        && name.strip_suffix("jsonl").is_some_and(|stem| stem.ends_with('.'))
-                };
-                let last = names.iter().rev().find(matches);
-                (Format::Jsonl, one(last.map(String::as_str)))
-            }
-            Pattern::Columns(stem) => {
-                let mut found = shards(stem, folder, names)?;
-                if found.is_empty() {
-                    found = one(names.get(&format!("{stem}.parquet")).map(String::as_str));
-                }
-                (Format::Parquet, found)
-            }
-        };
-        let (split, origin) = (self.split, self.origin);
-        let files: Vec<_> = found.into_iter().map(|name| folder.join(name)).collect();
-        let set = FileSet { split, origin, format, files, dev_pairs: None };
-        Ok((!set.files.is_empty()).then_some(set))
-    }
-
-    /// The names that this candidate matches.
-    fn names(&self) -> String {
-        match &self.pattern {
-            Pattern::Lines(stem) => format!("{stem}.jsonl"),
-            Pattern::Columns(stem) => format!("{stem}-*-of-*.parquet"),
-            Pattern::LinesFrom(start) => format!("{start}*.jsonl"),
-        }
-    }
-}
-
-fn one(name: Option<&str>) -> Vec<&str> {
-    name.into_iter().collect()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::data::DataError;
     use Origin::{LocalSplit, Official, Subset};
 
     /// Names of train and validation files, with the origin of each.

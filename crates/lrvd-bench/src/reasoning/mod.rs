@@ -36,7 +36,7 @@ pub use encode::{CutCounts, EncodeConfig, EncodedItems, InputForm, PromptEncoder
 pub use error::ReasoningError;
 pub use item::{Choice, ChoiceItem, ItemSplit, LETTERS, ReasoningData};
 pub use load::{load, load_first, read_split};
-pub use locate::{LocatedSet, locate};
+pub use locate::locate;
 pub use read::read_items;
 pub use set::{FileNames, Layout, LocalDev, ReasoningSet, SetSpec};
 pub use task::ReasoningTask;
