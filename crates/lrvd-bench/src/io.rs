@@ -109,6 +109,17 @@ pub(crate) fn write_json(
     write_text(path, &text)
 }
 
+/// `value` as one line of JSON for `path`.
+///
+/// # Errors
+///
+/// [`IoError::Json`] if it has no JSON form.
+pub(crate) fn json_line(path: &Path, value: &impl Serialize) -> Result<String, IoError> {
+    let line = serde_json::to_string(value);
+    let line = line.map_err(|source| IoError::Json { path: path.to_owned(), source })?;
+    Ok(line + "\n")
+}
+
 /// Writes a text file so that it is whole or absent: a sibling `*.partial` is written, synced and renamed.
 ///
 /// # Errors

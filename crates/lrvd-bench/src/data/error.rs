@@ -1,12 +1,12 @@
 //! What can be wrong with a data set, and where.
 
-use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
 use super::SplitName;
 use super::table::{Place, TableError};
+use crate::io::IoError;
 use crate::text::quoted;
 
 /// Why a data set could not be found, read or generated.
@@ -48,22 +48,9 @@ pub enum DataError {
         /// Number of shards in the folder.
         found: usize,
     },
-    /// A file cannot be opened or read.
-    #[error("cannot read `{}`", .file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// Cause.
-        source: io::Error,
-    },
-    /// A file or folder cannot be written.
-    #[error("cannot write `{}`", .file.display())]
-    Write {
-        /// The file.
-        file: PathBuf,
-        /// Cause.
-        source: io::Error,
-    },
+    /// A file or folder cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] IoError),
     /// A label is none of the classes.
     #[error("{place}, column `{column}`: unknown label `{found}`, wanted one of {}", allowed(.classes))]
     UnknownLabel {

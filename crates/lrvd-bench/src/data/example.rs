@@ -1,6 +1,8 @@
 //! Examples, splits and data sets: what readers hand on.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::hash::Hash;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -117,9 +119,9 @@ pub struct SourceFile {
     pub sha256: String,
 }
 
-/// The examples of one split and where they come from.
+/// The examples of one split, or items of a reasoning set, and where they come from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Split {
+pub struct Split<T = Example> {
     /// Which split.
     pub name: SplitName,
     /// How far it may be compared with published results.
@@ -127,10 +129,10 @@ pub struct Split {
     /// The files, in reading order; empty for a split that was never written.
     pub files: Vec<SourceFile>,
     /// The examples, in file order.
-    pub examples: Vec<Example>,
+    pub examples: Vec<T>,
 }
 
-impl Split {
+impl<T> Split<T> {
     /// Number of examples.
     pub fn rows(&self) -> usize {
         self.examples.len()
@@ -141,15 +143,19 @@ impl Split {
         self.origin.describe(self.name)
     }
 
-    /// Number of examples by class id; empty for regression.
-    pub fn class_counts(&self, n_classes: usize) -> Vec<usize> {
-        let mut counts = vec![0; n_classes];
-        for id in self.examples.iter().filter_map(|example| example.label.class()) {
-            if let Some(count) = counts.get_mut(id) {
-                *count += 1;
-            }
-        }
-        counts
+    /// What a reader must know if `texts` of these examples, the validation split, occur in `train` too.
+    pub(crate) fn note_shared<'a, K: Eq + Hash>(
+        &'a self,
+        train: &'a Self,
+        what: &str,
+        texts: impl Fn(&'a T) -> K,
+    ) -> Option<String> {
+        let known: HashSet<K> = train.examples.iter().map(&texts).collect();
+        let shared =
+            self.examples.iter().filter(|&example| known.contains(&texts(example))).count();
+        let rows = self.rows();
+        (shared > 0)
+            .then(|| format!("{shared} of {rows} validation {what} occur in the train split too"))
     }
 }
 

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
 use super::DataError;
+use crate::io::{IoError, read_text};
 
 /// Names of the files of a folder.
 ///
 /// # Errors
 ///
-/// [`DataError::Read`].
+/// [`DataError::Io`].
 pub(crate) fn file_names(folder: &Path) -> Result<BTreeSet<String>, DataError> {
-    let failed = |source| DataError::Read { file: folder.into(), source };
+    let failed = |source| IoError::at("read", folder)(source);
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -66,37 +66,17 @@ fn shard_numbers(name: &str) -> Option<(usize, usize)> {
 ///
 /// # Errors
 ///
-/// [`DataError::Read`] and [`DataError::GeneratedMark`].
+/// [`DataError::Io`] and [`DataError::GeneratedMark`].
 pub(crate) fn read_mark<T: DeserializeOwned>(
     folder: &Path,
     name: &str,
 ) -> Result<Option<T>, DataError> {
     let file = folder.join(name);
-    let bytes = match fs::read(&file) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(DataError::Read { file, source }),
-    };
-    match serde_json::from_slice(&bytes) {
+    if !file.exists() {
+        return Ok(None);
+    }
+    match serde_json::from_str(&read_text(&file)?) {
         Ok(mark) => Ok(Some(mark)),
         Err(source) => Err(DataError::GeneratedMark { file, source: source.into() }),
     }
-}
-
-/// Makes a folder and those above it.
-///
-/// # Errors
-///
-/// [`DataError::Write`].
-pub(crate) fn make(folder: &Path) -> Result<(), DataError> {
-    fs::create_dir_all(folder).map_err(|source| DataError::Write { file: folder.into(), source })
-}
-
-/// Writes a file.
-///
-/// # Errors
-///
-/// [`DataError::Write`].
-pub(crate) fn put(file: &Path, text: &str) -> Result<(), DataError> {
-    fs::write(file, text).map_err(|source| DataError::Write { file: file.into(), source })
 }

@@ -1,11 +1,7 @@
 //! Reads the files that were located, and says what a reader of the results must know of them.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, BufReader, Read};
 use std::path::Path;
-
-use sha2::{Digest, Sha256};
 
 use super::generate::GeneratedMark;
 use super::table::{Format, Layout, Table};
@@ -13,6 +9,7 @@ use super::{
     DataError, Dataset, Example, FileSet, Origin, SourceFile, Split, SplitName, locate,
     read_examples,
 };
+use crate::io::{IoError, sha256_file};
 use crate::task::GlueTask;
 
 /// Columns of the list of dev pairs, which has no header.
@@ -34,11 +31,7 @@ pub fn load(data_dir: &Path, task: GlueTask) -> Result<Dataset, DataError> {
         notes.extend(mark.notes());
     }
     notes.extend([&train, &validation].into_iter().filter_map(|split| note(split, task)));
-    let shared = shared_examples(&train, &validation);
-    if shared > 0 {
-        let rows = validation.rows();
-        notes.push(format!("{shared} of {rows} validation texts occur in the train split too"));
-    }
+    notes.extend(validation.note_shared(&train, "texts", |e| (&e.text_a, &e.text_b)));
     Ok(Dataset { task, train, validation, notes })
 }
 
@@ -98,25 +91,8 @@ fn chosen_pairs(
 
 /// Length and SHA-256 of a file.
 pub(crate) fn describe(path: &Path) -> Result<SourceFile, DataError> {
-    let failed = |source: io::Error| DataError::Read { file: path.into(), source };
-    let mut reader = BufReader::new(File::open(path).map_err(failed)?);
-    let mut hash = Sha256::new();
-    let mut bytes = 0;
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        let read = reader.read(&mut buffer).map_err(failed)?;
-        if read == 0 {
-            break;
-        }
-        hash.update(&buffer[..read]);
-        bytes += read as u64;
-    }
-    Ok(SourceFile { path: path.into(), bytes, sha256: hexadecimal(&hash.finalize()) })
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or_default();
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    let bytes = std::fs::metadata(path).map_err(IoError::at("read", path))?.len();
+    Ok(SourceFile { path: path.into(), bytes, sha256: sha256_file(path)? })
 }
 
 /// Why metrics on a split cannot stand beside published ones; `None` where they can.
@@ -134,15 +110,6 @@ fn note(split: &Split, task: GlueTask) -> Option<String> {
         }
         Origin::LocalSplit => Some(format!("{name}: {described}, {rows} rows")),
     }
-}
-
-/// Number of validation examples whose texts are those of a train example.
-fn shared_examples(train: &Split, validation: &Split) -> usize {
-    fn texts(example: &Example) -> (&str, Option<&str>) {
-        (&example.text_a, example.text_b.as_deref())
-    }
-    let known: HashSet<_> = train.examples.iter().map(texts).collect();
-    validation.examples.iter().filter(|example| known.contains(&texts(example))).count()
 }
 
 /// Cuts validation `rows` to the first `most` and says so.
@@ -169,7 +136,8 @@ mod tests {
         let data = load(dir.path(), GlueTask::Sst2).unwrap();
         assert_eq!((data.train.rows(), data.validation.rows()), (2, 1));
         assert_eq!(data.validation.origin, Origin::Unverified);
-        assert_eq!(data.train.class_counts(2), [1, 1]);
+        let classes: Vec<_> = data.train.examples.iter().map(|e| e.label.class()).collect();
+        assert_eq!(classes, [Some(1), Some(0)]);
         // Digest from `sha256sum`.
         assert_eq!(data.validation.files[0].bytes, 22);
         assert_eq!(

@@ -22,7 +22,7 @@ const DEV_PAIRS: &str = "dev_ids.tsv";
 /// # Errors
 ///
 /// [`DataError::NoDirectory`]; [`DataError::NotFound`] with every name that was looked for;
-/// [`DataError::Shards`] for an incomplete parquet split; [`DataError::Read`] for an unreadable folder.
+/// [`DataError::Shards`] for an incomplete parquet split; [`DataError::Io`] for an unreadable folder.
 pub fn locate(data_dir: &Path, task: GlueTask) -> Result<Located, DataError> {
     let place = Place {
         folders: spellings(task),

@@ -67,7 +67,7 @@ pub(crate) struct Place {
 /// # Errors
 ///
 /// [`DataError::NoDirectory`]; [`DataError::NotFound`] with every name that was looked for;
-/// [`DataError::Shards`] for an incomplete parquet split; [`DataError::Read`] for an unreadable folder.
+/// [`DataError::Shards`] for an incomplete parquet split; [`DataError::Io`] for an unreadable folder.
 pub(crate) fn search(
     data_dir: &Path,
     task: &'static str,

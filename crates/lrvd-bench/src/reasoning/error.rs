@@ -4,6 +4,7 @@ use lrvd_models::tokenizer::TokenizerError;
 use thiserror::Error;
 
 use crate::data::{DataError, Place, TableError};
+use crate::io::IoError;
 use crate::text::quoted;
 
 /// Why a reasoning set cannot be read, generated or put into prompts.
@@ -13,6 +14,9 @@ pub enum ReasoningError {
     /// Folders and their marks.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// Files that cannot be written.
+    #[error(transparent)]
+    Io(#[from] IoError),
     /// Files, and rows that hold no question at all.
     #[error(transparent)]
     Table(#[from] TableError),

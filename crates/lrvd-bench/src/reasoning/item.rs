@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ReasoningSet;
-use crate::data::{Origin, SourceFile, SplitName};
+use crate::data::Split;
 
 /// The letters that choices go by, in class order.
 pub const LETTERS: &[&str; 5] = &["A", "B", "C", "D", "E"];
@@ -36,51 +36,15 @@ pub struct ChoiceItem {
     pub answer: usize,
 }
 
-/// The items of one split and where they come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ItemSplit {
-    /// Which split.
-    pub name: SplitName,
-    /// How far it may be compared with published results.
-    pub origin: Origin,
-    /// The files, in reading order; empty for a split that was never written.
-    pub files: Vec<SourceFile>,
-    /// The items, in file order.
-    pub items: Vec<ChoiceItem>,
-}
-
-impl ItemSplit {
-    /// Number of items.
-    pub fn rows(&self) -> usize {
-        self.items.len()
-    }
-
-    /// Words for a table or a report.
-    pub const fn describe(&self) -> &'static str {
-        self.origin.describe(self.name)
-    }
-
-    /// Number of items by class.
-    pub fn class_counts(&self, n_classes: usize) -> Vec<usize> {
-        let mut counts = vec![0; n_classes];
-        for item in &self.items {
-            if let Some(count) = counts.get_mut(item.answer) {
-                *count += 1;
-            }
-        }
-        counts
-    }
-}
-
 /// Train and validation split of one set.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ReasoningData {
     /// The set.
     pub set: ReasoningSet,
     /// Items to fit.
-    pub train: ItemSplit,
+    pub train: Split<ChoiceItem>,
     /// Items to measure on.
-    pub validation: ItemSplit,
+    pub validation: Split<ChoiceItem>,
     /// What a reader of the results must know of the data, one sentence each.
     pub notes: Vec<String>,
 }

@@ -1,13 +1,10 @@
 //! Reads the files that were located, and says what a reader of the results must know of them.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use super::generate::ReasoningMark;
-use super::{
-    ChoiceItem, ItemSplit, ReasoningData, ReasoningError, ReasoningSet, locate, read_items,
-};
-use crate::data::{FileSet, Origin, SplitName, describe, limit};
+use super::{ChoiceItem, ReasoningData, ReasoningError, ReasoningSet, locate, read_items};
+use crate::data::{FileSet, Origin, Split, SplitName, describe, limit};
 
 /// Finds and reads both splits of `set` below `data_dir`.
 ///
@@ -38,12 +35,11 @@ pub fn load_first(
         notes.extend(mark.notes(set, &file_names(&train), &file_names(&validation), rows));
     }
     notes.extend([&train, &validation].into_iter().filter_map(|split| note(split, set)));
-    let shared = shared_items(&train, &validation);
-    if shared > 0 {
-        let all = validation.rows();
-        notes.push(format!("{shared} of {all} validation items occur in the train split too"));
-    }
-    if let Some(note) = limit(&mut validation.items, rows) {
+    notes.extend(validation.note_shared(&train, "items", |item| {
+        let choices: Vec<&str> = item.choices.iter().map(|choice| choice.text.as_str()).collect();
+        (&item.passage, &item.question, choices)
+    }));
+    if let Some(note) = limit(&mut validation.examples, rows) {
         if validation.origin == Origin::Official {
             validation.origin = Origin::Subset;
         }
@@ -59,7 +55,7 @@ pub fn load_first(
 /// # Errors
 ///
 /// Those of the readers.
-pub fn read_split(files: &FileSet, set: ReasoningSet) -> Result<ItemSplit, ReasoningError> {
+pub fn read_split(files: &FileSet, set: ReasoningSet) -> Result<Split<ChoiceItem>, ReasoningError> {
     let mut items = Vec::new();
     let mut sources = Vec::new();
     for file in &files.files {
@@ -70,7 +66,7 @@ pub fn read_split(files: &FileSet, set: ReasoningSet) -> Result<ItemSplit, Reaso
         Origin::Official if items.len() != published(set, files.split) => Origin::Unverified,
         origin => origin,
     };
-    Ok(ItemSplit { name: files.split, origin, files: sources, items })
+    Ok(Split { name: files.split, origin, files: sources, examples: items })
 }
 
 const fn published(set: ReasoningSet, split: SplitName) -> usize {
@@ -81,13 +77,13 @@ const fn published(set: ReasoningSet, split: SplitName) -> usize {
 }
 
 /// Names of a split's files, without their folder.
-fn file_names(split: &ItemSplit) -> Vec<String> {
+fn file_names(split: &Split<ChoiceItem>) -> Vec<String> {
     let names = split.files.iter().filter_map(|file| file.path.file_name());
     names.map(|name| name.to_string_lossy().into_owned()).collect()
 }
 
 /// Why metrics on a split cannot stand beside published ones; `None` where they can.
-fn note(split: &ItemSplit, set: ReasoningSet) -> Option<String> {
+fn note(split: &Split<ChoiceItem>, set: ReasoningSet) -> Option<String> {
     let (name, rows, described) = (split.name, split.rows(), split.describe());
     let files = file_names(split).join(", ");
     match split.origin {
@@ -98,14 +94,4 @@ fn note(split: &ItemSplit, set: ReasoningSet) -> Option<String> {
         )),
         Origin::LocalSplit => Some(format!("{name}: {described} (`{files}`), {rows} rows")),
     }
-}
-
-/// Number of validation items whose texts are those of a train item.
-fn shared_items(train: &ItemSplit, validation: &ItemSplit) -> usize {
-    fn texts(item: &ChoiceItem) -> (Option<&str>, &str, Vec<&str>) {
-        let choices = item.choices.iter().map(|choice| choice.text.as_str()).collect();
-        (item.passage.as_deref(), &item.question, choices)
-    }
-    let known: HashSet<_> = train.items.iter().map(texts).collect();
-    validation.items.iter().filter(|item| known.contains(&texts(item))).count()
 }

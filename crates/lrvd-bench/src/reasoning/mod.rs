@@ -34,7 +34,7 @@ pub use crate::settings::PromptSet;
 pub use answer::{AnswerToken, LLAMA_2_LABELS, answer_tokens, check_known, require_single};
 pub use encode::{CutCounts, EncodeConfig, EncodedItems, InputForm, PromptEncoder};
 pub use error::ReasoningError;
-pub use item::{Choice, ChoiceItem, ItemSplit, LETTERS, ReasoningData};
+pub use item::{Choice, ChoiceItem, LETTERS, ReasoningData};
 pub use load::{load, load_first, read_split};
 pub use locate::locate;
 pub use read::read_items;

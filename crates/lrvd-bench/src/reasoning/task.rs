@@ -83,8 +83,8 @@ impl ReasoningTask {
             notes.extend(notes_on(&encoded, &name.to_string(), config));
             not_empty(encoded, set, name, config.prompt)
         };
-        let train = split(SplitName::Train, &data.train.items)?;
-        let validation = split(SplitName::Validation, &data.validation.items)?;
+        let train = split(SplitName::Train, &data.train.examples)?;
+        let validation = split(SplitName::Validation, &data.validation.examples)?;
         Ok(Self {
             set,
             config,
@@ -129,7 +129,7 @@ impl ReasoningTask {
             });
         }
         let encoder = PromptEncoder::new(tokenizer, self.config)?;
-        let encoded = encoder.encode(other.set, &other.validation.items, self.classes)?;
+        let encoded = encoder.encode(other.set, &other.validation.examples, self.classes)?;
         not_empty(encoded, other.set, SplitName::Validation, prompt)
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use lrvd_models::tokenizer::{TextTokenizer, TokenizerError};
 
 use super::*;
-use crate::data::{Label, Origin, SplitName};
+use crate::data::{Label, Origin, Split, SplitName};
 
 /// 690 pieces with byte fallback, `<s>` before every text.
 fn llama() -> TextTokenizer {
@@ -35,11 +35,11 @@ fn yes_no(passage: &str, answer: usize) -> ChoiceItem {
 }
 
 fn data(set: ReasoningSet, items: &[ChoiceItem]) -> ReasoningData {
-    let split = |name| ItemSplit {
+    let split = |name| Split {
         name,
         origin: Origin::Generated,
         files: Vec::new(),
-        items: items.to_vec(),
+        examples: items.to_vec(),
     };
     let notes = vec!["made up".to_owned()];
     ReasoningData {

@@ -49,7 +49,7 @@ impl Elsewhere {
         rows: Option<usize>,
     ) -> Result<Option<Self>, SuiteError> {
         let Some((own, _)) = &task.items else { return Ok(None) };
-        other.validation.items.truncate(rows.unwrap_or(usize::MAX));
+        other.validation.examples.truncate(rows.unwrap_or(usize::MAX));
         let encoded = own.encode_for(&other, &backbone.tokenizer)?;
         let name = other.set.display_name();
         let notes = own.notes_on(&encoded, name);

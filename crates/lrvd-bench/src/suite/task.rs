@@ -94,7 +94,7 @@ impl SuiteTask {
                     LastBatch::Drop => data.validation.rows() % config.batch_size,
                 };
                 let whole = data.validation.rows() - dropped;
-                data.notes.extend(limit(&mut data.validation.items, Some(whole)));
+                data.notes.extend(limit(&mut data.validation.examples, Some(whole)));
                 let form = match backbone.architecture {
                     Architecture::Deberta(_) => InputForm::Encoder,
                     Architecture::Llama(_) => InputForm::Decoder,

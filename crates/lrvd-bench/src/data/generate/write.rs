@@ -5,8 +5,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{GenerateConfig, Generated};
-use crate::data::folder::{make, put, read_mark};
+use crate::data::folder::read_mark;
 use crate::data::{DataError, Example};
+use crate::io::{create_dir, json_line, write_text};
 use crate::task::GlueTask;
 
 /// File that marks a task's folder as generated.
@@ -35,7 +36,7 @@ impl GeneratedMark {
     ///
     /// # Errors
     ///
-    /// [`DataError::Read`] and [`DataError::GeneratedMark`].
+    /// [`DataError::Io`] and [`DataError::GeneratedMark`].
     pub fn read(folder: &Path) -> Result<Option<Self>, DataError> {
         read_mark(folder, MARK)
     }
@@ -64,14 +65,13 @@ impl Generated {
     ///
     /// # Errors
     ///
-    /// [`DataError::Write`].
+    /// [`DataError::Io`].
     pub fn write(&self, folder: &Path) -> Result<(), DataError> {
-        make(folder)?;
-        put(&folder.join("train.tsv"), &layout(self.task, &self.train))?;
-        put(&folder.join("dev.tsv"), &layout(self.task, &self.validation))?;
-        let mark = serde_json::to_string(&self.mark())
-            .map_err(|error| DataError::Write { file: folder.join(MARK), source: error.into() })?;
-        put(&folder.join(MARK), &format!("{mark}\n"))
+        create_dir(folder)?;
+        write_text(&folder.join("train.tsv"), &layout(self.task, &self.train))?;
+        write_text(&folder.join("dev.tsv"), &layout(self.task, &self.validation))?;
+        let mark = folder.join(MARK);
+        Ok(write_text(&mark, &json_line(&mark, &self.mark())?)?)
     }
 }
 
@@ -79,7 +79,7 @@ impl Generated {
 ///
 /// # Errors
 ///
-/// Those of [`super::generate`] and [`DataError::Write`].
+/// Those of [`super::generate`] and [`DataError::Io`].
 pub fn write_all(dir: &Path, config: &GenerateConfig) -> Result<(), DataError> {
     let mut rows = Vec::new();
     for task in super::GENERATED {
@@ -106,7 +106,7 @@ pub fn write_all(dir: &Path, config: &GenerateConfig) -> Result<(), DataError> {
         rows.join("\n"),
         config.seed
     );
-    put(&dir.join(README), &readme)
+    Ok(write_text(&dir.join(README), &readme)?)
 }
 
 /// The contents of a file in the task's original layout.

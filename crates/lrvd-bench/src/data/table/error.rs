@@ -1,11 +1,11 @@
 //! What can be wrong with a table, and where.
 
 use std::fmt;
-use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::io::IoError;
 use crate::text::quoted;
 
 /// A position within a data file, counted from 1.
@@ -52,13 +52,8 @@ pub enum TableError {
         file: PathBuf,
     },
     /// A file cannot be opened or read.
-    #[error("cannot read `{}`", .file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// Cause.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] IoError),
     /// A text file is not UTF-8.
     #[error("{place}: invalid UTF-8 at byte {offset} of the file")]
     Encoding {

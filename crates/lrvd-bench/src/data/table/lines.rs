@@ -10,6 +10,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::{At, Cell, Place, Row, TableError};
+use crate::io::IoError;
 
 /// Some files start with this mark; it is no part of the first line.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
@@ -31,10 +32,8 @@ impl Lines {
     fn next_line(&mut self) -> Result<Option<(Place, String)>, TableError> {
         loop {
             let mut line = Vec::new();
-            let length = self
-                .bytes
-                .read_until(b'\n', &mut line)
-                .map_err(|source| TableError::Read { file: self.file.clone(), source })?;
+            let length =
+                self.bytes.read_until(b'\n', &mut line).map_err(IoError::at("read", &self.file))?;
             if length == 0 {
                 return Ok(None);
             }

@@ -33,6 +33,7 @@ pub use cell::Cell;
 pub use error::{At, Place, TableError};
 pub use row::Row;
 
+use crate::io::IoError;
 use columnar::Columnar;
 use commas::Commas;
 use lines::{Lines, Tabs};
@@ -135,8 +136,7 @@ impl Table {
     ///
     /// As [`read`], of any ending.
     pub fn open(file: &Path, layout: &Layout<'_>) -> Result<Self, TableError> {
-        let opened =
-            File::open(file).map_err(|source| TableError::Read { file: file.into(), source })?;
+        let opened = File::open(file).map_err(IoError::at("read", file))?;
         let lines = |opened| Lines::new(BufReader::new(opened), file, layout.blank_lines);
         let source = match layout.format {
             Format::Tsv => Source::Tabs(Tabs::new(lines(opened), layout.unnamed)?),

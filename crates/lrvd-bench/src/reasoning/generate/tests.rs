@@ -120,8 +120,8 @@ fn written_files_are_read_back_by_the_readers_of_the_originals() {
     for set in GENERATED {
         let generated = generate(set, &SMALL).unwrap();
         let data = load(dir.path(), set).unwrap();
-        assert_eq!(data.train.items, generated.train, "{set}");
-        assert_eq!(data.validation.items, generated.validation, "{set}");
+        assert_eq!(data.train.examples, generated.train, "{set}");
+        assert_eq!(data.validation.examples, generated.validation, "{set}");
         assert_eq!(data.validation.origin, Origin::Generated);
         assert_eq!(
             data.notes[0],

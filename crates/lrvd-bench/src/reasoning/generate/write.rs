@@ -6,8 +6,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{GeneratedSet, ReasoningGenerateConfig};
-use crate::data::folder::{make, put, read_mark};
+use crate::data::folder::read_mark;
 use crate::data::{DataError, SplitName};
+use crate::io::{IoError, create_dir, json_line, write_text};
 use crate::reasoning::set::Layout;
 use crate::reasoning::{ChoiceItem, ReasoningError, ReasoningSet};
 
@@ -48,7 +49,7 @@ impl ReasoningMark {
     ///
     /// # Errors
     ///
-    /// [`DataError::Read`] and [`DataError::GeneratedMark`].
+    /// [`DataError::Io`] and [`DataError::GeneratedMark`].
     pub fn read(folder: &Path) -> Result<Option<Self>, DataError> {
         read_mark(folder, MARK)
     }
@@ -106,7 +107,7 @@ pub(super) fn notes(
 ///
 /// # Errors
 ///
-/// Those of [`super::generate`] and [`DataError::Write`].
+/// Those of [`super::generate`] and [`DataError::Io`].
 pub fn write_all(dir: &Path, config: &ReasoningGenerateConfig) -> Result<(), ReasoningError> {
     let mut marks: BTreeMap<&str, ReasoningMark> = BTreeMap::new();
     let mut rows = Vec::new();
@@ -117,12 +118,12 @@ pub fn write_all(dir: &Path, config: &ReasoningGenerateConfig) -> Result<(), Rea
         let mark = marks
             .entry(folder)
             .or_insert_with(|| ReasoningMark { config: *config, files: BTreeMap::new() });
-        make(&dir.join(folder))?;
+        create_dir(&dir.join(folder))?;
         for (split, stem) in
             [(SplitName::Train, names.train), (SplitName::Validation, names.validation[0])]
         {
             let name = format!("{stem}.jsonl");
-            put(&dir.join(folder).join(&name), &generated.lines(split)?)?;
+            write_text(&dir.join(folder).join(&name), &generated.lines(split)?)?;
             mark.files.insert(name, generated.mark(split));
         }
         rows.push(format!(
@@ -136,7 +137,8 @@ pub fn write_all(dir: &Path, config: &ReasoningGenerateConfig) -> Result<(), Rea
         ));
     }
     for (folder, mark) in marks {
-        put(&dir.join(folder).join(MARK), &line(&dir.join(folder), &mark)?)?;
+        let file = dir.join(folder).join(MARK);
+        write_text(&file, &json_line(&file, &mark)?)?;
     }
     let readme = format!(
         "# Generated reasoning sets\n\n\
@@ -148,14 +150,7 @@ pub fn write_all(dir: &Path, config: &ReasoningGenerateConfig) -> Result<(), Rea
         rows.join("\n"),
         config.seed
     );
-    Ok(put(&dir.join(README), &readme)?)
-}
-
-/// A value as one line of JSON.
-fn line(file: &Path, value: &impl Serialize) -> Result<String, DataError> {
-    let text = serde_json::to_string(value)
-        .map_err(|error| DataError::Write { file: file.into(), source: error.into() })?;
-    Ok(text + "\n")
+    Ok(write_text(&dir.join(README), &readme)?)
 }
 
 #[derive(Serialize)]
@@ -190,7 +185,7 @@ struct TextAndLabel<'a> {
 
 impl GeneratedSet {
     /// The contents of a split's file in the authors' layout.
-    fn lines(&self, split: SplitName) -> Result<String, DataError> {
+    fn lines(&self, split: SplitName) -> Result<String, IoError> {
         let items = match split {
             SplitName::Train => &self.train,
             SplitName::Validation => &self.validation,
@@ -199,17 +194,17 @@ impl GeneratedSet {
         items.iter().map(|item| self.row(file, item)).collect()
     }
 
-    fn row(&self, file: &Path, item: &ChoiceItem) -> Result<String, DataError> {
+    fn row(&self, file: &Path, item: &ChoiceItem) -> Result<String, IoError> {
         let ChoiceItem { id, question, choices, answer, .. } = item;
         let text = |i: usize| choices.get(i).map_or("", |choice| choice.text.as_str());
         let answer = choices.get(*answer).map_or("", |choice| choice.label.as_str());
         if self.set.spec().layout == Layout::Blank {
             let (option1, option2) = (text(0), text(1));
-            return line(file, &BlankRow { id, sentence: question, option1, option2, answer });
+            return json_line(file, &BlankRow { id, sentence: question, option1, option2, answer });
         }
         let choices =
             choices.iter().map(|c| TextAndLabel { text: &c.text, label: &c.label }).collect();
         let question = StemAndChoices { stem: question, choices };
-        line(file, &ChoiceRow { id, question, answer })
+        json_line(file, &ChoiceRow { id, question, answer })
     }
 }

@@ -83,9 +83,9 @@ fn shards_of_the_hub_hold_the_same_items() {
             // The hub drops this set's ids.
             wanted.iter_mut().enumerate().for_each(|(row, item)| item.id = row.to_string());
         }
-        assert_eq!(data.train.items, wanted, "{set}");
+        assert_eq!(data.train.examples, wanted, "{set}");
         assert_eq!(data.train.origin, Origin::Unverified);
-        assert_eq!(data.validation.items, wanted, "{set}");
+        assert_eq!(data.validation.examples, wanted, "{set}");
         assert_eq!(data.notes.len(), 3, "{:?}", data.notes);
     }
     let file = golden("parquet/other/boolq-super-glue.parquet");
