@@ -1,8 +1,7 @@
 //! The only writer of this program: data to standard output, everything else to standard error.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the printer")]
 
 use std::error::Error;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use clap::ValueEnum;
 
@@ -15,6 +14,11 @@ pub(crate) enum Format {
     /// For programs.
     Json,
 }
+
+/// Standard output cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}")]
+pub(crate) struct OutputError(std::io::Error);
 
 /// Writes what a command has to say.
 #[derive(Clone, Copy, Debug)]
@@ -32,34 +36,56 @@ impl Printer {
         self.format
     }
 
-    /// One line of data; a reader that went away is no error.
+    /// Data, to somebody who may have stopped reading: a closed pipe is no error.
+    ///
+    /// # Errors
+    ///
+    /// [`OutputError`] if standard output cannot be written otherwise.
+    pub(crate) fn data(self, text: &str) -> Result<(), OutputError> {
+        self.line(text).map(|_| ())
+    }
+
+    /// One of many lines of data; whether somebody still reads.
+    ///
+    /// # Errors
+    ///
+    /// As [`data`](Self::data).
     #[expect(clippy::unused_self, reason = "whoever writes holds the printer")]
-    pub(crate) fn data(self, text: &str) {
+    pub(crate) fn line(self, text: &str) -> Result<bool, OutputError> {
         let mut out = std::io::stdout().lock();
-        let _ = writeln!(out, "{text}");
+        match writeln!(out, "{text}").and_then(|()| out.flush()) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(OutputError(error)),
+        }
     }
 
     /// A remark.
     pub(crate) fn note(self, text: &str) {
         if !self.quiet {
-            eprintln!("{text}");
+            remark(text);
         }
     }
 
     /// An error with its causes and, where the error knows one, a hint.
     #[expect(clippy::unused_self, reason = "whoever writes holds the printer")]
     pub(crate) fn error(self, error: &(dyn Error + 'static)) {
-        eprintln!("error: {error}");
+        remark(&format!("error: {error}"));
         let mut seen = error.to_string();
         let mut cause = error.source();
         while let Some(next) = cause {
             let text = next.to_string();
             // Messages that already contain their cause need no second line.
             if !seen.contains(&text) {
-                eprintln!("caused by: {text}");
+                remark(&format!("caused by: {text}"));
             }
             seen = text;
             cause = next.source();
         }
     }
+}
+
+/// One line on standard error, where nothing can be said of its own failure.
+fn remark(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }

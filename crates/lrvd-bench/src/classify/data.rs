@@ -1,4 +1,4 @@
-//! Which classes and examples are in a user's files?
+//! The classes and examples in a user's files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

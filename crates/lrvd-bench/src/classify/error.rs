@@ -1,10 +1,11 @@
-//! What can go wrong between a user's files and a classifier.
+//! Errors between a user's files and a classifier.
 
 use std::path::PathBuf;
 
 use lrvd_burn::error::{AdapterError, DeviceError};
 use lrvd_burn::files::{FileError, TensorError};
 use lrvd_burn::peft::PeftError;
+use lrvd_core::error::ParameterError;
 use lrvd_core::metrics::MetricError;
 use lrvd_models::deberta::ConfigError;
 use lrvd_models::tokenizer::TokenizerError;
@@ -39,6 +40,9 @@ pub enum ClassifyError {
     /// Settings.
     #[error(transparent)]
     Setting(#[from] SettingError),
+    /// A number out of range.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
     /// Files of ours.
     #[error(transparent)]
     Io(#[from] IoError),
@@ -148,6 +152,12 @@ pub enum ClassifyError {
         most: usize,
         /// What may be meant.
         hint: &'static str,
+    },
+    /// A folder is not there.
+    #[error("`{dir}` is not there, or is no folder")]
+    NoFolder {
+        /// As given.
+        dir: PathBuf,
     },
     /// A folder holds nothing that can be read as what is wanted.
     #[error("`{dir}` holds no {wanted}; looked for {looked_for}")]

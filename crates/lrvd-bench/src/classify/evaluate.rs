@@ -1,4 +1,4 @@
-//! How good is a saved classifier on labelled examples?
+//! The metrics of a saved classifier on labelled examples.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -119,7 +119,7 @@ pub fn evaluate(
         let seed = DrawSeed(seed);
         let mut all = Vec::new();
         for draw in 0..draws {
-            all.extend(logits(&seed.pass(draw))?);
+            all.extend(logits(&classifier.sampler.pass(seed, draw))?);
         }
         scored.insert(draws as u32, score_draws(&all, &task)?);
     }

@@ -1,4 +1,4 @@
-//! What a classifier is, beside its weights: the file that makes an adapter folder usable alone.
+//! The description of a classifier beside its weights, which makes an adapter folder usable alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,11 +48,11 @@ pub struct ClassifierInfo {
     pub checkpoint: CheckpointChoice,
     /// Steps that it has seen.
     pub step: usize,
-    /// Statistic at or above which a rank was pruned.
+    /// Statistic at or above which a rank direction counts as noise.
     pub log_alpha_threshold: Option<f64>,
     /// Whether the statistic is corrected for the fan-in.
     pub fan_in_correction: bool,
-    /// Draws of a prediction where nobody says otherwise; 0 without a posterior.
+    /// Draws of a prediction where nobody says otherwise; 0 where there is nothing to draw from.
     pub draws: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What is in an adapter or a checkpoint: ranks, statistics, sizes.
+//! Ranks, statistics and sizes of an adapter or a checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,11 +8,11 @@ use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_burn::peft::{PeftModule, PosteriorFamily, PosteriorModule};
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
 use lrvd_core::prune::{StatisticOptions, rank_statistic};
-use lrvd_models::deberta::DebertaConfig;
 use serde::Serialize;
 
 use super::error::ClassifyError;
 use super::source::AdapterSource;
+use crate::backbone::Architecture;
 
 const SCHEMA_VERSION: u32 = 1;
 
@@ -52,7 +52,7 @@ pub struct AdapterReport {
     pub method: String,
     /// Posterior family, if there is a posterior.
     pub family: Option<PosteriorFamily>,
-    /// Statistic at or above which ranks were pruned.
+    /// Statistic at or above which a direction counts as noise, and is pruned where the method prunes.
     pub log_alpha_threshold: Option<f64>,
     /// Classes in id order, where they are known.
     pub labels: Vec<String>,
@@ -60,6 +60,10 @@ pub struct AdapterReport {
     pub modules: Vec<ModuleReport>,
     /// Sum of the ranks.
     pub total_rank: usize,
+    /// Rank directions that are gone.
+    pub pruned: usize,
+    /// Rank directions that are there with a statistic at or above the threshold.
+    pub above_threshold: usize,
     /// `total_rank` over the number of layers.
     pub average_rank: f64,
     /// Largest rank, which a server must allow for.
@@ -142,6 +146,10 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
     }
     let modules: Vec<ModuleReport> = modules.into_values().collect();
     let total_rank = modules.iter().map(|m| m.rank).sum();
+    let threshold = header.map(|h| h.log_alpha_threshold);
+    let above = |m: &ModuleReport| {
+        m.log_alpha.iter().filter(|value| threshold.is_some_and(|limit| **value >= limit)).count()
+    };
     Ok(AdapterReport {
         schema_version: SCHEMA_VERSION,
         kind: source.kind.name(),
@@ -152,7 +160,9 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
             None => source.adapter.config.method.name().to_owned(),
         },
         family: header.map(|h| h.family),
-        log_alpha_threshold: header.map(|h| h.log_alpha_threshold),
+        log_alpha_threshold: threshold,
+        pruned: modules.iter().map(|m| m.initial_rank.saturating_sub(m.rank)).sum(),
+        above_threshold: modules.iter().map(above).sum(),
         labels: source.info.as_ref().map(|i| i.goal.classes.clone()).unwrap_or_default(),
         total_rank,
         average_rank: total_rank as f64 / modules.len().max(1) as f64,
@@ -231,9 +241,11 @@ pub struct BaseReport {
     pub schema_version: u32,
     /// Always `base`.
     pub kind: &'static str,
+    /// `deberta` or `llama`.
+    pub architecture: &'static str,
     /// The folder.
     pub folder: String,
-    /// Number of encoder layers.
+    /// Number of layers.
     pub layers: usize,
     /// Width of the hidden states.
     pub hidden_size: usize,
@@ -260,33 +272,38 @@ pub struct BaseReport {
 /// [`ClassifyError::Bench`] for a configuration that is not supported, [`ClassifyError::File`] for
 /// weights that cannot be read.
 pub fn inspect_base(dir: &Path) -> Result<BaseReport, ClassifyError> {
-    let config = DebertaConfig::read(&dir.join("config.json"))?;
+    let architecture = Architecture::read(dir)?;
     let store = WeightStore::open(dir)?;
     let (mut parameters, mut dtypes) = (BTreeMap::new(), BTreeMap::new());
     for name in store.names() {
         let n: usize = store.shape(name).unwrap_or_default().iter().product();
-        let part = match name.strip_prefix("deberta.") {
-            Some(inner) => inner.split('.').next().unwrap_or(inner),
-            None => name.split('.').next().unwrap_or(name),
-        };
+        // The part below the model's own name, which a head has not.
+        let inner = ["deberta.", "model."].iter().find_map(|prefix| name.strip_prefix(prefix));
+        let part = inner.unwrap_or(name).split('.').next().unwrap_or(name);
         *parameters.entry(part.to_owned()).or_insert(0) += n;
         if let Some(dtype) = store.dtype(name) {
             *dtypes.entry(dtype.name()).or_insert(0) += n;
         }
     }
+    let (layers, hidden_size) = architecture.depth_and_width();
+    let (kind, attention_heads, intermediate_size) = match &architecture {
+        Architecture::Deberta(c) => ("deberta", c.num_attention_heads, c.intermediate_size),
+        Architecture::Llama(c) => ("llama", c.num_attention_heads, c.intermediate_size),
+    };
     Ok(BaseReport {
         schema_version: SCHEMA_VERSION,
         kind: "base",
+        architecture: kind,
         folder: dir.display().to_string(),
-        layers: config.num_hidden_layers,
-        hidden_size: config.hidden_size,
-        attention_heads: config.num_attention_heads,
-        intermediate_size: config.intermediate_size,
-        vocab_size: config.vocab_size,
+        layers,
+        hidden_size,
+        attention_heads,
+        intermediate_size,
+        vocab_size: architecture.vocab_size(),
         total_parameters: parameters.values().sum(),
         parameters,
         dtypes,
-        unrecognised: config.unrecognised().to_vec(),
+        unrecognised: architecture.unrecognised().to_vec(),
     })
 }
 

@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device};
+use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft};
+use lrvd_burn::sampling::Pass;
+use lrvd_core::error::ParameterError;
 
 use super::error::ClassifyError;
 use super::info::ClassifierInfo;
@@ -11,10 +14,13 @@ use super::posterior::attach_posterior;
 use super::source::AdapterSource;
 use crate::backbone::{Backbone, TaskModel, load_model_reporting, locate_model};
 use crate::data::PreparedTask;
+use crate::eval::DrawSeed;
 use crate::settings::CheckpointChoice;
 use crate::task::Goal;
 use crate::text::quoted;
 
+/// Most draws of a prediction.
+pub const MAX_DRAWS: usize = 1_000_000;
 /// Longest input of an adapter that does not say what it was trained on.
 const MAX_LENGTH: usize = 128;
 /// Examples per batch of such an adapter.
@@ -29,12 +35,34 @@ pub struct LoadOptions {
     pub allow_other_base: bool,
 }
 
+/// What a saved classifier draws from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sampler {
+    /// Nothing: one model answers.
+    Mean,
+    /// The posterior of the weights.
+    Posterior,
+    /// Dropout on the adapters' input.
+    Dropout,
+}
+
+impl Sampler {
+    /// The pass of draw number `draw`, as in the evaluation at the end of training.
+    pub(super) fn pass(self, seed: DrawSeed, draw: usize) -> Pass {
+        match self {
+            Self::Mean => Pass::mean(),
+            Self::Posterior => seed.pass(draw),
+            Self::Dropout => Pass::mean().with_adapter_dropout(seed.key(draw)),
+        }
+    }
+}
+
 /// A base model with its adapter, posterior and head, ready to predict.
 pub struct SavedClassifier {
     /// What it is.
     pub info: ClassifierInfo,
     pub(super) dir: PathBuf,
-    pub(super) has_posterior: bool,
+    pub(super) sampler: Sampler,
     pub(super) model: TaskModel,
     pub(super) backbone: Backbone,
     pub(super) device: Device,
@@ -78,17 +106,23 @@ impl SavedClassifier {
             return Err(ClassifyError::NoHead { dir, names });
         }
         attach_peft(&mut model, &source.adapter, false)?;
-        if let Some(posterior) = &source.posterior {
-            attach_posterior(&mut model, posterior)?;
-        }
-        Ok(Self {
-            has_posterior: source.posterior.is_some(),
-            info,
-            dir: source.folder,
-            model,
-            backbone,
-            device: device.clone(),
-        })
+        let rate = source.adapter.config.lora_dropout;
+        let sampler = match &source.posterior {
+            Some(posterior) => {
+                attach_posterior(&mut model, posterior)?;
+                Sampler::Posterior
+            }
+            None if info.draws > 0 && rate > 0.0 => {
+                model.visit_layers_mut(&mut |_, layer| {
+                    if let Some(adapter) = &mut layer.adapter {
+                        adapter.dropout = rate;
+                    }
+                });
+                Sampler::Dropout
+            }
+            None => Sampler::Mean,
+        };
+        Ok(Self { sampler, info, dir: source.folder, model, backbone, device: device.clone() })
     }
 
     /// The folder that was loaded.
@@ -100,18 +134,25 @@ impl SavedClassifier {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::NoPosterior`] if draws are asked of a deterministic adapter.
+    /// [`ClassifyError::NoPosterior`] if draws are asked of a deterministic adapter,
+    /// [`ClassifyError::Parameter`] above [`MAX_DRAWS`].
     pub fn draws(&self, asked: Option<usize>) -> Result<usize, ClassifyError> {
-        match asked {
-            Some(draws) if draws > 0 && !self.has_posterior => Err(ClassifyError::NoPosterior {
-                draws,
-                dir: self.dir.clone(),
-                file: POSTERIOR_FILE,
-            }),
-            Some(draws) => Ok(draws),
-            None if self.has_posterior => Ok(self.info.draws),
-            None => Ok(0),
+        let draws = match (asked, self.sampler) {
+            (Some(draws), _) => draws,
+            (None, Sampler::Mean) => 0,
+            (None, _) => self.info.draws,
+        };
+        if draws > 0 && self.sampler == Sampler::Mean {
+            let (dir, file) = (self.dir.clone(), POSTERIOR_FILE);
+            return Err(ClassifyError::NoPosterior { draws, dir, file });
         }
+        if draws > MAX_DRAWS {
+            let (name, value) = ("draws", draws as f64);
+            let range =
+                ParameterError::OutOfRange { name, value, low: 0.0, high: MAX_DRAWS as f64 };
+            return Err(range.into());
+        }
+        Ok(draws)
     }
 }
 

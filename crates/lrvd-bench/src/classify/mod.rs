@@ -1,9 +1,9 @@
 //! A classifier from a user's own data: train, save, load, evaluate, predict.
 //!
-//! | File | What it answers |
+//! | File | What is in it |
 //! |---|---|
-//! | `rows` | which rows a data file holds |
-//! | `data` | which classes and examples those rows are |
+//! | `rows` | the rows of a data file |
+//! | `data` | the classes and examples that those rows are |
 //! | `train` | training into a folder |
 //! | `info`, `posterior`, `save`, `load` | what lies in an adapter folder, and the way back |
 //! | `source` | the adapter in a folder, a training run or one of its checkpoints |
@@ -28,8 +28,8 @@ pub use error::ClassifyError;
 pub use evaluate::{Evaluation, evaluate};
 pub use info::{ClassifierInfo, INFO_FILE};
 pub use inspect::{AdapterReport, BaseReport, ModuleReport, inspect_adapter, inspect_base};
-pub use load::{LoadOptions, SavedClassifier};
+pub use load::{LoadOptions, MAX_DRAWS, SavedClassifier};
 pub use predict::{Input, Prediction, parse_input};
 pub use rows::{Row, TextColumns, read_rows};
 pub use source::{AdapterSource, SourceKind};
-pub use train::{TrainOptions, TrainOutcome, TrainSettings, train_classifier};
+pub use train::{MAX_SEED, TrainOptions, TrainOutcome, TrainSettings, train_classifier};

@@ -1,4 +1,4 @@
-//! What does a saved classifier say of new texts, and how sure is it?
+//! The answers of a saved classifier to new texts, with their uncertainty.
 
 use burn::tensor::DType;
 use lrvd_burn::sampling::Pass;
@@ -56,7 +56,8 @@ pub fn parse_input(line: &str, place: &Place) -> Result<Input, ClassifyError> {
 
 impl SavedClassifier {
     /// Answers `inputs` at the posterior mean (`draws = 0`) or averaged over fixed draws, which
-    /// `seed` addresses: the same draw is the same model for every input and every call.
+    /// `seed` addresses: a draw from a posterior is the same model for every input and every call, one
+    /// of dropout drops the same places of every batch.
     ///
     /// `first` is the number of inputs before these, for errors.
     ///
@@ -82,7 +83,7 @@ impl SavedClassifier {
         };
         let passes = match draws {
             0 => vec![Pass::mean()],
-            draws => (0..draws).map(|draw| DrawSeed(seed).pass(draw)).collect(),
+            draws => (0..draws).map(|draw| self.sampler.pass(DrawSeed(seed), draw)).collect(),
         };
         let mut logits = Vec::new();
         for pass in &passes {
@@ -93,12 +94,12 @@ impl SavedClassifier {
         }
         let logs = log_softmax(&logits, width)?;
         let probabilities = mean_probability(&logs, passes.len(), width)?;
-        let doubt = uncertainty(&logs, passes.len(), width)?;
+        let uncertainty = uncertainty(&logs, passes.len(), width)?;
         let answer = |(i, row): (usize, &[f64])| Prediction::Class {
             probabilities: row.to_vec(),
             class: (1..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best }),
-            entropy: doubt.predictive_entropy[i],
-            mutual_information: (draws > 0).then(|| doubt.mutual_information[i]),
+            entropy: uncertainty.predictive_entropy[i],
+            mutual_information: (draws > 0).then(|| uncertainty.mutual_information[i]),
         };
         Ok(probabilities.chunks_exact(width).enumerate().map(answer).collect())
     }

@@ -33,8 +33,12 @@ pub(super) fn take(
 ) -> Result<HostClassifier, ClassifyError> {
     let mut diagonal = false;
     let mut initial_rank = config.initial_rank;
+    let mut dropout = config.adapter_dropout;
     model.visit_layers(&mut |_, layer| {
-        diagonal |= layer.adapter.as_ref().is_some_and(|a| a.e.is_some());
+        if let Some(adapter) = &layer.adapter {
+            diagonal |= adapter.e.is_some();
+            dropout = adapter.dropout;
+        }
         if let Some(slot) = layer.slot() {
             initial_rank = slot.initial_rank;
         }
@@ -50,7 +54,7 @@ pub(super) fn take(
         base_model_name_or_path: Some(info.base_model.clone()),
         task_type: Some("SEQ_CLS".to_owned()),
         modules_to_save: ["pooler", "classifier"].map(str::to_owned).to_vec(),
-        lora_dropout: config.adapter_dropout,
+        lora_dropout: dropout,
         ..template
     };
     info.ranks = ranks(model).into_iter().collect();
@@ -76,7 +80,8 @@ impl HostClassifier {
             Some(posterior) if layout == ExportLayout::Ragged && summary.zero_module.is_none() => {
                 posterior.write(building.path(), &self.adapter)?;
             }
-            _ => info.draws = 0,
+            Some(_) => info.draws = 0,
+            None => {}
         }
         info.write(building.path())?;
         building.commit_replacing()?;

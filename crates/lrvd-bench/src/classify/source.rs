@@ -1,4 +1,4 @@
-//! Where is the adapter? In a PEFT folder, in the output of a training run, or in a checkpoint.
+//! The adapter in a PEFT folder, in the output of a training run, or in a checkpoint.
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use super::train::{ADAPTER_DIR, CHECKPOINT_DIR, TrainSettings};
 use crate::backbone::{Backbone, locate_model};
 use crate::data::PreparedTask;
 use crate::run::SETTINGS_FILE;
+use crate::settings::CheckpointChoice;
 use crate::train::latest_checkpoint;
 
 const PEFT_CONFIG: &str = "adapter_config.json";
@@ -65,8 +66,12 @@ impl AdapterSource {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::Nothing`] if there is none, and the errors of its files.
+    /// [`ClassifyError::NoFolder`] and [`ClassifyError::Nothing`] if there is none, and the errors of its
+    /// files.
     pub fn open(dir: &Path, device: &Device) -> Result<Self, ClassifyError> {
+        if !dir.is_dir() {
+            return Err(ClassifyError::NoFolder { dir: dir.to_owned() });
+        }
         if dir.join(PEFT_CONFIG).is_file() {
             return Self::read(SourceKind::Adapter, dir.to_owned());
         }
@@ -113,7 +118,7 @@ impl AdapterSource {
         let task = PreparedTask::without_examples(settings.goal.clone());
         let mut run = settings.start(&backbone, &task, device).resumed(&checkpoint)?;
         run.method.compact(&mut run.state.model);
-        let info = settings.info(run.state.done);
+        let info = settings.info(run.state.done, CheckpointChoice::Last);
         let host = take(&run.state.model, &settings.experiment, info)?;
         Ok(Self {
             kind: SourceKind::Checkpoint,

@@ -1,4 +1,4 @@
-//! Training a classifier into a folder.
+//! Training of a classifier into a folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use burn::tensor::Device;
 use lrvd_burn::device;
 use lrvd_burn::peft::ExportLayout;
+use lrvd_core::error::ParameterError;
 use serde::{Deserialize, Serialize};
 
 use super::data::DataSource;
@@ -19,7 +20,7 @@ use crate::data::PreparedTask;
 use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
-use crate::run::{Finished, Run, RunLabel, RunStart, open_settings, record};
+use crate::run::{Finished, OutputFolder, Run, RunLabel, RunStart, SETTINGS_FILE, record};
 use crate::settings::{CheckpointChoice, ExperimentConfig, MethodName, RankRequest};
 use crate::task::Goal;
 use crate::train::remove_checkpoints;
@@ -30,6 +31,9 @@ pub(super) const ADAPTER_DIR: &str = "adapter";
 pub(super) const CHECKPOINT_DIR: &str = "checkpoints";
 const RECORD_FILE: &str = "record.json";
 const LABELS_FILE: &str = "labels.json";
+
+/// Largest seed: what is mixed into the higher bits must stay apart.
+pub const MAX_SEED: u64 = (1 << 40) - 1;
 
 /// Everything that a training run is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,7 +102,7 @@ impl TrainSettings {
     pub(super) const SCHEMA: u32 = 1;
 
     fn request(&self) -> RankRequest {
-        if self.method == MethodName::ADALORA {
+        if self.method.can().budget {
             let half = (self.experiment.initial_rank / 2).max(1);
             RankRequest::Average(self.target_rank.unwrap_or(half))
         } else {
@@ -124,10 +128,10 @@ impl TrainSettings {
         }
     }
 
-    /// The description of a model of this run after `step` steps.
-    pub(super) fn info(&self, step: usize) -> ClassifierInfo {
-        let variational = self.method == MethodName::BAYES_LORA;
+    /// The description of a model of this run after `step` steps, of which it is the `checkpoint`.
+    pub(super) fn info(&self, step: usize, checkpoint: CheckpointChoice) -> ClassifierInfo {
         let config = &self.experiment;
+        let can = self.method.can();
         ClassifierInfo {
             schema_version: ClassifierInfo::SCHEMA,
             base_model: self.model.clone(),
@@ -142,18 +146,19 @@ impl TrainSettings {
             initial_rank: Some(config.initial_rank),
             // Filled in when a model is taken.
             ranks: BTreeMap::new(),
-            checkpoint: CheckpointChoice::Last,
+            checkpoint,
             step,
-            log_alpha_threshold: variational.then_some(config.prune.log_alpha_threshold),
+            log_alpha_threshold: can.posterior.then_some(config.prune.log_alpha_threshold),
             fan_in_correction: config.prune.fan_in_correction,
-            draws: config.draws.iter().copied().max().filter(|_| variational).unwrap_or(0),
+            draws: config.draws.iter().copied().max().filter(|_| can.draws).unwrap_or(0),
         }
     }
 }
 
 /// Trains, evaluates and saves a classifier.
 ///
-/// The output folder gets `settings.json`, `labels.json`, `predictions-last.jsonl` and
+/// Everything is read and checked before the first byte is written: a start that is refused leaves
+/// nothing behind. The output folder then gets `settings.json`, `labels.json`, `predictions-last.jsonl` and
 /// `predictions-best.jsonl` of the validation file, the folder `adapter` with the PEFT files, the
 /// posterior and the description, and last of all `record.json`. Checkpoints lie in `checkpoints`
 /// until then.
@@ -171,12 +176,19 @@ pub fn train_classifier(
             "the method's outcome is more than an adapter: use `lrvd bench`",
         ));
     }
-    if options.target_rank.is_some() && options.method != MethodName::ADALORA {
+    if options.seed > MAX_SEED {
+        let (name, value) = ("seed", options.seed as f64);
+        let range = ParameterError::OutOfRange { name, value, low: 0.0, high: MAX_SEED as f64 };
+        return Err(range.into());
+    }
+    let can = options.method.can();
+    if options.target_rank.is_some() && !can.budget {
         return Err(ClassifyError::Options("a target rank is for the method `adalora` only"));
     }
     let device = device::open(&options.device)?;
     let data = options.data.read()?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
+    backbone.encoder_for("a classifier")?;
     let settings = TrainSettings {
         schema_version: TrainSettings::SCHEMA,
         model: lasting_name(&backbone.location),
@@ -191,14 +203,12 @@ pub fn train_classifier(
         device: options.device.clone(),
         experiment: options.config.clone(),
     };
-    let path = |name: &str| options.out.join(name);
+    let mut out = OutputFolder::look(&options.out, options.resume)?;
     let value = serde_json::to_value(&settings)
-        .map_err(|source| IoError::Json { path: path("settings.json"), source })?;
-    open_settings(&options.out, options.resume, &value)?;
-    write_json(&path(LABELS_FILE), &settings.goal.classes, JsonLayout::Pretty)?;
-    let adapter = path(ADAPTER_DIR);
-    let record_file = path(RECORD_FILE);
-    if record_file.is_file() {
+        .map_err(|source| IoError::Json { path: out.file(SETTINGS_FILE), source })?;
+    let begun = out.check(&value)?.is_some();
+    let (adapter, record_file) = (out.file(ADAPTER_DIR), out.file(RECORD_FILE));
+    if begun && record_file.is_file() {
         let record = Some(read_json(&record_file)?);
         return Ok(TrainOutcome { record, adapter });
     }
@@ -212,11 +222,19 @@ pub fn train_classifier(
     )?;
     let label = format!("{} / {} / seed {}", task.goal.name, options.method, options.seed);
     let run = Run::new(settings.start(&backbone, &task, &device), stop, label.clone(), (1, 1))?;
-    let checkpoints = path(CHECKPOINT_DIR);
-    let Some(mut trained) = run.train(&checkpoints, sink)? else {
+    let checkpoints = out.file(CHECKPOINT_DIR);
+    let start = run.open(&checkpoints)?;
+    // Whatever can be refused is refused by now: nothing was written before.
+    out.begin(&value)?;
+    write_json(&out.file(LABELS_FILE), &settings.goal.classes, JsonLayout::Pretty)?;
+    let Some(mut trained) = run.train(start, &checkpoints, sink)? else {
         return Ok(TrainOutcome { record: None, adapter });
     };
-    let RankRequestLabel { requested, note } = requested(&settings);
+    let (requested, note) = match settings.request() {
+        RankRequest::Average(rank) => (Some(rank), "asked for"),
+        RankRequest::Initial if can.prunes => (None, "learnt"),
+        RankRequest::Initial => (None, "fixed"),
+    };
     let run_label = RunLabel {
         task: &task.goal.name,
         method: options.method,
@@ -227,35 +245,17 @@ pub fn train_classifier(
     };
     let Finished { record, summary, .. } =
         record(&run.context(), &mut trained, &run_label, &options.out)?;
-    let mut info = settings.info(trained.state.done);
-    let mut model = trained.state.model;
-    if let (CheckpointChoice::Best, Some(best)) =
-        (settings.experiment.checkpoint, trained.state.best)
-    {
-        info.checkpoint = CheckpointChoice::Best;
-        info.step = best.info.step;
-        model = best.model;
-    }
-    take(&mut model, &settings.experiment, info)?.write(&adapter, ExportLayout::Ragged)?;
+    let (model, info) = match (settings.experiment.checkpoint, trained.state.best) {
+        (CheckpointChoice::Best, Some(best)) => {
+            (best.model, settings.info(best.info.step, CheckpointChoice::Best))
+        }
+        _ => (trained.state.model, settings.info(trained.state.done, CheckpointChoice::Last)),
+    };
+    take(&model, &settings.experiment, info)?.write(&adapter, ExportLayout::Ragged)?;
     write_json(&record_file, &record, JsonLayout::Pretty)?;
     remove_checkpoints(&checkpoints)?;
     sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
     Ok(TrainOutcome { record: Some(record), adapter })
-}
-
-struct RankRequestLabel {
-    requested: Option<usize>,
-    note: &'static str,
-}
-
-fn requested(settings: &TrainSettings) -> RankRequestLabel {
-    match settings.request() {
-        RankRequest::Average(rank) => RankRequestLabel { requested: Some(rank), note: "asked for" },
-        RankRequest::Initial if settings.method == MethodName::BAYES_LORA => {
-            RankRequestLabel { requested: None, note: "learnt" }
-        }
-        RankRequest::Initial => RankRequestLabel { requested: None, note: "fixed" },
-    }
 }
 
 /// A name that still finds the model from another working directory.

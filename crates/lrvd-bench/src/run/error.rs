@@ -38,6 +38,20 @@ pub enum RunError {
         /// The folder.
         path: PathBuf,
     },
+    /// The output folder is somebody else's.
+    #[error("`{path}` holds `{found}` and was not made by `lrvd`; name another folder")]
+    OutputForeign {
+        /// The folder.
+        path: PathBuf,
+        /// A file or folder in it.
+        found: String,
+    },
+    /// Another process writes into the output folder.
+    #[error("another `lrvd` is writing into `{path}`")]
+    OutputInUse {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The output folder was made with other settings.
     #[error(
         "`{path}` was started with other settings ({fields}); resume with the same ones or name another folder"

@@ -1,55 +1,180 @@
-//! The settings file of an output folder, so that `--resume` continues the same experiment.
+//! The output folder of a run or a suite: whose it is, who writes into it, and by what settings.
+//!
+//! A folder is ours if it holds [`MARKER`], which is only ever put into a folder that was absent or
+//! empty. One without it is used if its settings are exactly those asked for, as earlier versions
+//! left them; anything else is refused and stays as it is. The marker is locked for as long as an
+//! [`OutputFolder`] lives, so that two processes never write into one folder.
 
-use std::path::Path;
+use std::fs::{self, File, TryLockError};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::RunError;
-use crate::io::{JsonLayout, create_dir, read_json, write_json};
+use crate::io::{IoError, JsonLayout, create_dir, read_json, write_json};
 
-/// Name of the file.
+/// Name of the settings file.
 pub(crate) const SETTINGS_FILE: &str = "settings.json";
+/// Name of the file that says the folder is ours, and is locked.
+const MARKER: &str = ".lrvd";
+const MARKER_TEXT: &str = "This folder is written by lrvd, which locks this file meanwhile.\n";
+/// Folder of generated data.
+const DATA_DIR: &str = "data";
 /// Entry with the hashes of the data files by task; tasks may be added.
 const DATA_FILES: &str = "data_files";
 
-/// Prepares the output folder: fresh, or with the same settings when resuming.
-///
-/// # Errors
-///
-/// Those of [`check_settings`].
-pub(crate) fn open_settings(out: &Path, resume: bool, settings: &Value) -> Result<(), RunError> {
-    let mut settings = settings.clone();
-    if let Some(old) = check_settings(out, resume, &settings)? {
-        keep_files(&old, &mut settings);
-    }
-    create_dir(out)?;
-    Ok(write_json(&out.join(SETTINGS_FILE), &settings, JsonLayout::Pretty)?)
+/// A folder that may be written into.
+#[derive(Debug)]
+pub(crate) struct OutputFolder {
+    path: PathBuf,
+    resume: bool,
+    /// The locked marker, once there is one.
+    lock: Option<File>,
+    /// What this process made and takes away again if it does not [`begin`](Self::begin): the
+    /// folders, innermost first. `None` if the marker was there already.
+    made: Option<Vec<PathBuf>>,
 }
 
-/// The settings that the output folder was started with, if it may be used; writes nothing.
-///
-/// # Errors
-///
-/// [`RunError::OutputExists`] without `--resume`, [`RunError::OutputDiffers`] with other
-/// settings; tasks, methods and seeds may grow.
-pub(crate) fn check_settings(
-    out: &Path,
-    resume: bool,
-    settings: &Value,
-) -> Result<Option<Value>, RunError> {
-    let path = out.join(SETTINGS_FILE);
-    if !path.is_file() {
-        return Ok(None);
+impl OutputFolder {
+    /// Looks at `path` and locks it if it is ours; writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::OutputForeign`] for a folder that holds something else,
+    /// [`RunError::OutputInUse`] for one that another process writes into.
+    pub(crate) fn look(path: &Path, resume: bool) -> Result<Self, RunError> {
+        let mut folder = Self { path: path.to_owned(), resume, lock: None, made: None };
+        if folder.file(MARKER).is_file() {
+            folder.hold()?;
+        } else {
+            folder.refuse_foreign()?;
+        }
+        Ok(folder)
     }
-    if !resume {
-        return Err(RunError::OutputExists { path: out.to_owned() });
+
+    /// A file or folder within.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
     }
-    let old: Value = read_json(&path)?;
-    let fields = differences(&old, settings);
-    if fields.is_empty() {
-        Ok(Some(old))
-    } else {
-        Err(RunError::OutputDiffers { path: out.to_owned(), fields })
+
+    /// The folder of generated data.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.file(DATA_DIR)
+    }
+
+    /// The settings that the folder was started with, if it was; writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::OutputExists`] without `--resume`, [`RunError::OutputDiffers`] with other
+    /// settings; tasks, methods and seeds may grow.
+    pub(crate) fn check(&self, settings: &Value) -> Result<Option<Value>, RunError> {
+        let file = self.file(SETTINGS_FILE);
+        if !file.is_file() {
+            return Ok(None);
+        }
+        let path = self.path.clone();
+        if !self.resume {
+            return Err(RunError::OutputExists { path });
+        }
+        let old: Value = read_json(&file)?;
+        let fields = differences(&old, settings);
+        if fields.is_empty() {
+            Ok(Some(old))
+        } else {
+            Err(RunError::OutputDiffers { path, fields })
+        }
+    }
+
+    /// Makes the folder ours. Until [`begin`](Self::begin) only [`data`](Self::data) may be written.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`look`](Self::look), and [`RunError::Io`].
+    pub(crate) fn claim(&mut self) -> Result<(), RunError> {
+        if self.lock.is_some() {
+            return Ok(());
+        }
+        self.refuse_foreign()?;
+        let absent = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let made = self.path.ancestors().take_while(absent).map(Path::to_owned).collect();
+        create_dir(&self.path)?;
+        // Another process may have come first and be done: then nothing here is ours to take away.
+        self.made = self.hold()?.then_some(made);
+        Ok(())
+    }
+
+    /// Writes the settings: from now on the folder holds a run.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`claim`](Self::claim) and [`check`](Self::check).
+    pub(crate) fn begin(&mut self, settings: &Value) -> Result<(), RunError> {
+        self.claim()?;
+        let mut settings = settings.clone();
+        if let Some(old) = self.check(&settings)? {
+            keep_files(&old, &mut settings);
+        }
+        self.made = None;
+        Ok(write_json(&self.file(SETTINGS_FILE), &settings, JsonLayout::Pretty)?)
+    }
+
+    /// Locks the marker; whether it is new.
+    fn hold(&mut self) -> Result<bool, RunError> {
+        let marker = self.file(MARKER);
+        let opened = File::options().create(true).append(true).open(&marker);
+        let mut file = opened.map_err(IoError::at("create", &marker))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(RunError::OutputInUse { path: self.path.clone() });
+            }
+            Err(TryLockError::Error(source)) => {
+                return Err(IoError::at("lock", &marker)(source).into());
+            }
+        }
+        let is_new = file.metadata().is_ok_and(|data| data.len() == 0);
+        if is_new {
+            let written = file.write_all(MARKER_TEXT.as_bytes());
+            written.map_err(IoError::at("write", &marker))?;
+        }
+        self.lock = Some(file);
+        Ok(is_new)
+    }
+
+    /// Refuses a folder with anything in it, unless there are settings, which must then be ours.
+    fn refuse_foreign(&self) -> Result<(), RunError> {
+        if self.file(SETTINGS_FILE).is_file() {
+            return Ok(());
+        }
+        let mut entries = match fs::read_dir(&self.path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(source) => return Err(IoError::at("list", &self.path)(source).into()),
+        };
+        match entries.next() {
+            None => Ok(()),
+            Some(Err(source)) => Err(IoError::at("list", &self.path)(source).into()),
+            Some(Ok(entry)) => {
+                let found = entry.file_name().display().to_string();
+                Err(RunError::OutputForeign { path: self.path.clone(), found })
+            }
+        }
+    }
+}
+
+impl Drop for OutputFolder {
+    /// A start that came to nothing leaves nothing. Failing to tidy up is harmless: the marker lets
+    /// the next start in.
+    fn drop(&mut self) {
+        if let Some(made) = self.made.take() {
+            let _ = fs::remove_dir_all(self.data());
+            let _ = fs::remove_file(self.file(MARKER));
+            for folder in made {
+                let _ = fs::remove_dir(folder);
+            }
+        }
     }
 }
 
@@ -90,4 +215,67 @@ fn differences(old: &Value, new: &Value) -> String {
         }
     }
     found.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_ours_is_refused_untouched() {
+        let parent = tempfile::tempdir().unwrap();
+        let out = parent.path().join("out");
+        fs::create_dir(&out).unwrap();
+        fs::write(out.join("labels.json"), "mine").unwrap();
+        let refused = OutputFolder::look(&out, false).unwrap_err();
+        assert!(matches!(refused, RunError::OutputForeign { found, .. } if found == "labels.json"));
+        // A settings file of somebody else's is none of ours, with or without `--resume`.
+        fs::write(out.join(SETTINGS_FILE), "{\"theme\": \"dark\"}").unwrap();
+        for resume in [false, true] {
+            let mut folder = OutputFolder::look(&out, resume).unwrap();
+            assert!(folder.check(&json!({ "seed": 1 })).is_err());
+            drop(folder);
+        }
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 2);
+        let file = out.join("labels.json");
+        assert!(matches!(OutputFolder::look(&file, false), Err(RunError::Io(_))));
+    }
+
+    #[test]
+    fn a_start_that_comes_to_nothing_leaves_nothing() {
+        let parent = tempfile::tempdir().unwrap();
+        let out = parent.path().join("a/b");
+        let mut folder = OutputFolder::look(&out, false).unwrap();
+        folder.claim().unwrap();
+        fs::create_dir(folder.data()).unwrap();
+        drop(folder);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+
+        let settings = json!({ "seed": 1 });
+        OutputFolder::look(&out, false).unwrap().begin(&settings).unwrap();
+        let again = OutputFolder::look(&out, false).unwrap().begin(&settings);
+        assert!(matches!(again, Err(RunError::OutputExists { .. })));
+        let mut folder = OutputFolder::look(&out, true).unwrap();
+        assert!(folder.check(&json!({ "seed": 2 })).is_err());
+        folder.begin(&settings).unwrap();
+    }
+
+    #[test]
+    fn one_process_at_a_time() {
+        let parent = tempfile::tempdir().unwrap();
+        let out = parent.path().join("out");
+        let settings = json!({ "seed": 1 });
+        let mut first = OutputFolder::look(&out, false).unwrap();
+        let mut second = OutputFolder::look(&out, false).unwrap();
+        first.begin(&settings).unwrap();
+        assert!(matches!(second.begin(&settings), Err(RunError::OutputInUse { .. })));
+        let third = OutputFolder::look(&out, true);
+        assert!(matches!(third, Err(RunError::OutputInUse { .. })));
+        drop(first);
+        OutputFolder::look(&out, true).unwrap().begin(&settings).unwrap();
+    }
 }

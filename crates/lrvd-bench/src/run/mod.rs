@@ -6,6 +6,6 @@ mod outcome;
 mod start;
 
 pub use error::RunError;
-pub(crate) use folder::{SETTINGS_FILE, check_settings, open_settings};
+pub(crate) use folder::{OutputFolder, SETTINGS_FILE};
 pub(crate) use outcome::{Finished, RunLabel, record, write_predictions};
 pub(crate) use start::{Run, RunStart, RunState};

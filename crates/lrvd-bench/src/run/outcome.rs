@@ -229,7 +229,7 @@ pub(crate) fn write_predictions(
     }
     let mut lines = JsonLines::create(path)?;
     let width = task.labels;
-    let doubts = || scored.iter().filter_map(|(&k, s)| Some((k, s, s.uncertainty.as_ref()?)));
+    let uncertain = || scored.iter().filter_map(|(&k, s)| Some((k, s, s.uncertainty.as_ref()?)));
     for (i, (id, example)) in task.validation_ids.iter().zip(&task.validation).enumerate() {
         lines.write(&PredictionLine {
             id: id.clone(),
@@ -238,11 +238,11 @@ pub(crate) fn write_predictions(
                 .iter()
                 .map(|(&k, s)| (k, s.outputs[i * width..(i + 1) * width].to_vec()))
                 .collect(),
-            entropy: doubts().map(|(k, _, doubt)| (k, doubt.predictive_entropy[i])).collect(),
+            entropy: uncertain().map(|(k, _, u)| (k, u.predictive_entropy[i])).collect(),
             // A single model agrees with itself: its mean is absent, and so are its values.
-            mutual_information: doubts()
+            mutual_information: uncertain()
                 .filter(|(_, s, _)| s.metrics.mutual_information.is_some())
-                .map(|(k, _, doubt)| (k, doubt.mutual_information[i]))
+                .map(|(k, _, u)| (k, u.mutual_information[i]))
                 .collect(),
         })?;
     }
@@ -260,7 +260,7 @@ mod tests {
     use crate::task::Goal;
 
     #[test]
-    fn doubt_is_written_for_every_number_of_draws() {
+    fn uncertainty_is_written_for_every_number_of_draws() {
         let goal = Goal::classification("tone", ["a", "b", "c"].map(String::from).to_vec());
         let example = TokenisedExample { ids: vec![1], type_ids: vec![0], label: Label::Class(1) };
         let task = PreparedTask {

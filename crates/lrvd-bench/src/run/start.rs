@@ -11,7 +11,7 @@ use lrvd_burn::parameters::Role;
 use lrvd_core::noise::NoiseKey;
 
 use super::RunError;
-use crate::backbone::{Backbone, load_model};
+use crate::backbone::{Backbone, TaskModel, load_model};
 use crate::data::PreparedTask;
 use crate::data::batch::OrderState;
 use crate::eval::RunContext;
@@ -19,7 +19,8 @@ use crate::method::Method;
 use crate::progress::{Event, ProgressSink};
 use crate::settings::{ExperimentConfig, MethodName, PoolerMode, RankRequest};
 use crate::train::{
-    FitOutcome, Journal, TrainState, fit, latest_checkpoint, load_checkpoint, save_checkpoint,
+    FitOutcome, Journal, TrainState, fit, latest_checkpoint, load_checkpoint, order,
+    save_checkpoint,
 };
 
 /// What decides how a run starts.
@@ -64,16 +65,20 @@ pub(crate) struct RunState {
 impl RunStart<'_> {
     /// Pretrained encoder, fresh head, fresh adapters, empty optimiser.
     pub(crate) fn fresh(&self) -> Result<RunState, RunError> {
+        self.attached(self.load()?)
+    }
+
+    /// Pretrained encoder and fresh head.
+    pub(crate) fn load(&self) -> Result<TaskModel, RunError> {
+        let dtype = self.backbone.stored_as(self.config.base_precision)?;
+        let dropout = self.config.backbone_dropout;
+        Ok(load_model(self.backbone, self.task, dropout, self.seed, self.device, dtype)?)
+    }
+
+    /// [`fresh`](Self::fresh) around the `model` that [`load`](Self::load) returned.
+    pub(crate) fn attached(&self, mut model: TaskModel) -> Result<RunState, RunError> {
         let config = self.config;
         let method = self.method.build(config, self.request)?;
-        let mut model = load_model(
-            self.backbone,
-            self.task,
-            config.backbone_dropout,
-            self.seed,
-            self.device,
-            self.backbone.stored_as(config.base_precision)?,
-        )?;
         let targets = AdapterTargets::Names(config.target_modules.clone());
         method.attach(&mut model, &targets, NoiseKey::new(self.seed))?;
         check_scheme(&model, method.training_scheme())?;
@@ -133,18 +138,24 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Trains to the end, from the newest checkpoint in `checkpoints` if there is one; `None` if a
-    /// stop request ended it after a checkpoint.
+    /// Where the run stands: at the newest checkpoint in `checkpoints`, or at its start. Writes
+    /// nothing, and finds whatever could keep the first step from being taken.
+    pub(crate) fn open(&self, checkpoints: &Path) -> Result<RunState, RunError> {
+        order(&self.context())?;
+        match latest_checkpoint(checkpoints)? {
+            Some(path) => self.start.resumed(&path),
+            None => self.start.fresh(),
+        }
+    }
+
+    /// Trains `run` to the end; `None` if a stop request ended it after a checkpoint.
     pub(crate) fn train(
         &self,
+        mut run: RunState,
         checkpoints: &Path,
         sink: &mut dyn ProgressSink,
     ) -> Result<Option<RunState>, RunError> {
         let config = self.start.config;
-        let mut run = match latest_checkpoint(checkpoints)? {
-            Some(path) => self.start.resumed(&path)?,
-            None => self.start.fresh()?,
-        };
         sink.event(&Event::RunStarted {
             index: self.position.0,
             runs: self.position.1,

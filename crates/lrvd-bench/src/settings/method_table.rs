@@ -66,21 +66,28 @@ pub struct Capabilities {
     pub draws: bool,
     /// It removes ranks while it trains.
     pub prunes: bool,
+    /// Its average rank is asked for.
+    pub budget: bool,
     /// Something is fitted once training is over.
     pub post_hoc: bool,
 }
 
 impl Capabilities {
     /// Trained in one run, answers with one set of weights, and cannot be saved as an adapter.
-    const NONE: Self =
-        Self { saved: false, posterior: false, draws: false, prunes: false, post_hoc: false };
+    const NONE: Self = Self {
+        saved: false,
+        posterior: false,
+        draws: false,
+        prunes: false,
+        budget: false,
+        post_hoc: false,
+    };
     /// A plain adapter.
     const PLAIN: Self = Self { saved: true, ..Self::NONE };
     /// Answers with draws of a noise that adapter files do not hold.
     const DRAWS: Self = Self { draws: true, ..Self::NONE };
     /// An adapter with a posterior over its ranks.
-    const LRVD: Self =
-        Self { saved: true, posterior: true, draws: true, prunes: true, post_hoc: false };
+    const LRVD: Self = Self { posterior: true, draws: true, prunes: true, ..Self::PLAIN };
     /// Fitted around a trained adapter, answers with draws.
     const POST_HOC: Self = Self { draws: true, post_hoc: true, ..Self::NONE };
 }
@@ -246,7 +253,7 @@ pub(super) static METHODS: &[MethodEntry] = &[
         summary: "rank directions masked to a falling budget by their sensitivity",
         family: Family::Point,
         form: MethodForm::Single,
-        can: Capabilities { prunes: true, ..Capabilities::PLAIN },
+        can: Capabilities { prunes: true, budget: true, ..Capabilities::PLAIN },
     },
     MethodEntry {
         name: "BayesLoRA",

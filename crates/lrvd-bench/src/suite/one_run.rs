@@ -14,7 +14,7 @@ use crate::io::{JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{Finished, Run, RunLabel, RunStart, record};
-use crate::settings::{ExperimentConfig, MethodName, RankRequest};
+use crate::settings::{ExperimentConfig, RankRequest};
 use crate::train::remove_checkpoints;
 
 /// What every run of an experiment shares.
@@ -31,6 +31,14 @@ pub(super) struct Shared<'a> {
     pub matches: bool,
     /// Stop request.
     pub stop: &'a AtomicBool,
+}
+
+impl Shared<'_> {
+    /// The settings of one run.
+    pub(super) fn config_of(&self, run: &PlannedRun) -> ExperimentConfig {
+        let initial_rank = run.rank.unwrap_or(self.config.initial_rank);
+        ExperimentConfig { initial_rank, ..self.config.clone() }
+    }
 }
 
 /// Position of a run in the whole experiment.
@@ -71,10 +79,7 @@ pub(super) fn run_one(
 ) -> Result<Option<RunRecord>, SuiteError> {
     let folder = folder(shared.out, run);
     let checkpoints = folder.join("checkpoints");
-    let config = match run.rank {
-        Some(initial_rank) => ExperimentConfig { initial_rank, ..shared.config.clone() },
-        None => shared.config.clone(),
-    };
+    let config = shared.config_of(run);
     let start = RunStart {
         config: &config,
         backbone: shared.backbone,
@@ -85,7 +90,8 @@ pub(super) fn run_one(
         device: shared.device,
     };
     let training = Run::new(start, shared.stop, run.label(), (position.index, position.runs))?;
-    let Some(mut trained) = training.train(&checkpoints, sink)? else { return Ok(None) };
+    let begun = training.open(&checkpoints)?;
+    let Some(mut trained) = training.train(begun, &checkpoints, sink)? else { return Ok(None) };
     let label = label(run, request, &config, shared.matches);
     let context = training.context();
     let Finished { mut record, summary, scored } = record(&context, &mut trained, &label, &folder)?;
@@ -103,14 +109,15 @@ fn label(
     config: &ExperimentConfig,
     matches: bool,
 ) -> RunLabel<'static> {
+    let can = run.method.can();
     let (requested, note) = match request {
         RankRequest::Average(rank) if matches => (Some(rank), "matched to BayesLoRA"),
         RankRequest::Average(rank) => (Some(rank), "half the settings' rank"),
-        RankRequest::Initial if run.method == MethodName::BAYES_LORA => (None, "learnt"),
+        RankRequest::Initial if can.prunes && !can.budget => (None, "learnt"),
         RankRequest::Initial => (None, "the settings' rank"),
     };
     let initial_rank = match request {
-        RankRequest::Average(rank) if run.method == MethodName::LORA => rank,
+        RankRequest::Average(rank) if !can.prunes => rank,
         _ => config.initial_rank,
     };
     let (method, seed) = (run.method, run.seed);

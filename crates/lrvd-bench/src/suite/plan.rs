@@ -83,9 +83,9 @@ impl Plan {
     pub fn new(options: &SuiteOptions, settings_rank: usize) -> Self {
         let mut methods = options.methods.clone();
         if options.suite == Suite::Glue {
-            let first = [MethodName::BAYES_LORA, MethodName::ADALORA, MethodName::LORA];
-            let place = |m: &MethodName| first.iter().position(|f| f == m).unwrap_or(first.len());
-            methods.sort_by_key(place);
+            let first = MethodName::FIRST_TABLE;
+            let place = |m: &MethodName| first.iter().rev().position(|f| f == m);
+            methods.sort_by_key(|m| place(m).unwrap_or(first.len()));
         }
         let mut runs: Vec<PlannedRun> = Vec::new();
         for &task in &options.tasks {

@@ -30,7 +30,7 @@ use crate::reasoning::generate::ReasoningGenerateConfig;
 use crate::reasoning::{self, ReasoningError};
 use crate::record::{ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::Published;
-use crate::run::{RunStart, check_settings, open_settings};
+use crate::run::{OutputFolder, RunStart};
 use crate::settings::{
     BasePrecision, ConfigOverrides, ExperimentConfig, MethodForm, MethodName, RankRequest,
 };
@@ -108,7 +108,8 @@ pub fn run_suite(
     let backbone = open_backbone(&options)?;
     let config = resolve_config(&options, &backbone.architecture)?;
     let mut settings = settings::resolved(&options, &config, &backbone);
-    check_settings(&options.out, options.resume, &settings)?;
+    let mut folder = OutputFolder::look(&options.out, options.resume)?;
+    folder.check(&settings)?;
     let started_at = now();
     if let Some(note) = ignored(&backbone) {
         sink.event(&Event::Note(note));
@@ -116,7 +117,7 @@ pub fn run_suite(
 
     let data_dir = match &options.data_dir {
         Some(folder) => folder.clone(),
-        None => generated_data(&options, sink)?,
+        None => generated_data(options.suite, &mut folder, sink)?,
     };
     // All before the first run: a file that cannot be used must not end hours of training.
     let ready = options
@@ -133,7 +134,6 @@ pub fn run_suite(
         })
         .collect::<Result<Vec<_>, SuiteError>>()?;
     settings["data_files"] = settings::data_files(ready.iter().map(|(ready, _)| ready));
-    open_settings(&options.out, options.resume, &settings)?;
     let plan = Plan::new(&options, config.initial_rank);
     // Matching belongs to the paper's first table; beside other methods everything has one rank.
     let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);
@@ -141,6 +141,10 @@ pub fn run_suite(
     let out = options.out.as_path();
     let shared =
         Shared { config: &config, backbone: &backbone, device: &device, out, matches, stop };
+    if let Some((first, _)) = ready.first() {
+        check_methods(&shared, &first.prepared, &plan)?;
+    }
+    folder.begin(&settings)?;
     let (mut records, mut data) = (Vec::new(), BTreeMap::new());
     let mut finished = true;
     for (ready, elsewhere) in ready {
@@ -283,14 +287,16 @@ impl TaskRuns<'_> {
     /// uniform rank for all seeds.
     fn request(&self, run: &PlannedRun) -> RankRequest {
         let half = RankRequest::Average((self.shared.config.initial_rank / 2).max(1));
+        let can = run.method.can();
         if !self.shared.matches {
-            return if run.method == MethodName::ADALORA { half } else { RankRequest::Initial };
+            return if can.budget { half } else { RankRequest::Initial };
         }
         let matched = |seed: Option<u64>| -> Vec<usize> {
             self.done
                 .iter()
                 .filter(|(done, _)| {
-                    done.method == MethodName::BAYES_LORA && seed.is_none_or(|s| done.seed == s)
+                    let can = done.method.can();
+                    can.prunes && !can.budget && seed.is_none_or(|s| done.seed == s)
                 })
                 .filter_map(|(_, record)| {
                     let last = record.checkpoints.last.as_ref()?;
@@ -302,11 +308,11 @@ impl TaskRuns<'_> {
                 })
                 .collect()
         };
-        if run.method == MethodName::ADALORA {
+        if can.budget {
             // Nothing to match: the customary half of the initial rank.
             return matched(Some(run.seed)).first().map_or(half, |&r| RankRequest::Average(r));
         }
-        if run.method == MethodName::LORA {
+        if !can.prunes {
             let mut all = matched(None);
             all.sort_unstable();
             let median = all.get(all.len().saturating_sub(1) / 2);
@@ -314,6 +320,28 @@ impl TaskRuns<'_> {
         }
         RankRequest::Initial
     }
+}
+
+/// Attaches every method of `plan` once to one copy of the model: settings that one of them refuses
+/// must not end hours of the others' training.
+fn check_methods(shared: &Shared<'_>, task: &PreparedTask, plan: &Plan) -> Result<(), SuiteError> {
+    let mut seen: Vec<(MethodName, Option<usize>)> = Vec::new();
+    let mut model = None;
+    for run in plan.runs.iter().filter(|run| run.parts().is_empty()) {
+        if seen.contains(&(run.method, run.rank)) {
+            continue;
+        }
+        seen.push((run.method, run.rank));
+        let config = shared.config_of(run);
+        let start = RunStart { config: &config, ..start(shared, task, run.method, run.seed) };
+        let loaded = match model.take() {
+            Some(loaded) => loaded,
+            None => start.load()?,
+        };
+        model = Some(loaded.clone());
+        start.attached(loaded)?;
+    }
+    Ok(())
 }
 
 fn start<'a>(
@@ -369,16 +397,18 @@ fn elsewhere(
     Ok(found)
 }
 
-/// Writes the generated tasks once into the output folder.
+/// Writes the generated tasks once into the output folder, which is ours by then.
 fn generated_data(
-    options: &SuiteOptions,
+    suite: Suite,
+    out: &mut OutputFolder,
     sink: &mut dyn ProgressSink,
 ) -> Result<PathBuf, SuiteError> {
-    let folder = options.out.join("data");
+    out.claim()?;
+    let folder = out.data();
     if !folder.is_dir() {
         sink.event(&Event::Note(format!("writing generated tasks to {}", folder.display())));
         let building = AtomicDir::create(&folder)?;
-        match options.suite {
+        match suite {
             Suite::Glue => drop(write_all(building.path(), &GenerateConfig::default())?),
             Suite::Reasoning => {
                 let config = ReasoningGenerateConfig::default();

@@ -36,6 +36,21 @@ pub enum FitOutcome {
     Stopped,
 }
 
+/// The order of the training examples, at its start.
+///
+/// # Errors
+///
+/// [`TrainError::Batch`] if no batch can be formed.
+pub(crate) fn order(context: &RunContext<'_>) -> Result<EpochOrder, TrainError> {
+    let RunContext { config, task, seed, .. } = context;
+    let order = OrderConfig {
+        batch_size: config.batch_size,
+        bucketing: config.bucketing,
+        last_batch: config.last_batch,
+    };
+    Ok(EpochOrder::new(NoiseKey::new(*seed), &task.train_lengths(), order)?)
+}
+
 /// Trains until the last step, a request in `stop` (seen after a completed step) or an error.
 ///
 /// `checkpoint` is called after every step, and told when it must save: when stopped and at the end.
@@ -54,15 +69,7 @@ pub fn fit(
 ) -> Result<FitOutcome, TrainError> {
     let config = context.config;
     let schedule = LrSchedule::linear(config.warmup_steps() as u32, config.steps as u32)?;
-    let mut order = EpochOrder::new(
-        NoiseKey::new(context.seed),
-        &context.task.train_lengths(),
-        OrderConfig {
-            batch_size: config.batch_size,
-            bucketing: config.bucketing,
-            last_batch: config.last_batch,
-        },
-    )?;
+    let mut order = order(context)?;
     order.resume(state.order)?;
     let (start, clock) = (state.done, Instant::now());
     if state.done == 0 && state.journal.history.is_empty() {

@@ -11,6 +11,7 @@ mod state;
 
 pub use checkpoint::{latest_checkpoint, load_checkpoint, remove_checkpoints, save_checkpoint};
 pub use error::TrainError;
+pub(crate) use fit::order;
 pub use fit::{FitOutcome, SaveCheckpoint, fit};
 pub use loss::negative_log_likelihood;
 pub use state::{BestInfo, BestModel, Journal, TrainState};

@@ -1,7 +1,7 @@
-//! Does a folder of recorded numbers hold? Everything is recomputed from its inputs and its
+//! Folders of recorded numbers, checked: everything is recomputed from its inputs and its
 //! configuration; the recorded values are only compared with.
 //!
-//! | File | What it answers |
+//! | File | What is in it |
 //! |---|---|
 //! | `run` | which kind of folder it is, and who recomputes it |
 //! | `folder`, `values` | `expected.json` and the tensors beside it, with typed errors |

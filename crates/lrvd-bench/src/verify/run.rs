@@ -1,4 +1,4 @@
-//! Which kind of folder is it?
+//! The kinds of folders, and who recomputes each.
 
 use std::path::Path;
 

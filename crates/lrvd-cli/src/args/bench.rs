@@ -26,7 +26,7 @@ Examples:
 Presets: `default` (recommended), `paper-glue` (the paper's text), `author-glue` (the authors'
 script, quirks included). Tasks: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
 
-Ctrl-C and SIGTERM finish the step, write a checkpoint and exit with 75; `--resume` goes on, with the
+Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` goes on, with the
 same numbers bit for bit on the CPU.";
 
 const REASONING_EXAMPLES: &str = "\
@@ -41,7 +41,7 @@ Presets: `default` (recommended), `paper-reasoning` (the paper's text), `author-
 script for language models), `blob-compat` (the protocol of the published baselines). Sets: wg-s,
 wg-m, arc-c, arc-e, obqa, boolq. `METHOD+ts` puts temperature scaling on top of any method.
 
-Ctrl-C and SIGTERM finish the step, write a checkpoint and exit with 75; `--resume` goes on.";
+Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` goes on.";
 
 /// Options of the benchmarks.
 #[derive(Debug, Args)]
@@ -59,10 +59,10 @@ pub(crate) struct SuiteArguments {
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     pub(crate) methods: Vec<String>,
     /// Seeds [default: the profile's, three in `paper`].
-    #[arg(long, value_delimiter = ',', value_name = "1,2,3")]
+    #[arg(long, value_delimiter = ',', value_name = "1,2,3", value_parser = super::seed(), allow_negative_numbers = true)]
     pub(crate) seeds: Vec<u64>,
     /// Numbers of draws that predictions are averaged over, beside none [default: the preset's].
-    #[arg(long, value_delimiter = ',', value_name = "5,10")]
+    #[arg(long, value_delimiter = ',', value_name = "5,10", value_parser = super::draws(), allow_negative_numbers = true)]
     pub(crate) draws: Vec<usize>,
     /// Device: cpu, wgpu, cuda:0; a backend must be built in.
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
@@ -83,7 +83,7 @@ pub(crate) struct SuiteArguments {
     #[arg(long, value_name = "CSV")]
     pub(crate) compare: Option<PathBuf>,
     /// Optimiser steps instead of the profile's.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) steps: Option<usize>,
     /// Settings that differ from preset and profile; an unknown key is an error.
     #[arg(long, value_name = "FILE.toml")]

@@ -11,7 +11,15 @@ Examples:
   lrvd eval ADAPTER --task sst2 --data-dir GLUE --model microsoft/deberta-v3-base
 
 DIR is the output of `lrvd train`, its adapter folder, or any PEFT adapter of a DeBERTa classifier.
-The row k = 0 is the posterior mean; the row k = K averages the probabilities of K fixed draws.";
+The row k = 0 is the posterior mean; the row k = K averages the probabilities of K fixed draws.
+`--out` writes one JSON object a line, in the words of `lrvd predict`, those after `label` by number
+of draws:
+
+  id                   the row, counted from 0, or the example's own id
+  label                the right answer: the number of a class, counted from 0, or a score
+  probs                probabilities in label order, or the one score
+  entropy              of the probabilities, nats
+  mutual_information   between answer and weights, nats; absent where a single model answers";
 
 pub(crate) const PREDICT_EXAMPLES: &str = "\
 Examples:
@@ -21,9 +29,18 @@ Examples:
   lrvd predict runs/mine --input texts.jsonl --draws 20 --abstain-above 0.5 > answers.jsonl
 
 Input: arguments, or lines of text, or with `--jsonl` (or a file that ends in .jsonl) one object
-`{\"text\": ..., \"pair\": ...}` a line. Output: one JSON object a line with the label, the
-probabilities in label order, the entropy (nats) and, with draws, the mutual information between
-answer and weights (nats), which is large where the model itself is unsure.";
+`{\"text\": ..., \"pair\": ...}` a line. Output: one JSON object a line:
+
+  text, pair           the input
+  predicted            the answer: a label, null where it is withheld, or a number for regression
+  probs                probabilities in label order
+  entropy              of the probabilities, nats
+  mutual_information   between answer and weights, nats; null without draws
+  deviation            for regression, over the draws
+  abstained            with --abstain-above: whether the answer is withheld
+  draws                how many the answer is averaged over
+
+`lrvd eval --out` uses the same words, with the right answer under `label`.";
 
 /// Which adapter, on which base model.
 #[derive(Debug, Args)]
@@ -38,10 +55,10 @@ pub(crate) struct ClassifierArguments {
     #[arg(long)]
     pub(crate) allow_other_base: bool,
     /// Posterior draws [default: 10 if there is a posterior, else 0, the posterior mean].
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = super::draws(), allow_negative_numbers = true)]
     pub(crate) draws: Option<usize>,
     /// Seed of the draws [default: that of the training].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::seed(), allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
     /// Device: cpu, wgpu, cuda:0; a backend must be built in.
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]

@@ -11,8 +11,8 @@ Examples:
   lrvd inspect ADAPTER --format json
   lrvd inspect MODEL                               sizes of a base checkpoint
 
-log_alpha is the relevance statistic ln(noise variance / signal) of a rank direction: directions at
-or above the threshold are noise and were pruned.";
+log_alpha is the relevance statistic ln(noise variance / signal) of a rank direction. One at or above
+the threshold is noise: a method that prunes removes it at its next prune.";
 
 pub(crate) const EXPORT_EXAMPLES: &str = "\
 Examples:

@@ -5,7 +5,9 @@ mod classifier;
 mod files;
 mod train;
 
+use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
+use lrvd_bench::classify::{MAX_DRAWS, MAX_SEED};
 
 pub(crate) use bench::{BenchCommand, SuiteArguments};
 pub(crate) use classifier::{ClassifierArguments, EvalArguments, PredictArguments};
@@ -67,4 +69,19 @@ pub(crate) enum Command {
     Bench(BenchCommand),
     /// Print a completion script for a shell.
     Completions(CompletionsArguments),
+}
+
+/// A seed, refused with its range.
+fn seed() -> RangedI64ValueParser<u64> {
+    RangedI64ValueParser::new().range(0..=MAX_SEED as i64)
+}
+
+/// A number of draws, refused with its range.
+fn draws() -> RangedI64ValueParser<usize> {
+    RangedI64ValueParser::new().range(0..=MAX_DRAWS as i64)
+}
+
+/// A count of at least one, refused with its range.
+fn count() -> RangedI64ValueParser<usize> {
+    RangedI64ValueParser::new().range(1..=1_000_000_000)
 }

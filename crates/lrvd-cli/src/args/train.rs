@@ -28,7 +28,7 @@ options; what comes later wins. A configuration file is TOML:
 The output folder gets `adapter/` (PEFT files, `lrvd_posterior.safetensors`, a description with the
 labels), `settings.json`, `labels.json`, the predictions on the validation file and `record.json`.
 
-Ctrl-C and SIGTERM finish the step, write a checkpoint and exit with 75; `--resume` goes on, with the
+Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` goes on, with the
 same numbers bit for bit on the CPU.";
 
 /// Options of `lrvd train`.
@@ -78,22 +78,22 @@ pub(crate) struct TrainArguments {
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
     /// Optimiser steps.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) steps: Option<usize>,
     /// Examples per step.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) batch_size: Option<usize>,
     /// Rank at the start.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) rank: Option<usize>,
     /// Average rank at the end, for adalora [default: half the rank at the start].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) target_rank: Option<usize>,
     /// Longest input in tokens.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) max_length: Option<usize>,
     /// Seed of everything random.
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = super::seed(), allow_negative_numbers = true)]
     pub(crate) seed: u64,
     /// Device: cpu, wgpu, cuda:0; a backend must be built in.
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]

@@ -22,10 +22,10 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     if dry_run {
         let plan = planned(options)?;
         match printer.format() {
-            Format::Json => printer.data(&serde_json::to_string_pretty(&plan)?),
+            Format::Json => printer.data(&serde_json::to_string_pretty(&plan)?)?,
             Format::Text => {
-                printer.data(&plan.render_text());
-                printer.data(&serde_json::to_string_pretty(&plan.settings)?);
+                printer.data(&plan.render_text())?;
+                printer.data(&serde_json::to_string_pretty(&plan.settings)?)?;
             }
         }
         return Ok(ExitStatus::Done);
@@ -35,11 +35,11 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     let mut progress = Progress::new(printer, !global.no_progress && !global.quiet);
     let outcome = run_suite(options, &stop, &mut progress)?;
     match printer.format() {
-        Format::Json => printer.data(&std::fs::read_to_string(out.join("results.json"))?),
+        Format::Json => printer.data(&std::fs::read_to_string(out.join("results.json"))?)?,
         Format::Text => {
-            printer.data(&outcome.table);
+            printer.data(&outcome.table)?;
             if let Some(comparison) = &outcome.comparison {
-                printer.data(comparison);
+                printer.data(comparison)?;
             }
         }
     }

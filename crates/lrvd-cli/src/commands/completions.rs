@@ -12,6 +12,6 @@ use crate::printer::Printer;
 pub(super) fn run(arguments: CompletionsArguments, printer: Printer) -> Outcome {
     let mut script = Vec::new();
     generate(arguments.shell, &mut Arguments::command(), "lrvd", &mut script);
-    printer.data(String::from_utf8(script)?.trim_end());
+    printer.data(String::from_utf8(script)?.trim_end())?;
     Ok(ExitStatus::Done)
 }

@@ -55,7 +55,7 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     let metrics: BTreeMap<u32, Metrics> =
         evaluation.scored.iter().map(|(k, s)| (*k, s.metrics.clone())).collect();
     match printer.format() {
-        Format::Text => printer.data(&table::metrics(&metrics)),
+        Format::Text => printer.data(&table::metrics(&metrics))?,
         Format::Json => {
             let report = Report {
                 schema_version: 1,
@@ -71,7 +71,7 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
                     .filter_map(|(k, s)| s.reliability.as_ref().map(|r| (*k, r)))
                     .collect(),
             };
-            printer.data(&serde_json::to_string_pretty(&report)?);
+            printer.data(&serde_json::to_string_pretty(&report)?)?;
         }
     }
     Ok(ExitStatus::Done)

@@ -58,12 +58,12 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
                 folded: &summary.folded,
                 posterior,
             };
-            printer.data(&serde_json::to_string_pretty(&report)?);
+            printer.data(&serde_json::to_string_pretty(&report)?)?;
         }
         Format::Text => {
-            printer.data(&describe(&summary, max_rank));
+            printer.data(&describe(&summary, max_rank))?;
             if source.posterior.is_some() && !posterior {
-                printer.data("the posterior stays behind: this is the posterior mean alone");
+                printer.data("the posterior stays behind: this is the posterior mean alone")?;
             }
         }
     }

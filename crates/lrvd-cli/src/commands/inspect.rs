@@ -23,17 +23,20 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
             printer.data(&match printer.format() {
                 Format::Json => serde_json::to_string_pretty(&report)?,
                 Format::Text => base(&report),
-            });
+            })?;
             return Ok(ExitStatus::Done);
         }
-        return Err(nothing(dir).into());
+        let dir = dir.to_owned();
+        return Err(
+            if dir.is_dir() { nothing(&dir) } else { ClassifyError::NoFolder { dir } }.into()
+        );
     }
     let source = AdapterSource::open(dir, &device::open("cpu")?)?;
     let report = inspect_adapter(&source)?;
     printer.data(&match printer.format() {
         Format::Json => serde_json::to_string_pretty(&report)?,
         Format::Text => adapter(&report),
-    });
+    })?;
     Ok(ExitStatus::Done)
 }
 
@@ -73,7 +76,11 @@ fn adapter(report: &AdapterReport) -> String {
         count(report.saved_parameters.values().sum()),
     ));
     if let Some(threshold) = report.log_alpha_threshold {
-        lines.push(format!("directions with log_alpha of {threshold} or more were pruned"));
+        lines.push(format!(
+            "{} directions were pruned; {} of those left have a log_alpha of {threshold} or more",
+            count(report.pruned),
+            count(report.above_threshold),
+        ));
     }
     lines.join("\n")
 }
@@ -104,7 +111,7 @@ fn base(report: &BaseReport) -> String {
     let types: Vec<String> =
         report.dtypes.iter().map(|(name, n)| format!("{} in {name}", count(*n))).collect();
     [
-        format!("base checkpoint ({})", report.folder),
+        format!("{} base checkpoint ({})", report.architecture, report.folder),
         format!(
             "{} layers, hidden size {}, {} heads, feed-forward {}, {} tokens",
             report.layers,

@@ -15,7 +15,7 @@ use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
 /// Version of one answer.
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
 
 /// One answer as it is written.
 #[derive(Serialize)]
@@ -33,15 +33,15 @@ struct Answer<'a> {
 enum Kind<'a> {
     Class {
         /// Null where the classifier abstains.
-        label: Option<&'a str>,
-        probabilities: &'a [f64],
+        predicted: Option<&'a str>,
+        probs: &'a [f64],
         entropy: f64,
         mutual_information: Option<f64>,
         #[serde(skip_serializing_if = "Option::is_none")]
         abstained: Option<bool>,
     },
     Score {
-        score: f64,
+        predicted: f64,
         deviation: Option<f64>,
     },
 }
@@ -85,7 +85,9 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
             match printer.format() {
                 Format::Text => {
                     let line = Line { schema_version: SCHEMA_VERSION, answer };
-                    printer.data(&serde_json::to_string(&line)?);
+                    if !printer.line(&serde_json::to_string(&line)?)? {
+                        return Ok(ExitStatus::Done);
+                    }
                 }
                 Format::Json => all.push(serde_json::to_value(&answer)?),
             }
@@ -97,7 +99,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
             "labels": classifier.info.goal.classes,
             "predictions": all,
         });
-        printer.data(&serde_json::to_string_pretty(&document)?);
+        printer.data(&serde_json::to_string_pretty(&document)?)?;
     }
     Ok(ExitStatus::Done)
 }
@@ -153,14 +155,14 @@ fn answer<'a>(
 ) -> Answer<'a> {
     let kind = match prediction {
         Prediction::Score { score, deviation } => {
-            Kind::Score { score: *score, deviation: *deviation }
+            Kind::Score { predicted: *score, deviation: *deviation }
         }
         Prediction::Class { probabilities, class, entropy, mutual_information } => {
             let abstained = limit.map(|limit| *entropy > limit);
             let label = classifier.info.goal.classes.get(*class).map(String::as_str);
             Kind::Class {
-                label: label.filter(|_| abstained != Some(true)),
-                probabilities,
+                predicted: label.filter(|_| abstained != Some(true)),
+                probs: probabilities,
                 entropy: *entropy,
                 mutual_information: *mutual_information,
                 abstained,

@@ -25,7 +25,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
     let Some(record) = outcome.record else {
         if printer.format() == Format::Json {
             let json = json!({ "schema_version": SCHEMA_VERSION, "complete": false });
-            printer.data(&serde_json::to_string_pretty(&json)?);
+            printer.data(&serde_json::to_string_pretty(&json)?)?;
         }
         printer.note("interrupted after a checkpoint; run the same command with --resume");
         return Ok(ExitStatus::Requeue);
@@ -42,11 +42,11 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
                 "adapter": outcome.adapter,
                 "record": record,
             });
-            printer.data(&serde_json::to_string_pretty(&json)?);
+            printer.data(&serde_json::to_string_pretty(&json)?)?;
         }
         Format::Text => {
             if let Some(chosen) = chosen {
-                printer.data(&table::metrics(&chosen.metrics));
+                printer.data(&table::metrics(&chosen.metrics))?;
                 printer.data(&format!(
                     "step {}: total rank {}, {:.2} per module ({:.0} % of the start), \
                      {} trainable values",
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
                         (record.trainable_parameters.trained() + record.trainable_parameters.head)
                             as usize
                     ),
-                ));
+                ))?;
             }
         }
     }

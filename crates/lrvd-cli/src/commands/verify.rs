@@ -40,7 +40,7 @@ pub(super) fn run(arguments: VerifyArguments, printer: Printer) -> Outcome {
     let json = printer.format() == Format::Json;
     match verify(&arguments.dir, VerifyOptions { precision, device: &device }) {
         Ok(report) => {
-            printer.data(&if json { document(&report)? } else { text(&report) });
+            printer.data(&if json { document(&report)? } else { text(&report) })?;
             Ok(if report.holds() { ExitStatus::Done } else { ExitStatus::No })
         }
         Err(error) => {
@@ -52,9 +52,9 @@ pub(super) fn run(arguments: VerifyArguments, printer: Printer) -> Outcome {
                     "holds": false,
                     kind: error.to_string(),
                 });
-                printer.data(&serde_json::to_string_pretty(&document)?);
+                printer.data(&serde_json::to_string_pretty(&document)?)?;
             } else if unsupported {
-                printer.data(&error.to_string());
+                printer.data(&error.to_string())?;
             }
             if !unsupported {
                 printer.error(&error);

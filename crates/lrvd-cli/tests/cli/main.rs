@@ -3,6 +3,7 @@
 
 mod bench;
 mod help;
+mod output;
 mod refusals;
 mod resume;
 mod support;

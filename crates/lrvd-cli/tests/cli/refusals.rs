@@ -53,6 +53,14 @@ fn folders_that_hold_nothing() {
     refused(&["eval", &path, "--data", "x.tsv"], "holds no adapter; looked for");
     refused(&["predict", &path, "text"], "holds no adapter");
     refused(&["inspect", &path], "holds no adapter or checkpoint");
+    let absent = format!("{path}/absent");
+    for command in [
+        &["eval", &absent, "--data", "x.tsv"][..],
+        &["predict", &absent, "text"],
+        &["inspect", &absent],
+    ] {
+        refused(command, "is not there, or is no folder");
+    }
     refused(&["export", "--to", "peft", &path, "--out", &path], "is there already");
     let out = Path::new(&path).join("out").display().to_string();
     refused(&["export", "--to", "peft", &path, "--out", &out], "holds no adapter");

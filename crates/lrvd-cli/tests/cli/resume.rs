@@ -27,8 +27,8 @@ fn newest(out: &Path) -> Option<usize> {
     entries.filter_map(number).max()
 }
 
-/// Starts a run, and sends SIGTERM once a checkpoint of at least `steps` steps is there.
-fn interrupt(arguments: &[String], out: &Path, steps: usize) {
+/// Starts a run, and sends `signals` once a checkpoint of at least `steps` steps is there.
+fn interrupt(arguments: &[String], out: &Path, steps: usize, signals: &[&str]) {
     let mut child: Child = Command::new(assert_cmd::cargo::cargo_bin("lrvd"))
         .args(arguments)
         .stdout(Stdio::null())
@@ -39,8 +39,15 @@ fn interrupt(arguments: &[String], out: &Path, steps: usize) {
         assert!(child.try_wait().unwrap().is_none(), "the run ended before it was interrupted");
         std::thread::sleep(Duration::from_millis(1));
     }
+    // Nobody else may write there meanwhile.
+    let again = run(&borrowed(&[arguments, &["--resume".to_owned()]].concat()));
+    let in_use = again.code == 2 && again.stderr.contains("another `lrvd` is writing into");
+    assert!(in_use || again.stderr.contains("cannot be used multiple times"), "{}", again.stderr);
+    // Programs like to send two; the second must not cost the checkpoint.
     let id = child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    for signal in signals {
+        assert!(Command::new("kill").arg(signal).arg(&id).status().unwrap().success());
+    }
     assert_eq!(child.wait().unwrap().code(), Some(75));
     let stopped = newest(out).unwrap();
     assert!((steps..STEPS).contains(&stopped), "stopped at {stopped}");
@@ -62,11 +69,11 @@ fn both(method: &str, files: &[&str]) -> (tempfile::TempDir, PathBuf) {
     done(&borrowed(&train(&data, &whole, STEPS, &settings)));
 
     let arguments = train(&data, &parts, STEPS, &settings);
-    interrupt(&arguments, &parts, 4);
+    interrupt(&arguments, &parts, 4, &["-TERM", "-TERM"]);
     let again = run(&borrowed(&arguments));
     assert!(again.code == 2 && again.stderr.contains("--resume"), "{}", again.stderr);
     let resumed = [arguments, vec!["--resume".to_owned()]].concat();
-    interrupt(&resumed, &parts, 20);
+    interrupt(&resumed, &parts, 20, &["-HUP"]);
     // The unfinished run can be looked at, and its checkpoint exported.
     let name = parts.display().to_string();
     let report = done(&["inspect", &name, "--format", "json"]).json();

@@ -10,8 +10,17 @@ fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// Trains 6 steps with `more`, and checks that a reload predicts what the end of training did.
+/// Trains 6 steps with `more`, and checks that a reload predicts what the end of training did, at the
+/// mean and at `draws` draws of a posterior.
 fn reload_predicts_the_same(more: &[&str], draws: usize) -> (tempfile::TempDir, [String; 2]) {
+    trained_and_reloaded(more, draws, draws > 0)
+}
+
+fn trained_and_reloaded(
+    more: &[&str],
+    draws: usize,
+    posterior: bool,
+) -> (tempfile::TempDir, [String; 2]) {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let out = dir.path().join("out");
@@ -21,7 +30,7 @@ fn reload_predicts_the_same(more: &[&str], draws: usize) -> (tempfile::TempDir, 
         assert!(out.join(file).is_file(), "{file}");
     }
     assert!(!out.join("checkpoints").exists());
-    assert_eq!(out.join("adapter/lrvd_posterior.safetensors").is_file(), draws > 0);
+    assert_eq!(out.join("adapter/lrvd_posterior.safetensors").is_file(), posterior);
 
     let (adapter, again) = (out.join("adapter"), dir.path().join("again.jsonl"));
     let (adapter, again_name) = (adapter.display().to_string(), again.display().to_string());
@@ -80,7 +89,12 @@ fn bayes_lora_from_training_to_export() {
             (&3.into(), &(16.0 / 3.0).into())
         );
     }
-    assert!(done(&["inspect", &out]).stdout.contains("log_alpha min"));
+    let printed = done(&["inspect", &out]).stdout;
+    let (gone, above) = (24 * 3 - total, report["above_threshold"].as_u64().unwrap());
+    assert_eq!(report["pruned"].as_u64(), Some(gone));
+    let wanted =
+        format!("{gone} directions were pruned; {above} of those left have a log_alpha of");
+    assert!(printed.contains("log_alpha min") && printed.contains(&wanted), "{printed}");
 
     // Arguments, lines and JSONL are the same texts, and so give the same answers.
     let texts = ["a fine film", "a grim book"];
@@ -93,14 +107,14 @@ fn bayes_lora_from_training_to_export() {
     assert_eq!(answers, by_objects);
     for answer in lines(&answers) {
         let sum: f64 =
-            answer["probabilities"].as_array().unwrap().iter().map(|p| p.as_f64().unwrap()).sum();
+            answer["probs"].as_array().unwrap().iter().map(|p| p.as_f64().unwrap()).sum();
         assert!((sum - 1.0).abs() < 1e-9);
-        assert!(["good", "bad"].contains(&answer["label"].as_str().unwrap()));
+        assert!(["good", "bad"].contains(&answer["predicted"].as_str().unwrap()));
         assert!(answer["entropy"].as_f64().unwrap() > 0.0);
         assert!(answer["mutual_information"].as_f64().unwrap() >= 0.0);
     }
     let sure = done(&[&predict[..], &texts, &["--abstain-above", "0"]].concat()).stdout;
-    assert!(lines(&sure).iter().all(|a| a["label"].is_null() && a["abstained"] == true));
+    assert!(lines(&sure).iter().all(|a| a["predicted"].is_null() && a["abstained"] == true));
     let document = done(&[&predict[..], &texts, &["--format", "json"]].concat()).json();
     assert_eq!(document["predictions"].as_array().unwrap().len(), 2);
     let pair = run(&["predict", &out, "one", "--pair", "two"]);
@@ -121,7 +135,7 @@ fn bayes_lora_from_training_to_export() {
     assert!(ranks(&uniform.1).iter().all(|r| Some(*r) == uniform.1["max_rank"].as_u64()));
     let mean = |folder: &str| {
         let answers = done(&["predict", folder, "--draws", "0", texts[0]]).stdout;
-        lines(&answers)[0]["probabilities"].clone()
+        lines(&answers)[0]["probs"].clone()
     };
     assert!(difference(&mean(&ragged.0), &mean(&out)) <= 1e-6);
     assert!(difference(&mean(&uniform.0), &mean(&out)) <= 1e-6);
@@ -178,7 +192,43 @@ fn a_run_whose_ranks_are_all_pruned_is_still_a_classifier() {
     assert_eq!(report["total_rank"], 0);
     assert_eq!(report["modules"].as_array().unwrap().len(), 24);
     done(&["eval", &out, "--data", &data[1]]);
-    assert!(done(&["predict", &out, "a fine film"]).stdout.contains("probabilities"));
+    assert!(done(&["predict", &out, "a fine film"]).stdout.contains("probs"));
+}
+
+#[test]
+fn every_method_predicts_by_the_draws_it_was_trained_with() {
+    // A variance per entry, and dropout, which has no posterior file.
+    reload_predicts_the_same(&["--method", "lrvd-element", "--set", "draws=[2]"], 2);
+    let (dir, data) = trained_and_reloaded(&["--method", "mcd"], 3, false);
+    let out = dir.path().join("out").display().to_string();
+    let answer = &lines(&done(&["predict", &out, "a fine film"]).stdout)[0];
+    assert!(answer["draws"] == 3 && answer["mutual_information"].as_f64().unwrap() > 0.0);
+    let exported = dir.path().join("exported").display().to_string();
+    done(&["export", "--to", "peft", &out, "--out", &exported]);
+    let config: serde_json::Value =
+        serde_json::from_str(&text(&Path::new(&exported).join("adapter_config.json"))).unwrap();
+    assert_eq!(config["lora_dropout"], 0.1);
+    let asked = done(&["eval", &exported, "--data", &data[1], "--draws", "2", "--format", "json"]);
+    assert!(asked.json()["metrics"]["2"]["mutual_information"].is_f64());
+}
+
+#[test]
+fn a_run_says_what_became_of_its_ranks() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    for (method, wanted) in
+        [("lrvd-a-only", "learnt"), ("bayeslora-fixed", "fixed"), ("adalora", "asked for")]
+    {
+        let out = dir.path().join(method);
+        done(&borrowed(&train(&data, &out, 2, &["--method", method])));
+        let record: serde_json::Value =
+            serde_json::from_str(&text(&out.join("record.json"))).unwrap();
+        assert_eq!(record["rank_budget"]["note"], wanted, "{method}");
+    }
+    // Nothing was pruned, whatever the threshold says.
+    let out = dir.path().join("bayeslora-fixed").display().to_string();
+    let printed = done(&["inspect", &out]).stdout;
+    assert!(printed.contains("\n0 directions were pruned; "), "{printed}");
 }
 
 #[test]
@@ -190,4 +240,11 @@ fn a_base_checkpoint_is_counted() {
     assert_eq!(report["total_parameters"], sum);
     // 8064 tokens of width 192, and the two vectors of the norm.
     assert_eq!(parts["embeddings"], 8064 * 192 + 2 * 192);
+    assert_eq!(report["architecture"], "deberta");
+
+    let llama = model().with_file_name("stories260K").display().to_string();
+    let report = done(&["inspect", &llama, "--format", "json"]).json();
+    assert_eq!((&report["architecture"], &report["hidden_size"]), (&"llama".into(), &64.into()));
+    assert_eq!(report["parameters"]["embed_tokens"], 512 * 64);
+    assert!(done(&["inspect", &llama]).stdout.starts_with("llama base checkpoint"));
 }

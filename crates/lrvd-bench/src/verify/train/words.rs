@@ -1,4 +1,4 @@
-//! Is the procedure that a folder describes the one that is here?
+//! Whether the procedure that a folder describes is the one that is here.
 //!
 //! The descriptions are prose, so only what decides is looked for in them: a folder that describes
 //! another optimiser, schedule, clipping, order or choice of parameters is refused, and not

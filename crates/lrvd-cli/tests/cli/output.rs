@@ -1,0 +1,119 @@
+//! Output folders, standard output and signals: nothing of anybody else's is touched, and nothing is lost.
+
+use std::path::Path;
+
+use crate::support::{borrowed, done, model, replaced, run, train, write_data};
+
+/// Names in a folder.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_folder_of_somebody_elses_is_refused_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let out = dir.path().join("out");
+    std::fs::create_dir_all(out.join("adapter")).unwrap();
+    std::fs::write(out.join("adapter/mine.txt"), "mine").unwrap();
+    let arguments = train(&data, &out, 2, &[]);
+    let suite = ["bench", "glue", "--steps", "1", "--out", &out.display().to_string()];
+    for name in ["adapter", "data"] {
+        for command in [&borrowed(&arguments)[..], &suite] {
+            for more in [&[][..], &["--resume"]] {
+                let refused = run(&[command, more].concat());
+                assert_eq!(refused.code, 2, "{}", refused.stderr);
+                let wanted = format!("holds `{name}` and was not made by `lrvd`");
+                assert!(refused.stderr.contains(&wanted), "{}", refused.stderr);
+                assert_eq!((names(&out), names(&out.join(name)).len()), (vec![name.to_owned()], 1));
+            }
+        }
+        // Generated data are not mistaken either.
+        if name == "adapter" {
+            std::fs::rename(out.join("adapter"), out.join("data")).unwrap();
+        }
+    }
+    let file = replaced(&arguments, "--out", &data[0]);
+    assert_eq!(run(&borrowed(&file)).code, 2);
+}
+
+#[test]
+fn a_refused_start_leaves_nothing_and_the_corrected_one_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let out = dir.path().join("new/out");
+    let llama = model().with_file_name("stories260K").display().to_string();
+    let refused = |arguments: &[String], wanted: &str| {
+        let found = run(&borrowed(arguments));
+        assert!(found.code == 2 && found.stderr.contains(wanted), "{wanted}: {}", found.stderr);
+        assert!(!dir.path().join("new").exists(), "{wanted} left {:?}", names(&out));
+    };
+    for (more, wanted) in [
+        (&["--set", "target_modules=[\"nothing\"]"][..], "nothing"),
+        (&["--set", "base_precision=f16"], "single precision"),
+        (&["--method", "mcd", "--set", "methods.mcd.dropout=2"], "mcd.dropout"),
+        (&["--method", "map", "--set", "methods.map.xyz=1"], "xyz"),
+        (&["--method", "adalora", "--target-rank", "0"], "target"),
+        (&["--method", "adalora", "--set", "adalora.initial=0.9"], ""),
+        (&["--method", "lrvd-nts", "--set", "methods.lrvd-nts.learning_rate=-1"], "lrvd-nts"),
+        (&["--method", "lrvd-ard", "--set", "methods.lrvd-ard.scales=one"], "lrvd-ard"),
+        (&["--set", "lora_alpha=-1"], "lora_alpha"),
+        (&["--set", "adapter_dropout=2"], "dropout"),
+        (&["--set", "log_variance.initial=99"], "initial"),
+        (&["--set", "last_batch=drop", "--set", "batch_size=64"], ""),
+        (&["--set", "bucketing={length_bucketed={window=0}}"], "window"),
+    ] {
+        refused(&train(&data, &out, 2, more), wanted);
+    }
+    refused(&replaced(&train(&data, &out, 2, &[]), "--model", &llama), "Llama");
+
+    // A suite has written its generated data by then.
+    let name = out.display().to_string();
+    let suite =
+        ["bench", "glue", "--tasks", "rte", "--methods", "mcd", "--steps", "1", "--out", &name];
+    let wrong = ["--set", "methods.mcd.dropout=2"].map(str::to_owned);
+    let all: Vec<String> = suite.map(str::to_owned).into_iter().chain(wrong).collect();
+    refused(&all, "mcd.dropout");
+    done(&borrowed(&train(&data, &out, 2, &[])));
+}
+
+#[test]
+fn numbers_out_of_range_are_refused_with_the_range() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let arguments = train(&data, &dir.path().join("out"), 2, &[]);
+    for seed in ["-1", "1099511627776"] {
+        let refused = run(&borrowed(&replaced(&arguments, "--seed", seed)));
+        assert_eq!(refused.code, 2);
+        assert!(refused.stderr.contains("is not in 0..=1099511627775"), "{}", refused.stderr);
+    }
+    for (command, draws) in [("eval", "99999999999"), ("predict", "-2")] {
+        let refused = run(&[command, "nowhere", "--draws", draws, "--data", "x.tsv"][..4].as_ref());
+        assert_eq!(refused.code, 2);
+        assert!(refused.stderr.contains("is not in 0..=1000000"), "{}", refused.stderr);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_an_error_and_a_closed_pipe_is_not() {
+    use std::process::{Command, Stdio};
+    let lrvd = |stdout: Stdio| {
+        let folder = model().display().to_string();
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("lrvd"));
+        command.args(["inspect", &folder]).stdout(stdout).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = lrvd(full.into()).wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.starts_with("error: cannot write to standard output: "), "{stderr}");
+    let mut closed = lrvd(Stdio::piped());
+    drop(closed.stdout.take());
+    assert_eq!(closed.wait().unwrap().code(), Some(0));
+}
