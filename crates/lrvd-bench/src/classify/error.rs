@@ -212,14 +212,6 @@ pub enum ClassifyError {
         /// Name of the posterior file.
         file: &'static str,
     },
-    /// A posterior is clamped to another range than this build uses.
-    #[error("the posterior clamps log-variances to {found:?}, this build to {wanted:?}")]
-    Clamp {
-        /// Of this build.
-        wanted: [f64; 2],
-        /// Of the file.
-        found: [f64; 2],
-    },
     /// A file was written by a version that this build does not read.
     #[error("`{file}` has schema version {found}, wanted {wanted}")]
     Schema {

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use lrvd_burn::files::{HostTensor, TensorError, WeightStore};
 use lrvd_burn::host::{HostAdapter, HostNoise};
-use lrvd_burn::peft::{PeftModule, PosteriorFamily, PosteriorModule};
+use lrvd_burn::peft::{PeftModule, PosteriorModule, posterior_family_name};
+use lrvd_core::family::VariationalFamily;
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
 use lrvd_core::prune::{StatisticOptions, rank_statistic};
 use serde::Serialize;
@@ -51,7 +52,7 @@ pub struct AdapterReport {
     /// Method in the file.
     pub method: String,
     /// Posterior family, if there is a posterior.
-    pub family: Option<PosteriorFamily>,
+    pub family: Option<&'static str>,
     /// Statistic at or above which a direction counts as noise, and is pruned where the method prunes.
     pub log_alpha_threshold: Option<f64>,
     /// Classes in id order, where they are known.
@@ -116,7 +117,6 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
         posterior_parameters += noise.map_or(0, |(module, _)| match module {
             PosteriorModule::PerRank(t) => t.n_elements(),
             PosteriorModule::PerEntry { a, b } => a.n_elements() + b.n_elements(),
-            _ => 0,
         });
         let wrong = |source| ClassifyError::Tensor { path: path.clone(), source };
         let host = host_adapter(module, noise).map_err(wrong)?;
@@ -159,7 +159,7 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
             Some(info) => info.method.clone(),
             None => source.adapter.config.method.name().to_owned(),
         },
-        family: header.map(|h| h.family),
+        family: header.map(|h| posterior_family_name(h.family)),
         log_alpha_threshold: threshold,
         pruned: modules.iter().map(|m| m.initial_rank.saturating_sub(m.rank)).sum(),
         above_threshold: modules.iter().map(above).sum(),
@@ -196,20 +196,20 @@ fn pruned(source: &AdapterSource) -> Vec<(String, usize, Option<f64>)> {
 /// Factors and noise in the core's layout.
 fn host_adapter(
     module: &PeftModule,
-    noise: Option<(&PosteriorModule, PosteriorFamily)>,
+    noise: Option<(&PosteriorModule, VariationalFamily)>,
 ) -> Result<HostAdapter, TensorError> {
     let noise = match noise {
         Some((PosteriorModule::PerRank(t), family)) => match family {
-            PosteriorFamily::RankVariance => Some(HostNoise::RankVariance(t.to_f64()?)),
-            PosteriorFamily::NoiseToSignal => Some(HostNoise::NoiseToSignal(t.to_f64()?)),
-            PosteriorFamily::AOnly => Some(HostNoise::AsymRankVariance(t.to_f64()?)),
-            _ => None,
+            VariationalFamily::RankVariance => Some(HostNoise::RankVariance(t.to_f64()?)),
+            VariationalFamily::NoiseToSignal => Some(HostNoise::NoiseToSignal(t.to_f64()?)),
+            VariationalFamily::AsymRankVariance => Some(HostNoise::AsymRankVariance(t.to_f64()?)),
+            VariationalFamily::ElementVariance => None,
         },
         Some((PosteriorModule::PerEntry { a, b }, _)) => {
             let (a, b) = (a.to_f64()?, b.transpose2()?.to_f64()?);
             Some(HostNoise::ElementVariance { a, b })
         }
-        _ => None,
+        None => None,
     };
     Ok(HostAdapter {
         rank: module.rank,

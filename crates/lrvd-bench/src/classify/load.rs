@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft};
+use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::error::ParameterError;
 
 use super::error::ClassifyError;
 use super::info::ClassifierInfo;
-use super::posterior::attach_posterior;
 use super::source::AdapterSource;
 use crate::backbone::{Backbone, TaskModel, load_model_reporting, locate_model};
 use crate::data::PreparedTask;

@@ -5,7 +5,7 @@
 //! | `rows` | the rows of a data file |
 //! | `data` | the classes and examples that those rows are |
 //! | `train` | training into a folder |
-//! | `info`, `posterior`, `save`, `load` | what lies in an adapter folder, and the way back |
+//! | `info`, `save`, `load` | what lies in an adapter folder, and the way back |
 //! | `source` | the adapter in a folder, a training run or one of its checkpoints |
 //! | `predict`, `evaluate` | using a saved classifier |
 //! | `inspect` | ranks, statistics and sizes |
@@ -16,7 +16,6 @@ mod evaluate;
 mod info;
 mod inspect;
 mod load;
-mod posterior;
 mod predict;
 mod rows;
 mod save;

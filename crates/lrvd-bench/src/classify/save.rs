@@ -6,12 +6,11 @@ use lrvd_burn::files::AtomicDir;
 use lrvd_burn::model::{AdaptedModel, ranks};
 use lrvd_burn::peft::{
     AdaLoraConfig, ExportLayout, ExportSummary, PeftAdapter, PeftConfig, PeftPosterior,
-    TargetModules, peft_from_model,
+    PosteriorRun, TargetModules, peft_from_model, posterior_from_model,
 };
 
 use super::error::ClassifyError;
 use super::info::ClassifierInfo;
-use super::posterior::posterior_from_model;
 use crate::settings::ExperimentConfig;
 
 /// Adapter, posterior and description on the host.
@@ -59,7 +58,13 @@ pub(super) fn take(
     };
     info.ranks = ranks(model).into_iter().collect();
     let adapter = peft_from_model(model, &template)?;
-    let posterior = posterior_from_model(model, config, info.seed)?;
+    let run = PosteriorRun {
+        scheme: config.training_scheme.scheme(),
+        log_alpha_threshold: config.prune.log_alpha_threshold,
+        kl_weight: config.kl_weight,
+        seed: info.seed,
+    };
+    let posterior = posterior_from_model(model, run)?;
     Ok(HostClassifier { adapter, posterior, info })
 }
 

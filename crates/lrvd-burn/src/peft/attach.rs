@@ -250,19 +250,9 @@ fn take_module(
             (0, empty(&[0, layer.d_input()])?, empty(&[layer.d_output(), 0])?, e)
         }
         Some(adapter) => {
-            let matrix = |p: &Param<Tensor<2>>| {
-                let value = plain(p.val());
-                let shape = value.dims();
-                let flat = value.reshape([shape[0] * shape[1]]);
-                to_host(flat, &shape).and_then(|t| t.transpose2()).map_err(wrong)
-            };
-            let vector = |p: &Param<Tensor<1>>| {
-                let value = plain(p.val());
-                let shape = value.dims();
-                to_host(value, &shape).map_err(wrong)
-            };
-            let e = adapter.e.as_ref().map(vector).transpose()?;
-            (adapter.rank(), matrix(&adapter.a)?, matrix(&adapter.b)?, e)
+            let e = adapter.e.as_ref().map(host_vector).transpose().map_err(wrong)?;
+            let a = host_matrix(&adapter.a).map_err(wrong)?;
+            (adapter.rank(), a, host_matrix(&adapter.b).map_err(wrong)?, e)
         }
     };
     if e.is_some() != adalora {
@@ -276,6 +266,20 @@ fn take_module(
     let lora_alpha = if adalora { template.lora_alpha } else { exact_alpha(slot.scaling, rank) };
     let (initial_rank, scaling) = (slot.initial_rank, slot.scaling);
     Ok(PeftModule { rank, initial_rank, scaling, lora_alpha, a, b, e })
+}
+
+/// A matrix in the layout of files: transposed.
+pub(super) fn host_matrix(p: &Param<Tensor<2>>) -> Result<HostTensor, TensorError> {
+    let value = plain(p.val());
+    let shape = value.dims();
+    to_host(value.reshape([shape[0] * shape[1]]), &shape)?.transpose2()
+}
+
+/// A vector, as it is.
+pub(super) fn host_vector(p: &Param<Tensor<1>>) -> Result<HostTensor, TensorError> {
+    let value = plain(p.val());
+    let shape = value.dims();
+    to_host(value, &shape)
 }
 
 /// Reads a flattened tensor back; single precision unless it was double.
@@ -297,6 +301,6 @@ fn transposed(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
     out
 }
 
-fn unusable(name: &str, source: TensorError) -> PeftError {
+pub(super) fn unusable(name: &str, source: TensorError) -> PeftError {
     PeftError::Tensor { file: PathBuf::from("adapter"), tensor: saved_key(name), source }
 }

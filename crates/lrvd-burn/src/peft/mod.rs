@@ -1,11 +1,11 @@
-//! How does an adapter travel between this crate and Hugging Face PEFT?
+//! Adapters as Hugging Face PEFT folders, and the posterior beside them.
 //!
-//! A PEFT folder holds `adapter_config.json` and `adapter_model.safetensors`. Everything here is
-//! host memory only: it reads such a folder strictly, says which layers of a model it adapts and
-//! with which scale, and writes one that PEFT loads. The variational posterior, which PEFT does not
+//! A PEFT folder holds `adapter_config.json` and `adapter_model.safetensors`. Such a folder is read
+//! strictly into host memory, with the layers of a model that it adapts and their scales, and
+//! written so that PEFT loads it. The variational posterior, which PEFT does not
 //! know, lies in a second safetensors file.
 //!
-//! | Module | Answers |
+//! | Module | What is there |
 //! |---|---|
 //! | `config` | `adapter_config.json` as types; what is refused, and why |
 //! | `pattern` | which module paths are targeted, with which rank and scale |
@@ -14,7 +14,8 @@
 //! | `attach` | onto a model, and off it |
 //! | `convert` | `AdaLoRA` to `LoRA` |
 //! | `export`, `card` | writing a folder |
-//! | `posterior` | the second file |
+//! | `posterior`, `posterior_file`, `posterior_names` | the second file |
+//! | `posterior_model` | a posterior onto a model, and off it |
 
 mod adapter;
 mod attach;
@@ -31,6 +32,8 @@ mod keys;
 mod pattern;
 mod posterior;
 mod posterior_file;
+mod posterior_model;
+mod posterior_names;
 
 pub use adapter::{PeftAdapter, PeftModule};
 pub use attach::{attach_peft, peft_from_model};
@@ -39,7 +42,8 @@ pub use error::PeftError;
 pub use export::{ExportLayout, ExportSummary};
 pub use pattern::ModuleRules;
 pub use posterior::{
-    PeftPosterior, PosteriorFamily, PosteriorHeader, PosteriorModule, PosteriorModuleHeader,
-    PosteriorScheme,
+    PeftPosterior, PosteriorHeader, PosteriorModule, PosteriorModuleHeader, PosteriorRun,
 };
 pub use posterior_file::POSTERIOR_FILE;
+pub use posterior_model::{attach_posterior, posterior_from_model};
+pub use posterior_names::posterior_family_name;

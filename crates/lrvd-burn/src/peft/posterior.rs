@@ -5,48 +5,35 @@
 
 use std::collections::BTreeMap;
 
+use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
 use serde::{Deserialize, Serialize};
 
 use super::adapter::PeftAdapter;
 use super::error::PeftError;
+use super::posterior_file::POSTERIOR_FILE;
+use super::posterior_names as names;
 use crate::files::{HostTensor, LoadReport, MisShaped, NonFinite};
+use crate::sampling::Scheme;
 
 /// Version of the header that is written, and the only one that is read.
 pub(super) const SCHEMA_VERSION: u32 = 1;
+/// Range that this build clamps log-variances to.
+const CLAMP: [f64; 2] = [LOG_VARIANCE_MIN, LOG_VARIANCE_MAX];
 /// Largest relative difference between the scale in the header and that of the adapter, which
 /// passes through a division by the rank; a few units in the last place are enough.
 const SCALING_TOLERANCE: f64 = 1e-12;
 
-/// How the variance is tied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum PosteriorFamily {
-    /// One log-variance per rank, shared by the row of `a` and the column of `b`.
-    RankVariance,
-    /// One log noise-to-signal ratio per rank.
-    NoiseToSignal,
-    /// One log-variance per entry.
-    ElementVariance,
-    /// One log-variance per rank, of `a` alone; `b` is not random.
-    AOnly,
-}
-
-/// How noise entered the forward pass in training.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum PosteriorScheme {
-    /// Not at all.
-    Mean,
-    /// One draw of the weights per sequence.
-    WeightPerSequence,
-    /// One draw of the weights per batch.
-    WeightPerBatch,
-    /// Noise on the output with the moments of the product.
-    MomentMatched,
-    /// Noise in rank space, then on the output.
-    Nested,
+/// What the header keeps of the run that trained a posterior.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PosteriorRun {
+    /// How noise entered the forward pass in training.
+    pub scheme: Scheme,
+    /// Ranks with a statistic at or above this were pruned, in nats.
+    pub log_alpha_threshold: f64,
+    /// Weight of the KL divergence in the objective.
+    pub kl_weight: f64,
+    /// Seed of the run.
+    pub seed: u64,
 }
 
 /// What the header says of one module.
@@ -68,9 +55,12 @@ pub struct PosteriorHeader {
     /// Version of this header.
     pub schema_version: u32,
     /// How the variance is tied.
-    pub family: PosteriorFamily,
-    /// How noise entered the forward pass in training.
-    pub scheme: PosteriorScheme,
+    #[serde(with = "names::family")]
+    pub family: VariationalFamily,
+    /// How noise entered the forward pass in training; the cross term of moment matching is not
+    /// kept, and reads as exact.
+    #[serde(with = "names::scheme")]
+    pub scheme: Scheme,
     /// Ranks with a statistic at or above this were pruned, in nats.
     pub log_alpha_threshold: f64,
     /// Range that log-variances are clamped to in use, in ln(weight²).
@@ -84,18 +74,33 @@ pub struct PosteriorHeader {
 }
 
 impl PosteriorHeader {
-    /// A header of the present version without modules.
-    pub fn new(family: PosteriorFamily, scheme: PosteriorScheme) -> Self {
+    /// A header of the present version and this build's clamp, without modules.
+    pub fn new(family: VariationalFamily, run: PosteriorRun) -> Self {
+        let PosteriorRun { scheme, log_alpha_threshold, kl_weight, seed } = run;
         Self {
             schema_version: SCHEMA_VERSION,
             family,
             scheme,
-            log_alpha_threshold: 4.0,
-            log_variance_clamp: [-20.0, 2.0],
-            kl_weight: 0.0,
-            seed: 0,
+            log_alpha_threshold,
+            log_variance_clamp: CLAMP,
+            kl_weight,
+            seed,
             modules: BTreeMap::new(),
         }
+    }
+
+    /// Checks that the posterior is clamped to the range that this build uses.
+    pub(super) fn check_clamp(&self) -> Result<(), PeftError> {
+        let ([low, high], [from, to]) = (self.log_variance_clamp, CLAMP);
+        if self.log_variance_clamp == CLAMP {
+            return Ok(());
+        }
+        Err(PeftError::Posterior {
+            file: POSTERIOR_FILE.into(),
+            key: "log_variance_clamp".to_owned(),
+            wanted: format!("{from}..={to}, as in this build"),
+            found: format!("{low}..={high}"),
+        })
     }
 
     /// The first value that is out of range, as key, wanted and found.
@@ -132,7 +137,6 @@ impl PosteriorHeader {
 
 /// Variational parameters of one module.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum PosteriorModule {
     /// `[rank]`: log-variances, or log noise-to-signal ratios, as the family says.
     PerRank(HostTensor),
@@ -147,7 +151,7 @@ pub enum PosteriorModule {
 
 impl PosteriorModule {
     /// Tensors by the end of their name.
-    pub(super) fn tensors(&self, family: PosteriorFamily) -> Vec<(&'static str, &HostTensor)> {
+    pub(super) fn tensors(&self, family: VariationalFamily) -> Vec<(&'static str, &HostTensor)> {
         match self {
             Self::PerRank(tensor) => vec![(suffixes(family)[0], tensor)],
             Self::PerEntry { a, b } => vec![("log_sigma2_a", a), ("log_sigma2_b", b)],
@@ -156,11 +160,13 @@ impl PosteriorModule {
 }
 
 /// Ends of the names of a family's tensors.
-pub(super) fn suffixes(family: PosteriorFamily) -> &'static [&'static str] {
+pub(super) fn suffixes(family: VariationalFamily) -> &'static [&'static str] {
     match family {
-        PosteriorFamily::RankVariance | PosteriorFamily::AOnly => &["rank_log_sigma2"],
-        PosteriorFamily::NoiseToSignal => &["rank_log_alpha"],
-        PosteriorFamily::ElementVariance => &["log_sigma2_a", "log_sigma2_b"],
+        VariationalFamily::RankVariance | VariationalFamily::AsymRankVariance => {
+            &["rank_log_sigma2"]
+        }
+        VariationalFamily::NoiseToSignal => &["rank_log_alpha"],
+        VariationalFamily::ElementVariance => &["log_sigma2_a", "log_sigma2_b"],
     }
 }
 
@@ -186,11 +192,24 @@ impl PeftPosterior {
     /// finite; [`PeftError::Module`] for a module whose rank or scale differs from the adapter's;
     /// [`PeftError::Posterior`] for a value of the header that is out of range.
     pub fn check_against(&self, adapter: &PeftAdapter) -> Result<(), PeftError> {
+        self.check_modules(adapter.modules.iter().map(|(path, module)| {
+            let (rank, scaling) = (module.rank, module.scaling);
+            let (d_input, d_output) = (module.d_input(), module.d_output());
+            (path.as_str(), Factors { rank, scaling, d_input, d_output })
+        }))
+    }
+
+    /// Checks the posterior against itself and the factors of an adapter, by module path.
+    pub(super) fn check_modules<'a>(
+        &self,
+        adapted: impl Iterator<Item = (&'a str, Factors)>,
+    ) -> Result<(), PeftError> {
         if let Some((key, wanted, found)) = self.header.fault() {
-            let file = super::posterior_file::POSTERIOR_FILE.into();
-            return Err(PeftError::Posterior { file, key, wanted, found });
+            return Err(PeftError::Posterior { file: POSTERIOR_FILE.into(), key, wanted, found });
         }
-        let mut report = LoadReport::new(super::posterior_file::POSTERIOR_FILE);
+        let adapted: BTreeMap<&str, Factors> =
+            adapted.filter(|(_, factors)| factors.rank > 0).collect();
+        let mut report = LoadReport::new(POSTERIOR_FILE);
         let family = self.header.family;
         let names = |path: &str| {
             suffixes(family).iter().map(move |end| format!("{path}.{end}")).collect::<Vec<_>>()
@@ -200,15 +219,14 @@ impl PeftPosterior {
                 report.missing.extend(names(path));
                 continue;
             };
-            let factors = adapter.modules.get(path);
-            let (rank, scaling) = factors.map_or((0, header.scaling), |f| (f.rank, f.scaling));
-            check_module(path, header, rank, scaling)?;
-            let (d_input, d_output) = factors.map_or((0, 0), |f| (f.d_input(), f.d_output()));
+            let absent = Factors { rank: 0, scaling: header.scaling, d_input: 0, d_output: 0 };
+            let factors = adapted.get(path.as_str()).copied().unwrap_or(absent);
+            check_module(path, header, factors)?;
             for (end, tensor) in module.tensors(family) {
                 let wanted = match end {
-                    "log_sigma2_a" => vec![rank, d_input],
-                    "log_sigma2_b" => vec![d_output, rank],
-                    _ => vec![rank],
+                    "log_sigma2_a" => vec![factors.rank, factors.d_input],
+                    "log_sigma2_b" => vec![factors.d_output, factors.rank],
+                    _ => vec![factors.rank],
                 };
                 check_tensor(
                     &mut report,
@@ -227,8 +245,7 @@ impl PeftPosterior {
             report.unexpected.extend(ends);
         }
         // A module of the adapter that the header does not know has means without a posterior.
-        let adapted = adapter.modules.iter().filter(|(_, module)| module.rank > 0);
-        for (path, _) in adapted.filter(|(path, _)| !known(path)) {
+        for path in adapted.keys().filter(|path| !known(path)) {
             report.missing.extend(names(path));
         }
         report.into_result()?;
@@ -236,12 +253,21 @@ impl PeftPosterior {
     }
 }
 
+/// What a posterior has to fit: the factors of one module.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Factors {
+    pub(super) rank: usize,
+    pub(super) scaling: f64,
+    pub(super) d_input: usize,
+    pub(super) d_output: usize,
+}
+
 fn check_module(
     path: &str,
     header: &PosteriorModuleHeader,
-    rank: usize,
-    scaling: f64,
+    factors: Factors,
 ) -> Result<(), PeftError> {
+    let Factors { rank, scaling, .. } = factors;
     let near = (header.scaling - scaling).abs() <= SCALING_TOLERANCE * scaling.abs();
     if header.rank == rank && near {
         return Ok(());

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use lrvd_core::family::VariationalFamily;
+use lrvd_core::moments::CrossTerm;
+
 use super::{HEADER_KEY, POSTERIOR_FILE};
 use crate::files::{HostTensor, LoadError, LoadReport, TensorFile, write_safetensors};
 use crate::peft::{
-    PeftAdapter, PeftConfig, PeftError, PeftModule, PeftPosterior, PosteriorFamily,
-    PosteriorHeader, PosteriorModule, PosteriorModuleHeader, PosteriorScheme, TargetModules,
+    PeftAdapter, PeftConfig, PeftError, PeftModule, PeftPosterior, PosteriorHeader,
+    PosteriorModule, PosteriorModuleHeader, PosteriorRun, TargetModules,
 };
+use crate::sampling::{DrawPer, Scheme};
 
 fn tensor(shape: &[usize]) -> HostTensor {
     let values: Vec<f32> = (0..shape.iter().product()).map(|i| -8.0 + 0.25 * i as f32).collect();
@@ -15,18 +19,18 @@ fn tensor(shape: &[usize]) -> HostTensor {
 }
 
 /// Two modules with ranks 3 and 2 of 4; a third was pruned away.
-fn sample(family: PosteriorFamily) -> (PeftAdapter, PeftPosterior) {
+fn sample(family: VariationalFamily) -> (PeftAdapter, PeftPosterior) {
     let shapes = [("h.0.q", 3, 5, 7), ("h.1.q", 2, 5, 6)];
-    let mut header = PosteriorHeader::new(family, PosteriorScheme::WeightPerSequence);
-    header.kl_weight = 0.1;
-    header.seed = u64::MAX;
+    let scheme = Scheme::Weights(DrawPer::Sequence);
+    let run = PosteriorRun { scheme, log_alpha_threshold: 4.0, kl_weight: 0.1, seed: u64::MAX };
+    let mut header = PosteriorHeader::new(family, run);
     let mut modules = BTreeMap::new();
     let mut parameters = BTreeMap::new();
     for (path, rank, d_input, d_output) in shapes {
         let (a, b) = (tensor(&[rank, d_input]), tensor(&[d_output, rank]));
         modules.insert(path.to_owned(), PeftModule::lora(a, b, 0.1, 4).unwrap());
         let module = match family {
-            PosteriorFamily::ElementVariance => PosteriorModule::PerEntry {
+            VariationalFamily::ElementVariance => PosteriorModule::PerEntry {
                 a: tensor(&[rank, d_input]),
                 b: tensor(&[d_output, rank]),
             },
@@ -43,11 +47,11 @@ fn sample(family: PosteriorFamily) -> (PeftAdapter, PeftPosterior) {
     (adapter, PeftPosterior { header, modules: parameters })
 }
 
-const FAMILIES: [PosteriorFamily; 4] = [
-    PosteriorFamily::RankVariance,
-    PosteriorFamily::NoiseToSignal,
-    PosteriorFamily::ElementVariance,
-    PosteriorFamily::AOnly,
+const FAMILIES: [VariationalFamily; 4] = [
+    VariationalFamily::RankVariance,
+    VariationalFamily::NoiseToSignal,
+    VariationalFamily::ElementVariance,
+    VariationalFamily::AsymRankVariance,
 ];
 
 #[test]
@@ -86,10 +90,43 @@ fn report(error: PeftError) -> LoadReport {
     }
 }
 
+/// The names of the first version of the file stay.
+#[test]
+fn headers_name_families_and_schemes_as_ever() {
+    let names = ["rank_variance", "noise_to_signal", "element_variance", "a_only"];
+    for (family, name) in FAMILIES.into_iter().zip(names) {
+        let header = serde_json::to_value(sample(family).1.header).unwrap();
+        assert_eq!(
+            (&header["family"], &header["scheme"]),
+            (&name.into(), &"weight_per_sequence".into())
+        );
+    }
+    let header = sample(VariationalFamily::RankVariance).1.header;
+    for (scheme, name) in [
+        (Scheme::Mean, "mean"),
+        (Scheme::Weights(DrawPer::Sequence), "weight_per_sequence"),
+        (Scheme::Weights(DrawPer::Batch), "weight_per_batch"),
+        (Scheme::FLIPOUT, "weight_per_token"),
+        (Scheme::MomentMatched(CrossTerm::Exact), "moment_matched"),
+        (Scheme::Nested, "nested"),
+    ] {
+        let header = PosteriorHeader { scheme, ..header.clone() };
+        let text = serde_json::to_string(&header).unwrap();
+        assert!(text.contains(&format!("\"scheme\":\"{name}\"")), "{text}");
+        assert_eq!(serde_json::from_str::<PosteriorHeader>(&text).unwrap(), header);
+    }
+    let scheme = Scheme::MomentMatched(CrossTerm::Omitted);
+    let value = serde_json::to_value(PosteriorHeader { scheme, ..header.clone() }).unwrap();
+    assert_eq!(value["scheme"], "moment_matched");
+    let text = serde_json::to_string(&header).unwrap().replace("weight_per_sequence", "sometimes");
+    let error = serde_json::from_str::<PosteriorHeader>(&text).unwrap_err().to_string();
+    assert!(error.contains("`sometimes`") && error.contains("`nested`"), "{error}");
+}
+
 #[test]
 fn the_adapter_must_be_the_same() {
     let fails = |edit: &dyn Fn(&mut PeftAdapter, &mut PeftPosterior)| {
-        let (mut adapter, mut posterior) = sample(PosteriorFamily::RankVariance);
+        let (mut adapter, mut posterior) = sample(VariationalFamily::RankVariance);
         edit(&mut adapter, &mut posterior);
         posterior.check_against(&adapter).unwrap_err()
     };
@@ -128,7 +165,7 @@ fn headers_out_of_range_are_named() {
         ("kl_weight", |header| header.kl_weight = -1.0),
         ("h.0.q.rank", |header| header.modules.get_mut("h.0.q").unwrap().initial_rank = 2),
     ] {
-        let (adapter, mut posterior) = sample(PosteriorFamily::RankVariance);
+        let (adapter, mut posterior) = sample(VariationalFamily::RankVariance);
         edit(&mut posterior.header);
         match posterior.write("unused", &adapter).unwrap_err() {
             PeftError::Posterior { key: found, .. } => assert_eq!(found, key),
@@ -139,7 +176,7 @@ fn headers_out_of_range_are_named() {
 
 #[test]
 fn files_are_read_strictly() {
-    let (adapter, posterior) = sample(PosteriorFamily::RankVariance);
+    let (adapter, posterior) = sample(VariationalFamily::RankVariance);
     let dir = tempfile::tempdir().unwrap();
     posterior.write(dir.path(), &adapter).unwrap();
     let path = dir.path().join(POSTERIOR_FILE);

@@ -1,0 +1,132 @@
+//! A posterior through its file: off a model, to the disk, and onto another model.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use burn::tensor::DType;
+use lrvd_burn::adapter::AdapterSlot;
+use lrvd_burn::host::HostAdapter;
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::peft::{
+    ExportLayout, PeftAdapter, PeftConfig, PeftError, PeftPosterior, PosteriorRun, TargetModules,
+    attach_peft, attach_posterior, peft_from_model, posterior_from_model,
+};
+use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_core::family::VariationalFamily;
+use lrvd_core::noise::NoiseKey;
+use support::net::{Net, data};
+use support::{SCHEMES, host, host_adapter};
+
+const RUN: PosteriorRun = PosteriorRun {
+    scheme: Scheme::Weights(DrawPer::Sequence),
+    log_alpha_threshold: 3.5,
+    kl_weight: 0.25,
+    seed: 7,
+};
+
+/// An adapter of the net's first layer.
+fn adapter(family: VariationalFamily) -> HostAdapter {
+    host_adapter(Some(family), 20)
+}
+
+/// A net whose second layer lost every rank.
+fn trained(family: VariationalFamily, dtype: DType) -> Net {
+    let mut net = Net::new([Some(&adapter(family)), None], dtype);
+    net.second.attach_empty(AdapterSlot { initial_rank: 6, scaling: 0.5, family: Some(family) });
+    net
+}
+
+/// Adapter and posterior of `net`, through their files.
+fn through_files(net: &mut Net) -> (PeftAdapter, PeftPosterior) {
+    let dir = tempfile::tempdir().unwrap();
+    let template = PeftConfig::lora(4, 7.0, TargetModules::AllLinear);
+    let adapter = peft_from_model(net, &template).unwrap();
+    let posterior = posterior_from_model(net, RUN).unwrap().unwrap();
+    adapter.write(dir.path(), ExportLayout::Ragged).unwrap();
+    posterior.write(dir.path(), &adapter).unwrap();
+    let adapter = PeftAdapter::read(dir.path()).unwrap();
+    let read = PeftPosterior::read(dir.path(), &adapter).unwrap();
+    assert_eq!(read, posterior);
+    (adapter, read)
+}
+
+#[test]
+fn a_loaded_posterior_draws_what_the_trained_one_draws() {
+    for dtype in [DType::F32, DType::F64] {
+        for family in VariationalFamily::ALL {
+            let mut net = trained(family, dtype);
+            let (adapter, posterior) = through_files(&mut net);
+            let mut loaded = Net::new([None, None], dtype);
+            attach_peft(&mut loaded, &adapter, false).unwrap();
+            attach_posterior(&mut loaded, &posterior).unwrap();
+            for scheme in SCHEMES.into_iter().chain([Scheme::FLIPOUT]) {
+                let pass = Pass::sampled(scheme, NoiseKey::new(5).at_step(3));
+                let [a, b] = [&net, &loaded].map(|net| host(net.forward(data(dtype).0, &pass)));
+                assert_eq!(a, b, "{family} {scheme:?} {dtype:?}");
+            }
+            for layer in [&loaded.first, &loaded.second] {
+                assert_eq!(layer.slot().unwrap().family, Some(family));
+            }
+            assert_eq!(loaded.second.slot().unwrap().initial_rank, 6);
+            let again = posterior_from_model(&loaded, RUN).unwrap().unwrap();
+            assert_eq!(again, posterior, "{family}");
+        }
+    }
+}
+
+#[test]
+fn a_model_without_a_posterior_has_none() {
+    let plain = HostAdapter { noise: None, ..adapter(VariationalFamily::RankVariance) };
+    let net = Net::new([Some(&plain), None], DType::F32);
+    assert_eq!(posterior_from_model(&net, RUN).unwrap(), None);
+}
+
+#[test]
+fn families_do_not_mix() {
+    let mut net = trained(VariationalFamily::RankVariance, DType::F32);
+    let family = Some(VariationalFamily::NoiseToSignal);
+    net.second.attach_empty(AdapterSlot { initial_rank: 6, scaling: 0.5, family });
+    let error = posterior_from_model(&net, RUN).unwrap_err();
+    assert!(matches!(error, PeftError::Module { path, .. } if path == "net.second"));
+}
+
+/// What does not fit is refused, and the model stays as it was.
+#[test]
+fn a_posterior_must_fit_the_model() {
+    let family = VariationalFamily::RankVariance;
+    let (adapter, posterior) = through_files(&mut trained(family, DType::F32));
+    let fails = |edit: &dyn Fn(&mut PeftPosterior), attached: bool| {
+        let mut posterior = posterior.clone();
+        edit(&mut posterior);
+        let mut net = Net::new([None, None], DType::F32);
+        if attached {
+            attach_peft(&mut net, &adapter, false).unwrap();
+        }
+        let error = attach_posterior(&mut net, &posterior).unwrap_err();
+        net.visit_layers(&mut |_, layer| {
+            let posterior = layer.adapter.as_ref().and_then(|a| a.posterior.as_ref());
+            assert!(posterior.is_none());
+            assert!(layer.slot().is_none_or(|slot| slot.family.is_none()));
+        });
+        error
+    };
+    let error = fails(&|_| (), false);
+    assert!(matches!(error, PeftError::Module { path, .. } if path == "net.first"), "no factors");
+    let error = fails(&|p| p.header.log_variance_clamp = [-20.0, 3.0], true);
+    assert!(matches!(error, PeftError::Posterior { key, .. } if key == "log_variance_clamp"));
+    let error = fails(&|p| p.header.modules.get_mut("net.first").unwrap().rank = 2, true);
+    assert!(matches!(error, PeftError::Module { path, .. } if path == "net.first"));
+    let error = fails(&|p| drop(p.modules.remove("net.first")), true);
+    assert!(matches!(error, PeftError::Load(_)));
+    let error = fails(&|p| p.header.family = VariationalFamily::ElementVariance, true);
+    assert!(matches!(error, PeftError::Load(_)));
+    let unknown = |p: &mut PeftPosterior| {
+        let module = p.header.modules["net.first"].clone();
+        p.header.modules.insert("net.third".into(), module);
+        let parameters = p.modules["net.first"].clone();
+        p.modules.insert("net.third".into(), parameters);
+    };
+    let error = fails(&unknown, true);
+    assert!(matches!(error, PeftError::Module { path, .. } if path == "net.third"));
+}
