@@ -260,7 +260,7 @@ pub struct BaseReport {
     /// Values in all.
     pub total_parameters: usize,
     /// Values by element type.
-    pub dtypes: BTreeMap<&'static str, usize>,
+    pub dtypes: BTreeMap<String, usize>,
     /// Keys of the configuration that were not recognised.
     pub unrecognised: Vec<String>,
 }
@@ -282,7 +282,7 @@ pub fn inspect_base(dir: &Path) -> Result<BaseReport, ClassifyError> {
         let part = inner.unwrap_or(name).split('.').next().unwrap_or(name);
         *parameters.entry(part.to_owned()).or_insert(0) += n;
         if let Some(dtype) = store.dtype(name) {
-            *dtypes.entry(dtype.name()).or_insert(0) += n;
+            *dtypes.entry(dtype.to_string()).or_insert(0) += n;
         }
     }
     let (layers, hidden_size) = architecture.depth_and_width();

@@ -140,6 +140,15 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_not_there_is_said_to_be_absent() {
+        for name in ["d.csv", "d.jsonl", "d.parquet"] {
+            let error = read_rows(&Path::new("no-such-folder").join(name), &columns("y"));
+            let TableError::Read { source, .. } = error.unwrap_err() else { panic!("{name}") };
+            assert_eq!(source.kind(), std::io::ErrorKind::NotFound, "{name}");
+        }
+    }
+
+    #[test]
     fn bad_rows_are_named_by_line_and_column() {
         let message = |name: &str, contents: &str| {
             let error = read(name, contents.as_bytes()).unwrap_err().to_string();

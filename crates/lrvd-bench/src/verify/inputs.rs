@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};
-use lrvd_burn::files::{HostDType, TensorFile};
+use lrvd_burn::files::{TensorFile, is_float};
 use lrvd_models::deberta::{DebertaConfig, EncoderInput, ProblemType};
 
 use super::error::VerifyError;
@@ -198,7 +198,7 @@ fn read_labels(
             Ok(Some(Labels::Classes(classes)))
         }
         ProblemType::Regression => {
-            if !file.dtype(name).is_some_and(HostDType::is_float) {
+            if !file.dtype(name).is_some_and(is_float) {
                 return Err(VerifyError::unsupported("a regression whose `labels` are no floats"));
             }
             let Values { shape: found, values } = read_finite(file, name)?;

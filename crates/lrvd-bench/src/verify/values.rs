@@ -126,7 +126,7 @@ pub(super) fn read_indices(
 }
 
 fn to_f64(tensor: &HostTensor) -> Result<Vec<f64>, TensorError> {
-    if tensor.dtype().is_float() {
+    if tensor.is_float() {
         return tensor.to_f64();
     }
     let values = tensor.to_i64()?;

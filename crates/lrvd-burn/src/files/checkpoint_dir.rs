@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use serde::Deserialize;
+
 use super::error::FileError;
-use super::host_dtype::HostDType;
-use super::host_tensor::HostTensor;
-use super::json::Json;
+use super::host_tensor::{HostDType, HostTensor};
+use super::pairs::Pairs;
 use super::weight_file::WeightFile;
 
 /// What a folder may hold, in the order of preference: unsharded weights, or the index of sharded
@@ -78,12 +79,12 @@ impl WeightStore {
             }
             let file = WeightFile::open(&path)?;
             let absent: Vec<_> =
-                names.iter().filter(|name| !file.contains(name)).cloned().collect();
+                names.iter().filter(|name| file.info(name).is_none()).cloned().collect();
             if !absent.is_empty() {
                 let index = index.to_path_buf();
                 return Err(FileError::NotInShard { index, shard, tensors: absent });
             }
-            // `names` is sorted, because the index was collected through a sorted map.
+            // `names` is sorted by `read_index`.
             let unknown: Vec<_> = file
                 .names()
                 .into_iter()
@@ -118,26 +119,6 @@ impl WeightStore {
         Ok(Self { tensors, ..self })
     }
 
-    /// The same store with `prefix` taken off the names that start with it; other names stay.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::DuplicateTensor`] if two names become one.
-    pub fn strip_prefix(self, prefix: &str) -> Result<Self, FileError> {
-        self.rename(|name| name.strip_prefix(prefix).unwrap_or(name).to_owned())
-    }
-
-    /// The same store with `prefix` put before the names that do not start with it.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::DuplicateTensor`] if two names become one.
-    pub fn add_prefix(self, prefix: &str) -> Result<Self, FileError> {
-        self.rename(|name| {
-            if name.starts_with(prefix) { name.to_owned() } else { format!("{prefix}{name}") }
-        })
-    }
-
     /// The file or folder that was opened.
     pub fn path(&self) -> &Path {
         &self.path
@@ -170,14 +151,17 @@ impl WeightStore {
 
     /// Shape of a tensor, or none.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
-        let (file, name) = self.tensors.get(name)?;
-        self.files[*file].shape(name)
+        self.info(name).map(|(_, shape)| shape)
     }
 
     /// Element type of a tensor, or none.
     pub fn dtype(&self, name: &str) -> Option<HostDType> {
+        self.info(name).map(|(dtype, _)| dtype)
+    }
+
+    fn info(&self, name: &str) -> Option<(HostDType, &[usize])> {
         let (file, name) = self.tensors.get(name)?;
-        self.files[*file].dtype(name)
+        self.files[*file].info(name)
     }
 
     /// Reads one tensor.
@@ -187,41 +171,31 @@ impl WeightStore {
     /// [`FileError::NoTensor`] if there is none of that name, [`FileError::Io`] if the file cannot
     /// be read any more.
     pub fn read(&self, name: &str) -> Result<HostTensor, FileError> {
-        let (file, name) = self.tensors.get(name).ok_or_else(|| FileError::NoTensor {
-            file: self.path.clone(),
-            tensor: name.to_owned(),
-        })?;
+        let (file, name) =
+            self.tensors.get(name).ok_or_else(|| FileError::no_tensor(&self.path, name))?;
         self.files[*file].read(name)
     }
+}
+
+/// What is read of an index: the shard of every tensor.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: Pairs<String>,
 }
 
 /// Tensor names by shard, both sorted.
 fn read_index(index: &Path) -> Result<BTreeMap<String, Vec<String>>, FileError> {
     let bytes = std::fs::read(index).map_err(|source| FileError::io("read", index, source))?;
-    let document = Json::parse(&bytes)
+    let Index { weight_map: Pairs(mut map) } = serde_json::from_slice(&bytes)
         .map_err(|source| FileError::Json { file: index.to_path_buf(), source })?;
-    let wanted = |entry: &str, wanted| FileError::Entry {
-        file: index.to_path_buf(),
-        entry: entry.to_owned(),
-        wanted,
-    };
-    let map = document
-        .get("weight_map")
-        .and_then(Json::as_object)
-        .ok_or_else(|| wanted("weight_map", "an object of tensor names and file names"))?;
+    map.sort();
     let mut shards: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, shard) in map {
-        let shard = shard.as_str().ok_or_else(|| wanted(name, "a file name"))?;
-        let mut parts = Path::new(shard).components();
-        let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
-        if !plain {
-            let shard = shard.to_owned();
+        let mut parts = Path::new(&shard).components();
+        if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
             return Err(FileError::ShardName { index: index.to_path_buf(), shard });
         }
-        shards.entry(shard.to_owned()).or_default().push(name.clone());
-    }
-    for names in shards.values_mut() {
-        names.sort();
+        shards.entry(shard).or_default().push(name);
     }
     Ok(shards)
 }

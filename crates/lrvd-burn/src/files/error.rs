@@ -3,6 +3,21 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::host_tensor::HostDType;
+
+/// Checks that there is something at `path`, before a reader says what it is not.
+///
+/// # Errors
+///
+/// [`FileError::Absent`] if there is nothing, [`FileError::Io`] if that cannot be told.
+pub fn must_exist(path: &Path) -> Result<(), FileError> {
+    match path.try_exists() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(FileError::Absent { path: path.to_path_buf() }),
+        Err(source) => Err(FileError::io("look at", path, source)),
+    }
+}
+
 /// A file or a folder cannot be read, does not add up, or cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -17,6 +32,12 @@ pub enum FileError {
         /// The system's reason.
         #[source]
         source: io::Error,
+    },
+    /// What should be read is not there.
+    #[error("`{path}` does not exist")]
+    Absent {
+        /// The file or folder.
+        path: PathBuf,
     },
     /// The file ends before its own header says it does.
     #[error("`{file}` is cut short: {wanted} bytes wanted, {found} found")]
@@ -57,15 +78,15 @@ pub enum FileError {
         #[source]
         source: serde_json::Error,
     },
-    /// A JSON text parses but is not of the wanted form.
-    #[error("`{file}`: `{entry}` should be {wanted}")]
+    /// An entry of a header is not of the wanted form.
+    #[error("`{file}`: `{entry}` cannot be used: {reason}")]
     Entry {
         /// The file.
         file: PathBuf,
         /// Key of the entry.
         entry: String,
-        /// The form wanted.
-        wanted: &'static str,
+        /// What is wrong.
+        reason: String,
     },
     /// An element type that this reader does not know.
     #[error("`{file}`: tensor `{tensor}` has the element type `{dtype}`, which is not supported")]
@@ -74,8 +95,8 @@ pub enum FileError {
         file: PathBuf,
         /// The tensor.
         tensor: String,
-        /// Type as spelled in the file.
-        dtype: String,
+        /// The type.
+        dtype: HostDType,
     },
     /// The data of two tensors overlap, or leave a hole.
     #[error("`{file}`: tensor `{tensor}` should start at byte {wanted} of the data, found {found}")]
@@ -85,9 +106,9 @@ pub enum FileError {
         /// The tensor.
         tensor: String,
         /// Where the tensor before it ends.
-        wanted: u64,
+        wanted: usize,
         /// Where it claims to start.
-        found: u64,
+        found: usize,
     },
     /// Shape and element type do not give the stored length.
     #[error(
@@ -101,9 +122,9 @@ pub enum FileError {
         /// Its shape.
         shape: Vec<usize>,
         /// Bytes that the shape asks for.
-        wanted: u64,
+        wanted: usize,
         /// Bytes between the offsets.
-        found: u64,
+        found: usize,
     },
     /// The shape is too large for any memory.
     #[error("`{file}`: the size of tensor `{tensor}` of shape {shape:?} overflows")]
@@ -113,7 +134,7 @@ pub enum FileError {
         /// The tensor.
         tensor: String,
         /// Its shape.
-        shape: Vec<u64>,
+        shape: Vec<usize>,
     },
     /// The tensor is not in the file.
     #[error("`{file}` has no tensor `{tensor}`")]
@@ -237,5 +258,9 @@ impl FileError {
     /// Wraps an error of the operating system.
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Io { action, path: path.to_path_buf(), source }
+    }
+
+    pub(super) fn no_tensor(file: &Path, tensor: &str) -> Self {
+        Self::NoTensor { file: file.to_path_buf(), tensor: tensor.to_owned() }
     }
 }

@@ -2,15 +2,27 @@
 //! conversions.
 
 use half::{bf16, f16};
+pub use safetensors::Dtype as HostDType;
 
-use super::host_dtype::HostDType;
+/// Whether elements of this type are floating-point numbers that can be read.
+pub fn is_float(dtype: HostDType) -> bool {
+    use HostDType::{BF16, F16, F32, F64};
+    matches!(dtype, F16 | BF16 | F32 | F64)
+}
+
+/// Bytes of one element; none for the narrow and complex types, which are not read here.
+pub(super) fn element_size(dtype: HostDType) -> Option<usize> {
+    use HostDType::{BOOL, I8, I16, I32, I64, U8, U16, U32, U64};
+    let whole = matches!(dtype, BOOL | U8 | I8 | U16 | I16 | U32 | I32 | U64 | I64);
+    (whole || is_float(dtype)).then(|| dtype.bitsize() / 8)
+}
 
 /// A tensor cannot be built or converted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorError {
     /// The values do not fill the shape.
-    #[error("shape {shape:?} of `{dtype}` wants {wanted} bytes, found {found}", dtype = dtype.name())]
+    #[error("shape {shape:?} of `{dtype}` wants {wanted} bytes, found {found}")]
     Length {
         /// The shape.
         shape: Vec<usize>,
@@ -22,7 +34,7 @@ pub enum TensorError {
         found: usize,
     },
     /// The element type does not convert without loss of meaning.
-    #[error("`{}` values cannot be read as `{}`", found.name(), wanted.name())]
+    #[error("`{found}` values cannot be read as `{wanted}`")]
     DType {
         /// The type asked for.
         wanted: HostDType,
@@ -45,16 +57,41 @@ pub struct HostTensor {
     bytes: Vec<u8>,
 }
 
+/// Constructors from values.
+macro_rules! constructors {
+    ($($doc:literal $name:ident($value:ty) $dtype:ident)*) => {$(
+        #[doc = $doc]
+        ///
+        /// # Errors
+        ///
+        /// [`TensorError::Length`] if the values do not fill the shape.
+        pub fn $name(shape: &[usize], values: &[$value]) -> Result<Self, TensorError> {
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            Self::new(HostDType::$dtype, shape.to_vec(), bytes)
+        }
+    )*};
+}
+
 impl HostTensor {
+    constructors! {
+        "Single-precision values." from_f32(f32) F32
+        "Double-precision values." from_f64(f64) F64
+        "64-bit integers." from_i64(i64) I64
+        "Bytes as unsigned integers." from_u8(u8) U8
+    }
+
     /// Takes raw little-endian bytes.
     ///
     /// # Errors
     ///
-    /// [`TensorError::Length`] if the bytes do not fill the shape exactly.
+    /// [`TensorError::Length`] if the bytes do not fill the shape exactly, [`TensorError::DType`]
+    /// for a type that has no whole number of bytes or is complex.
     pub fn new(dtype: HostDType, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self, TensorError> {
+        let size = element_size(dtype)
+            .ok_or(TensorError::DType { wanted: HostDType::F32, found: dtype })?;
         let wanted = shape
             .iter()
-            .try_fold(dtype.size(), |product, &length| product.checked_mul(length))
+            .try_fold(size, |product, &length| product.checked_mul(length))
             .unwrap_or(usize::MAX);
         if wanted == bytes.len() {
             Ok(Self { dtype, shape, bytes })
@@ -63,48 +100,19 @@ impl HostTensor {
         }
     }
 
-    /// Single-precision values.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError::Length`] if the values do not fill the shape.
-    pub fn from_f32(shape: &[usize], values: &[f32]) -> Result<Self, TensorError> {
-        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Self::new(HostDType::F32, shape.to_vec(), bytes)
-    }
-
-    /// Double-precision values.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError::Length`] if the values do not fill the shape.
-    pub fn from_f64(shape: &[usize], values: &[f64]) -> Result<Self, TensorError> {
-        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Self::new(HostDType::F64, shape.to_vec(), bytes)
-    }
-
-    /// 64-bit integers.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError::Length`] if the values do not fill the shape.
-    pub fn from_i64(shape: &[usize], values: &[i64]) -> Result<Self, TensorError> {
-        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Self::new(HostDType::I64, shape.to_vec(), bytes)
-    }
-
-    /// Bytes as unsigned integers.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError::Length`] if the values do not fill the shape.
-    pub fn from_u8(shape: &[usize], values: &[u8]) -> Result<Self, TensorError> {
-        Self::new(HostDType::U8, shape.to_vec(), values.to_vec())
-    }
-
     /// Element type.
     pub fn dtype(&self) -> HostDType {
         self.dtype
+    }
+
+    /// Whether the elements are floating-point numbers.
+    pub fn is_float(&self) -> bool {
+        is_float(self.dtype)
+    }
+
+    /// Bytes of one element.
+    pub(crate) fn element_size(&self) -> usize {
+        self.dtype.bitsize() / 8
     }
 
     /// Shape, outermost first; empty for a scalar.
@@ -124,7 +132,7 @@ impl HostTensor {
 
     /// Number of elements.
     pub fn n_elements(&self) -> usize {
-        self.bytes.len() / self.dtype.size()
+        self.bytes.len() / self.element_size()
     }
 
     /// The same values under another shape.
@@ -186,7 +194,7 @@ impl HostTensor {
             HostDType::U16 => Ok(self.chunks(|raw| i64::from(u16::from_le_bytes(raw)))),
             HostDType::I8 => Ok(self.chunks(|raw| i64::from(i8::from_le_bytes(raw)))),
             HostDType::U8 => Ok(self.bytes.iter().map(|&byte| i64::from(byte)).collect()),
-            HostDType::Bool => Ok(self.bytes.iter().map(|&byte| i64::from(byte != 0)).collect()),
+            HostDType::BOOL => Ok(self.bytes.iter().map(|&byte| i64::from(byte != 0)).collect()),
             found => Err(TensorError::DType { wanted: HostDType::I64, found }),
         }
     }
@@ -200,7 +208,7 @@ impl HostTensor {
         let &[rows, columns] = self.shape.as_slice() else {
             return Err(TensorError::NotAMatrix { shape: self.shape.clone() });
         };
-        let size = self.dtype.size();
+        let size = self.element_size();
         let mut bytes = Vec::with_capacity(self.bytes.len());
         for column in 0..columns {
             for row in 0..rows {
@@ -273,7 +281,7 @@ mod tests {
         assert_eq!(unsigned.to_i64().unwrap(), [4_294_967_295]);
         let signed = HostTensor::new(HostDType::I16, vec![1], vec![0xFE, 0xFF]).unwrap();
         assert_eq!(signed.to_f64().unwrap(), [-2.0]);
-        let truth = HostTensor::new(HostDType::Bool, vec![3], vec![0, 1, 2]).unwrap();
+        let truth = HostTensor::new(HostDType::BOOL, vec![3], vec![0, 1, 2]).unwrap();
         assert_eq!(truth.to_i64().unwrap(), [0, 1, 1]);
     }
 

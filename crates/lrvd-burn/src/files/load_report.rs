@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::error::FileError;
+use super::host_tensor::HostTensor;
 
 /// Names listed per kind in a message; the rest is counted.
 const LISTED: usize = 20;
@@ -76,6 +77,25 @@ impl LoadReport {
             && self.non_finite.is_empty()
     }
 
+    /// Whether a tensor has the shape that is wanted; notes one that has not.
+    pub(crate) fn check_shape(&mut self, name: &str, wanted: &[usize], found: &[usize]) -> bool {
+        if wanted != found {
+            let (name, wanted, found) = (name.to_owned(), wanted.to_vec(), found.to_vec());
+            self.mis_shaped.push(MisShaped { name, wanted, found });
+            return false;
+        }
+        true
+    }
+
+    /// Whether all values of a tensor are finite; notes one that has others.
+    pub(crate) fn check_finite(&mut self, name: &str, tensor: &HostTensor) -> bool {
+        if let Some((index, value)) = tensor.first_non_finite() {
+            self.non_finite.push(NonFinite { name: name.to_owned(), index, value });
+            return false;
+        }
+        true
+    }
+
     /// The report itself if it is clean.
     ///
     /// # Errors
@@ -86,9 +106,10 @@ impl LoadReport {
     }
 }
 
+/// What is wrong with the load, and what was passed over; what was applied is not listed.
 impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {} tensors applied", self.source, self.applied.len())?;
+        write!(f, "`{}` does not hold the tensors that are wanted", self.source)?;
         list(f, "missing", &self.missing, |f, name| write!(f, "`{name}`"))?;
         list(f, "unexpected", &self.unexpected, |f, name| write!(f, "`{name}`"))?;
         list(f, "mis-shaped", &self.mis_shaped, |f, item| {
@@ -155,6 +176,7 @@ mod tests {
     #[test]
     fn every_kind_makes_the_load_fail_and_is_listed() {
         let mut report = LoadReport::new("m.safetensors");
+        report.applied.push("good".into());
         report.missing.push("gone".into());
         report.unexpected.push("extra".into());
         report.mis_shaped.push(MisShaped {
@@ -166,7 +188,7 @@ mod tests {
         let text = report.into_result().unwrap_err().to_string();
         assert_eq!(
             text,
-            "`m.safetensors`: 0 tensors applied\nmissing (1):\n  `gone`\nunexpected (1):\n  `extra`\n\
+            "`m.safetensors` does not hold the tensors that are wanted\nmissing (1):\n  `gone`\nunexpected (1):\n  `extra`\n\
              mis-shaped (1):\n  `w`: wanted [2, 3], found [3, 2]\nnot finite (1):\n  `n`: NaN at index 4"
         );
     }

@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::error::FileError;
-use super::header::{Header, MAX_HEADER, TensorEntry};
-use super::host_dtype::HostDType;
-use super::host_tensor::HostTensor;
+use super::header::{Header, MAX_HEADER};
+use super::host_tensor::{HostDType, HostTensor};
 
 /// An open safetensors file whose header has been checked.
 #[derive(Debug)]
@@ -36,30 +35,20 @@ impl TensorFile {
         let io = |action| move |source| FileError::io(action, path, source);
         let mut file = File::open(path).map_err(io("open"))?;
         let n_file = file.metadata().map_err(io("open"))?.len();
+        let cut = |wanted| FileError::Truncated { file: path.to_path_buf(), wanted, found: n_file };
         if n_file < 8 {
-            return Err(FileError::Truncated {
-                file: path.to_path_buf(),
-                wanted: 8,
-                found: n_file,
-            });
+            return Err(cut(8));
         }
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(io("read"))?;
         let length = u64::from_le_bytes(length);
         if length > MAX_HEADER {
-            return Err(FileError::HeaderTooLong {
-                file: path.to_path_buf(),
-                length,
-                limit: MAX_HEADER,
-            });
+            let (file, limit) = (path.to_path_buf(), MAX_HEADER);
+            return Err(FileError::HeaderTooLong { file, length, limit });
         }
         let data_start = 8 + length;
         if data_start > n_file {
-            return Err(FileError::Truncated {
-                file: path.to_path_buf(),
-                wanted: data_start,
-                found: n_file,
-            });
+            return Err(cut(data_start));
         }
         let mut json = vec![0; length as usize];
         file.read_exact(&mut json).map_err(io("read"))?;
@@ -94,12 +83,12 @@ impl TensorFile {
 
     /// Shape of a tensor, or none.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
-        self.header.tensors.get(name).map(|entry| entry.shape.as_slice())
+        self.header.tensors.get(name).map(|info| info.shape.as_slice())
     }
 
     /// Element type of a tensor, or none.
     pub fn dtype(&self, name: &str) -> Option<HostDType> {
-        self.header.tensors.get(name).map(|entry| entry.dtype)
+        self.header.tensors.get(name).map(|info| info.dtype)
     }
 
     /// The free-form texts of the header.
@@ -114,22 +103,20 @@ impl TensorFile {
     /// [`FileError::NoTensor`] if there is none of that name, [`FileError::Io`] if the file cannot
     /// be read any more.
     pub fn read(&self, name: &str) -> Result<HostTensor, FileError> {
-        let entry = self.header.tensors.get(name).ok_or_else(|| FileError::NoTensor {
-            file: self.path.clone(),
-            tensor: name.to_owned(),
-        })?;
-        let bytes =
-            self.read_bytes(entry).map_err(|source| FileError::io("read", &self.path, source))?;
-        HostTensor::new(entry.dtype, entry.shape.clone(), bytes)
-            .map_err(|source| FileError::io("read", &self.path, std::io::Error::other(source)))
+        let info =
+            self.header.tensors.get(name).ok_or_else(|| FileError::no_tensor(&self.path, name))?;
+        let failed = |source| FileError::io("read", &self.path, source);
+        let bytes = self.read_bytes(info.data_offsets).map_err(failed)?;
+        HostTensor::new(info.dtype, info.shape.clone(), bytes)
+            .map_err(|source| failed(std::io::Error::other(source)))
     }
 
-    fn read_bytes(&self, entry: &TensorEntry) -> std::io::Result<Vec<u8>> {
+    fn read_bytes(&self, (begin, end): (usize, usize)) -> std::io::Result<Vec<u8>> {
         // A panic while the lock was held cannot leave the handle in a bad state: every read seeks
         // first.
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.seek(SeekFrom::Start(self.data_start + entry.begin))?;
-        let mut bytes = vec![0; entry.n_bytes];
+        file.seek(SeekFrom::Start(self.data_start + begin as u64))?;
+        let mut bytes = vec![0; end - begin];
         file.read_exact(&mut bytes)?;
         Ok(bytes)
     }
@@ -138,6 +125,8 @@ impl TensorFile {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use safetensors::tensor::TensorView;
 
     use super::*;
 
@@ -161,20 +150,9 @@ mod tests {
             [1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0].iter().flat_map(|v| v.to_le_bytes()).collect();
         let b = [7_u8, 8, 9];
         let views = [
-            (
-                "b",
-                safetensors::tensor::TensorView::new(safetensors::Dtype::U8, vec![3], &b).unwrap(),
-            ),
-            (
-                "a",
-                safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![2, 3], &a)
-                    .unwrap(),
-            ),
-            (
-                "none",
-                safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![0, 3], &[])
-                    .unwrap(),
-            ),
+            ("b", TensorView::new(HostDType::U8, vec![3], &b).unwrap()),
+            ("a", TensorView::new(HostDType::F32, vec![2, 3], &a).unwrap()),
+            ("none", TensorView::new(HostDType::F32, vec![0, 3], &[]).unwrap()),
         ];
         let texts = [("k".to_owned(), "v".to_owned())].into_iter().collect();
         let bytes = safetensors::serialize(views, Some(texts)).unwrap();
@@ -250,8 +228,11 @@ mod tests {
         let error = open(r#"{"w":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}}"#, &[0]);
         let text = error.unwrap_err().to_string();
         assert!(text.contains("`w`") && text.contains("`F8_E4M3`"), "{text}");
+        let error = open(r#"{"w":{"dtype":"F3","shape":[1],"data_offsets":[0,1]}}"#, &[0]);
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("`w`") && text.contains("`F3`"), "{text}");
         assert!(matches!(open("{", &[]), Err(FileError::Json { .. })));
-        assert!(matches!(open("[]", &[]), Err(FileError::Entry { .. })));
+        assert!(matches!(open("[]", &[]), Err(FileError::Json { .. })));
         assert!(matches!(open(r#"{"__metadata__":{"a":1}}"#, &[]), Err(FileError::Entry { .. })));
         let entry = r#""a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}"#;
         let twice = format!("{{{entry},{entry}}}");

@@ -1,11 +1,17 @@
-//! A file of weights in either format.
+//! A file of weights in either format: safetensors, or PyTorch's `torch.save`.
+//!
+//! A file of `torch.save` is a pickle, and unpickling in Python runs code from the file. The reader
+//! used here interprets the few opcodes that `torch.save` writes and refuses everything else, so
+//! that nothing from the file is ever executed. Tensors of both are read one by one.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use pytorch_reader::{DType, PytorchReader, Tensor};
 
 use super::error::FileError;
-use super::host_dtype::HostDType;
-use super::host_tensor::HostTensor;
-use super::pytorch_file::PytorchFile;
+use super::host_tensor::{HostDType, HostTensor};
 use super::tensor_file::TensorFile;
 
 /// An open file of weights.
@@ -14,22 +20,39 @@ pub(super) enum WeightFile {
     /// Safetensors.
     Safetensors(TensorFile),
     /// `torch.save`.
-    Pytorch(PytorchFile),
+    Pytorch {
+        /// The file.
+        path: PathBuf,
+        /// Its tensors.
+        tensors: BTreeMap<String, Tensor>,
+    },
 }
 
 impl WeightFile {
     /// Opens `path`: `.bin`, `.pt` and `.pth` are PyTorch's, everything else is safetensors.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`TensorFile::open`]; [`FileError::Pytorch`] for a file that is not of
+    /// `torch.save`, or holds what a file of weights does not.
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
-        match path.extension().and_then(|extension| extension.to_str()) {
-            Some("bin" | "pt" | "pth") => PytorchFile::open(path).map(Self::Pytorch),
-            _ => TensorFile::open(path).map(Self::Safetensors),
+        let ending = path.extension().and_then(|extension| extension.to_str());
+        if !matches!(ending, Some("bin" | "pt" | "pth")) {
+            return TensorFile::open(path).map(Self::Safetensors);
+        }
+        let path = path.to_path_buf();
+        match PytorchReader::new(&path) {
+            Ok(reader) => {
+                Ok(Self::Pytorch { path, tensors: reader.into_tensors().into_iter().collect() })
+            }
+            Err(error) => Err(FileError::Pytorch { file: path, reason: error.to_string() }),
         }
     }
 
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Safetensors(file) => file.path(),
-            Self::Pytorch(file) => file.path(),
+            Self::Pytorch { path, .. } => path,
         }
     }
 
@@ -37,32 +60,56 @@ impl WeightFile {
     pub(super) fn names(&self) -> Vec<&str> {
         match self {
             Self::Safetensors(file) => file.names().collect(),
-            Self::Pytorch(file) => file.names().collect(),
+            Self::Pytorch { tensors, .. } => tensors.keys().map(String::as_str).collect(),
         }
     }
 
-    pub(super) fn contains(&self, name: &str) -> bool {
-        self.shape(name).is_some()
-    }
-
-    pub(super) fn shape(&self, name: &str) -> Option<&[usize]> {
+    /// Element type and shape of a tensor, or none.
+    pub(super) fn info(&self, name: &str) -> Option<(HostDType, &[usize])> {
         match self {
-            Self::Safetensors(file) => file.shape(name),
-            Self::Pytorch(file) => file.shape(name),
+            Self::Safetensors(file) => Some((file.dtype(name)?, file.shape(name)?)),
+            Self::Pytorch { tensors, .. } => {
+                tensors.get(name).map(|tensor| (host_dtype(tensor.dtype()), tensor.shape()))
+            }
         }
     }
 
-    pub(super) fn dtype(&self, name: &str) -> Option<HostDType> {
-        match self {
-            Self::Safetensors(file) => file.dtype(name),
-            Self::Pytorch(file) => file.dtype(name),
-        }
-    }
-
+    /// Reads one tensor.
+    ///
+    /// # Errors
+    ///
+    /// As [`TensorFile::read`].
     pub(super) fn read(&self, name: &str) -> Result<HostTensor, FileError> {
-        match self {
-            Self::Safetensors(file) => file.read(name),
-            Self::Pytorch(file) => file.read(name),
+        let (path, tensors) = match self {
+            Self::Safetensors(file) => return file.read(name),
+            Self::Pytorch { path, tensors } => (path, tensors),
+        };
+        let tensor = tensors.get(name).ok_or_else(|| FileError::no_tensor(path, name))?;
+        let failed = |source| FileError::io("read", path, source);
+        let mut bytes = tensor.read().map_err(failed)?;
+        if cfg!(target_endian = "big") {
+            // The reader returns the machine's order; a host tensor is little-endian everywhere.
+            bytes.chunks_exact_mut(tensor.dtype().size()).for_each(<[u8]>::reverse);
         }
+        HostTensor::new(host_dtype(tensor.dtype()), tensor.shape().to_vec(), bytes)
+            .map_err(|source| failed(io::Error::other(source)))
+    }
+}
+
+fn host_dtype(dtype: DType) -> HostDType {
+    match dtype {
+        DType::F64 => HostDType::F64,
+        DType::F32 => HostDType::F32,
+        DType::F16 => HostDType::F16,
+        DType::BF16 => HostDType::BF16,
+        DType::I64 => HostDType::I64,
+        DType::I32 => HostDType::I32,
+        DType::I16 => HostDType::I16,
+        DType::I8 => HostDType::I8,
+        DType::U64 => HostDType::U64,
+        DType::U32 => HostDType::U32,
+        DType::U16 => HostDType::U16,
+        DType::U8 => HostDType::U8,
+        DType::Bool => HostDType::BOOL,
     }
 }

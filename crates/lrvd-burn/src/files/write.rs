@@ -1,17 +1,19 @@
 //! Files that are whole or absent: written beside their place, flushed to the disk, then renamed
 //! into it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
+
+use safetensors::tensor::TensorInfo;
+use serde::{Serialize, Serializer};
 
 use super::error::FileError;
 use super::header::METADATA_KEY;
 use super::host_tensor::HostTensor;
-use super::json::Json;
 
 /// Writes the bytes so that a reader sees either the old file or the new one, also after a crash.
 ///
@@ -45,9 +47,8 @@ pub fn write_safetensors(
         });
     }
     let mut order: Vec<_> = tensors.iter().collect();
-    order.sort_by(|(a_name, a), (b_name, b)| {
-        b.dtype().size().cmp(&a.dtype().size()).then_with(|| a_name.cmp(b_name))
-    });
+    // Stable: names stay sorted.
+    order.sort_by_key(|(_, tensor)| Reverse(tensor.element_size()));
     let header = header_bytes(&order, metadata)
         .map_err(|source| FileError::Json { file: path.to_path_buf(), source })?;
     replace_with(path, |out| {
@@ -57,28 +58,28 @@ pub fn write_safetensors(
     })
 }
 
+/// What a header says of a key.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Entry<'a> {
+    Texts(&'a BTreeMap<String, String>),
+    Tensor(TensorInfo),
+}
+
 fn header_bytes(
     order: &[(&String, &HostTensor)],
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>, serde_json::Error> {
-    let mut pairs = Vec::with_capacity(order.len() + 1);
-    if !metadata.is_empty() {
-        let texts = metadata.iter().map(|(key, text)| (key.clone(), Json::String(text.clone())));
-        pairs.push((METADATA_KEY.to_owned(), Json::Object(texts.collect())));
-    }
-    let mut begin = 0;
-    for (name, tensor) in order {
-        let end = begin + tensor.bytes().len();
-        let sizes = tensor.shape().iter().map(|&length| Json::from(length)).collect();
-        let entry = vec![
-            ("dtype".to_owned(), Json::String(tensor.dtype().name().to_owned())),
-            ("shape".to_owned(), Json::Array(sizes)),
-            ("data_offsets".to_owned(), Json::Array(vec![begin.into(), end.into()])),
-        ];
-        pairs.push(((*name).clone(), Json::Object(entry)));
-        begin = end;
-    }
-    let mut bytes = serde_json::to_vec(&Json::Object(pairs))?;
+    let mut end = 0;
+    let texts = (!metadata.is_empty()).then_some((METADATA_KEY, Entry::Texts(metadata)));
+    let tensors = order.iter().map(|(name, tensor)| {
+        let begin = end;
+        end += tensor.bytes().len();
+        let (dtype, shape) = (tensor.dtype(), tensor.shape().to_vec());
+        (name.as_str(), Entry::Tensor(TensorInfo { dtype, shape, data_offsets: (begin, end) }))
+    });
+    let mut bytes = Vec::new();
+    serde_json::Serializer::new(&mut bytes).collect_map(texts.into_iter().chain(tensors))?;
     // Blanks at the end are part of the format: the data then start at a multiple of 8.
     bytes.resize(bytes.len().next_multiple_of(8), b' ');
     Ok(bytes)
@@ -87,55 +88,39 @@ fn header_bytes(
 /// Runs `fill` on a new sibling file and puts it in the place of `path`.
 fn replace_with(
     path: &Path,
-    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> Result<(), FileError> {
-    let sibling = sibling_of(path)?;
-    let result = fill_and_rename(path, &sibling, fill);
-    if result.is_err() {
-        // The first error is the one to report; a sibling that stays behind is never read.
-        let _ = fs::remove_file(&sibling);
-    }
-    result
-}
-
-fn fill_and_rename(
-    path: &Path,
-    sibling: &Path,
-    fill: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> Result<(), FileError> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(sibling)
-        .map_err(|source| FileError::io("create", sibling, source))?;
-    let mut out = BufWriter::new(file);
+    let name = path.file_name().ok_or_else(|| FileError::NoName { path: path.to_path_buf() })?;
+    let failed = |action| move |source| FileError::io(action, path, source);
+    let mut prefix = OsString::from(".");
+    prefix.push(name);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix).suffix(".part");
+    // Those of an ordinary file: what is written is for others to read, too.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    // Removed again unless it comes to the last step.
+    let sibling = builder.tempfile_in(parent_of(path)).map_err(failed("create"))?;
+    let mut out = BufWriter::new(sibling.as_file());
     fill(&mut out)
         .and_then(|()| out.flush())
         .and_then(|()| out.get_ref().sync_all())
-        .map_err(|source| FileError::io("write", sibling, source))?;
+        .map_err(failed("write"))?;
     drop(out);
-    fs::rename(sibling, path).map_err(|source| FileError::io("write", path, source))?;
+    sibling.persist(path).map_err(|error| failed("write")(error.error))?;
     sync_parent(path)
 }
 
-/// A name in the same folder that no other writer uses: process and counter are part of it.
-fn sibling_of(path: &Path) -> Result<PathBuf, FileError> {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let name = path.file_name().ok_or_else(|| FileError::NoName { path: path.to_path_buf() })?;
-    let mut sibling = OsString::from(".");
-    sibling.push(name);
-    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
-    sibling.push(format!(".{}-{count}.part", std::process::id()));
-    Ok(path.with_file_name(sibling))
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 /// Flushes the folder that holds `path`, so that a rename in it survives a crash.
 pub(crate) fn sync_parent(path: &Path) -> Result<(), FileError> {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    sync_dir(parent)
+    sync_dir(parent_of(path))
 }
 
 /// Flushes a folder's list of names.
@@ -152,6 +137,8 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), FileError> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use std::fs;
 
     use super::*;
     use crate::files::{HostDType, TensorFile};

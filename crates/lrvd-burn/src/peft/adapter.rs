@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::config::{CONFIG_FILE, PeftConfig, PeftMethod};
+use super::config::{CONFIG_FILE, PeftConfig};
 use super::error::PeftError;
 use super::keys::{Factor, Key, factor_key, parse_key};
 use super::pattern::ModuleRules;
 use crate::files::{
-    FileError, HostDType, HostTensor, IgnoredTensor, LoadReport, MisShaped, NonFinite, TensorError,
-    TensorFile,
+    FileError, HostDType, HostTensor, IgnoredTensor, LoadReport, TensorError, TensorFile,
 };
 
 /// File name of the tensors in an adapter folder.
@@ -211,10 +210,7 @@ impl Folder {
         path: &str,
         keys: &BTreeMap<Factor, String>,
     ) -> Result<Option<PeftModule>, PeftError> {
-        let wanted: &[Factor] = match self.config.method {
-            PeftMethod::Lora => &[Factor::A, Factor::B],
-            PeftMethod::AdaLora(_) => &[Factor::A, Factor::B, Factor::E],
-        };
+        let wanted = self.config.method.factors();
         let rank = self.rules.rank(path);
         let mut tensors = Vec::new();
         for &factor in wanted {
@@ -224,14 +220,12 @@ impl Folder {
             };
             let found = self.file.shape(key).unwrap_or_default().to_vec();
             let shape = match factor {
-                Factor::A => vec![rank, found.get(1).copied().unwrap_or(0)],
-                Factor::B => vec![found.first().copied().unwrap_or(0), rank],
-                Factor::E => vec![rank, 1],
+                Factor::A => [rank, features(&found, rank, 1)],
+                Factor::B => [features(&found, rank, 0), rank],
+                Factor::E => [rank, 1],
             };
-            if found == shape {
+            if self.report.check_shape(key, &shape, &found) {
                 tensors.push(self.read_tensor(key, true)?);
-            } else {
-                self.report.mis_shaped.push(MisShaped { name: key.clone(), wanted: shape, found });
             }
         }
         let mut tensors = tensors.into_iter();
@@ -257,20 +251,29 @@ impl Folder {
 
     fn read_tensor(&mut self, key: &str, float: bool) -> Result<HostTensor, PeftError> {
         let tensor = self.file.read(key)?;
-        if float && !tensor.dtype().is_float() {
+        if float && !tensor.is_float() {
             return Err(PeftError::Tensor {
                 file: PathBuf::from(self.file.path()),
                 tensor: key.to_owned(),
                 source: TensorError::DType { wanted: HostDType::F32, found: tensor.dtype() },
             });
         }
-        match tensor.first_non_finite() {
-            Some((index, value)) => {
-                self.report.non_finite.push(NonFinite { name: key.to_owned(), index, value });
-            }
-            None => self.report.applied.push(key.to_owned()),
+        if self.report.check_finite(key, &tensor) {
+            self.report.applied.push(key.to_owned());
         }
         Ok(tensor)
+    }
+}
+
+/// Features of a factor, which only its file knows: the length of `axis`, or of the other axis
+/// where the factor lies on its side.
+fn features(found: &[usize], rank: usize, axis: usize) -> usize {
+    match *found {
+        [n, m] => {
+            let (here, there) = if axis == 0 { (n, m) } else { (m, n) };
+            if here == rank { there } else { here }
+        }
+        _ => found.iter().product::<usize>() / rank.max(1),
     }
 }
 

@@ -184,6 +184,27 @@ fn every_fault_of_a_file_is_listed() {
     assert_eq!(report.unexpected.len(), 3, "{report}");
 }
 
+/// The width of a factor that lies on its side is the other one.
+#[test]
+fn shapes_that_are_wanted_are_those_that_are_meant() {
+    let error = edited("deberta_lora_r4", |tensors| {
+        for factor in ["lora_A", "lora_B"] {
+            let tensor = tensors.get_mut(&format!("{QUERY}.{factor}.weight")).unwrap();
+            *tensor = tensor.transpose2().unwrap();
+        }
+        let flat = tensors.get_mut(&format!("{}.lora_A.weight", QUERY.replace("query", "key")));
+        let flat = flat.unwrap();
+        *flat = flat.clone().reshape(&[4 * 32]).unwrap();
+    });
+    let report = report(error.unwrap_err());
+    let shapes: Vec<_> = report.mis_shaped.iter().map(|m| (&m.wanted[..], &m.found[..])).collect();
+    let wanted: [(&[usize], &[usize]); 3] =
+        [(&[4, 32], &[128]), (&[4, 32], &[32, 4]), (&[32, 4], &[4, 32])];
+    assert_eq!(shapes, wanted);
+    let text = report.to_string();
+    assert!(!text.contains("applied") && text.contains("wanted [4, 32], found [32, 4]"), "{text}");
+}
+
 #[test]
 fn known_extras_are_ignored_and_reported() {
     let adapter = edited("deberta_lora_r4", |tensors| {

@@ -1,12 +1,12 @@
-//! Does an adapter fit a model? Strictly: what the configuration targets and what the file holds
-//! must be the same.
+//! Whether an adapter fits a model. Strictly: what the configuration targets and what the file
+//! holds must be the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::adapter::PeftAdapter;
 use super::error::PeftError;
 use super::keys::{Factor, factor_key, saved_key};
-use crate::files::{LoadReport, MisShaped};
+use crate::files::LoadReport;
 
 impl PeftAdapter {
     /// Compares the adapter with the linear layers of a model, given as path, input and output
@@ -26,10 +26,7 @@ impl PeftAdapter {
     ) -> Result<LoadReport, PeftError> {
         let rules = self.config.rules()?;
         let mut report = LoadReport::new("adapter modules");
-        let factors: &[Factor] = match self.config.method {
-            super::config::PeftMethod::Lora => &[Factor::A, Factor::B],
-            super::config::PeftMethod::AdaLora(_) => &[Factor::A, Factor::B, Factor::E],
-        };
+        let factors = self.config.method.factors();
         let name = |path: &str, factor| factor_key(&self.config.method, path, factor);
         let mut targeted = BTreeSet::new();
         for (path, d_input, d_output) in layers {
@@ -45,13 +42,7 @@ impl PeftAdapter {
                 (Factor::A, &module.a, [module.rank, *d_input]),
                 (Factor::B, &module.b, [*d_output, module.rank]),
             ] {
-                if tensor.shape() != wanted {
-                    report.mis_shaped.push(MisShaped {
-                        name: name(path, factor),
-                        wanted: wanted.to_vec(),
-                        found: tensor.shape().to_vec(),
-                    });
-                }
+                report.check_shape(&name(path, factor), &wanted, tensor.shape());
             }
             report.applied.extend(factors.iter().map(|&factor| name(path, factor)));
         }
@@ -78,14 +69,13 @@ impl PeftAdapter {
         let wanted: BTreeMap<&str, &[usize]> =
             parameters.iter().map(|(name, shape)| (name.as_ref(), shape.as_ref())).collect();
         for (&name, &shape) in wanted.iter().filter(|(name, _)| self.config.saves(name)) {
+            let key = saved_key(name);
             match self.saved.get(name) {
-                None => report.missing.push(saved_key(name)),
-                Some(tensor) if tensor.shape() != shape => report.mis_shaped.push(MisShaped {
-                    name: saved_key(name),
-                    wanted: shape.to_vec(),
-                    found: tensor.shape().to_vec(),
-                }),
-                Some(_) => report.applied.push(saved_key(name)),
+                None => report.missing.push(key),
+                Some(tensor) if report.check_shape(&key, shape, tensor.shape()) => {
+                    report.applied.push(key);
+                }
+                Some(_) => {}
             }
         }
         let unknown = self.saved.keys().filter(|name| !wanted.contains_key(name.as_str()));

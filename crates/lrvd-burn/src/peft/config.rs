@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::error::PeftError;
-use crate::files::{FileError, json::Json, write_atomic};
+use super::keys::Factor;
+use crate::files::{FileError, write_atomic};
 
 /// File name of the configuration in an adapter folder.
 pub(super) const CONFIG_FILE: &str = "adapter_config.json";
@@ -40,6 +41,14 @@ impl PeftMethod {
         match self {
             Self::Lora => "LORA",
             Self::AdaLora(_) => "ADALORA",
+        }
+    }
+
+    /// Factors of a module.
+    pub(super) fn factors(&self) -> &'static [Factor] {
+        match self {
+            Self::Lora => &[Factor::A, Factor::B],
+            Self::AdaLora(_) => &[Factor::A, Factor::B, Factor::E],
         }
     }
 }
@@ -163,10 +172,8 @@ impl PeftConfig {
     /// a value of the wrong form; [`PeftError::File`] if the file cannot be read.
     pub fn read(file: impl AsRef<Path>) -> Result<Self, PeftError> {
         let file = file.as_ref();
-        let bytes = std::fs::read(file).map_err(|source| FileError::io("read", file, source))?;
-        let document = Json::parse(&bytes)
-            .map_err(|source| FileError::Json { file: file.to_path_buf(), source })?;
-        Self::from_json(file, &document)
+        let text = std::fs::read(file).map_err(|source| FileError::io("read", file, source))?;
+        Self::parse(file, &text)
     }
 
     /// Writes `adapter_config.json` atomically, keys sorted as PEFT does.
@@ -179,7 +186,7 @@ impl PeftConfig {
     /// [`PeftError::File`] if the file cannot be written.
     pub fn write(&self, file: impl AsRef<Path>) -> Result<(), PeftError> {
         let file = file.as_ref();
-        let mut text = serde_json::to_vec_pretty(&self.to_json())
+        let mut text = serde_json::to_vec_pretty(&self.document())
             .map_err(|source| FileError::Json { file: file.to_path_buf(), source })?;
         text.push(b'\n');
         Ok(write_atomic(file, &text)?)

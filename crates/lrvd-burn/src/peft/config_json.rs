@@ -1,260 +1,257 @@
 //! The two directions between [`PeftConfig`] and the JSON of `adapter_config.json`.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 
+use serde::Serialize;
+use serde_json::{Value, json};
+
 use super::config::{AdaLoraConfig, PeftConfig, PeftMethod, TargetModules};
-use super::config_reader::{Reader, as_rank, as_usize};
+use super::config_reader::{Entry, OneOrMany, Reader};
 use super::error::PeftError;
 use super::features::{check_bias, check_init, check_unread};
-use crate::files::json::Json;
+use crate::files::pairs::Pairs;
 
-/// Keys read for every method.
-const COMMON: [&str; 18] = [
-    "alpha_pattern",
-    "base_model_name_or_path",
-    "bias",
-    "exclude_modules",
-    "inference_mode",
-    "init_lora_weights",
-    "layers_pattern",
-    "layers_to_transform",
-    "lora_alpha",
-    "lora_dropout",
-    "modules_to_save",
-    "peft_type",
-    "r",
-    "rank_pattern",
-    "revision",
-    "target_modules",
-    "task_type",
-    "use_rslora",
-];
-/// Keys read for `AdaLoRA` only.
-const ADALORA: [&str; 9] = [
-    "beta1",
-    "beta2",
-    "deltaT",
-    "init_r",
-    "orth_reg_weight",
-    "target_r",
-    "tfinal",
-    "tinit",
-    "total_step",
-];
 /// End of the names in an `AdaLoRA` rank pattern.
 const E_SUFFIX: &str = ".lora_E";
 /// PEFT's defaults, for keys that an old file may lack.
 const DEFAULT_R: usize = 8;
 const DEFAULT_LORA_ALPHA: f64 = 8.0;
+/// Forms in messages.
+const TEXT: &str = "a text";
+const TEXTS: &str = "a list of texts";
+const FLAG: &str = "true or false";
+const COUNT: &str = "a whole number, 0 or more";
+const RANK: &str = "a whole number, 1 or more";
+const NUMBER: &str = "a number";
 
 impl PeftConfig {
-    /// The configuration in a parsed document.
-    pub(super) fn from_json(file: &Path, document: &Json) -> Result<Self, PeftError> {
-        let reader = Reader { file, document };
-        let pairs = document
-            .as_object()
-            .ok_or_else(|| reader.error("configuration", "an object", Some(document)))?;
-        let adalora = match reader.get("peft_type").and_then(Json::as_str) {
-            Some("LORA") => false,
-            Some("ADALORA") => true,
-            _ => {
-                let found = reader.get("peft_type");
-                return Err(reader.error("peft_type", "`LORA` or `ADALORA`", found));
-            }
+    /// The configuration in the text of `file`.
+    pub(super) fn parse(file: &Path, text: &[u8]) -> Result<Self, PeftError> {
+        let mut reader = Reader::new(file, text)?;
+        let peft_type = reader.value("peft_type");
+        let method = match peft_type.as_str() {
+            Some("LORA") => PeftMethod::Lora,
+            Some("ADALORA") => PeftMethod::AdaLora(read_adalora(&mut reader)?),
+            _ => return Err(reader.error("peft_type", "`LORA` or `ADALORA`", &peft_type)),
         };
-        for (key, value) in pairs {
-            let read =
-                COMMON.contains(&key.as_str()) || (adalora && ADALORA.contains(&key.as_str()));
-            if !read {
-                check_unread(file, key, value)?;
-            }
-        }
-        check_bias(file, reader.get("bias").unwrap_or(&Json::Null))?;
-        check_init(file, reader.get("init_lora_weights").unwrap_or(&Json::Null))?;
-        let method =
-            if adalora { PeftMethod::AdaLora(read_adalora(&reader)?) } else { PeftMethod::Lora };
-        let rank_pattern = if adalora {
-            Vec::new()
-        } else {
-            reader.pattern("rank_pattern", "a whole number, 1 or more", as_rank)?
+        check_bias(file, &reader.value("bias"))?;
+        check_init(file, &reader.value("init_lora_weights"))?;
+        let ranks = match method {
+            PeftMethod::Lora => reader.pattern::<NonZeroUsize>("rank_pattern", RANK)?,
+            PeftMethod::AdaLora(_) => Vec::new(),
         };
+        let layers = reader.take("layers_to_transform", "a list of whole numbers")?;
         let config = Self {
             method,
-            base_model_name_or_path: reader.text("base_model_name_or_path")?,
-            revision: reader.text("revision")?,
-            task_type: reader.text("task_type")?,
-            inference_mode: reader.flag("inference_mode", false)?,
-            r: reader.rank("r", DEFAULT_R)?,
-            lora_alpha: reader.number("lora_alpha", DEFAULT_LORA_ALPHA)?,
-            lora_dropout: reader.probability("lora_dropout")?,
-            use_rslora: reader.flag("use_rslora", false)?,
-            target_modules: read_targets(&reader)?,
-            exclude_modules: reader.targets("exclude_modules")?.filter(|targets| {
-                !matches!(targets, TargetModules::Names(names) if names.is_empty())
-                    && !matches!(targets, TargetModules::Regex(text) if text.is_empty())
+            base_model_name_or_path: reader.take("base_model_name_or_path", TEXT)?,
+            revision: reader.take("revision", TEXT)?,
+            task_type: reader.take("task_type", TEXT)?,
+            inference_mode: reader.take("inference_mode", FLAG)?.unwrap_or(false),
+            r: rank(&mut reader, "r", DEFAULT_R)?,
+            lora_alpha: reader.take("lora_alpha", NUMBER)?.unwrap_or(DEFAULT_LORA_ALPHA),
+            lora_dropout: reader.take("lora_dropout", NUMBER)?.unwrap_or(0.0),
+            use_rslora: reader.take("use_rslora", FLAG)?.unwrap_or(false),
+            target_modules: match targets(&mut reader, "target_modules")? {
+                Some(TargetModules::Regex(text)) if text.eq_ignore_ascii_case("all-linear") => {
+                    TargetModules::AllLinear
+                }
+                Some(targets) => targets,
+                // PEFT would look the names up by architecture; a saved adapter has them written
+                // out.
+                None => {
+                    let wanted = "a list of names or a text";
+                    return Err(reader.error("target_modules", wanted, &Value::Null));
+                }
+            },
+            exclude_modules: targets(&mut reader, "exclude_modules")?.filter(|t| match t {
+                TargetModules::Names(names) => !names.is_empty(),
+                TargetModules::Regex(text) => !text.is_empty(),
+                TargetModules::AllLinear => true,
             }),
-            layers_to_transform: reader.layers()?,
-            layers_pattern: reader.texts("layers_pattern")?,
-            modules_to_save: reader.texts("modules_to_save")?,
-            rank_pattern,
-            alpha_pattern: reader.pattern("alpha_pattern", "a number", Json::as_f64)?,
+            layers_to_transform: layers.map(OneOrMany::into_vec).filter(|l| !l.is_empty()),
+            layers_pattern: texts(&mut reader, "layers_pattern")?,
+            modules_to_save: texts(&mut reader, "modules_to_save")?,
+            rank_pattern: ranks.into_iter().map(|(key, rank)| (key, rank.get())).collect(),
+            alpha_pattern: reader.pattern("alpha_pattern", NUMBER)?,
         };
         config.check(&reader)?;
+        for (key, value) in reader.rest() {
+            check_unread(file, &key, &value)?;
+        }
         Ok(config)
     }
 
     /// What PEFT itself refuses.
     fn check(&self, reader: &Reader<'_>) -> Result<(), PeftError> {
+        if !(0.0..=1.0).contains(&self.lora_dropout) {
+            return Err(reader.error("lora_dropout", "a number from 0 to 1", &self.lora_dropout));
+        }
         let names = matches!(self.target_modules, TargetModules::Names(_));
         if self.layers_to_transform.is_some() && !names {
-            let found = reader.get("layers_to_transform");
-            return Err(reader.error("layers_to_transform", "unset with a text target", found));
+            let (wanted, found) = ("unset with a text target", &self.layers_to_transform);
+            return Err(reader.error("layers_to_transform", wanted, found));
         }
         if !self.layers_pattern.is_empty() && self.layers_to_transform.is_none() {
-            let found = reader.get("layers_pattern");
-            return Err(reader.error(
-                "layers_pattern",
-                "unset without `layers_to_transform`",
-                found,
-            ));
+            let (wanted, found) = ("unset without `layers_to_transform`", &self.layers_pattern);
+            return Err(reader.error("layers_pattern", wanted, found));
         }
         // PEFT puts the rank in the place of such a numerator, which nobody means.
         if matches!(self.method, PeftMethod::AdaLora(_)) && self.lora_alpha <= 0.0 {
-            return Err(reader.error("lora_alpha", "above 0", reader.get("lora_alpha")));
+            return Err(reader.error("lora_alpha", "above 0", &self.lora_alpha));
         }
         Ok(())
     }
 
     /// The document to write, keys sorted.
-    pub(super) fn to_json(&self) -> Json {
-        let text = |text: &Option<String>| text.clone().map_or(Json::Null, Json::String);
-        let mut pairs = vec![
-            ("alpha_pattern", object(&self.alpha_pattern, |&alpha| Json::number(alpha))),
-            ("base_model_name_or_path", text(&self.base_model_name_or_path)),
-            ("bias", Json::String("none".to_owned())),
-            ("fan_in_fan_out", Json::Bool(false)),
-            ("inference_mode", Json::Bool(self.inference_mode)),
-            ("init_lora_weights", Json::Bool(true)),
-            ("lora_alpha", Json::number(self.lora_alpha)),
-            ("lora_dropout", Json::number(self.lora_dropout)),
+    pub(super) fn document(&self) -> impl Serialize {
+        let mut plain = vec![
+            ("base_model_name_or_path", json!(self.base_model_name_or_path)),
+            ("bias", json!("none")),
+            ("fan_in_fan_out", json!(false)),
+            ("inference_mode", json!(self.inference_mode)),
+            ("init_lora_weights", json!(true)),
+            ("lora_alpha", number(self.lora_alpha)),
+            ("lora_dropout", number(self.lora_dropout)),
             ("modules_to_save", list_or_null(&self.modules_to_save)),
-            ("peft_type", Json::String(self.method.name().to_owned())),
-            ("r", self.r.into()),
-            ("rank_pattern", object(&self.rank_pattern, |&rank| rank.into())),
-            ("revision", text(&self.revision)),
+            ("peft_type", json!(self.method.name())),
+            ("r", json!(self.r)),
+            ("revision", json!(self.revision)),
             ("target_modules", targets_json(&self.target_modules)),
-            ("task_type", text(&self.task_type)),
-            ("use_dora", Json::Bool(false)),
-            ("use_rslora", Json::Bool(self.use_rslora)),
+            ("task_type", json!(self.task_type)),
+            ("use_dora", json!(false)),
+            ("use_rslora", json!(self.use_rslora)),
         ];
         if let Some(targets) = &self.exclude_modules {
-            pairs.push(("exclude_modules", targets_json(targets)));
+            plain.push(("exclude_modules", targets_json(targets)));
         }
         if let Some(layers) = &self.layers_to_transform {
-            let layers = layers.iter().map(|&layer| layer.into()).collect();
-            pairs.push(("layers_to_transform", Json::Array(layers)));
-            pairs.push(("layers_pattern", list_or_null(&self.layers_pattern)));
+            plain.push(("layers_to_transform", json!(layers)));
+            plain.push(("layers_pattern", list_or_null(&self.layers_pattern)));
         }
-        if let PeftMethod::AdaLora(adalora) = &self.method {
-            pairs.retain(|(key, _)| *key != "rank_pattern");
-            pairs.extend(adalora_json(adalora));
-        }
-        pairs.sort_by_key(|(key, _)| *key);
-        Json::Object(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+        let ranks = match &self.method {
+            PeftMethod::Lora => object(&self.rank_pattern, String::clone, |rank| json!(rank)),
+            PeftMethod::AdaLora(adalora) => {
+                plain.extend([
+                    ("beta1", number(adalora.beta1)),
+                    ("beta2", number(adalora.beta2)),
+                    ("deltaT", json!(adalora.delta_t)),
+                    ("init_r", json!(adalora.init_r)),
+                    ("orth_reg_weight", number(adalora.orth_reg_weight)),
+                    ("target_r", json!(adalora.target_r)),
+                    ("tfinal", json!(adalora.tfinal)),
+                    ("tinit", json!(adalora.tinit)),
+                    ("total_step", json!(adalora.total_step)),
+                ]);
+                let key = |path: &String| format!("{path}{E_SUFFIX}");
+                let kept = adalora.kept.as_ref();
+                kept.map_or(Entry::Plain(Value::Null), |kept| object(kept, key, |f| json!(f)))
+            }
+        };
+        let plain = plain.into_iter().map(|(key, value)| (key, Entry::Plain(value)));
+        let alphas = object(&self.alpha_pattern, String::clone, |&alpha| number(alpha));
+        let mut pairs: Vec<_> = plain
+            .chain([("alpha_pattern", alphas), ("rank_pattern", ranks)])
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
+        pairs.sort_by(|(one, _), (two, _)| one.cmp(two));
+        Pairs(pairs)
     }
 }
 
-fn read_targets(reader: &Reader<'_>) -> Result<TargetModules, PeftError> {
-    match reader.targets("target_modules")? {
-        Some(TargetModules::Regex(text)) if text.eq_ignore_ascii_case("all-linear") => {
-            Ok(TargetModules::AllLinear)
-        }
-        Some(targets) => Ok(targets),
-        // PEFT would look the names up by architecture; a saved adapter has them written out.
-        None => Err(reader.error("target_modules", "a list of names or a text", None)),
-    }
+fn rank(reader: &mut Reader<'_>, key: &str, default: usize) -> Result<usize, PeftError> {
+    Ok(reader.take::<NonZeroUsize>(key, RANK)?.map_or(default, NonZeroUsize::get))
 }
 
-fn read_adalora(reader: &Reader<'_>) -> Result<AdaLoraConfig, PeftError> {
+/// A list of texts, or one text.
+fn texts(reader: &mut Reader<'_>, key: &str) -> Result<Vec<String>, PeftError> {
+    Ok(reader.take(key, TEXTS)?.map_or_else(Vec::new, OneOrMany::into_vec))
+}
+
+fn targets(reader: &mut Reader<'_>, key: &str) -> Result<Option<TargetModules>, PeftError> {
+    let targets = reader.take(key, "a list of names or a regular expression")?;
+    Ok(targets.map(|targets| match targets {
+        OneOrMany::One(text) => TargetModules::Regex(text),
+        OneOrMany::Many(names) => TargetModules::Names(names),
+    }))
+}
+
+fn read_adalora(reader: &mut Reader<'_>) -> Result<AdaLoraConfig, PeftError> {
     let default = AdaLoraConfig::default();
-    let init_r = reader.rank("init_r", default.init_r)?;
-    let kept = match reader.get("rank_pattern") {
-        None => None,
-        Some(pattern) if pattern.is_unset() => None,
-        Some(_) => Some(read_kept(reader, init_r)?),
-    };
+    let init_r = rank(reader, "init_r", default.init_r)?;
+    let mut count = |key, default| Ok::<_, PeftError>(reader.take(key, COUNT)?.unwrap_or(default));
+    let (target_r, tinit) = (count("target_r", default.target_r)?, count("tinit", default.tinit)?);
+    let (tfinal, delta_t) = (count("tfinal", default.tfinal)?, count("deltaT", default.delta_t)?);
+    let mut value = |key, default| Ok::<_, PeftError>(reader.take(key, NUMBER)?.unwrap_or(default));
     Ok(AdaLoraConfig {
         init_r,
-        target_r: reader.count("target_r", default.target_r)?,
-        tinit: reader.count("tinit", default.tinit)?,
-        tfinal: reader.count("tfinal", default.tfinal)?,
-        delta_t: reader.count("deltaT", default.delta_t)?,
-        beta1: reader.number("beta1", default.beta1)?,
-        beta2: reader.number("beta2", default.beta2)?,
-        orth_reg_weight: reader.number("orth_reg_weight", default.orth_reg_weight)?,
-        total_step: reader.take("total_step", "a whole number, 0 or more", as_usize)?,
-        kept,
+        target_r,
+        tinit,
+        tfinal,
+        delta_t,
+        beta1: value("beta1", default.beta1)?,
+        beta2: value("beta2", default.beta2)?,
+        orth_reg_weight: value("orth_reg_weight", default.orth_reg_weight)?,
+        total_step: reader.take("total_step", COUNT)?,
+        kept: read_kept(reader, init_r)?,
     })
 }
 
 /// The kept triplets, by module path: keys end in `.lora_E`, in old files also in an adapter name.
-fn read_kept(reader: &Reader<'_>, init_r: usize) -> Result<Vec<(String, Vec<bool>)>, PeftError> {
-    let flags = |value: &Json| -> Option<Vec<bool>> {
-        let flags = value.as_array()?.iter().map(Json::as_bool).collect::<Option<Vec<_>>>()?;
-        (flags.len() == init_r).then_some(flags)
-    };
-    let pattern = reader.pattern("rank_pattern", "one true or false per initial rank", flags)?;
+fn read_kept(
+    reader: &mut Reader<'_>,
+    init_r: usize,
+) -> Result<Option<Vec<(String, Vec<bool>)>>, PeftError> {
+    let wanted = "one true or false per initial rank";
+    let pattern: Vec<(String, Vec<bool>)> = reader.pattern("rank_pattern", wanted)?;
     let mut kept: Vec<(String, Vec<bool>)> = Vec::with_capacity(pattern.len());
     for (key, flags) in pattern {
+        if flags.len() != init_r {
+            return Err(reader.error(&format!("rank_pattern.{key}"), wanted, &flags));
+        }
         let path = key.strip_suffix(E_SUFFIX).or_else(|| {
             let (start, adapter_name) = key.rsplit_once('.')?;
             start.strip_suffix(E_SUFFIX).filter(|_| !adapter_name.is_empty())
         });
-        let wanted = "an object with one key that ends in `.lora_E` per module";
-        let path =
-            path.filter(|path| !kept.iter().any(|(known, _)| known == path)).ok_or_else(|| {
-                reader.error("rank_pattern", wanted, Some(&Json::String(key.clone())))
-            })?;
-        kept.push((path.to_owned(), flags));
+        match path.filter(|path| !kept.iter().any(|(known, _)| known == path)) {
+            Some(path) => kept.push((path.to_owned(), flags)),
+            None => {
+                let wanted = "an object with one key that ends in `.lora_E` per module";
+                return Err(reader.error("rank_pattern", wanted, &key));
+            }
+        }
     }
-    Ok(kept)
+    Ok((!kept.is_empty()).then_some(kept))
 }
 
-fn adalora_json(adalora: &AdaLoraConfig) -> Vec<(&'static str, Json)> {
-    let kept = adalora.kept.as_ref().map_or(Json::Null, |kept| {
-        let pairs = kept.iter().map(|(path, flags)| {
-            let flags = flags.iter().map(|&flag| Json::Bool(flag)).collect();
-            (format!("{path}{E_SUFFIX}"), Json::Array(flags))
-        });
-        Json::Object(pairs.collect())
-    });
-    vec![
-        ("beta1", Json::number(adalora.beta1)),
-        ("beta2", Json::number(adalora.beta2)),
-        ("deltaT", adalora.delta_t.into()),
-        ("init_r", adalora.init_r.into()),
-        ("orth_reg_weight", Json::number(adalora.orth_reg_weight)),
-        ("rank_pattern", kept),
-        ("target_r", adalora.target_r.into()),
-        ("tfinal", adalora.tfinal.into()),
-        ("tinit", adalora.tinit.into()),
-        ("total_step", adalora.total_step.map_or(Json::Null, Json::from)),
-    ]
+fn object<T>(
+    pairs: &[(String, T)],
+    key: impl Fn(&String) -> String,
+    value: impl Fn(&T) -> Value,
+) -> Entry {
+    Entry::Object(Pairs(pairs.iter().map(|(k, v)| (key(k), value(v))).collect()))
 }
 
-fn object<T>(pairs: &[(String, T)], convert: impl Fn(&T) -> Json) -> Json {
-    Json::Object(pairs.iter().map(|(key, value)| (key.clone(), convert(value))).collect())
+fn list_or_null(names: &[String]) -> Value {
+    if names.is_empty() { Value::Null } else { json!(names) }
 }
 
-fn list_or_null(names: &[String]) -> Json {
-    if names.is_empty() { Json::Null } else { Json::strings(names) }
-}
-
-fn targets_json(targets: &TargetModules) -> Json {
+fn targets_json(targets: &TargetModules) -> Value {
     match targets {
-        TargetModules::Names(names) => Json::strings(names),
-        TargetModules::Regex(pattern) => Json::String(pattern.clone()),
-        TargetModules::AllLinear => Json::String("all-linear".to_owned()),
+        TargetModules::Names(names) => json!(names),
+        TargetModules::Regex(text) => json!(text),
+        TargetModules::AllLinear => json!("all-linear"),
+    }
+}
+
+/// A finite number, written as an integer where it is one. A value that is not finite becomes
+/// null.
+fn number(value: f64) -> Value {
+    // Every integer up to 2^53 is exact in f64.
+    if value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0 {
+        json!(value as i64)
+    } else {
+        json!(value)
     }
 }
 

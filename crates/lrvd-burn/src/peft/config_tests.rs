@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use crate::files::json::Json;
+use serde_json::Value;
+
+use crate::files::FileError;
+use crate::files::pairs::Pairs;
 use crate::peft::{PeftConfig, PeftError, PeftMethod, TargetModules};
 
 /// A file as PEFT 0.18 writes it, with every key it has.
@@ -17,10 +20,17 @@ const ADALORA: &str = include_str!(concat!(
 
 /// Reads `base` with one key set.
 fn with(base: &str, key: &str, value: &str) -> Result<PeftConfig, PeftError> {
-    let Json::Object(mut pairs) = Json::parse(base.as_bytes()).unwrap() else { panic!() };
+    let Pairs(mut pairs) = serde_json::from_str::<Pairs<Value>>(base).unwrap();
     pairs.retain(|(name, _)| name != key);
-    pairs.push((key.to_owned(), Json::parse(value.as_bytes()).unwrap()));
-    PeftConfig::from_json(Path::new("c.json"), &Json::Object(pairs))
+    let others = serde_json::to_string(&Pairs(pairs)).unwrap();
+    let text = format!("{},\"{key}\":{value}}}", others.strip_suffix('}').unwrap());
+    PeftConfig::parse(Path::new("c.json"), text.as_bytes())
+}
+
+/// Writes and reads back.
+fn through(config: &PeftConfig) -> Result<PeftConfig, PeftError> {
+    let text = serde_json::to_vec(&config.document()).unwrap();
+    PeftConfig::parse(Path::new("c.json"), &text)
 }
 
 #[test]
@@ -57,15 +67,35 @@ fn reads_the_kept_triplets_of_adalora() {
 fn what_is_written_is_read() {
     for text in [LORA, ADALORA] {
         let config = with(text, "revision", "\"v1\"").unwrap();
-        let document = config.to_json();
-        assert_eq!(PeftConfig::from_json(Path::new("c.json"), &document).unwrap(), config);
-        let keys: Vec<_> =
-            document.as_object().unwrap().iter().map(|(key, _)| key.clone()).collect();
-        assert!(keys.is_sorted(), "{keys:?}");
+        assert_eq!(through(&config).unwrap(), config);
+        let document = serde_json::to_string(&config.document()).unwrap();
+        let Pairs(pairs) = serde_json::from_str::<Pairs<Value>>(&document).unwrap();
+        assert!(pairs.is_sorted_by_key(|(key, _)| key.clone()), "{document}");
     }
     let config = with(LORA, "layers_to_transform", "3").unwrap();
     assert_eq!(config.layers_to_transform, Some(vec![3]));
-    assert_eq!(PeftConfig::from_json(Path::new("c.json"), &config.to_json()).unwrap(), config);
+    assert_eq!(through(&config).unwrap(), config);
+    // The first pattern that matches wins, so the order is part of the meaning.
+    let config = with(LORA, "rank_pattern", r#"{"z":3,"a":2,"m":9}"#).unwrap();
+    assert_eq!(config.rank_pattern, [("z".into(), 3), ("a".into(), 2), ("m".into(), 9)]);
+    assert_eq!(through(&config).unwrap(), config);
+}
+
+#[test]
+fn numbers_are_written_as_integers_only_where_they_are() {
+    let mut config = with(LORA, "lora_alpha", "16").unwrap();
+    config.lora_dropout = 0.1;
+    let text = serde_json::to_string(&config.document()).unwrap();
+    assert!(text.contains("\"lora_alpha\":16,\"lora_dropout\":0.1,"), "{text}");
+}
+
+#[test]
+fn keys_that_are_there_twice_are_refused() {
+    let text = r#"{"peft_type":"LORA","target_modules":["q"],"r":8,"r":16}"#;
+    let error = PeftConfig::parse(Path::new("c.json"), text.as_bytes()).unwrap_err();
+    assert!(matches!(error, PeftError::File(FileError::Json { .. })), "{error}");
+    let error = with(LORA, "rank_pattern", r#"{"q":2,"q":3}"#).unwrap_err();
+    assert!(matches!(error, PeftError::Value { key, .. } if key == "rank_pattern"));
 }
 
 #[test]
@@ -169,7 +199,7 @@ fn text_targets() {
     let mut regex = with(LORA, "target_modules", "\".*q\"").unwrap();
     assert_eq!(regex.target_modules, TargetModules::Regex(".*q".into()));
     regex.layers_to_transform = Some(vec![0]);
-    let error = PeftConfig::from_json(Path::new("c.json"), &regex.to_json()).unwrap_err();
+    let error = through(&regex).unwrap_err();
     assert!(matches!(error, PeftError::Value { key, .. } if key == "layers_to_transform"));
 }
 

@@ -52,7 +52,7 @@ pub(super) fn check_shapes(path: &str, module: &PeftModule) -> Result<(), PeftEr
                 found: format!("{:?}", tensor.shape()),
             });
         }
-        if !tensor.dtype().is_float() {
+        if !tensor.is_float() {
             let source = TensorError::DType { wanted: HostDType::F32, found: tensor.dtype() };
             return Err(module_error(path, &source));
         }
@@ -60,7 +60,7 @@ pub(super) fn check_shapes(path: &str, module: &PeftModule) -> Result<(), PeftEr
     Ok(())
 }
 
-fn module_error(path: &str, source: &TensorError) -> PeftError {
+pub(super) fn module_error(path: &str, source: &TensorError) -> PeftError {
     PeftError::Module {
         path: path.to_owned(),
         name: "factors",
@@ -81,7 +81,7 @@ fn fold(module: &PeftModule) -> Result<PeftModule, TensorError> {
         kept.iter().flat_map(|&k| a[k * d_input..(k + 1) * d_input].iter().map(move |x| (k, x)));
     let folded: Vec<f64> = rows.map(|(k, x)| e[k] * x).collect();
     let a = floats(module.a.dtype(), &[kept.len(), d_input], &folded)?;
-    let size = module.b.dtype().size();
+    let size = module.b.element_size();
     let bytes = module.b.bytes();
     let mut columns = Vec::with_capacity(d_output * kept.len() * size);
     for row in 0..d_output {

@@ -6,11 +6,11 @@ use std::path::Path;
 use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE};
 use super::card::write_card;
 use super::config::{CONFIG_FILE, PeftConfig, PeftMethod, TargetModules};
-use super::convert::{check_shapes, describe, exact_alpha, floats};
+use super::convert::{check_shapes, describe, exact_alpha, floats, module_error};
 use super::error::PeftError;
 use super::keys::{Factor, factor_key, saved_key};
 use crate::files::{
-    FileError, HostTensor, LoadReport, NonFinite, TensorError, write_atomic, write_safetensors,
+    FileError, HostTensor, LoadReport, TensorError, write_atomic, write_safetensors,
 };
 
 /// How modules of different ranks are written.
@@ -94,11 +94,6 @@ impl PeftAdapter {
             return Err(PeftError::NoModule);
         }
         let mut report = LoadReport::new(dir.display());
-        let mut note = |name: String, tensor: &HostTensor| {
-            if let Some((index, value)) = tensor.first_non_finite() {
-                report.non_finite.push(NonFinite { name, index, value });
-            }
-        };
         for (path, module) in &self.modules {
             check_shapes(path, module)?;
             let adalora = matches!(self.config.method, PeftMethod::AdaLora(_));
@@ -111,7 +106,7 @@ impl PeftAdapter {
                 });
             }
             for (factor, tensor) in factors(module) {
-                note(factor_key(&self.config.method, path, factor), tensor);
+                report.check_finite(&factor_key(&self.config.method, path, factor), tensor);
             }
         }
         for (name, tensor) in &self.saved {
@@ -119,7 +114,7 @@ impl PeftAdapter {
                 let modules = self.config.saved_modules().into_iter().map(str::to_owned).collect();
                 return Err(PeftError::NotSaved { name: name.clone(), modules });
             }
-            note(saved_key(name), tensor);
+            report.check_finite(&saved_key(name), tensor);
         }
         report.into_result()?;
         Ok(())
@@ -132,7 +127,8 @@ impl PeftAdapter {
             for (factor, tensor) in factors(module) {
                 let mut tensor = tensor.clone();
                 if factor == Factor::E {
-                    tensor = reshape(path, tensor, &[module.rank, 1])?;
+                    tensor =
+                        tensor.reshape(&[module.rank, 1]).map_err(|e| module_error(path, &e))?;
                 }
                 tensors.insert(factor_key(&self.config.method, path, factor), tensor);
             }
@@ -197,19 +193,6 @@ fn summarise(layout: ExportLayout, adapter: &PeftAdapter) -> ExportSummary {
     }
 }
 
-fn reshape(path: &str, tensor: HostTensor, shape: &[usize]) -> Result<HostTensor, PeftError> {
-    tensor.reshape(shape).map_err(|source| wrong(path, &source))
-}
-
-fn wrong(path: &str, source: &TensorError) -> PeftError {
-    PeftError::Module {
-        path: path.to_owned(),
-        name: "factors",
-        wanted: "floats that fit the rank".to_owned(),
-        found: source.to_string(),
-    }
-}
-
 /// Leaves out modules of rank 0; if none is left, the first stays with a rank of 1 and zeros.
 fn drop_empty(adapter: &mut PeftAdapter) -> Result<(Vec<String>, Option<String>), PeftError> {
     let empty = adapter.modules.iter().filter(|(_, module)| module.rank == 0);
@@ -218,7 +201,7 @@ fn drop_empty(adapter: &mut PeftAdapter) -> Result<(Vec<String>, Option<String>)
     if dropped.len() == adapter.modules.len() {
         let path = dropped.remove(0);
         if let Some(module) = adapter.modules.get_mut(&path) {
-            *module = pad(module, 1).map_err(|source| wrong(&path, &source))?;
+            *module = pad(module, 1).map_err(|source| module_error(&path, &source))?;
         }
         zero_module = Some(path);
     }
@@ -239,14 +222,13 @@ fn uniform(mut adapter: PeftAdapter) -> Result<(PeftAdapter, ExportSummary), Pef
     let scaling = common_scaling(&adapter.modules);
     let mut folded = Vec::new();
     for (path, module) in &mut adapter.modules {
-        let mut full = pad(module, rank).map_err(|source| wrong(path, &source))?;
+        let mut full = pad(module, rank).map_err(|source| module_error(path, &source))?;
         if module.scaling != scaling {
             let ratio = module.scaling / scaling;
-            let b: Result<Vec<f64>, _> = full.b.to_f64();
-            let b = b.map(|b| b.into_iter().map(|value| value * ratio).collect::<Vec<_>>());
-            full.b = b
-                .and_then(|b| floats(full.b.dtype(), full.b.shape(), &b))
-                .map_err(|source| wrong(path, &source))?;
+            let failed = |source| module_error(path, &source);
+            let b = full.b.to_f64().map_err(failed)?;
+            let b: Vec<f64> = b.into_iter().map(|value| value * ratio).collect();
+            full.b = floats(full.b.dtype(), full.b.shape(), &b).map_err(failed)?;
             full.scaling = scaling;
             full.lora_alpha = exact_alpha(scaling, rank);
             folded.push(path.clone());
@@ -278,19 +260,18 @@ fn common_scaling(modules: &BTreeMap<String, PeftModule>) -> f64 {
 /// The same update with zero rows below `a` and zero columns beside `b`.
 fn pad(module: &PeftModule, rank: usize) -> Result<PeftModule, TensorError> {
     let (d_input, d_output) = (module.d_input(), module.d_output());
-    let a_type = module.a.dtype();
     let mut a = module.a.bytes().to_vec();
-    a.resize(rank * d_input * a_type.size(), 0);
-    let b_type = module.b.dtype();
-    let (old, new) = (module.rank * b_type.size(), rank * b_type.size());
+    a.resize(rank * d_input * module.a.element_size(), 0);
+    let size = module.b.element_size();
+    let (old, new) = (module.rank * size, rank * size);
     let mut b = vec![0; d_output * new];
     for row in 0..d_output {
         b[row * new..row * new + old]
             .copy_from_slice(&module.b.bytes()[row * old..(row + 1) * old]);
     }
     PeftModule::lora(
-        HostTensor::new(a_type, vec![rank, d_input], a)?,
-        HostTensor::new(b_type, vec![d_output, rank], b)?,
+        HostTensor::new(module.a.dtype(), vec![rank, d_input], a)?,
+        HostTensor::new(module.b.dtype(), vec![d_output, rank], b)?,
         module.scaling,
         module.initial_rank,
     )

@@ -1,4 +1,4 @@
-//! Which keys of `adapter_config.json` may be passed over, and which must not be.
+//! Keys of `adapter_config.json` that may be passed over, and those that must not be.
 //!
 //! PEFT gains keys with every version. A key is either read (`config_json`), harmless, refused
 //! unless unset, or unknown. An unknown key is accepted only while it says "not set", so that a
@@ -6,8 +6,9 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::error::PeftError;
-use crate::files::json::Json;
 
 /// Keys that cannot change what a trained adapter computes. The `*_config` entries steer
 /// initialisations; those which also alter base weights are refused through `init_lora_weights`.
@@ -46,46 +47,70 @@ const REFUSED: [(&str, &str); 15] = [
 const PLAIN_INITS: [&str; 3] = ["gaussian", "eva", "orthogonal"];
 
 /// Checks a key that is not read by the typed configuration.
-pub(super) fn check_unread(file: &Path, key: &str, value: &Json) -> Result<(), PeftError> {
-    if HARMLESS.contains(&key) || value.is_unset() {
+pub(super) fn check_unread(file: &Path, key: &str, value: &Value) -> Result<(), PeftError> {
+    if HARMLESS.contains(&key) || is_unset(value) {
         return Ok(());
     }
-    let (file, key, value) = (file.to_path_buf(), key.to_owned(), value.to_string());
     match REFUSED.iter().find(|(name, _)| *name == key) {
-        Some(&(_, reason)) => Err(PeftError::Unsupported { file, key, value, reason }),
-        None => Err(PeftError::UnknownKey { file, key, value }),
+        Some(&(_, reason)) => Err(unsupported(file, key, value, reason)),
+        None => Err(PeftError::UnknownKey {
+            file: file.to_path_buf(),
+            key: key.to_owned(),
+            value: value.to_string(),
+        }),
     }
 }
 
 /// Checks `init_lora_weights`. PEFT resets it to `true` when it converts an adapter that had
 /// changed the base weights into one that has not, so a converted adapter passes.
-pub(super) fn check_init(file: &Path, value: &Json) -> Result<(), PeftError> {
+pub(super) fn check_init(file: &Path, value: &Value) -> Result<(), PeftError> {
     let plain = match value {
-        Json::Null | Json::Bool(_) => true,
-        Json::String(name) => PLAIN_INITS.contains(&name.to_ascii_lowercase().as_str()),
+        Value::Null | Value::Bool(_) => true,
+        Value::String(name) => PLAIN_INITS.contains(&name.to_ascii_lowercase().as_str()),
         _ => false,
     };
-    if plain {
-        return Ok(());
-    }
-    Err(PeftError::Unsupported {
-        file: file.to_path_buf(),
-        key: "init_lora_weights".to_owned(),
-        value: value.to_string(),
-        reason: "it may have changed the base weights; convert the adapter in PEFT with \
-                 `path_initial_model_for_weight_conversion` first",
-    })
+    let reason = "it may have changed the base weights; convert the adapter in PEFT with \
+                  `path_initial_model_for_weight_conversion` first";
+    if plain { Ok(()) } else { Err(unsupported(file, "init_lora_weights", value, reason)) }
 }
 
 /// Checks `bias`.
-pub(super) fn check_bias(file: &Path, value: &Json) -> Result<(), PeftError> {
-    if value.is_unset() || value.as_str() == Some("none") {
+pub(super) fn check_bias(file: &Path, value: &Value) -> Result<(), PeftError> {
+    if is_unset(value) || value == "none" {
         return Ok(());
     }
-    Err(PeftError::Unsupported {
-        file: file.to_path_buf(),
-        key: "bias".to_owned(),
-        value: value.to_string(),
-        reason: "biases of the base would be replaced",
-    })
+    Err(unsupported(file, "bias", value, "biases of the base would be replaced"))
+}
+
+/// Whether the value says "not set": null, false, or an empty text, list or object.
+fn is_unset(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) | Value::Number(_) => false,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(pairs) => pairs.is_empty(),
+    }
+}
+
+fn unsupported(file: &Path, key: &str, value: &Value, reason: &'static str) -> PeftError {
+    let (file, key, value) = (file.to_path_buf(), key.to_owned(), value.to_string());
+    PeftError::Unsupported { file, key, value, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn unset_values() {
+        for text in ["null", "false", "\"\"", "[]", "{}"] {
+            assert!(is_unset(&serde_json::from_str(text).unwrap()), "{text}");
+        }
+        for text in ["0", "true", "\"x\"", "[0]", "{\"a\":null}"] {
+            assert!(!is_unset(&serde_json::from_str(text).unwrap()), "{text}");
+        }
+    }
 }

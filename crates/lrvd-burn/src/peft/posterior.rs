@@ -12,7 +12,7 @@ use super::adapter::PeftAdapter;
 use super::error::PeftError;
 use super::posterior_file::POSTERIOR_FILE;
 use super::posterior_names as names;
-use crate::files::{HostTensor, LoadReport, MisShaped, NonFinite};
+use crate::files::{HostTensor, LoadReport};
 use crate::sampling::Scheme;
 
 /// Version of the header that is written, and the only one that is read.
@@ -228,14 +228,14 @@ impl PeftPosterior {
                     "log_sigma2_b" => vec![factors.d_output, factors.rank],
                     _ => vec![factors.rank],
                 };
-                check_tensor(
-                    &mut report,
-                    format!("{path}.{end}"),
-                    tensor,
-                    wanted,
-                    suffixes(family),
-                    end,
-                );
+                let name = format!("{path}.{end}");
+                if !suffixes(family).contains(&end) || !tensor.is_float() {
+                    report.unexpected.push(name);
+                } else if report.check_shape(&name, &wanted, tensor.shape())
+                    && report.check_finite(&name, tensor)
+                {
+                    report.applied.push(name);
+                }
             }
         }
         let known =
@@ -278,23 +278,4 @@ fn check_module(
         wanted: format!("{rank} and {scaling} as in the adapter"),
         found: format!("{} and {}", header.rank, header.scaling),
     })
-}
-
-fn check_tensor(
-    report: &mut LoadReport,
-    name: String,
-    tensor: &HostTensor,
-    wanted: Vec<usize>,
-    ends: &[&str],
-    end: &str,
-) {
-    if !ends.contains(&end) || !tensor.dtype().is_float() {
-        report.unexpected.push(name);
-    } else if tensor.shape() != wanted {
-        report.mis_shaped.push(MisShaped { name, wanted, found: tensor.shape().to_vec() });
-    } else if let Some((index, value)) = tensor.first_non_finite() {
-        report.non_finite.push(NonFinite { name, index, value });
-    } else {
-        report.applied.push(name);
-    }
 }

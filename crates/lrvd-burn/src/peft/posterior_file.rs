@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::adapter::PeftAdapter;
 use super::error::PeftError;
 use super::posterior::{PeftPosterior, PosteriorHeader, PosteriorModule, SCHEMA_VERSION, suffixes};
-use crate::files::{LoadReport, TensorFile, json::Json, write_safetensors};
+use crate::files::{LoadReport, TensorFile, write_safetensors};
 
 /// File name of the posterior in an adapter folder.
 pub const POSTERIOR_FILE: &str = "lrvd_posterior.safetensors";
@@ -99,10 +101,10 @@ fn read_header(file: &TensorFile) -> Result<PosteriorHeader, PeftError> {
     })?;
     let broken = |source| PeftError::PosteriorHeader { file: path(), source };
     // The version first: of another version nothing else can be relied on.
-    let document = Json::parse(text.as_bytes()).map_err(broken)?;
+    let document: Value = serde_json::from_str(text).map_err(broken)?;
     let version = document.get("schema_version");
-    if version.and_then(Json::as_u64) != Some(u64::from(SCHEMA_VERSION)) {
-        let found = version.map_or_else(|| "nothing".to_owned(), Json::to_string);
+    if version.and_then(Value::as_u64) != Some(u64::from(SCHEMA_VERSION)) {
+        let found = version.map_or_else(|| "nothing".to_owned(), Value::to_string);
         return Err(wrong("schema_version", SCHEMA_VERSION.to_string(), found));
     }
     serde_json::from_str(text).map_err(broken)

@@ -1,0 +1,69 @@
+//! The pairs of a JSON object in the order of the file.
+//!
+//! In an adapter configuration the first pattern that matches wins, so the order of an object's
+//! keys has a meaning; and a key that is written twice must not silently replace the first.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The pairs of an object, whose keys differ.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Pairs<T>(pub(crate) Vec<(String, T)>);
+
+impl<T: Serialize> Serialize for Pairs<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pairs<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PairsVisitor(PhantomData))
+    }
+}
+
+struct PairsVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for PairsVisitor<T> {
+    type Value = Pairs<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs<T>, A::Error> {
+        let mut pairs = Vec::new();
+        let mut seen = BTreeSet::new();
+        while let Some((key, value)) = map.next_entry::<String, T>()? {
+            if !seen.insert(key.clone()) {
+                return Err(A::Error::custom(format_args!("the key `{key}` is there twice")));
+            }
+            pairs.push((key, value));
+        }
+        Ok(Pairs(pairs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn keeps_the_order_of_keys_both_ways() {
+        let text = r#"{"z":{"y":1,"b":2},"a":{}}"#;
+        let value: Pairs<Pairs<u8>> = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&value).unwrap(), text);
+    }
+
+    #[test]
+    fn refuses_a_key_that_is_there_twice() {
+        let error = serde_json::from_str::<Pairs<Pairs<u8>>>(r#"{"a":{"k":1,"k":2}}"#).unwrap_err();
+        assert!(error.to_string().contains("the key `k` is there twice"), "{error}");
+    }
+}
