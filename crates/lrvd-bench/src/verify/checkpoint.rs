@@ -4,11 +4,13 @@
 use std::path::Path;
 
 use lrvd_burn::files::WeightStore;
+use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::peft::{PeftAdapter, attach_peft};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 
+use super::compare::unread;
 use super::error::VerifyError;
 use super::inputs::Batch;
 use super::model::{computing_device, host};
@@ -36,7 +38,6 @@ pub(super) fn verify_model(
         DebertaClassifier::from_pretrained(&store, &config, NoiseKey::new(0), &device, dtype)?
     };
     let applied = loaded.report.applied.len();
-    let mut checks = vec![statement("tensors read, finite", applied, true, None)];
     let mut notes = Vec::new();
     if !loaded.fresh.is_empty() {
         notes.push(format!("not in the checkpoint, started at random: {:?}", loaded.fresh));
@@ -45,22 +46,31 @@ pub(super) fn verify_model(
     if unused > 0 {
         notes.push(format!("{unused} tensors of a pretraining head are not used"));
     }
-    if !config.unrecognised().is_empty() {
-        notes
-            .push(format!("keys of `config.json` that were not read: {:?}", config.unrecognised()));
-    }
+    notes.extend(unread(config.unrecognised()));
     let input = Batch::built_in(&config).upload(&device, dtype);
-    let logits = host(model.forward(&input, &Pass::mean()));
-    checks.push(finite("logits of a built-in input, finite", &logits.values));
+    let forward = |model: &DebertaClassifier| host(model.forward(&input, &Pass::mean())).values;
+    let checks = check_model(dir, &mut model, applied, forward)?;
+    Ok(report(dir, "checkpoint", options, checks, notes))
+}
+
+/// A model that was read in full, on a built-in input, with the adapter beside it if there is one.
+pub(super) fn check_model<M: AdaptedModel>(
+    dir: &Path,
+    model: &mut M,
+    applied: usize,
+    forward: impl Fn(&M) -> Vec<f64>,
+) -> Result<Vec<Check>, VerifyError> {
+    let mut checks = vec![
+        statement("tensors read, finite", applied, true, None),
+        finite("logits of a built-in input, finite", &forward(model)),
+    ];
     if dir.join("adapter_config.json").is_file() {
         let adapter = PeftAdapter::read(dir)?;
-        let report = attach_peft(&mut model, &adapter, false)?;
-        let applied = report.applied.len();
+        let applied = attach_peft(model, &adapter, false)?.applied.len();
         checks.push(statement("adapter tensors read, finite, attached", applied, true, None));
-        let logits = host(model.forward(&input, &Pass::mean()));
-        checks.push(finite("logits with the adapter, finite", &logits.values));
+        checks.push(finite("logits with the adapter, finite", &forward(model)));
     }
-    Ok(report(dir, "checkpoint", options, checks, notes))
+    Ok(checks)
 }
 
 /// An adapter without its base model.
@@ -83,12 +93,12 @@ fn is_head(name: &str) -> bool {
         .any(|prefix| name.starts_with(prefix))
 }
 
-pub(super) fn finite(name: &str, values: &[f64]) -> Check {
+fn finite(name: &str, values: &[f64]) -> Check {
     let broken = values.iter().find(|v| !v.is_finite());
     statement(name, values.len(), broken.is_none(), broken.map(|v| format!("found {v}")))
 }
 
-pub(super) fn statement(name: &str, compared: usize, holds: bool, note: Option<String>) -> Check {
+fn statement(name: &str, compared: usize, holds: bool, note: Option<String>) -> Check {
     let difference = if holds { 0.0 } else { f64::NAN };
     Check { name: name.to_owned(), difference, tolerance: 0.0, holds, compared, note }
 }

@@ -1,6 +1,6 @@
 //! Comparing, and keeping account: a recorded tensor that nobody looked at is an error.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use lrvd_burn::files::{FileError, TensorFile};
@@ -79,6 +79,77 @@ impl<'a> Comparison<'a> {
         }
         let (file, tensor) = (self.file().to_path_buf(), name.to_owned());
         Err(FileError::NoTensor { file, tensor }.into())
+    }
+
+    /// Opens the records of a model's folder, which are complete and hold logits.
+    pub(super) fn open_model(
+        folder: &'a Folder,
+        precision: Precision,
+    ) -> Result<Self, VerifyError> {
+        let comparison = Self::open(folder, precision)?;
+        comparison.check_complete()?;
+        comparison.require("logits")?;
+        Ok(comparison)
+    }
+
+    /// Compares what was found of a model: tensors that are recorded, and the numbers of `scalars`,
+    /// which repeat tensors.
+    pub(super) fn found(&mut self, found: &[(&str, Values)]) -> Result<(), VerifyError> {
+        for (name, values) in found {
+            if self.has(name) {
+                self.tolerated(name, values)?;
+            }
+        }
+        self.scalars(found, self.precision)
+    }
+
+    /// Compares the numbers of `scalars` with the tensors that they repeat.
+    pub(super) fn scalars(
+        &mut self,
+        found: &[(impl AsRef<str>, Values)],
+        precision: Precision,
+    ) -> Result<(), VerifyError> {
+        let folder = self.folder;
+        let Some(scalars) = folder.find("scalars") else { return Ok(()) };
+        for (name, entry) in scalars.entries()? {
+            let values = &entry.among(name, found)?.values;
+            self.numbers(&entry, values, folder.tolerance(name, precision)?)?;
+        }
+        Ok(())
+    }
+
+    /// Compares the recorded gradients that are among `found`.
+    pub(super) fn gradients(
+        &mut self,
+        found: &BTreeMap<String, Values>,
+    ) -> Result<(), VerifyError> {
+        for name in self.below("grad.") {
+            if let Some(gradient) = found.get(&name) {
+                self.tolerated(&format!("grad.{name}"), gradient)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what `expected.json` says of the inputs, as far as it does.
+    pub(super) fn described(&mut self, found: &[(&str, &[f64])]) -> Result<(), VerifyError> {
+        for (key, values) in found {
+            if let Some(entry) = self.folder.find(key) {
+                self.numbers(&entry, values, Limit::EXACT)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares a tensor that must be recorded, in full.
+    pub(super) fn required(
+        &mut self,
+        name: &str,
+        found: &Values,
+        limit: Limit,
+    ) -> Result<(), VerifyError> {
+        self.require(name)?;
+        self.tensor(name, found, limit)
     }
 
     /// Compares a recorded tensor in full, within its own tolerance.
@@ -181,6 +252,11 @@ impl<'a> Comparison<'a> {
         self.push(name, if holds { 0.0 } else { 1.0 }, Limit::EXACT, 1, note);
     }
 
+    /// Notes keys of a model's configuration that nobody knows; if one matters, the numbers say so.
+    pub(super) fn note_unread(&mut self, keys: &[String]) {
+        self.notes.extend(unread(keys));
+    }
+
     /// Marks a recorded tensor as no part of the contract.
     pub(super) fn set_aside(&mut self, name: &str, reason: &str) {
         self.seen.insert(name.to_owned());
@@ -242,6 +318,11 @@ impl<'a> Comparison<'a> {
             note,
         });
     }
+}
+
+/// A note on keys of a model's `config.json` that were not read, if there are any.
+pub(super) fn unread(keys: &[String]) -> Option<String> {
+    (!keys.is_empty()).then(|| format!("keys of `config.json` that were not read: {keys:?}"))
 }
 
 /// The larger of two differences, where not a number is larger than any.

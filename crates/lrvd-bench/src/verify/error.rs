@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lrvd_burn::files::{FileError, TensorError};
+use lrvd_burn::files::{FileError, TensorError, TensorFile};
 use lrvd_burn::peft::PeftError;
 use lrvd_core::adalora::AdaLoraError;
 use lrvd_core::metrics::MetricError;
@@ -160,6 +160,18 @@ impl VerifyError {
             wanted: wanted.into(),
             found: found.to_vec(),
         }
+    }
+
+    /// An input value out of range.
+    pub(super) fn value(
+        file: &TensorFile,
+        name: &str,
+        index: usize,
+        found: f64,
+        wanted: impl Into<String>,
+    ) -> Self {
+        let (file, name, wanted) = (file.path().to_path_buf(), name.to_owned(), wanted.into());
+        Self::Value { file, name, index, found, wanted }
     }
 }
 

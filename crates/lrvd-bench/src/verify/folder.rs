@@ -154,6 +154,21 @@ impl<'a> Entry<'a> {
         Ok(list.iter().enumerate().map(item).collect())
     }
 
+    /// What belongs to the key `name` of this entry in a table.
+    pub(super) fn among<'t, T>(
+        &self,
+        name: &str,
+        table: &'t [(impl AsRef<str>, T)],
+    ) -> Result<&'t T, VerifyError> {
+        let found = table.iter().find(|(known, _)| known.as_ref() == name);
+        found.map(|(_, value)| value).ok_or_else(|| self.unknown())
+    }
+
+    /// An error about this entry's key, which nobody knows.
+    pub(super) fn unknown(&self) -> VerifyError {
+        VerifyError::unsupported(format!("key `{}`", self.path))
+    }
+
     /// All numbers of a list, nested lists included, in order.
     pub(super) fn numbers(&self) -> Result<Vec<f64>, VerifyError> {
         if self.value.is_array() {

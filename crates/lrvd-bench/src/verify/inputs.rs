@@ -6,9 +6,10 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};
 use lrvd_burn::files::{TensorFile, is_float};
 use lrvd_models::deberta::{DebertaConfig, EncoderInput, ProblemType};
 
+use super::compare::Comparison;
 use super::error::VerifyError;
 use super::folder::Folder;
-use super::values::{Values, open, read_finite, read_indices, read_integers};
+use super::values::{Values, open, read_finite, read_indices, read_integers, same_shape};
 
 /// File name of the inputs.
 const FILE: &str = "inputs.safetensors";
@@ -68,22 +69,17 @@ impl Batch {
         }
     }
 
-    /// Tokens of every row.
-    pub(super) fn lengths(&self) -> Vec<f64> {
-        self.mask.chunks(self.tokens).map(|row| row.iter().sum::<i64>() as f64).collect()
+    /// Compares what the folder says about the batch.
+    pub(super) fn check_description(
+        &self,
+        comparison: &mut Comparison<'_>,
+    ) -> Result<(), VerifyError> {
+        comparison.described(&[("num_labels", &[self.n_labels as f64])])?;
+        check_lengths(comparison, &self.mask, self.tokens)
     }
 
     pub(super) fn upload(&self, device: &Device, dtype: DType) -> EncoderInput {
-        let shape = [self.rows, self.tokens];
-        let ints = |values: &[i64]| {
-            Tensor::<2, Int>::from_data(TensorData::new(values.to_vec(), shape), device)
-        };
-        let mask: Vec<f32> = self.mask.iter().map(|&m| m as f32).collect();
-        EncoderInput {
-            ids: ints(&self.ids),
-            type_ids: ints(&self.types),
-            mask: Tensor::from_data(TensorData::new(mask, shape), (device, dtype)),
-        }
+        upload(&self.ids, &self.types, &self.mask, [self.rows, self.tokens], device, dtype)
     }
 
     /// The mean loss of `[rows, labels]` logits, `[1]`; none without labels.
@@ -116,6 +112,48 @@ impl Batch {
     }
 }
 
+/// A batch on the device, `[rows, tokens]`.
+pub(super) fn upload(
+    ids: &[i64],
+    types: &[i64],
+    mask: &[i64],
+    shape: [usize; 2],
+    device: &Device,
+    dtype: DType,
+) -> EncoderInput {
+    let ints = |values: &[i64]| {
+        Tensor::<2, Int>::from_data(TensorData::new(values.to_vec(), shape), device)
+    };
+    let mask: Vec<f32> = mask.iter().map(|&m| m as f32).collect();
+    EncoderInput {
+        ids: ints(ids),
+        type_ids: ints(types),
+        mask: Tensor::from_data(TensorData::new(mask, shape), (device, dtype)),
+    }
+}
+
+/// Compares what the folder says about the lengths of rows.
+pub(super) fn check_lengths(
+    comparison: &mut Comparison<'_>,
+    mask: &[i64],
+    tokens: usize,
+) -> Result<(), VerifyError> {
+    let row = |row: &[i64]| row.iter().sum::<i64>() as f64;
+    let lengths: Vec<f64> = mask.chunks(tokens).map(row).collect();
+    comparison.described(&[("lengths", &lengths), ("padded_length", &[tokens as f64])])
+}
+
+/// 1 for tokens, 0 for padding.
+pub(super) fn read_mask(file: &TensorFile, shape: &[usize]) -> Result<Vec<i64>, VerifyError> {
+    let name = "attention_mask";
+    let (found, mask) = read_integers(file, name)?;
+    same_shape(file, name, shape, &found)?;
+    match mask.iter().position(|m| !(0..=1).contains(m)) {
+        None => Ok(mask),
+        Some(index) => Err(VerifyError::value(file, name, index, mask[index] as f64, "0 or 1")),
+    }
+}
+
 fn read_batches(
     dir: &Path,
     config: &DebertaConfig,
@@ -141,17 +179,7 @@ fn read_batches(
         let what = format!("{tokens} tokens with {limit} absolute position embeddings");
         return Err(VerifyError::unsupported(what));
     }
-    let (mask_shape, mask) = read_integers(&file, "attention_mask")?;
-    same_shape(&file, "attention_mask", &shape, &mask_shape)?;
-    if let Some(index) = mask.iter().position(|m| !(0..=1).contains(m)) {
-        return Err(VerifyError::Value {
-            file: file.path().to_path_buf(),
-            name: "attention_mask".to_owned(),
-            index,
-            found: mask[index] as f64,
-            wanted: "0 or 1".to_owned(),
-        });
-    }
+    let mask = read_mask(&file, &shape)?;
     let types = if file.contains("token_type_ids") {
         // Without a table the types are not looked up, so any value does.
         let limit = if config.type_vocab_size > 0 { config.type_vocab_size } else { usize::MAX };
@@ -206,16 +234,4 @@ fn read_labels(
             Ok(Some(Labels::Scores(values)))
         }
     }
-}
-
-fn same_shape(
-    file: &TensorFile,
-    name: &str,
-    wanted: &[usize],
-    found: &[usize],
-) -> Result<(), VerifyError> {
-    if wanted == found {
-        return Ok(());
-    }
-    Err(VerifyError::shape(file.path(), name, format!("{wanted:?}"), found))
 }

@@ -11,12 +11,11 @@ use lrvd_burn::sampling::Pass;
 use lrvd_models::deberta::DebertaClassifier;
 
 use super::compare::Comparison;
-use super::deberta::{check_description, check_scalars, note_unknown};
 use super::error::VerifyError;
 use super::folder::{Entry, Folder};
 use super::inputs::Batch;
 use super::model::{Base, host, stored_gradients, stored_value};
-use super::report::{VerifyOptions, VerifyReport};
+use super::report::{Precision, VerifyOptions, VerifyReport};
 use super::tolerance::Limit;
 use super::values::Values;
 
@@ -32,23 +31,18 @@ pub(super) fn verify(
     options: &VerifyOptions<'_>,
     adalora: bool,
 ) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open(folder, options.precision)?;
-    comparison.check_complete()?;
-    comparison.require("logits")?;
+    let mut comparison = Comparison::open_model(folder, options.precision)?;
     let adapter = PeftAdapter::read(folder.dir.join("adapter"))?;
     check_method(folder, &adapter, adalora)?;
     let Base { config, mut model, device, dtype } = Base::load(&folder.dir.join("base"), options)?;
     let batch = Batch::read(folder, &config)?;
-    check_description(&mut comparison, &batch, config.num_labels())?;
-    note_unknown(&mut comparison, config.unrecognised());
+    batch.check_description(&mut comparison)?;
+    comparison.note_unread(config.unrecognised());
     let input = batch.upload(&device, dtype);
 
     let base_logits = host(model.forward(&input, &Pass::mean()));
     if comparison.has("base_logits") {
-        // Most folders state no tolerance for it; it is the same computation as `logits`.
-        let limit = folder
-            .tolerance("base_logits", options.precision)
-            .or_else(|_| folder.tolerance("logits", options.precision))?;
+        let limit = base_limit(folder, options.precision)?;
         comparison.tensor("base_logits", &base_logits, limit)?;
     }
     attach_peft(&mut model, &adapter, true)?;
@@ -65,16 +59,28 @@ pub(super) fn verify(
     found.extend(penalty.clone().map(|p| ("orthogonal_regularizer", host(p))));
     let total = total_loss(&adapter, loss.as_ref(), penalty.as_ref());
     found.extend(total.clone().map(|total| ("total_loss", host(total))));
-    for (name, values) in &found {
-        if comparison.has(name) {
-            comparison.tolerated(name, values)?;
-        }
-    }
-    check_scalars(&mut comparison, &found)?;
-    check_modules(&mut comparison, &adapter)?;
-    check_merged(&mut comparison, &model, &adapter)?;
-    check_gradients(&mut comparison, &model, &adapter, loss, total)?;
+    comparison.found(&found)?;
+    check_adapter(&mut comparison, &model, &adapter, loss, total)?;
     comparison.finish()
+}
+
+/// The tolerance of `base_logits`, which most folders do not state: it is the same computation as
+/// `logits`.
+pub(super) fn base_limit(folder: &Folder, precision: Precision) -> Result<Limit, VerifyError> {
+    folder.tolerance("base_logits", precision).or_else(|_| folder.tolerance("logits", precision))
+}
+
+/// Ranks and scales, merged weights, and gradients of an adapter that is attached to `model`.
+pub(super) fn check_adapter(
+    comparison: &mut Comparison<'_>,
+    model: &impl AdaptedModel,
+    adapter: &PeftAdapter,
+    loss: Option<Tensor<1>>,
+    total: Option<Tensor<1>>,
+) -> Result<(), VerifyError> {
+    check_modules(comparison, adapter)?;
+    check_merged(comparison, model, adapter)?;
+    check_gradients(comparison, model, adapter, loss, total)
 }
 
 /// The name of a parameter of the model in an adapter file.
@@ -137,15 +143,14 @@ fn total_loss(
 }
 
 /// Gradients of what the folder says was differentiated.
-pub(super) fn check_gradients(
+fn check_gradients(
     comparison: &mut Comparison<'_>,
     model: &impl AdaptedModel,
     adapter: &PeftAdapter,
     loss: Option<Tensor<1>>,
     total: Option<Tensor<1>>,
 ) -> Result<(), VerifyError> {
-    let names = comparison.below("grad.");
-    if names.is_empty() {
+    if comparison.below("grad.").is_empty() {
         return Ok(());
     }
     let target = comparison.folder.get("gradients")?;
@@ -167,12 +172,7 @@ pub(super) fn check_gradients(
     for (path, module) in adapter.modules.iter().filter(|(_, module)| module.rank == 0) {
         found.extend(empty_gradients(path, module, adalora));
     }
-    for name in names {
-        if let Some(values) = found.get(&name) {
-            comparison.tolerated(&format!("grad.{name}"), values)?;
-        }
-    }
-    Ok(())
+    comparison.gradients(&found)
 }
 
 /// The gradients of a module that has no rank left.
@@ -189,7 +189,7 @@ fn empty_gradients(path: &str, module: &PeftModule, adalora: bool) -> Vec<(Strin
 }
 
 /// `merged.<module>.weight`: the base weight with the update added.
-pub(super) fn check_merged(
+fn check_merged(
     comparison: &mut Comparison<'_>,
     model: &impl AdaptedModel,
     adapter: &PeftAdapter,
@@ -237,7 +237,7 @@ fn leading_number(entry: &Entry<'_>) -> Result<f64, VerifyError> {
 }
 
 /// What `modules` says about ranks and scales.
-pub(super) fn check_modules(
+fn check_modules(
     comparison: &mut Comparison<'_>,
     adapter: &PeftAdapter,
 ) -> Result<(), VerifyError> {

@@ -68,6 +68,19 @@ impl Values {
     }
 }
 
+/// Refuses another shape.
+pub(super) fn same_shape(
+    file: &TensorFile,
+    name: &str,
+    wanted: &[usize],
+    found: &[usize],
+) -> Result<(), VerifyError> {
+    if wanted == found {
+        return Ok(());
+    }
+    Err(VerifyError::shape(file.path(), name, format!("{wanted:?}"), found))
+}
+
 /// The floats or small integers of a tensor.
 pub(super) fn read(file: &TensorFile, name: &str) -> Result<Values, VerifyError> {
     let tensor = file.read(name)?;
@@ -80,13 +93,9 @@ pub(super) fn read_finite(file: &TensorFile, name: &str) -> Result<Values, Verif
     let read = read(file, name)?;
     match read.values.iter().position(|v| !v.is_finite()) {
         None => Ok(read),
-        Some(index) => Err(VerifyError::Value {
-            file: file.path().to_path_buf(),
-            name: name.to_owned(),
-            index,
-            found: read.values[index],
-            wanted: "a finite number".to_owned(),
-        }),
+        Some(index) => {
+            Err(VerifyError::value(file, name, index, read.values[index], "a finite number"))
+        }
     }
 }
 
@@ -107,21 +116,12 @@ pub(super) fn read_indices(
     limit: usize,
 ) -> Result<(Vec<usize>, Vec<usize>), VerifyError> {
     let (shape, values) = read_integers(file, name)?;
-    let mut indices = Vec::with_capacity(values.len());
-    for (index, value) in values.into_iter().enumerate() {
-        match usize::try_from(value).ok().filter(|&v| v < limit) {
-            Some(value) => indices.push(value),
-            None => {
-                return Err(VerifyError::Value {
-                    file: file.path().to_path_buf(),
-                    name: name.to_owned(),
-                    index,
-                    found: value as f64,
-                    wanted: format!("an index below {limit}"),
-                });
-            }
-        }
-    }
+    let convert = |(index, value): (usize, i64)| {
+        let wanted = || format!("an index below {limit}");
+        let small = usize::try_from(value).ok().filter(|&v| v < limit);
+        small.ok_or_else(|| VerifyError::value(file, name, index, value as f64, wanted()))
+    };
+    let indices = values.into_iter().enumerate().map(convert).collect::<Result<_, _>>()?;
     Ok((shape, indices))
 }
 

@@ -2,6 +2,7 @@
 
 use lrvd_bench::verify::{Check, Precision, VerifyError, VerifyOptions, VerifyReport, verify};
 use lrvd_burn::device;
+use lrvd_burn::files::must_exist;
 use serde::Serialize;
 use serde_json::json;
 
@@ -30,6 +31,7 @@ struct Line<'a> {
 /// Recomputes the folder.
 pub(super) fn run(arguments: VerifyArguments, printer: Printer) -> Outcome {
     let device = device::open(&arguments.device)?;
+    must_exist(&arguments.dir)?;
     if !arguments.dir.is_dir() {
         return Err(format!("`{}` is not a folder", arguments.dir.display()).into());
     }

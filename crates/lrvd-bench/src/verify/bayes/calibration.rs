@@ -8,7 +8,7 @@ use super::super::error::VerifyError;
 use super::super::folder::{Entry, Folder};
 use super::super::report::{VerifyOptions, VerifyReport};
 use super::super::tolerance::{Limit, bound};
-use super::super::values::{Values, read_finite, read_indices};
+use super::super::values::{Values, read_finite, read_indices, same_shape};
 use super::each_item;
 
 pub(in super::super) fn verify(
@@ -31,30 +31,25 @@ fn check_item(
     let probabilities = read_finite(file, &key("probs"))?;
     let [n, n_classes] = probabilities.matrix(file.path(), &key("probs"))?;
     let (shape, labels) = read_indices(file, &key("labels"), n_classes)?;
-    if shape != [n] {
-        return Err(VerifyError::shape(file.path(), &key("labels"), format!("[{n}]"), &shape));
-    }
+    same_shape(file, &key("labels"), &[n], &shape)?;
     let predictions =
         Predictions::new(&probabilities.values, n_classes, &labels).map_err(failed)?;
     let diagram = predictions.reliability(DEFAULT_BINS, Binning::RightClosed).map_err(failed)?;
     let scalars = [
-        ("n", n as f64, Limit::EXACT),
-        ("classes", n_classes as f64, Limit::EXACT),
-        ("accuracy", predictions.accuracy(), limit),
-        ("nll", predictions.nll_unclamped(), limit),
-        ("nll_clamped_1e-12", predictions.nll(), limit),
-        ("ece_15", diagram.ece(), limit),
-        ("brier_sum_over_classes", predictions.brier(), limit),
-        ("brier_mean_over_classes", predictions.brier_mean_over_classes(), limit),
+        ("n", (n as f64, Limit::EXACT)),
+        ("classes", (n_classes as f64, Limit::EXACT)),
+        ("accuracy", (predictions.accuracy(), limit)),
+        ("nll", (predictions.nll_unclamped(), limit)),
+        ("nll_clamped_1e-12", (predictions.nll(), limit)),
+        ("ece_15", (diagram.ece(), limit)),
+        ("brier_sum_over_classes", (predictions.brier(), limit)),
+        ("brier_mean_over_classes", (predictions.brier_mean_over_classes(), limit)),
     ];
     for (name, entry) in item.entries()? {
-        if matches!(name, "name" | "note" | "notes") {
-            continue;
+        if !matches!(name, "name" | "note" | "notes") {
+            let &(found, limit) = entry.among(name, &scalars)?;
+            comparison.numbers(&entry, &[found], limit)?;
         }
-        let Some((_, found, limit)) = scalars.iter().find(|(known, ..)| *known == name) else {
-            return Err(VerifyError::unsupported(format!("key `{}`", entry.path())));
-        };
-        comparison.numbers(&entry, &[*found], *limit)?;
     }
     let bins = |of: fn(&lrvd_core::metrics::ReliabilityBin) -> f64| {
         Values::list(diagram.bins.iter().map(of).collect())
@@ -68,8 +63,7 @@ fn check_item(
         ("bin_confidence_sum", bins(|bin| bin.confidence_sum), limit),
     ];
     for (suffix, found, limit) in &tensors {
-        comparison.require(&key(suffix))?;
-        comparison.tensor(&key(suffix), found, *limit)?;
+        comparison.required(&key(suffix), found, *limit)?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use lrvd_core::prune::{StatisticLogVariance, StatisticOptions, rank_statistic};
 use super::super::compare::Comparison;
 use super::super::error::VerifyError;
 use super::super::folder::Folder;
-use super::super::report::{VerifyOptions, VerifyReport};
+use super::super::report::{Precision, VerifyOptions, VerifyReport};
 use super::super::tolerance::Limit;
 use super::super::values::{Values, open, read_finite};
 use super::factors::{FAMILIES, Factors};
@@ -61,17 +61,9 @@ pub(in super::super) fn verify(
     }
     found.extend(statistics);
     for (name, values) in &found {
-        comparison.require(name)?;
-        comparison.tensor(name, values, tolerance(folder, name)?)?;
+        comparison.required(name, values, tolerance(folder, name)?)?;
     }
-    if let Some(scalars) = folder.find("scalars") {
-        for (name, entry) in scalars.entries()? {
-            let Some((_, values)) = found.iter().find(|(known, _)| known == name) else {
-                return Err(VerifyError::unsupported(format!("key `{}`", entry.path())));
-            };
-            comparison.numbers(&entry, &values.values, tolerance(folder, name)?)?;
-        }
-    }
+    comparison.scalars(&found, Precision::F64)?;
     comparison.finish()
 }
 

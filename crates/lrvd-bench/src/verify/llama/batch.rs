@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};
+use burn::tensor::{DType, Device, Tensor, TensorData, activation};
 use lrvd_burn::files::TensorFile;
 use lrvd_models::deberta::EncoderInput;
 use lrvd_models::llama::LlamaConfig;
 
 use crate::verify::compare::Comparison;
 use crate::verify::error::VerifyError;
-use crate::verify::tolerance::Limit;
-use crate::verify::values::{open, read_indices, read_integers};
+use crate::verify::inputs::{check_lengths, read_mask, upload};
+use crate::verify::values::{open, read_indices, read_integers, same_shape};
 
 /// File name of the inputs.
 const FILE: &str = "inputs.safetensors";
@@ -87,15 +87,8 @@ impl Batch {
     }
 
     pub(super) fn upload(&self, device: &Device, dtype: DType) -> EncoderInput {
-        let shape = [self.rows, self.tokens];
-        let ids = TensorData::new(self.ids.clone(), shape);
-        let ids = Tensor::<2, Int>::from_data(ids, device);
-        let mask: Vec<f32> = self.mask.iter().map(|&m| m as f32).collect();
-        EncoderInput {
-            type_ids: ids.zeros_like(),
-            ids,
-            mask: Tensor::from_data(TensorData::new(mask, shape), (device, dtype)),
-        }
+        let types = vec![0; self.ids.len()];
+        upload(&self.ids, &types, &self.mask, [self.rows, self.tokens], device, dtype)
     }
 
     /// Whether column `column` of row `row` is no padding.
@@ -113,15 +106,7 @@ impl Batch {
         &self,
         comparison: &mut Comparison<'_>,
     ) -> Result<(), VerifyError> {
-        let lengths = self.mask.chunks(self.tokens).map(|row| row.iter().sum::<i64>() as f64);
-        let described =
-            [("lengths", lengths.collect()), ("padded_length", vec![self.tokens as f64])];
-        for (key, found) in described {
-            if let Some(entry) = comparison.folder.find(key) {
-                comparison.numbers(&entry, &found, Limit::EXACT)?;
-            }
-        }
-        Ok(())
+        check_lengths(comparison, &self.mask, self.tokens)
     }
 
     /// Mean loss of the next token over the columns that count, `[1]`; none without labels, or if no column counts.
@@ -172,16 +157,6 @@ fn picked<const D: usize>(values: Tensor<D>, chosen: Vec<f32>, shape: [usize; D]
     (values * chosen).sum()
 }
 
-fn read_mask(file: &TensorFile, shape: &[usize]) -> Result<Vec<i64>, VerifyError> {
-    let name = "attention_mask";
-    let (found, mask) = read_integers(file, name)?;
-    same_shape(file, name, shape, &found)?;
-    match mask.iter().position(|m| !(0..=1).contains(m)) {
-        None => Ok(mask),
-        Some(index) => Err(value(file, name, index, mask[index], "0 or 1")),
-    }
-}
-
 /// Positions count real tokens from 0; at padding anything may stand.
 fn check_positions(file: &TensorFile, shape: &[usize], mask: &[i64]) -> Result<(), VerifyError> {
     let name = "position_ids";
@@ -196,7 +171,8 @@ fn check_positions(file: &TensorFile, shape: &[usize], mask: &[i64]) -> Result<(
         for (column, (&real, &position)) in mask.iter().zip(positions).enumerate() {
             if real == 1 && position != next {
                 let wanted = format!("{next}, the number of tokens before it");
-                return Err(value(file, name, row * tokens + column, position, wanted));
+                let index = row * tokens + column;
+                return Err(VerifyError::value(file, name, index, position as f64, wanted));
             }
             next += real;
         }
@@ -221,7 +197,7 @@ fn read_labels(
             None if label == IGNORED => None,
             None => {
                 let wanted = format!("{IGNORED} or a token below {vocab_size}");
-                return Err(value(file, name, index, label, wanted));
+                return Err(VerifyError::value(file, name, index, label as f64, wanted));
             }
             some => some,
         });
@@ -248,32 +224,4 @@ fn read_answers(file: &TensorFile, rows: usize, vocab_size: usize) -> Result<Ans
         None
     };
     Ok((answers.into_iter().map(|id| id as u32).collect(), answer_labels))
-}
-
-fn same_shape(
-    file: &TensorFile,
-    name: &str,
-    wanted: &[usize],
-    found: &[usize],
-) -> Result<(), VerifyError> {
-    if wanted == found {
-        return Ok(());
-    }
-    Err(VerifyError::shape(file.path(), name, format!("{wanted:?}"), found))
-}
-
-fn value(
-    file: &TensorFile,
-    name: &str,
-    index: usize,
-    found: i64,
-    wanted: impl Into<String>,
-) -> VerifyError {
-    VerifyError::Value {
-        file: file.path().to_path_buf(),
-        name: name.to_owned(),
-        index,
-        found: found as f64,
-        wanted: wanted.into(),
-    }
 }

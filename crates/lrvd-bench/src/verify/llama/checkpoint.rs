@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use lrvd_burn::peft::{PeftAdapter, attach_peft};
 use lrvd_burn::sampling::Pass;
+use lrvd_models::llama::LlamaForCausalLm;
 use serde_json::Value;
 
 use super::Base;
 use super::batch::Batch;
-use crate::verify::checkpoint::{finite, report, statement};
+use crate::verify::checkpoint::{check_model, report};
+use crate::verify::compare::unread;
 use crate::verify::error::VerifyError;
 use crate::verify::model::host;
 use crate::verify::report::{VerifyOptions, VerifyReport};
@@ -27,27 +28,15 @@ pub(in crate::verify) fn verify_checkpoint(
 ) -> Result<VerifyReport, VerifyError> {
     let Base { config, mut model, tensors: [applied, stored], device, dtype } =
         Base::load(dir, options)?;
-    let mut checks = vec![statement("tensors read, finite", applied, true, None)];
     let mut notes = Vec::new();
     if stored > applied {
         let unused = stored - applied;
         notes
             .push(format!("{unused} tensors that repeat others or the configuration are not used"));
     }
-    if !config.unrecognised().is_empty() {
-        notes
-            .push(format!("keys of `config.json` that were not read: {:?}", config.unrecognised()));
-    }
-    let (input, pass) = (Batch::built_in(&config).upload(&device, dtype), Pass::mean());
-    let logits = host(model.forward(&input, &pass));
-    checks.push(finite("logits of a built-in input, finite", &logits.values));
-    if dir.join("adapter_config.json").is_file() {
-        let adapter = PeftAdapter::read(dir)?;
-        let report = attach_peft(&mut model, &adapter, false)?;
-        let applied = report.applied.len();
-        checks.push(statement("adapter tensors read, finite, attached", applied, true, None));
-        let logits = host(model.forward(&input, &pass));
-        checks.push(finite("logits with the adapter, finite", &logits.values));
-    }
+    notes.extend(unread(config.unrecognised()));
+    let input = Batch::built_in(&config).upload(&device, dtype);
+    let forward = |model: &LlamaForCausalLm| host(model.forward(&input, &Pass::mean())).values;
+    let checks = check_model(dir, &mut model, applied, forward)?;
     Ok(report(dir, "checkpoint", options, checks, notes))
 }

@@ -9,7 +9,6 @@ use lrvd_models::llama::{KvCache, LlamaForCausalLm};
 use super::Base;
 use super::batch::Batch;
 use crate::verify::compare::Comparison;
-use crate::verify::deberta::{check_scalars, note_unknown};
 use crate::verify::error::VerifyError;
 use crate::verify::folder::Folder;
 use crate::verify::model::{host, stored_gradients};
@@ -20,13 +19,11 @@ pub(in crate::verify) fn verify(
     folder: &Folder,
     options: &VerifyOptions<'_>,
 ) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open(folder, options.precision)?;
-    comparison.check_complete()?;
-    comparison.require("logits")?;
+    let mut comparison = Comparison::open_model(folder, options.precision)?;
     let Base { config, mut model, device, dtype, .. } = Base::load(&folder.dir, options)?;
     let batch = Batch::read(&folder.dir, &config)?;
     batch.check_description(&mut comparison)?;
-    note_unknown(&mut comparison, config.unrecognised());
+    comparison.note_unread(config.unrecognised());
 
     let wants_gradients = !comparison.below("grad.").is_empty();
     if wants_gradients {
@@ -52,20 +49,10 @@ pub(in crate::verify) fn verify(
         found.push(("answer_logprobs", host(activation::log_softmax(answers.clone(), 1))));
         found.push(("answer_logits", host(answers)));
     }
-    for (name, values) in &found {
-        if comparison.has(name) {
-            comparison.tolerated(name, values)?;
-        }
-    }
-    check_scalars(&mut comparison, &found)?;
+    comparison.found(&found)?;
     check_cache(&mut comparison, &model, &batch, &input)?;
     if wants_gradients && let Some(loss) = loss {
-        let gradients = stored_gradients(&model, &loss.backward());
-        for name in comparison.below("grad.") {
-            if let Some(gradient) = gradients.get(&name) {
-                comparison.tolerated(&format!("grad.{name}"), gradient)?;
-            }
-        }
+        comparison.gradients(&stored_gradients(&model, &loss.backward()))?;
     }
     comparison.finish()
 }

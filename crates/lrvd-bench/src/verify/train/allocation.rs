@@ -92,16 +92,13 @@ impl Decisions {
             ("rank", Values::new([steps, order.len()], ranks.concat())),
         ];
         for (name, found) in &tables {
-            comparison.require(name)?;
-            comparison.tensor(name, found, Limit::EXACT)?;
+            comparison.required(name, found, Limit::EXACT)?;
         }
         let limit = score_limit(comparison, &section)?;
         for (step, scores) in &self.scores {
             let found = order.iter().flat_map(|&m| scores[m].clone()).collect();
             let found = Values::new([order.len(), self.config.init_r], found);
-            let name = format!("score.{step}");
-            comparison.require(&name)?;
-            comparison.tensor(&name, &found, limit)?;
+            comparison.required(&format!("score.{step}"), &found, limit)?;
         }
         self.compare_lists(comparison, &section, &order, &ranks)
     }

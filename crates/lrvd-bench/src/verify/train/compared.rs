@@ -8,7 +8,6 @@ use lrvd_burn::parameters::Role;
 use lrvd_burn::peft::{PeftAdapter, PeftMethod, PeftModule, attach_peft};
 
 use super::super::compare::Comparison;
-use super::super::deberta::note_unknown;
 use super::super::error::VerifyError;
 use super::super::folder::Folder;
 use super::super::inputs::Batch;
@@ -45,7 +44,7 @@ pub(crate) fn verify(
     check_method(folder, &adapter, adalora)?;
     let settings = Settings::read(folder, &adapter, adalora)?;
     let mut base = Base::load(&folder.dir.join("base"), options)?;
-    note_unknown(&mut comparison, base.config.unrecognised());
+    comparison.note_unread(base.config.unrecognised());
     let batches = Batch::read_steps(folder, &base.config)?;
     check_batches(folder, &batches, settings.steps)?;
     attach_peft(&mut base.model, &adapter, true)?;
@@ -134,8 +133,7 @@ fn compare_series(
             let Some(found) = run.series.get(name) else { continue };
             // Without a penalty the total is the loss, and need not be recorded.
             if adalora || *name != "total_loss" || comparison.has(name) {
-                comparison.require(name)?;
-                comparison.tensor(name, &Values::list(found.clone()), limit)?;
+                comparison.required(name, &Values::list(found.clone()), limit)?;
             }
         }
     }
@@ -167,9 +165,7 @@ fn compare_stage(
 ) -> Result<(), VerifyError> {
     let limit = Limit::Absolute(parameter_limit(comparison, stage)?);
     for (key, values) in found {
-        let name = format!("{stage}.{key}");
-        comparison.require(&name)?;
-        comparison.tensor(&name, values, limit)?;
+        comparison.required(&format!("{stage}.{key}"), values, limit)?;
     }
     Ok(())
 }
@@ -191,7 +187,7 @@ fn compare_scalars(
                 let floor = parameter_limit(comparison, "final")?;
                 comparison.rounded(&entry, largest_change(run, steps), floor)?;
             }
-            _ => return Err(VerifyError::unsupported(format!("key `{}`", entry.path()))),
+            _ => return Err(entry.unknown()),
         }
     }
     Ok(())
