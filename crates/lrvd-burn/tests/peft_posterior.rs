@@ -117,15 +117,15 @@ fn a_posterior_must_fit_the_model() {
     assert!(matches!(error, PeftError::Posterior { key, .. } if key == "log_variance_clamp"));
     let error = fails(&|p| p.header.modules.get_mut("net.first").unwrap().rank = 2, true);
     assert!(matches!(error, PeftError::Module { path, .. } if path == "net.first"));
-    let error = fails(&|p| drop(p.modules.remove("net.first")), true);
+    let error = fails(&|p| drop(p.tensors.remove("net.first.rank_log_sigma2")), true);
     assert!(matches!(error, PeftError::Load(_)));
     let error = fails(&|p| p.header.family = VariationalFamily::ElementVariance, true);
     assert!(matches!(error, PeftError::Load(_)));
     let unknown = |p: &mut PeftPosterior| {
         let module = p.header.modules["net.first"].clone();
         p.header.modules.insert("net.third".into(), module);
-        let parameters = p.modules["net.first"].clone();
-        p.modules.insert("net.third".into(), parameters);
+        let parameters = p.tensors["net.first.rank_log_sigma2"].clone();
+        p.tensors.insert("net.third.rank_log_sigma2".into(), parameters);
     };
     let error = fails(&unknown, true);
     assert!(matches!(error, PeftError::Module { path, .. } if path == "net.third"));

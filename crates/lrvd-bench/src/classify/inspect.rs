@@ -5,8 +5,7 @@ use std::path::Path;
 
 use lrvd_burn::files::{HostTensor, TensorError, WeightStore};
 use lrvd_burn::host::{HostAdapter, HostNoise};
-use lrvd_burn::peft::{PeftModule, PosteriorModule, posterior_family_name};
-use lrvd_core::family::VariationalFamily;
+use lrvd_burn::peft::{PeftModule, posterior_family_name};
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
 use lrvd_core::prune::{StatisticOptions, rank_statistic};
 use serde::Serialize;
@@ -104,21 +103,14 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
         };
         modules.insert(path, empty);
     }
-    let mut posterior_parameters = 0;
     for (path, module) in &source.adapter.modules {
         if modules.contains_key(path) {
             // PEFT demands one module: this one is zeros and stands for none.
             continue;
         }
-        let noise = match &source.posterior {
-            Some(posterior) => posterior.modules.get(path).map(|m| (m, posterior.header.family)),
-            None => None,
-        };
-        posterior_parameters += noise.map_or(0, |(module, _)| match module {
-            PosteriorModule::PerRank(t) => t.n_elements(),
-            PosteriorModule::PerEntry { a, b } => a.n_elements() + b.n_elements(),
-        });
         let wrong = |source| ClassifyError::Tensor { path: path.clone(), source };
+        let posterior = source.posterior.as_ref();
+        let noise = posterior.map(|p| p.noise(path)).transpose().map_err(wrong)?.flatten();
         let host = host_adapter(module, noise).map_err(wrong)?;
         let posterior = host.posterior()?;
         let mut log_alpha = match posterior.filter(|_| host.rank > 0) {
@@ -168,7 +160,10 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
         average_rank: total_rank as f64 / modules.len().max(1) as f64,
         max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),
         adapter_parameters: modules.iter().map(|m| m.parameters).sum(),
-        posterior_parameters,
+        posterior_parameters: source
+            .posterior
+            .as_ref()
+            .map_or(0, |p| p.tensors.values().map(HostTensor::n_elements).sum()),
         saved_parameters: source
             .adapter
             .saved
@@ -194,23 +189,7 @@ fn pruned(source: &AdapterSource) -> Vec<(String, usize, Option<f64>)> {
 }
 
 /// Factors and noise in the core's layout.
-fn host_adapter(
-    module: &PeftModule,
-    noise: Option<(&PosteriorModule, VariationalFamily)>,
-) -> Result<HostAdapter, TensorError> {
-    let noise = match noise {
-        Some((PosteriorModule::PerRank(t), family)) => match family {
-            VariationalFamily::RankVariance => Some(HostNoise::RankVariance(t.to_f64()?)),
-            VariationalFamily::NoiseToSignal => Some(HostNoise::NoiseToSignal(t.to_f64()?)),
-            VariationalFamily::AsymRankVariance => Some(HostNoise::AsymRankVariance(t.to_f64()?)),
-            VariationalFamily::ElementVariance => None,
-        },
-        Some((PosteriorModule::PerEntry { a, b }, _)) => {
-            let (a, b) = (a.to_f64()?, b.transpose2()?.to_f64()?);
-            Some(HostNoise::ElementVariance { a, b })
-        }
-        None => None,
-    };
+fn host_adapter(module: &PeftModule, noise: Option<HostNoise>) -> Result<HostAdapter, TensorError> {
     Ok(HostAdapter {
         rank: module.rank,
         d_input: module.d_input(),

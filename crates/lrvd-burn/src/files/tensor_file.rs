@@ -111,6 +111,15 @@ impl TensorFile {
             .map_err(|source| failed(std::io::Error::other(source)))
     }
 
+    /// Reads all tensors.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Io`] if the file cannot be read any more.
+    pub fn read_all(&self) -> Result<BTreeMap<String, HostTensor>, FileError> {
+        self.names().map(|name| Ok((name.to_owned(), self.read(name)?))).collect()
+    }
+
     fn read_bytes(&self, (begin, end): (usize, usize)) -> std::io::Result<Vec<u8>> {
         // A panic while the lock was held cannot leave the handle in a bad state: every read seeks
         // first.

@@ -145,8 +145,7 @@ fn edited(
 ) -> Result<PeftAdapter, PeftError> {
     let source = golden(case).join("adapter");
     let file = TensorFile::open(source.join("adapter_model.safetensors")).unwrap();
-    let mut tensors =
-        file.names().map(|name| (name.to_owned(), file.read(name).unwrap())).collect();
+    let mut tensors = file.read_all().unwrap();
     edit(&mut tensors);
     let dir = tempfile::tempdir().unwrap();
     std::fs::copy(source.join("adapter_config.json"), dir.path().join("adapter_config.json"))

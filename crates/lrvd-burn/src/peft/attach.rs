@@ -229,7 +229,7 @@ fn stored_shape(p: &NamedParameter<'_>) -> Vec<usize> {
     shape
 }
 
-fn take_parameter(p: &NamedParameter<'_>) -> Result<HostTensor, TensorError> {
+pub(super) fn take_parameter(p: &NamedParameter<'_>) -> Result<HostTensor, TensorError> {
     let flat = p.value.flat();
     let tensor = to_host(flat, &p.value.shape())?;
     if p.layout == Layout::Transposed { tensor.transpose2() } else { Ok(tensor) }
@@ -269,14 +269,14 @@ fn take_module(
 }
 
 /// A matrix in the layout of files: transposed.
-pub(super) fn host_matrix(p: &Param<Tensor<2>>) -> Result<HostTensor, TensorError> {
+fn host_matrix(p: &Param<Tensor<2>>) -> Result<HostTensor, TensorError> {
     let value = plain(p.val());
     let shape = value.dims();
     to_host(value.reshape([shape[0] * shape[1]]), &shape)?.transpose2()
 }
 
 /// A vector, as it is.
-pub(super) fn host_vector(p: &Param<Tensor<1>>) -> Result<HostTensor, TensorError> {
+fn host_vector(p: &Param<Tensor<1>>) -> Result<HostTensor, TensorError> {
     let value = plain(p.val());
     let shape = value.dims();
     to_host(value, &shape)
@@ -293,7 +293,7 @@ fn to_host(flat: Tensor<1>, shape: &[usize]) -> Result<HostTensor, TensorError> 
 }
 
 /// A row-major `[rows, columns]` matrix as `[columns, rows]`.
-fn transposed(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
+pub(super) fn transposed(values: &[f64], rows: usize, columns: usize) -> Vec<f64> {
     let mut out = Vec::with_capacity(values.len());
     for column in 0..columns {
         out.extend((0..rows).map(|row| values[row * columns + column]));

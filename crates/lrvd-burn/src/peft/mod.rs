@@ -41,9 +41,7 @@ pub use config::{AdaLoraConfig, PeftConfig, PeftMethod, TargetModules};
 pub use error::PeftError;
 pub use export::{ExportLayout, ExportSummary};
 pub use pattern::ModuleRules;
-pub use posterior::{
-    PeftPosterior, PosteriorHeader, PosteriorModule, PosteriorModuleHeader, PosteriorRun,
-};
+pub use posterior::{PeftPosterior, PosteriorHeader, PosteriorModuleHeader, PosteriorRun};
 pub use posterior_file::POSTERIOR_FILE;
 pub use posterior_model::{attach_posterior, posterior_from_model};
 pub use posterior_names::posterior_family_name;

@@ -12,7 +12,8 @@ use super::adapter::PeftAdapter;
 use super::error::PeftError;
 use super::posterior_file::POSTERIOR_FILE;
 use super::posterior_names as names;
-use crate::files::{HostTensor, LoadReport};
+use crate::files::{HostTensor, LoadReport, TensorError};
+use crate::host::HostNoise;
 use crate::sampling::Scheme;
 
 /// Version of the header that is written, and the only one that is read.
@@ -135,48 +136,44 @@ impl PosteriorHeader {
     }
 }
 
-/// Variational parameters of one module.
-#[derive(Debug, Clone, PartialEq)]
-pub enum PosteriorModule {
-    /// `[rank]`: log-variances, or log noise-to-signal ratios, as the family says.
-    PerRank(HostTensor),
-    /// Log-variances per entry.
-    PerEntry {
-        /// Of `a`, `[rank, d_input]`.
-        a: HostTensor,
-        /// Of `b`, `[d_output, rank]`.
-        b: HostTensor,
-    },
-}
-
-impl PosteriorModule {
-    /// Tensors by the end of their name.
-    pub(super) fn tensors(&self, family: VariationalFamily) -> Vec<(&'static str, &HostTensor)> {
-        match self {
-            Self::PerRank(tensor) => vec![(suffixes(family)[0], tensor)],
-            Self::PerEntry { a, b } => vec![("log_sigma2_a", a), ("log_sigma2_b", b)],
-        }
-    }
-}
-
-/// Ends of the names of a family's tensors.
-pub(super) fn suffixes(family: VariationalFamily) -> &'static [&'static str] {
-    match family {
-        VariationalFamily::RankVariance | VariationalFamily::AsymRankVariance => {
-            &["rank_log_sigma2"]
-        }
-        VariationalFamily::NoiseToSignal => &["rank_log_alpha"],
-        VariationalFamily::ElementVariance => &["log_sigma2_a", "log_sigma2_b"],
-    }
-}
-
 /// A posterior on the host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeftPosterior {
     /// What the file says of the run.
     pub header: PosteriorHeader,
-    /// Parameters by module path, of modules with a rank.
-    pub modules: BTreeMap<String, PosteriorModule>,
+    /// Parameters of modules with a rank, by module path and name:
+    ///
+    /// | Family | Name | Shape |
+    /// |---|---|---|
+    /// | rank variance, asymmetric | `rank_log_sigma2` | `[rank]` |
+    /// | noise to signal | `rank_log_alpha` | `[rank]` |
+    /// | element variance | `log_sigma2_a`, `log_sigma2_b` | `[rank, d_input]`, `[d_output, rank]` |
+    pub tensors: BTreeMap<String, HostTensor>,
+}
+
+/// What a posterior has to fit: the factors of one module.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Factors {
+    pub(super) rank: usize,
+    pub(super) scaling: f64,
+    pub(super) d_input: usize,
+    pub(super) d_output: usize,
+}
+
+impl Factors {
+    /// Names and shapes of a family's parameters.
+    fn parameters(self, family: VariationalFamily) -> Vec<(&'static str, Vec<usize>)> {
+        match family {
+            VariationalFamily::RankVariance | VariationalFamily::AsymRankVariance => {
+                vec![("rank_log_sigma2", vec![self.rank])]
+            }
+            VariationalFamily::NoiseToSignal => vec![("rank_log_alpha", vec![self.rank])],
+            VariationalFamily::ElementVariance => vec![
+                ("log_sigma2_a", vec![self.rank, self.d_input]),
+                ("log_sigma2_b", vec![self.d_output, self.rank]),
+            ],
+        }
+    }
 }
 
 impl PeftPosterior {
@@ -192,7 +189,7 @@ impl PeftPosterior {
     /// finite; [`PeftError::Module`] for a module whose rank or scale differs from the adapter's;
     /// [`PeftError::Posterior`] for a value of the header that is out of range.
     pub fn check_against(&self, adapter: &PeftAdapter) -> Result<(), PeftError> {
-        self.check_modules(adapter.modules.iter().map(|(path, module)| {
+        self.check_factors(adapter.modules.iter().map(|(path, module)| {
             let (rank, scaling) = (module.rank, module.scaling);
             let (d_input, d_output) = (module.d_input(), module.d_output());
             (path.as_str(), Factors { rank, scaling, d_input, d_output })
@@ -200,7 +197,7 @@ impl PeftPosterior {
     }
 
     /// Checks the posterior against itself and the factors of an adapter, by module path.
-    pub(super) fn check_modules<'a>(
+    pub(super) fn check_factors<'a>(
         &self,
         adapted: impl Iterator<Item = (&'a str, Factors)>,
     ) -> Result<(), PeftError> {
@@ -209,57 +206,72 @@ impl PeftPosterior {
         }
         let adapted: BTreeMap<&str, Factors> =
             adapted.filter(|(_, factors)| factors.rank > 0).collect();
-        let mut report = LoadReport::new(POSTERIOR_FILE);
-        let family = self.header.family;
-        let names = |path: &str| {
-            suffixes(family).iter().map(move |end| format!("{path}.{end}")).collect::<Vec<_>>()
+        let parameters = |path: &str, factors: Factors| {
+            let named = factors.parameters(self.header.family).into_iter();
+            named.map(move |(end, shape)| (format!("{path}.{end}"), shape)).collect::<Vec<_>>()
         };
+        let mut wanted = BTreeMap::new();
         for (path, header) in self.header.modules.iter().filter(|(_, header)| header.rank > 0) {
-            let Some(module) = self.modules.get(path) else {
-                report.missing.extend(names(path));
-                continue;
-            };
             let absent = Factors { rank: 0, scaling: header.scaling, d_input: 0, d_output: 0 };
             let factors = adapted.get(path.as_str()).copied().unwrap_or(absent);
             check_module(path, header, factors)?;
-            for (end, tensor) in module.tensors(family) {
-                let wanted = match end {
-                    "log_sigma2_a" => vec![factors.rank, factors.d_input],
-                    "log_sigma2_b" => vec![factors.d_output, factors.rank],
-                    _ => vec![factors.rank],
-                };
-                let name = format!("{path}.{end}");
-                if !suffixes(family).contains(&end) || !tensor.is_float() {
-                    report.unexpected.push(name);
-                } else if report.check_shape(&name, &wanted, tensor.shape())
-                    && report.check_finite(&name, tensor)
-                {
-                    report.applied.push(name);
+            wanted.extend(parameters(path, factors));
+        }
+        let mut report = LoadReport::new(POSTERIOR_FILE);
+        for (name, shape) in &wanted {
+            match self.tensors.get(name) {
+                None => report.missing.push(name.clone()),
+                Some(tensor) if !tensor.is_float() => report.unexpected.push(name.clone()),
+                Some(tensor) => {
+                    if report.check_shape(name, shape, tensor.shape())
+                        && report.check_finite(name, tensor)
+                    {
+                        report.applied.push(name.clone());
+                    }
                 }
             }
         }
-        let known =
-            |path: &str| self.header.modules.get(path).is_some_and(|header| header.rank > 0);
-        for (path, module) in self.modules.iter().filter(|(path, _)| !known(path)) {
-            let ends = module.tensors(family).into_iter().map(|(end, _)| format!("{path}.{end}"));
-            report.unexpected.extend(ends);
-        }
+        let unknown = self.tensors.keys().filter(|name| !wanted.contains_key(*name));
+        report.unexpected.extend(unknown.cloned());
         // A module of the adapter that the header does not know has means without a posterior.
-        for path in adapted.keys().filter(|path| !known(path)) {
-            report.missing.extend(names(path));
+        let known = |path: &str| self.header.modules.get(path).is_some_and(|h| h.rank > 0);
+        for (path, factors) in adapted.into_iter().filter(|(path, _)| !known(path)) {
+            report.missing.extend(parameters(path, factors).into_iter().map(|(name, _)| name));
         }
         report.into_result()?;
         Ok(())
     }
-}
 
-/// What a posterior has to fit: the factors of one module.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Factors {
-    pub(super) rank: usize,
-    pub(super) scaling: f64,
-    pub(super) d_input: usize,
-    pub(super) d_output: usize,
+    /// The parameters of the module at `path`, rank-major as the core has them; none of a module
+    /// without a rank.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError`] for a tensor that holds no floats, or no matrix where it should.
+    pub fn noise(&self, path: &str) -> Result<Option<HostNoise>, TensorError> {
+        let get = |end: &str| self.tensors.get(&format!("{path}.{end}"));
+        let vector = |end: &str| get(end).map(HostTensor::to_f64).transpose();
+        Ok(match self.header.family {
+            VariationalFamily::RankVariance => {
+                vector("rank_log_sigma2")?.map(HostNoise::RankVariance)
+            }
+            VariationalFamily::AsymRankVariance => {
+                vector("rank_log_sigma2")?.map(HostNoise::AsymRankVariance)
+            }
+            VariationalFamily::NoiseToSignal => {
+                vector("rank_log_alpha")?.map(HostNoise::NoiseToSignal)
+            }
+            VariationalFamily::ElementVariance => {
+                match (get("log_sigma2_a"), get("log_sigma2_b")) {
+                    (Some(a), Some(b)) => {
+                        let (a, b) = (a.to_f64()?, b.transpose2()?.to_f64()?);
+                        Some(HostNoise::ElementVariance { a, b })
+                    }
+                    _ => None,
+                }
+            }
+        })
+    }
 }
 
 fn check_module(

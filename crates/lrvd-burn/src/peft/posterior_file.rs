@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::adapter::PeftAdapter;
 use super::error::PeftError;
-use super::posterior::{PeftPosterior, PosteriorHeader, PosteriorModule, SCHEMA_VERSION, suffixes};
-use crate::files::{LoadReport, TensorFile, write_safetensors};
+use super::posterior::{PeftPosterior, PosteriorHeader, SCHEMA_VERSION};
+use crate::files::{TensorFile, write_safetensors};
 
 /// File name of the posterior in an adapter folder.
 pub const POSTERIOR_FILE: &str = "lrvd_posterior.safetensors";
@@ -29,12 +29,7 @@ impl PeftPosterior {
             .map_err(|source| PeftError::PosteriorHeader { file: path.clone(), source })?;
         let metadata = [("format", "pt".to_owned()), (HEADER_KEY, header)]
             .map(|(key, text)| (key.to_owned(), text));
-        let family = self.header.family;
-        let tensors = self.modules.iter().flat_map(|(module, parameters)| {
-            let tensors = parameters.tensors(family).into_iter();
-            tensors.map(move |(end, tensor)| (format!("{module}.{end}"), tensor.clone()))
-        });
-        Ok(write_safetensors(path, &tensors.collect(), &BTreeMap::from(metadata))?)
+        Ok(write_safetensors(path, &self.tensors, &BTreeMap::from(metadata))?)
     }
 
     /// Reads the posterior beside an adapter and checks it against that adapter.
@@ -49,40 +44,7 @@ impl PeftPosterior {
     pub fn read(dir: impl AsRef<Path>, adapter: &PeftAdapter) -> Result<Self, PeftError> {
         let file = TensorFile::open(dir.as_ref().join(POSTERIOR_FILE))?;
         let header = read_header(&file)?;
-        let ends = suffixes(header.family);
-        let mut report = LoadReport::new(file.path().display());
-        let mut modules = BTreeMap::new();
-        let mut used = 0;
-        for (path, _) in header.modules.iter().filter(|(_, module)| module.rank > 0) {
-            let mut tensors = Vec::with_capacity(ends.len());
-            for name in ends.iter().map(|end| format!("{path}.{end}")) {
-                if file.contains(&name) {
-                    tensors.push(file.read(&name)?);
-                    used += 1;
-                } else {
-                    report.missing.push(name);
-                }
-            }
-            let mut tensors = tensors.into_iter();
-            let parameters = match (tensors.next(), tensors.next()) {
-                (Some(tensor), None) if ends.len() == 1 => PosteriorModule::PerRank(tensor),
-                (Some(a), Some(b)) => PosteriorModule::PerEntry { a, b },
-                // What is not there is in the report.
-                _ => continue,
-            };
-            modules.insert(path.clone(), parameters);
-        }
-        if used != file.len() {
-            let known = |name: &str| {
-                name.rsplit_once('.').is_some_and(|(path, end)| {
-                    ends.contains(&end) && header.modules.get(path).is_some_and(|m| m.rank > 0)
-                })
-            };
-            report.unexpected =
-                file.names().filter(|name| !known(name)).map(str::to_owned).collect();
-        }
-        report.into_result()?;
-        let posterior = Self { header, modules };
+        let posterior = Self { header, tensors: file.read_all()? };
         posterior.check_against(adapter)?;
         Ok(posterior)
     }

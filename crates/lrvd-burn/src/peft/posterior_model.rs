@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 
 use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use lrvd_core::family::VariationalFamily;
 
-use super::attach::{host_matrix, host_vector, unusable};
+use super::attach::{take_parameter, transposed, unusable};
 use super::error::PeftError;
 use super::posterior::{
-    Factors, PeftPosterior, PosteriorHeader, PosteriorModule, PosteriorModuleHeader, PosteriorRun,
+    Factors, PeftPosterior, PosteriorHeader, PosteriorModuleHeader, PosteriorRun,
 };
 use crate::adapter::{AdapterSlot, ElementParameters, Posterior, RankParameters, adapter_dtype};
-use crate::files::{HostTensor, TensorError};
+use crate::files::TensorError;
+use crate::host::HostNoise;
 use crate::model::AdaptedModel;
+
+/// Ends of the names of a posterior's parameters, in models as in files.
+const POSTERIOR_NAMES: [&str; 4] =
+    [".rank_log_sigma2", ".rank_log_alpha", ".log_sigma2_a", ".log_sigma2_b"];
 
 /// The posterior of `model`; `None` if none of its layers ever had one.
 ///
@@ -28,42 +32,38 @@ pub fn posterior_from_model(
     model: &impl AdaptedModel,
     run: PosteriorRun,
 ) -> Result<Option<PeftPosterior>, PeftError> {
-    let mut layers = Vec::new();
+    let mut header: Option<PosteriorHeader> = None;
+    let mut slots = BTreeMap::new();
+    let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
-        if let Some(slot) = layer.slot() {
-            let posterior = layer.adapter.as_ref().and_then(|a| a.posterior.as_ref());
-            layers.push((path.to_owned(), slot, layer.rank(), posterior.map(on_host)));
+        let Some(AdapterSlot { initial_rank, scaling, family }) = layer.slot() else { return };
+        let module = PosteriorModuleHeader { initial_rank, rank: layer.rank(), scaling };
+        slots.insert(path.to_owned(), module);
+        let Some(found) = family else { return };
+        let header = header.get_or_insert_with(|| PosteriorHeader::new(found, run));
+        if header.family != found {
+            outcome = Err(PeftError::Module {
+                path: path.to_owned(),
+                name: "family",
+                wanted: format!("{}, as in other layers", header.family),
+                found: found.to_string(),
+            });
         }
     });
-    let Some(family) = layers.iter().find_map(|(_, slot, ..)| slot.family) else {
-        return Ok(None);
-    };
-    let mut header = PosteriorHeader::new(family, run);
-    let mut modules = BTreeMap::new();
-    for (path, slot, rank, posterior) in layers {
-        let AdapterSlot { initial_rank, scaling, family: found } = slot;
-        if let Some(found) = found.filter(|found| *found != family) {
-            let (wanted, found) = (format!("{family}, as in other layers"), found.to_string());
-            return Err(PeftError::Module { path, name: "family", wanted, found });
+    outcome?;
+    let Some(mut header) = header else { return Ok(None) };
+    header.modules = slots;
+    let (mut tensors, mut outcome) = (BTreeMap::new(), Ok(()));
+    model.visit_parameters(&mut |p| {
+        if POSTERIOR_NAMES.iter().any(|end| p.name.ends_with(end)) {
+            match take_parameter(&p) {
+                Ok(tensor) => drop(tensors.insert(p.name.to_owned(), tensor)),
+                Err(source) => outcome = Err(unusable(p.name, source)),
+            }
         }
-        if let Some(posterior) = posterior {
-            let posterior = posterior.map_err(|source| unusable(&path, source))?;
-            modules.insert(path.clone(), posterior);
-        }
-        header.modules.insert(path, PosteriorModuleHeader { initial_rank, rank, scaling });
-    }
-    Ok(Some(PeftPosterior { header, modules }))
-}
-
-fn on_host(posterior: &Posterior) -> Result<PosteriorModule, TensorError> {
-    match posterior {
-        Posterior::RankVariance(p)
-        | Posterior::NoiseToSignal(p)
-        | Posterior::AsymRankVariance(p) => host_vector(&p.value).map(PosteriorModule::PerRank),
-        Posterior::ElementVariance(p) => {
-            Ok(PosteriorModule::PerEntry { a: host_matrix(&p.a)?, b: host_matrix(&p.b)? })
-        }
-    }
+    });
+    outcome?;
+    Ok(Some(PeftPosterior { header, tensors }))
 }
 
 /// Puts `posterior` around the means that are already on `model`, frozen.
@@ -94,19 +94,18 @@ pub fn attach_posterior(
         };
         layers.insert(path.to_owned(), (factors, place));
     });
-    posterior.check_modules(layers.iter().map(|(path, (factors, _))| (path.as_str(), *factors)))?;
+    posterior.check_factors(layers.iter().map(|(path, (factors, _))| (path.as_str(), *factors)))?;
     let mut placed = BTreeMap::new();
-    for (path, module) in &posterior.modules {
-        let Some((_, (device, dtype))) = layers.get(path) else { continue };
-        let module = on_device(module, header.family, device, *dtype);
-        placed.insert(path.as_str(), module.map_err(|source| unusable(path, source))?);
+    for (path, (_, (device, dtype))) in &layers {
+        let placed_here = on_device(posterior, path, device, *dtype);
+        placed.insert(path.as_str(), placed_here.map_err(|source| unusable(path, source))?);
     }
     model.visit_layers_mut(&mut |path, layer| {
         let Some(module) = header.modules.get(path) else { return };
         let (initial_rank, scaling) = (module.initial_rank, module.scaling);
         match layer.detach() {
             Some(mut adapter) => {
-                adapter.posterior = placed.remove(path);
+                adapter.posterior = placed.remove(path).flatten();
                 layer.attach(adapter, initial_rank);
             }
             // Pruned away: only what is left to know of it.
@@ -119,39 +118,38 @@ pub fn attach_posterior(
     Ok(())
 }
 
+/// The parameters of the module at `path` on a device, frozen; none of a module without a rank.
 fn on_device(
-    module: &PosteriorModule,
-    family: VariationalFamily,
+    posterior: &PeftPosterior,
+    path: &str,
     device: &Device,
     dtype: DType,
-) -> Result<Posterior, TensorError> {
-    match module {
-        PosteriorModule::PerRank(tensor) => {
-            let value = frozen(tensor, [tensor.n_elements()], device, dtype)?;
-            let parameters = RankParameters { value };
-            Ok(match family {
-                VariationalFamily::NoiseToSignal => Posterior::NoiseToSignal(parameters),
-                VariationalFamily::AsymRankVariance => Posterior::AsymRankVariance(parameters),
-                _ => Posterior::RankVariance(parameters),
-            })
-        }
-        PosteriorModule::PerEntry { a, b } => {
-            let turned = |tensor: &HostTensor| {
-                let turned = tensor.transpose2()?;
-                frozen(&turned, [turned.shape()[0], turned.shape()[1]], device, dtype)
-            };
-            Ok(Posterior::ElementVariance(ElementParameters { a: turned(a)?, b: turned(b)? }))
-        }
-    }
+) -> Result<Option<Posterior>, TensorError> {
+    let vector = |values: Vec<f64>| {
+        let shape = [values.len()];
+        RankParameters { value: frozen(TensorData::new(values, shape), device, dtype) }
+    };
+    let rank = posterior.header.modules.get(path).map_or(0, |module| module.rank);
+    let matrix = |values: Vec<f64>, turned: bool| {
+        let width = values.len() / rank.max(1);
+        let data = if turned {
+            TensorData::new(transposed(&values, rank, width), [width, rank])
+        } else {
+            TensorData::new(values, [rank, width])
+        };
+        frozen(data, device, dtype)
+    };
+    Ok(posterior.noise(path)?.map(|noise| match noise {
+        HostNoise::RankVariance(v) => Posterior::RankVariance(vector(v)),
+        HostNoise::NoiseToSignal(v) => Posterior::NoiseToSignal(vector(v)),
+        HostNoise::AsymRankVariance(v) => Posterior::AsymRankVariance(vector(v)),
+        HostNoise::ElementVariance { a, b } => Posterior::ElementVariance(ElementParameters {
+            a: matrix(a, true),
+            b: matrix(b, false),
+        }),
+    }))
 }
 
-fn frozen<const D: usize>(
-    tensor: &HostTensor,
-    shape: [usize; D],
-    device: &Device,
-    dtype: DType,
-) -> Result<Param<Tensor<D>>, TensorError> {
-    let data = TensorData::new(tensor.to_f64()?, shape);
-    let value = Tensor::from_data(data, (device, dtype));
-    Ok(Param::from_tensor(value).set_require_grad(false))
+fn frozen<const D: usize>(data: TensorData, device: &Device, dtype: DType) -> Param<Tensor<D>> {
+    Param::from_tensor(Tensor::from_data(data, (device, dtype))).set_require_grad(false)
 }

@@ -9,7 +9,7 @@ use super::{HEADER_KEY, POSTERIOR_FILE};
 use crate::files::{HostTensor, LoadError, LoadReport, TensorFile, write_safetensors};
 use crate::peft::{
     PeftAdapter, PeftConfig, PeftError, PeftModule, PeftPosterior, PosteriorHeader,
-    PosteriorModule, PosteriorModuleHeader, PosteriorRun, TargetModules,
+    PosteriorModuleHeader, PosteriorRun, TargetModules,
 };
 use crate::sampling::{DrawPer, Scheme};
 
@@ -25,18 +25,19 @@ fn sample(family: VariationalFamily) -> (PeftAdapter, PeftPosterior) {
     let run = PosteriorRun { scheme, log_alpha_threshold: 4.0, kl_weight: 0.1, seed: u64::MAX };
     let mut header = PosteriorHeader::new(family, run);
     let mut modules = BTreeMap::new();
-    let mut parameters = BTreeMap::new();
+    let mut tensors = BTreeMap::new();
     for (path, rank, d_input, d_output) in shapes {
         let (a, b) = (tensor(&[rank, d_input]), tensor(&[d_output, rank]));
         modules.insert(path.to_owned(), PeftModule::lora(a, b, 0.1, 4).unwrap());
-        let module = match family {
-            VariationalFamily::ElementVariance => PosteriorModule::PerEntry {
-                a: tensor(&[rank, d_input]),
-                b: tensor(&[d_output, rank]),
-            },
-            _ => PosteriorModule::PerRank(tensor(&[rank])),
+        let parameters = match family {
+            VariationalFamily::ElementVariance => vec![
+                ("log_sigma2_a", tensor(&[rank, d_input])),
+                ("log_sigma2_b", tensor(&[d_output, rank])),
+            ],
+            VariationalFamily::NoiseToSignal => vec![("rank_log_alpha", tensor(&[rank]))],
+            _ => vec![("rank_log_sigma2", tensor(&[rank]))],
         };
-        parameters.insert(path.to_owned(), module);
+        tensors.extend(parameters.into_iter().map(|(end, t)| (format!("{path}.{end}"), t)));
         let module = PosteriorModuleHeader { initial_rank: 4, rank, scaling: 0.1 };
         header.modules.insert(path.to_owned(), module);
     }
@@ -44,7 +45,7 @@ fn sample(family: VariationalFamily) -> (PeftAdapter, PeftPosterior) {
     header.modules.insert("h.2.q".to_owned(), pruned);
     let config = PeftConfig::lora(4, 0.4, TargetModules::Names(vec!["q".into()]));
     let adapter = PeftAdapter { config, modules, saved: BTreeMap::new(), ignored: Vec::new() };
-    (adapter, PeftPosterior { header, modules: parameters })
+    (adapter, PeftPosterior { header, tensors })
 }
 
 const FAMILIES: [VariationalFamily; 4] = [
@@ -144,16 +145,18 @@ fn the_adapter_must_be_the_same() {
     assert_eq!(found.unexpected, ["h.1.q.rank_log_sigma2"]);
     let error = fails(&|_, posterior| {
         let nan = HostTensor::from_f32(&[3], &[0.0, f32::NAN, 0.0]).unwrap();
-        posterior.modules.insert("h.0.q".into(), PosteriorModule::PerRank(nan));
-        posterior.modules.insert("h.1.q".into(), PosteriorModule::PerRank(tensor(&[3])));
+        posterior.tensors.insert("h.0.q.rank_log_sigma2".into(), nan);
+        posterior.tensors.insert("h.1.q.rank_log_sigma2".into(), tensor(&[3]));
     });
     let found = report(error);
     assert_eq!((found.non_finite[0].index, &found.mis_shaped[0].wanted[..]), (1, &[2][..]));
     let error = fails(&|_, posterior| {
-        let parameters = PosteriorModule::PerEntry { a: tensor(&[3, 5]), b: tensor(&[7, 3]) };
-        posterior.modules.insert("h.0.q".into(), parameters);
+        posterior.tensors.remove("h.0.q.rank_log_sigma2").unwrap();
+        posterior.tensors.insert("h.0.q.log_sigma2_a".into(), tensor(&[3, 5]));
+        posterior.tensors.insert("h.0.q.log_sigma2_b".into(), tensor(&[7, 3]));
     });
-    assert_eq!(report(error).unexpected.len(), 2);
+    let found = report(error);
+    assert_eq!((found.missing.len(), found.unexpected.len()), (1, 2));
 }
 
 #[test]
@@ -181,8 +184,7 @@ fn files_are_read_strictly() {
     posterior.write(dir.path(), &adapter).unwrap();
     let path = dir.path().join(POSTERIOR_FILE);
     let file = TensorFile::open(&path).unwrap();
-    let tensors: BTreeMap<_, _> =
-        file.names().map(|name| (name.to_owned(), file.read(name).unwrap())).collect();
+    let tensors = file.read_all().unwrap();
     let header = file.metadata()[HEADER_KEY].clone();
     let read = |tensors: &BTreeMap<String, HostTensor>, header: &str| {
         let metadata = [(HEADER_KEY.to_owned(), header.to_owned())].into();
