@@ -1,4 +1,4 @@
-//! Why a folder cannot be recomputed.
+//! Reasons why a folder cannot be recomputed.
 
 use std::path::{Path, PathBuf};
 

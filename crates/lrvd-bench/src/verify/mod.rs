@@ -3,9 +3,9 @@
 //!
 //! | File | What is in it |
 //! |---|---|
-//! | `run` | which kind of folder it is, and who recomputes it |
+//! | `run` | kinds of folders, and what recomputes each |
 //! | `folder`, `values` | `expected.json` and the tensors beside it, with typed errors |
-//! | `compare`, `tolerance` | how far two tensors are apart, how far they may be, and whether any was left out |
+//! | `compare`, `tolerance` | distances of tensors and their limits; the account of recorded tensors |
 //! | `model`, `inputs` | a base model and its batches, checked before anything is computed |
 //! | `deberta`, `buckets` | encoder, head, loss, gradients; position buckets |
 //! | `llama` | decoder, head, cache, answers, gradients; adapters on it |

@@ -1,4 +1,4 @@
-//! How far a recomputed tensor may be away.
+//! Bounds on the distance of a recomputed tensor from the recorded one.
 
 use super::error::VerifyError;
 use super::folder::{Entry, Folder};

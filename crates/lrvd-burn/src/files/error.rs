@@ -1,4 +1,4 @@
-//! What can be wrong with a file of tensors or with the folder it lies in.
+//! Errors of files of tensors and of the folders they lie in.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What became of every tensor of a load, and the error for a load that is not strict-clean.
+//! Reports on every tensor of a load, and the error for a load that is not strict-clean.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Whether an adapter fits a model. Strictly: what the configuration targets and what the file
+//! The strict check of an adapter against a model: what the configuration targets and what the file
 //! holds must be the same.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! What can be wrong with an adapter folder.
+//! Errors of adapter folders.
 
 use std::path::PathBuf;
 

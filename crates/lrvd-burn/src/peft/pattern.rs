@@ -1,4 +1,4 @@
-//! Which module paths a configuration adapts, and with which rank and scale.
+//! Rules for the module paths that a configuration adapts, with their ranks and scales.
 //!
 //! Python's regular expressions are evaluated by the `regex` crate. It has no look-around and no
 //! back-references; a pattern with one is an error, never a different set of modules.

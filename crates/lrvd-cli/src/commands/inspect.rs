@@ -7,7 +7,6 @@ use lrvd_bench::classify::{
     inspect_base,
 };
 use lrvd_burn::device;
-use lrvd_burn::files::must_exist;
 
 use super::Outcome;
 use super::table::{count, table};
@@ -18,7 +17,6 @@ use crate::printer::{Format, Printer};
 /// Describes an adapter or a base checkpoint.
 pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let dir = arguments.dir.as_path();
-    must_exist(dir).map_err(ClassifyError::from)?;
     if !AdapterSource::is_at(dir) {
         if dir.join("config.json").is_file() {
             let report = inspect_base(dir)?;

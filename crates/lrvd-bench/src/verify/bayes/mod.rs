@@ -1,11 +1,11 @@
 //! The formulas of the posterior and of the metrics, always in double precision.
 //!
-//! | File | What it answers |
+//! | File | What is there |
 //! |---|---|
 //! | `factors` | two factors of an adapter in the core's layout |
 //! | `forward` | variances, divergence, moments, passes, gradients, rank statistics |
 //! | `divergence` | the fitted divergence on a grid |
-//! | `gauge` | which changes of basis leave what alone |
+//! | `gauge` | changes of basis, and what each leaves alone |
 //! | `energy` | energy captured along an order of ranks |
 //! | `monte_carlo` | moments of draws, recorded and our own |
 //! | `calibration` | accuracy, likelihood, calibration error |

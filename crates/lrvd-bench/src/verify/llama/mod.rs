@@ -1,6 +1,6 @@
 //! Llama: the model, PEFT adapters on it, and a user's own checkpoint.
 //!
-//! | File | What it answers |
+//! | File | What is there |
 //! |---|---|
 //! | `batch` | inputs, labels and answers, checked before anything is computed |
 //! | `model` | hidden states, logits, cache, losses, gradients |

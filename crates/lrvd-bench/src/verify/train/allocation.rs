@@ -1,4 +1,4 @@
-//! What `AdaLoRA` decided, step by step, and its comparison.
+//! Decisions of `AdaLoRA`, step by step, and their comparison.
 
 use std::collections::BTreeMap;
 

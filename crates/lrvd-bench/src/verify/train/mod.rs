@@ -1,11 +1,11 @@
 //! Whole training runs: the loop of the harness against the one that was recorded.
 //!
-//! | File | What it answers |
+//! | File | What is there |
 //! |---|---|
 //! | `settings` | the hyperparameters, all of them read, none assumed |
-//! | `words` | whether the described procedure is the one that is here |
+//! | `words` | the described procedure, which must be the one that is here |
 //! | `steps` | the loop |
-//! | `allocation` | what `AdaLoRA` decided at every step |
+//! | `allocation` | decisions of `AdaLoRA` at every step |
 //! | `compared` | the comparison |
 
 mod allocation;
