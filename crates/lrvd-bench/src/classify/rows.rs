@@ -141,8 +141,9 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_there_is_said_to_be_absent() {
+        let columns = TextColumns { text: "a".to_owned(), pair: None, label: None };
         for name in ["d.csv", "d.jsonl", "d.parquet"] {
-            let error = read_rows(&Path::new("no-such-folder").join(name), &columns("y"));
+            let error = read_rows(&Path::new("no-such-folder").join(name), &columns);
             let TableError::Read { source, .. } = error.unwrap_err() else { panic!("{name}") };
             assert_eq!(source.kind(), std::io::ErrorKind::NotFound, "{name}");
         }
