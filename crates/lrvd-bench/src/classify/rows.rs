@@ -81,6 +81,7 @@ impl Row {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::io::IoError;
 
     fn pairs() -> TextColumns {
         TextColumns { text: "a".into(), pair: Some("b".into()), label: Some("y".into()) }
@@ -144,7 +145,9 @@ mod tests {
         let columns = TextColumns { text: "a".to_owned(), pair: None, label: None };
         for name in ["d.csv", "d.jsonl", "d.parquet"] {
             let error = read_rows(&Path::new("no-such-folder").join(name), &columns);
-            let TableError::Read { source, .. } = error.unwrap_err() else { panic!("{name}") };
+            let TableError::Read(IoError::File { source, .. }) = error.unwrap_err() else {
+                panic!("{name}");
+            };
             assert_eq!(source.kind(), std::io::ErrorKind::NotFound, "{name}");
         }
     }
