@@ -18,8 +18,6 @@ pub enum Event {
         label: String,
         /// Optimiser steps of the run.
         steps: usize,
-        /// Steps in which every training example is seen once, rounded up.
-        steps_per_epoch: usize,
         /// Steps already done by an earlier process.
         done: usize,
     },

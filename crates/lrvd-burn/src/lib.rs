@@ -14,10 +14,13 @@
 //! | [`peft`], [`files`] | how adapters come from and go to disk |
 //! | [`ops`] | the fused operators |
 //! | [`device`] | devices by name |
+//! | `burn_train` | metrics and a step for burn-train's learner (feature `train`) |
 
 pub mod adalora;
 pub mod adapter;
 mod adapter_axes;
+#[cfg(feature = "train")]
+pub mod burn_train;
 pub mod device;
 pub mod error;
 pub mod files;

@@ -161,7 +161,6 @@ impl<'a> Run<'a> {
             runs: self.position.1,
             label: self.label.clone(),
             steps: config.steps,
-            steps_per_epoch: self.task.train.len().div_ceil(config.batch_size),
             done: run.state.done,
         });
         let every = config.evaluate_every;

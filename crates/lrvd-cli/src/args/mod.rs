@@ -18,6 +18,7 @@ pub(crate) use files::{
 pub(crate) use train::TrainArguments;
 
 use crate::printer::Format;
+use crate::progress::ProgressStyle;
 
 /// Fine-tuning that learns its own adapter rank and knows how sure it is.
 #[derive(Debug, Parser)]
@@ -38,9 +39,20 @@ pub(crate) struct GlobalArguments {
     /// Say nothing on standard error but errors.
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
-    /// Plain lines instead of a progress bar.
-    #[arg(long, global = true)]
+    /// How training is shown [default: the dashboard where there is a terminal, else lines].
+    #[arg(long, global = true, value_enum, value_name = "STYLE")]
+    pub(crate) progress: Option<ProgressStyle>,
+    /// The same as `--progress lines`.
+    #[arg(long, global = true, conflicts_with = "progress")]
     pub(crate) no_progress: bool,
+}
+
+impl GlobalArguments {
+    /// How training is shown, if that was said.
+    pub(crate) fn progress_style(self) -> Option<ProgressStyle> {
+        let lines = self.no_progress || self.quiet;
+        if lines { Some(ProgressStyle::Lines) } else { self.progress }
+    }
 }
 
 /// What to do.

@@ -8,7 +8,7 @@ use super::Outcome;
 use crate::args::{BenchCommand, GlobalArguments, SuiteArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
-use crate::progress::Progress;
+use crate::progress;
 use crate::signals::stop_flag;
 
 /// Runs or describes a reproduction.
@@ -32,8 +32,9 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     }
     let stop = stop_flag()?;
     let out = options.out.clone();
-    let mut progress = Progress::new(printer, !global.no_progress && !global.quiet);
-    let outcome = run_suite(options, &stop, &mut progress)?;
+    let mut sink = progress::sink(printer, global.progress_style(), &stop);
+    let outcome = run_suite(options, &stop, &mut *sink)?;
+    drop(sink); // gives the screen back
     match printer.format() {
         Format::Json => printer.data(&std::fs::read_to_string(out.join("results.json"))?)?,
         Format::Text => {

@@ -10,7 +10,7 @@ use super::{Outcome, table};
 use crate::args::{GlobalArguments, TrainArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
-use crate::progress::Progress;
+use crate::progress;
 use crate::signals::stop_flag;
 
 /// Version of the JSON on standard output.
@@ -20,8 +20,9 @@ const SCHEMA_VERSION: u32 = 1;
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let options = options(arguments)?;
     let stop = stop_flag()?;
-    let mut progress = Progress::new(printer, !global.no_progress && !global.quiet);
-    let outcome = train_classifier(&options, &stop, &mut progress)?;
+    let mut sink = progress::sink(printer, global.progress_style(), &stop);
+    let outcome = train_classifier(&options, &stop, &mut *sink)?;
+    drop(sink); // gives the screen back
     let Some(record) = outcome.record else {
         if printer.format() == Format::Json {
             let json = json!({ "schema_version": SCHEMA_VERSION, "complete": false });

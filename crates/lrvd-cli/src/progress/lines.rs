@@ -1,4 +1,4 @@
-//! Progress: a bar on a terminal, plain lines elsewhere.
+//! A bar on a terminal, plain lines elsewhere.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +11,23 @@ use crate::printer::Printer;
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 /// Shows events on standard error.
-pub(crate) struct Progress {
+pub(super) struct Lines {
     printer: Printer,
     bar: Option<ProgressBar>,
-    terminal: bool,
+    bars: bool,
     last_line: Instant,
     evaluated: String,
 }
 
-impl Progress {
-    /// A bar if standard error is a terminal and `bars` is on.
-    pub(crate) fn new(printer: Printer, bars: bool) -> Self {
-        let terminal = bars && std::io::IsTerminal::is_terminal(&std::io::stderr());
-        Self { printer, bar: None, terminal, last_line: Instant::now(), evaluated: String::new() }
+impl Lines {
+    /// Plain lines, and with `bars` a bar that standard error must be a terminal for.
+    pub(super) fn new(printer: Printer, bars: bool) -> Self {
+        let evaluated = String::new();
+        Self { printer, bar: None, bars, last_line: Instant::now(), evaluated }
     }
 
-    fn line(&self, text: &str) {
+    /// Prints a remark above the bar.
+    pub(super) fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| self.printer.note(text)),
             None => self.printer.note(text),
@@ -34,16 +35,16 @@ impl Progress {
     }
 }
 
-impl ProgressSink for Progress {
+impl ProgressSink for Lines {
     fn event(&mut self, event: &Event) {
         match event {
             Event::Note(text) => self.line(text),
-            Event::RunStarted { index, runs, label, steps, done, .. } => {
+            Event::RunStarted { index, runs, label, steps, done } => {
                 let resumed =
                     if *done > 0 { format!(", resumed at {done}") } else { String::new() };
                 self.line(&format!("[{index}/{runs}] {label}: {steps} steps{resumed}"));
                 self.evaluated.clear();
-                if self.terminal {
+                if self.bars {
                     let bar = ProgressBar::with_draw_target(
                         Some(*steps as u64),
                         ProgressDrawTarget::stderr(),

@@ -1,0 +1,15 @@
+//! What burn-train shows and drives: metrics for its learner and dashboard.
+//!
+//! The loop of this project is its own, because burn-train's cannot promise that a resumed run ends
+//! in the same numbers; the display of a run, and the way in for those who keep burn-train's
+//! `Learner`, are burn-train's.
+
+mod metric;
+mod quantities;
+
+pub use metric::{Measured, Quantity};
+pub use quantities::{
+    Accuracy, AccuracyMetric, Brier, BrierMetric, ClassesInput, Ece, EceMetric, ExamplesInput,
+    ExamplesPerSecond, ExamplesPerSecondMetric, Kl, KlInput, KlMetric, Nll, NllInput, NllMetric,
+    RankInput, TotalRank, TotalRankMetric,
+};

@@ -1,0 +1,261 @@
+#![allow(clippy::unwrap_used)]
+
+use std::error::Error;
+use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
+
+use burn::train::LearnerSummary;
+use burn::train::logger::{EvaluationProgressLogger, TrainingProgressLogger};
+use burn::train::renderer::{EvaluationName, MetricsRendererEvaluation, MetricsRendererTraining};
+
+use super::*;
+use crate::printer::Format;
+
+/// What a renderer was told, and what its user pressed.
+#[derive(Clone, Default)]
+struct Record {
+    calls: Arc<Mutex<Vec<String>>>,
+    interrupter: Arc<Mutex<Option<Interrupter>>>,
+    closed: Arc<AtomicUsize>,
+    left: Arc<AtomicUsize>,
+    killed: Arc<AtomicBool>,
+    broken: Arc<AtomicBool>,
+}
+
+impl Record {
+    fn note(&self, call: String) {
+        assert!(!self.killed.load(Ordering::Relaxed), "Killing training from user input.");
+        self.calls.lock().unwrap().push(call);
+    }
+
+    fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+}
+
+struct Fake(Record);
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        assert!(!thread::panicking(), "burn-train would leave the terminal as it is");
+        self.0.closed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct FakeStage(Record);
+
+impl Stage for FakeStage {
+    fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn MetricsRenderer> {
+        *self.0.interrupter.lock().unwrap() = Some(interrupter);
+        self.0.note(format!("open after {runs_done}"));
+        Box::new(Fake(self.0.clone()))
+    }
+
+    fn is_broken(&self) -> bool {
+        self.0.broken.load(Ordering::Relaxed)
+    }
+
+    fn leave(&self) -> Vec<String> {
+        self.0.left.fetch_add(1, Ordering::Relaxed);
+        Vec::new()
+    }
+}
+
+fn metric(split: &str, state: MetricState) -> String {
+    match state {
+        MetricState::Numeric(entry, Some(value)) => {
+            let text = entry.serialized_entry.formatted;
+            format!("{split} {:?} {} `{text}`", entry.metric_id, value.current())
+        }
+        other => format!("{split} {other:?}"),
+    }
+}
+
+impl MetricsRendererTraining for Fake {
+    fn update_train(&mut self, state: MetricState) {
+        self.0.note(metric("train", state));
+    }
+    fn update_valid(&mut self, state: MetricState) {
+        self.0.note(metric("valid", state));
+    }
+}
+
+impl MetricsRendererEvaluation for Fake {
+    fn update_test(&mut self, _name: EvaluationName, _state: MetricState) {}
+    fn on_test_end(&mut self, _summary: Option<LearnerSummary>) -> Result<(), Box<dyn Error>> {
+        Ok(())
+    }
+}
+
+impl TrainingProgressLogger for Fake {
+    fn start(&mut self, total: usize, first: usize, items: Option<usize>, label: Option<&str>) {
+        self.0.note(format!("start {first}/{total} {items:?} {label:?}"));
+    }
+    fn update_epoch(&mut self, _epoch: usize) {}
+    fn start_split(&mut self, split: &str, total_items: usize) {
+        self.0.note(format!("{split} {total_items}"));
+    }
+    fn update_split(&mut self, items_processed: usize) {
+        self.0.note(format!("at {items_processed}"));
+    }
+    fn end_split(&mut self) {}
+    fn end(&mut self) {}
+    fn log_event_training(&mut self, event: String) {
+        self.0.note(event);
+    }
+}
+
+impl EvaluationProgressLogger for Fake {
+    fn start_global_progress(&mut self, _total_tests: usize) {}
+    fn start_test(&mut self, _name: &str, _total_items: usize) {}
+    fn update_test_progress(&mut self, _items_processed: usize) {}
+    fn end_test(&mut self) {}
+    fn end_global_progress(&mut self) {}
+    fn log_event_evaluation(&mut self, _event: String) {}
+}
+
+impl MetricsRenderer for Fake {
+    fn manual_close(&mut self) {}
+    fn register_metric(&mut self, definition: MetricDefinition) {
+        self.0.note(format!("register {}", definition.name));
+    }
+}
+
+fn dashboard() -> (Dashboard, Record, Arc<AtomicBool>) {
+    let (record, stop) = (Record::default(), Arc::new(AtomicBool::new(false)));
+    let lines = Lines::new(Printer::new(Format::Text, true), false);
+    (Dashboard::on(Box::new(FakeStage(record.clone())), lines, &stop), record, stop)
+}
+
+fn started(index: usize) -> Event {
+    Event::RunStarted { index, runs: 3, label: "rte / bayeslora / 1".into(), steps: 40, done: 0 }
+}
+
+fn step(done: usize, kl: f64) -> Event {
+    Event::Step {
+        done,
+        loss: 0.75,
+        nll: 0.5,
+        kl,
+        total_rank: 96,
+        examples_per_second: 31.6,
+        seconds_left: 9.0,
+    }
+}
+
+fn finished() -> Event {
+    Event::RunFinished { label: String::new(), summary: String::new(), seconds: 1.0 }
+}
+
+/// Waits for what the watching thread does.
+fn until(done: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) {
+        if done() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+#[test]
+fn events_become_curves() {
+    let (mut dashboard, record, stop) = dashboard();
+    dashboard.event(&Event::Note("not on the screen yet".into()));
+    let evaluated =
+        Event::Evaluated { done: 1, metric: "accuracy".into(), value: 0.625, total_rank: 96 };
+    let pruned = Event::Pruned { done: 1, before: 96, after: 90 };
+    for event in [started(2), step(1, 0.0), evaluated, pruned, step(2, 1234.5), finished()] {
+        dashboard.event(&event);
+    }
+    let named = |name: &str, rest: &str| format!("train MetricId {{ id: \"{name}\" }} {rest}");
+    let wanted = [
+        "open after 1".to_owned(),
+        "start 2/3 None Some(\"rte / bayeslora / 1\")".to_owned(),
+        "train 40".to_owned(),
+        "at 0".to_owned(),
+        "at 1".to_owned(),
+        "register Loss".to_owned(),
+        named("Loss", "0.75 `0.7500`"),
+        "register NLL".to_owned(),
+        named("NLL", "0.5 `0.5000`"),
+        "register Total rank".to_owned(),
+        named("Total rank", "96 `96`"),
+        "register Examples per second".to_owned(),
+        named("Examples per second", "31.6 `32 ex/s`"),
+        "register accuracy".to_owned(),
+        "valid MetricId { id: \"accuracy\" } 0.625 `0.6250`".to_owned(),
+        "Prunes".to_owned(),
+        "at 2".to_owned(),
+        named("Loss", "0.75 `0.7500`"),
+        named("NLL", "0.5 `0.5000`"),
+        "register KL".to_owned(),
+        named("KL", "1234.5 `1234`"),
+        named("Total rank", "96 `96`"),
+        named("Examples per second", "31.6 `32 ex/s`"),
+    ];
+    assert_eq!(record.calls(), wanted);
+    assert_eq!(record.closed.load(Ordering::Relaxed), 1);
+    // The next run gets a screen of its own, with every metric to be registered again.
+    for event in [started(3), step(1, 0.0)] {
+        dashboard.event(&event);
+    }
+    assert_eq!(record.calls()[wanted.len()], "open after 2");
+    assert_eq!(record.calls().iter().filter(|call| *call == "register Loss").count(), 2);
+    drop(dashboard);
+    assert_eq!(record.closed.load(Ordering::Relaxed), 2);
+    assert_eq!(record.left.load(Ordering::Relaxed), 2);
+    assert!(!stop.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_signal_gives_the_screen_back_before_the_run_ends() {
+    let (mut dashboard, record, stop) = dashboard();
+    dashboard.event(&started(1));
+    stop.store(true, Ordering::Relaxed);
+    assert!(until(|| record.left.load(Ordering::Relaxed) == 1));
+    let calls = record.calls().len();
+    dashboard.event(&step(1, 0.0));
+    dashboard.event(&started(2));
+    assert_eq!(record.calls().len(), calls, "what follows is told in lines");
+}
+
+#[test]
+fn the_stop_key_is_a_stop_request() {
+    let (mut dashboard, record, stop) = dashboard();
+    dashboard.event(&started(1));
+    record.interrupter.lock().unwrap().as_ref().unwrap().stop(None);
+    assert!(until(|| stop.load(Ordering::Relaxed) && record.left.load(Ordering::Relaxed) == 1));
+}
+
+#[test]
+fn the_kill_key_is_a_stop_request_too() {
+    let (mut dashboard, record, stop) = dashboard();
+    dashboard.event(&started(1));
+    record.killed.store(true, Ordering::Relaxed);
+    dashboard.event(&step(1, 0.0));
+    assert!(stop.load(Ordering::Relaxed));
+    assert!(until(|| record.closed.load(Ordering::Relaxed) == 1));
+}
+
+#[test]
+fn a_broken_screen_is_left_and_the_run_goes_on() {
+    let (mut dashboard, record, stop) = dashboard();
+    dashboard.event(&started(1));
+    record.broken.store(true, Ordering::Relaxed);
+    assert!(until(|| record.left.load(Ordering::Relaxed) == 1));
+    assert!(!stop.load(Ordering::Relaxed));
+}
+
+#[test]
+fn a_panic_of_the_run_gives_the_screen_back() {
+    let (mut dashboard, record, _) = dashboard();
+    let run = thread::spawn(move || {
+        dashboard.event(&started(1));
+        panic!("a run went wrong");
+    });
+    assert!(run.join().is_err());
+    assert_eq!(record.closed.load(Ordering::Relaxed), 1);
+    assert_eq!(record.left.load(Ordering::Relaxed), 1);
+}

@@ -1,0 +1,54 @@
+//! How a run is shown: burn-train's dashboard, a bar, or plain lines.
+
+#[cfg(feature = "dashboard")]
+mod dashboard;
+mod lines;
+#[cfg(feature = "dashboard")]
+mod terminal;
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::ValueEnum;
+use lrvd_bench::progress::ProgressSink;
+
+use crate::printer::Printer;
+use lines::Lines;
+
+/// Ways to show a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressStyle {
+    /// Curves of loss, divergence, rank and accuracy, by burn-train; needs a terminal.
+    #[cfg(feature = "dashboard")]
+    Dashboard,
+    /// One line that is drawn anew; needs a terminal.
+    Bar,
+    /// A line now and then.
+    Lines,
+}
+
+/// Shows events in `style`, or in the richest one that the terminal allows.
+///
+/// `stop` is set where the dashboard's user asks for the end of the run.
+#[cfg_attr(not(feature = "dashboard"), expect(unused_variables, reason = "only its keys stop"))]
+pub(crate) fn sink(
+    printer: Printer,
+    style: Option<ProgressStyle>,
+    stop: &Arc<AtomicBool>,
+) -> Box<dyn ProgressSink> {
+    #[cfg(feature = "dashboard")]
+    {
+        let able = terminal::is_complete();
+        match style {
+            None if able => return Box::new(dashboard::Dashboard::new(printer, stop)),
+            Some(ProgressStyle::Dashboard) if able => {
+                return Box::new(dashboard::Dashboard::new(printer, stop));
+            }
+            Some(ProgressStyle::Dashboard) => printer.note("the dashboard needs a terminal"),
+            _ => {}
+        }
+    }
+    let bars = style != Some(ProgressStyle::Lines) && std::io::stderr().is_terminal();
+    Box::new(Lines::new(printer, bars))
+}
