@@ -1,6 +1,8 @@
-//! Draws of words, which every grammar writes with.
+//! Draws of words, which every grammar writes with, and label noise of a stated amount.
 
-use lrvd_core::noise::Draws;
+use lrvd_core::noise::{Draws, NoiseKey, permutation};
+
+use super::DataError;
 
 /// A source of words; the grammars add what is theirs.
 #[derive(Debug)]
@@ -51,4 +53,35 @@ impl Generator {
         items.truncate(n);
         items
     }
+}
+
+/// Refuses a fraction of labels outside `0..=0.5`.
+///
+/// # Errors
+///
+/// [`DataError::Setting`].
+pub(crate) fn check_noise(value: f64) -> Result<(), DataError> {
+    if (0.0..=0.5).contains(&value) {
+        return Ok(());
+    }
+    Err(DataError::Setting { name: "label_noise", value, wanted: "0 to 0.5" })
+}
+
+/// Gives `round(fraction · n)` of `n` rows another class; which they are, in ascending order. `class` gives a row's
+/// class and the number of them.
+pub(crate) fn add_noise<T>(
+    rows: &mut [T],
+    fraction: f64,
+    key: NoiseKey,
+    class: impl Fn(&mut T) -> (&mut usize, usize),
+) -> Vec<usize> {
+    let mut noisy = permutation(key, rows.len());
+    noisy.truncate((fraction * rows.len() as f64).round() as usize);
+    noisy.sort_unstable();
+    let mut draws = Draws::new(key.at_step(1));
+    for &row in &noisy {
+        let (class, classes) = class(&mut rows[row]);
+        *class = (*class + 1 + draws.index(classes - 1)) % classes;
+    }
+    noisy
 }

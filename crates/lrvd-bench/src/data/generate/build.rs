@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use lrvd_core::noise::{Draws, NoiseKey, Stream, module_id, permutation};
+use lrvd_core::noise::{Draws, NoiseKey, Stream, module_id};
 use serde::{Deserialize, Serialize};
 
 use super::phrase::Draft;
 use super::write::GeneratedMark;
 use super::{agreement, check_task, entailment, sentiment};
-use crate::data::generator::Generator;
+use crate::data::generator::{Generator, add_noise, check_noise};
 use crate::data::{DataError, Example, Label};
 use crate::task::GlueTask;
 
@@ -106,11 +106,7 @@ fn check(config: &GenerateConfig) -> Result<(), DataError> {
             return Err(DataError::Setting { name, value: 0.0, wanted });
         }
     }
-    let value = config.label_noise;
-    if !(0.0..=0.5).contains(&value) {
-        return Err(DataError::Setting { name: "label_noise", value, wanted: "0 to 0.5" });
-    }
-    Ok(())
+    check_noise(config.label_noise)
 }
 
 /// Drafts in random order with balanced classes, no sentence twice.
@@ -150,22 +146,14 @@ fn drafts(task: GlueTask, wanted: usize, key: NoiseKey) -> Result<Vec<Draft>, Da
     Ok(drafts)
 }
 
-/// Numbers the examples and changes the labels of a part of them.
+/// Changes the labels of a part of the examples and numbers them all.
 fn finish(
     mut drafts: Vec<Draft>,
     classes: usize,
     label_noise: f64,
     key: NoiseKey,
 ) -> (Vec<Example>, Vec<usize>) {
-    let n_noisy = (label_noise * drafts.len() as f64).round() as usize;
-    let mut noisy = permutation(key, drafts.len());
-    noisy.truncate(n_noisy);
-    noisy.sort_unstable();
-    let mut draws = Draws::new(key.at_step(1));
-    for row in &noisy {
-        let class = &mut drafts[*row].class;
-        *class = (*class + 1 + draws.index(classes - 1)) % classes;
-    }
+    let noisy = add_noise(&mut drafts, label_noise, key, |draft| (&mut draft.class, classes));
     let example = |(row, Draft { text_a, text_b, class }): (usize, Draft)| Example {
         id: row.to_string(),
         text_a,

@@ -1,14 +1,13 @@
 //! Splits that share no item, and label noise of a stated amount.
 
 use std::collections::HashSet;
-use std::ops::Range;
 
-use lrvd_core::noise::{Draws, NoiseKey, Stream, module_id, permutation};
+use lrvd_core::noise::{Draws, NoiseKey, Stream, module_id};
 use serde::{Deserialize, Serialize};
 
 use super::write::FileMark;
 use super::{arc, check_set, openbook, winogrande};
-use crate::data::generator::Generator;
+use crate::data::generator::{Generator, add_noise, check_noise};
 use crate::data::{DataError, SplitName};
 use crate::reasoning::{ChoiceItem, ReasoningError, ReasoningSet};
 
@@ -70,11 +69,7 @@ impl ReasoningGenerateConfig {
         if self.n_train_small > self.n_train_large {
             return refused("n_train_small", self.n_train_small, "at most `n_train_large`");
         }
-        let value = self.label_noise;
-        if !(0.0..=0.5).contains(&value) {
-            return Err(DataError::Setting { name: "label_noise", value, wanted: "0 to 0.5" });
-        }
-        Ok(())
+        check_noise(self.label_noise)
     }
 }
 
@@ -134,7 +129,11 @@ pub fn generate(
     let spans = [0..first, first..n_generated, n_generated..wanted];
     let mut noisy = Vec::new();
     for (span, part) in spans.into_iter().zip(1..) {
-        noisy.extend(add_noise(&mut drafts, span, config.label_noise, key.with_use(part)));
+        let changed =
+            add_noise(&mut drafts[span.clone()], config.label_noise, key.with_use(part), |item| {
+                (&mut item.answer, item.choices.len())
+            });
+        noisy.extend(changed.into_iter().map(|row| span.start + row));
     }
     let n_train = config.n_train(set);
     let noisy_train = noisy.iter().copied().filter(|row| *row < n_train).collect();
@@ -201,26 +200,6 @@ fn identity(item: &ChoiceItem) -> String {
     let mut texts: Vec<&str> = item.choices.iter().map(|choice| choice.text.as_str()).collect();
     texts.sort_unstable();
     format!("{}\n{}", item.question, texts.join("\n"))
-}
-
-/// Changes the answers of a part of some rows; which they are.
-fn add_noise(
-    drafts: &mut [ChoiceItem],
-    span: Range<usize>,
-    label_noise: f64,
-    key: NoiseKey,
-) -> Vec<usize> {
-    let mut noisy = permutation(key, span.len());
-    noisy.truncate((label_noise * span.len() as f64).round() as usize);
-    noisy.sort_unstable();
-    let mut draws = Draws::new(key.at_step(1));
-    let rows: Vec<usize> = noisy.into_iter().map(|row| span.start + row).collect();
-    for row in &rows {
-        let item = &mut drafts[*row];
-        let n = item.choices.len();
-        item.answer = (item.answer + 1 + draws.index(n - 1)) % n;
-    }
-    rows
 }
 
 /// The id of a row.
