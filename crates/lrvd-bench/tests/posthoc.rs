@@ -22,9 +22,9 @@ use lrvd_bench::train::{
     FitOutcome, Journal, TrainState, fit, latest_checkpoint, load_checkpoint, save_checkpoint,
 };
 use lrvd_burn::host::HostAdapter;
-use lrvd_burn::model::{AdaptedModel, AdapterTargets};
+use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
 use lrvd_burn::optimizer::AdamW;
-use lrvd_burn::parameters::{Role, trainable_counts};
+use lrvd_burn::parameters::Role;
 use lrvd_core::metrics::{Predictions, log_softmax, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
 use lrvd_models::WeightSource;

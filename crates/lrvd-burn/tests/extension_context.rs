@@ -11,7 +11,7 @@ use lrvd_burn::adapter::{
     Observer,
 };
 use lrvd_burn::host::HostAdapter;
-use lrvd_burn::parameters::trainable_counts;
+use lrvd_burn::model::trainable_counts;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::baselines::{
     ContextAdapter, ContextNetwork, ContextNoise, ContextPass, context_parameter_count,

@@ -7,8 +7,8 @@ mod support;
 
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Extension};
-use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::parameters::{Role, trainable_counts};
+use lrvd_burn::model::{AdaptedModel, trainable_counts};
+use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::baselines::{CountedMethod, LayerShape, StdMap};
 use lrvd_core::error::ParameterError;

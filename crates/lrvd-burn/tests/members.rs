@@ -10,8 +10,8 @@ use lrvd_burn::adapter::{
     AdaptedLinear, AdapterConfig, AdapterKind, AdapterMembers, Extension, ExtensionError,
     LowRankAdapter, repeat_for_members,
 };
-use lrvd_burn::model::{self, AdaptedModel};
-use lrvd_burn::parameters::{Role, trainable_counts};
+use lrvd_burn::model::{self, AdaptedModel, trainable_counts};
+use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::NoiseKey;
 use support::net::{Net, WIDTHS, optimizer, train_step};

@@ -298,7 +298,7 @@ mod tests {
 
     use burn::tensor::{DType, Device};
     use lrvd_burn::host::values;
-    use lrvd_burn::parameters::trainable_counts;
+    use lrvd_burn::model::trainable_counts;
     use lrvd_burn::sampling::Pass;
 
     use super::*;

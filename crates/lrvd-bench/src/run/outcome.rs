@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use burn::module::Module;
-use lrvd_burn::parameters::trainable_counts;
+use lrvd_burn::model::trainable_counts;
 use lrvd_core::prune::RankSummary;
 
 use super::RunError;

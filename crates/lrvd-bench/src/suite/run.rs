@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_burn::device;
 use lrvd_burn::files::AtomicDir;
-use lrvd_burn::parameters::trainable_counts;
+use lrvd_burn::model::trainable_counts;
 
 use super::SuiteError;
 use super::clock::now;

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use burn::module::Module;
+use lrvd_burn::model::{TrainableCounts, trainable_counts};
 use lrvd_burn::objective::{Objective, ObjectiveParts};
 use lrvd_burn::optimizer::NamedGradients;
-use lrvd_burn::parameters::{TrainableCounts, trainable_counts};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::{BatchSize, LrSchedule};

@@ -1,7 +1,9 @@
 //! Models that contain adapted layers: attach, collect, count, observe.
 
+mod counts;
 mod parts;
 
+pub use counts::{TrainableCounts, trainable_counts};
 pub use parts::{AdaptedModel, Leaf, LeafMut};
 
 use burn::tensor::Tensor;

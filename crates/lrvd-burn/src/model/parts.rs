@@ -1,7 +1,7 @@
 //! Parts of a model: leaves that know their names, and structs that list their fields once.
 
 use crate::adapter::AdaptedLinear;
-use crate::parameters::{NamedParameter, NamedParameterMut};
+use crate::parameters::{NamedParam, NamedParameter, NamedParameterMut};
 
 /// One leaf of a model, to read.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub enum LeafMut<'a> {
 
 /// A model, or a part of one, that hands out its linear layers and parameters by name.
 ///
-/// The leaves, [`AdaptedLinear`] and [`NamedParam`](crate::parameters::NamedParam), know their names;
+/// The leaves, [`AdaptedLinear`] and [`NamedParam`], know their names;
 /// a struct of parts lists its fields once, with [`adapted_model!`](crate::adapted_model), and
 /// `Option`s and `Vec`s of parts are parts. That connects any Burn model to everything here:
 /// adapters, KL, statistics, pruning, optimiser, files. The order is that of the fields, the same
@@ -78,6 +78,16 @@ impl AdaptedModel for AdaptedLinear {
 
     fn visit_leaves_mut(&mut self, visit: &mut dyn FnMut(LeafMut<'_>)) {
         visit(LeafMut::Layer(self));
+    }
+}
+
+impl<const D: usize> AdaptedModel for NamedParam<D> {
+    fn visit_leaves(&self, visit: &mut dyn FnMut(Leaf<'_>)) {
+        visit(Leaf::Parameter(self.as_leaf()));
+    }
+
+    fn visit_leaves_mut(&mut self, visit: &mut dyn FnMut(LeafMut<'_>)) {
+        visit(LeafMut::Parameter(self.as_leaf_mut()));
     }
 }
 

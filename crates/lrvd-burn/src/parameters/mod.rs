@@ -3,7 +3,7 @@
 //! Burn identifies parameters by random ids and reaches them through visitors that know neither a
 //! parameter's role nor its name in a checkpoint. Here every parameter is a leaf that carries its
 //! checkpoint name, its role and its file layout, typed once where it is made; a model hands its
-//! leaves out through [`AdaptedModel`]. Optimiser state, pruning and files are then keyed by names
+//! leaves out through [`AdaptedModel`](crate::model::AdaptedModel). Optimiser state, pruning and files are then keyed by names
 //! that survive a reload.
 
 mod named_param;
@@ -12,8 +12,6 @@ mod value;
 pub use named_param::NamedParam;
 pub use value::ParameterValue;
 pub(crate) use value::{plain, replace};
-
-use crate::model::AdaptedModel;
 
 /// What a parameter is for; the optimiser's groups are built from this, never from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,34 +64,4 @@ pub struct NamedParameterMut<'a> {
     pub layout: Layout,
     /// The parameter.
     pub value: &'a mut dyn ParameterValue,
-}
-
-/// Numbers of trainable values by role.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TrainableCounts {
-    /// Adapter factors.
-    pub adapter: usize,
-    /// Posterior parameters.
-    pub posterior: usize,
-    /// Pooler and head.
-    pub head: usize,
-    /// Unfrozen backbone weights.
-    pub backbone: usize,
-}
-
-/// Counts the trainable values of `model` by role.
-pub fn trainable_counts(model: &(impl AdaptedModel + ?Sized)) -> TrainableCounts {
-    let mut counts = TrainableCounts::default();
-    model.visit_parameters(&mut |p| {
-        if p.value.is_trainable() {
-            let n = p.value.len();
-            match p.role {
-                Role::AdapterMean => counts.adapter += n,
-                Role::LogVariance => counts.posterior += n,
-                Role::Pooler | Role::Head => counts.head += n,
-                Role::Backbone => counts.backbone += n,
-            }
-        }
-    });
-    counts
 }

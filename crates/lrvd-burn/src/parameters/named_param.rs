@@ -6,7 +6,6 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::{Layout, NamedParameter, NamedParameterMut, Role};
-use crate::model::{AdaptedModel, Leaf, LeafMut};
 
 /// A parameter outside the adapted layers, with what files and optimisers must know of it.
 ///
@@ -71,16 +70,14 @@ impl<const D: usize> NamedParam<D> {
     pub fn name(&self) -> &str {
         &self.name
     }
-}
 
-impl<const D: usize> AdaptedModel for NamedParam<D> {
-    fn visit_leaves(&self, visit: &mut dyn FnMut(Leaf<'_>)) {
+    pub(crate) fn as_leaf(&self) -> NamedParameter<'_> {
         let Self { name, role, layout, value } = self;
-        visit(Leaf::Parameter(NamedParameter { name, role: *role, layout: *layout, value }));
+        NamedParameter { name, role: *role, layout: *layout, value }
     }
 
-    fn visit_leaves_mut(&mut self, visit: &mut dyn FnMut(LeafMut<'_>)) {
+    pub(crate) fn as_leaf_mut(&mut self) -> NamedParameterMut<'_> {
         let Self { name, role, layout, value } = self;
-        visit(LeafMut::Parameter(NamedParameterMut { name, role: *role, layout: *layout, value }));
+        NamedParameterMut { name, role: *role, layout: *layout, value }
     }
 }
