@@ -101,11 +101,6 @@ impl Origin {
             (Self::Generated, SplitName::Validation) => "generated dev",
         }
     }
-
-    /// Whether metrics on this split may stand beside published ones.
-    pub const fn is_comparable(self) -> bool {
-        matches!(self, Self::Official)
-    }
 }
 
 /// A file that a split was read from.

@@ -113,11 +113,6 @@ impl PreparedTask {
         self.train.iter().map(|e| e.ids.len()).collect()
     }
 
-    /// Token counts of the validation examples.
-    pub fn validation_lengths(&self) -> Vec<usize> {
-        self.validation.iter().map(|e| e.ids.len()).collect()
-    }
-
     /// Name of the metric that picks the best checkpoint.
     pub fn selection_metric(&self) -> &'static str {
         self.goal.selection.name()

@@ -147,16 +147,6 @@ impl ReasoningTask {
             selection: Metric::Accuracy,
         }
     }
-
-    /// Token counts of the training examples.
-    pub fn train_lengths(&self) -> Vec<usize> {
-        self.train.iter().map(|example| example.ids.len()).collect()
-    }
-
-    /// Token counts of the validation examples.
-    pub fn validation_lengths(&self) -> Vec<usize> {
-        self.validation.iter().map(|example| example.ids.len()).collect()
-    }
 }
 
 fn not_empty(
