@@ -82,14 +82,6 @@ pub enum ClassifyError {
     /// Device.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A row cannot be decoded.
-    #[error("{place}: cannot be decoded")]
-    Row {
-        /// File and line.
-        place: Place,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
     /// A label is none of the classes.
     #[error("{place}, column `{column}`: unknown label `{found}`, wanted one of {wanted}")]
     UnknownLabel {

@@ -78,9 +78,12 @@ impl SavedClassifier {
         Ok(load(data_dir, task)?.validation.examples)
     }
 
-    /// The columns that the classifier was trained on, or the usual ones.
+    /// The columns that the classifier was trained on, or the usual ones: `text` and `label`, and `pair`
+    /// where it was trained on pairs.
     pub fn columns(&self) -> TextColumns {
-        self.info.columns.clone().unwrap_or_default()
+        let pair = (self.info.pairs == Some(true)).then(|| "pair".to_owned());
+        let usual = || TextColumns { pair, ..TextColumns::default() };
+        self.info.columns.clone().unwrap_or_else(usual)
     }
 }
 

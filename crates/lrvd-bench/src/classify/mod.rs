@@ -28,7 +28,7 @@ pub use evaluate::{Evaluation, evaluate};
 pub use info::{ClassifierInfo, INFO_FILE};
 pub use inspect::{AdapterReport, BaseReport, ModuleReport, inspect_adapter, inspect_base};
 pub use load::{LoadOptions, MAX_DRAWS, SavedClassifier};
-pub use predict::{Input, Prediction, parse_input};
+pub use predict::{Input, Inputs, Prediction, read_inputs, stream_inputs};
 pub use rows::{Row, TextColumns, read_rows};
 pub use source::{AdapterSource, SourceKind};
 pub use train::{MAX_SEED, TrainOptions, TrainOutcome, TrainSettings, train_classifier};

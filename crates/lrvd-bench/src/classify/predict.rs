@@ -1,23 +1,26 @@
 //! The answers of a saved classifier to new texts, with their uncertainty.
 
+use std::io::BufRead;
+use std::path::Path;
+
 use burn::tensor::DType;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::metrics::{log_softmax, mean, mean_probability, uncertainty};
-use serde::Deserialize;
 
 use super::error::ClassifyError;
 use super::load::SavedClassifier;
+use super::rows::{self, Row, TextColumns};
+use crate::data::Label;
 use crate::data::batch::TokenisedExample;
-use crate::data::{Label, Place};
+use crate::data::table::{Format, Table, TableError};
 use crate::eval::{Batching, DrawSeed, predict_logits};
 
 /// A text, or a pair of texts.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
     /// First text.
     pub text: String,
     /// Second text of a pair.
-    #[serde(default)]
     pub pair: Option<String>,
 }
 
@@ -44,14 +47,33 @@ pub enum Prediction {
     },
 }
 
-/// Reads `{"text": ..., "pair": ...}`; other keys are allowed and not read.
+/// Inputs one by one, so that a long table needs little memory.
+pub type Inputs = Box<dyn Iterator<Item = Result<Input, TableError>>>;
+
+/// The inputs in a table; its labels are not read.
 ///
 /// # Errors
 ///
-/// [`ClassifyError::Row`] naming the line.
-pub fn parse_input(line: &str, place: &Place) -> Result<Input, ClassifyError> {
-    serde_json::from_str(line)
-        .map_err(|source| ClassifyError::Row { place: place.clone(), source: source.into() })
+/// As [`read_rows`](super::read_rows), those of rows as items.
+pub fn read_inputs(
+    file: &Path,
+    format: Format,
+    columns: TextColumns,
+) -> Result<Inputs, TableError> {
+    let columns = TextColumns { label: None, ..columns };
+    Ok(inputs(rows::open(file, format, &columns)?, columns))
+}
+
+/// The inputs in a stream of one JSON object a line, which errors call `name`.
+pub fn stream_inputs(reader: Box<dyn BufRead>, name: &Path, columns: TextColumns) -> Inputs {
+    inputs(Table::objects(reader, name), TextColumns { label: None, ..columns })
+}
+
+fn inputs(table: Table, columns: TextColumns) -> Inputs {
+    Box::new(table.map(move |row| {
+        let Row { text, pair, .. } = Row::of(&row?, &columns)?;
+        Ok(Input { text, pair })
+    }))
 }
 
 impl SavedClassifier {

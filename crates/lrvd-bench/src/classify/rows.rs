@@ -45,18 +45,38 @@ pub struct Row {
 /// The first bad row by file, line or row, and column; a column that is missing or there twice; another ending; a file
 /// without rows.
 pub fn read_rows(file: &Path, columns: &TextColumns) -> Result<Vec<Row>, TableError> {
+    open(file, Format::of(file)?, columns)?.map(|row| Row::of(&row?, columns)).collect()
+}
+
+/// Opens a data file for the rows of `columns`.
+pub(super) fn open(
+    file: &Path,
+    format: Format,
+    columns: &TextColumns,
+) -> Result<Table, TableError> {
     let TextColumns { text, pair, label } = columns;
     let wanted: Vec<&str> = [Some(text), pair.as_ref(), label.as_ref()]
         .into_iter()
         .flatten()
         .map(String::as_str)
         .collect();
-    let layout = Layout { columns: &wanted, blank_lines: true, ..Layout::of(Format::of(file)?) };
-    Table::open(file, &layout)?.map(|row| Row::of(&row?, columns)).collect()
+    Table::open(file, &Layout { columns: &wanted, blank_lines: true, ..Layout::of(format) })
+}
+
+impl TextColumns {
+    /// The same columns, but for those that are given.
+    #[must_use]
+    pub fn with(self, text: Option<String>, pair: Option<String>, label: Option<String>) -> Self {
+        Self {
+            text: text.unwrap_or(self.text),
+            pair: pair.or(self.pair),
+            label: label.or(self.label),
+        }
+    }
 }
 
 impl Row {
-    fn of(row: &table::Row, columns: &TextColumns) -> Result<Self, TableError> {
+    pub(super) fn of(row: &table::Row, columns: &TextColumns) -> Result<Self, TableError> {
         let text = |column: &String| row.text(&[column]).map(str::to_owned);
         let label = |column: &String| {
             let (_, cell) = row.find(&[column])?;

@@ -26,10 +26,11 @@ Examples:
   lrvd predict runs/mine \"a fine film\" \"not my taste\"
   lrvd predict runs/pairs \"Who wrote it?\" --pair \"It was written by Mary Shelley.\"
   lrvd predict runs/mine < lines.txt
-  lrvd predict runs/mine --input texts.jsonl --draws 20 --abstain-above 0.5 > answers.jsonl
+  lrvd predict runs/mine --input texts.csv --draws 20 --abstain-above 0.5 > answers.jsonl
 
-Input: arguments, or lines of text, or with `--jsonl` (or a file that ends in .jsonl) one object
-`{\"text\": ..., \"pair\": ...}` a line. Output: one JSON object a line:
+Input: arguments; a table, whose columns are called as in training unless `--text-column` and
+`--pair-column` say otherwise; or one text a line from a `.txt` file or standard input, or with
+`--jsonl` one object. Blank lines are passed over. Output: one JSON object a line:
 
   text, pair           the input
   predicted            the answer: a label, null where it is withheld, or a number for regression
@@ -65,6 +66,17 @@ pub(crate) struct ClassifierArguments {
     pub(crate) device: String,
 }
 
+/// Where the texts are in a table.
+#[derive(Debug, Args)]
+pub(crate) struct InputColumns {
+    /// Column or key of the text [default: as in training].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) text_column: Option<String>,
+    /// Column or key of the second text [default: as in training].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pair_column: Option<String>,
+}
+
 /// Options of `lrvd eval`.
 #[derive(Debug, Args)]
 pub(crate) struct EvalArguments {
@@ -73,12 +85,8 @@ pub(crate) struct EvalArguments {
     /// Labelled examples: `.tsv`, `.csv`, `.jsonl` or `.parquet`.
     #[arg(long, value_name = "FILE", required_unless_present = "task")]
     pub(crate) data: Option<PathBuf>,
-    /// Column or key of the text [default: as in training].
-    #[arg(long, value_name = "NAME")]
-    pub(crate) text_column: Option<String>,
-    /// Column or key of the second text [default: as in training].
-    #[arg(long, value_name = "NAME")]
-    pub(crate) pair_column: Option<String>,
+    #[command(flatten)]
+    pub(crate) columns: InputColumns,
     /// Column or key of the label [default: as in training].
     #[arg(long, value_name = "NAME")]
     pub(crate) label_column: Option<String>,
@@ -104,10 +112,13 @@ pub(crate) struct PredictArguments {
     /// Second text of each pair, as often as there are texts.
     #[arg(long, value_name = "TEXT", requires = "texts")]
     pub(crate) pair: Vec<String>,
-    /// Read from a file instead of standard input.
+    /// A table, `.tsv`, `.csv`, `.jsonl` or `.parquet`, or `.txt` with a text a line [default: standard
+    /// input].
     #[arg(long, value_name = "FILE", conflicts_with = "texts")]
     pub(crate) input: Option<PathBuf>,
-    /// The input is JSONL.
+    #[command(flatten)]
+    pub(crate) columns: InputColumns,
+    /// The input is JSONL, whatever its name.
     #[arg(long, conflicts_with = "texts")]
     pub(crate) jsonl: bool,
     /// Give no label where the entropy is above this many nats.

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use lrvd_bench::classify::{MAX_DRAWS, MAX_SEED};
 
 pub(crate) use bench::{BenchCommand, SuiteArguments};
-pub(crate) use classifier::{ClassifierArguments, EvalArguments, PredictArguments};
+pub(crate) use classifier::{ClassifierArguments, EvalArguments, InputColumns, PredictArguments};
 pub(crate) use files::{
     CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, PrecisionName,
     VerifyArguments,

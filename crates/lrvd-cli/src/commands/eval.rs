@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::classify::{LoadOptions, SavedClassifier, TextColumns, evaluate};
+use lrvd_bench::classify::{LoadOptions, SavedClassifier, evaluate};
 use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::GlueTask;
 use lrvd_burn::device;
 use serde::Serialize;
 
 use super::{Outcome, table};
-use crate::args::{ClassifierArguments, EvalArguments};
+use crate::args::{ClassifierArguments, EvalArguments, InputColumns};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
@@ -35,12 +35,9 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
             (task.name().to_owned(), classifier.read_task(task, folder)?)
         }
         (_, _, Some(file)) => {
-            let usual = classifier.columns();
-            let columns = TextColumns {
-                text: arguments.text_column.unwrap_or(usual.text),
-                pair: arguments.pair_column.or(usual.pair),
-                label: arguments.label_column.or(usual.label),
-            };
+            let InputColumns { text_column, pair_column } = arguments.columns;
+            let columns =
+                classifier.columns().with(text_column, pair_column, arguments.label_column);
             (file.display().to_string(), classifier.read_examples(file, &columns)?)
         }
         _ => return Err("pass --data, or --task and --data-dir".into()),

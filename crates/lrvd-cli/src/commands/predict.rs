@@ -1,16 +1,17 @@
 //! `lrvd predict`
 
 use std::error::Error;
-use std::io::BufRead;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use lrvd_bench::classify::{Input, Prediction, SavedClassifier, parse_input};
-use lrvd_bench::data::{At, Place};
+use lrvd_bench::classify::{Input, Prediction, SavedClassifier, read_inputs, stream_inputs};
+use lrvd_bench::data::table;
 use serde::Serialize;
 
 use super::Outcome;
 use super::eval::load;
-use crate::args::PredictArguments;
+use crate::args::{InputColumns, PredictArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
@@ -71,7 +72,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let seed = arguments.classifier.seed.unwrap_or(classifier.info.seed);
     let mut all = Vec::new();
     let mut done = 0;
-    let mut inputs = inputs(arguments)?;
+    let mut inputs = inputs(arguments, &classifier)?;
     loop {
         let batch: Vec<Input> =
             inputs.by_ref().take(classifier.info.batch_size).collect::<Result<_, _>>()?;
@@ -104,10 +105,35 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     Ok(ExitStatus::Done)
 }
 
-type Inputs = Box<dyn Iterator<Item = Result<Input, Box<dyn Error>>>>;
-
-/// Arguments, or the lines of a file or of standard input; blank lines are passed over.
-fn inputs(arguments: PredictArguments) -> Result<Inputs, Box<dyn Error>> {
+/// Arguments, the rows of a table, or lines of text.
+fn inputs(
+    arguments: PredictArguments,
+    classifier: &SavedClassifier,
+) -> Result<Box<dyn Iterator<Item = Result<Input, Box<dyn Error>>>>, Box<dyn Error>> {
+    let InputColumns { text_column, pair_column } = arguments.columns;
+    let is_named = text_column.is_some() || pair_column.is_some();
+    let columns = classifier.columns().with(text_column, pair_column, None);
+    let is_text = |path: &PathBuf| path.extension().is_some_and(|end| end == "txt");
+    let table = match (&arguments.input, arguments.jsonl) {
+        (Some(path), true) => Some(read_inputs(path, table::Format::Jsonl, columns)?),
+        (Some(path), false) if is_text(path) => None,
+        (Some(path), false) => Some(read_inputs(path, table::Format::of(path)?, columns)?),
+        (None, true) => {
+            let reader = Box::new(std::io::stdin().lock());
+            Some(stream_inputs(reader, Path::new("standard input"), columns))
+        }
+        (None, false) => None,
+    };
+    if let Some(table) = table {
+        return Ok(Box::new(table.map(|input| input.map_err(Into::into))));
+    }
+    if is_named {
+        return Err(
+            "`--text-column` and `--pair-column` are for tables; pass one by `--input`, or \
+                    `--jsonl`"
+                .into(),
+        );
+    }
     if !arguments.texts.is_empty() {
         let mut pairs = arguments.pair.into_iter();
         let inputs = arguments.texts.into_iter().map(move |text| {
@@ -118,30 +144,18 @@ fn inputs(arguments: PredictArguments) -> Result<Inputs, Box<dyn Error>> {
         });
         return Ok(Box::new(inputs));
     }
-    let (name, reader): (PathBuf, Box<dyn BufRead>) = match arguments.input {
+    let (name, reader): (String, Box<dyn BufRead>) = match arguments.input {
         Some(path) => {
-            let file = std::fs::File::open(&path)
-                .map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
-            (path, Box::new(std::io::BufReader::new(file)))
+            let name = format!("`{}`", path.display());
+            let file = File::open(&path).map_err(|error| format!("cannot read {name}: {error}"))?;
+            (name, Box::new(BufReader::new(file)))
         }
-        None => ("standard input".into(), Box::new(std::io::stdin().lock())),
+        None => ("standard input".to_owned(), Box::new(std::io::stdin().lock())),
     };
-    let ending = |path: &Path, wanted| path.extension().is_some_and(|e| e == wanted);
-    let jsonl = arguments.jsonl || ending(&name, "jsonl") || ending(&name, "ndjson");
-    let lines = reader.lines().enumerate().filter_map(move |(i, line)| {
-        let place = Place { file: name.clone(), at: At::Line(i + 1) };
-        let line = match line {
-            Ok(line) => line,
-            Err(error) => return Some(Err(format!("{place}: {error}").into())),
-        };
-        if line.trim().is_empty() {
-            return None;
-        }
-        Some(if jsonl {
-            parse_input(&line, &place).map_err(Into::into)
-        } else {
-            Ok(Input { text: line, pair: None })
-        })
+    let lines = reader.lines().enumerate().filter_map(move |(i, line)| match line {
+        Err(error) => Some(Err(format!("{name}, line {}: {error}", i + 1).into())),
+        Ok(text) if text.trim().is_empty() => None,
+        Ok(text) => Some(Ok(Input { text, pair: None })),
     });
     Ok(Box::new(lines))
 }

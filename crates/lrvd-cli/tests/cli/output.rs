@@ -64,12 +64,13 @@ fn a_refused_start_leaves_nothing_and_the_corrected_one_begins() {
         (&["--set", "lora_alpha=-1"], "lora_alpha"),
         (&["--set", "adapter_dropout=2"], "dropout"),
         (&["--set", "log_variance.initial=99"], "initial"),
-        (&["--set", "last_batch=drop", "--set", "batch_size=64"], ""),
         (&["--set", "bucketing={length_bucketed={window=0}}"], "window"),
     ] {
         refused(&train(&data, &out, 2, more), wanted);
     }
     refused(&replaced(&train(&data, &out, 2, &[]), "--model", &llama), "Llama");
+    let whole_batches = train(&data, &out, 2, &["--set", "last_batch=drop"]);
+    refused(&replaced(&whole_batches, "--batch-size", "64"), "at least 64");
 
     // A suite has written its generated data by then.
     let name = out.display().to_string();

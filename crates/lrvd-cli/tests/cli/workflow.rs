@@ -144,6 +144,52 @@ fn bayes_lora_from_training_to_export() {
 }
 
 #[test]
+fn tables_of_every_format_are_predicted_by_their_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    // Columns of the user's own, which prediction must find again.
+    for path in &data {
+        let renamed = text(Path::new(path)).replacen("text", "review", 1);
+        std::fs::write(path, renamed).unwrap();
+    }
+    let out = dir.path().join("out");
+    done(&borrowed(&train(&data, &out, 2, &["--method", "lora", "--text-column", "review"])));
+    let out = out.display().to_string();
+    let file = |name: &str, contents: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, contents).unwrap();
+        path.display().to_string()
+    };
+    let wanted = done(&["predict", &out, "a fine film", "dull, and cold"]).stdout;
+    let by_input = |path: &str, more: &[&str]| {
+        done(&[&["predict", &out, "--input", path], more].concat()).stdout
+    };
+    let csv = file("x.csv", "id,review\n1,a fine film\n2,\"dull, and cold\"\n");
+    assert_eq!(by_input(&csv, &[]), wanted);
+    let tsv = file("x.tsv", "body\tid\na fine film\t1\ndull, and cold\t2\n");
+    assert_eq!(by_input(&tsv, &["--text-column", "body"]), wanted);
+    let objects = "{\"review\":\"a fine film\"}\n\n{\"review\":\"dull, and cold\",\"pair\":1}\n";
+    assert_eq!(by_input(&file("x.jsonl", objects), &[]), wanted);
+    assert_eq!(by_input(&file("x.log", objects), &["--jsonl"]), wanted);
+    assert_eq!(run_with(&["predict", &out, "--jsonl"], objects).stdout, wanted);
+    assert_eq!(by_input(&file("x.txt", "a fine film\n\ndull, and cold\n"), &[]), wanted);
+    let parquet = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../lrvd-bench/tests/golden/data/cola-train-00000-of-00002.parquet")
+        .display()
+        .to_string();
+    assert_eq!(by_input(&parquet, &["--text-column", "sentence"]).lines().count(), 2);
+
+    let refused = |arguments: &[&str], wanted: &str| {
+        let found = run(&[&["predict", &out], arguments].concat());
+        assert!(found.code == 2 && found.stderr.contains(wanted), "{wanted}: {}", found.stderr);
+    };
+    refused(&["--input", &tsv], "no column `review`; its columns are `body`, `id`");
+    refused(&["--input", &file("x.md", "text")], "is in no known format");
+    refused(&["--input", "absent.csv"], "cannot read `absent.csv`");
+    refused(&["--text-column", "body"], "are for tables");
+}
+
+#[test]
 fn deterministic_methods_come_back_without_a_posterior() {
     let (dir, data) = reload_predicts_the_same(&["--method", "lora"], 0);
     let out = dir.path().join("out").display().to_string();

@@ -1,8 +1,7 @@
 //! Tables of one row a line: separated by tabs, or one JSON object each.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// Numbered lines of a file, checked to be UTF-8 one by one. They end in LF or CRLF, the last one also in nothing.
 pub(super) struct Lines {
-    bytes: BufReader<File>,
+    bytes: Box<dyn BufRead>,
     file: PathBuf,
     skip_blank: bool,
     offset: usize,
@@ -25,7 +24,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(bytes: BufReader<File>, file: &Path, skip_blank: bool) -> Self {
+    pub(super) fn new(bytes: Box<dyn BufRead>, file: &Path, skip_blank: bool) -> Self {
         Self { bytes, file: file.into(), skip_blank, offset: 0, number: 0 }
     }
 

@@ -26,7 +26,7 @@ mod row;
 mod tests;
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 pub use cell::Cell;
@@ -137,7 +137,7 @@ impl Table {
     /// As [`read`], of any ending.
     pub fn open(file: &Path, layout: &Layout<'_>) -> Result<Self, TableError> {
         let opened = File::open(file).map_err(IoError::at("read", file))?;
-        let lines = |opened| Lines::new(BufReader::new(opened), file, layout.blank_lines);
+        let lines = |opened| Lines::new(Box::new(BufReader::new(opened)), file, layout.blank_lines);
         let source = match layout.format {
             Format::Tsv => Source::Tabs(Tabs::new(lines(opened), layout.unnamed)?),
             Format::Csv => Source::Commas(Commas::new(opened, file)?),
@@ -145,6 +145,12 @@ impl Table {
             Format::Parquet => Source::Columnar(Columnar::new(opened, file, layout.columns)?),
         };
         Ok(Self { file: file.into(), source, rows: 0, ended: false })
+    }
+
+    /// One JSON object a line from any reader, which errors call `name`; blank lines are passed over.
+    pub fn objects(reader: Box<dyn BufRead>, name: &Path) -> Self {
+        let source = Source::Objects(Lines::new(reader, name, true));
+        Self { file: name.into(), source, rows: 0, ended: false }
     }
 }
 
