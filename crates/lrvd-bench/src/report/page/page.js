@@ -205,7 +205,7 @@ function tradeoff(metric, tasks, what) {
     return [low - margin, high + margin];
   };
   return figure({ label: `${what}: ${name} against accuracy`, height: 450, least: 640, plots: () => ({
-    height: 450, marginLeft: 56, marginBottom: 42, grid: true,
+    height: 450, marginLeft: 60, marginBottom: 42, grid: true,
     x: { label: "accuracy", domain: range("x", "sx", 0.04), ...CENTRED },
     y: { label: name, domain: range("y", "sy", 0.04), ...CENTRED },
     marks: [
@@ -239,8 +239,8 @@ function scatter(task) {
   const dots = found.flatMap((d) => d.rank.values.map((x, i) => ({ method: d.method, x, y: d.score.values[i] })));
   const bars = { stroke: (d) => colour(d.method), strokeWidth: 1.6, strokeOpacity: 0.75 };
   const low = Math.max(0, Math.min(...dots.map((d) => d.x)) - 1);
-  return figure({ title: taskLabel(task), label: `${taskLabel(task)}: ${standardOf(task)} against average rank`, height: 230, least: 280, plots: () => ({
-    height: 230, marginLeft: 52, marginBottom: 40, x: { label: "average rank per module", nice: true, domain: [low, Math.max(...dots.map((d) => d.x)) + 1], ...CENTRED },
+  return figure({ title: taskLabel(task), label: `${taskLabel(task)}: ${standardOf(task)} against average rank`, height: 235, least: 280, plots: () => ({
+    height: 235, marginLeft: 60, marginBottom: 42, x: { label: "average rank per module", nice: true, domain: [low, Math.max(...dots.map((d) => d.x)) + 1], ...CENTRED },
     y: { label: standardOf(task), nice: true, ticks: 4, ...CENTRED },
     marks: [gridY(), Plot.dot(dots, { x: "x", y: "y", r: 3, fill: (d) => colour(d.method), fillOpacity: 0.5 }),
       Plot.ruleY(found.filter((d) => d.rank.std), { y: (d) => d.score.mean, x1: (d) => Math.max(low, d.rank.mean - d.rank.std), x2: (d) => d.rank.mean + d.rank.std, ...bars }),
@@ -255,7 +255,7 @@ function budgets() {
     const found = unique(results.runs.filter((r) => r.method === m.name).map((r) => r.rank_budget.note)).filter((note) => note && note !== "learnt");
     return found.length ? `${m.name}: ${found.join(", ")}` : null;
   }).filter(Boolean);
-  return notes.length ? how(`Ranks. ${notes.join("; ")}. A matched rank is what the other method ended with, rounded for each task and seed, so that both have the same size.`) : null;
+  return notes.length ? how(`Ranks. ${notes.join("; ")}. A matched rank follows what the other method ended with on the task, so that both have about the same size.`) : null;
 }
 function resultsSection() {
   const foot = page.tasks.some((t) => t.caveat) ? h("p", { class: "how" }, "* The data are not the official splits; see the notes.") : null;
@@ -263,11 +263,11 @@ function resultsSection() {
   if (!page.uncertainty) {
     const k = unique(results.runs.flatMap((r) => Object.keys(r.checkpoints.last?.metrics ?? {}).map(Number))).sort((a, b) => a - b);
     const scores = [["accuracy", 0], ...(page.metrics.standard ? [["standard", 0]] : []), ["rank", 0], ["time_min", 0]];
-    const doubt = [...k.filter((x) => x > 0).map((x) => ["accuracy", x]), ...["nll", "ece", "brier"].flatMap((m) => k.map((x) => [m, x]))];
+    const quality = [...k.filter((x) => x > 0).map((x) => ["accuracy", x]), ...["nll", "ece", "brier"].flatMap((m) => k.map((x) => [m, x]))];
     return section("results", "Results", how(`Mean ± sample standard deviation over seeds. ${NOISE}`),
       live(() => [optimistic(), taskTable(scores, `Scores, ranks and times: ${state.choice} checkpoint`), foot, budgets(),
         part("Score against rank", legend(), grid("three", taskKeys.map(scatter))),
-        part("Likelihood and calibration", taskTable(doubt, `Likelihood and calibration: ${state.choice} checkpoint`))]));
+        part("Likelihood and calibration", taskTable(quality, `Likelihood and calibration: ${state.choice} checkpoint`))]));
   }
   const many = classTasks.length > 1;
   const over = many ? `Means over ${classTasks.length} tasks (all scored alike) and over seeds` : "Means over seeds";
@@ -388,7 +388,7 @@ function energy(group) {
   const modules = records.flatMap((e, i) => share(e.learned).map(([x, y]) => ({ i, x, y })));
   return figure({ title: methodName(group.method), note: `${records.length} modules over all seeds${gap === null ? "" : `, normalised gap ${gap.toFixed(3)}`}`,
     label: `${group.method}: energy captured by the first components`, height: 290, plots: () => ({
-      height: 290, marginLeft: 48, marginRight: 12, marginBottom: 40, x: { label: "share of components, k / rank", ...CENTRED },
+      height: 290, marginLeft: 56, marginRight: 12, marginBottom: 40, x: { label: "share of components, k / rank", ...CENTRED },
       y: { label: "energy captured", domain: [0, 1], ...CENTRED },
       marks: [gridY(), Plot.line(modules, { x: "x", y: "y", z: "i", stroke: colour(group.method), strokeOpacity: 0.14, strokeWidth: 1 }),
         ...lines.map((l) => Plot.line(l.points, { x: "0", y: "1", strokeWidth: 1.6, ...l.style })),
@@ -417,7 +417,7 @@ function sweep(task) {
       const all = lines.flat();
       const weight = (d) => (bold.includes(d.method) ? 2.4 : 1.1);
       return figure({ title, label: `${taskLabel(task)}: ${title} by number of posterior draws`, height, plots: (width) => ({
-        height, marginLeft: 52, marginRight: Math.min(16 + 7.4 * room, width / 3), marginBottom: 40,
+        height, marginLeft: 60, marginRight: Math.min(16 + 7.4 * room, width / 3), marginBottom: 40,
         x: { type: "point", domain: draws, label: "posterior draws (0: the mean)", ...CENTRED, padding: 0.1 }, y: { label: axis, nice: true, ...CENTRED },
         marks: [gridY(), ...lines.map((line) => Plot.line(line, { x: "k", y: "value", stroke: colour(line[0].method), strokeWidth: weight(line[0]) })),
           Plot.dot(all, { x: "k", y: "value", r: 2.8, fill: (d) => colour(d.method), title: (d) => `${d.method}, ${d.k} draws: ${d.value.toFixed(digits)}` }),
@@ -441,7 +441,7 @@ function selection(task) {
   const names = lines.filter((l) => bold.includes(l.method)).map((l) => ({ ...l.points.at(-1), name: `${l.method} ${text("aurc", l.area)}` }));
   const room = Math.max(...names.map((d) => d.name.length));
   const chart = figure({ label: `${taskLabel(task)}: risk against coverage`, height: 400, least: 330, plots: (width) => ({
-    height: 400, marginLeft: 48, marginRight: Math.min(14 + 7.2 * room, width / 2.4), marginBottom: 40, clip: true,
+    height: 400, marginLeft: 58, marginRight: Math.min(14 + 7.2 * room, width / 2.4), marginBottom: 40, clip: true,
     x: { domain: [0, 1], ticks: 5, label: "coverage: share of questions answered", ...CENTRED }, y: { domain: [0, top], nice: true, label: "risk: share of wrong answers", ...CENTRED },
     marks: [gridY(), ...[...lines].sort((a, b) => bold.includes(a.method) - bold.includes(b.method)).map((l) => Plot.line(l.points, { x: "x", y: "y", clip: true, stroke: colour(l.method), strokeWidth: bold.includes(l.method) ? 2.4 : 1, strokeOpacity: bold.includes(l.method) ? 1 : 0.4 })),
       Plot.dot(lines.flatMap((l) => l.points), { x: "x", y: "y", r: 3.5, fill: "transparent", clip: true, title: (d) => `${d.method}: risk ${d.y.toFixed(3)} at coverage ${d.x}; area ${text("aurc", d.area)}` }), endNames(names, "x", "y")],
