@@ -441,7 +441,7 @@ function selection(task) {
   const names = lines.filter((l) => bold.includes(l.method)).map((l) => ({ ...l.points.at(-1), name: `${l.method} ${text("aurc", l.area)}` }));
   const room = Math.max(...names.map((d) => d.name.length));
   const chart = figure({ label: `${taskLabel(task)}: risk against coverage`, height: 400, least: 330, plots: (width) => ({
-    height: 400, marginLeft: 58, marginRight: Math.min(14 + 7.2 * room, width / 2.4), marginBottom: 40, clip: true,
+    height: 400, marginLeft: 58, marginRight: Math.min(14 + 7.2 * room, width / 2.4), marginBottom: 40,
     x: { domain: [0, 1], ticks: 5, label: "coverage: share of questions answered", ...CENTRED }, y: { domain: [0, top], nice: true, label: "risk: share of wrong answers", ...CENTRED },
     marks: [gridY(), ...[...lines].sort((a, b) => bold.includes(a.method) - bold.includes(b.method)).map((l) => Plot.line(l.points, { x: "x", y: "y", clip: true, stroke: colour(l.method), strokeWidth: bold.includes(l.method) ? 2.4 : 1, strokeOpacity: bold.includes(l.method) ? 1 : 0.4 })),
       Plot.dot(lines.flatMap((l) => l.points), { x: "x", y: "y", r: 3.5, fill: "transparent", clip: true, title: (d) => `${d.method}: risk ${d.y.toFixed(3)} at coverage ${d.x}; area ${text("aurc", d.area)}` }), endNames(names, "x", "y")],
