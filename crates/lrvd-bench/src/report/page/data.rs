@@ -170,7 +170,7 @@ fn modules(results: &Results) -> Vec<(ModuleName, &str)> {
         paths.extend(run.rank_events.iter().flat_map(|event| event.ranks.keys()));
         for checkpoint in [&run.checkpoints.last, &run.checkpoints.best].into_iter().flatten() {
             paths.extend(checkpoint.ranks.keys());
-            for statistic in &checkpoint.statistics {
+            if let Some(statistic) = &checkpoint.statistics {
                 paths.extend(statistic.present.keys().chain(statistic.removed.keys()));
             }
         }
