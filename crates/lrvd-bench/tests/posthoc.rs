@@ -227,7 +227,7 @@ fn posthoc_laplace_chooses_its_prior_on_held_out_examples_and_narrows_to_the_las
 fn factor_entries(model: &TaskModel, wide: usize, columns: usize) -> usize {
     let mut sum = 0;
     model.visit_layers(&mut |_, layer| {
-        let Some(adapter) = layer.adapter.as_ref() else { return };
+        let Some(adapter) = layer.low_rank() else { return };
         let side = |n: usize| if n < wide { n * n } else { columns * n };
         sum += side(layer.d_input()) + side(layer.d_output()) + 2 * adapter.rank().pow(2);
     });
@@ -335,7 +335,7 @@ fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
     }
     let mut levels = Vec::new();
     run.model.visit_layers(&mut |_, layer| {
-        if let Some(adapter) = &layer.adapter {
+        if let Some(adapter) = layer.low_rank() {
             let host = HostAdapter::read(adapter);
             levels.push(format!("{:?}", host.noise.unwrap()));
         }

@@ -149,7 +149,7 @@ impl AdaLora {
     fn check(&self, model: &impl AdaptedModel) -> Result<(), AdaLoraError> {
         let mut found = Vec::new();
         model.visit_layers(&mut |_, layer| {
-            if let Some(e) = layer.adapter.as_ref().and_then(|a| a.e.as_ref()) {
+            if let Some(e) = layer.low_rank().and_then(LowRankAdapter::singular_values) {
                 found.push(e.val().dims()[0]);
             }
         });
@@ -168,7 +168,7 @@ impl AdaLora {
         let by_path: BTreeMap<&str, &Vec<bool>> =
             self.paths.iter().map(String::as_str).zip(mask).collect();
         model.visit_layers_mut(&mut |path, layer| {
-            let adapter = layer.adapter.as_mut().and_then(|a| a.e.as_mut());
+            let adapter = layer.low_rank_mut().and_then(LowRankAdapter::singular_values_mut);
             if let (Some(e), Some(mask)) = (adapter, by_path.get(path)) {
                 let old = e.val();
                 if old.dims()[0] != mask.len() {
@@ -192,7 +192,7 @@ fn values_of(pair: &[Vec<f64>; 2]) -> EntryValues<'_, f64> {
 fn triplets(model: &impl AdaptedModel) -> (Vec<String>, Vec<TripletShape>) {
     let (mut paths, mut shapes) = (Vec::new(), Vec::new());
     model.visit_layers(&mut |path, layer| {
-        if layer.adapter.as_ref().is_some_and(|a| a.e.is_some()) {
+        if layer.low_rank().is_some_and(|a| a.singular_values().is_some()) {
             paths.push(path.to_owned());
             shapes.push(TripletShape { d_input: layer.d_input(), d_output: layer.d_output() });
         }
@@ -203,8 +203,8 @@ fn triplets(model: &impl AdaptedModel) -> (Vec<String>, Vec<TripletShape>) {
 fn read_triplets(model: &impl AdaptedModel, gradients: &NamedGradients) -> Vec<Triplet> {
     let mut hosts = Vec::new();
     model.visit_layers(&mut |path, layer| {
-        let Some(adapter) = &layer.adapter else { return };
-        let Some(e) = &adapter.e else { return };
+        let Some(adapter) = layer.low_rank() else { return };
+        let Some(e) = adapter.singular_values() else { return };
         let (d_input, rank, d_output) = (adapter.d_input(), adapter.rank(), adapter.d_output());
         let gradient = |name: &str| gradients.get(&format!("{path}.{name}")).cloned();
         let zeros = |n: usize| vec![0.0; n];
@@ -237,7 +237,10 @@ pub fn orthogonality(model: &impl AdaptedModel) -> Option<Tensor<1>> {
     let mut sum: Option<Tensor<1>> = None;
     let mut count = 0;
     model.visit_layers(&mut |_, layer| {
-        let Some(adapter) = layer.adapter.as_ref().filter(|a| a.e.is_some()) else { return };
+        let Some(adapter) = layer.low_rank() else { return };
+        if adapter.singular_values().is_none() {
+            return;
+        }
         for norm in deviations(adapter) {
             count += 1;
             sum = Some(match sum.take() {

@@ -2,8 +2,10 @@
 
 use lrvd_core::error::ParameterError;
 
+use crate::sampling::Scheme;
+
 /// Something about an adapter, its configuration or its files cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdapterError {
     /// A factor does not fit the layer it is attached to.
@@ -32,11 +34,29 @@ pub enum AdapterError {
         /// Number of layers looked at.
         layers: usize,
     },
-    /// An operation asks for a posterior that the adapter does not have.
-    #[error("adapter `{path}` has no posterior: it is a plain low-rank adapter")]
-    NoPosterior {
-        /// Module path of the adapted layer.
+    /// There is no pair of factors to put something between or around.
+    #[error("layer `{path}` has no adapter of two factors")]
+    NoFactors {
+        /// Module path of the layer.
         path: String,
+    },
+    /// Layers would share a batch in different ways.
+    #[error("adapter `{path}` has {found} members, others have {wanted}")]
+    Members {
+        /// Module path of the layer.
+        path: String,
+        /// Members of the first layer that has some.
+        wanted: usize,
+        /// Members of this one.
+        found: usize,
+    },
+    /// The scheme of a pass has no meaning for the adapter of a layer.
+    #[error("adapter `{path}` cannot be sampled by {scheme:?}")]
+    Scheme {
+        /// Module path of the layer.
+        path: String,
+        /// The scheme.
+        scheme: Scheme,
     },
     /// A tensor holds a value that is not finite.
     #[error("`{name}` is not finite at step {step}: {value}")]

@@ -55,7 +55,7 @@ pub struct HostAdapter {
 impl HostAdapter {
     /// Reads `adapter` back from its device.
     pub fn read(adapter: &LowRankAdapter) -> Self {
-        let noise = adapter.posterior.as_ref().map(|posterior| match posterior {
+        let noise = adapter.posterior().map(|posterior| match posterior {
             Posterior::RankVariance(p) => HostNoise::RankVariance(values(p.value.val())),
             Posterior::NoiseToSignal(p) => HostNoise::NoiseToSignal(values(p.value.val())),
             Posterior::AsymRankVariance(p) => HostNoise::AsymRankVariance(values(p.value.val())),
@@ -70,7 +70,7 @@ impl HostAdapter {
             d_output: adapter.d_output(),
             a: values(adapter.a.val().transpose()),
             b: values(adapter.b.val()),
-            e: adapter.e.as_ref().map(|e| values(e.val())),
+            e: adapter.singular_values().map(|e| values(e.val())),
             noise,
             scaling: adapter.scaling,
         }

@@ -18,7 +18,6 @@
 
 pub mod adalora;
 pub mod adapter;
-mod adapter_axes;
 #[cfg(feature = "train")]
 pub mod burn_train;
 pub mod device;

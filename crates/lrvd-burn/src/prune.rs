@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic};
 
-use crate::adapter_axes::RankAxis;
+use crate::adapter::RankCut;
 use crate::error::AdapterError;
 use crate::host::HostAdapter;
 use crate::model::AdaptedModel;
-use crate::optimizer::AdamW;
+use crate::optimizer::{AdamW, NamedGradients};
 
 /// What one prune event keeps.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,7 +33,7 @@ pub fn statistics(
     let mut found = BTreeMap::new();
     let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
-        let Some(adapter) = &layer.adapter else { return };
+        let Some(adapter) = layer.low_rank() else { return };
         let host = HostAdapter::read(adapter);
         let statistic = host
             .posterior()
@@ -74,26 +74,34 @@ pub fn plan(
     Ok(event)
 }
 
-/// Shrinks the changed adapters of `model` to what `event` keeps, and with them the moments.
+/// Shrinks the changed adapters of `model` to what `event` keeps, and with them the moments and, for
+/// a prune between backward pass and update, the `gradients` of the step.
 ///
-/// Kept values, their moments and counts are unchanged, the scaling stays `lora_alpha / r0`, and
-/// an adapter without ranks is gone: its layer does the base product alone. Training on equals
-/// training a model of the pruned size with the same state, bit for bit on the CPU.
-pub fn apply(model: &mut impl AdaptedModel, event: &PruneEvent, optimizer: Option<&mut AdamW>) {
-    if let Some(optimizer) = optimizer {
-        let mut axes: BTreeMap<String, Vec<(String, RankAxis, Vec<usize>)>> = BTreeMap::new();
-        model.visit_parameters(&mut |p| {
-            if let Some((path, suffix)) = p.name.rsplit_once('.')
-                && event.changed.contains(path)
-                && let Some(axis) = RankAxis::of(suffix)
-            {
-                let entry = (p.name.to_owned(), axis, p.value.shape());
-                axes.entry(path.to_owned()).or_default().push(entry);
-            }
-        });
-        for (path, axes) in axes {
-            optimizer.select_ranks(&axes, &event.kept[&path]);
+/// Kept values, their moments, counts and gradients are unchanged, the scaling stays
+/// `lora_alpha / r0`, and an adapter without ranks is gone: its layer does the base product alone.
+/// Training on equals training a model of the pruned size with the same state, bit for bit on the
+/// CPU.
+pub fn apply(
+    model: &mut (impl AdaptedModel + ?Sized),
+    event: &PruneEvent,
+    optimizer: Option<&mut AdamW>,
+    gradients: Option<&mut NamedGradients>,
+) {
+    let mut cuts = Vec::new();
+    model.visit_layers(&mut |path, layer| {
+        if event.changed.contains(path) {
+            layer.each_adapter_parameter(&mut |schema, value| {
+                let name = format!("{path}.{}", schema.name);
+                let (shape, kept) = (value.shape(), event.kept[path].as_slice());
+                cuts.push(RankCut { name, schema, shape, kept });
+            });
         }
+    });
+    if let Some(optimizer) = optimizer {
+        optimizer.cut(&cuts);
+    }
+    if let Some(gradients) = gradients {
+        gradients.cut(&cuts);
     }
     model.visit_layers_mut(&mut |path, layer| {
         if event.changed.contains(path) {

@@ -49,7 +49,7 @@ fn draws_have_the_moments_of_the_posterior() {
     for family in VariationalFamily::ALL {
         let layer = layer("net.first", &host_adapter(Some(family), 10), DType::F64);
         let adapter = HostAdapter::read(of(&layer));
-        let posterior = adapter.posterior().unwrap().unwrap();
+        let posterior = adapter.posterior().unwrap();
         let c2 = adapter.scaling * adapter.scaling;
         for scheme in noisy().filter(|s| *s != Scheme::Weights(DrawPer::Batch)) {
             let cross = match scheme {
@@ -243,7 +243,7 @@ fn dropout_is_keyed_and_asked_for() {
     let mut dropped =
         layer("net.first", &host_adapter(Some(VariationalFamily::RankVariance), 10), DType::F64);
     let full = dropped.clone();
-    dropped.adapter.as_mut().unwrap().dropout = 0.4;
+    dropped.low_rank_mut().unwrap().dropout = 0.4;
     let x = inputs(DType::F64);
     for scheme in SCHEMES {
         let pass = Pass::sampled(scheme, NoiseKey::new(5));
@@ -276,7 +276,7 @@ fn dropout_differs_between_the_two_uses_and_keeps_the_mean() {
     const ROWS: usize = 20_000;
     let mut dropped = layer("net.first", &host_adapter(None, 10), DType::F64);
     let full = dropped.clone();
-    dropped.adapter.as_mut().unwrap().dropout = 0.4;
+    dropped.low_rank_mut().unwrap().dropout = 0.4;
     let row = numbers(1, D_INPUT);
     let rows: Vec<f64> = row.iter().copied().cycle().take(ROWS * D_INPUT).collect();
     let rows = tensor(&rows, [ROWS, D_INPUT], DType::F64);

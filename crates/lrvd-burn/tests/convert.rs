@@ -108,7 +108,7 @@ fn burns_lora_gives_the_same_outputs() {
         assert!(theirs.weight.adapter().is_none());
         assert_eq!(host(theirs.forward(inputs(dtype))), mean(&bare, dtype));
         let ours = AdaptedLinear::from_burn("net.first", theirs);
-        assert!(ours.adapter.is_none() && ours.slot().is_none());
+        assert!(ours.adapter().is_none() && ours.slot().is_none());
     }
 }
 

@@ -74,8 +74,8 @@ fn check_element_noise(map: StdMap, both: bool, scheme: Scheme, dtype: DType, to
             None => (mean_b, &[][..]),
         };
         let mut plain = base("net.first", D_INPUT, D_OUTPUT, DType::F64);
-        plain.attach(of(&layer).clone(), RANK);
-        let adapter = plain.adapter.as_mut().unwrap();
+        plain.attach(of(&layer).clone(), RANK).unwrap();
+        let adapter = plain.low_rank_mut().unwrap();
         adapter.a = parameter(&a, [D_INPUT, RANK], DType::F64);
         adapter.b = parameter(&b, [RANK, D_OUTPUT], DType::F64);
         plain.weight = layer.weight.clone();
@@ -117,7 +117,7 @@ fn widened(mut layer: AdaptedLinear) -> AdaptedLinear {
         tensor(&host(layer.weight.val()), [D_INPUT, D_OUTPUT], DType::F64),
         layer.bias.take().map(|b| tensor(&host(b.val()), [D_OUTPUT], DType::F64)),
     );
-    rebuilt.attach(layer.adapter.take().unwrap(), RANK);
+    rebuilt.attach(layer.detach().unwrap(), RANK).unwrap();
     rebuilt
 }
 

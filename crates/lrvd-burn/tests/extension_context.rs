@@ -43,7 +43,7 @@ fn contextual_layer(dtype: DType) -> AdaptedLinear {
         w2: parameter(&numbers(53, HIDDEN * 2 * SQUARE), [HIDDEN, 2 * SQUARE], dtype),
         b2: parameter(&numbers(54, 2 * SQUARE), [2 * SQUARE], dtype),
     };
-    layer.extend(Extension::Contextual(context)).unwrap();
+    layer.extend(Some(Extension::Contextual(context))).unwrap();
     layer
 }
 
@@ -214,7 +214,7 @@ fn dropping_directions_equals_zeroing_them() {
     cut.select_ranks(&kept);
     assert_eq!((cut.rank(), context(&cut).rank()), (2, 2));
     let mut zeroed = contextual_layer(DType::F64);
-    let adapter = zeroed.adapter.as_mut().unwrap();
+    let adapter = zeroed.low_rank_mut().unwrap();
     let mask = tensor(&[1.0, 0.0, 1.0, 0.0], [4], DType::F64);
     let (a, b) = (adapter.a.val().inner(), adapter.b.val().inner());
     adapter.a = burn::module::Param::from_tensor(a * mask.clone().unsqueeze_dim(0));

@@ -39,7 +39,7 @@ fn extended(map: StdMap, both: bool, dtype: DType) -> AdaptedLinear {
     let b = both.then(|| rho(32, [RANK, D_OUTPUT]));
     let noise = ElementGaussian::new(map, rho(31, [D_INPUT, RANK]), b);
     let mut layer = layer("net.first", &host_adapter(None, 10), dtype);
-    layer.extend(Extension::Gaussian(noise)).unwrap();
+    layer.extend(Some(Extension::Gaussian(noise))).unwrap();
     layer
 }
 
@@ -150,7 +150,7 @@ fn the_divergence_of_scales_equals_the_core() {
                 log_std: parameter(&[-3.0, 0.0, -0.4, 0.9], [RANK], dtype),
             };
             let (log_mean, log_std) = (scales.log_mean.val(), scales.log_std.val());
-            layer.extend(Extension::Scale(scales)).unwrap();
+            layer.extend(Some(Extension::Scale(scales))).unwrap();
             let kl = layer.kl_scale(direction).unwrap();
             let gradients = kl.clone().backward();
             let wanted =
@@ -178,7 +178,7 @@ fn a_narrow_posterior_keeps_its_digits_in_single_precision() {
     let mut wide = layer("net.first", &host_of, DType::F32);
     let noise = parameter(&g, [d_input, rank], DType::F32);
     let noise = ElementGaussian::new(StdMap::Square, noise, None);
-    wide.extend(Extension::Gaussian(noise)).unwrap();
+    wide.extend(Some(Extension::Gaussian(noise))).unwrap();
     let kl = host(wide.kl_elements(PRIOR, ElementReduction::Sum).unwrap())[0];
     let (m, r) = (host(of(&wide).a.val()), host(gaussian(&wide).a.val()));
     let core = CoreGaussian::new(&m, &r, StdMap::Square).unwrap();

@@ -192,7 +192,7 @@ fn settings_out_of_range_are_refused_by_name() {
     let mut narrow = base("p.q", 5, 7, DType::F32);
     let error = config(SCALA).attach(&mut narrow, NoiseKey::new(1)).unwrap_err();
     assert!(matches!(error, ParameterError::OutOfRange { name: "rank", .. }), "{error}");
-    assert!(narrow.adapter.is_none() && narrow.extension().is_none());
+    assert!(narrow.adapter().is_none() && narrow.extension().is_none());
 }
 
 #[test]

@@ -6,7 +6,7 @@
 mod support;
 
 use burn::tensor::{DType, Tensor};
-use lrvd_burn::adapter::{ElementGaussian, Extension, ExtensionError};
+use lrvd_burn::adapter::{ElementGaussian, Extension};
 use lrvd_burn::model::{check_scheme, ranks};
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::peft::{PeftConfig, PeftError, TargetModules, peft_from_model};
@@ -19,7 +19,7 @@ use support::net::{Net, WIDTHS, optimizer, train_step};
 use support::noisy::{element_noise, extended, gaussian, scale_noise, scales};
 use support::{
     BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, host, host_adapter, layer, leaf, numbers,
-    parameter, tensor,
+    of, parameter, tensor,
 };
 
 const N: usize = BATCH * TOKENS;
@@ -62,7 +62,7 @@ fn schemes_without_a_meaning_are_refused_by_name() {
     for scheme in refused {
         assert_eq!(check_scheme(&net, scheme), Ok(()), "a plain adapter runs at its mean");
     }
-    net.first.extend(noise).unwrap();
+    net.first.extend(Some(noise)).unwrap();
     let error = check_scheme(&net, Scheme::Nested).unwrap_err();
     assert_eq!(error.to_string(), "adapter `net.first` cannot be sampled by Nested");
 }
@@ -75,23 +75,24 @@ fn a_refused_scheme_is_not_run_at_the_mean() {
 }
 
 #[test]
-fn extensions_stand_on_plain_factors_of_their_shape() {
+fn extensions_stand_on_two_factors_of_their_shape() {
     let mut bare = base("net.first", D_INPUT, D_OUTPUT, DType::F32);
-    assert_eq!(bare.extend(scale_noise(DType::F32)), Err(ExtensionError::NoAdapter));
+    let error = bare.extend(Some(scale_noise(DType::F32))).unwrap_err();
+    assert_eq!(error.to_string(), "layer `net.first` has no adapter of two factors");
+    // An extension replaces what was there: two at a time cannot be written down.
     let mut posterior =
         layer("net.first", &host_adapter(Some(VariationalFamily::RankVariance), 10), DType::F32);
-    let error = posterior.extend(scale_noise(DType::F32)).unwrap_err();
-    assert_eq!(error.to_string(), "the adapter has a posterior, wanted plain factors");
-    let mut diagonal = host_adapter(None, 10);
-    diagonal.e = Some(vec![1.0; RANK]);
-    let error = layer("net.first", &diagonal, DType::F32).extend(scale_noise(DType::F32));
-    assert_eq!(error, Err(ExtensionError::NotPlain { found: "singular values" }));
+    let old = posterior.extend(Some(element_noise(StdMap::Square, false, DType::F32))).unwrap();
+    assert!(matches!(old, Some(Extension::Posterior(_))));
+    assert!(of(&posterior).posterior().is_none());
+    assert_eq!(posterior.slot().unwrap().family, None);
     let mut plain = layer("net.first", &host_adapter(None, 10), DType::F32);
     let narrow = parameter(&numbers(1, D_INPUT), [D_INPUT, 1], DType::F32);
     let narrow = ElementGaussian::new(StdMap::Square, narrow, None);
-    let error = plain.extend(Extension::Gaussian(narrow)).unwrap_err();
-    assert_eq!(error.to_string(), "`noise of A` should have shape [5, 4], found [5, 1]");
-    assert!(plain.extension().is_none() && plain.slot().is_some());
+    let error = plain.extend(Some(Extension::Gaussian(narrow))).unwrap_err();
+    let wanted = "adapter `net.first`: `lora_A_G` should have shape [5, 4], found [5, 1]";
+    assert_eq!(error.to_string(), wanted);
+    assert!(plain.extension().is_none() && plain.slot().is_some() && plain.rank() == RANK);
 }
 
 #[test]
@@ -99,24 +100,23 @@ fn files_hold_the_mean_of_element_noise_and_nothing_of_the_rest() {
     let template = PeftConfig::lora(RANK, 7.0, TargetModules::Names(vec!["first".to_owned()]));
     let mut net = Net::new([Some(&host_adapter(None, 10)), None], DType::F32);
     let plain = peft_from_model(&net, &template).unwrap();
-    net.first.extend(element_noise(StdMap::Softplus, true, DType::F32)).unwrap();
+    net.first.extend(Some(element_noise(StdMap::Softplus, true, DType::F32))).unwrap();
     assert_eq!(peft_from_model(&net, &template).unwrap(), plain, "a posterior stays behind");
 
-    let taken = net.first.take_extension();
+    let taken = net.first.extend(None).unwrap();
     assert!(matches!(taken, Some(Extension::Gaussian(_))) && net.first.extension().is_none());
     assert_eq!(peft_from_model(&net, &template).unwrap(), plain);
-    net.first.extend(scale_noise(DType::F32)).unwrap();
+    net.first.extend(Some(scale_noise(DType::F32))).unwrap();
     let refused = peft_from_model(&net, &template);
     assert!(
         matches!(&refused, Err(PeftError::Module { path, name: "extension", .. }) if path == "net.first"),
         "{refused:?}"
     );
     assert_eq!(ranks(&net), [("net.first".to_owned(), RANK)]);
-    // Attaching anew, or taking the adapter off, leaves nothing behind.
-    let factors = net.first.detach().unwrap();
-    assert!(net.first.extension().is_none());
-    net.first.attach(factors, RANK);
+    // Plain factors may be written again, whatever stood between them.
+    net.first.extend(None).unwrap();
     assert_eq!(peft_from_model(&net, &template).unwrap(), plain);
+    assert!(net.first.detach().is_some() && net.first.slot().is_none());
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn dropping_directions_takes_their_noise_along() {
     layer.select_ranks(&kept);
     assert_eq!(host(scales(&layer).log_std.val()), kept.map(|k| full[k]));
     layer.select_ranks(&[]);
-    assert!(layer.adapter.is_none() && layer.extension().is_none());
+    assert!(layer.adapter().is_none() && layer.extension().is_none());
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn noise_parameters_train_under_their_names() {
     ] {
         let mut net = Net::new([Some(&host_adapter(None, 10)), None], DType::F32);
         assert_eq!(WIDTHS[..2], [D_INPUT, D_OUTPUT]);
-        net.first.extend(extension).unwrap();
+        net.first.extend(Some(extension)).unwrap();
         let before = net.snapshot();
         let mut optimizer = optimizer();
         for step in 0..2 {
@@ -176,7 +176,7 @@ fn noise_parameters_train_under_their_names() {
     }
     // Without a sampled pass the deviations get no gradient.
     let mut net = Net::new([Some(&host_adapter(None, 10)), None], DType::F32);
-    net.first.extend(element_noise(StdMap::Square, false, DType::F32)).unwrap();
+    net.first.extend(Some(element_noise(StdMap::Square, false, DType::F32))).unwrap();
     let out = net.first.forward(inputs(DType::F32), &Pass::mean());
     let gradients = NamedGradients::collect(&net, &out.sum().backward());
     assert!(gradients.get("net.first.lora_A_G").is_none());

@@ -146,7 +146,7 @@ fn every_posterior_family_is_turned_as_well() {
         let layer = layer("net.first", &host_adapter(Some(family), 10), DType::F64);
         let adapter = of(&layer);
         let (a, b) = (adapter.a.val(), adapter.b.val());
-        let (std_a, std_b) = adapter.posterior.as_ref().unwrap().deviations(&a, &b);
+        let (std_a, std_b) = adapter.posterior().unwrap().deviations(&a, &b);
         let full_a = host(std_a + a.zeros_like());
         let full_b = std_b.map(|std| host(std + b.zeros_like()));
         let out = layer.forward(tensor(&x, [BATCH, TOKENS, D_INPUT], DType::F64), &pass());
@@ -214,7 +214,7 @@ fn signs_are_the_only_difference_to_a_draw_per_batch() {
     host_of_one.b.truncate(D_OUTPUT);
     let mut layer = layer("net.first", &host_of_one, DType::F64);
     let noise = ElementGaussian::new(StdMap::Square, parameter(&[0.7], [1, 1], DType::F64), None);
-    layer.extend(Extension::Gaussian(noise)).unwrap();
+    layer.extend(Some(Extension::Gaussian(noise))).unwrap();
     let x = tensor(&[1.0; 8], [1, 8, 1], DType::F64);
     let run = |scheme| host(layer.forward(x.clone(), &Pass::sampled(scheme, key())));
     let mean = run(Scheme::Mean);

@@ -7,9 +7,10 @@ mod support;
 
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{
-    AdaptedLinear, AdapterConfig, AdapterKind, AdapterMembers, Extension, ExtensionError,
-    LowRankAdapter, repeat_for_members,
+    AdaptedLinear, Adapter, AdapterConfig, AdapterKind, AdapterMembers, LowRankAdapter,
+    repeat_for_members,
 };
+use lrvd_burn::error::AdapterError;
 use lrvd_burn::model::{self, AdaptedModel, trainable_counts};
 use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
@@ -34,13 +35,13 @@ fn members(dtype: DType) -> AdapterMembers {
 
 fn ensemble(dtype: DType) -> AdaptedLinear {
     let mut layer = base("net.first", D_INPUT, D_OUTPUT, dtype);
-    layer.extend(Extension::Members(members(dtype))).unwrap();
+    layer.attach(members(dtype), RANK).unwrap();
     layer
 }
 
 fn of_members(layer: &AdaptedLinear) -> &AdapterMembers {
-    match layer.extension() {
-        Some(Extension::Members(members)) => members,
+    match layer.adapter() {
+        Some(Adapter::Members(members)) => members,
         _ => unreachable!("the tests put it there"),
     }
 }
@@ -54,12 +55,12 @@ fn single(index: usize, dtype: DType) -> AdaptedLinear {
         b: parameter(&host(member.b.val()), [RANK, D_OUTPUT], dtype),
         ..member
     };
-    layer.attach(adapter, RANK);
+    layer.attach(adapter, RANK).unwrap();
     layer
 }
 
 fn adapter(layer: &AdaptedLinear) -> &LowRankAdapter {
-    layer.adapter.as_ref().unwrap()
+    layer.low_rank().unwrap()
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn dropout_masks_differ_between_members() {
         scaling: SCALING,
         dropout: 0.4,
     };
-    layer.extend(Extension::Members(equal)).unwrap();
+    layer.attach(equal, RANK).unwrap();
     let x = tensor(&numbers(1, TOKENS * D_INPUT), [1, TOKENS, D_INPUT], DType::F64);
     let x = repeat_for_members(x, MEMBERS);
     let run = |pass: Pass| host(layer.forward(x.clone(), &pass));
@@ -215,16 +216,17 @@ fn misfits_are_refused() {
         b: parameter(&numbers(1, 2 * RANK * D_OUTPUT), [2, RANK, D_OUTPUT], DType::F32),
         ..members(DType::F32)
     };
-    let error = layer.extend(Extension::Members(wrong)).unwrap_err();
+    let error = layer.attach(wrong, RANK).unwrap_err();
     assert_eq!(
         error,
-        ExtensionError::Shape {
-            name: "B of the members",
+        AdapterError::Shape {
+            path: "net.first".to_owned(),
+            name: "lora_B_members",
             wanted: vec![MEMBERS, RANK, D_OUTPUT],
             found: vec![2, RANK, D_OUTPUT],
         }
     );
-    assert!(layer.extension().is_none());
+    assert!(layer.adapter().is_none());
     assert!(members(DType::F32).member(MEMBERS).is_none());
 
     let mut net = Net::new([None, None], DType::F32);
@@ -238,7 +240,7 @@ fn misfits_are_refused() {
     attach(&mut net.second, 3);
     let error = model::members(&net).unwrap_err();
     let path = "net.second".to_owned();
-    assert_eq!(error, ExtensionError::Members { path, wanted: 2, found: 3 });
+    assert_eq!(error, AdapterError::Members { path, wanted: 2, found: 3 });
     assert_eq!(error.to_string(), "adapter `net.second` has 3 members, others have 2");
     let mut layers = 0;
     net.visit_layers(&mut |_, layer| layers += usize::from(layer.slot().is_none()));

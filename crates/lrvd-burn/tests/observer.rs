@@ -8,7 +8,7 @@ mod support;
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Gradients, Tensor};
 use lrvd_burn::adapter::{
-    AdaptedLinear, AdapterConfig, AdapterKind, AdapterMembers, Extension, ObservedUse, Observer,
+    AdaptedLinear, AdapterConfig, AdapterKind, AdapterMembers, ObservedUse, Observer,
 };
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::{AdaptedModel, observe};
@@ -86,7 +86,7 @@ fn attached(kind: AdapterKind, dropout: f64) -> AdaptedLinear {
     let config = AdapterConfig { kind, rank: RANK, lora_alpha: 6.0, dropout };
     config.attach(&mut layer, NoiseKey::new(3)).unwrap();
     let b = parameter(&numbers(8, RANK * D_OUTPUT), [RANK, D_OUTPUT], DType::F64);
-    layer.adapter.as_mut().unwrap().b = b;
+    layer.low_rank_mut().unwrap().b = b;
     layer
 }
 
@@ -153,7 +153,7 @@ fn members_are_seen_apart() {
     };
     let factors = [members.a.val(), members.b.val()];
     let mut layer = base("net.first", D_INPUT, D_OUTPUT, DType::F64);
-    layer.extend(Extension::Members(members)).unwrap();
+    layer.attach(members, RANK).unwrap();
     let observer = Observer::of_gradients();
     layer.observe(Some(observer.clone()));
     let gradients = loss(layer.forward(inputs(DType::F64), &Pass::mean())).backward();
@@ -188,7 +188,7 @@ fn one_backward_gives_the_gradient_of_every_example() {
             let product = |input: Tensor<3>, slope: Tensor<3>| {
                 host(one(input).swap_dims(1, 2).matmul(one(slope)))
             };
-            let adapter = layer.adapter.as_ref().unwrap();
+            let adapter = layer.low_rank().unwrap();
             let got = product(used.input.clone(), used.rank_gradient(&all).unwrap());
             close("A", &got, &gradient(&adapter.a.val(), &alone), 1e-13);
             let got = product(used.rank_input.clone(), used.output_gradient(&all).unwrap());
@@ -214,7 +214,7 @@ fn probes_suffice_for_a_frozen_model() {
     // As after training: nothing but the probes asks for a gradient, on a plain device.
     let mut net = Net::new([Some(&host_adapter(None, 10)), Some(&second())], DType::F32).valid();
     net.visit_layers_mut(&mut |_, layer| {
-        let adapter = layer.adapter.as_mut().unwrap();
+        let adapter = layer.low_rank_mut().unwrap();
         adapter.a = Param::from_tensor(adapter.a.val()).set_require_grad(false);
         adapter.b = Param::from_tensor(adapter.b.val()).set_require_grad(false);
     });

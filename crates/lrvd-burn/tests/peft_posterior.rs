@@ -105,7 +105,7 @@ fn a_posterior_must_fit_the_model() {
         }
         let error = attach_posterior(&mut net, &posterior).unwrap_err();
         net.visit_layers(&mut |_, layer| {
-            let posterior = layer.adapter.as_ref().and_then(|a| a.posterior.as_ref());
+            let posterior = layer.low_rank().and_then(|a| a.posterior());
             assert!(posterior.is_none());
             assert!(layer.slot().is_none_or(|slot| slot.family.is_none()));
         });

@@ -62,7 +62,7 @@ fn rule(min_rank: usize) -> PruneRule {
 
 fn prune(net: &mut Net, optimizer: &mut AdamW, rule: &PruneRule) -> PruneEvent {
     let event = plan(net, rule, StatisticOptions::default()).unwrap();
-    apply(net, &event, Some(optimizer));
+    apply(net, &event, Some(optimizer), None);
     event
 }
 
@@ -254,9 +254,9 @@ fn scaling_slot_and_identity_stay() {
     let mut net = Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE);
     let (slot, id) = (net.first.slot(), net.first.noise_id());
     let weight = host(net.first.weight.val());
-    let param = net.first.adapter.as_ref().unwrap().a.id;
+    let param = net.first.low_rank().unwrap().a.id;
     prune(&mut net, &mut optimizer(), &rule(0));
-    let after = net.first.adapter.as_ref().unwrap();
+    let after = net.first.low_rank().unwrap();
     assert_eq!((after.rank(), after.scaling, after.a.id), (2, 1.75, param));
     assert_eq!((net.first.slot(), net.first.noise_id()), (slot, id));
     assert_eq!(slot.unwrap().initial_rank, RANK);
@@ -295,7 +295,7 @@ fn rank_zero_leaves_the_base_and_nothing_else() {
             train_step(&mut net, &mut optimizer, step, scheme, DTYPE);
         }
         prune(&mut net, &mut optimizer, &rule(0));
-        assert!(net.second.adapter.is_none(), "{family}");
+        assert!(net.second.adapter().is_none(), "{family}");
         assert_eq!((net.second.slot(), net.second.rank()), (slot, 0));
         assert_eq!(ranks(&net), [("net.first".to_owned(), 3), ("net.second".to_owned(), 0)]);
         let of_second = |name: &String| name.starts_with("net.second.");
@@ -314,7 +314,7 @@ fn rank_zero_leaves_the_base_and_nothing_else() {
                 net.second.prepare(&pass, 2).forward_shared(x.clone().slice([0..1]).squeeze_dim(0));
             assert_eq!(shared.dims(), [1, 3, 6]);
         }
-        let of_first = net.first.adapter.as_ref().unwrap();
+        let of_first = net.first.low_rank().unwrap();
         let kl = |kl: Option<burn::tensor::Tensor<1>>| host(kl.unwrap());
         assert_eq!(
             kl(total_kl(&net, Prior::LogUniform, KlReduction::Element)),
@@ -340,7 +340,7 @@ fn a_least_rank_keeps_the_clearest_directions() {
     let adapters = [adapter(family, 0, &[0, 1, 2, 3]), adapter(family, 1, &[0])];
     let mut net = Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE);
     let found = statistics(&net, StatisticOptions::default()).unwrap();
-    let posterior = HostAdapter::read(net.first.adapter.as_ref().unwrap());
+    let posterior = HostAdapter::read(net.first.low_rank().unwrap());
     let posterior = posterior.posterior().unwrap().unwrap();
     let wanted = rank_statistic(&posterior, StatisticOptions::default()).unwrap();
     assert_eq!(found["net.first"], wanted);

@@ -38,7 +38,7 @@ fn check(layer: &AdaptedLinear, pass: &Pass, dtype: DType, tolerance: f64) {
     let wanted = reference(layer, &host(x.clone()), BATCH, &host(weights), pass, 0);
     let name = format!(
         "{:?} {:?} {dtype:?}",
-        of(layer).posterior.as_ref().map(lrvd_burn::adapter::Posterior::family),
+        of(layer).posterior().map(lrvd_burn::adapter::Posterior::family),
         pass.scheme
     );
     close(&format!("{name} output"), &host(out), &wanted.out, tolerance);
@@ -133,7 +133,7 @@ mod worked_example {
         // A zero base, so that the output is the update.
         let weight = tensor(&[0.0; 6], [3, 2], DType::F64);
         let mut layer = AdaptedLinear::new("example", weight, None);
-        layer.attach(adapter(&host, DType::F64), 2);
+        layer.attach(adapter(&host, DType::F64), 2).unwrap();
         layer
     }
 
@@ -279,7 +279,7 @@ mod worked_example {
     #[test]
     fn prune_statistic() {
         let host = HostAdapter::read(of(&additive()));
-        let posterior = host.posterior().unwrap().unwrap();
+        let posterior = host.posterior().unwrap();
         let got = rank_statistic(&posterior, StatisticOptions::default()).unwrap();
         close("log alpha", &got, &[-1.697415018, 7.125370164], DIGITS);
     }

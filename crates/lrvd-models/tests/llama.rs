@@ -175,7 +175,7 @@ fn half_precision_weights_keep_activations_and_adapters_wide() {
         assert_eq!(narrow.model().embeddings().dtype(), dtype);
         narrow.visit_layers(&mut |path, layer| {
             assert_eq!(layer.weight.val().dtype(), dtype, "{path}");
-            if let Some(adapter) = &layer.adapter {
+            if let Some(adapter) = layer.low_rank() {
                 assert_eq!(adapter.a.val().dtype(), DType::F32, "{path}");
                 assert!(adapter.a.val().is_require_grad() && adapter.b.val().is_require_grad());
             }
@@ -213,7 +213,7 @@ fn adapters_keep_every_bit_on_a_half_precision_base() {
     let values = |model: &LlamaForCausalLm| {
         let mut found = Vec::new();
         model.visit_layers(&mut |_, layer| {
-            found.extend(layer.adapter.iter().map(|a| (numbers(a.a.val()), numbers(a.b.val()))));
+            found.extend(layer.low_rank().iter().map(|a| (numbers(a.a.val()), numbers(a.b.val()))));
         });
         assert!(!found.is_empty());
         found

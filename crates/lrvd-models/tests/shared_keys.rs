@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
-use lrvd_burn::adapter::{AdapterConfig, LowRankAdapter, Prior};
+use lrvd_burn::adapter::{AdapterConfig, Extension, LowRankAdapter, Posterior, Prior};
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters, total_kl};
 use lrvd_burn::ops::standard_normal;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
@@ -28,9 +28,9 @@ fn model(device: &Device) -> DebertaClassifier {
     attach_adapters(&mut model, &targets, &adapter, NoiseKey::new(6)).unwrap();
     // Noise and means large enough that every term shows.
     model.visit_layers_mut(&mut |_, layer| {
-        if let Some(adapter) = &mut layer.adapter {
+        if let Some(adapter) = layer.low_rank_mut() {
             adapter.b = adapter.b.clone().map(|b| (b * 200.0).detach());
-            if let Some(lrvd_burn::adapter::Posterior::RankVariance(p)) = &mut adapter.posterior {
+            if let Some(Extension::Posterior(Posterior::RankVariance(p))) = &mut adapter.extension {
                 p.value = p.value.clone().map(|v| (v * 0.0 - 3.0).detach());
             }
         }
@@ -57,9 +57,9 @@ fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 fn drawn(model: &DebertaClassifier, key: NoiseKey, n: usize, index: usize) -> DebertaClassifier {
     let mut model = model.clone();
     model.visit_layers_mut(&mut |_, layer| {
-        let Some(adapter) = layer.adapter.take() else { return };
+        let Some(adapter) = layer.low_rank() else { return };
         let key = key.for_module(layer.noise_id());
-        let posterior = adapter.posterior.as_ref().unwrap();
+        let posterior = adapter.posterior().unwrap();
         let (a, b) = (adapter.a.val(), adapter.b.val());
         let (std_a, std_b) = posterior.deviations(&a, &b);
         let draw = |mean: Tensor<2>, std: Tensor<2>, stream: u32| {
@@ -67,15 +67,12 @@ fn drawn(model: &DebertaClassifier, key: NoiseKey, n: usize, index: usize) -> De
             let eps = standard_normal(&mean, [n, rows, columns], key.on_stream(stream));
             mean + eps.narrow(0, index, 1).squeeze_dim::<2>(0) * std
         };
-        let plain = LowRankAdapter {
-            a: burn::module::Param::from_tensor(draw(a, std_a, Stream::WEIGHT_A).inner()),
-            b: burn::module::Param::from_tensor(draw(b, std_b.unwrap(), Stream::WEIGHT_B).inner()),
-            e: None,
-            posterior: None,
-            scaling: adapter.scaling,
-            dropout: 0.0,
-        };
-        layer.attach(plain, 4);
+        let plain = LowRankAdapter::new(
+            burn::module::Param::from_tensor(draw(a, std_a, Stream::WEIGHT_A).inner()),
+            burn::module::Param::from_tensor(draw(b, std_b.unwrap(), Stream::WEIGHT_B).inner()),
+            adapter.scaling,
+        );
+        layer.attach(plain, 4).unwrap();
     });
     model
 }
@@ -123,7 +120,7 @@ fn an_adapter_used_twice_counts_once_in_the_kl() {
     let total = total_kl(&model, Prior::LogUniform, KlReduction::Element).unwrap();
     let mut by_layer = 0.0;
     model.visit_layers(&mut |_, layer| {
-        if let Some(adapter) = &layer.adapter {
+        if let Some(adapter) = layer.low_rank() {
             let kl = adapter.kl(Prior::LogUniform, KlReduction::Element).unwrap();
             by_layer += kl.into_scalar::<f64>();
         }

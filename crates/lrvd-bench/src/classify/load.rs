@@ -113,7 +113,7 @@ impl SavedClassifier {
             }
             None if info.draws > 0 && rate > 0.0 => {
                 model.visit_layers_mut(&mut |_, layer| {
-                    if let Some(adapter) = &mut layer.adapter {
+                    if let Some(adapter) = layer.low_rank_mut() {
                         adapter.dropout = rate;
                     }
                 });

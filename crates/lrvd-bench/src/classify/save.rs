@@ -34,8 +34,8 @@ pub(super) fn take(
     let mut initial_rank = config.initial_rank;
     let mut dropout = config.adapter_dropout;
     model.visit_layers(&mut |_, layer| {
-        if let Some(adapter) = &layer.adapter {
-            diagonal |= adapter.e.is_some();
+        if let Some(adapter) = layer.low_rank() {
+            diagonal |= adapter.singular_values().is_some();
             dropout = adapter.dropout;
         }
         if let Some(slot) = layer.slot() {

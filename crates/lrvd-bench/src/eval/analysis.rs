@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lrvd_burn::adapter::Extension;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::prune::statistics;
@@ -56,9 +57,13 @@ pub fn energy_records(
     let learned = statistics(model, config.statistic_options())?;
     let mut hosts = Vec::new();
     model.visit_layers(&mut |path, layer| {
-        // An extension changes what the factors mean: their product alone is not the update.
-        let adapter = layer.adapter.as_ref().filter(|_| layer.extension().is_none());
-        if let Some(adapter) = adapter.filter(|a| a.rank() >= 2) {
+        // The noise of the baselines changes what the factors mean: their product alone is not the
+        // update.
+        let plain = matches!(
+            layer.extension(),
+            None | Some(Extension::Posterior(_) | Extension::SingularValues(_))
+        );
+        if let Some(adapter) = layer.low_rank().filter(|a| plain && a.rank() >= 2) {
             hosts.push((path.to_owned(), HostAdapter::read(adapter)));
         }
     });

@@ -72,7 +72,7 @@ impl BayesLora {
                 name.rsplit_once('.').is_some_and(|(path, _)| event.changed.contains(path))
             });
         }
-        prune::apply(state.model, &event, Some(state.optimizer));
+        prune::apply(state.model, &event, Some(state.optimizer), None);
         Ok(Some(RankChange {
             cause: RankCause::Prune,
             before,

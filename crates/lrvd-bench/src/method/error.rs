@@ -1,6 +1,5 @@
 //! What can go wrong in a method.
 
-use lrvd_burn::adapter::ExtensionError;
 use lrvd_burn::error::AdapterError;
 use lrvd_burn::files::TensorError;
 use lrvd_core::adalora::AdaLoraError;
@@ -37,9 +36,6 @@ pub enum MethodError {
     /// Adapters.
     #[error(transparent)]
     Adapter(#[from] AdapterError),
-    /// Adapters with more than two factors.
-    #[error(transparent)]
-    Extension(#[from] ExtensionError),
     /// AdaLoRA's allocator.
     #[error(transparent)]
     AdaLora(#[from] AdaLoraError),

@@ -89,7 +89,7 @@ impl Tuning for Map {
             return Ok(Regulariser::none());
         }
         let squares = total_over_adapters(model, |layer| {
-            let adapter = layer.adapter.as_ref()?;
+            let adapter = layer.low_rank()?;
             Some(adapter.a.val().square().sum() + adapter.b.val().square().sum())
         });
         let weight = 0.5 * self.settings.precision / sizes.n_train as f64;

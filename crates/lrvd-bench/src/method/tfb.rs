@@ -26,7 +26,9 @@ use std::collections::BTreeMap;
 
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
-use lrvd_burn::adapter::{AdapterConfig, AdapterKind, LowRankAdapter, Posterior, RankParameters};
+use lrvd_burn::adapter::{
+    AdapterConfig, AdapterKind, Extension, LowRankAdapter, Posterior, RankParameters,
+};
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::ParameterValue;
@@ -176,7 +178,7 @@ impl Tuning for Tfb {
             |level| change.is_admissible(level),
         )?;
         if let Some(level) = found {
-            add_noise(model, level);
+            add_noise(model, level)?;
         }
         self.level = Some(found.unwrap_or(0.0));
         Ok(())
@@ -231,7 +233,7 @@ impl<'a> Change<'a> {
             return Ok(false);
         }
         let mut noisy = self.model.clone();
-        add_noise(&mut noisy, level);
+        add_noise(&mut noisy, level)?;
         let noisy = averaged(&noisy, self.inputs, self.samples)?;
         Ok(self.criterion.holds(&self.reference, &noisy, labels)?)
     }
@@ -248,7 +250,7 @@ fn averaged(model: &TaskModel, inputs: &Inputs<'_>, draws: usize) -> Result<Vec<
 fn rotate(model: &mut TaskModel) -> Result<(), MethodError> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |_, layer| {
-        if let (Ok(()), Some(adapter)) = (&outcome, &mut layer.adapter) {
+        if let (Ok(()), Some(adapter)) = (&outcome, layer.low_rank_mut()) {
             outcome = rotate_adapter(adapter);
         }
     });
@@ -279,17 +281,20 @@ fn rotate_adapter(adapter: &mut LowRankAdapter) -> Result<(), MethodError> {
 
 /// Gives every adapter noise of standard deviation `level` on A. It is fitted, not trained: the
 /// log-variances take no gradient.
-fn add_noise(model: &mut TaskModel, level: f64) {
+fn add_noise(model: &mut TaskModel, level: f64) -> Result<(), MethodError> {
+    let mut outcome = Ok(());
     model.visit_layers_mut(&mut |_, layer| {
-        let Some(slot) = layer.slot() else { return };
-        let Some(mut adapter) = layer.adapter.take() else { return };
+        let Some(adapter) = layer.low_rank() else { return };
         let a = adapter.a.val();
         let place = (&a.device().inner(), a.dtype());
         let value = Tensor::full([adapter.rank()], 2.0 * level.ln(), place);
         let value = Param::from_tensor(value).set_require_grad(false);
-        adapter.posterior = Some(Posterior::AsymRankVariance(RankParameters { value }));
-        layer.attach(adapter, slot.initial_rank);
+        let noise = Posterior::AsymRankVariance(RankParameters { value });
+        if outcome.is_ok() {
+            outcome = layer.extend(Some(Extension::Posterior(noise))).map(drop);
+        }
     });
+    Ok(outcome?)
 }
 
 #[cfg(test)]
@@ -320,14 +325,14 @@ mod tests {
             close("update", after, before, 1e-12);
         }
         model.visit_layers(&mut |_, layer| {
-            let Some(adapter) = &layer.adapter else { return };
+            let Some(adapter) = layer.low_rank() else { return };
             let b = adapter.b.val().inner();
             let gram = values(b.clone().matmul(b.transpose()));
             for (at, value) in gram.iter().enumerate() {
                 assert!((value - f64::from(at % 5 == 0)).abs() < 1e-12, "{gram:?}");
             }
         });
-        add_noise(&mut model, 0.01);
+        add_noise(&mut model, 0.01).unwrap();
         assert_eq!(trainable_counts(&model), counts, "noise is not trained");
     }
 
@@ -361,7 +366,7 @@ mod tests {
         let certain = Change { reference: [1.0, 0.0, 0.0].repeat(8), ..published };
         assert!(!certain.is_admissible(found).unwrap());
         let before = inputs.logits(&model, &Pass::mean()).unwrap();
-        add_noise(&mut model, found);
+        add_noise(&mut model, found).unwrap();
         let predicted = |draws| inputs.predict(&model, draws).unwrap();
         close("mean", &predicted(0), &before, 1e-12);
         assert!(predicted(2)[..before.len()] != before[..]);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use lrvd_burn::adapter::ExtensionError;
+use lrvd_burn::error::AdapterError;
 
 use crate::backbone::BackboneError;
 use crate::eval::EvalError;
@@ -28,7 +28,7 @@ pub enum RunError {
     Eval(#[from] EvalError),
     /// A scheme that the adapters cannot be sampled by.
     #[error(transparent)]
-    Extension(#[from] ExtensionError),
+    Adapter(#[from] AdapterError),
     /// Files.
     #[error(transparent)]
     Io(#[from] IoError),

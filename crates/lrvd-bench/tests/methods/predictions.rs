@@ -47,7 +47,7 @@ fn methods_mcd_leaves_the_backbone_alone() {
     bench.set("mcd", serde_json::json!({ "dropout": 0.4 }));
     let mut model = after_training(&bench, "mcd");
     model.visit_layers(&mut |_, layer| {
-        if let Some(adapter) = &layer.adapter {
+        if let Some(adapter) = layer.low_rank() {
             assert_eq!(adapter.dropout, 0.4);
         }
     });
@@ -68,13 +68,12 @@ fn methods_of_members_answer_as_each_member_alone() {
         for (m, logits) in found.chunks(each).enumerate() {
             let mut alone = model.clone();
             alone.visit_layers_mut(&mut |_, layer| {
-                let Some(lrvd_burn::adapter::Extension::Members(members)) = layer.extension()
-                else {
+                let Some(lrvd_burn::adapter::Adapter::Members(members)) = layer.adapter() else {
                     return;
                 };
                 let member = members.member(m).unwrap();
                 let rank = member.rank();
-                layer.attach(member, rank);
+                layer.attach(member, rank).unwrap();
             });
             let context = bench.context();
             let wanted = Inputs::validation(&context).logits(&alone, &Pass::mean()).unwrap();

@@ -6,8 +6,7 @@ use lrvd_core::family::EPS_VARIANCE;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{NoiseKey, Stream};
 
-use super::low_rank::LowRankAdapter;
-use super::posterior::{Posterior, clamped};
+use super::kind::{LowRankAdapter, Posterior, clamped};
 use crate::ops::{add_gaussian_noise, add_rank_two_noise, standard_normal};
 
 impl LowRankAdapter {

@@ -1,23 +1,14 @@
 //! What to attach to a layer, and with which initial values.
 
-use burn::module::Param;
-use burn::tensor::{Tensor, TensorData};
 use lrvd_core::error::ParameterError;
-use lrvd_core::family::{INITIAL_B_BOUND, INITIAL_LOG_VARIANCE, VariationalFamily};
-use lrvd_core::noise::{NoiseKey, Stream};
+use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
+use lrvd_core::noise::NoiseKey;
 use serde::{Deserialize, Serialize};
 
+use super::initialisation::Initialiser;
+use super::kind::Adapter;
 use super::linear::AdaptedLinear;
-use super::low_rank::LowRankAdapter;
-use super::posterior::{ElementParameters, Posterior, RankParameters};
-use super::start::{normal, uniform};
-
-/// Half-width of the uniform start of B under a posterior: zero would put the noise-to-signal
-/// ratio of every entry at its floor.
-pub(super) const POSTERIOR_B_BOUND: f64 = INITIAL_B_BOUND;
-
-/// Standard deviation of AdaLoRA's initial factors.
-const ADALORA_STD: f32 = 0.02;
+use super::schema::{ParameterSchema, Sizes};
 
 /// AdaLoRA divides by `r0 + 1e-5`, as its reference implementation does.
 const ADALORA_RANK_EPSILON: f64 = 1e-5;
@@ -28,16 +19,16 @@ const ADALORA_RANK_EPSILON: f64 = 1e-5;
 pub enum AdapterKind {
     /// `c·A·B`, `c = lora_alpha / r0`.
     Lora {
-        /// Half-width of the uniform start of B; 0 starts at the base model exactly.
+        /// Half-width of the uniform initial values of B; 0 begins at the base model exactly.
         b_bound: f64,
     },
-    /// `c·A·diag(E)·B`, `c = lora_alpha / (r0 + 1e-5)`, `E = 0` at the start.
+    /// `c·A·diag(E)·B`, `c = lora_alpha / (r0 + 1e-5)`, `E = 0` initially.
     AdaLora,
     /// LoRA means with a Gaussian posterior.
     Variational {
         /// The posterior family.
         family: VariationalFamily,
-        /// Start of `ln σ²`, or of `ln α` in the multiplicative family.
+        /// Initial `ln σ²`, or `ln α` in the multiplicative family.
         initial: f64,
     },
     /// A standard deviation `softplus(rho)` per entry, for Bayes by backprop.
@@ -46,23 +37,23 @@ pub enum AdapterKind {
         both: bool,
         /// Mean of the normal law of the initial `rho`.
         rho: f64,
-        /// Standard deviation of that law; 0 starts all of them alike.
+        /// Standard deviation of that law; 0 makes all of them alike.
         rho_std: f64,
-        /// Standard deviation of normal means of both factors; `None` starts the means as LoRA.
+        /// Standard deviation of normal means of both factors; `None` initialises the means as LoRA.
         mean_std: Option<f64>,
     },
-    /// A standard deviation `G²` per entry of A, for BLoB; the means start as LoRA.
+    /// A standard deviation `G²` per entry of A, for BLoB; the means begin as LoRA.
     Blob {
-        /// Upper end of the uniform start of `G`, which begins at `epsilon/√2`.
+        /// Upper end of the uniform law of the initial `G`, which begins at `epsilon/√2`.
         epsilon: f64,
     },
     /// Random scales in an orthonormal basis, for `ScalaBL`.
     ScalaBl {
-        /// Upper end of the uniform start of the scales' standard deviations, which begins at
+        /// Upper end of the uniform law of the scales' initial standard deviations, which begins at
         /// `epsilon/√2`.
         epsilon: f64,
     },
-    /// A random rank matrix that depends on the input, for C-LoRA; the factors start as LoRA.
+    /// A random rank matrix that depends on the input, for C-LoRA; the factors begin as LoRA.
     CLora {
         /// Width of the hidden layer of the network that gives its law.
         hidden: usize,
@@ -71,21 +62,15 @@ pub enum AdapterKind {
     LoraEnsemble {
         /// Number of adapters.
         members: usize,
-        /// Gain of the Xavier-uniform start of A: large, so that members differ.
+        /// Gain of the Xavier-uniform initial values of A: large, so that members differ.
         gain: f64,
     },
 }
 
 impl AdapterKind {
-    /// The default posterior: one additive log-variance per rank, starting at -8.
+    /// The default posterior: one additive log-variance per rank, -8 initially.
     pub fn bayes_lora() -> Self {
         Self::Variational { family: VariationalFamily::RankVariance, initial: INITIAL_LOG_VARIANCE }
-    }
-
-    /// Whether the kind is a LoRA adapter with something beside it or several of them, rather than
-    /// one of those that `LowRankAdapter` alone can hold.
-    fn is_extended(self) -> bool {
-        !matches!(self, Self::Lora { .. } | Self::AdaLora | Self::Variational { .. })
     }
 }
 
@@ -181,67 +166,24 @@ impl AdapterConfig {
     /// As [`AdapterConfig::check`]; `ScalaBL` also refuses a rank above the layer's input width.
     pub fn attach(&self, layer: &mut AdaptedLinear, seed: NoiseKey) -> Result<(), ParameterError> {
         self.check()?;
-        let (d_input, d_output, rank) = (layer.d_input(), layer.d_output(), self.rank);
-        let key = seed.for_module(layer.noise_id()).on_stream(Stream::INIT);
-        if self.kind.is_extended() {
-            return super::start::attach_extended(self, layer, key);
-        }
-        let like = layer.weight.val();
-        let device = like.device().inner().autodiff();
-        let dtype = super::adapter_dtype(like.dtype());
-        let matrix = |values: Vec<f32>, shape: [usize; 2]| {
-            let data = TensorData::new(values, shape);
-            Param::from_tensor(Tensor::<2>::from_data(data, (&device, dtype)).require_grad())
-        };
-        let constant = |value: f64, len: usize| {
-            let t = Tensor::<1>::full([len], value, (&device, dtype));
-            Param::from_tensor(t.require_grad())
-        };
-        let a_bound = 1.0 / (d_input as f64).sqrt();
-        let (a, b) = match self.kind {
-            AdapterKind::AdaLora => (
-                normal(key, rank * d_input, ADALORA_STD),
-                normal(key.with_use(1), rank * d_output, ADALORA_STD),
-            ),
-            AdapterKind::Lora { b_bound } => (
-                uniform(key, rank * d_input, a_bound),
-                uniform(key.with_use(1), rank * d_output, b_bound),
-            ),
-            _ => (
-                uniform(key, rank * d_input, a_bound),
-                uniform(key.with_use(1), rank * d_output, POSTERIOR_B_BOUND),
-            ),
-        };
-        let posterior = match self.kind {
-            AdapterKind::Variational { family, initial } => Some(match family {
-                VariationalFamily::RankVariance => {
-                    Posterior::RankVariance(RankParameters { value: constant(initial, rank) })
-                }
-                VariationalFamily::NoiseToSignal => {
-                    Posterior::NoiseToSignal(RankParameters { value: constant(initial, rank) })
-                }
-                VariationalFamily::AsymRankVariance => {
-                    Posterior::AsymRankVariance(RankParameters { value: constant(initial, rank) })
-                }
-                VariationalFamily::ElementVariance => {
-                    let full = |n: usize, shape| matrix(vec![initial as f32; n], shape);
-                    Posterior::ElementVariance(ElementParameters {
-                        a: full(d_input * rank, [d_input, rank]),
-                        b: full(rank * d_output, [rank, d_output]),
-                    })
-                }
-            }),
-            _ => None,
-        };
-        let adapter = LowRankAdapter {
-            a: matrix(a, [d_input, rank]),
-            b: matrix(b, [rank, d_output]),
-            e: matches!(self.kind, AdapterKind::AdaLora).then(|| constant(0.0, rank)),
-            posterior,
-            scaling: self.scaling(),
-            dropout: self.dropout,
-        };
-        layer.attach(adapter, rank);
+        let init = Initialiser::new(layer, self.sizes(layer.d_input(), layer.d_output()), seed);
+        layer.place(Adapter::fresh(self, &init)?, self.rank);
         Ok(())
+    }
+
+    /// Number of parameters of a fresh adapter on a layer of the given widths.
+    pub fn parameter_count(&self, d_input: usize, d_output: usize) -> usize {
+        let sizes = self.sizes(d_input, d_output);
+        let count = |schema: &ParameterSchema| schema.shape(&sizes).iter().product::<usize>();
+        self.kind.parameters().into_iter().map(count).sum()
+    }
+
+    fn sizes(&self, d_input: usize, d_output: usize) -> Sizes {
+        let (hidden, members) = match self.kind {
+            AdapterKind::CLora { hidden } => (hidden, 1),
+            AdapterKind::LoraEnsemble { members, .. } => (0, members),
+            _ => (0, 1),
+        };
+        Sizes { d_input, d_output, rank: self.rank, hidden, members }
     }
 }

@@ -4,36 +4,22 @@ use burn::module::{LoraAdapter, Module, Param, Reparameterizer};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{FloatDType, Tensor};
 
-use super::extension::Extension;
+use super::kind::{Adapter, Extension, LowRankAdapter};
 use super::linear::AdaptedLinear;
-use super::low_rank::LowRankAdapter;
 
 impl AdaptedLinear {
     /// Whether the update at the mean is one matrix, the same for every input: true but for
     /// contextual adapters and member ensembles.
     pub fn has_dense_mean(&self) -> bool {
-        self.extension.as_ref().is_none_or(Extension::has_dense_mean)
+        self.adapter().is_none_or(Adapter::has_dense_mean)
     }
 
     /// The dense update `c·A·diag(E)·B` at the posterior mean, `[d_input, d_output]`; `None` without
     /// an adapter, and if the mean is [not one matrix](AdaptedLinear::has_dense_mean).
     pub fn delta(&self) -> Option<Tensor<2>> {
-        let adapter = self.adapter.as_ref().filter(|_| self.has_dense_mean())?;
+        let adapter = self.low_rank().filter(|_| self.has_dense_mean())?;
         let b = adapter.b.val().without_autodiff();
-        Some(self.scaled_a(adapter).matmul(b).mul_scalar(adapter.scaling))
-    }
-
-    /// A with singular values or mean scales folded in.
-    fn scaled_a(&self, adapter: &LowRankAdapter) -> Tensor<2> {
-        let a = adapter.a.val().without_autodiff();
-        let a = match &adapter.e {
-            Some(e) => a * e.val().without_autodiff().unsqueeze_dim(0),
-            None => a,
-        };
-        match &self.extension {
-            Some(Extension::Scale(scale)) => a * scale.mean().without_autodiff().unsqueeze_dim(0),
-            _ => a,
-        }
+        Some(scaled_a(adapter).matmul(b).mul_scalar(adapter.scaling))
     }
 
     /// The layer as a plain linear one, with the posterior mean of the update in its weight.
@@ -73,9 +59,7 @@ impl AdaptedLinear {
         let mut layer = Self::new(path, weight, bias);
         if let Some(LoraAdapter { a, b, scale }) = lora {
             let rank = a.val().dims()[1];
-            let adapter =
-                LowRankAdapter { a, b, e: None, posterior: None, scaling: scale, dropout: 0.0 };
-            layer.attach(adapter, rank);
+            layer.place(LowRankAdapter::new(a, b, scale), rank);
         }
         layer
     }
@@ -95,8 +79,8 @@ impl AdaptedLinear {
             self.weight.val().without_autodiff(),
             self.bias.as_ref().map(|b| b.val().without_autodiff()),
         );
-        let Some(adapter) = &self.adapter else { return linear };
-        let a = self.scaled_a(adapter);
+        let Some(adapter) = self.low_rank() else { return linear };
+        let a = scaled_a(adapter);
         let factors = LoraAdapter {
             a: Param::from_tensor(a),
             b: Param::from_tensor(adapter.b.val().without_autodiff()),
@@ -104,6 +88,18 @@ impl AdaptedLinear {
         };
         linear.apply_reparameterization(Given(Some(factors)))
     }
+}
+
+/// A with singular values or mean scales folded in.
+fn scaled_a(adapter: &LowRankAdapter) -> Tensor<2> {
+    let a = adapter.a.val().without_autodiff();
+    let between = match &adapter.extension {
+        Some(Extension::SingularValues(e)) => e.val(),
+        Some(Extension::Scale(scale)) => scale.mean(),
+        Some(Extension::Posterior(_) | Extension::Gaussian(_) | Extension::Contextual(_))
+        | None => return a,
+    };
+    a * between.without_autodiff().unsqueeze_dim(0)
 }
 
 /// Puts one ready adapter on the first matrix it meets, and freezes the base.

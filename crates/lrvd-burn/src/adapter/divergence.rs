@@ -10,8 +10,7 @@ use lrvd_core::kl::{ArdScales, KlReduction};
 use lrvd_core::numeric::ln_gamma;
 use serde::{Deserialize, Serialize};
 
-use super::low_rank::LowRankAdapter;
-use super::posterior::{Posterior, clamped};
+use super::kind::{LowRankAdapter, Posterior, clamped};
 use crate::ops::kl_log_uniform;
 
 /// How the scales of the hierarchical prior are treated.
@@ -64,7 +63,7 @@ impl LowRankAdapter {
     /// Noise-to-signal posteriors support the log-uniform prior only: the other priors need the
     /// variance as a free parameter, which is then not an O(rank) quantity.
     pub fn kl(&self, prior: Prior, reduction: KlReduction) -> Option<Tensor<1>> {
-        let posterior = self.posterior.as_ref()?;
+        let posterior = self.posterior()?;
         if self.rank() == 0 {
             // Not every operation takes an empty tensor.
             let a = self.a.val();

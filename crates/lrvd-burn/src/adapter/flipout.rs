@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::module::linear;
 use lrvd_core::noise::{NoiseKey, Stream};
 
-use super::low_rank::{Deviations, LowRankAdapter};
+use super::kind::{Deviations, LowRankAdapter};
 use super::streams::AdapterStream;
 use crate::ops::{dropout, standard_normal};
 

@@ -3,83 +3,21 @@
 use std::sync::Arc;
 
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
-use lrvd_core::baselines::StdMap;
+use burn::tensor::{Int, Tensor};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::module_id;
 
-use super::extension::Extension;
-use super::low_rank::LowRankAdapter;
+use super::kind::{Adapter, Extension, LowRankAdapter, Posterior};
 use super::observer::Observer;
 use super::prepared::PreparedLinear;
+use super::schema::{Axis, ParameterSchema, Parameters};
+use crate::error::AdapterError;
 use crate::parameters::{Layout, NamedParameter, NamedParameterMut, ParameterValue, Role};
-use crate::sampling::Pass;
-
-/// Gives name, role, layout and reference of every parameter of a layer.
-macro_rules! each_parameter {
-    ($layer:ident, $give:ident, $($reference:tt)+) => {
-        use super::Posterior as P;
-        let (mean, noise) = (Role::AdapterMean, Role::LogVariance);
-        let (same, turned) = (Layout::AsStored, Layout::Transposed);
-        if !$layer.borrows_weight {
-            $give("weight", $layer.role, turned, $($reference)+ $layer.weight);
-        }
-        if let Some(bias) = $($reference)+ $layer.bias {
-            $give("bias", $layer.role, same, bias);
-        }
-        if let Some(adapter) = $($reference)+ $layer.adapter {
-            $give("lora_A", mean, turned, $($reference)+ adapter.a);
-            $give("lora_B", mean, turned, $($reference)+ adapter.b);
-            if let Some(e) = $($reference)+ adapter.e {
-                $give("lora_E", mean, same, e);
-            }
-            match $($reference)+ adapter.posterior {
-                Some(P::RankVariance(p) | P::AsymRankVariance(p)) => {
-                    $give("rank_log_sigma2", noise, same, $($reference)+ p.value);
-                }
-                Some(P::NoiseToSignal(p)) => {
-                    $give("rank_log_alpha", noise, same, $($reference)+ p.value);
-                }
-                Some(P::ElementVariance(p)) => {
-                    $give("log_sigma2_a", noise, turned, $($reference)+ p.a);
-                    $give("log_sigma2_b", noise, turned, $($reference)+ p.b);
-                }
-                None => {}
-            }
-        }
-        match $($reference)+ $layer.extension {
-            Some(Extension::Gaussian(e)) => {
-                let (of_a, of_b) = match e.std_map() {
-                    StdMap::Softplus => ("lora_A_rho", "lora_B_rho"),
-                    StdMap::Square => ("lora_A_G", "lora_B_G"),
-                };
-                $give(of_a, noise, turned, $($reference)+ e.a);
-                if let Some(b) = $($reference)+ e.b {
-                    $give(of_b, noise, turned, b);
-                }
-            }
-            Some(Extension::Scale(e)) => {
-                $give("lora_scale_log_mean", mean, same, $($reference)+ e.log_mean);
-                $give("lora_scale_log_std", noise, same, $($reference)+ e.log_std);
-            }
-            Some(Extension::Contextual(e)) => {
-                $give("lora_context_w1", mean, turned, $($reference)+ e.w1);
-                $give("lora_context_b1", mean, same, $($reference)+ e.b1);
-                $give("lora_context_w2", mean, turned, $($reference)+ e.w2);
-                $give("lora_context_b2", mean, same, $($reference)+ e.b2);
-            }
-            Some(Extension::Members(e)) => {
-                $give("lora_A_members", mean, same, $($reference)+ e.a);
-                $give("lora_B_members", mean, same, $($reference)+ e.b);
-            }
-            None => {}
-        }
-    };
-}
+use crate::sampling::{Pass, Scheme};
 
 /// What was attached to a layer, for files; it outlives the adapter when every rank is pruned.
 ///
-/// Layers with an [`Extension`] whose mean is no product of two factors have none.
+/// Layers with an [`Adapter`] whose mean is no product of two factors have none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdapterSlot {
     /// Rank at attachment.
@@ -110,12 +48,10 @@ pub struct AdaptedLinear {
     pub weight: Param<Tensor<2>>,
     /// Base bias.
     pub bias: Option<Param<Tensor<1>>>,
-    /// The adapter; `None` before one is attached and after its last rank is pruned.
-    pub adapter: Option<LowRankAdapter>,
-    /// What a baseline adds to the adapter, or puts in its place.
-    pub(super) extension: Option<Extension>,
+    /// `None` before an adapter is attached and after its last rank is pruned.
+    pub(super) adapter: Option<Adapter>,
     #[module(skip)]
-    pub(super) slot: Option<AdapterSlot>,
+    slot: Option<AdapterSlot>,
     #[module(skip)]
     path: Arc<str>,
     #[module(skip)]
@@ -138,7 +74,6 @@ impl AdaptedLinear {
             weight: Param::from_tensor(weight).set_require_grad(false),
             bias: bias.map(|b| Param::from_tensor(b).set_require_grad(false)),
             adapter: None,
-            extension: None,
             slot: None,
             path: path.into(),
             role: Role::Backbone,
@@ -190,51 +125,155 @@ impl AdaptedLinear {
         self.slot
     }
 
-    /// Current rank: 0 without an adapter and after the last rank is pruned.
-    pub fn rank(&self) -> usize {
-        match &self.extension {
-            Some(Extension::Members(members)) => members.rank(),
-            _ => self.adapter.as_ref().map_or(0, LowRankAdapter::rank),
+    /// The adapter; `None` before one is attached and after its last rank is pruned.
+    pub fn adapter(&self) -> Option<&Adapter> {
+        self.adapter.as_ref()
+    }
+
+    /// The adapter, if it is one of two factors.
+    pub fn low_rank(&self) -> Option<&LowRankAdapter> {
+        match &self.adapter {
+            Some(Adapter::LowRank(adapter)) => Some(adapter),
+            _ => None,
         }
     }
 
-    /// Puts `adapter` on the layer, without an extension; rank 0 leaves only the slot, so that no
+    /// The same, mutably; shapes must stay, and so must the kind of the extension
+    /// ([`AdaptedLinear::extend`] changes it).
+    pub fn low_rank_mut(&mut self) -> Option<&mut LowRankAdapter> {
+        match &mut self.adapter {
+            Some(Adapter::LowRank(adapter)) => Some(adapter),
+            _ => None,
+        }
+    }
+
+    /// What the adapter's kind adds to its two factors.
+    pub fn extension(&self) -> Option<&Extension> {
+        self.low_rank()?.extension.as_ref()
+    }
+
+    /// Current rank: 0 without an adapter and after the last rank is pruned.
+    pub fn rank(&self) -> usize {
+        self.adapter.as_ref().map_or(0, Adapter::rank)
+    }
+
+    /// Number of ensemble members that share a batch here, if there are several adapters.
+    pub fn members(&self) -> Option<usize> {
+        match &self.adapter {
+            Some(Adapter::Members(members)) => Some(members.count()),
+            _ => None,
+        }
+    }
+
+    /// Whether a pass of `scheme` has a meaning for the layer; see [`Adapter::supports`].
+    pub fn supports(&self, scheme: Scheme) -> bool {
+        self.adapter.as_ref().is_none_or(|adapter| adapter.supports(scheme))
+    }
+
+    /// Puts `adapter` on the layer in place of what was there; rank 0 leaves only the slot, so that no
     /// work remains.
-    pub fn attach(&mut self, adapter: LowRankAdapter, initial_rank: usize) {
-        self.slot = Some(AdapterSlot {
-            initial_rank,
-            scaling: adapter.scaling,
-            family: adapter.posterior.as_ref().map(super::Posterior::family),
-        });
-        self.adapter = (adapter.rank() > 0).then_some(adapter);
-        self.extension = None;
+    ///
+    /// # Errors
+    ///
+    /// [`AdapterError::Shape`] if a parameter does not fit the layer and the rank, which is unchanged
+    /// then.
+    pub fn attach(
+        &mut self,
+        adapter: impl Into<Adapter>,
+        initial_rank: usize,
+    ) -> Result<(), AdapterError> {
+        let adapter = adapter.into();
+        self.check(&adapter)?;
+        self.place(adapter, initial_rank);
+        Ok(())
     }
 
     /// Leaves the slot of an adapter that has no rank left.
     pub fn attach_empty(&mut self, slot: AdapterSlot) {
         self.slot = Some(slot);
         self.adapter = None;
-        self.extension = None;
     }
 
-    /// Takes the adapter, its slot and its extension off.
-    pub fn detach(&mut self) -> Option<LowRankAdapter> {
+    /// Puts `extension` beside the factors, `None` for plain ones, and returns what was there.
+    ///
+    /// The [slot](AdaptedLinear::slot) goes with scales and contexts: no LoRA file can hold them, and a
+    /// layer without a slot is none that is written to one. Plain factors are the mean of what was
+    /// there but for singular values, scales and contexts.
+    ///
+    /// # Errors
+    ///
+    /// [`AdapterError::NoFactors`] without a pair of factors, [`AdapterError::Shape`] if a parameter
+    /// does not fit. The layer is unchanged then.
+    pub fn extend(
+        &mut self,
+        extension: Option<Extension>,
+    ) -> Result<Option<Extension>, AdapterError> {
+        let Some(adapter) = self.low_rank().cloned() else {
+            return Err(AdapterError::NoFactors { path: self.path.to_string() });
+        };
+        let initial_rank = self.slot.map_or(adapter.rank(), |slot| slot.initial_rank);
+        let old = adapter.extension.clone();
+        self.attach(LowRankAdapter { extension, ..adapter }, initial_rank)?;
+        Ok(old)
+    }
+
+    /// Takes the adapter and its slot off.
+    pub fn detach(&mut self) -> Option<Adapter> {
         self.slot = None;
-        self.extension = None;
         self.adapter.take()
     }
 
-    /// Keeps only the rank directions `kept` of the adapter and of its extension.
-    ///
-    /// Nothing prunes adapters with an extension by itself: the relevance statistic is one of
-    /// posteriors. Moments of an optimiser for an extension's parameters are not cut along.
+    /// Keeps only the rank directions `kept` of the adapter.
     pub fn select_ranks(&mut self, kept: &[usize]) {
-        if let Some(adapter) = self.adapter.take() {
-            self.adapter = (!kept.is_empty()).then(|| adapter.select_ranks(kept));
+        if kept.is_empty() {
+            self.adapter = None;
+        } else if let Some(adapter) = &mut self.adapter {
+            adapter.select_ranks(kept);
         }
-        if let Some(extension) = self.extension.take() {
-            self.extension = (!kept.is_empty()).then(|| extension.select(kept));
+    }
+
+    /// As [`AdaptedLinear::attach`], for shapes that are right.
+    pub(crate) fn place(&mut self, adapter: impl Into<Adapter>, initial_rank: usize) {
+        let adapter = adapter.into();
+        self.slot = adapter.has_factors().then(|| AdapterSlot {
+            initial_rank,
+            scaling: adapter.scaling(),
+            family: match &adapter {
+                Adapter::LowRank(adapter) => adapter.posterior().map(Posterior::family),
+                Adapter::Members(_) => None,
+            },
+        });
+        self.adapter = (adapter.rank() > 0).then_some(adapter);
+    }
+
+    fn check(&self, adapter: &Adapter) -> Result<(), AdapterError> {
+        match adapter.misfit(&adapter.sizes(self.d_input(), self.d_output())) {
+            Some((name, wanted, found)) => {
+                Err(AdapterError::Shape { path: self.path.to_string(), name, wanted, found })
+            }
+            None => Ok(()),
         }
+    }
+
+    /// The layer with its outputs `ids` only, as a part of the graph; `weight` holds those columns of the
+    /// base weight, `[d_input, ids]`.
+    ///
+    /// Nothing is computed or held for the other outputs.
+    #[must_use]
+    pub fn with_outputs(&self, weight: Tensor<2>, ids: &Tensor<1, Int>) -> Self {
+        let mut layer = self.clone();
+        layer.weight = Param::initialized(self.weight.id, weight);
+        if let Some(bias) = &mut layer.bias {
+            bias.gather(0, ids);
+        }
+        if let Some(adapter) = &mut layer.adapter {
+            adapter.each_mut(&mut |schema, value| {
+                if let Some(axis) = schema.axes.iter().position(|axis| *axis == Axis::Output) {
+                    value.gather(axis, ids);
+                }
+            });
+        }
+        layer
     }
 
     /// Lets `observer` see every further use of the adapter; `None` ends it.
@@ -270,12 +309,28 @@ impl AdaptedLinear {
         PreparedLinear::new(self, pass, sequences)
     }
 
+    /// Hands out the adapter's parameters with their schemas.
+    pub(crate) fn each_adapter_parameter(
+        &self,
+        visit: &mut dyn FnMut(&'static ParameterSchema, &dyn ParameterValue),
+    ) {
+        if let Some(adapter) = &self.adapter {
+            adapter.each(visit);
+        }
+    }
+
     /// Hands out the layer's parameters under their checkpoint names.
     pub(crate) fn each_parameter(&self, visit: &mut dyn FnMut(NamedParameter<'_>)) {
         let mut give = |name: &str, role, layout, value: &dyn ParameterValue| {
             visit(NamedParameter { name: &format!("{}.{name}", self.path), role, layout, value });
         };
-        each_parameter!(self, give, &);
+        if !self.borrows_weight {
+            give("weight", self.role, Layout::Transposed, &self.weight);
+        }
+        if let Some(bias) = &self.bias {
+            give("bias", self.role, Layout::AsStored, bias);
+        }
+        self.each_adapter_parameter(&mut |s, value| give(s.name, s.role, s.layout, value));
     }
 
     /// The same, to write.
@@ -284,6 +339,14 @@ impl AdaptedLinear {
         let mut give = |name: &str, role, layout, value: &mut dyn ParameterValue| {
             visit(NamedParameterMut { name: &format!("{path}.{name}"), role, layout, value });
         };
-        each_parameter!(self, give, &mut);
+        if !self.borrows_weight {
+            give("weight", self.role, Layout::Transposed, &mut self.weight);
+        }
+        if let Some(bias) = &mut self.bias {
+            give("bias", self.role, Layout::AsStored, bias);
+        }
+        if let Some(adapter) = &mut self.adapter {
+            adapter.each_mut(&mut |s, value| give(s.name, s.role, s.layout, value));
+        }
     }
 }

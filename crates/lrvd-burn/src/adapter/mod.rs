@@ -2,14 +2,13 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `config`, `start` | what to attach: method, family, rank, scaling, initial values |
-//! | `posterior` | the noise parameters of a variational adapter, one variant per family |
-//! | `low_rank` | factors A and B, AdaLoRA's singular values, weight draws |
+//! | `config`, `initialisation` | what to attach: kind, rank, scaling, initial values |
+//! | `kind` | the kinds of adapter, one file each: parameters, initial values, draws |
+//! | `schema` | what files, optimisers, pruning and counts must know of a parameter |
 //! | `activation` | moment-matched and nested noise on activations |
 //! | `flipout` | one weight draw, turned by signs for every token |
 //! | `linear`, `prepared` | [`AdaptedLinear`] and the per-pass [`PreparedLinear`] |
 //! | `divergence`, `wide` | KL divergence and its priors, as tensors |
-//! | `extension` | what the uncertainty baselines add to an adapter |
 //! | `observer` | inputs and gradients of the factors, for curvature |
 //! | `streams` | where their noise comes from |
 //! | `convert` | merging, and exchange with Burn's own `apply_lora` |
@@ -24,28 +23,26 @@ mod activation;
 mod config;
 mod convert;
 mod divergence;
-mod extension;
 mod flipout;
+mod initialisation;
+mod kind;
 mod linear;
-mod low_rank;
 mod observer;
-mod posterior;
 mod prepared;
-mod start;
+mod schema;
 mod streams;
 mod wide;
 
 pub use config::{AdapterConfig, AdapterKind};
 pub use divergence::{ArdHyper, Prior};
-pub use extension::{
-    AdapterMembers, ContextualGaussian, ElementGaussian, Extension, ExtensionError, ScaleGaussian,
-    repeat_for_members,
+pub use kind::{
+    Adapter, AdapterMembers, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
+    LowRankAdapter, Posterior, RankParameters, ScaleGaussian, repeat_for_members,
 };
 pub use linear::{AdaptedLinear, AdapterSlot};
-pub use low_rank::LowRankAdapter;
 pub use observer::{ContextDivergence, ObservedUse, Observer};
-pub(crate) use posterior::select_plain;
-pub use posterior::{ElementParameters, Posterior, RankParameters};
 pub use prepared::PreparedLinear;
+pub(crate) use schema::RankCut;
+pub use schema::{Axis, ParameterSchema};
 pub use streams::AdapterStream;
 pub use wide::adapter_dtype;

@@ -1,4 +1,4 @@
-//! What did the adapters see in a pass, and which gradients arrived there?
+//! Inputs of the adapters in a pass, and the gradients that arrive there.
 //!
 //! Frameworks with hooks answer this by callbacks on modules. Here a zero tensor that asks for its
 //! gradient, a probe, is added where the gradient is wanted; after `backward` its gradient is that of

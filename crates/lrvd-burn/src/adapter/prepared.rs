@@ -5,10 +5,12 @@ use burn::tensor::Tensor;
 use burn::tensor::module::linear;
 use lrvd_core::noise::NoiseKey;
 
-use super::extension::{AdapterMembers, ContextNoise, ContextualGaussian, Extension};
 use super::flipout::FlippedDraw;
+use super::kind::{
+    Adapter, AdapterMembers, ContextNoise, ContextualGaussian, Deviations, Extension,
+    LowRankAdapter, Posterior,
+};
 use super::linear::AdaptedLinear;
-use super::low_rank::{Deviations, LowRankAdapter};
 use super::observer::ContextDivergence;
 use super::wide::adapter_dtype;
 use crate::ops::dropout;
@@ -28,7 +30,7 @@ enum Update<'a> {
     /// One draw, turned by signs for every token.
     Flipped { adapter: &'a LowRankAdapter, draw: FlippedDraw },
     /// Noise on activations, drawn anew for each use.
-    Activations { adapter: &'a LowRankAdapter, key: NoiseKey },
+    Activations { adapter: &'a LowRankAdapter, posterior: &'a Posterior, key: NoiseKey },
     /// Scales of the rank directions, `[1 | sequences, rank]`.
     Scaled { adapter: &'a LowRankAdapter, scales: Tensor<2> },
     /// A matrix between the factors that depends on the input.
@@ -40,16 +42,29 @@ enum Update<'a> {
 impl<'a> Update<'a> {
     fn new(layer: &'a AdaptedLinear, pass: &Pass, sequences: usize) -> Self {
         let key = pass.noise.for_module(layer.noise_id());
-        let adapter = match (&layer.extension, &layer.adapter) {
-            (Some(Extension::Members(members)), _) => return Self::members(members, sequences),
-            (_, None) => return Self::None,
-            (_, Some(adapter)) => adapter,
+        let adapter = match &layer.adapter {
+            None => return Self::None,
+            Some(Adapter::Members(members)) => return Self::members(members, sequences),
+            Some(Adapter::LowRank(adapter)) => adapter,
         };
         let per = match pass.scheme {
             Scheme::Weights(per) => Some(per),
             _ => None,
         };
-        match &layer.extension {
+        match &adapter.extension {
+            None | Some(Extension::SingularValues(_)) => {
+                Self::weights(adapter, None, sequences, key)
+            }
+            Some(Extension::Posterior(posterior)) => match pass.scheme {
+                Scheme::Mean => Self::weights(adapter, None, sequences, key),
+                Scheme::Weights(per) => {
+                    let (a, b) = posterior.deviations(&adapter.a.val(), &adapter.b.val());
+                    Self::weights(adapter, Some((per, Deviations { a, b })), sequences, key)
+                }
+                Scheme::MomentMatched(_) | Scheme::Nested => {
+                    Self::Activations { adapter, posterior, key }
+                }
+            },
             Some(Extension::Gaussian(noise)) => Self::weights(
                 adapter,
                 per.map(|per| (per, noise.factor_deviations())),
@@ -64,14 +79,6 @@ impl<'a> Update<'a> {
             Some(Extension::Contextual(context)) => {
                 let noise = per.map(|per| context.draw(per, sequences, key));
                 Self::Contextual { adapter, context, noise: noise.unwrap_or(ContextNoise::None) }
-            }
-            Some(Extension::Members(_)) | None => {
-                let sampled = pass.scheme != Scheme::Mean && adapter.posterior.is_some();
-                if sampled && per.is_none() {
-                    return Self::Activations { adapter, key };
-                }
-                let drawn = per.and_then(|per| adapter.deviations().map(|std| (per, std)));
-                Self::weights(adapter, drawn, sequences, key)
             }
         }
     }
@@ -178,10 +185,7 @@ impl PreparedLinear<'_> {
     }
 
     fn dropped(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
-        let rate = match &self.layer.extension {
-            Some(Extension::Members(members)) => members.dropout,
-            _ => self.layer.adapter.as_ref().map_or(0.0, |a| a.dropout),
-        };
+        let rate = self.layer.adapter.as_ref().map_or(0.0, Adapter::dropout);
         match self.pass.adapter_dropout_key(self.layer.noise_id()) {
             Some(key) if rate > 0.0 => dropout(x, rate, key.with_use(use_index)),
             _ => x,
@@ -207,7 +211,9 @@ impl PreparedLinear<'_> {
                 |h| adapter.scale_rank(h),
                 |s| draw.up(adapter, s, use_index),
             ),
-            Update::Activations { adapter, key } => self.activations(adapter, x, *key, use_index),
+            Update::Activations { adapter, posterior, key } => {
+                self.activations(adapter, posterior, x, *key, use_index)
+            }
             Update::Scaled { adapter, scales } => self.in_rank_space(
                 x,
                 use_index,
@@ -257,18 +263,18 @@ impl PreparedLinear<'_> {
     fn activations(
         &self,
         adapter: &LowRankAdapter,
+        posterior: &Posterior,
         x: Tensor<3>,
         key: NoiseKey,
         use_index: u32,
     ) -> Tensor<3> {
         let [batch, tokens, d_input] = x.dims();
         let x = x.reshape([batch * tokens, d_input]);
-        let update = match (&adapter.posterior, self.pass.scheme) {
-            (Some(posterior), Scheme::MomentMatched(cross)) => {
+        let update = match self.pass.scheme {
+            Scheme::MomentMatched(cross) => {
                 adapter.moment_matched(x, posterior, cross, key, use_index)
             }
-            (Some(posterior), _) => adapter.nested(x, posterior, key, use_index),
-            (None, _) => unreachable!("activation noise is prepared only for a posterior"),
+            _ => adapter.nested(x, posterior, key, use_index),
         };
         update.mul_scalar(adapter.scaling).reshape([batch, tokens, adapter.d_output()])
     }

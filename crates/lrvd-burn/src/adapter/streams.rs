@@ -1,4 +1,4 @@
-//! Which noise streams do adapters draw from, beyond those that `lrvd_core` names?
+//! Noise streams of adapters, beyond those that `lrvd_core` names.
 
 /// Numbers of further streams, the low 16 bits of
 /// [`NoiseKey::stream`](lrvd_core::noise::NoiseKey::stream).

@@ -10,7 +10,7 @@ use burn::tensor::Tensor;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
 
-use crate::adapter::{AdaptedLinear, AdapterConfig, ExtensionError, Observer, Prior};
+use crate::adapter::{AdaptedLinear, AdapterConfig, Observer, Prior};
 use crate::error::AdapterError;
 use crate::sampling::Scheme;
 
@@ -78,7 +78,7 @@ pub fn attach_adapters(
 pub fn ranks(model: &impl AdaptedModel) -> Vec<(String, usize)> {
     let mut ranks = Vec::new();
     model.visit_layers(&mut |path, layer| {
-        if layer.slot().is_some() || layer.extension().is_some() {
+        if layer.slot().is_some() || layer.adapter().is_some() {
             ranks.push((path.to_owned(), layer.rank()));
         }
     });
@@ -93,7 +93,7 @@ pub fn total_kl(
     prior: Prior,
     reduction: KlReduction,
 ) -> Option<Tensor<1>> {
-    total_over_adapters(model, |layer| layer.adapter.as_ref().and_then(|a| a.kl(prior, reduction)))
+    total_over_adapters(model, |layer| layer.low_rank().and_then(|a| a.kl(prior, reduction)))
 }
 
 /// Sum of `term` over the adapted layers, `[1]`; `None` if it has no value for any of them.
@@ -132,12 +132,12 @@ pub fn observe(model: &mut impl AdaptedModel, observer: Option<&Observer>) -> us
 ///
 /// # Errors
 ///
-/// [`ExtensionError::Scheme`] naming the first that cannot.
-pub fn check_scheme(model: &impl AdaptedModel, scheme: Scheme) -> Result<(), ExtensionError> {
+/// [`AdapterError::Scheme`] naming the first that cannot.
+pub fn check_scheme(model: &impl AdaptedModel, scheme: Scheme) -> Result<(), AdapterError> {
     let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
         if outcome.is_ok() && !layer.supports(scheme) {
-            outcome = Err(ExtensionError::Scheme { path: path.to_owned(), scheme });
+            outcome = Err(AdapterError::Scheme { path: path.to_owned(), scheme });
         }
     });
     outcome
@@ -148,15 +148,15 @@ pub fn check_scheme(model: &impl AdaptedModel, scheme: Scheme) -> Result<(), Ext
 ///
 /// # Errors
 ///
-/// [`ExtensionError::Members`] if layers differ.
-pub fn members(model: &impl AdaptedModel) -> Result<usize, ExtensionError> {
+/// [`AdapterError::Members`] if layers differ.
+pub fn members(model: &impl AdaptedModel) -> Result<usize, AdapterError> {
     let mut wanted = None;
     let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
         let Some(found) = layer.members() else { return };
         let wanted = *wanted.get_or_insert(found);
         if outcome.is_ok() && found != wanted {
-            outcome = Err(ExtensionError::Members { path: path.to_owned(), wanted, found });
+            outcome = Err(AdapterError::Members { path: path.to_owned(), wanted, found });
         }
     });
     outcome.map(|()| wanted.unwrap_or(1))

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::gradients::NamedGradients;
 use super::groups::ParameterGroups;
-use crate::adapter_axes::RankAxis;
+use crate::adapter::RankCut;
 use crate::error::AdapterError;
 use crate::model::AdaptedModel;
 
@@ -151,22 +151,15 @@ impl AdamW {
         Ok(())
     }
 
-    /// Keeps only the entries of rank directions `kept` in the moments of the layer at `path`.
-    ///
-    /// `shapes` are the shapes before the prune, by parameter name.
-    pub(crate) fn select_ranks(&mut self, axes: &[(String, RankAxis, Vec<usize>)], kept: &[usize]) {
-        for (name, axis, shape) in axes {
-            let Some(moments) = self.state.remove(name) else { continue };
-            if kept.is_empty() {
-                continue;
+    /// Cuts the moments along with their parameters.
+    pub(crate) fn cut(&mut self, cuts: &[RankCut<'_>]) {
+        for cut in cuts {
+            let Some(moments) = self.state.remove(&cut.name) else { continue };
+            let kept = cut.apply(moments.first).zip(cut.apply(moments.second));
+            if let Some((first, second)) = kept {
+                let moments = Moments { first, second, steps: moments.steps };
+                self.state.insert(cut.name.clone(), moments);
             }
-            let cut = |t: Tensor<1>| axis.select(t, shape, kept);
-            let moments = Moments {
-                first: cut(moments.first),
-                second: cut(moments.second),
-                steps: moments.steps,
-            };
-            self.state.insert(name.clone(), moments);
         }
     }
 }

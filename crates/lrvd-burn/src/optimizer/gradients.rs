@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Gradients, Tensor};
 
+use crate::adapter::RankCut;
 use crate::model::AdaptedModel;
 
 /// Added to the norm before dividing, as PyTorch's `clip_grad_norm_` does.
@@ -57,6 +58,16 @@ impl NamedGradients {
     /// Forgets the gradients whose name satisfies `drop`.
     pub fn remove_where(&mut self, drop: impl Fn(&str) -> bool) {
         self.values.retain(|name, _| !drop(name));
+    }
+
+    /// Cuts the gradients along with their parameters.
+    pub(crate) fn cut(&mut self, cuts: &[RankCut<'_>]) {
+        for cut in cuts {
+            let Some(gradient) = self.values.remove(&cut.name) else { continue };
+            if let Some(gradient) = cut.apply(gradient.without_autodiff()) {
+                self.values.insert(cut.name.clone(), gradient);
+            }
+        }
     }
 
     /// Names in order.

@@ -11,7 +11,7 @@ mod value;
 
 pub use named_param::NamedParam;
 pub use value::ParameterValue;
-pub(crate) use value::{plain, replace};
+pub(crate) use value::{plain, replace, select};
 
 /// What a parameter is for; the optimiser's groups are built from this, never from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

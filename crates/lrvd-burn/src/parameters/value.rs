@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use burn::module::Param;
-use burn::tensor::{Device, Gradients, Tensor, TensorData};
+use burn::tensor::{Device, Gradients, Int, Tensor, TensorData};
 
 /// A parameter of any rank: read through `&`, written through `&mut`.
 pub trait ParameterValue: Debug {
@@ -37,6 +37,13 @@ pub trait ParameterValue: Debug {
 
     /// Replaces the values from host data of the same shape, keeping dtype and trainability.
     fn set_data(&mut self, data: TensorData);
+
+    /// Keeps the indices `kept` along `axis`, in order; identity and trainability stay.
+    fn select(&mut self, axis: usize, kept: &[usize]);
+
+    /// Keeps the entries `ids` along `axis` as a part of the graph: gradients reach the tensor that they
+    /// were taken from.
+    fn gather(&mut self, axis: usize, ids: &Tensor<1, Int>);
 }
 
 impl<const D: usize> ParameterValue for Param<Tensor<D>> {
@@ -76,6 +83,22 @@ impl<const D: usize> ParameterValue for Param<Tensor<D>> {
         let device: Device = old.device().inner();
         replace(self, Tensor::from_data(data, (&device, old.dtype())));
     }
+
+    fn select(&mut self, axis: usize, kept: &[usize]) {
+        let value = select(self.val().without_autodiff(), axis, kept);
+        replace(self, value);
+    }
+
+    fn gather(&mut self, axis: usize, ids: &Tensor<1, Int>) {
+        *self = Param::initialized(self.id, self.val().select(axis, ids.clone()));
+    }
+}
+
+/// `tensor` with only the indices `kept` along `axis`.
+pub(crate) fn select<const D: usize>(tensor: Tensor<D>, axis: usize, kept: &[usize]) -> Tensor<D> {
+    let kept: Vec<i32> = kept.iter().map(|&i| i as i32).collect();
+    let device = tensor.device();
+    tensor.select(axis, Tensor::from_ints(kept.as_slice(), &device))
 }
 
 /// The tensor without its autodiff association.

@@ -15,7 +15,7 @@ use super::config::{PeftConfig, PeftMethod, TargetModules};
 use super::convert::{check_shapes, exact_alpha};
 use super::error::PeftError;
 use super::keys::saved_key;
-use crate::adapter::{AdaptedLinear, AdapterSlot, LowRankAdapter, adapter_dtype};
+use crate::adapter::{AdaptedLinear, AdapterSlot, Extension, LowRankAdapter, adapter_dtype};
 use crate::files::{HostTensor, LoadReport, TensorError};
 use crate::model::AdaptedModel;
 use crate::parameters::{Layout, NamedParameter, Role, plain};
@@ -100,7 +100,7 @@ pub fn peft_from_model(
     let mut modules = BTreeMap::new();
     let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
-        if outcome.is_ok() && layer.slot().is_none() && layer.extension().is_some() {
+        if outcome.is_ok() && layer.slot().is_none() && layer.adapter().is_some() {
             outcome = Err(PeftError::Module {
                 path: path.to_owned(),
                 name: "extension",
@@ -193,18 +193,17 @@ impl HostFactors {
             let data = TensorData::new(values.to_vec(), shape);
             parameter(Tensor::<2>::from_data(data, (&device, dtype)), trainable)
         };
-        let adapter = LowRankAdapter {
-            a: matrix(&self.a, [module.d_input(), rank]),
-            b: matrix(&self.b, [rank, module.d_output()]),
-            e: self.e.as_ref().map(|e| {
-                let data = TensorData::new(e.clone(), [rank]);
-                parameter(Tensor::<1>::from_data(data, (&device, dtype)), trainable)
-            }),
-            posterior: None,
-            scaling: module.scaling,
-            dropout: 0.0,
-        };
-        layer.attach(adapter, initial);
+        let mut adapter = LowRankAdapter::new(
+            matrix(&self.a, [module.d_input(), rank]),
+            matrix(&self.b, [rank, module.d_output()]),
+            module.scaling,
+        );
+        adapter.extension = self.e.as_ref().map(|e| {
+            let data = TensorData::new(e.clone(), [rank]);
+            let e = Tensor::<1>::from_data(data, (&device, dtype));
+            Extension::SingularValues(parameter(e, trainable))
+        });
+        layer.place(adapter, initial);
     }
 }
 
@@ -243,14 +242,14 @@ fn take_module(
 ) -> Result<PeftModule, PeftError> {
     let adalora = matches!(template.method, PeftMethod::AdaLora(_));
     let wrong = |source| unusable(path, source);
-    let (rank, a, b, e) = match &layer.adapter {
+    let (rank, a, b, e) = match layer.low_rank() {
         None => {
             let empty = |shape: &[usize]| HostTensor::from_f32(shape, &[]).map_err(wrong);
             let e = if adalora { Some(empty(&[0])?) } else { None };
             (0, empty(&[0, layer.d_input()])?, empty(&[layer.d_output(), 0])?, e)
         }
         Some(adapter) => {
-            let e = adapter.e.as_ref().map(host_vector).transpose().map_err(wrong)?;
+            let e = adapter.singular_values().map(host_vector).transpose().map_err(wrong)?;
             let a = host_matrix(&adapter.a).map_err(wrong)?;
             (adapter.rank(), a, host_matrix(&adapter.b).map_err(wrong)?, e)
         }

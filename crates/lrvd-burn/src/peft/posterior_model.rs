@@ -10,7 +10,9 @@ use super::error::PeftError;
 use super::posterior::{
     Factors, PeftPosterior, PosteriorHeader, PosteriorModuleHeader, PosteriorRun,
 };
-use crate::adapter::{AdapterSlot, ElementParameters, Posterior, RankParameters, adapter_dtype};
+use crate::adapter::{
+    Adapter, AdapterSlot, ElementParameters, Extension, Posterior, RankParameters, adapter_dtype,
+};
 use crate::files::TensorError;
 use crate::host::HostNoise;
 use crate::model::AdaptedModel;
@@ -104,12 +106,12 @@ pub fn attach_posterior(
         let Some(module) = header.modules.get(path) else { return };
         let (initial_rank, scaling) = (module.initial_rank, module.scaling);
         match layer.detach() {
-            Some(mut adapter) => {
-                adapter.posterior = placed.remove(path).flatten();
-                layer.attach(adapter, initial_rank);
+            Some(Adapter::LowRank(mut adapter)) => {
+                adapter.extension = placed.remove(path).flatten().map(Extension::Posterior);
+                layer.place(adapter, initial_rank);
             }
             // Pruned away: only what is left to know of it.
-            None => {
+            Some(Adapter::Members(_)) | None => {
                 let family = Some(header.family);
                 layer.attach_empty(AdapterSlot { initial_rank, scaling, family });
             }

@@ -9,7 +9,7 @@ pub(crate) mod reference;
 use burn::module::Param;
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 use lrvd_burn::adapter::{
-    AdaptedLinear, ElementParameters, LowRankAdapter, Posterior, RankParameters,
+    AdaptedLinear, ElementParameters, Extension, LowRankAdapter, Posterior, RankParameters,
 };
 use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_core::family::VariationalFamily;
@@ -153,14 +153,14 @@ pub(crate) fn adapter(host: &HostAdapter, dtype: DType) -> LowRankAdapter {
             Posterior::ElementVariance(ElementParameters { a: of_a(a), b: of_b(b) })
         }
     });
-    LowRankAdapter {
-        a: of_a(&host.a),
-        b: of_b(&host.b),
-        e: host.e.as_ref().map(|e| parameter(e, [rank], dtype)),
-        posterior,
-        scaling: host.scaling,
-        dropout: 0.0,
-    }
+    let singular_values = host.e.as_ref().map(|e| parameter(e, [rank], dtype));
+    let mut adapter = LowRankAdapter::new(of_a(&host.a), of_b(&host.b), host.scaling);
+    adapter.extension = match (posterior, singular_values) {
+        (posterior, None) => posterior.map(Extension::Posterior),
+        (None, Some(e)) => Some(Extension::SingularValues(e)),
+        (Some(_), Some(_)) => unreachable!("no test asks for both"),
+    };
+    adapter
 }
 
 /// A frozen layer of the adapter's widths with a bias, at `path`.
@@ -174,11 +174,11 @@ pub(crate) fn base(path: &str, d_input: usize, d_output: usize, dtype: DType) ->
 /// [`base`] with the adapter on it.
 pub(crate) fn layer(path: &str, host: &HostAdapter, dtype: DType) -> AdaptedLinear {
     let mut layer = base(path, host.d_input, host.d_output, dtype);
-    layer.attach(adapter(host, dtype), host.rank);
+    layer.attach(adapter(host, dtype), host.rank).unwrap();
     layer
 }
 
 /// The adapter of a layer that has one.
 pub(crate) fn of(layer: &AdaptedLinear) -> &LowRankAdapter {
-    layer.adapter.as_ref().unwrap()
+    layer.low_rank().unwrap()
 }

@@ -22,7 +22,7 @@ pub(crate) fn scale_noise(dtype: DType) -> Extension {
 
 pub(crate) fn extended(extension: Extension, dtype: DType) -> AdaptedLinear {
     let mut layer = layer("net.first", &host_adapter(None, 10), dtype);
-    layer.extend(extension).unwrap();
+    layer.extend(Some(extension)).unwrap();
     layer
 }
 

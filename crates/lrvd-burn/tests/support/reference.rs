@@ -43,7 +43,7 @@ pub(crate) fn reference(
     pass: &Pass,
     use_index: u32,
 ) -> Reference {
-    let adapter = HostAdapter::read(layer.adapter.as_ref().unwrap());
+    let adapter = HostAdapter::read(layer.low_rank().unwrap());
     let posterior = adapter.posterior().unwrap().unwrap();
     let weight = layer.weight.val();
     let dtype = weight.dtype();
@@ -111,7 +111,7 @@ pub(crate) fn posterior_gradient(
 ) -> PosteriorGradient {
     let (rank, d_in) = (adapter.rank(), adapter.d_input());
     let of_a = |t: &Tensor<2>| transposed(&gradient(t, gradients), d_in, rank);
-    let parameters = match adapter.posterior.as_ref().unwrap() {
+    let parameters = match adapter.posterior().unwrap() {
         Posterior::RankVariance(p)
         | Posterior::NoiseToSignal(p)
         | Posterior::AsymRankVariance(p) => {

@@ -160,8 +160,8 @@ impl LlamaForCausalLm {
         let mut drawn = self.clone();
         drawn.visit_layers_mut(&mut |_, layer| {
             let key = noise.for_module(layer.noise_id());
-            let Some(adapter) = &mut layer.adapter else { return };
-            let Some(posterior) = adapter.posterior.take() else { return };
+            let Some(adapter) = layer.low_rank_mut() else { return };
+            let Some(posterior) = adapter.take_posterior() else { return };
             let (a, b) = (adapter.a.val().without_autodiff(), adapter.b.val().without_autodiff());
             let (std_a, std_b) = posterior.deviations(&a, &b);
             adapter.a = fixed(a, Some(std_a), key.on_stream(Stream::WEIGHT_A));

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
-use lrvd_burn::adapter::ExtensionError;
+use lrvd_burn::error::AdapterError;
 use lrvd_burn::model::members;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::NoiseKey;
@@ -22,7 +22,7 @@ pub struct GenerateOptions {
 }
 
 /// A text cannot be continued.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GenerateError {
     /// A text without a token; a model needs at least the token that starts a text.
@@ -33,7 +33,7 @@ pub enum GenerateError {
     },
     /// The layers are ensembles of different sizes.
     #[error(transparent)]
-    Layers(#[from] ExtensionError),
+    Layers(#[from] AdapterError),
     /// An ensemble of adapters in one model has a continuation for each of them.
     #[error("the model is an ensemble of {members} members: take one of them")]
     Members {

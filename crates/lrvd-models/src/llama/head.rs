@@ -1,4 +1,4 @@
-//! How is the head computed for a few tokens only?
+//! The head over a few tokens only.
 //!
 //! A head of 32 000 rows is most of the work behind a short text, and of its memory in training. A question with a
 //! handful of possible answers needs a handful of rows: those of the base weight, and those of whatever the adapter
@@ -13,9 +13,8 @@
 //! of their own the two differ by its rounding, about `1e-6`. Noise on activations and signs per token have the same
 //! law and are numbered by the outputs that exist: they are those of a head that has the answers' rows only.
 
-use burn::module::Param;
 use burn::tensor::{DType, Int, Tensor, TensorData};
-use lrvd_burn::adapter::{AdaptedLinear, Extension, LowRankAdapter, Posterior};
+use lrvd_burn::adapter::{AdaptedLinear, Extension, LowRankAdapter};
 use lrvd_burn::ops::{dropout, standard_normal};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, fill_normal_f64};
@@ -30,9 +29,7 @@ pub(super) fn answer_logits(
     answers: &[u32],
     pass: &Pass,
 ) -> Tensor<2> {
-    let mut small = head.clone();
-    small.weight = Param::initialized(head.weight.id, weight);
-    keep_outputs(&mut small, &indices(answers, &x));
+    let mut small = head.with_outputs(weight, &indices(answers, &x));
     let logits = match Draw::of_b(head, &small, answers, x.dims()[0], pass) {
         None => small.forward(x, pass),
         Some(draw) => {
@@ -48,34 +45,6 @@ pub(super) fn answer_logits(
 pub(super) fn indices<const D: usize>(answers: &[u32], like: &Tensor<D>) -> Tensor<1, Int> {
     let ids: Vec<i32> = answers.iter().map(|&id| id as i32).collect();
     Tensor::from_ints(ids.as_slice(), &like.device().inner())
-}
-
-/// Cuts everything of a layer but the weight that has an axis for the outputs down to the outputs `ids`.
-fn keep_outputs(layer: &mut AdaptedLinear, ids: &Tensor<1, Int>) {
-    if let Some(bias) = &mut layer.bias {
-        keep(bias, 0, ids);
-    }
-    if let Some(adapter) = &mut layer.adapter {
-        keep(&mut adapter.b, 1, ids);
-        if let Some(Posterior::ElementVariance(p)) = &mut adapter.posterior {
-            keep(&mut p.b, 1, ids);
-        }
-    }
-    match layer.extension_mut() {
-        Some(Extension::Gaussian(noise)) => {
-            if let Some(b) = &mut noise.b {
-                keep(b, 1, ids);
-            }
-        }
-        Some(Extension::Members(members)) => keep(&mut members.b, 2, ids),
-        // These stand between the factors.
-        Some(Extension::Scale(_) | Extension::Contextual(_)) | None => {}
-    }
-}
-
-/// Leaves the entries `ids` along `axis`, as a part of the graph.
-fn keep<const D: usize>(param: &mut Param<Tensor<D>>, axis: usize, ids: &Tensor<1, Int>) {
-    *param = Param::initialized(param.id, param.val().select(axis, ids.clone()));
 }
 
 /// Drawn factors, `[1 | batch, hidden, rank]` and `[1 | batch, rank, answers]`.
@@ -99,15 +68,16 @@ impl Draw {
             Scheme::Weights(DrawPer::Batch) => 1,
             _ => return None,
         };
-        let adapter = small.adapter.as_ref()?;
+        let adapter = small.low_rank()?;
         let (a, b) = (adapter.a.val(), adapter.b.val());
-        let (std_a, std_b) = match (&adapter.posterior, small.extension()) {
-            (Some(posterior), None) => posterior.deviations(&a, &b),
-            (None, Some(Extension::Gaussian(noise))) => noise.deviations(),
-            _ => return None,
+        let (std_a, std_b) = match &adapter.extension {
+            Some(Extension::Posterior(posterior)) => posterior.deviations(&a, &b),
+            Some(Extension::Gaussian(noise)) => noise.deviations(),
+            Some(Extension::SingularValues(_) | Extension::Scale(_) | Extension::Contextual(_))
+            | None => return None,
         };
         let std_b = std_b?;
-        let vocab = head.adapter.as_ref().map(LowRankAdapter::d_output)?;
+        let vocab = head.low_rank().map(LowRankAdapter::d_output)?;
         let key = pass.noise.for_module(head.noise_id());
         let [d_input, rank] = a.dims();
         let eps_a: Tensor<3> =
@@ -122,7 +92,7 @@ impl Draw {
     /// The update of `[batch, 1, hidden]`, `[batch, 1, answers]`.
     fn update(self, small: &AdaptedLinear, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
         let (rate, scaling) =
-            small.adapter.as_ref().map_or((0.0, 1.0), |adapter| (adapter.dropout, adapter.scaling));
+            small.low_rank().map_or((0.0, 1.0), |adapter| (adapter.dropout, adapter.scaling));
         let x = match pass.adapter_dropout_key(small.noise_id()) {
             Some(key) if rate > 0.0 => dropout(x, rate, key.with_use(0)),
             _ => x,

@@ -244,7 +244,7 @@ fn norm_of(model: &TaskModel, module: u32, outputs: usize) -> f64 {
     let mut found = None;
     model.visit_layers(&mut |_, layer| {
         if layer.noise_id() == module {
-            found = layer.adapter.as_ref().map(HostAdapter::read);
+            found = layer.low_rank().map(HostAdapter::read);
         }
     });
     let Some(host) = found else { return 0.0 };

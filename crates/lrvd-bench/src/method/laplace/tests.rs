@@ -78,7 +78,7 @@ fn explicit(
     let gradients = (model.logits(&batch.input, &Pass::mean()) * seed).sum().backward();
     let mut found = Vec::new();
     model.visit_layers(&mut |_, layer| {
-        if let Some(adapter) = &layer.adapter {
+        if let Some(adapter) = layer.low_rank() {
             let a = adapter.a.val().grad(&gradients).unwrap().transpose();
             let b = adapter.b.val().grad(&gradients).unwrap().transpose();
             found.push([values(a), values(b)]);
@@ -125,7 +125,7 @@ fn by_definition(model: &TaskModel, inputs: &Inputs<'_>) -> Vec<CurvatureBlock> 
     let mut sums: Vec<Option<[Curvature; 2]>> = vec![None; modules];
     let mut ids = Vec::new();
     model.visit_layers(&mut |_, layer| {
-        if layer.adapter.is_some() {
+        if layer.adapter().is_some() {
             ids.push(layer.noise_id());
         }
     });
@@ -350,7 +350,7 @@ fn posthoc_the_last_layer_of_a_language_model_is_its_head_at_the_answers() {
     // The norm counts the answers' columns only.
     let mut norm = 0.0;
     model.visit_layers(&mut |path, layer| {
-        if let (true, Some(adapter)) = (path == "lm_head", &layer.adapter) {
+        if let (true, Some(adapter)) = (path == "lm_head", layer.low_rank()) {
             norm += values(adapter.a.val()).iter().map(|v| v * v).sum::<f64>();
             let columns = [7, 3, 40].map(|id| adapter.b.val().narrow(1, id, 1));
             norm += columns.into_iter().flat_map(values).map(|v| v * v).sum::<f64>();

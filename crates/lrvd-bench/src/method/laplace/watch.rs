@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use burn::module::{Module, Param};
 use burn::tensor::{Gradients, Int, Tensor, TensorData};
-use lrvd_burn::adapter::{ObservedUse, Observer, Posterior, RankParameters};
+use lrvd_burn::adapter::{Extension, ObservedUse, Observer, Posterior, RankParameters};
 use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
@@ -75,7 +75,7 @@ impl Watch {
         let mut model = model.clone().valid();
         let mut modules = Vec::new();
         model.visit_layers(&mut |_, layer| {
-            if layer.adapter.is_some() {
+            if layer.low_rank().is_some() {
                 modules.push(layer.noise_id());
             }
         });
@@ -92,17 +92,19 @@ impl Watch {
         let uses = observer.take_uses();
         let shared: BTreeSet<u32> =
             uses.into_iter().filter(|used| used.use_index != 0).map(|used| used.module).collect();
+        let mut outcome = Ok(());
         model.visit_layers_mut(&mut |_, layer| {
-            if shared.contains(&layer.noise_id())
-                && let Some(adapter) = &mut layer.adapter
-            {
+            let Some(adapter) = layer.low_rank() else { return };
+            if shared.contains(&layer.noise_id()) && outcome.is_ok() {
                 let a = adapter.a.val();
                 let value =
                     Tensor::full([adapter.rank()], NO_NOISE, (&a.device().inner(), a.dtype()));
                 let value = Param::from_tensor(value).set_require_grad(false);
-                adapter.posterior = Some(Posterior::NoiseToSignal(RankParameters { value }));
+                let noise = Posterior::NoiseToSignal(RankParameters { value });
+                outcome = layer.extend(Some(Extension::Posterior(noise))).map(drop);
             }
         });
+        outcome?;
         let pass = Pass::sampled(Scheme::Weights(DrawPer::Sequence), NoiseKey::new(0));
         Ok(Self { model, observer, pass, modules })
     }

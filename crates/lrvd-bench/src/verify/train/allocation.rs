@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lrvd_burn::adalora::AdaLora;
+use lrvd_burn::adapter::LowRankAdapter;
 use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_core::adalora::{AdaLoraConfig, Allocation, Phase};
@@ -58,7 +59,7 @@ impl Decisions {
         }
         let mut nonzero = Vec::new();
         model.visit_layers(&mut |_, layer| {
-            if let Some(e) = layer.adapter.as_ref().and_then(|adapter| adapter.e.as_ref()) {
+            if let Some(e) = layer.low_rank().and_then(LowRankAdapter::singular_values) {
                 nonzero.push(values(e.val()).iter().map(|&e| e != 0.0).collect());
             }
         });

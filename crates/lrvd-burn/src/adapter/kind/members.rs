@@ -1,10 +1,24 @@
-//! An ensemble of adapters on one layer, in one product: LoRA-Ensemble.
+//! LoRA-Ensemble: several adapters on one layer, in one product.
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
-use crate::adapter::low_rank::LowRankAdapter;
-use crate::adapter::posterior::select;
+use super::low_rank::LowRankAdapter;
+use crate::adapter::initialisation::Initialiser;
+use crate::adapter::schema::{Axis, ParameterSchema, Sizes, parameters};
+use crate::parameters::{Layout, Role};
+
+const fn factor(name: &'static str, axes: &'static [Axis]) -> ParameterSchema {
+    let (role, layout) = (Role::AdapterMean, Layout::AsStored);
+    ParameterSchema { name, role, layout, axes, initial_use: 16 }
+}
+
+/// The factors A.
+pub(super) const A: ParameterSchema =
+    factor("lora_A_members", &[Axis::Members, Axis::Input, Axis::Rank]);
+/// The factors B.
+pub(super) const B: ParameterSchema =
+    factor("lora_B_members", &[Axis::Members, Axis::Rank, Axis::Output]);
 
 /// Factors of several members, each for its share of the batch.
 ///
@@ -61,21 +75,22 @@ impl AdapterMembers {
             Param::from_tensor(p.val().without_autodiff().narrow(0, index, 1).squeeze_dim::<2>(0))
                 .set_require_grad(false)
         };
+        let dropout = self.dropout;
         Some(LowRankAdapter {
-            a: of(&self.a),
-            b: of(&self.b),
-            e: None,
-            posterior: None,
-            scaling: self.scaling,
-            dropout: self.dropout,
+            dropout,
+            ..LowRankAdapter::new(of(&self.a), of(&self.b), self.scaling)
         })
     }
 
-    /// Keeps the rank directions `kept` of every member, in order.
-    pub(super) fn select(self, kept: &[usize]) -> Self {
-        Self { a: select(self.a, 2, kept), b: select(self.b, 1, kept), ..self }
+    /// Members with `A ~ U(±gain·sqrt(6/(d_input + rank)))` and `B = 0`.
+    pub(super) fn fresh(init: &Initialiser, gain: f64, scaling: f64, dropout: f64) -> Self {
+        let Sizes { d_input, rank, .. } = init.sizes;
+        let bound = gain * (6.0 / (d_input + rank) as f64).sqrt();
+        Self { a: init.uniform(&A, bound), b: init.uniform(&B, 0.0), scaling, dropout }
     }
 }
+
+parameters!(AdapterMembers { a: A, b: B });
 
 /// The batch repeated member by member, `[n, ...]` to `[members·n, ...]`.
 ///

@@ -3,13 +3,28 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, activation};
-use lrvd_core::baselines::{ElementReduction, ScaleMixture, StdMap};
+use lrvd_core::baselines::{ElementReduction, ScaleMixture, StdMap, blob};
 use lrvd_core::noise::{NoiseKey, Stream};
 
-use crate::adapter::low_rank::{Deviations, LowRankAdapter};
-use crate::adapter::posterior::select;
+use super::Extension;
+use super::low_rank::{Deviations, LowRankAdapter};
+use crate::adapter::initialisation::Initialiser;
+use crate::adapter::linear::AdaptedLinear;
+use crate::adapter::schema::{Axis, ParameterSchema, Parameters};
 use crate::adapter::wide::widened;
 use crate::ops::standard_normal;
+use crate::parameters::{Layout, ParameterValue, Role};
+use crate::sampling::Pass;
+
+const fn noise(name: &'static str, axes: &'static [Axis], initial_use: u32) -> ParameterSchema {
+    let (role, layout) = (Role::LogVariance, Layout::Transposed);
+    ParameterSchema { name, role, layout, axes, initial_use }
+}
+
+const RHO_A: ParameterSchema = noise("lora_A_rho", &[Axis::Input, Axis::Rank], 2);
+const RHO_B: ParameterSchema = noise("lora_B_rho", &[Axis::Rank, Axis::Output], 3);
+const G_A: ParameterSchema = noise("lora_A_G", &[Axis::Input, Axis::Rank], 2);
+const G_B: ParameterSchema = noise("lora_B_G", &[Axis::Rank, Axis::Output], 3);
 
 /// Above this, softplus is the identity in double precision.
 const SOFTPLUS_LINEAR: f64 = 40.0;
@@ -74,7 +89,7 @@ impl ElementGaussian {
     }
 
     /// See [`AdaptedLinear::kl_elements`](crate::adapter::AdaptedLinear::kl_elements).
-    pub(super) fn kl(
+    fn kl(
         &self,
         adapter: &LowRankAdapter,
         prior_std: f64,
@@ -90,7 +105,7 @@ impl ElementGaussian {
     }
 
     /// See [`AdaptedLinear::kl_mixture`](crate::adapter::AdaptedLinear::kl_mixture).
-    pub(super) fn sampled_kl(
+    fn sampled_kl(
         &self,
         adapter: &LowRankAdapter,
         prior: &ScaleMixture,
@@ -123,9 +138,110 @@ impl ElementGaussian {
         total.unwrap_or_else(|| adapter.a.val().zeros_like().sum()).cast(dtype)
     }
 
-    /// Keeps the rank directions `kept`, in order.
-    pub(super) fn select(self, kept: &[usize]) -> Self {
-        Self { a: select(self.a, 1, kept), b: self.b.map(|b| select(b, 0, kept)), map: self.map }
+    /// Softplus noise whose parameters are `N(rho, rho_std²)`, on both factors or on A alone.
+    pub(super) fn fresh_softplus(init: &Initialiser, both: bool, rho: f64, rho_std: f64) -> Self {
+        let [of_a, of_b] = schemas(StdMap::Softplus);
+        let b = both.then(|| init.normal(of_b, rho, rho_std));
+        Self::new(StdMap::Softplus, init.normal(of_a, rho, rho_std), b)
+    }
+
+    /// Squared noise on A whose parameters are `U(epsilon/√2, epsilon)`.
+    pub(super) fn fresh_square(init: &Initialiser, epsilon: f64) -> Self {
+        let [of_a, _] = schemas(StdMap::Square);
+        Self::new(StdMap::Square, init.mapped(of_a, |u| blob::initial_rho(u, epsilon)), None)
+    }
+}
+
+/// The parameters of A and of B.
+pub(super) fn schemas(map: StdMap) -> &'static [&'static ParameterSchema; 2] {
+    match map {
+        StdMap::Softplus => &[&RHO_A, &RHO_B],
+        StdMap::Square => &[&G_A, &G_B],
+    }
+}
+
+impl Parameters for ElementGaussian {
+    fn each(&self, visit: &mut dyn FnMut(&'static ParameterSchema, &dyn ParameterValue)) {
+        let [of_a, of_b] = schemas(self.map);
+        visit(of_a, &self.a);
+        if let Some(b) = &self.b {
+            visit(of_b, b);
+        }
+    }
+
+    fn each_mut(
+        &mut self,
+        visit: &mut dyn FnMut(&'static ParameterSchema, &mut dyn ParameterValue),
+    ) {
+        let [of_a, of_b] = schemas(self.map);
+        visit(of_a, &mut self.a);
+        if let Some(b) = &mut self.b {
+            visit(of_b, b);
+        }
+    }
+}
+
+impl AdaptedLinear {
+    /// `KL(q ‖ p)` of independent entries from `N(0, prior_std²)` in nats, `[1]`; `None` without
+    /// [`Extension::Gaussian`].
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// Σ ln(prior/σ) + (σ² + mean²)/(2·prior²) − ½        over the entries of the random factors
+    /// ```
+    ///
+    /// [`ElementReduction::Mean`] takes the mean over each factor instead. A factor without noise
+    /// gets no gradient: BLoB's B.
+    ///
+    /// # Numerics
+    ///
+    /// Summed in double precision where the device can, returned in the factors' precision.
+    ///
+    /// # References
+    ///
+    /// The definition: `lrvd_core::baselines::ElementGaussian::kl`. With noise on A alone this is the
+    /// divergence of the whole weight under a prior of covariance `prior²·c²·[I ⊗ BBᵀ]`: Wang et al.
+    /// 2024, arXiv:2406.11675.
+    pub fn kl_elements(&self, prior_std: f64, reduction: ElementReduction) -> Option<Tensor<1>> {
+        let (adapter, noise) = gaussian_of(self)?;
+        Some(noise.kl(adapter, prior_std, reduction))
+    }
+
+    /// Estimate of `KL(q ‖ p)` from a scale mixture by the draw of `pass`, `[1]`; `None` without
+    /// [`Extension::Gaussian`].
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// Σ ln q(w) − ln p(w),     w = mean + σ ⊙ eps
+    /// ```
+    ///
+    /// `eps` is the noise that a forward under `pass` draws: for a draw per batch and flipout that
+    /// of the batch, for a draw per sequence that of the first sequence. Its expectation is the
+    /// divergence; a single value may be negative.
+    ///
+    /// # References
+    ///
+    /// The definition: `lrvd_core::baselines::ElementGaussian::sampled_kl`. Blundell et al. 2015,
+    /// arXiv:1505.05424.
+    pub fn kl_mixture(
+        &self,
+        pass: &Pass,
+        prior: &ScaleMixture,
+        reduction: ElementReduction,
+    ) -> Option<Tensor<1>> {
+        let (adapter, noise) = gaussian_of(self)?;
+        let key = pass.noise.for_module(self.noise_id());
+        Some(noise.sampled_kl(adapter, prior, reduction, key))
+    }
+}
+
+fn gaussian_of(layer: &AdaptedLinear) -> Option<(&LowRankAdapter, &ElementGaussian)> {
+    let adapter = layer.low_rank()?;
+    match &adapter.extension {
+        Some(Extension::Gaussian(noise)) => Some((adapter, noise)),
+        _ => None,
     }
 }
 

@@ -1,15 +1,39 @@
-//! A Gaussian matrix between the factors that depends on the input: C-LoRA.
+//! C-LoRA: a Gaussian matrix between the factors that depends on the input.
 
 use burn::module::{Module, Param};
 use burn::tensor::module::linear;
 use burn::tensor::{Tensor, activation};
 use lrvd_core::noise::NoiseKey;
 
-use crate::adapter::posterior::select;
+use crate::adapter::initialisation::Initialiser;
+use crate::adapter::schema::{Axis, ParameterSchema, parameters};
 use crate::adapter::streams::AdapterStream;
 use crate::adapter::wide::widened;
 use crate::ops::standard_normal;
+use crate::parameters::{Layout, Role};
 use crate::sampling::DrawPer;
+
+const fn mean(
+    name: &'static str,
+    layout: Layout,
+    axes: &'static [Axis],
+    initial_use: u32,
+) -> ParameterSchema {
+    ParameterSchema { name, role: Role::AdapterMean, layout, axes, initial_use }
+}
+
+/// Weight of the first layer.
+pub(super) const W1: ParameterSchema =
+    mean("lora_context_w1", Layout::Transposed, &[Axis::Rank, Axis::Hidden], 4);
+/// Bias of the first layer.
+pub(super) const B1: ParameterSchema =
+    mean("lora_context_b1", Layout::AsStored, &[Axis::Hidden], 5);
+/// Weight of the second layer.
+pub(super) const W2: ParameterSchema =
+    mean("lora_context_w2", Layout::Transposed, &[Axis::Hidden, Axis::RankMatrices], 6);
+/// Bias of the second layer.
+pub(super) const B2: ParameterSchema =
+    mean("lora_context_b2", Layout::AsStored, &[Axis::RankMatrices], 7);
 
 /// A small network that reads mean and standard deviation of a rank matrix off every token.
 ///
@@ -120,21 +144,24 @@ impl ContextualGaussian {
         Law { mean: half(0), raw_std: half(rank * rank) }
     }
 
-    /// Keeps the rank directions `kept`, in order: as if A's other columns and B's other rows were 0.
-    pub(super) fn select(self, kept: &[usize]) -> Self {
-        let rank = self.rank();
-        let entries: Vec<usize> = (0..2)
-            .flat_map(|half| kept.iter().map(move |i| (half, i)))
-            .flat_map(|(half, i)| kept.iter().map(move |j| (half * rank + i) * rank + j))
-            .collect();
+    /// Units of the hidden layer.
+    pub(super) fn hidden(&self) -> usize {
+        self.w1.val().dims()[1]
+    }
+
+    /// Both layers `U(±1/sqrt(inputs of the layer))`.
+    pub(super) fn fresh(init: &Initialiser) -> Self {
+        let [first, second] = [init.sizes.rank, init.sizes.hidden].map(Initialiser::bound_of);
         Self {
-            w1: select(self.w1, 0, kept),
-            b1: self.b1,
-            w2: select(self.w2, 1, &entries),
-            b2: select(self.b2, 0, &entries),
+            w1: init.uniform(&W1, first),
+            b1: init.uniform(&B1, first),
+            w2: init.uniform(&W2, second),
+            b2: init.uniform(&B2, second),
         }
     }
 }
+
+parameters!(ContextualGaussian { w1: W1, b1: B1, w2: W2, b2: B2 });
 
 impl Law {
     /// `KL(q ‖ N(0, prior_std²))` of every token, `[n, tokens]`.

@@ -1,8 +1,24 @@
-//! Noise parameters of a variational adapter.
+//! BayesLoRA and its families: a Gaussian posterior whose means the factors are.
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
+
+use crate::adapter::initialisation::Initialiser;
+use crate::adapter::schema::{Axis, ParameterSchema, Parameters};
+use crate::parameters::{Layout, ParameterValue, Role};
+
+/// A noise parameter whose axes are `axes`.
+const fn noise(name: &'static str, layout: Layout, axes: &'static [Axis]) -> ParameterSchema {
+    ParameterSchema { name, role: Role::LogVariance, layout, axes, initial_use: 0 }
+}
+
+const RANK_LOG_SIGMA2: ParameterSchema = noise("rank_log_sigma2", Layout::AsStored, &[Axis::Rank]);
+const RANK_LOG_ALPHA: ParameterSchema = noise("rank_log_alpha", Layout::AsStored, &[Axis::Rank]);
+const LOG_SIGMA2_A: ParameterSchema =
+    noise("log_sigma2_a", Layout::Transposed, &[Axis::Input, Axis::Rank]);
+const LOG_SIGMA2_B: ParameterSchema =
+    noise("log_sigma2_b", Layout::Transposed, &[Axis::Rank, Axis::Output]);
 
 /// One number per rank direction, shared by row `i` of A and column `i` of B.
 #[derive(Module, Debug)]
@@ -77,49 +93,73 @@ impl Posterior {
         }
     }
 
-    /// Keeps the rank directions `kept`, in order.
-    pub(crate) fn select(self, kept: &[usize]) -> Self {
-        let rank = |p: RankParameters| RankParameters { value: select(p.value, 0, kept) };
+    /// Noise parameters that all start at `initial`.
+    pub(super) fn fresh(init: &Initialiser, family: VariationalFamily, initial: f64) -> Self {
+        let of = schemas(family);
+        let per_rank = || RankParameters { value: init.constant(of[0], initial) };
+        match family {
+            VariationalFamily::RankVariance => Self::RankVariance(per_rank()),
+            VariationalFamily::NoiseToSignal => Self::NoiseToSignal(per_rank()),
+            VariationalFamily::AsymRankVariance => Self::AsymRankVariance(per_rank()),
+            VariationalFamily::ElementVariance => {
+                // Rounded to single precision, as the factors of a fresh adapter are.
+                let initial = f64::from(initial as f32);
+                Self::ElementVariance(ElementParameters {
+                    a: init.constant(of[0], initial),
+                    b: init.constant(of[1], initial),
+                })
+            }
+        }
+    }
+}
+
+/// The parameters of a family.
+pub(super) fn schemas(family: VariationalFamily) -> &'static [&'static ParameterSchema] {
+    match family {
+        VariationalFamily::RankVariance | VariationalFamily::AsymRankVariance => {
+            &[&RANK_LOG_SIGMA2]
+        }
+        VariationalFamily::NoiseToSignal => &[&RANK_LOG_ALPHA],
+        VariationalFamily::ElementVariance => &[&LOG_SIGMA2_A, &LOG_SIGMA2_B],
+    }
+}
+
+impl Parameters for Posterior {
+    fn each(&self, visit: &mut dyn FnMut(&'static ParameterSchema, &dyn ParameterValue)) {
+        let of = schemas(self.family());
         match self {
-            Self::RankVariance(p) => Self::RankVariance(rank(p)),
-            Self::NoiseToSignal(p) => Self::NoiseToSignal(rank(p)),
-            Self::AsymRankVariance(p) => Self::AsymRankVariance(rank(p)),
-            Self::ElementVariance(p) => Self::ElementVariance(ElementParameters {
-                a: select(p.a, 1, kept),
-                b: select(p.b, 0, kept),
-            }),
+            Self::RankVariance(p) | Self::NoiseToSignal(p) | Self::AsymRankVariance(p) => {
+                visit(of[0], &p.value);
+            }
+            Self::ElementVariance(p) => {
+                visit(of[0], &p.a);
+                visit(of[1], &p.b);
+            }
+        }
+    }
+
+    fn each_mut(
+        &mut self,
+        visit: &mut dyn FnMut(&'static ParameterSchema, &mut dyn ParameterValue),
+    ) {
+        let of = schemas(self.family());
+        match self {
+            Self::RankVariance(p) | Self::NoiseToSignal(p) | Self::AsymRankVariance(p) => {
+                visit(of[0], &mut p.value);
+            }
+            Self::ElementVariance(p) => {
+                visit(of[0], &mut p.a);
+                visit(of[1], &mut p.b);
+            }
         }
     }
 }
 
 /// `ℓ` limited to the range in which the variance is used.
-pub(crate) fn clamped<const D: usize>(log_variance: Tensor<D>) -> Tensor<D> {
+pub(in crate::adapter) fn clamped<const D: usize>(log_variance: Tensor<D>) -> Tensor<D> {
     log_variance.clamp(LOG_VARIANCE_MIN, LOG_VARIANCE_MAX)
 }
 
 fn half_exp<const D: usize>(log_variance: Tensor<D>) -> Tensor<D> {
     log_variance.mul_scalar(0.5).exp()
-}
-
-/// The parameter with only the indices `kept` along `axis`; identity and trainability stay.
-pub(crate) fn select<const D: usize>(
-    param: Param<Tensor<D>>,
-    axis: usize,
-    kept: &[usize],
-) -> Param<Tensor<D>> {
-    let trainable = param.val().is_require_grad();
-    let value = select_plain(param.val().without_autodiff(), axis, kept);
-    let value = if trainable { value.autodiff().require_grad() } else { value };
-    Param::initialized(param.id, value)
-}
-
-/// `tensor` with only the indices `kept` along `axis`.
-pub(crate) fn select_plain<const D: usize>(
-    tensor: Tensor<D>,
-    axis: usize,
-    kept: &[usize],
-) -> Tensor<D> {
-    let kept: Vec<i32> = kept.iter().map(|&i| i as i32).collect();
-    let device = tensor.device();
-    tensor.select(axis, Tensor::from_ints(kept.as_slice(), &device))
 }

@@ -1,0 +1,138 @@
+//! `ScalaBL`: random scales of the rank directions.
+
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+use lrvd_core::baselines::{KlDirection, scala_bl};
+use lrvd_core::error::ParameterError;
+use lrvd_core::factor::FactorView;
+use lrvd_core::noise::NoiseKey;
+
+use super::Extension;
+use super::low_rank::A;
+use crate::adapter::initialisation::Initialiser;
+use crate::adapter::linear::AdaptedLinear;
+use crate::adapter::schema::{Axis, ParameterSchema, Sizes, parameters};
+use crate::adapter::streams::AdapterStream;
+use crate::adapter::wide::widened;
+use crate::ops::standard_normal;
+use crate::parameters::{Layout, Role};
+
+const fn scales(name: &'static str, role: Role, initial_use: u32) -> ParameterSchema {
+    ParameterSchema { name, role, layout: Layout::AsStored, axes: &[Axis::Rank], initial_use }
+}
+
+/// Logarithms of the mean scales.
+pub(super) const LOG_MEAN: ParameterSchema = scales("lora_scale_log_mean", Role::AdapterMean, 0);
+/// Logarithms of their standard deviations.
+pub(super) const LOG_STD: ParameterSchema = scales("lora_scale_log_std", Role::LogVariance, 2);
+
+/// Gaussian scales between the factors, whose A starts as an orthonormal basis.
+///
+/// # Formula
+///
+/// ```text
+/// update(x) = c · ((x·A) ⊙ s)·B        s = exp(log_mean) + exp(log_std) ⊙ eps
+/// ```
+///
+/// One draw per module and forward, or per sequence.
+///
+/// # Shapes
+///
+/// Both `[rank]`: `lora_scale_log_mean` and `lora_scale_log_std` in a checkpoint.
+///
+/// # References
+///
+/// The definition: `lrvd_core::baselines::ScalaBlPass`. Samplawski et al. 2025, arXiv:2506.21408.
+#[derive(Module, Debug)]
+pub struct ScaleGaussian {
+    /// Logarithms of the mean scales.
+    pub log_mean: Param<Tensor<1>>,
+    /// Logarithms of their standard deviations.
+    pub log_std: Param<Tensor<1>>,
+}
+
+impl ScaleGaussian {
+    /// The mean scales, `[rank]`.
+    pub fn mean(&self) -> Tensor<1> {
+        self.log_mean.val().exp()
+    }
+
+    /// `draws` draws of the scales, `[draws, rank]`, or their mean, `[1, rank]`.
+    pub(in crate::adapter) fn scales(&self, draws: Option<(usize, NoiseKey)>) -> Tensor<2> {
+        let mean = self.mean().unsqueeze_dim(0);
+        let Some((draws, key)) = draws else { return mean };
+        let std = self.log_std.val().exp();
+        let rank = std.dims()[0];
+        let eps = standard_normal(&std, [draws, rank], key.on_stream(AdapterStream::SCALE));
+        mean + eps * std.unsqueeze_dim(0)
+    }
+
+    /// See [`AdaptedLinear::kl_scale`](crate::adapter::AdaptedLinear::kl_scale).
+    fn kl(&self, direction: KlDirection) -> Tensor<1> {
+        let log_mean = self.log_mean.val();
+        let dtype = log_mean.dtype();
+        let (log_mean, log_std) = (widened(log_mean), widened(self.log_std.val()));
+        // The two directions exchange the widths and measure the mean in the narrower's place.
+        let (log_ratio, log_distance) = match direction {
+            KlDirection::PosteriorFromPrior => (log_std, log_mean),
+            KlDirection::PriorFromPosterior => (log_std.clone().neg(), log_mean - log_std),
+        };
+        let squares = log_ratio.clone().mul_scalar(2.0).exp() + log_distance.mul_scalar(2.0).exp();
+        (squares.mul_scalar(0.5) - log_ratio).add_scalar(-0.5).sum().cast(dtype)
+    }
+
+    /// The orthonormal basis of a LoRA's A, and the scales that make it that A.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError`] if the layer is narrower than the rank.
+    pub(super) fn fresh(
+        init: &Initialiser,
+        epsilon: f64,
+    ) -> Result<(Param<Tensor<2>>, Self), ParameterError> {
+        let Sizes { rank, d_input, .. } = init.sizes;
+        let of_lora = init.uniform_values(&A, Initialiser::bound_of(d_input));
+        // Rank-major, as the core and the papers have it.
+        let rows: Vec<f64> = (0..rank)
+            .flat_map(|i| of_lora.iter().skip(i).step_by(rank).map(|&v| f64::from(v)))
+            .collect();
+        let view = FactorView::new("a", &rows, rank, d_input)
+            .map_err(|_| ParameterError::Empty { name: "a" })?;
+        let basis = scala_bl::scala_bl_basis(view)?;
+        let a = (0..d_input)
+            .flat_map(|j| basis.v_h.iter().skip(j).step_by(d_input).map(|&v| v as f32))
+            .collect();
+        let log_mean = basis.log_mean.iter().map(|&v| v as f32).collect();
+        let scales = Self {
+            log_mean: init.given(&LOG_MEAN, log_mean),
+            log_std: init.mapped(&LOG_STD, |u| scala_bl::initial_log_std_dev(u, epsilon)),
+        };
+        Ok((init.given(&A, a), scales))
+    }
+}
+
+parameters!(ScaleGaussian { log_mean: LOG_MEAN, log_std: LOG_STD });
+
+impl AdaptedLinear {
+    /// Divergence between the law of random scales and `N(0, 1)` in nats, `[1]`; `None` without
+    /// [`Extension::Scale`].
+    ///
+    /// # Formula
+    ///
+    /// With `m = exp(log_mean)`, `v = exp(2·log_std)`:
+    ///
+    /// ```text
+    /// posterior from prior:  Σ −log_std + ½(v + m²) − ½
+    /// prior from posterior:  Σ  log_std + (1 + m²)/(2v) − ½
+    /// ```
+    ///
+    /// # References
+    ///
+    /// The definition: `lrvd_core::baselines::scala_bl_kl`.
+    pub fn kl_scale(&self, direction: KlDirection) -> Option<Tensor<1>> {
+        match self.extension() {
+            Some(Extension::Scale(e)) => Some(e.kl(direction)),
+            _ => None,
+        }
+    }
+}
