@@ -213,8 +213,8 @@ fn masked_keys_may_hold_anything_finite() {
 }
 
 #[test]
-fn kl_follows_the_table_of_the_specification() {
-    // M §2.4: a = log_alpha, KL(a), dKL/da; with mean 1, a = log_variance - ln(1 + 1e-8).
+fn kl_follows_the_table_of_its_definition() {
+    // docs/math/kl.md, "One weight": a = log_alpha, KL(a), dKL/da; with mean 1, a = log_variance - ln(1 + 1e-8).
     let table = [
         (-20.0, 10.635_760_001_030, -0.499_999_998_970),
         (-8.0, 4.635_899_480_334, -0.499_874_289_042),

@@ -1,4 +1,4 @@
-//! Which operators of a training step are worth a hand-written implementation, and what are they?
+//! The operators of a training step that are worth a hand-written implementation.
 //!
 //! | Operator                | What is fused                                                     |
 //! |-------------------------|-------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-//! Which row of the relative-embedding table belongs to two positions?
+//! The row of the relative-embedding table that belongs to two positions.
 //!
 //! Near positions have a row each; from half the bucket count on, rows cover ranges that widen logarithmically.
 

@@ -1,4 +1,4 @@
-//! How does a checkpoint of llama2.c become a Hugging Face folder?
+//! Checkpoints of llama2.c as Hugging Face folders.
 //!
 //! llama2.c (A. Karpathy, MIT licence) keeps a model in two files: seven integers and bare single-precision weights,
 //! and a list of tokens with scores. [`convert`] turns the pair into `config.json`, `model.safetensors`,

@@ -1,4 +1,4 @@
-//! By which angle is a feature pair turned at a position?
+//! Rotary positions: the angle by which a feature pair is turned at a position.
 //!
 //! Pure numbers first, tensors below: angles, cosines and sines are computed on the host in double precision and
 //! rounded once, because a single-precision product of a late position and a frequency is wrong in its fourth digit.

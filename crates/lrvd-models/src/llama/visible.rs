@@ -1,4 +1,4 @@
-//! Which keys does a query see?
+//! The keys that a query sees.
 
 use burn::tensor::{DType, Device, Int, Tensor, activation};
 

@@ -7,15 +7,17 @@ pub(crate) mod cpu;
 
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
+use lrvd_core::family::{EPS_MEAN, LOG_VARIANCE_MAX, LOG_VARIANCE_MIN};
+use lrvd_core::kl::log_uniform::{K1, K2, K3};
 
 use super::backend::LrvdBackend;
 
-/// `k1`, `k2`, `k3` of the fit to the KL integral (Molchanov et al. 2017; M §2.4).
-const FIT: [f64; 3] = [0.63576, 1.87320, 1.48695];
-/// Added to a squared mean before its logarithm (M §2.4).
-const MEAN_EPSILON: f64 = 1e-8;
-/// Range a log-variance is clamped to (M §2.9).
-const LOG_VARIANCE: [f64; 2] = [-20.0, 2.0];
+/// `k1`, `k2`, `k3` of the fit to the KL integral: `docs/math/kl.md`, "One weight".
+const FIT: [f64; 3] = [K1, K2, K3];
+/// Added to a squared mean before its logarithm: `docs/math/notation.md`.
+const MEAN_EPSILON: f64 = EPS_MEAN;
+/// Range a log-variance is clamped to: `docs/math/posterior.md`, "Families".
+const LOG_VARIANCE: [f64; 2] = [LOG_VARIANCE_MIN, LOG_VARIANCE_MAX];
 
 /// KL divergence of a rank-tied Gaussian posterior from the log-uniform prior, summed per rank.
 ///

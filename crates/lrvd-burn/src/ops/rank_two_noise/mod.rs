@@ -11,12 +11,13 @@ pub(crate) mod launch;
 
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
+use lrvd_core::family::EPS_VARIANCE;
 use lrvd_core::noise::NoiseKey;
 
 use super::backend::LrvdBackend;
 
-/// Added to a variance before its root, so that the root has a slope at 0 (M §3.2).
-pub const VARIANCE_EPSILON: f64 = 1e-8;
+/// Added to a variance before its root, so that the root has a slope at 0: ε of `docs/math/notation.md`.
+pub const VARIANCE_EPSILON: f64 = EPS_VARIANCE;
 
 /// `mean` plus Gaussian noise whose variance has rank two across tokens and channels.
 ///
@@ -35,8 +36,8 @@ pub const VARIANCE_EPSILON: f64 = 1e-8;
 ///
 /// # Shapes
 ///
-/// | Name              | Shape    | Meaning for the rank-tied additive posterior (M §3.1)      |
-/// |-------------------|----------|------------------------------------------------------------|
+/// | Name              | Shape    | Meaning for the tied additive family, `docs/math/moments.md` |
+/// |-------------------|----------|---------------------------------------------------------------|
 /// | `mean`, *returns* | `[n, d]` | activations                                                |
 /// | `q`               | `[n]`    | squared norm of each input                                 |
 /// | `w`               | `[d]`    | `Σ_i var_i B[k,i]²`, plus the cross term if wanted         |

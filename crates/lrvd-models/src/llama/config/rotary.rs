@@ -1,4 +1,4 @@
-//! Which rotary settings does a `config.json` ask for?
+//! Rotary settings of a `config.json`.
 
 use super::ConfigError;
 use crate::config_reader::Reader;
