@@ -49,7 +49,7 @@ fn draws_have_the_moments_of_the_posterior() {
     for family in VariationalFamily::ALL {
         let layer = layer("net.first", &host_adapter(Some(family), 10), DType::F64);
         let adapter = HostAdapter::read(of(&layer));
-        let posterior = adapter.posterior().unwrap();
+        let posterior = adapter.posterior().unwrap().unwrap();
         let c2 = adapter.scaling * adapter.scaling;
         for scheme in noisy().filter(|s| *s != Scheme::Weights(DrawPer::Batch)) {
             let cross = match scheme {

@@ -279,7 +279,7 @@ mod worked_example {
     #[test]
     fn prune_statistic() {
         let host = HostAdapter::read(of(&additive()));
-        let posterior = host.posterior().unwrap();
+        let posterior = host.posterior().unwrap().unwrap();
         let got = rank_statistic(&posterior, StatisticOptions::default()).unwrap();
         close("log alpha", &got, &[-1.697415018, 7.125370164], DIGITS);
     }

@@ -236,7 +236,7 @@ mod tests {
         // A settings file of somebody else's is none of ours, with or without `--resume`.
         fs::write(out.join(SETTINGS_FILE), "{\"theme\": \"dark\"}").unwrap();
         for resume in [false, true] {
-            let mut folder = OutputFolder::look(&out, resume).unwrap();
+            let folder = OutputFolder::look(&out, resume).unwrap();
             assert!(folder.check(&json!({ "seed": 1 })).is_err());
             drop(folder);
         }
