@@ -70,7 +70,8 @@ pub(crate) struct SuiteArguments {
     /// Pretrained model: a folder, or a repository `owner/name` on the Hugging Face Hub.
     #[arg(long, value_name = "DIR|HUB-ID")]
     pub(crate) model: Option<String>,
-    /// Data in their original layouts, or Hub-style parquet or JSONL; generated if left out.
+    /// Data in their original layouts, or Hub-style parquet or JSONL; if left out, cola, sst2, rte and all sets but
+    /// boolq are generated.
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Output folder [default: runs/glue or runs/reasoning].

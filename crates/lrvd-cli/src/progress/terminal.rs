@@ -21,6 +21,7 @@ static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
 static HOOK: Once = Once::new();
 
 /// Whether keys, drawing and messages all have a terminal that can do more than print.
+#[expect(clippy::disallowed_methods, reason = "the terminal says in it what it can do")]
 pub(super) fn is_complete() -> bool {
     let able = std::env::var_os("TERM").is_some_and(|term| term != "dumb") || cfg!(windows);
     able && std::io::stdin().is_terminal()

@@ -130,12 +130,13 @@ fn a_glue_suite_matches_ranks_and_averages_scores() {
     // STS-B has scores, whose ensemble is their mean.
     let data = dir.path().join("data");
     std::fs::create_dir_all(data.join("STS-B")).unwrap();
-    let rows: String = (0..64)
-        .map(|i| format!("tale {i} is told\ttale {} is long\t{}.5\n", i % 7, i % 5))
-        .collect();
+    let mut text = "sentence1\tsentence2\tscore\n".to_owned();
+    for i in 0..64 {
+        let (tale, score) = ((i % 7).to_string(), (i % 5).to_string());
+        text += &["tale ", &tale, "\tstory ", &i.to_string(), "\t", &score, ".5\n"].concat();
+    }
     for file in ["train.tsv", "dev.tsv"] {
-        let text = format!("sentence1\tsentence2\tscore\n{rows}");
-        std::fs::write(data.join("STS-B").join(file), text).unwrap();
+        std::fs::write(data.join("STS-B").join(file), &text).unwrap();
     }
     let folder = data.display().to_string();
     let command = arguments("glue", "stsb", "ens-3", &name);
@@ -226,6 +227,7 @@ fn what_cannot_be_used_is_refused_before_anything_is_trained() {
     };
     refused(&["--profile", "paper"], &["needs `--data-dir`", "OpenBookQA"]);
     refused(&["--data-dir", "nowhere"], &["nowhere"]);
+    refused(&["--tasks", "boolq"], &["task `boolq` cannot be generated", "`obqa`"]);
     refused(&["--set", "promt=clean"], &["unknown setting `promt`", "`prompt`"]);
     refused(&["--set", "methods.laplase.samples=3"], &["unknown setting `methods.laplase`"]);
     refused(&["--set", "base_precision=f8"], &["base_precision"]);

@@ -118,7 +118,7 @@ fn layout(task: GlueTask, examples: &[Example]) -> String {
     });
     for (row, example) in examples.iter().enumerate() {
         let (a, id) = (&example.text_a, example.label.class().unwrap_or_default());
-        text.push_str(&match task {
+        let line = match task {
             GlueTask::Cola => {
                 let mark = if id == 0 { "*" } else { "" };
                 format!("gen\t{id}\t{mark}\t{a}\n")
@@ -129,7 +129,8 @@ fn layout(task: GlueTask, examples: &[Example]) -> String {
                 let name = task.spec().class_names().get(id).copied().unwrap_or_default();
                 format!("{row}\t{a}\t{b}\t{name}\n")
             }
-        });
+        };
+        text.push_str(&line);
     }
     text
 }

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::result_large_err)]
 
 use std::path::Path;
 
@@ -163,7 +163,7 @@ fn errors_of_objects_name_file_line_and_key() {
         ("[1]", "line 2: not a JSON object"),
         ("", "line 2: not a JSON object"),
     ] {
-        let error = read(Format::Jsonl, GlueTask::Cola, &format!("{good}{bad}\n")).unwrap_err().0;
+        let error = read(Format::Jsonl, GlueTask::Cola, format!("{good}{bad}\n")).unwrap_err().0;
         assert!(error.contains(wanted) && error.starts_with("`train.jsonl`"), "{error}");
     }
     assert!(matches!(

@@ -21,17 +21,22 @@ pub(super) struct Columnar {
 }
 
 impl Columnar {
-    /// Decodes `wanted` columns, or all of them where there are none of these.
+    /// Decodes the `wanted` columns, or all if none are named.
     pub(super) fn new(opened: File, file: &Path, wanted: &[&str]) -> Result<Self, TableError> {
         let broken = |source| broken(file, source);
         let reader = SerializedFileReader::new(opened).map_err(broken)?;
         let schema = reader.metadata().file_metadata().schema_descr().root_schema_ptr();
         let fields = schema.get_fields();
         let names: Arc<[String]> = fields.iter().map(|field| field.name().to_owned()).collect();
-        let mut kept: Vec<usize> =
-            (0..names.len()).filter(|&i| wanted.contains(&names[i].as_str())).collect();
+        let needed = |i: &usize| wanted.is_empty() || wanted.contains(&names[*i].as_str());
+        let kept: Vec<usize> = (0..names.len()).filter(needed).collect();
         if kept.is_empty() {
-            kept = (0..names.len()).collect();
+            let wanted = wanted.iter().map(|&name| name.to_owned()).collect();
+            return Err(TableError::MissingColumn {
+                file: file.into(),
+                wanted,
+                found: names.to_vec(),
+            });
         }
         let projection = Type::group_type_builder(schema.name())
             .with_fields(kept.iter().map(|&column| fields[column].clone()).collect())
