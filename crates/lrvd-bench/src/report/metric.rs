@@ -308,7 +308,7 @@ fn of_counted(run: &RunRecord, checkpoint: &CheckpointRecord) -> bool {
     run.checkpoints.last.as_ref().is_none_or(|last| last.ranks == checkpoint.ranks)
 }
 
-/// What a run's doubt says of another set, if this is the checkpoint that was asked: the last one, or one of its step.
+/// What a run's uncertainty says of another set, if this is the checkpoint that was asked: the last one, or one of its step.
 fn elsewhere<'a>(
     run: &'a RunRecord,
     checkpoint: &CheckpointRecord,
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn doubt_elsewhere_belongs_to_the_last_checkpoint() {
+    fn other_sets_belong_to_the_last_checkpoint() {
         let results = sample_reasoning();
         let own = |task: &str, method: &str| {
             results.runs.iter().find(|run| run.task == task && run.method == method).unwrap()

@@ -3,7 +3,7 @@
 //! - [`spread`], [`metric`], [`summary`], [`table`]: mean and sample standard deviation over seeds,
 //!   the paper's tables as text, markdown and CSV.
 //! - [`published`], [`mod@compare`]: published numbers beside measured ones.
-//! - [`html`]: one self-contained `report.html`.
+//! - [`page`]: one self-contained `report.html`.
 //! - [`names`], `family`: what a module path or a task key is called in print, and which methods are of a kind.
 //!
 //! Nothing here trains, prints or reads a clock: the same record gives the same bytes.
@@ -11,9 +11,9 @@
 pub mod compare;
 pub mod error;
 mod family;
-pub mod html;
 pub mod metric;
 pub mod names;
+pub mod page;
 pub mod published;
 pub mod spread;
 pub mod summary;
@@ -21,17 +21,12 @@ pub mod table;
 
 pub use compare::{Comparison, ComparisonRow, compare};
 pub use error::PublishedError;
-pub use html::{render_html, write_html};
 pub use metric::Metric;
 pub use names::{ModuleName, task_label};
+pub use page::{render_html, write_html};
 pub use published::{PUBLISHED_SEEDS, Published, PublishedRow};
 pub use spread::Spread;
 pub use summary::{
     CheckpointChoice, Summary, csv_metrics, evaluated_draws, headline_metrics, table_draws,
 };
 pub use table::{render_csv, render_markdown, render_text};
-
-// The page's old names for what a record holds.
-pub(crate) use crate::record::{checkpoint, results as record};
-#[cfg(test)]
-pub(crate) use crate::record::{sample, sample_reasoning};

@@ -1,11 +1,11 @@
-//! How do the seeds of one cell sum up?
+//! What the seeds of one cell sum up to.
 
-/// Mean, sample standard deviation and median over seeds.
+/// Mean and sample standard deviation over seeds.
 ///
 /// # Formula
 ///
 /// ```text
-/// mean = Σ x / n      std = sqrt( Σ (x − mean)² / (n − 1) )      median = middle value, or mean of the two
+/// mean = Σ x / n      std = sqrt( Σ (x − mean)² / (n − 1) )
 /// ```
 ///
 /// The sample form (`n − 1`) is what the paper prints: ranks 1, 2, 4 give 2.33 ± 1.53.
@@ -17,8 +17,6 @@ pub struct Spread {
     pub mean: f64,
     /// Sample standard deviation; none for one value.
     pub std: Option<f64>,
-    /// Median; beside a mean it tells of a collapsed seed.
-    pub median: f64,
 }
 
 impl Spread {
@@ -31,14 +29,7 @@ impl Spread {
         let mean = values.iter().sum::<f64>() / n as f64;
         let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
         let std = (n > 1).then(|| (squares / (n - 1) as f64).sqrt());
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let median = if n % 2 == 1 {
-            sorted[n / 2]
-        } else {
-            f64::midpoint(sorted[n / 2 - 1], sorted[n / 2])
-        };
-        Some(Self { values: values.to_vec(), mean, std, median })
+        Some(Self { values: values.to_vec(), mean, std })
     }
 
     /// Number of seeds.
@@ -73,13 +64,7 @@ mod tests {
     #[test]
     fn one_seed_has_no_spread_and_none_has_nothing() {
         let one = Spread::of(&[0.5]).unwrap();
-        assert_eq!((one.mean, one.std, one.median, one.standard_error()), (0.5, None, 0.5, None));
+        assert_eq!((one.mean, one.std, one.standard_error()), (0.5, None, None));
         assert_eq!(Spread::of(&[]), None);
-    }
-
-    #[test]
-    fn median_of_even_and_odd_counts() {
-        assert_eq!(Spread::of(&[4.0, 1.0, 2.0]).unwrap().median, 2.0);
-        assert_eq!(Spread::of(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
     }
 }

@@ -167,7 +167,7 @@ pub fn headline_metrics(results: &Results) -> Vec<Metric> {
         .collect()
 }
 
-/// Rows of the CSV files: all quality at every number of draws that was evaluated, how well doubt tells the other sets
+/// Rows of the CSV files: all quality at every number of draws that was evaluated, how well uncertainty tells the other sets
 /// apart that models were shown, sizes and times.
 pub fn csv_metrics(results: &Results) -> Vec<Metric> {
     let other = |run: &RunRecord| {

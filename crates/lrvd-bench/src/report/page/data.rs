@@ -1,0 +1,231 @@
+//! What the page needs beside the record: names in print, orders, and the cells that its tables share with the files.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::record::{Results, TaskData};
+use crate::report::compare::{Comparison, ComparisonRow};
+use crate::report::family::Family;
+use crate::report::metric::{Better, Metric};
+use crate::report::names::{ModuleName, match_key, task_label};
+use crate::report::summary::{
+    CheckpointChoice, Summary, csv_metrics, is_about_uncertainty, table_draws,
+};
+use crate::settings::MethodName;
+
+/// The second document that is embedded in a page.
+#[derive(Debug, Serialize)]
+pub(super) struct PageData<'a> {
+    /// Whether the page asks about uncertainty and colours families; else it asks about ranks and colours methods.
+    uncertainty: bool,
+    /// The checkpoint that the settings say to report, `last` or `best`.
+    reported: &'static str,
+    /// Posterior draws that tables and figures show beside the mean.
+    draws: Option<u32>,
+    /// Methods in print order.
+    methods: Vec<MethodEntry>,
+    /// Families that ran, in their fixed order.
+    families: Vec<&'static str>,
+    /// Tasks in print order.
+    tasks: Vec<TaskEntry>,
+    /// Other sets in print, by key.
+    sets: BTreeMap<&'a str, String>,
+    /// Modules in the order of the network.
+    modules: Vec<ModuleEntry>,
+    /// Kinds of modules along the data flow.
+    kinds: Vec<String>,
+    /// How values are printed and compared, by name without draws.
+    metrics: BTreeMap<String, MetricEntry>,
+    /// Values over seeds by checkpoint, metric (`nll_k10`), method and task.
+    cells: BTreeMap<&'static str, Cells>,
+    /// Published numbers beside measured ones.
+    comparison: Option<ComparisonEntry>,
+}
+
+type Cells = BTreeMap<String, BTreeMap<String, BTreeMap<String, Vec<f64>>>>;
+
+#[derive(Debug, Serialize)]
+struct MethodEntry {
+    name: String,
+    family: &'static str,
+    colour: usize,
+    /// One sentence about the method; none for a name that is not known here.
+    about: Option<&'static str>,
+    /// Whether crowded figures always bring it out: the reference and the subject of a page.
+    always: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct TaskEntry {
+    key: String,
+    label: String,
+    /// Why numbers on these data are not comparable with published ones.
+    caveat: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ModuleEntry {
+    path: String,
+    layer: Option<u32>,
+    kind: String,
+    label: String,
+}
+
+#[derive(Debug, Serialize)]
+struct MetricEntry {
+    title: String,
+    /// Decimals of the mean.
+    digits: usize,
+    count: bool,
+    /// Whether the value depends on the number of posterior draws.
+    drawn: bool,
+    /// 1 where larger is better, -1 where smaller is, 0 for a fact.
+    better: i8,
+}
+
+#[derive(Debug, Serialize)]
+struct ComparisonEntry {
+    source: String,
+    choice: &'static str,
+    rows: Vec<PublishedCell>,
+    caveats: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct PublishedCell {
+    metric: String,
+    method: String,
+    task: String,
+    draws: u32,
+    measured: Option<String>,
+    published: String,
+    difference: String,
+    standard_errors: Option<String>,
+    caveat: Option<String>,
+}
+
+impl<'a> PageData<'a> {
+    pub(super) fn new(results: &'a Results, comparison: Option<&Comparison>) -> Self {
+        let metrics = csv_metrics(results);
+        let summaries =
+            CheckpointChoice::BOTH.map(|choice| Summary::new(results, choice, &metrics));
+        let uncertainty = is_about_uncertainty(results);
+        let names = &summaries[0];
+        let families: BTreeSet<Family> =
+            names.methods.iter().map(|name| Family::of(name)).collect();
+        let mut modules = modules(results);
+        modules.sort_by(|a, b| a.0.order(&b.0).then_with(|| a.1.cmp(b.1)));
+        let mut kinds: Vec<&ModuleName> = modules.iter().map(|(name, _)| name).collect();
+        kinds.sort_by(|a, b| a.kind_order(b));
+        kinds.dedup_by(|a, b| a.kind == b.kind);
+        Self {
+            uncertainty,
+            reported: CheckpointChoice::reported(results).name(),
+            draws: table_draws(results),
+            methods: names.methods.iter().map(|name| method_entry(name, uncertainty)).collect(),
+            families: families.into_iter().map(Family::title).collect(),
+            tasks: names.tasks.iter().map(|key| task_entry(results, key)).collect(),
+            sets: other_sets(results),
+            kinds: kinds.into_iter().map(|name| name.kind.clone()).collect(),
+            modules: modules.iter().map(|(name, path)| module_entry(name, path)).collect(),
+            metrics: metrics.iter().map(|m| (m.base().into_owned(), metric_entry(*m))).collect(),
+            cells: summaries.iter().map(|s| (s.choice.name(), cells(s))).collect(),
+            comparison: comparison.map(comparison_entry),
+        }
+    }
+}
+
+fn method_entry(name: &str, uncertainty: bool) -> MethodEntry {
+    let key = match_key(name);
+    let family = Family::of(name);
+    // Few methods have a colour each, many share that of their family.
+    let colour = if key == "adalora" && !uncertainty { 1 } else { family.colour() };
+    MethodEntry {
+        name: name.to_owned(),
+        family: family.title(),
+        colour,
+        about: MethodName::from_name(name).map(|known| known.entry().summary),
+        always: ["lora", "bayeslora"].contains(&key.as_str()),
+    }
+}
+
+fn task_entry(results: &Results, key: &str) -> TaskEntry {
+    TaskEntry {
+        key: key.to_owned(),
+        label: task_label(key),
+        caveat: results.data.get(key).and_then(TaskData::caveat),
+    }
+}
+
+fn other_sets(results: &Results) -> BTreeMap<&str, String> {
+    let sets = results.runs.iter().flat_map(|run| run.elsewhere.keys());
+    sets.map(|set| (set.as_str(), task_label(set))).collect()
+}
+
+/// Every module of the record with its path.
+fn modules(results: &Results) -> Vec<(ModuleName, &str)> {
+    let mut paths: BTreeSet<&String> = BTreeSet::new();
+    for run in &results.runs {
+        paths.extend(run.rank_events.iter().flat_map(|event| event.ranks.keys()));
+        for checkpoint in [&run.checkpoints.last, &run.checkpoints.best].into_iter().flatten() {
+            paths.extend(checkpoint.ranks.keys());
+            if let Some(statistic) = &checkpoint.statistics {
+                paths.extend(statistic.present.keys().chain(statistic.removed.keys()));
+            }
+        }
+    }
+    paths.into_iter().map(|path| (ModuleName::parse(path), path.as_str())).collect()
+}
+
+fn module_entry(name: &ModuleName, path: &str) -> ModuleEntry {
+    let (layer, kind) = (name.layer, name.kind.clone());
+    ModuleEntry { path: path.to_owned(), layer, kind, label: name.label() }
+}
+
+fn metric_entry(metric: Metric) -> MetricEntry {
+    MetricEntry {
+        title: metric.at_draws(0).title(),
+        digits: metric.decimals().0,
+        count: metric.is_count(),
+        drawn: metric.draws().is_some(),
+        better: match metric.better() {
+            Better::Higher => 1,
+            Better::Lower => -1,
+            Better::Neither => 0,
+        },
+    }
+}
+
+fn cells(summary: &Summary) -> Cells {
+    let mut cells = Cells::new();
+    for (metric, method, task, spread) in summary.cells() {
+        let methods = cells.entry(metric.name()).or_default();
+        let tasks = methods.entry(method.to_owned()).or_default();
+        tasks.insert(task.to_owned(), spread.values.clone());
+    }
+    cells
+}
+
+fn comparison_entry(comparison: &Comparison) -> ComparisonEntry {
+    ComparisonEntry {
+        source: comparison.source.clone(),
+        choice: comparison.choice.name(),
+        rows: comparison.rows.iter().map(published_cell).collect(),
+        caveats: comparison.caveats.clone(),
+    }
+}
+
+fn published_cell(row: &ComparisonRow) -> PublishedCell {
+    PublishedCell {
+        metric: row.metric.at_draws(0).title(),
+        method: row.method.clone(),
+        task: task_label(&row.task),
+        draws: row.metric.draws().unwrap_or(0),
+        measured: row.measured.is_some().then(|| row.measured_text()),
+        published: row.published_text(),
+        difference: row.difference_text(),
+        standard_errors: row.standard_errors.map(|_| row.standard_errors_text()),
+        caveat: row.caveat.clone(),
+    }
+}

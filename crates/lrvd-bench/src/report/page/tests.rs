@@ -1,0 +1,311 @@
+//! The page as a whole: self-contained, safe, complete, and the same every time. What its script draws is looked at by
+//! people: `write_sample_pages` writes pages to open.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+
+use super::{PLOT, SCRIPTS, STYLE, TEMPLATE, fill, render_html};
+use crate::record::sample::sample_results;
+use crate::record::sample_reasoning::{sample_reasoning, six_tasks};
+use crate::record::{Results, RunStatus};
+use crate::report::compare::compare;
+use crate::report::published::Published;
+use crate::report::summary::CheckpointChoice;
+
+/// Made-up published numbers of tasks of both samples, some without a partner.
+const PUBLISHED: &str = "metric,method,task,mean,std\naccuracy,LoRA,CoLA,0.858,0.011\nrank,LoRA,RTE,2,\n\
+accuracy,LoRA,OBQA,0.59,0.01\naccuracy,ENS,OBQA,0.62,0.01\naccuracy,LoRA,ARC-E,0.69,0.02\n\
+accuracy,BayesLoRA_k0,OBQA,0.57,0.01\naccuracy,BayesLoRA_k10,OBQA,0.575,0.01\naccuracy,IVON_k10,OBQA,0.6,\n\
+ece,LAP,OBQA,0.05,0.01\nece,BLoB_k10,OBQA,0.06,0.01\nparams_m,LoRA,all,4.48,\n\
+params_m_min,BayesLoRA_k10,all,2.40,\nparams_m_max,BayesLoRA_k10,all,3.87,\n";
+
+fn page(results: &Results) -> String {
+    let published = Published::parse(PUBLISHED, "published.csv").unwrap();
+    let comparison = compare(results, &published, CheckpointChoice::Last);
+    render_html(results, Some(&comparison)).unwrap()
+}
+
+/// The JSON text of an embedded document.
+fn embedded<'a>(html: &'a str, id: &str) -> &'a str {
+    let start = format!("<script type=\"application/json\" id=\"{id}\">");
+    html.split(&start).nth(1).unwrap().split("</script>").next().unwrap()
+}
+
+fn data(results: &Results) -> Value {
+    serde_json::from_str(embedded(&page(results), "page")).unwrap()
+}
+
+#[test]
+fn the_record_comes_back_from_the_page() {
+    for results in [sample_results(), sample_reasoning(), six_tasks()] {
+        let back: Results = serde_json::from_str(embedded(&page(&results), "results")).unwrap();
+        assert_eq!(back, results);
+    }
+}
+
+#[test]
+fn every_place_of_the_template_is_filled() {
+    assert_eq!(fill("a{{x}}b{{y}}", &[("x", "{{y}}"), ("y", "1")]), "a{{y}}b1");
+    let html = page(&sample_results());
+    let own = TEMPLATE.matches("{{").count();
+    assert_eq!((own, TEMPLATE.matches("}}").count()), (8, 8));
+    for text in TEMPLATE.split("{{").skip(1).filter_map(|piece| piece.split("}}").next()) {
+        assert!(!html.contains(&format!("{{{{{text}}}}}")), "{text} is empty");
+    }
+}
+
+#[test]
+fn the_script_reads_fields_that_are_written() {
+    let scripts = SCRIPTS.concat();
+    let html = page(&sample_reasoning());
+    for (document, fields) in [
+        (
+            "results",
+            &[
+                "suite",
+                "profile",
+                "finished_at",
+                "git_revision",
+                "standard_metric",
+                "rank_budget",
+                "initial_rank",
+                "trainable_parameters",
+                "peak_memory_bytes",
+                "rank_events",
+                "history",
+                "nll_val",
+                "total_rank",
+                "average_rank",
+                "reliability",
+                "selective",
+                "threshold",
+                "predict_seconds",
+                "statistics",
+                "energy",
+                "normalised_gap",
+                "random_mean",
+                "elsewhere",
+                "auroc_entropy",
+                "auroc_mutual_information",
+            ][..],
+        ),
+        (
+            "page",
+            &[
+                "uncertainty",
+                "reported",
+                "draws",
+                "methods",
+                "families",
+                "tasks",
+                "sets",
+                "modules",
+                "kinds",
+                "metrics",
+                "cells",
+                "comparison",
+                "standard_errors",
+                "always",
+                "about",
+                "drawn",
+            ][..],
+        ),
+    ] {
+        let json = embedded(&html, document);
+        for field in fields {
+            assert!(json.contains(&format!("\"{field}\":")), "{document} has no {field}");
+            assert!(scripts.contains(field), "nothing reads {field}");
+        }
+    }
+}
+
+#[test]
+fn tables_share_their_numbers_with_the_files() {
+    let data = data(&sample_reasoning());
+    let cells =
+        |choice: &str, metric: &str| data["cells"][choice][metric]["BayesLoRA"]["obqa"].clone();
+    assert_eq!(cells("last", "accuracy_k10").as_array().unwrap().len(), 2, "a value per seed");
+    assert_ne!(cells("last", "ece"), cells("last", "ece_k10"));
+    assert_eq!(data["draws"], 10);
+    assert_eq!(data["metrics"]["ece"]["better"], -1);
+    assert_eq!(data["metrics"]["parameters"]["drawn"], false);
+    let modules = data["modules"].as_array().unwrap();
+    assert_eq!(modules.first().unwrap()["label"], "L0 query");
+    assert_eq!(modules.last().unwrap()["label"], "lm head");
+}
+
+#[test]
+fn colours_are_fixed_for_the_first_table_and_tell_families_elsewhere() {
+    let colours = |results: &Results, names: &[&str]| -> Vec<u64> {
+        let data = data(results);
+        let methods = data["methods"].as_array().unwrap();
+        let of = |name: &&str| methods.iter().find(|m| m["name"] == **name).unwrap();
+        names.iter().map(|name| of(name)["colour"].as_u64().unwrap()).collect()
+    };
+    let first = ["LoRA", "AdaLoRA", "BayesLoRA"];
+    assert_eq!(colours(&sample_results(), &first), [0, 1, 2]);
+    let many = ["LoRA", "ENS-3", "ENS-10", "BLoB", "LAP", "BayesLoRA", "LRVD-NTS"];
+    assert_eq!(colours(&sample_reasoning(), &many), [0, 3, 3, 1, 4, 2, 2]);
+}
+
+#[test]
+fn the_page_begins_with_the_checkpoint_of_the_settings() {
+    for said in ["last", "best"] {
+        let mut results = sample_results();
+        results.config = serde_json::json!({ "experiment": { "checkpoint": said } });
+        assert_eq!(data(&results)["reported"], said);
+    }
+}
+
+#[test]
+fn every_published_number_is_there() {
+    let data = data(&sample_reasoning());
+    let rows = data["comparison"]["rows"].as_array().unwrap();
+    let has = |method: &str, published: &str| {
+        rows.iter().any(|row| row["method"] == method && row["published"] == published)
+    };
+    for (method, published) in
+        [("ENS-10", "0.620 ±.010"), ("IVON", "0.600"), ("LAP", "0.050 ±.010"), ("LoRA", "4.480 M")]
+    {
+        assert!(has(method, published), "{method} {published}: {rows:?}");
+    }
+}
+
+#[test]
+fn without_a_script_the_table_is_there() {
+    let html = page(&sample_results());
+    let shown = html.split("<noscript>").nth(1).unwrap().split("</noscript>").next().unwrap();
+    assert!(shown.contains("accuracy  BayesLoRA") && shown.contains("results.json"), "{shown}");
+}
+
+#[test]
+fn the_page_needs_no_network() {
+    let own = [TEMPLATE, STYLE, SCRIPTS[0], SCRIPTS[1], SCRIPTS[2]].concat();
+    for needle in ["http:", "https:", "//cdn", "src=", "<link", "@import", "fetch(", "import("] {
+        assert!(!own.contains(needle), "{needle}");
+    }
+    assert_eq!(own.matches("url(").count(), own.matches("url(#").count(), "only into the page");
+    assert!(own.contains("default-src 'none'"), "and the browser is told so");
+    for library in PLOT {
+        // Names of the libraries' own origin and of XML, which nobody asks for.
+        let foreign =
+            |url: &&str| !url.starts_with("://www.w3.org/") && !url.starts_with("://d3js.org ");
+        let found = library.split("http").skip(1).map(|rest| rest.trim_start_matches('s'));
+        assert_eq!(found.filter(|rest| rest.starts_with("://")).find(foreign), None);
+    }
+}
+
+#[test]
+fn names_cannot_become_markup() {
+    let scripts = TEMPLATE.matches("</script").count();
+    for (results, task) in [(sample_results(), "rte"), (sample_reasoning(), "obqa")] {
+        let evil = with_markup(results, task);
+        let html = page(&evil);
+        assert!(!html.contains("<script>alert") && !html.contains("<!--<"), "markup came through");
+        assert_eq!(html.matches("</script").count(), scripts, "the page's own");
+        let back: Results = serde_json::from_str(embedded(&html, "results")).unwrap();
+        assert_eq!(back, evil);
+    }
+    let own = SCRIPTS.concat();
+    for needle in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write"] {
+        assert!(!own.contains(needle), "{needle}");
+    }
+}
+
+/// The results with markup in every text of a record.
+fn with_markup(mut results: Results, task: &str) -> Results {
+    let evil = "<!--</script><script>alert(\"x\")</script>";
+    let data = results.data[task].clone();
+    results.data.insert(evil.to_owned(), data);
+    for run in results.runs.iter_mut().filter(|run| run.task == task) {
+        run.task = evil.to_owned();
+        if let Some(sets) = run.elsewhere.values().next().cloned() {
+            run.elsewhere.insert(evil.to_owned(), sets);
+        }
+        if run.method == "LoRA" {
+            run.method = evil.to_owned();
+        }
+        for record in [&mut run.checkpoints.last, &mut run.checkpoints.best].into_iter().flatten() {
+            record.ranks.insert(format!("encoder.layer.0.{evil}"), 3);
+            if let Some(statistic) = &mut record.statistics {
+                evil.clone_into(&mut statistic.name);
+                statistic.present.insert(evil.to_owned(), vec![1.0]);
+            }
+            record.reliability.values_mut().for_each(|r| evil.clone_into(&mut r.convention));
+        }
+        if run.seed == 1 {
+            run.status = RunStatus::Failed { reason: evil.to_owned() };
+        }
+    }
+    for text in [
+        &mut results.profile,
+        &mut results.preset,
+        &mut results.command,
+        &mut results.device,
+        &mut results.started_at,
+        &mut results.finished_at,
+        &mut results.model.name,
+        &mut results.model.path,
+        &mut results.tool.version,
+    ] {
+        evil.clone_into(text);
+    }
+    results.tool.git_revision = Some(evil.to_owned());
+    results.model.weights.insert(evil.to_owned(), evil.to_owned());
+    results.config = serde_json::json!({ evil: evil });
+    results.suite = evil.to_owned();
+    results.notes.push(evil.to_owned());
+    results
+}
+
+#[test]
+fn the_same_record_gives_the_same_bytes() {
+    assert_eq!(page(&sample_results()), page(&sample_results()));
+    assert_eq!(page(&sample_reasoning()), page(&sample_reasoning()));
+}
+
+#[test]
+fn an_empty_or_broken_record_still_makes_a_page() {
+    for mut results in [sample_results(), sample_reasoning()] {
+        broken(&mut results);
+        page(&results);
+        results.runs.clear();
+        results.data.clear();
+        results.config = Value::Null;
+        assert!(render_html(&results, None).unwrap().contains("\"methods\":[]"));
+    }
+}
+
+fn broken(results: &mut Results) {
+    for run in &mut results.runs {
+        run.status = RunStatus::Interrupted;
+        run.checkpoints.last = None;
+        run.checkpoints.best = None;
+        run.history.clear();
+        run.rank_events.clear();
+        run.train_seconds = f64::NAN;
+    }
+}
+
+/// Writes pages of the samples into the temporary folder, for people to look at.
+#[test]
+#[ignore = "writes files for people"]
+fn write_sample_pages() {
+    let folder = std::env::temp_dir().join("lrvd-sample-pages");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut one_seed = sample_results();
+    one_seed.runs.retain(|run| run.seed == 1);
+    let mut halted = sample_reasoning();
+    broken(&mut halted);
+    for (name, results) in [
+        ("first-table", sample_results()),
+        ("one-seed", one_seed),
+        ("reasoning", sample_reasoning()),
+        ("six-tasks", six_tasks()),
+        ("halted", halted),
+        ("markup", with_markup(sample_reasoning(), "obqa")),
+    ] {
+        std::fs::write(folder.join(format!("{name}.html")), page(&results)).unwrap();
+    }
+}
