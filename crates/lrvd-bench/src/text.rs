@@ -39,7 +39,7 @@ fn meant(suggestion: Option<&str>) -> String {
 }
 
 /// The known name within a third of its length in edits, the earliest of equals.
-fn nearest<'a, T: AsRef<str>>(found: &str, known: &'a [T]) -> Option<&'a str> {
+pub(crate) fn nearest<'a, T: AsRef<str>>(found: &str, known: &'a [T]) -> Option<&'a str> {
     let found = found.to_lowercase();
     known
         .iter()

@@ -16,7 +16,9 @@ use lrvd_bench::eval::{Inputs, RunContext, score_draws};
 use lrvd_bench::method::{Method, MethodError};
 use lrvd_bench::progress::Silent;
 use lrvd_bench::record::Metrics;
-use lrvd_bench::settings::{ExperimentConfig, MethodName, Preset, RankRequest, SettingError};
+use lrvd_bench::settings::{
+    ConfigOverrides, ExperimentConfig, MethodName, Preset, RankRequest, SettingError, ValidConfig,
+};
 use lrvd_bench::task::Goal;
 use lrvd_bench::train::{
     FitOutcome, Journal, TrainState, fit, latest_checkpoint, load_checkpoint, save_checkpoint,
@@ -64,8 +66,8 @@ fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
     }
 }
 
-fn config(steps: usize) -> ExperimentConfig {
-    ExperimentConfig {
+fn config(steps: usize) -> ValidConfig {
+    let config = ExperimentConfig {
         initial_rank: 4,
         steps,
         batch_size: 16,
@@ -77,12 +79,13 @@ fn config(steps: usize) -> ExperimentConfig {
         evaluate_every: 1_000_000,
         draws: vec![5],
         ..Preset::Default.config()
-    }
+    };
+    config.validate().unwrap()
 }
 
 /// What a run is made of.
 struct Bed {
-    config: ExperimentConfig,
+    config: ValidConfig,
     task: PreparedTask,
     device: Device,
     stop: AtomicBool,
@@ -90,7 +93,7 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(config: ExperimentConfig, task: PreparedTask) -> Self {
+    fn new(config: ValidConfig, task: PreparedTask) -> Self {
         Self { config, task, device: Device::flex(), stop: AtomicBool::new(false), hidden: 24 }
     }
 
@@ -168,9 +171,20 @@ struct Run {
 }
 
 /// The same with settings for `key`.
-fn with(mut config: ExperimentConfig, key: &str, settings: serde_json::Value) -> ExperimentConfig {
-    config.methods.insert(key.to_owned(), settings);
-    config
+fn with(config: ValidConfig, key: &str, settings: serde_json::Value) -> ValidConfig {
+    try_with(&config, key, &settings).unwrap()
+}
+
+fn try_with(
+    config: &ValidConfig,
+    key: &str,
+    settings: &serde_json::Value,
+) -> Result<ValidConfig, SettingError> {
+    let mut overrides = ConfigOverrides::over(config)?;
+    for (field, value) in settings.as_object().unwrap() {
+        overrides.assign(&format!("methods.{key}.{field}={value}"))?;
+    }
+    overrides.finish()
 }
 
 #[test]
@@ -270,19 +284,18 @@ fn posthoc_settings_out_of_range_are_refused_by_name() {
         ("laplace", json!({ "examples": 0 }), "laplace.examples"),
         ("laplace", json!({ "low_rank": 0 }), "laplace.low_rank"),
         ("laplace", json!({ "prior_range": [1.0, 0.5] }), "laplace.prior_range.1"),
-        ("laplace-last", json!({ "holdout": 1.0 }), "laplace.holdout"),
+        ("laplace-last", json!({ "holdout": 1.0 }), "laplace-last.holdout"),
         ("tfb", json!({ "range": [0.2, 0.1] }), "tfb.range.1"),
         ("tfb", json!({ "samples": 0 }), "tfb.samples"),
         ("tfb", json!({ "tolerance": -1.0 }), "tfb.tolerance"),
     ] {
-        let bed = Bed::new(with(config(40), key, settings), task(1, 8, 8));
-        let failed = bed.method(key).map(drop).unwrap_err();
-        assert!(matches!(failed, MethodError::Parameter(_)), "{failed}");
+        let failed = try_with(&config(40), key, &settings).unwrap_err();
+        assert!(matches!(failed, SettingError::Range { .. }), "{failed}");
         assert!(failed.to_string().contains(name), "{failed}");
     }
     for key in ["laplace", "laplace-last", "swag", "tfb"] {
-        let bed = Bed::new(with(config(40), key, json!({ "unknown": 1 })), task(1, 8, 8));
-        assert!(matches!(bed.method(key), Err(MethodError::Setting(SettingError::Method { .. }))));
+        let failed = try_with(&config(40), key, &json!({ "unknown": 1 })).unwrap_err();
+        assert!(matches!(failed, SettingError::Unknown(_)), "{failed}");
     }
 }
 

@@ -21,7 +21,7 @@ use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{Finished, OutputFolder, Run, RunLabel, RunStart, SETTINGS_FILE, record};
-use crate::settings::{CheckpointChoice, ExperimentConfig, MethodName, RankRequest};
+use crate::settings::{CheckpointChoice, MethodName, RankRequest, ValidConfig};
 use crate::task::Goal;
 use crate::train::remove_checkpoints;
 
@@ -47,7 +47,7 @@ pub struct TrainOptions {
     /// Average rank that AdaLoRA ends with; half the initial rank if `None`.
     pub target_rank: Option<usize>,
     /// Settings.
-    pub config: ExperimentConfig,
+    pub config: ValidConfig,
     /// Seed.
     pub seed: u64,
     /// Device name.
@@ -94,7 +94,7 @@ pub struct TrainSettings {
     /// Device.
     pub device: String,
     /// Everything else.
-    pub experiment: ExperimentConfig,
+    pub experiment: ValidConfig,
 }
 
 impl TrainSettings {

@@ -3,13 +3,13 @@
 use burn::tensor::{DType, Device};
 
 use crate::data::PreparedTask;
-use crate::settings::ExperimentConfig;
+use crate::settings::ValidConfig;
 
 /// What training, fitting and answering need beside the model.
 #[derive(Clone, Copy, Debug)]
 pub struct RunContext<'a> {
     /// Settings.
-    pub config: &'a ExperimentConfig,
+    pub config: &'a ValidConfig,
     /// Tokenised data.
     pub task: &'a PreparedTask,
     /// Seed of the run.

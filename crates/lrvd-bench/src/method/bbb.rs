@@ -18,22 +18,20 @@ use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_core::baselines::element_gaussian::{INITIAL_RHO, PRIOR_STD_DEV, bayesian_torch};
-use lrvd_core::baselines::{ElementReduction, MinibatchWeight, ScaleMixture};
-use serde::{Deserialize, Serialize};
+use lrvd_core::baselines::{MinibatchWeight, ScaleMixture};
 
 use super::kl_cycle::KlCycle;
-use super::setup::{adapter, in_range, noisy_groups, settings_over};
+use super::setup::{adapter, noisy_groups};
 use super::{Method, MethodError, RankRequest, Regulariser, StepSizes, Tuning};
 use crate::backbone::TaskModel;
-use crate::settings::ExperimentConfig;
+use crate::settings::{BbbPrior, BbbSettings, BbbWeight, ExperimentConfig, MixtureSettings};
 
 /// Noise on both factors.
 pub(super) fn build(
     config: &ExperimentConfig,
     request: RankRequest,
 ) -> Result<Method, MethodError> {
-    with(config, request, "bbb", BbbSettings::default())
+    with(config, request, config.methods.bbb)
 }
 
 /// Noise on A only.
@@ -41,7 +39,7 @@ pub(super) fn build_a(
     config: &ExperimentConfig,
     request: RankRequest,
 ) -> Result<Method, MethodError> {
-    with(config, request, "bbb-a", BbbSettings { both: false, ..BbbSettings::default() })
+    with(config, request, config.methods.bbb_a)
 }
 
 /// The defaults of Bayesian-Torch.
@@ -49,97 +47,7 @@ pub(super) fn build_bayesian_torch(
     config: &ExperimentConfig,
     request: RankRequest,
 ) -> Result<Method, MethodError> {
-    with(config, request, "bbb-bt", BbbSettings::bayesian_torch())
-}
-
-/// The prior on every entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum BbbPrior {
-    /// `N(0, prior_std²)`.
-    Gaussian,
-    /// The scale mixture.
-    Mixture,
-}
-
-/// Factor of the KL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum BbbWeight {
-    /// `1/N_train`: the evidence bound per example.
-    NTrain,
-    /// Falling over the batches of an epoch.
-    Blundell,
-    /// `1/batch`, as Bayesian-Torch's examples do.
-    Batch,
-}
-
-/// Settings of Bayes by backprop.
-///
-/// | Field | `bbb` | `bbb-bt` | Meaning |
-/// |---|---|---|---|
-/// | `both` | true (`bbb-a`: false) | true | noise on B as well |
-/// | `rho`, `rho_std` | -6, 0 | -3, 0.1 | normal law of the initial ρ |
-/// | `mean_std` | none: as LoRA | 0.1 | normal law of the initial means |
-/// | `prior` | gaussian | gaussian | or mixture |
-/// | `prior_std` | 0.2 | 1 | σ_p |
-/// | `mixture` | ½, 1, e^-6 | the same | weight and the two widths |
-/// | `weight` | `n_train` | batch | or blundell |
-/// | `reduction` | sum | mean | over the entries of a factor |
-/// | `rho_rate_factor` | 1 | 1 | rate of ρ as a multiple of the means' |
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct BbbSettings {
-    both: bool,
-    rho: f64,
-    rho_std: f64,
-    mean_std: Option<f64>,
-    prior: BbbPrior,
-    prior_std: f64,
-    mixture: Mixture,
-    weight: BbbWeight,
-    reduction: ElementReduction,
-    rho_rate_factor: f64,
-}
-
-/// The scale mixture as settings spell it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Mixture {
-    weight: f64,
-    first_std: f64,
-    second_std: f64,
-}
-
-impl Default for BbbSettings {
-    fn default() -> Self {
-        Self {
-            both: true,
-            rho: INITIAL_RHO,
-            rho_std: 0.0,
-            mean_std: None,
-            prior: BbbPrior::Gaussian,
-            prior_std: PRIOR_STD_DEV,
-            mixture: Mixture { weight: 0.5, first_std: 1.0, second_std: (-6.0_f64).exp() },
-            weight: BbbWeight::NTrain,
-            reduction: ElementReduction::Sum,
-            rho_rate_factor: 1.0,
-        }
-    }
-}
-
-impl BbbSettings {
-    fn bayesian_torch() -> Self {
-        Self {
-            rho: bayesian_torch::INITIAL_RHO,
-            rho_std: bayesian_torch::INITIAL_RHO_STD_DEV,
-            mean_std: Some(bayesian_torch::INITIAL_MEAN_STD_DEV),
-            prior_std: bayesian_torch::PRIOR_STD_DEV,
-            weight: BbbWeight::Batch,
-            reduction: ElementReduction::Mean,
-            ..Self::default()
-        }
-    }
+    with(config, request, config.methods.bbb_bt)
 }
 
 /// Bayes by backprop.
@@ -155,13 +63,9 @@ struct Bbb {
 fn with(
     config: &ExperimentConfig,
     request: RankRequest,
-    key: &str,
-    base: BbbSettings,
+    settings: BbbSettings,
 ) -> Result<Method, MethodError> {
-    let settings = settings_over(config, key, base)?;
-    in_range("bbb.prior_std", settings.prior_std, f64::MIN_POSITIVE, 1e6)?;
-    in_range("bbb.rho_rate_factor", settings.rho_rate_factor, 0.0, 1e4)?;
-    let Mixture { weight, first_std, second_std } = settings.mixture;
+    let MixtureSettings { weight, first_std, second_std } = settings.mixture;
     let kind = AdapterKind::BayesByBackprop {
         both: settings.both,
         rho: settings.rho,
@@ -169,12 +73,11 @@ fn with(
         mean_std: settings.mean_std,
     };
     let adapter = adapter(config, kind, request);
-    adapter.check()?;
     Ok(Box::new(Bbb {
         adapter,
         settings,
         mixture: ScaleMixture::new(weight, first_std, second_std)?,
-        epoch: KlCycle::new(config, None)?,
+        epoch: KlCycle::new(config, None),
         batch_size: config.batch_size,
     }))
 }

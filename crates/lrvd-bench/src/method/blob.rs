@@ -17,54 +17,22 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::Scheme;
-use lrvd_core::baselines::{ElementReduction, blob};
-use serde::{Deserialize, Serialize};
+use lrvd_core::baselines::ElementReduction;
 
-use super::kl_cycle::{GAMMA, KlCycle};
-use super::second_optimizer::{Optimizers, SecondOptimizer};
-use super::setup::{adapter, in_range, noisy_groups};
+use super::kl_cycle::KlCycle;
+use super::second_optimizer::SecondOptimizer;
+use super::setup::{adapter, noisy_groups};
 use super::{Method, MethodError, RankChange, RankRequest, StepState, Tuning};
 use crate::backbone::TaskModel;
 use crate::eval::Inputs;
-use crate::settings::ExperimentConfig;
+use crate::settings::{BlobSettings, ExperimentConfig};
 
 /// BLoB.
 pub(super) fn build(
     config: &ExperimentConfig,
     request: RankRequest,
 ) -> Result<Method, MethodError> {
-    Ok(Box::new(Blob::new(config, request)?))
-}
-
-/// Settings of BLoB.
-///
-/// | Field | Default | Meaning |
-/// |---|---|---|
-/// | `epsilon` | 0.05 | upper end of the start of G, `U(ε/√2, ε)`; in (0, 1] |
-/// | `prior_std` | 0.2 | width of the prior, above 0 |
-/// | `kl_learning_rate` | 0.01 | rate of the second optimiser |
-/// | `gamma` | 8 | dataset rescaling of the KL's cycle; null makes a cycle an epoch |
-/// | `optimizers` | two | or bayesadapt |
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct BlobSettings {
-    epsilon: f64,
-    prior_std: f64,
-    kl_learning_rate: f64,
-    gamma: Option<f64>,
-    optimizers: Optimizers,
-}
-
-impl Default for BlobSettings {
-    fn default() -> Self {
-        Self {
-            epsilon: blob::INITIAL_RHO_LIMIT,
-            prior_std: blob::PRIOR_STD_DEV,
-            kl_learning_rate: 0.01,
-            gamma: Some(GAMMA),
-            optimizers: Optimizers::Two,
-        }
-    }
+    Ok(Box::new(Blob::new(config, request)))
 }
 
 /// BLoB.
@@ -76,15 +44,13 @@ struct Blob {
 }
 
 impl Blob {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, MethodError> {
-        let settings: BlobSettings = config.method("blob")?;
-        let BlobSettings { epsilon, prior_std, kl_learning_rate, gamma, optimizers } = settings;
-        in_range("blob.prior_std", prior_std, f64::MIN_POSITIVE, 1e6)?;
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+        let BlobSettings { epsilon, prior_std, kl_learning_rate, gamma, optimizers } =
+            config.methods.blob;
         let adapter = adapter(config, AdapterKind::Blob { epsilon }, request);
-        adapter.check()?;
-        let cycle = KlCycle::new(config, gamma)?;
-        let second = SecondOptimizer::new(config, kl_learning_rate, cycle, optimizers)?;
-        Ok(Self { adapter, prior_std, second })
+        let cycle = KlCycle::new(config, gamma);
+        let second = SecondOptimizer::new(config, kl_learning_rate, cycle, optimizers);
+        Self { adapter, prior_std, second }
     }
 }
 

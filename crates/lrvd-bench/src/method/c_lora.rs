@@ -17,53 +17,23 @@ use std::collections::BTreeSet;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind, ContextDivergence, Observer};
 use lrvd_burn::model::{AdapterTargets, attach_adapters, observe};
 use lrvd_burn::sampling::{Pass, Scheme};
-use lrvd_core::baselines::c_lora;
 use lrvd_core::noise::NoiseKey;
-use serde::{Deserialize, Serialize};
 
-use super::kl_cycle::{GAMMA, KlCycle};
-use super::setup::{adapter, in_range};
+use super::kl_cycle::KlCycle;
+use super::setup::adapter;
 use super::{
     Method, MethodError, RankChange, RankRequest, Regulariser, StepSizes, StepState, Tuning,
 };
 use crate::backbone::TaskModel;
 use crate::eval::Inputs;
-use crate::settings::ExperimentConfig;
+use crate::settings::{CLoraSettings, ExperimentConfig};
 
 /// C-LoRA.
 pub(super) fn build(
     config: &ExperimentConfig,
     request: RankRequest,
 ) -> Result<Method, MethodError> {
-    Ok(Box::new(CLora::new(config, request)?))
-}
-
-/// Settings of C-LoRA.
-///
-/// | Field | Default | Meaning |
-/// |---|---|---|
-/// | `hidden` | 64 | width of the network's hidden layer, at least 1 |
-/// | `prior_std` | 0.2 | width of the prior, above 0 |
-/// | `kl_weight` | 1e-6 | at least 0 |
-/// | `gamma` | 8 | dataset rescaling of the KL's cycle; null makes a cycle an epoch |
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct CLoraSettings {
-    hidden: usize,
-    prior_std: f64,
-    kl_weight: f64,
-    gamma: Option<f64>,
-}
-
-impl Default for CLoraSettings {
-    fn default() -> Self {
-        Self {
-            hidden: c_lora::HIDDEN,
-            prior_std: c_lora::PRIOR_STD_DEV,
-            kl_weight: 1e-6,
-            gamma: Some(GAMMA),
-        }
-    }
+    Ok(Box::new(CLora::new(config, request)))
 }
 
 /// C-LoRA.
@@ -77,15 +47,12 @@ struct CLora {
 }
 
 impl CLora {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, MethodError> {
-        let CLoraSettings { hidden, prior_std, kl_weight, gamma } = config.method("c-lora")?;
-        in_range("c-lora.prior_std", prior_std, f64::MIN_POSITIVE, 1e6)?;
-        in_range("c-lora.kl_weight", kl_weight, 0.0, 1e6)?;
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+        let CLoraSettings { hidden, prior_std, kl_weight, gamma } = config.methods.c_lora;
         let adapter = adapter(config, AdapterKind::CLora { hidden }, request);
-        adapter.check()?;
-        let cycle = KlCycle::new(config, gamma)?;
+        let cycle = KlCycle::new(config, gamma);
         let observer = Observer::of_divergences(prior_std);
-        Ok(Self { adapter, kl_weight, cycle, observer })
+        Self { adapter, kl_weight, cycle, observer }
     }
 }
 

@@ -1,14 +1,10 @@
-//! Which share of the KL does BLoB's schedule give to a step?
+//! The share of the KL that BLoB's schedule gives to a step.
 
 use lrvd_core::baselines::MinibatchWeight;
 use lrvd_core::baselines::minibatch_weight::rescaled_cycle;
 
 use super::MethodError;
-use super::setup::in_range;
 use crate::settings::{ExperimentConfig, LastBatch};
-
-/// `gamma` of the published experiments.
-pub(super) const GAMMA: f64 = lrvd_core::baselines::minibatch_weight::GAMMA;
 
 /// The rising weights of BLoB, which `ScalaBL` and C-LoRA took over.
 ///
@@ -29,15 +25,8 @@ pub(super) struct KlCycle {
 
 impl KlCycle {
     /// The cycle of an experiment's batches.
-    ///
-    /// # Errors
-    ///
-    /// [`MethodError::Parameter`] if `gamma` is not positive and finite.
-    pub(super) fn new(config: &ExperimentConfig, gamma: Option<f64>) -> Result<Self, MethodError> {
-        if let Some(gamma) = gamma {
-            in_range("gamma", gamma, f64::MIN_POSITIVE, f64::MAX)?;
-        }
-        Ok(Self { gamma, batch_size: config.batch_size.max(1), last_batch: config.last_batch })
+    pub(super) fn new(config: &ExperimentConfig, gamma: Option<f64>) -> Self {
+        Self { gamma, batch_size: config.batch_size.max(1), last_batch: config.last_batch }
     }
 
     /// Batches in an epoch of `n_train` examples.
@@ -70,12 +59,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use lrvd_core::baselines::minibatch_weight::GAMMA;
+
     use crate::settings::Preset;
 
     fn cycle(gamma: Option<f64>, last_batch: LastBatch) -> KlCycle {
         let config =
             ExperimentConfig { batch_size: 4, last_batch, ..Preset::DefaultReasoning.config() };
-        KlCycle::new(&config, gamma).unwrap()
+        KlCycle::new(&config, gamma)
     }
 
     #[test]
@@ -102,7 +93,9 @@ mod tests {
     #[test]
     fn what_gives_no_cycle_is_refused() {
         for gamma in [0.0, -1.0, f64::INFINITY, f64::NAN] {
-            assert!(KlCycle::new(&Preset::Default.config(), Some(gamma)).is_err());
+            let mut config = Preset::Default.config();
+            config.methods.blob.gamma = Some(gamma);
+            assert!(config.validate().is_err());
         }
         assert!(cycle(Some(GAMMA), LastBatch::Drop).weight(0, 3).is_err());
     }

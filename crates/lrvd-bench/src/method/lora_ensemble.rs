@@ -12,41 +12,19 @@
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::Pass;
-use serde::{Deserialize, Serialize};
 
-use super::setup::{adapter, in_range};
+use super::setup::adapter;
 use super::{Method, MethodError, RankRequest, Tuning};
 use crate::backbone::TaskModel;
 use crate::eval::Inputs;
-use crate::settings::ExperimentConfig;
+use crate::settings::{ExperimentConfig, LoraEnsembleSettings};
 
 /// LoRA-Ensemble.
 pub(super) fn build(
     config: &ExperimentConfig,
     request: RankRequest,
 ) -> Result<Method, MethodError> {
-    Ok(Box::new(LoraEnsemble::new(config, request)?))
-}
-
-/// Settings of LoRA-Ensemble.
-///
-/// | Field | Default | Range |
-/// |---|---|---|
-/// | `members` | 4 | 1 to 4096 |
-/// | `gain` | 10 | above 0, of the start of A |
-/// | `learning_rate` | 1e-4 | of the factors, published with that gain; at least 0 |
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct LoraEnsembleSettings {
-    members: usize,
-    gain: f64,
-    learning_rate: f64,
-}
-
-impl Default for LoraEnsembleSettings {
-    fn default() -> Self {
-        Self { members: 4, gain: 10.0, learning_rate: 1e-4 }
-    }
+    Ok(Box::new(LoraEnsemble::new(config, request)))
 }
 
 /// LoRA-Ensemble.
@@ -58,14 +36,10 @@ struct LoraEnsemble {
 }
 
 impl LoraEnsemble {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, MethodError> {
-        let settings: LoraEnsembleSettings = config.method("lora-ensemble")?;
-        let LoraEnsembleSettings { members, gain, learning_rate } = settings;
-        in_range("lora-ensemble.members", members as f64, 1.0, 4096.0)?;
-        in_range("lora-ensemble.gain", gain, f64::MIN_POSITIVE, 1e6)?;
-        in_range("lora-ensemble.learning_rate", learning_rate, 0.0, 1e3)?;
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+        let LoraEnsembleSettings { members, gain, learning_rate } = config.methods.lora_ensemble;
         let kind = AdapterKind::LoraEnsemble { members, gain };
-        Ok(Self { adapter: adapter(config, kind, request), members, learning_rate })
+        Self { adapter: adapter(config, kind, request), members, learning_rate }
     }
 }
 

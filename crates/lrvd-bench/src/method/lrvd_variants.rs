@@ -16,21 +16,18 @@
 //! equations); Molchanov et al. 2017, arXiv:1701.05369 (a variance per entry); MacKay 1995 (relevance
 //! determination).
 
-use lrvd_burn::adapter::{AdapterConfig, ArdHyper, Prior};
+use lrvd_burn::adapter::{AdapterConfig, Prior};
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
-use lrvd_core::kl::ArdScales;
 use lrvd_core::schedule::LrSchedule;
-use serde::{Deserialize, Serialize};
 
 use super::bayes_lora::BayesLora;
-use super::setup::in_range;
 use super::{
     Method, MethodError, RankChange, RankRequest, Regulariser, StepSizes, StepState, Tuning,
 };
 use crate::backbone::TaskModel;
-use crate::settings::ExperimentConfig;
+use crate::settings::{ArdSettings, ExperimentConfig, ValidConfig};
 
 /// `BayesLoRA` at its initial rank.
 pub(super) fn build_fixed(
@@ -87,68 +84,20 @@ pub(super) fn build_expanded_run(
     _request: RankRequest,
 ) -> Result<Method, MethodError> {
     variant(config, |config| {
-        let ExpandedSettings { kl_factor } = config.method("bayeslora-expanded")?;
-        in_range("bayeslora-expanded.kl_factor", kl_factor, 0.0, 1e6)?;
-        config.kl_weight *= kl_factor;
+        config.kl_weight *= config.methods.bayeslora_expanded.kl_factor;
         Ok(())
     })
-}
-
-/// Settings of `lrvd-nts`.
-///
-/// | Field | Default | Meaning |
-/// |---|---|---|
-/// | `initial` | -4 | start of `ln α` |
-/// | `learning_rate` | none | rate of `ln α`; without one, see [`noise_rate`] |
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct NoiseToSignalSettings {
-    initial: f64,
-    learning_rate: Option<f64>,
-}
-
-impl Default for NoiseToSignalSettings {
-    fn default() -> Self {
-        Self { initial: -4.0, learning_rate: None }
-    }
 }
 
 /// The rate of `ln α` that suits runs of the published length.
 const NOISE_RATE: f64 = 2e-2;
 
-/// Settings of `lrvd-ard`.
-///
-/// | Field | Default | Meaning |
-/// |---|---|---|
-/// | `scales` | shared | one scale per rank for A and B, or separate ones |
-/// | `hyper` | empirical-bayes | or an inverse-gamma law of the scales |
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ArdSettings {
-    scales: ArdScales,
-    hyper: ArdHyper,
-}
-
-/// Settings of `bayeslora-expanded`: `kl_factor` (⅓), of the experiment's KL weight.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ExpandedSettings {
-    kl_factor: f64,
-}
-
-impl Default for ExpandedSettings {
-    fn default() -> Self {
-        Self { kl_factor: 1.0 / 3.0 }
-    }
-}
-
 fn noise_to_signal(config: &mut ExperimentConfig) -> Result<(), MethodError> {
-    let settings: NoiseToSignalSettings = config.method("lrvd-nts")?;
+    let settings = config.methods.lrvd_nts;
     let rate = match settings.learning_rate {
         Some(rate) => rate,
         None => noise_rate(config, settings.initial)?,
     };
-    in_range("lrvd-nts.learning_rate", rate, 0.0, 1e3)?;
     config.family = VariationalFamily::NoiseToSignal;
     config.prior = Prior::LogUniform;
     config.log_variance.initial = settings.initial;
@@ -167,11 +116,7 @@ fn noise_rate(config: &ExperimentConfig, initial: f64) -> Result<f64, MethodErro
 }
 
 fn ard(config: &mut ExperimentConfig) -> Result<(), MethodError> {
-    let ArdSettings { scales, hyper } = config.method("lrvd-ard")?;
-    if let ArdHyper::InverseGamma { shape, rate } = hyper {
-        in_range("lrvd-ard.hyper.shape", shape, f64::MIN_POSITIVE, 1e6)?;
-        in_range("lrvd-ard.hyper.rate", rate, f64::MIN_POSITIVE, 1e6)?;
-    }
+    let ArdSettings { scales, hyper } = config.methods.lrvd_ard;
     config.family = VariationalFamily::RankVariance;
     config.prior = Prior::Ard { scales, hyper };
     Ok(())
@@ -180,7 +125,7 @@ fn ard(config: &mut ExperimentConfig) -> Result<(), MethodError> {
 /// `BayesLoRA` under other settings than the experiment's.
 #[derive(Clone, Debug)]
 struct Variant {
-    config: ExperimentConfig,
+    config: ValidConfig,
     inner: BayesLora,
 }
 
@@ -190,7 +135,7 @@ fn variant(
 ) -> Result<Method, MethodError> {
     let mut config = config.clone();
     change(&mut config)?;
-    config.check()?;
+    let config = config.validate()?;
     let inner = BayesLora::new(&config)?;
     Ok(Box::new(Variant { config, inner }))
 }
@@ -234,10 +179,7 @@ impl Tuning for Variant {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use serde_json::json;
-
     use super::*;
-    use crate::method::registry::Builder;
     use crate::settings::Preset;
 
     #[test]
@@ -252,21 +194,5 @@ mod tests {
         noise_to_signal(&mut changed).unwrap();
         let factor = changed.log_variance.learning_rate_factor;
         assert!((factor * changed.learning_rate - rate).abs() < 1e-12);
-    }
-
-    #[test]
-    fn settings_out_of_range_are_refused() {
-        let hyper = json!({ "hyper": { "inverse-gamma": { "shape": 0.0, "rate": 1.0 } } });
-        let cases: [(Builder, &str, serde_json::Value); 4] = [
-            (build_noise_to_signal, "lrvd-nts", json!({ "learning_rate": -1.0 })),
-            (build_noise_to_signal, "lrvd-nts", json!({ "start": -1.0 })),
-            (build_ard, "lrvd-ard", hyper),
-            (build_expanded_run, "bayeslora-expanded", json!({ "kl_factor": -0.1 })),
-        ];
-        for (build, key, value) in cases {
-            let mut config = Preset::Default.config();
-            config.methods.insert(key.to_owned(), value);
-            assert!(build(&config, RankRequest::Initial).is_err(), "{key}");
-        }
     }
 }

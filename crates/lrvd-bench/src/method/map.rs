@@ -14,40 +14,18 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::Pass;
-use serde::{Deserialize, Serialize};
 
-use super::setup::{adapter, in_range};
+use super::setup::adapter;
 use super::{Method, MethodError, RankRequest, Regulariser, StepSizes, Tuning};
 use crate::backbone::TaskModel;
-use crate::settings::ExperimentConfig;
+use crate::settings::{ExperimentConfig, MapSettings};
 
 /// MAP.
 pub(super) fn build(
     config: &ExperimentConfig,
     request: RankRequest,
 ) -> Result<Method, MethodError> {
-    Ok(Box::new(Map::new(config, request)?))
-}
-
-/// Settings of MAP.
-///
-/// | Field | Default | Range |
-/// |---|---|---|
-/// | `weight_decay` | 1e-5 | at least 0; unused with `l2_in_loss` |
-/// | `l2_in_loss` | false | |
-/// | `precision` | 1 | at least 0; used with `l2_in_loss` |
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct MapSettings {
-    weight_decay: f64,
-    l2_in_loss: bool,
-    precision: f64,
-}
-
-impl Default for MapSettings {
-    fn default() -> Self {
-        Self { weight_decay: 1e-5, l2_in_loss: false, precision: 1.0 }
-    }
+    Ok(Box::new(Map::new(config, request)))
 }
 
 /// MAP.
@@ -58,12 +36,9 @@ struct Map {
 }
 
 impl Map {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, MethodError> {
-        let settings: MapSettings = config.method("map")?;
-        in_range("map.weight_decay", settings.weight_decay, 0.0, 1e6)?;
-        in_range("map.precision", settings.precision, 0.0, 1e12)?;
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
-        Ok(Self { adapter: adapter(config, kind, request), settings })
+        Self { adapter: adapter(config, kind, request), settings: config.methods.map }
     }
 }
 

@@ -8,9 +8,8 @@
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::sampling::Pass;
-use serde::{Deserialize, Serialize};
 
-use super::setup::{adapter, in_range};
+use super::setup::adapter;
 use super::{Method, MethodError, RankRequest, Tuning};
 use crate::backbone::TaskModel;
 use crate::eval::Inputs;
@@ -21,20 +20,7 @@ pub(super) fn build(
     config: &ExperimentConfig,
     request: RankRequest,
 ) -> Result<Method, MethodError> {
-    Ok(Box::new(McDropout::new(config, request)?))
-}
-
-/// Settings of MC dropout: `dropout` (0.1), above 0 and below 1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct McDropoutSettings {
-    dropout: f64,
-}
-
-impl Default for McDropoutSettings {
-    fn default() -> Self {
-        Self { dropout: 0.1 }
-    }
+    Ok(Box::new(McDropout::new(config, request)))
 }
 
 /// MC dropout.
@@ -44,11 +30,10 @@ struct McDropout {
 }
 
 impl McDropout {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, MethodError> {
-        let McDropoutSettings { dropout } = config.method("mcd")?;
-        in_range("mcd.dropout", dropout, f64::MIN_POSITIVE, 1.0 - f64::EPSILON)?;
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+        let dropout = config.methods.mcd.dropout;
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
-        Ok(Self { adapter: AdapterConfig { dropout, ..adapter(config, kind, request) } })
+        Self { adapter: AdapterConfig { dropout, ..adapter(config, kind, request) } }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::tempered::Tempered;
 use super::{Method, MethodError};
-use crate::settings::{ExperimentConfig, MethodForm, MethodName, RankRequest};
+use crate::settings::{ExperimentConfig, MethodForm, MethodName, RankRequest, ValidConfig};
 
 /// Makes a method from its settings.
 pub(super) type Builder = fn(&ExperimentConfig, RankRequest) -> Result<Method, MethodError>;
@@ -41,13 +41,9 @@ impl MethodName {
     ///
     /// # Errors
     ///
-    /// [`MethodError`] for settings out of range, [`MethodError::NotOneRun`] for an ensemble, which
+    /// [`MethodError`] for settings that do not go together, [`MethodError::NotOneRun`] for an ensemble, which
     /// is made of runs of another method.
-    pub fn build(
-        self,
-        config: &ExperimentConfig,
-        request: RankRequest,
-    ) -> Result<Method, MethodError> {
+    pub fn build(self, config: &ValidConfig, request: RankRequest) -> Result<Method, MethodError> {
         let build = match self.entry().form {
             MethodForm::Single => builder(self.entry().key),
             MethodForm::Ensemble { .. } | MethodForm::Matched { .. } => None,
@@ -69,7 +65,7 @@ mod tests {
 
     #[test]
     fn the_table_says_what_the_code_does() {
-        let config = Preset::Default.config();
+        let config = Preset::Default.config().validate().unwrap();
         let expanded = MethodName::from_name("bayeslora-expanded-run");
         for name in MethodName::all().chain(expanded) {
             for name in [name, name.tempered()] {

@@ -16,62 +16,20 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::{DrawPer, Scheme};
-use lrvd_core::baselines::{KlDirection, scala_bl};
-use serde::{Deserialize, Serialize};
+use lrvd_core::baselines::KlDirection;
 
-use super::kl_cycle::{GAMMA, KlCycle};
-use super::second_optimizer::{Optimizers, SecondOptimizer};
+use super::kl_cycle::KlCycle;
+use super::second_optimizer::SecondOptimizer;
 use super::setup::{adapter, noisy_groups};
 use super::{Method, MethodError, RankChange, RankRequest, StepState, Tuning};
-use crate::settings::ExperimentConfig;
+use crate::settings::{ExperimentConfig, KlDirectionSetting};
 
 /// `ScalaBL`.
 pub(super) fn build(
     config: &ExperimentConfig,
     request: RankRequest,
 ) -> Result<Method, MethodError> {
-    Ok(Box::new(ScalaBl::new(config, request)?))
-}
-
-/// Which divergence is minimised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Direction {
-    /// Posterior from prior.
-    Standard,
-    /// Prior from posterior, as the published code does.
-    Coded,
-}
-
-/// Settings of `ScalaBL`.
-///
-/// | Field | Default | Meaning |
-/// |---|---|---|
-/// | `epsilon` | 0.05 | upper end of the start of the scales' deviations, `U(ε/√2, ε)`; in (0, 1] |
-/// | `kl_direction` | standard | or coded |
-/// | `kl_learning_rate` | 0.2 | rate of the second optimiser |
-/// | `gamma` | 8 | dataset rescaling of the KL's cycle; null makes a cycle an epoch |
-/// | `optimizers` | bayesadapt | or two |
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ScalaBlSettings {
-    epsilon: f64,
-    kl_direction: Direction,
-    kl_learning_rate: f64,
-    gamma: Option<f64>,
-    optimizers: Optimizers,
-}
-
-impl Default for ScalaBlSettings {
-    fn default() -> Self {
-        Self {
-            epsilon: scala_bl::INITIAL_STD_DEV_LIMIT,
-            kl_direction: Direction::Standard,
-            kl_learning_rate: 0.2,
-            gamma: Some(GAMMA),
-            optimizers: Optimizers::Bayesadapt,
-        }
-    }
+    Ok(Box::new(ScalaBl::new(config, request)))
 }
 
 /// `ScalaBL`.
@@ -83,19 +41,18 @@ struct ScalaBl {
 }
 
 impl ScalaBl {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self, MethodError> {
-        let settings: ScalaBlSettings = config.method("scalabl")?;
+    fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+        let settings = config.methods.scalabl;
         let kind = AdapterKind::ScalaBl { epsilon: settings.epsilon };
         let adapter = adapter(config, kind, request);
-        adapter.check()?;
-        let cycle = KlCycle::new(config, settings.gamma)?;
+        let cycle = KlCycle::new(config, settings.gamma);
         let rate = settings.kl_learning_rate;
-        let second = SecondOptimizer::new(config, rate, cycle, settings.optimizers)?;
+        let second = SecondOptimizer::new(config, rate, cycle, settings.optimizers);
         let direction = match settings.kl_direction {
-            Direction::Standard => KlDirection::PosteriorFromPrior,
-            Direction::Coded => KlDirection::PriorFromPosterior,
+            KlDirectionSetting::Standard => KlDirection::PosteriorFromPrior,
+            KlDirectionSetting::Coded => KlDirection::PriorFromPosterior,
         };
-        Ok(Self { adapter, direction, second })
+        Self { adapter, direction, second }
     }
 }
 

@@ -21,27 +21,15 @@ use burn::tensor::Tensor;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::parameters::Role;
-use serde::{Deserialize, Serialize};
 
 use super::MethodError;
 use super::StepState;
 use super::kl_cycle::KlCycle;
-use super::setup::in_range;
 use crate::backbone::TaskModel;
-use crate::settings::ExperimentConfig;
+use crate::settings::{ExperimentConfig, Optimizers};
 
 /// Below this the weight is 0 in single precision, and the KL has no gradient to speak of.
 const SMALLEST_WEIGHT: f64 = f32::MIN_POSITIVE as f64;
-
-/// Which optimiser follows the likelihood's gradient of the noise parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Optimizers {
-    /// The second: AdamW was built before these parameters existed.
-    Two,
-    /// AdamW, which owns everything; the second sees the KL only.
-    Bayesadapt,
-}
 
 /// Plain gradient descent beside AdamW.
 #[derive(Clone, Debug)]
@@ -56,19 +44,14 @@ pub(super) struct SecondOptimizer {
 
 impl SecondOptimizer {
     /// Descent at `rate` with the weights of `cycle`.
-    ///
-    /// # Errors
-    ///
-    /// [`MethodError::Parameter`] for a negative or infinite rate.
     pub(super) fn new(
         config: &ExperimentConfig,
         rate: f64,
         cycle: KlCycle,
         optimizers: Optimizers,
-    ) -> Result<Self, MethodError> {
-        in_range("kl_learning_rate", rate, 0.0, 1e6)?;
+    ) -> Self {
         let clip = config.gradient_clip;
-        Ok(Self { rate, cycle, optimizers, clip, kept: BTreeMap::new() })
+        Self { rate, cycle, optimizers, clip, kept: BTreeMap::new() }
     }
 
     /// Takes the noise parameters' gradients away from AdamW.

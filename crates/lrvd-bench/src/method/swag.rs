@@ -27,17 +27,15 @@ use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::{NamedParameterMut, Role};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::baselines::Swag as Moments;
-use lrvd_core::baselines::swag::{MAX_DEVIATIONS, SCALE};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::setup::{adapter, in_range};
+use super::setup::adapter;
 use super::{Method, MethodError, MethodState, RankChange, RankRequest, StepState, Tuning};
 use crate::backbone::TaskModel;
 use crate::eval::RunContext;
 use crate::eval::{DrawSeed, Inputs};
-use crate::settings::ExperimentConfig;
+use crate::settings::{ExperimentConfig, SwagSettings};
 
 /// SWAG-LoRA.
 pub(super) fn build(
@@ -50,52 +48,10 @@ pub(super) fn build(
 /// Fields of the moments that are lists, as they are stored.
 const LISTS: [&str; 3] = ["mean", "second_moment", "deviations"];
 
-/// Settings of the key `swag`.
-///
-/// | Name | Default | Purpose | Range |
-/// |---|---|---|---|
-/// | `start` | 0.5 | share of the steps before the tail | 0 to 1 |
-/// | `every` | 0.02 | share of the steps between collections | above 0, to 1 |
-/// | `learning_rate_factor` | 0.5 | the tail's rate as a share of the peak rate | above 0, to 10 |
-/// | `deviations` | 5 | deviations kept, `K` | 2 to 1000 |
-/// | `scale` | 0.5 | share of the covariance that draws have | 0 to 100 |
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Settings {
-    start: f64,
-    every: f64,
-    learning_rate_factor: f64,
-    deviations: usize,
-    scale: f64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            start: 0.5,
-            every: 0.02,
-            learning_rate_factor: 0.5,
-            deviations: MAX_DEVIATIONS,
-            scale: SCALE,
-        }
-    }
-}
-
-impl Settings {
-    fn check(&self) -> Result<(), MethodError> {
-        let least = f64::MIN_POSITIVE;
-        in_range("swag.start", self.start, 0.0, 1.0)?;
-        in_range("swag.every", self.every, least, 1.0)?;
-        in_range("swag.learning_rate_factor", self.learning_rate_factor, least, 10.0)?;
-        in_range("swag.deviations", self.deviations as f64, 2.0, 1000.0)?;
-        in_range("swag.scale", self.scale, 0.0, 100.0)
-    }
-}
-
 /// LoRA with the moments of its path.
 struct Swag {
     adapter: AdapterConfig,
-    settings: Settings,
+    settings: SwagSettings,
     /// First step of the tail, and steps between collections.
     tail: (usize, usize),
     /// Of every factor, by name; a head has a mean only.
@@ -104,8 +60,7 @@ struct Swag {
 
 impl Swag {
     fn build(config: &ExperimentConfig, request: RankRequest) -> Result<Method, MethodError> {
-        let settings: Settings = config.method("swag")?;
-        settings.check()?;
+        let settings = config.methods.swag;
         let tail = (config.share(settings.start), config.share(settings.every).max(1));
         let collections = config.steps.saturating_sub(tail.0) / tail.1;
         if collections < 2 {
@@ -288,7 +243,7 @@ mod tests {
     use crate::method::fixture::{NO_POSITIONS, close, deberta, examples, inputs};
     use crate::settings::Preset;
 
-    fn swag(settings: Settings) -> Swag {
+    fn swag(settings: SwagSettings) -> Swag {
         let adapter = AdapterConfig::default();
         Swag { adapter, settings, tail: (50, 10), moments: BTreeMap::new() }
     }
@@ -313,7 +268,7 @@ mod tests {
         let examples = examples(&[5, 3]);
         let inputs = inputs(&examples, 4, &device, DType::F64);
         let mut model = deberta(NO_POSITIONS, DType::F64);
-        let mut first = swag(Settings { deviations: 3, ..Settings::default() });
+        let mut first = swag(SwagSettings { deviations: 3, ..SwagSettings::default() });
         for by in [0.01, -0.03, 0.05, 0.02] {
             moved(&mut model, by);
             first.collect(&model).unwrap();
@@ -347,7 +302,7 @@ mod tests {
         let examples = examples(&[5, 3]);
         let inputs = inputs(&examples, 4, &device, DType::F64);
         let mut model = deberta(NO_POSITIONS, DType::F64);
-        let mut swag = swag(Settings { scale: 0.0, ..Settings::default() });
+        let mut swag = swag(SwagSettings { scale: 0.0, ..SwagSettings::default() });
         for by in [0.2, -0.1, 0.3] {
             moved(&mut model, by);
             swag.collect(&model).unwrap();
@@ -363,24 +318,17 @@ mod tests {
 
     #[test]
     fn posthoc_swag_holds_the_rate_and_needs_two_collections() {
-        let swag = swag(Settings { learning_rate_factor: 0.3, ..Settings::default() });
+        let swag = swag(SwagSettings { learning_rate_factor: 0.3, ..SwagSettings::default() });
         assert_eq!((swag.rate_factor(49, 0.6), swag.rate_factor(50, 0.6)), (0.6, 0.3));
         let due: Vec<usize> = (0..=80).filter(|&done| swag.is_due(done)).collect();
         assert_eq!(due, [60, 70, 80]);
-        let mut config = Preset::Default.config();
-        config.steps = 100;
-        let mut build = |settings| {
-            config.methods.insert("swag".to_owned(), settings);
+        let build = |start: f64, every: f64| {
+            let mut config = ExperimentConfig { steps: 100, ..Preset::Default.config() };
+            config.methods.swag = SwagSettings { start, every, ..SwagSettings::default() };
             Swag::build(&config, RankRequest::Initial).map(drop)
         };
-        assert!(build(json!({ "start": 0.5, "every": 0.25 })).is_ok());
-        let failed = build(json!({ "start": 0.6, "every": 0.25 })).unwrap_err();
+        assert!(build(0.5, 0.25).is_ok());
+        let failed = build(0.6, 0.25).unwrap_err();
         assert!(matches!(failed, MethodError::Method { method: "SWAG", .. }), "{failed}");
-        for wrong in [json!({ "start": -0.1 }), json!({ "every": 0.0 }), json!({ "deviations": 1 })]
-        {
-            assert!(matches!(build(wrong).unwrap_err(), MethodError::Parameter(_)));
-        }
-        let failed = build(json!({ "unknown": 1 })).unwrap_err();
-        assert!(matches!(failed, MethodError::Setting(_)), "{failed}");
     }
 }

@@ -32,21 +32,17 @@ use lrvd_burn::adapter::{
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::ParameterValue;
-use lrvd_core::baselines::tfb::{
-    ANCHORS, AdmissibleChange, ITERATIONS, RANGE, RotatedAdapter, SearchAnswer, TOLERANCE,
-    largest_admissible,
-};
+use lrvd_core::baselines::tfb::{AdmissibleChange, RotatedAdapter, largest_admissible};
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
-use serde::{Deserialize, Serialize};
 
-use super::setup::{adapter, in_range};
+use super::setup::adapter;
 use super::{Method, MethodError, RankRequest, Tuning};
 use crate::backbone::TaskModel;
 use crate::data::batch::TokenisedExample;
 use crate::eval::Inputs;
 use crate::eval::RunContext;
-use crate::settings::ExperimentConfig;
+use crate::settings::{ExperimentConfig, TfbCriterion, TfbSettings};
 
 /// TFB.
 pub(super) fn build(
@@ -59,75 +55,16 @@ pub(super) fn build(
 /// Mixed into the run's seed, so that the search does not see the draws of the answers.
 const SALT: u64 = 0x5446_4253_4541_5243;
 
-/// Settings of the key `tfb`.
-///
-/// | Name | Default | Purpose | Range |
-/// |---|---|---|---|
-/// | `range` | 0.001 to 0.015 | where `σ_q` is looked for | 0 to 100 |
-/// | `iterations` | 5 | bisections | 1 to 100 |
-/// | `anchors` | 500 | training examples looked at, fewer if there are not so many | 1 to 1e9 |
-/// | `samples` | 10 | draws whose probabilities are averaged | 1 to 10,000 |
-/// | `criterion` | `nll-per-anchor` | what must not change: `nll`, `nll-per-anchor` or `flipped` | |
-/// | `tolerance` | 0.003 | by how much; the publication takes 0.01 with `flipped` | at least 0 |
-/// | `answer` | `last-admissible` | or `last-violating` | |
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Settings {
-    range: (f64, f64),
-    iterations: u32,
-    anchors: usize,
-    samples: usize,
-    criterion: Criterion,
-    tolerance: f64,
-    answer: SearchAnswer,
-}
-
-/// What must not change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Criterion {
-    /// Relative change of the mean negative log-likelihood.
-    Nll,
-    /// The same, divided by the number of examples.
-    NllPerAnchor,
-    /// Share of examples with another answer.
-    Flipped,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            range: RANGE,
-            iterations: ITERATIONS,
-            anchors: ANCHORS,
-            samples: 10,
-            criterion: Criterion::NllPerAnchor,
-            tolerance: TOLERANCE,
-            answer: SearchAnswer::LastAdmissible,
-        }
-    }
-}
-
-impl Settings {
-    fn check(&self) -> Result<(), MethodError> {
-        let (low, high) = self.range;
-        in_range("tfb.range.0", low, 0.0, 100.0)?;
-        in_range("tfb.range.1", high, low, 100.0)?;
-        in_range("tfb.iterations", f64::from(self.iterations), 1.0, 100.0)?;
-        in_range("tfb.anchors", self.anchors as f64, 1.0, 1e9)?;
-        in_range("tfb.samples", self.samples as f64, 1.0, 10_000.0)?;
-        in_range("tfb.tolerance", self.tolerance, 0.0, f64::MAX)
-    }
-
+impl TfbSettings {
     fn criterion(&self, anchors: usize) -> AdmissibleChange {
         let tolerance = self.tolerance;
         match self.criterion {
             // The formula divides by the number of anchors.
-            Criterion::Nll => {
+            TfbCriterion::Nll => {
                 AdmissibleChange::NllPerAnchor { tolerance: tolerance / anchors as f64 }
             }
-            Criterion::NllPerAnchor => AdmissibleChange::NllPerAnchor { tolerance },
-            Criterion::Flipped => AdmissibleChange::Flipped { tolerance },
+            TfbCriterion::NllPerAnchor => AdmissibleChange::NllPerAnchor { tolerance },
+            TfbCriterion::Flipped => AdmissibleChange::Flipped { tolerance },
         }
     }
 }
@@ -135,15 +72,14 @@ impl Settings {
 /// A trained LoRA that is given noise.
 struct Tfb {
     adapter: AdapterConfig,
-    settings: Settings,
+    settings: TfbSettings,
     /// `σ_q`, once found; 0 if even the smallest level was too much.
     level: Option<f64>,
 }
 
 impl Tfb {
     fn build(config: &ExperimentConfig, request: RankRequest) -> Result<Method, MethodError> {
-        let settings: Settings = config.method("tfb")?;
-        settings.check()?;
+        let settings = config.methods.tfb.clone();
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         Ok(Box::new(Self { adapter: adapter(config, kind, request), settings, level: None }))
     }
@@ -219,7 +155,7 @@ impl<'a> Change<'a> {
     fn new(
         model: TaskModel,
         inputs: &'a Inputs<'a>,
-        settings: &Settings,
+        settings: &TfbSettings,
     ) -> Result<Self, MethodError> {
         let criterion = settings.criterion(inputs.examples.len());
         let reference = averaged(&model, inputs, 0)?;
@@ -306,6 +242,8 @@ mod tests {
     use lrvd_burn::model::trainable_counts;
     use lrvd_burn::sampling::Pass;
 
+    use lrvd_core::baselines::tfb::SearchAnswer;
+
     use super::*;
     use crate::method::fixture::{SHARED_KEYS, close, deberta, examples, inputs};
 
@@ -343,8 +281,8 @@ mod tests {
         let inputs = inputs(&examples, 8, &device, DType::F64);
         let mut model = deberta(SHARED_KEYS, DType::F64);
         rotate(&mut model).unwrap();
-        let (range, criterion) = ((0.0, 0.2), Criterion::Nll);
-        let settings = Settings { range, tolerance: 0.2, criterion, ..Settings::default() };
+        let (range, criterion) = ((0.0, 0.2), TfbCriterion::Nll);
+        let settings = TfbSettings { range, tolerance: 0.2, criterion, ..TfbSettings::default() };
         let change = Change::new(model.clone().valid(), &inputs, &settings).unwrap();
         let iterations = settings.iterations;
         let search = |answer| {
@@ -359,7 +297,7 @@ mod tests {
         let violating = search(SearchAnswer::LastViolating).unwrap().unwrap();
         assert!((violating - next).abs() < 1e-12, "{violating} {next}");
         // Divided by the number of anchors, more is allowed.
-        let settings = Settings { criterion: Criterion::NllPerAnchor, ..settings };
+        let settings = TfbSettings { criterion: TfbCriterion::NllPerAnchor, ..settings };
         let published = Change::new(model.clone().valid(), &inputs, &settings).unwrap();
         assert!(published.is_admissible(next).unwrap());
         // A model that is certain of every answer has no change that is small beside none.

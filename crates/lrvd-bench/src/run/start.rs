@@ -17,7 +17,7 @@ use crate::data::batch::OrderState;
 use crate::eval::RunContext;
 use crate::method::Method;
 use crate::progress::{Event, ProgressSink};
-use crate::settings::{ExperimentConfig, MethodName, PoolerMode, RankRequest};
+use crate::settings::{MethodName, PoolerMode, RankRequest, ValidConfig};
 use crate::train::{
     FitOutcome, Journal, TrainState, fit, latest_checkpoint, load_checkpoint, order,
     save_checkpoint,
@@ -27,7 +27,7 @@ use crate::train::{
 #[derive(Clone, Copy)]
 pub(crate) struct RunStart<'a> {
     /// Settings.
-    pub config: &'a ExperimentConfig,
+    pub config: &'a ValidConfig,
     /// Pretrained model.
     pub backbone: &'a Backbone,
     /// What the head answers.

@@ -1,22 +1,19 @@
-//! Every number of a fine-tuning run, resolved and checked.
-
-use std::collections::BTreeMap;
+//! Every setting of a fine-tuning run, as read.
 
 use burn::tensor::DType;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Scheme};
-use lrvd_core::error::ParameterError;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::prune::StatisticOptions;
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
 use lrvd_core::schedule::KlDivisor;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Bucketing, LastBatch, PromptSet, SettingError};
+use super::methods::MethodSettings;
+use super::{Bucketing, LastBatch, PromptSet};
 
 /// How the posterior is sampled in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,7 +100,7 @@ impl BasePrecision {
 pub enum PoolerMode {
     /// Trained with the head's rates.
     Trained,
-    /// Left at its random start, as the authors' script does.
+    /// Left at its random initialisation, as the authors' script does.
     Frozen,
 }
 
@@ -149,11 +146,11 @@ pub enum CheckpointChoice {
     Best,
 }
 
-/// Start and rate of the posterior's noise parameters.
+/// Initial value and rate of the posterior's noise parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogVarianceSettings {
-    /// Start of `ln σ²` (of `ln α` in the multiplicative family).
+    /// Initial `ln σ²` (of `ln α` in the multiplicative family).
     pub initial: f64,
     /// Learning rate as a multiple of the adapter's.
     pub learning_rate_factor: f64,
@@ -199,7 +196,9 @@ pub struct AdaLoraSettings {
     pub placement: MaskPlacement,
 }
 
-/// Settings of one fine-tuning run; see the preset table in `docs/guides/presets.md`.
+/// Settings of one fine-tuning run, not yet checked; see the preset table in `docs/guides/presets.md`.
+///
+/// What runs is a [`ValidConfig`](super::ValidConfig).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExperimentConfig {
@@ -227,7 +226,7 @@ pub struct ExperimentConfig {
     pub lora_alpha: f64,
     /// Drop probability of the adapter's input.
     pub adapter_dropout: f64,
-    /// Half-width of the uniform start of B in the LoRA baseline.
+    /// Half-width of the uniform initialisation of B in the LoRA baseline.
     pub lora_b_bound: f64,
     /// Linear layers that get an adapter, by the end of their path.
     pub target_modules: Vec<String>,
@@ -263,9 +262,9 @@ pub struct ExperimentConfig {
     pub prune: PruneSettings,
     /// AdaLoRA's schedule.
     pub adalora: AdaLoraSettings,
-    /// Settings of further methods by their key; what is left out has the method's own default.
-    #[serde(default)]
-    pub methods: BTreeMap<String, serde_json::Value>,
+    /// Settings of further methods by their key; written are those that differ from the defaults.
+    #[serde(default, serialize_with = "MethodSettings::serialize_changed")]
+    pub methods: MethodSettings,
     /// The pooler.
     pub pooler: PoolerMode,
     /// Whether the backbone's own dropout is on in training.
@@ -287,77 +286,6 @@ pub struct ExperimentConfig {
 }
 
 impl ExperimentConfig {
-    /// Checks every range.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] naming the field.
-    pub fn check(&self) -> Result<(), ParameterError> {
-        let range = |name, value: f64, low: f64, high: f64| {
-            if value >= low && value <= high {
-                Ok(())
-            } else {
-                Err(ParameterError::OutOfRange { name, value, low, high })
-            }
-        };
-        let share = |name, value| range(name, value, 0.0, 1.0);
-        let count = |name, value: usize| range(name, value as f64, 1.0, 1e9);
-        count("steps", self.steps)?;
-        count("batch_size", self.batch_size)?;
-        count("evaluation_batch_size", self.evaluation_batch_size)?;
-        count("evaluate_every", self.evaluate_every)?;
-        count("initial_rank", self.initial_rank)?;
-        range("max_length", self.max_length as f64, 8.0, 65_536.0)?;
-        range("accumulation", self.accumulation as f64, 1.0, self.batch_size as f64)?;
-        range("kl_weight", self.kl_weight, 0.0, 1e6)?;
-        share("kl_warmup", self.kl_warmup)?;
-        share("warmup_ratio", self.warmup_ratio)?;
-        share("prune.start", self.prune.start)?;
-        range("prune.every", self.prune.every, 1e-9, 1.0)?;
-        share("prune.end", self.prune.end)?;
-        range("prune.log_alpha_threshold", self.prune.log_alpha_threshold, -50.0, 50.0)?;
-        share("adalora.initial", self.adalora.initial)?;
-        share("adalora.last", self.adalora.last)?;
-        range("adalora.every", self.adalora.every, 1e-9, 1.0)?;
-        range("adalora.orthogonal_weight", self.adalora.orthogonal_weight, 0.0, 1e6)?;
-        range("adalora.beta", self.adalora.beta, 0.0, 1.0)?;
-        range("learning_rate", self.learning_rate, 0.0, 1e3)?;
-        range("head_learning_rate", self.head_learning_rate, 0.0, 1e3)?;
-        range(
-            "log_variance.learning_rate_factor",
-            self.log_variance.learning_rate_factor,
-            0.0,
-            1e4,
-        )?;
-        if let Some(clip) = self.gradient_clip {
-            range("gradient_clip", clip, f64::MIN_POSITIVE, f64::MAX)?;
-        }
-        if self.family == VariationalFamily::NoiseToSignal && self.prior != Prior::LogUniform {
-            return Err(ParameterError::Family {
-                operation: "a prior other than the log-uniform one",
-                family: self.family.name(),
-                reason: "its variance is tied to the means",
-            });
-        }
-        for &draws in &self.draws {
-            count("draws", draws)?;
-        }
-        Ok(())
-    }
-
-    /// The settings of the method called `key`, its defaults where nothing is said.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError::Method`] for a key or a value that the method does not know.
-    pub fn method<T: Default + DeserializeOwned>(&self, key: &str) -> Result<T, SettingError> {
-        match self.methods.get(key) {
-            None => Ok(T::default()),
-            Some(value) => serde_json::from_value(value.clone())
-                .map_err(|source| SettingError::Method { method: key.to_owned(), source }),
-        }
-    }
-
     /// Warm-up steps, `floor(ratio · steps)`.
     pub fn warmup_steps(&self) -> usize {
         (self.warmup_ratio * self.steps as f64).floor() as usize

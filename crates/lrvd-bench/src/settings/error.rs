@@ -2,19 +2,22 @@
 
 use std::path::PathBuf;
 
-use lrvd_core::ParameterError;
+use crate::text::UnknownName;
 
 /// Settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
     /// A setting does not exist.
-    #[error("unknown setting `{key}`; wanted one of {wanted}")]
-    Unknown {
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
+    /// A setting has no parts that could be set.
+    #[error("unknown setting `{key}`; there is `{parent}`, which has no parts")]
+    NoParts {
         /// As given, with dots.
         key: String,
-        /// What there is.
-        wanted: String,
+        /// The setting above it.
+        parent: String,
     },
     /// A setting has the wrong type or an unknown value.
     #[error("setting `{key}` cannot be `{value}`: {reason}")]
@@ -35,17 +38,26 @@ pub enum SettingError {
     /// The preset is set like a setting.
     #[error("the preset is chosen by `--preset NAME`")]
     Preset,
-    /// The settings of a method are not what it knows.
-    #[error("settings `methods.{method}`: {source}")]
-    Method {
-        /// Key of the method.
-        method: String,
-        /// What is wrong with them.
-        source: serde_json::Error,
-    },
     /// A number is out of range.
-    #[error(transparent)]
-    Range(#[from] ParameterError),
+    #[error("setting `{key}` is {value}, wanted {wanted}")]
+    Range {
+        /// The setting, with dots.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        wanted: String,
+    },
+    /// Two settings do not go together.
+    #[error("setting `{key}` is {value}: {reason}")]
+    Pair {
+        /// The setting, with dots.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What it does not go with.
+        reason: String,
+    },
     /// A settings file cannot be read.
     #[error("cannot read `{file}`: {source}")]
     Read {

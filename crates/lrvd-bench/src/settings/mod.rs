@@ -6,9 +6,12 @@ mod error;
 mod family;
 mod method_name;
 mod method_table;
+mod methods;
 mod overrides;
 mod preset;
 mod prompt;
+mod range;
+mod valid;
 
 pub use batches::{Bucketing, LastBatch};
 pub use config::{
@@ -20,6 +23,13 @@ pub use error::SettingError;
 pub(crate) use family::Family;
 pub use method_name::{MethodName, RankRequest};
 pub use method_table::{Average, Capabilities, MethodEntry, MethodForm};
+pub use methods::{
+    ArdSettings, BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, ExpandedSettings,
+    KlDirectionSetting, LaplaceLayers, LaplacePredictive, LaplacePrior, LaplaceSettings,
+    LoraEnsembleSettings, MapSettings, McDropoutSettings, MethodSettings, MixtureSettings,
+    NoiseToSignalSettings, Optimizers, ScalaBlSettings, SwagSettings, TfbCriterion, TfbSettings,
+};
 pub use overrides::ConfigOverrides;
 pub use preset::Preset;
 pub use prompt::PromptSet;
+pub use valid::ValidConfig;

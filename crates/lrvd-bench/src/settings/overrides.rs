@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{ExperimentConfig, MethodName, Preset, SettingError};
-use crate::text::quoted;
+use super::{ExperimentConfig, Preset, SettingError, ValidConfig};
+use crate::text::{UnknownName, nearest, quoted};
 
 /// Steps of a run where nobody says otherwise: the presets have the length of a paper's runs.
 const STEPS: usize = 1000;
@@ -55,11 +55,14 @@ impl ConfigOverrides {
     ///
     /// [`SettingError::Setting`] if `config` holds a number that has no decimal form.
     pub fn over(config: &ExperimentConfig) -> Result<Self, SettingError> {
-        let value = serde_json::to_value(config).map_err(|error| SettingError::Setting {
+        let failed = |error: serde_json::Error| SettingError::Setting {
             key: "preset".to_owned(),
             value: config.preset.clone(),
             reason: error.to_string(),
-        })?;
+        };
+        let mut value = serde_json::to_value(config).map_err(failed)?;
+        // Also those that have their defaults: what is not here does not exist.
+        value[METHODS] = serde_json::to_value(&config.methods).map_err(failed)?;
         Ok(Self { config: value, evaluate_every: true })
     }
 
@@ -105,20 +108,13 @@ impl ConfigOverrides {
     ///
     /// # Errors
     ///
-    /// [`SettingError::Range`] naming the setting.
-    pub fn finish(self) -> Result<ExperimentConfig, SettingError> {
+    /// [`SettingError::Range`] or [`SettingError::Pair`] naming the setting.
+    pub fn finish(self) -> Result<ValidConfig, SettingError> {
         let mut config = read("", &Value::Null, self.config)?;
         if !self.evaluate_every {
             config.evaluate_every = (config.steps / EVALUATIONS).max(1);
         }
-        for key in config.methods.keys() {
-            if MethodName::from_name(key).is_none_or(|method| method.key() != *key) {
-                let known = MethodName::all().map(|method| format!("{METHODS}.{}", method.key()));
-                return Err(unknown(&format!("{METHODS}.{key}"), &quoted(known)));
-            }
-        }
-        config.check()?;
-        Ok(config)
+        config.validate()
     }
 
     /// Sets `key`; a table is walked down to its leaves.
@@ -135,11 +131,15 @@ impl ConfigOverrides {
         if key == "preset" {
             return Err(SettingError::Preset);
         }
-        let json = serde_json::to_value(value).map_err(|error| SettingError::Setting {
+        let refused = |reason: &str| SettingError::Setting {
             key: key.to_owned(),
             value: value.to_string(),
-            reason: error.to_string(),
-        })?;
+            reason: reason.to_owned(),
+        };
+        if !is_finite(value) {
+            return Err(refused("wanted a finite number"));
+        }
+        let json = serde_json::to_value(value).map_err(|error| refused(&error.to_string()))?;
         let changed = self.replaced(key, json.clone())?;
         let changed = match read(key, &json, changed.clone()) {
             Ok(_) => changed,
@@ -161,24 +161,23 @@ impl ConfigOverrides {
         let mut config = self.config.clone();
         let mut place = &mut config;
         let mut parent = String::new();
-        let mut names = key.split('.').peekable();
-        while let Some(name) = names.next() {
+        for name in key.split('.') {
             let Some(map) = place.as_object_mut() else {
-                return Err(unknown(key, &format!("`{parent}`, which has no parts")));
+                return Err(SettingError::NoParts { key: key.to_owned(), parent });
             };
-            if !map.contains_key(name) && parent.split('.').next() == Some(METHODS) {
-                // What is left out has the method's own default, so its name need not be there; the
-                // method refuses one that it does not know.
-                let parts = names.peek().is_some();
-                let empty = if parts { Value::Object(Map::new()) } else { Value::Null };
-                map.insert(name.to_owned(), empty);
-            }
+            let below = |name: &str| {
+                if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") }
+            };
             if !map.contains_key(name) {
-                let prefix = if parent.is_empty() { String::new() } else { format!("{parent}.") };
-                let known = map.keys().filter(|k| *k != "preset").map(|k| format!("{prefix}{k}"));
-                return Err(unknown(key, &quoted(known)));
+                let known: Vec<&String> = map.keys().filter(|key| *key != "preset").collect();
+                return Err(SettingError::Unknown(UnknownName {
+                    what: "setting",
+                    found: below(name),
+                    wanted: quoted(known.iter().map(|key| below(key))),
+                    suggestion: nearest(name, &known).map(below),
+                }));
             }
-            parent = if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") };
+            parent = below(name);
             place = &mut map[name];
         }
         *place = value;
@@ -186,8 +185,14 @@ impl ConfigOverrides {
     }
 }
 
-fn unknown(key: &str, wanted: &str) -> SettingError {
-    SettingError::Unknown { key: key.to_owned(), wanted: wanted.to_owned() }
+/// Whether every number in `value` is finite: JSON has no others, and neither have settings.
+fn is_finite(value: &toml::Value) -> bool {
+    match value {
+        toml::Value::Float(number) => number.is_finite(),
+        toml::Value::Array(values) => values.iter().all(is_finite),
+        toml::Value::Table(table) => table.values().all(is_finite),
+        _ => true,
+    }
 }
 
 fn read(key: &str, value: &Value, config: Value) -> Result<ExperimentConfig, SettingError> {
@@ -209,7 +214,12 @@ fn preset_named(value: &toml::Value) -> Result<Preset, SettingError> {
     value.as_str().and_then(Preset::from_name).ok_or_else(|| SettingError::Setting {
         key: "preset".to_owned(),
         value: value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-        reason: format!("wanted one of {}", quoted(Preset::ALL.map(Preset::name))),
+        reason: UnknownName::new(
+            "preset",
+            value.as_str().unwrap_or(""),
+            Preset::ALL.map(Preset::name),
+        )
+        .to_string(),
     })
 }
 
@@ -218,7 +228,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn with(assignments: &[&str]) -> Result<ExperimentConfig, SettingError> {
+    fn with(assignments: &[&str]) -> Result<ValidConfig, SettingError> {
         let mut overrides = ConfigOverrides::new(None, None)?;
         for assignment in assignments {
             overrides.assign(assignment)?;
@@ -242,7 +252,7 @@ mod tests {
         assert_eq!(config.prune.log_alpha_threshold, -3.5);
         assert_eq!(config.training_scheme, crate::settings::TrainingScheme::MomentMatched);
         assert_eq!(config.target_modules, ["query_proj"]);
-        assert_eq!((config.gradient_clip, config.draws), (None, vec![2, 4]));
+        assert_eq!((config.gradient_clip, config.draws.clone()), (None, vec![2, 4]));
         assert_eq!(config.optimizer.beta2, 0.98);
         assert_eq!(with(&["evaluate_every=7"]).unwrap().evaluate_every, 7);
     }
@@ -261,11 +271,46 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_methods_need_not_be_there() {
-        let config = with(&["methods.map.l2_in_loss=true", "methods.map.delta=2"]).unwrap();
-        assert_eq!(config.methods["map"], serde_json::json!({ "l2_in_loss": true, "delta": 2 }));
+    fn a_number_that_is_none_is_refused_in_its_own_words() {
+        for (assignment, wanted) in [
+            ("kl_weight=nan", "setting `kl_weight` cannot be `nan`: wanted a finite number"),
+            (
+                "gradient_clip=inf",
+                "setting `gradient_clip` cannot be `inf`: wanted a finite number",
+            ),
+        ] {
+            assert_eq!(with(&[assignment]).unwrap_err().to_string(), wanted);
+        }
+    }
+
+    #[test]
+    fn a_misspelt_setting_is_answered_with_the_nearest() {
+        for (assignment, meant) in [
+            ("learning_rat=1", "`learning_rate`"),
+            ("prune.min_ranks=1", "`prune.min_rank`"),
+            ("methods.laplase.samples=3", "`methods.laplace`"),
+            ("methods.tfb.sample=3", "`methods.tfb.samples`"),
+        ] {
+            let error = with(&[assignment]).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("; did you mean {meant}?")), "{error}");
+        }
+    }
+
+    #[test]
+    fn settings_of_methods_are_set_one_by_one() {
+        let config = with(&["methods.map.l2_in_loss=true", "methods.map.precision=2"]).unwrap();
+        assert!(config.methods.map.l2_in_loss);
+        assert_eq!((config.methods.map.precision, config.methods.map.weight_decay), (2.0, 1e-5));
         let wrong = with(&["methods.mep.delta=2"]).unwrap_err().to_string();
-        assert!(wrong.starts_with("unknown setting `methods.mep`; wanted one of `methods.lora`"));
+        assert!(wrong.starts_with("unknown setting `methods.mep`; wanted one of `methods."));
+        let wrong = with(&["methods.map.delta=2"]).unwrap_err().to_string();
+        assert!(
+            wrong.starts_with("unknown setting `methods.map.delta`; wanted one of `methods.map.")
+        );
+        // Methods that share a type keep the defaults of their own.
+        let config = with(&["methods.bbb-bt.prior_std=2", "methods.blob.gamma=none"]).unwrap();
+        let bbb = config.methods.bbb_bt;
+        assert_eq!((bbb.prior_std, bbb.rho_std, config.methods.blob.gamma), (2.0, 0.1, None));
     }
 
     #[test]

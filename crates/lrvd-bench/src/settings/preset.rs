@@ -1,7 +1,5 @@
 //! The named presets.
 
-use std::collections::BTreeMap;
-
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::AdamWConfig;
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
@@ -15,7 +13,7 @@ use super::config::{
     MaskPlacement, OptimizerOnPrune, PoolerMode, PredictionDraws, PrunePlacement, PruneSettings,
     TrainingScheme,
 };
-use super::{Bucketing, LastBatch, PromptSet};
+use super::{Bucketing, LastBatch, MethodSettings, PromptSet};
 
 /// Steps of the published GLUE command.
 const STEPS: usize = 9999;
@@ -199,7 +197,7 @@ fn recommended() -> ExperimentConfig {
             beta: 0.85,
             placement: MaskPlacement::AfterUpdate,
         },
-        methods: BTreeMap::new(),
+        methods: MethodSettings::default(),
         pooler: PoolerMode::Trained,
         backbone_dropout: true,
         evaluate_every: 200,
@@ -255,7 +253,7 @@ mod tests {
         ];
         let [default, paper, author, blob] = all.map(Preset::config);
         for config in [&default, &paper, &author, &blob] {
-            config.check().unwrap();
+            config.clone().validate().unwrap();
             assert_eq!(config.lora_alpha, 16.0);
             assert_eq!(config.log_variance.learning_rate_factor, 1.0);
             assert_eq!(config.base_precision, BasePrecision::Bf16);

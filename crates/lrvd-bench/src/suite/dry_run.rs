@@ -13,7 +13,7 @@ use super::options::SuiteOptions;
 use super::plan::{Plan, PlannedRun};
 use super::task::SuiteTask;
 use crate::backbone::Architecture;
-use crate::settings::{ExperimentConfig, RankRequest};
+use crate::settings::{RankRequest, ValidConfig};
 use crate::text::grouped;
 
 /// Bytes of a GiB.
@@ -44,7 +44,7 @@ pub struct DryRun {
     /// Every run, in the order in which they are made.
     pub runs: Vec<String>,
     /// Resolved settings.
-    pub settings: ExperimentConfig,
+    pub settings: ValidConfig,
 }
 
 /// Sizes of the model.
@@ -103,7 +103,7 @@ impl DryRun {
     /// [`SuiteError`] for settings that a method refuses.
     pub(super) fn new(
         options: &SuiteOptions,
-        config: ExperimentConfig,
+        config: ValidConfig,
         name: String,
         architecture: &Architecture,
     ) -> Result<Self, SuiteError> {
@@ -236,7 +236,7 @@ impl Costs {
     fn add(
         &mut self,
         options: &SuiteOptions,
-        config: &ExperimentConfig,
+        config: &ValidConfig,
         run: &PlannedRun,
     ) -> Result<(), SuiteError> {
         let method = run.method.build(config, RankRequest::Initial)?;
@@ -267,11 +267,11 @@ impl Costs {
 /// Trained parameters of one run at its start.
 fn size(
     run: &PlannedRun,
-    config: &ExperimentConfig,
+    config: &ValidConfig,
     layers: &[LayerShape],
 ) -> Result<usize, SuiteError> {
-    let mut config = config.clone();
-    config.initial_rank = run.rank.unwrap_or(config.initial_rank);
+    let rank = run.rank.unwrap_or(config.initial_rank);
+    let config = config.with(|config| config.initial_rank = rank)?;
     let adapter = run.method.build(&config, RankRequest::Initial)?.adapter();
     Ok(counted(adapter.kind).parameter_count(layers, adapter.rank))
 }

@@ -14,13 +14,13 @@ use crate::io::{JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{Finished, Run, RunLabel, RunStart, record};
-use crate::settings::{ExperimentConfig, RankRequest};
+use crate::settings::{RankRequest, SettingError, ValidConfig};
 use crate::train::remove_checkpoints;
 
 /// What every run of an experiment shares.
 pub(super) struct Shared<'a> {
     /// Settings.
-    pub config: &'a ExperimentConfig,
+    pub config: &'a ValidConfig,
     /// Pretrained model.
     pub backbone: &'a Backbone,
     /// Where to compute.
@@ -35,9 +35,9 @@ pub(super) struct Shared<'a> {
 
 impl Shared<'_> {
     /// The settings of one run.
-    pub(super) fn config_of(&self, run: &PlannedRun) -> ExperimentConfig {
-        let initial_rank = run.rank.unwrap_or(self.config.initial_rank);
-        ExperimentConfig { initial_rank, ..self.config.clone() }
+    pub(super) fn config_of(&self, run: &PlannedRun) -> Result<ValidConfig, SettingError> {
+        let rank = run.rank.unwrap_or(self.config.initial_rank);
+        self.config.with(|config| config.initial_rank = rank)
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) fn run_one(
 ) -> Result<Option<RunRecord>, SuiteError> {
     let folder = folder(shared.out, run);
     let checkpoints = folder.join("checkpoints");
-    let config = shared.config_of(run);
+    let config = shared.config_of(run)?;
     let start = RunStart {
         config: &config,
         backbone: shared.backbone,
@@ -106,7 +106,7 @@ pub(super) fn run_one(
 fn label(
     run: &PlannedRun,
     request: RankRequest,
-    config: &ExperimentConfig,
+    config: &ValidConfig,
     matches: bool,
 ) -> RunLabel<'static> {
     let can = run.method.can();

@@ -1,11 +1,7 @@
 //! The two lengths of a reproduction.
 
-use std::collections::BTreeMap;
-
-use serde_json::{Value, json};
-
 use super::kind::Suite;
-use crate::settings::{BasePrecision, ExperimentConfig, LogVarianceSettings};
+use crate::settings::{BasePrecision, ExperimentConfig, LogVarianceSettings, MethodSettings};
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,12 +86,11 @@ const QUICK_STEPS: usize = 200;
 const QUICK_REASONING_STEPS: usize = 60;
 
 /// Methods that look at the training set after training see a part of it.
-fn quick_methods() -> BTreeMap<String, Value> {
-    [
-        ("laplace", json!({ "examples": 256 })),
-        ("laplace-last", json!({ "examples": 256 })),
-        ("tfb", json!({ "anchors": 100, "samples": 5 })),
-    ]
-    .map(|(key, settings)| (key.to_owned(), settings))
-    .into()
+fn quick_methods() -> MethodSettings {
+    let mut methods = MethodSettings::default();
+    methods.laplace.examples = Some(256);
+    methods.laplace_last.examples = Some(256);
+    methods.tfb.anchors = 100;
+    methods.tfb.samples = 5;
+    methods
 }

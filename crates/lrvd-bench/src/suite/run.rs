@@ -32,7 +32,7 @@ use crate::record::{ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::Published;
 use crate::run::{OutputFolder, RunStart};
 use crate::settings::{
-    BasePrecision, ConfigOverrides, ExperimentConfig, MethodForm, MethodName, RankRequest,
+    BasePrecision, ConfigOverrides, MethodForm, MethodName, RankRequest, ValidConfig,
 };
 use crate::text::quoted;
 
@@ -58,7 +58,7 @@ pub struct SuiteOutcome {
 fn resolve_config(
     options: &SuiteOptions,
     architecture: &Architecture,
-) -> Result<ExperimentConfig, SuiteError> {
+) -> Result<ValidConfig, SuiteError> {
     let mut config = options.profile.shorten(options.suite, options.preset.config());
     if let Some(steps) = options.steps {
         config.evaluate_every = config.evaluate_every.min(steps);
@@ -332,7 +332,7 @@ fn check_methods(shared: &Shared<'_>, task: &PreparedTask, plan: &Plan) -> Resul
             continue;
         }
         seen.push((run.method, run.rank));
-        let config = shared.config_of(run);
+        let config = shared.config_of(run)?;
         let start = RunStart { config: &config, ..start(shared, task, run.method, run.seed) };
         let loaded = match model.take() {
             Some(loaded) => loaded,

@@ -5,14 +5,10 @@ use serde_json::{Map, Value, json};
 use super::options::SuiteOptions;
 use super::task::ReadyTask;
 use crate::backbone::Backbone;
-use crate::settings::ExperimentConfig;
+use crate::settings::ValidConfig;
 
 /// Everything that decides the numbers of an experiment.
-pub(super) fn resolved(
-    options: &SuiteOptions,
-    config: &ExperimentConfig,
-    backbone: &Backbone,
-) -> Value {
+pub(super) fn resolved(options: &SuiteOptions, config: &ValidConfig, backbone: &Backbone) -> Value {
     json!({
         "suite": options.suite.name(),
         "profile": options.profile.name(),

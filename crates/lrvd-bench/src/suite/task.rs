@@ -12,7 +12,7 @@ use crate::reasoning::{
     ReasoningTask, check_known, require_single,
 };
 use crate::record::{DataFile, DataOrigin, SplitRecord, TaskData};
-use crate::settings::{ExperimentConfig, LastBatch};
+use crate::settings::{LastBatch, ValidConfig};
 use crate::task::GlueTask;
 
 /// A task of GLUE or a reasoning set.
@@ -74,7 +74,7 @@ impl SuiteTask {
         self,
         data_dir: &Path,
         backbone: &Backbone,
-        config: &ExperimentConfig,
+        config: &ValidConfig,
         profile: Profile,
     ) -> Result<ReadyTask, SuiteError> {
         let validation_rows = profile.validation_rows(self.suite());

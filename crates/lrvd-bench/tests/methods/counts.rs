@@ -27,7 +27,7 @@ fn nano() -> TaskModel {
 
 #[test]
 fn methods_add_exactly_what_is_counted_for_them() {
-    let config = Preset::Default.config();
+    let config = Preset::Default.config().validate().unwrap();
     let targets = AdapterTargets::Names(config.target_modules.clone());
     let base = nano();
     let mut layers = Vec::new();
@@ -70,7 +70,9 @@ fn methods_add_exactly_what_is_counted_for_them() {
 
 #[test]
 fn methods_refuse_targets_that_match_no_layer() {
-    let built = method("lora").build(&Preset::Default.config(), RankRequest::Initial).unwrap();
+    let built = method("lora")
+        .build(&Preset::Default.config().validate().unwrap(), RankRequest::Initial)
+        .unwrap();
     let names = ["query_proj", "quary_proj"].map(str::to_owned).to_vec();
     let mut model = nano();
     let refused = built.attach(&mut model, &AdapterTargets::Names(names), NoiseKey::new(1));
@@ -135,7 +137,7 @@ fn methods_refuse_settings_out_of_range_and_unknown_ones() {
         ("bbb", json!({ "prior_std": 0.0 })),
         ("bbb", json!({ "prior": "laplace" })),
         ("bbb", json!({ "rho": 11.0 })),
-        ("bbb-a", json!({ "mixture": { "weight": 1.5, "first_std": 1.0, "second_std": 0.1 } })),
+        ("bbb-a", json!({ "mixture.weight": 1.5 })),
         ("bbb-bt", json!({ "mean_std": 0.0 })),
         ("blob", json!({ "epsilon": 0.0 })),
         ("blob", json!({ "gamma": 0.0 })),
@@ -147,9 +149,7 @@ fn methods_refuse_settings_out_of_range_and_unknown_ones() {
         ("c-lora", json!({ "kl_weight": -1.0 })),
     ];
     for (key, settings) in cases {
-        let mut bench = Bench::new(Backbone::Deberta);
-        bench.set(key, settings.clone());
-        let refused = method(key).build(&bench.config, RankRequest::Initial);
+        let refused = set(&Bench::new(Backbone::Deberta).config, key, &settings);
         assert!(refused.is_err(), "{key} {settings}");
     }
 }

@@ -60,7 +60,7 @@ fn methods_draw_in_every_way_that_settings_ask_for() {
         let found = |prediction_draws| {
             let mut bench = Bench::new(Backbone::Llama);
             bench.set("swag", json!({ "start": 0.3, "every": 0.3 }));
-            bench.config.prediction_draws = prediction_draws;
+            bench.change(|config| config.prediction_draws = prediction_draws);
             answers(&mut bench, method)
         };
         let fixed = found(PredictionDraws::Weights);
@@ -82,7 +82,7 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
     let narrow = ["blob", "bayeslora"].map(|key| (key, Backbone::NarrowLlama));
     for (key, backbone) in deberta.into_iter().chain(narrow) {
         let mut bench = Bench::new(backbone);
-        bench.config.steps = 4;
+        bench.change(|config| config.steps = 4);
         let folder = tempfile::tempdir().unwrap();
         let (mut state, mut tuning) = bench.fresh(method(key));
         fit(
@@ -112,8 +112,8 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
 fn methods_learn_the_training_examples() {
     for key in ["map", "mcd", "lora-ensemble", "bbb", "blob", "scalabl", "c-lora", "lrvd-ard"] {
         let mut bench = Bench::new(Backbone::Deberta);
-        bench.config.steps = 40;
-        bench.config.evaluate_every = 40;
+        bench.change(|config| config.steps = 40);
+        bench.change(|config| config.evaluate_every = 40);
         let nll = |model: &TaskModel| {
             let members = bench.build(method(key)).members();
             let batch = bench.batch().0.repeat(members);

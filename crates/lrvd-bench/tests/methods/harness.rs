@@ -8,9 +8,11 @@ use lrvd_bench::backbone::{SequenceModel, TaskModel};
 use lrvd_bench::data::batch::{DeviceBatch, OrderState, PaddedBatch, TokenisedExample};
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::RunContext;
-use lrvd_bench::method::{Method, MethodName, RankRequest, StepSizes};
+use lrvd_bench::method::{Method, StepSizes};
 use lrvd_bench::progress::Silent;
-use lrvd_bench::settings::{ExperimentConfig, Preset};
+use lrvd_bench::settings::{
+    ConfigOverrides, ExperimentConfig, MethodName, Preset, RankRequest, SettingError, ValidConfig,
+};
 use lrvd_bench::task::Goal;
 use lrvd_bench::train::{Journal, TrainState, fit, negative_log_likelihood};
 use lrvd_burn::files::WeightStore;
@@ -59,10 +61,23 @@ impl Backbone {
     }
 }
 
+/// `config` with other settings of a method.
+pub(crate) fn set(
+    config: &ValidConfig,
+    key: &str,
+    settings: &serde_json::Value,
+) -> Result<ValidConfig, SettingError> {
+    let mut overrides = ConfigOverrides::over(config)?;
+    for (field, value) in settings.as_object().unwrap() {
+        overrides.assign(&format!("methods.{key}.{field}={value}"))?;
+    }
+    overrides.finish()
+}
+
 /// What a test runs in.
 pub(crate) struct Bench {
     pub(crate) backbone: Backbone,
-    pub(crate) config: ExperimentConfig,
+    pub(crate) config: ValidConfig,
     pub(crate) task: PreparedTask,
     pub(crate) device: Device,
     pub(crate) dtype: DType,
@@ -92,7 +107,7 @@ impl Bench {
         };
         Self {
             backbone,
-            config,
+            config: config.validate().unwrap(),
             task: task(),
             device: Device::flex(),
             dtype: DType::F32,
@@ -103,7 +118,12 @@ impl Bench {
 
     /// Replaces settings of a method.
     pub(crate) fn set(&mut self, key: &str, settings: serde_json::Value) {
-        self.config.methods.insert(key.to_owned(), settings);
+        self.config = set(&self.config, key, &settings).unwrap();
+    }
+
+    /// Changes settings.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut ExperimentConfig)) {
+        self.config = self.config.with(change).unwrap();
     }
 
     pub(crate) fn context(&self) -> RunContext<'_> {

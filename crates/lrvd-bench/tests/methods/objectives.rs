@@ -128,7 +128,9 @@ fn methods_bbb_mixture_is_the_sampled_divergence_of_the_batch() {
 fn methods_c_lora_weighs_the_divergence_of_every_token() {
     let mut bench = double();
     // Layers that see tokens only: the query and key projections also see relative positions.
-    bench.config.target_modules = vec!["value_proj".to_owned(), "intermediate.dense".to_owned()];
+    bench.change(|config| {
+        config.target_modules = vec!["value_proj".to_owned(), "intermediate.dense".to_owned()]
+    });
     let (mut state, tuning) = bench.fresh(method("c-lora"));
     let square = bench.config.initial_rank * bench.config.initial_rank;
     // Without a second layer the law is that of its bias, whatever the input.
@@ -184,9 +186,9 @@ fn methods_without_pruning_keep_their_rank() {
     for (key, kept) in [("bayeslora", false), ("bayeslora-fixed", true)] {
         let mut bench = Bench::new(Backbone::Deberta);
         // Every direction is noise.
-        bench.config.prune.log_alpha_threshold = -40.0;
-        bench.config.prune.start = 0.0;
-        bench.config.prune.every = 0.3;
+        bench.change(|config| config.prune.log_alpha_threshold = -40.0);
+        bench.change(|config| config.prune.start = 0.0);
+        bench.change(|config| config.prune.every = 0.3);
         let (mut state, mut tuning) = bench.fresh(method(key));
         bench.train(&mut state, &mut tuning);
         let total: usize = tuning.ranks(&state.model).values().sum();
@@ -222,11 +224,11 @@ fn methods_under_the_ard_prior_have_its_divergence() {
 fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
     for (accumulation, wanted) in [(1, 4.0), (2, 2.0), (4, 1.0)] {
         let mut bench = double();
-        bench.config.steps = 1;
-        bench.config.evaluate_every = 1;
-        bench.config.accumulation = accumulation;
-        bench.config.kl_weight = 1e-3;
-        bench.config.kl_divisor = KlDivisor::Batch;
+        bench.change(|config| config.steps = 1);
+        bench.change(|config| config.evaluate_every = 1);
+        bench.change(|config| config.accumulation = accumulation);
+        bench.change(|config| config.kl_weight = 1e-3);
+        bench.change(|config| config.kl_divisor = KlDivisor::Batch);
         let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
         bench.train(&mut state, &mut tuning);
         let point = state.journal.history.last().unwrap();
@@ -239,8 +241,8 @@ fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
 fn methods_forget_moments_at_a_prune_as_the_settings_say() {
     let after = |optimizer, threshold| {
         let mut bench = double();
-        bench.config.steps = 4;
-        bench.config.prune = PruneSettings {
+        bench.change(|config| config.steps = 4);
+        let prune = PruneSettings {
             log_alpha_threshold: threshold,
             min_rank: 2,
             start: 0.0,
@@ -249,6 +251,7 @@ fn methods_forget_moments_at_a_prune_as_the_settings_say() {
             optimizer,
             ..bench.config.prune
         };
+        bench.change(|config| config.prune = prune);
         let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
         bench.train(&mut state, &mut tuning);
         trained(&state.model)

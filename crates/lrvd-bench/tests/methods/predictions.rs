@@ -43,7 +43,7 @@ fn methods_with_noise_draw_and_without_it_give_their_mean() {
 #[test]
 fn methods_mcd_leaves_the_backbone_alone() {
     let mut bench = Bench::new(Backbone::Deberta);
-    bench.config.backbone_dropout = true;
+    bench.change(|config| config.backbone_dropout = true);
     bench.set("mcd", serde_json::json!({ "dropout": 0.4 }));
     let mut model = after_training(&bench, "mcd");
     model.visit_layers(&mut |_, layer| {

@@ -75,7 +75,7 @@ fn hook(
 
 fn bench() -> Bench {
     let mut bench = Bench { dtype: DType::F64, ..Bench::new(Backbone::Deberta) };
-    bench.config.gradient_clip = None;
+    bench.change(|config| config.gradient_clip = None);
     bench
 }
 
@@ -165,7 +165,7 @@ fn methods_scalabl_descends_on_the_divergence_of_the_scales() {
 fn methods_blob_clips_all_gradients_together() {
     let clipped = |clip: Option<f64>| {
         let mut bench = bench();
-        bench.config.gradient_clip = clip;
+        bench.change(|config| config.gradient_clip = clip);
         let (mut state, mut tuning) = bench.fresh(method("blob"));
         let pass = Pass::sampled(tuning.training_scheme(), NoiseKey::new(3));
         let gradients = bench.gradients(&mut state.model, &pass);

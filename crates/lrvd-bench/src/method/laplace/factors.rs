@@ -11,12 +11,12 @@ use lrvd_core::numeric::dense::transposed_times;
 
 use super::fisher::fisher_root;
 use super::leading::leading_rows;
-use super::settings::Settings;
 use super::watch::{Seen, Used, Watch, batch};
 use crate::backbone::TaskModel;
 use crate::data::batch::evaluation_batches;
 use crate::eval::Inputs;
 use crate::method::MethodError;
+use crate::settings::LaplaceSettings as Settings;
 
 /// Memory for the squares of wide factors, bytes. Where they fit, the data is summed first and cut to
 /// few columns once, which loses the least; else every batch is cut as it comes, as published code

@@ -38,7 +38,6 @@ mod factors;
 mod fisher;
 mod leading;
 mod predictive;
-mod settings;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -53,22 +52,21 @@ use lrvd_core::noise::{NoiseKey, Stream, permutation};
 
 use self::factors::{Curvatures, SQUARES};
 use self::predictive::{SALT, gaussian_logits, probabilities};
-use self::settings::{Layers, PriorChoice, Settings};
 use self::watch::Watch;
-use super::setup::{adapter, settings_over};
+use super::setup::adapter;
 use super::{Method, MethodError, RankRequest, Tuning};
 use crate::backbone::TaskModel;
 use crate::data::batch::TokenisedExample;
 use crate::eval::Inputs;
 use crate::eval::RunContext;
-use crate::settings::ExperimentConfig;
+use crate::settings::{ExperimentConfig, LaplacePrior as PriorChoice, LaplaceSettings as Settings};
 
 /// Laplace-LoRA over all layers.
 pub(super) fn build(
     config: &ExperimentConfig,
     request: RankRequest,
 ) -> Result<Method, MethodError> {
-    Laplace::build(config, request, "laplace", Layers::All)
+    Ok(Box::new(Laplace::new(config, request, &config.methods.laplace)))
 }
 
 /// Laplace-LoRA over the last layer.
@@ -76,7 +74,7 @@ pub(super) fn build_last(
     config: &ExperimentConfig,
     request: RankRequest,
 ) -> Result<Method, MethodError> {
-    Laplace::build(config, request, "laplace-last", Layers::Last)
+    Ok(Box::new(Laplace::new(config, request, &config.methods.laplace_last)))
 }
 
 /// A trained LoRA with the curvature around it.
@@ -93,17 +91,10 @@ struct Fitted {
 }
 
 impl Laplace {
-    fn build(
-        config: &ExperimentConfig,
-        request: RankRequest,
-        key: &str,
-        layers: Layers,
-    ) -> Result<Method, MethodError> {
-        let settings = settings_over(config, key, Settings { layers, ..Settings::default() })?;
-        settings.check()?;
+    fn new(config: &ExperimentConfig, request: RankRequest, settings: &Settings) -> Self {
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         let adapter = adapter(config, kind, request);
-        Ok(Box::new(Self { adapter, settings, fitted: None }))
+        Self { adapter, settings: settings.clone(), fitted: None }
     }
 
     /// The training examples, or as many as the settings say, whichever the seed picks.

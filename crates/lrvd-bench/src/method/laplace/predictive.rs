@@ -9,11 +9,11 @@ use lrvd_core::baselines::laplace::{
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 
 use super::factors::Curvatures;
-use super::settings::{Predictive, Settings};
 use super::watch::{Seen, Watch, batch};
 use crate::data::batch::{evaluation_batches, restore_order};
 use crate::eval::Inputs;
 use crate::method::MethodError;
+use crate::settings::{LaplacePredictive as Predictive, LaplaceSettings as Settings};
 
 /// Mixed into the run's seed, so that the random numbers here are nobody else's.
 pub(super) const SALT: u64 = 0x4c41_504c_4143_4521;

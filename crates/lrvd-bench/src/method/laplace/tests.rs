@@ -15,13 +15,15 @@ use lrvd_core::numeric::Cholesky;
 
 use super::factors::Curvatures;
 use super::predictive::{gaussian_logits, jacobians, one_hot, probabilities};
-use super::settings::{Layers, Predictive, Settings};
 use super::watch::{Watch, batch};
 use crate::backbone::{SequenceModel, TaskModel};
 use crate::data::batch::TokenisedExample;
 use crate::eval::Inputs;
 use crate::method::fixture::{
     LABELS, NO_POSITIONS, SHARED_KEYS, close, deberta, examples, inputs, llama,
+};
+use crate::settings::{
+    LaplaceLayers as Layers, LaplacePredictive as Predictive, LaplaceSettings as Settings,
 };
 
 const F64: DType = DType::F64;

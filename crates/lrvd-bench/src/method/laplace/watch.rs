@@ -10,12 +10,12 @@ use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::NoiseKey;
 
-use super::settings::Layers;
 use crate::backbone::{SequenceModel, TaskModel};
 use crate::data::batch::DeviceBatch;
 use crate::data::batch::PaddedBatch;
 use crate::eval::Inputs;
 use crate::method::MethodError;
+use crate::settings::LaplaceLayers as Layers;
 
 /// `ln α` of a posterior without noise: its exponential is 0 in every float type.
 const NO_NOISE: f64 = -1e4;

@@ -1,0 +1,78 @@
+//! Settings of the baselines on plain LoRA.
+
+use serde::{Deserialize, Serialize};
+
+use crate::settings::SettingError;
+use crate::settings::range::{POSITIVE, count_in_range, in_range, positive_to};
+
+/// Settings of MAP.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MapSettings {
+    /// Decoupled decay of the factors, at least 0 (1e-5); unused with `l2_in_loss`.
+    pub weight_decay: f64,
+    /// Whether the prior stands in the loss instead (false).
+    pub l2_in_loss: bool,
+    /// Precision of the prior, at least 0 (1); used with `l2_in_loss`.
+    pub precision: f64,
+}
+
+impl Default for MapSettings {
+    fn default() -> Self {
+        Self { weight_decay: 1e-5, l2_in_loss: false, precision: 1.0 }
+    }
+}
+
+impl MapSettings {
+    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+        in_range(&format!("{key}.weight_decay"), self.weight_decay, 0.0..=1e6)?;
+        in_range(&format!("{key}.precision"), self.precision, 0.0..=1e12)
+    }
+}
+
+/// Settings of MC dropout.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct McDropoutSettings {
+    /// Drop probability of the adapter's input, above 0 and below 1 (0.1).
+    pub dropout: f64,
+}
+
+impl Default for McDropoutSettings {
+    fn default() -> Self {
+        Self { dropout: 0.1 }
+    }
+}
+
+impl McDropoutSettings {
+    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+        let inside = (POSITIVE.0, std::ops::Bound::Excluded(1.0));
+        in_range(&format!("{key}.dropout"), self.dropout, inside)
+    }
+}
+
+/// Settings of LoRA-Ensemble.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoraEnsembleSettings {
+    /// Adapters side by side, 1 to 4096 (4).
+    pub members: usize,
+    /// Gain of the initialisation of A, above 0 (10).
+    pub gain: f64,
+    /// Rate of the factors, published with that gain, at least 0 (1e-4).
+    pub learning_rate: f64,
+}
+
+impl Default for LoraEnsembleSettings {
+    fn default() -> Self {
+        Self { members: 4, gain: 10.0, learning_rate: 1e-4 }
+    }
+}
+
+impl LoraEnsembleSettings {
+    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+        count_in_range(&format!("{key}.members"), self.members, 1..=4096)?;
+        in_range(&format!("{key}.gain"), self.gain, positive_to(1e6))?;
+        in_range(&format!("{key}.learning_rate"), self.learning_rate, 0.0..=1e3)
+    }
+}

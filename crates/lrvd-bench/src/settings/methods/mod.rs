@@ -1,0 +1,122 @@
+//! Settings of single methods, under `methods.KEY`.
+
+mod bbb;
+mod blob;
+mod laplace;
+mod lora;
+mod lrvd;
+mod swag;
+mod tfb;
+
+use serde::ser::Error as _;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+pub use bbb::{BbbPrior, BbbSettings, BbbWeight, MixtureSettings};
+pub use blob::{BlobSettings, CLoraSettings, KlDirectionSetting, Optimizers, ScalaBlSettings};
+pub use laplace::{LaplaceLayers, LaplacePredictive, LaplacePrior, LaplaceSettings};
+pub use lora::{LoraEnsembleSettings, MapSettings, McDropoutSettings};
+pub(super) use lrvd::check_hyper;
+pub use lrvd::{ArdSettings, ExpandedSettings, NoiseToSignalSettings};
+pub use swag::SwagSettings;
+pub use tfb::{TfbCriterion, TfbSettings};
+
+use super::SettingError;
+
+/// Settings of the methods that have some beyond the experiment's, by the method's key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct MethodSettings {
+    /// MAP.
+    pub map: MapSettings,
+    /// MC dropout.
+    pub mcd: McDropoutSettings,
+    /// LoRA-Ensemble.
+    pub lora_ensemble: LoraEnsembleSettings,
+    /// Bayes by backprop.
+    pub bbb: BbbSettings,
+    /// Bayes by backprop on A only.
+    pub bbb_a: BbbSettings,
+    /// Bayes by backprop with the defaults of Bayesian-Torch.
+    pub bbb_bt: BbbSettings,
+    /// Laplace-LoRA.
+    pub laplace: LaplaceSettings,
+    /// Laplace-LoRA over the last layer.
+    pub laplace_last: LaplaceSettings,
+    /// SWAG-LoRA.
+    pub swag: SwagSettings,
+    /// BLoB.
+    pub blob: BlobSettings,
+    /// `ScalaBL`.
+    pub scalabl: ScalaBlSettings,
+    /// TFB.
+    pub tfb: TfbSettings,
+    /// C-LoRA.
+    pub c_lora: CLoraSettings,
+    /// The multiplicative family.
+    pub lrvd_nts: NoiseToSignalSettings,
+    /// The hierarchical prior.
+    pub lrvd_ard: ArdSettings,
+    /// The matched budget.
+    pub bayeslora_expanded: ExpandedSettings,
+}
+
+impl Default for MethodSettings {
+    fn default() -> Self {
+        Self {
+            map: MapSettings::default(),
+            mcd: McDropoutSettings::default(),
+            lora_ensemble: LoraEnsembleSettings::default(),
+            bbb: BbbSettings::default(),
+            bbb_a: BbbSettings { both: false, ..BbbSettings::default() },
+            bbb_bt: BbbSettings::bayesian_torch(),
+            laplace: LaplaceSettings::default(),
+            laplace_last: LaplaceSettings {
+                layers: LaplaceLayers::Last,
+                ..LaplaceSettings::default()
+            },
+            swag: SwagSettings::default(),
+            blob: BlobSettings::default(),
+            scalabl: ScalaBlSettings::default(),
+            tfb: TfbSettings::default(),
+            c_lora: CLoraSettings::default(),
+            lrvd_nts: NoiseToSignalSettings::default(),
+            lrvd_ard: ArdSettings::default(),
+            bayeslora_expanded: ExpandedSettings::default(),
+        }
+    }
+}
+
+impl MethodSettings {
+    /// Checks every range.
+    pub(super) fn check(&self) -> Result<(), SettingError> {
+        self.map.check("methods.map")?;
+        self.mcd.check("methods.mcd")?;
+        self.lora_ensemble.check("methods.lora-ensemble")?;
+        self.bbb.check("methods.bbb")?;
+        self.bbb_a.check("methods.bbb-a")?;
+        self.bbb_bt.check("methods.bbb-bt")?;
+        self.laplace.check("methods.laplace")?;
+        self.laplace_last.check("methods.laplace-last")?;
+        self.swag.check("methods.swag")?;
+        self.blob.check("methods.blob")?;
+        self.scalabl.check("methods.scalabl")?;
+        self.tfb.check("methods.tfb")?;
+        self.c_lora.check("methods.c-lora")?;
+        self.lrvd_nts.check("methods.lrvd-nts")?;
+        self.lrvd_ard.check("methods.lrvd-ard")?;
+        self.bayeslora_expanded.check("methods.bayeslora-expanded")
+    }
+
+    /// Writes the methods whose settings are not the defaults, each with all of them.
+    pub(super) fn serialize_changed<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let object = |settings: &Self| match serde_json::to_value(settings) {
+            Ok(Value::Object(map)) => Ok(map),
+            Ok(_) => Err(S::Error::custom("settings of methods are no object")),
+            Err(error) => Err(S::Error::custom(error)),
+        };
+        let (mine, defaults) = (object(self)?, object(&Self::default())?);
+        let changed = mine.into_iter().filter(|(key, value)| defaults.get(key) != Some(value));
+        changed.collect::<Map<_, _>>().serialize(to)
+    }
+}

@@ -1,0 +1,63 @@
+//! Settings of SWAG-LoRA.
+
+use lrvd_core::baselines::swag::{MAX_DEVIATIONS, SCALE};
+use serde::{Deserialize, Serialize};
+
+use crate::settings::SettingError;
+use crate::settings::range::{count_in_range, in_range, positive_to};
+
+/// Settings of SWAG-LoRA.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SwagSettings {
+    /// Share of the steps before the tail, 0 to 1 (0.5).
+    pub start: f64,
+    /// Share of the steps between collections, above 0, to 1 (0.02).
+    pub every: f64,
+    /// The tail's rate as a share of the peak rate, above 0, to 10 (0.5).
+    pub learning_rate_factor: f64,
+    /// Deviations kept, `K`, 2 to 1000 (5).
+    pub deviations: usize,
+    /// Share of the covariance that draws have, 0 to 100 (0.5).
+    pub scale: f64,
+}
+
+impl Default for SwagSettings {
+    fn default() -> Self {
+        Self {
+            start: 0.5,
+            every: 0.02,
+            learning_rate_factor: 0.5,
+            deviations: MAX_DEVIATIONS,
+            scale: SCALE,
+        }
+    }
+}
+
+impl SwagSettings {
+    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+        let name = |field: &str| format!("{key}.{field}");
+        in_range(&name("start"), self.start, 0.0..=1.0)?;
+        in_range(&name("every"), self.every, positive_to(1.0))?;
+        in_range(&name("learning_rate_factor"), self.learning_rate_factor, positive_to(10.0))?;
+        count_in_range(&name("deviations"), self.deviations, 2..=1000)?;
+        in_range(&name("scale"), self.scale, 0.0..=100.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_out_of_range_are_refused() {
+        let good = SwagSettings::default();
+        for wrong in [
+            SwagSettings { start: -0.1, ..good },
+            SwagSettings { every: 0.0, ..good },
+            SwagSettings { deviations: 1, ..good },
+        ] {
+            assert!(matches!(wrong.check("methods.swag"), Err(SettingError::Range { .. })));
+        }
+    }
+}
