@@ -1,7 +1,7 @@
 //! Building the CLI and becoming it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -61,6 +61,9 @@ fn build(arguments: &[String]) -> Result<PathBuf> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit());
+    if let Some(revision) = revision(&root) {
+        command.env("LRVD_GIT_REVISION", revision);
+    }
     let shown = process::show(&command);
     let output = command.output().with_context(|| format!("cannot start `{shown}`"))?;
     if !output.status.success() {
@@ -68,6 +71,17 @@ fn build(arguments: &[String]) -> Result<PathBuf> {
     }
     executable(&String::from_utf8_lossy(&output.stdout))
         .with_context(|| format!("`{shown}` names no executable"))
+}
+
+/// The commit that is checked out, with `-dirty` where files differ from it; none outside a checkout or
+/// without git. The CLI keeps it, so that records say what made them.
+fn revision(root: &Path) -> Option<String> {
+    let mut git = Command::new("git");
+    git.current_dir(root).args(["describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"]);
+    process::output(&mut git)
+        .ok()
+        .map(|text| text.trim().to_owned())
+        .filter(|text| !text.is_empty())
 }
 
 /// The last executable in cargo's stream of JSON messages.

@@ -12,7 +12,7 @@ use lrvd_bench::backbone::TaskModel;
 use lrvd_bench::data::Label;
 use lrvd_bench::data::PreparedTask;
 use lrvd_bench::data::batch::{OrderState, TokenisedExample};
-use lrvd_bench::eval::{Inputs, RunContext, score_draws};
+use lrvd_bench::eval::{Inputs, PeakMemory, RunContext, score_draws};
 use lrvd_bench::method::{Method, MethodError};
 use lrvd_bench::progress::Silent;
 use lrvd_bench::record::Metrics;
@@ -98,7 +98,14 @@ impl Bed {
     }
 
     fn context<'a>(&'a self, task: &'a PreparedTask) -> RunContext<'a> {
-        RunContext { config: &self.config, task, seed: 11, device: &self.device, dtype: DType::F32 }
+        RunContext {
+            config: &self.config,
+            task,
+            seed: 11,
+            device: &self.device,
+            dtype: DType::F32,
+            memory: PeakMemory::unknown(),
+        }
     }
 
     fn method(&self, key: &str) -> Result<Method, MethodError> {

@@ -39,7 +39,7 @@ pub enum ShapeError {
 #[non_exhaustive]
 pub enum ParameterError {
     /// The value lies outside `low..=high`, or is not a number.
-    #[error("`{name}` is {value}, outside {low}..={high}")]
+    #[error("`{name}` is {}, {}", number(*.value), outside(*.low, *.high))]
     OutOfRange {
         /// The argument at fault.
         name: &'static str,
@@ -128,6 +128,22 @@ pub enum ParameterError {
     },
 }
 
+/// A number in few digits: a power of ten where it is very large or very small.
+fn number(value: f64) -> String {
+    let plain = value == 0.0 || !value.is_finite() || (1e-5..1e16).contains(&value.abs());
+    if plain { value.to_string() } else { format!("{value:e}") }
+}
+
+/// A range in words; the limits of the type are no limits to speak of.
+fn outside(low: f64, high: f64) -> String {
+    match (low == f64::MIN_POSITIVE, high == f64::MAX) {
+        (false, false) => format!("outside {}..={}", number(low), number(high)),
+        (true, false) => format!("wanted above 0 and at most {}", number(high)),
+        (false, true) => format!("wanted at least {}", number(low)),
+        (true, true) => "wanted above 0".to_owned(),
+    }
+}
+
 /// Either kind of mistake, for functions that can meet both.
 #[derive(Debug, Clone, PartialEq, ThisError)]
 #[non_exhaustive]
@@ -185,6 +201,18 @@ mod tests {
         assert_eq!(wrapped.to_string(), "`beta` is 1.5, outside 0..=1");
         let sign = ParameterError::NotASign { name: "sign", index: 3, value: 0.5 };
         assert_eq!(sign.to_string(), "`sign` is 0.5 at index 3, wanted 1 or -1");
+    }
+
+    #[test]
+    fn a_range_without_limits_is_said_in_few_digits() {
+        let out = |value, low, high| ParameterError::OutOfRange { name: "x", value, low, high };
+        for (error, wanted) in [
+            (out(0.0, f64::MIN_POSITIVE, f64::MAX), "`x` is 0, wanted above 0"),
+            (out(-1e-300, 0.0, f64::MAX), "`x` is -1e-300, wanted at least 0"),
+            (out(9.0, f64::MIN_POSITIVE, 8.0), "`x` is 9, wanted above 0 and at most 8"),
+        ] {
+            assert_eq!(error.to_string(), wanted);
+        }
     }
 
     #[test]

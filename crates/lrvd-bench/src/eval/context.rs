@@ -2,6 +2,7 @@
 
 use burn::tensor::{DType, Device};
 
+use super::PeakMemory;
 use crate::data::PreparedTask;
 use crate::settings::ValidConfig;
 
@@ -18,4 +19,6 @@ pub struct RunContext<'a> {
     pub device: &'a Device,
     /// Float type.
     pub dtype: DType,
+    /// Resident memory since the run began.
+    pub memory: PeakMemory,
 }

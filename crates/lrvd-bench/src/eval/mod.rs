@@ -11,7 +11,7 @@ mod selective;
 pub use analysis::{energy_records, statistic_record};
 pub use context::RunContext;
 pub use error::EvalError;
-pub use memory::peak_memory;
+pub use memory::PeakMemory;
 pub use metrics::{Scored, label_number, score_draws};
 pub use predict::{Batching, DrawSeed, Inputs, predict_logits};
 pub use selective::selective_records;

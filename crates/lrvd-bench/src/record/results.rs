@@ -56,7 +56,8 @@ pub struct Tool {
     pub name: String,
     /// Package version.
     pub version: String,
-    /// Git revision, with `-dirty` where the tree had changes; null outside a checkout.
+    /// Git revision that `cargo xtask` built the program from, with `-dirty` where the tree had changes; null for a
+    /// program that was built without it: then `version` is all there is.
     pub git_revision: Option<String>,
 }
 
@@ -175,7 +176,8 @@ pub struct RunRecord {
     /// Seconds spent evaluating.
     #[serde(with = "real::one")]
     pub evaluate_seconds: f64,
-    /// Highest resident memory of the process in bytes; null where it cannot be read.
+    /// Highest resident memory of the process in bytes while this run was made, what it held before included; null
+    /// where the system does not tell it for one run. Of averaged runs, the largest.
     pub peak_memory_bytes: Option<u64>,
     /// Parameters of the model that the run ended with, pruned ranks gone, and what is kept beside them.
     pub trainable_parameters: ParameterCounts,

@@ -13,8 +13,8 @@ use super::start::RunState;
 use crate::backbone::TaskModel;
 use crate::data::PreparedTask;
 use crate::eval::{
-    Inputs, RunContext, Scored, energy_records, label_number, peak_memory, score_draws,
-    selective_records, statistic_record,
+    Inputs, RunContext, Scored, energy_records, label_number, score_draws, selective_records,
+    statistic_record,
 };
 use crate::io::create_dir;
 use crate::method::Method;
@@ -119,7 +119,7 @@ pub(crate) fn record(
         checkpoints: Checkpoints { last: Some(last_record), best: best_record },
         train_seconds: journal.train_seconds,
         evaluate_seconds: journal.evaluate_seconds + begun.elapsed().as_secs_f64(),
-        peak_memory_bytes: journal.peak_memory_bytes.max(peak_memory()),
+        peak_memory_bytes: journal.peak_memory_bytes.max(context.memory.bytes()),
         trainable_parameters: ParameterCounts {
             adapter: counts.adapter as u64,
             posterior: counts.posterior as u64,

@@ -14,7 +14,7 @@ use super::RunError;
 use crate::backbone::{Backbone, TaskModel, load_model};
 use crate::data::PreparedTask;
 use crate::data::batch::OrderState;
-use crate::eval::RunContext;
+use crate::eval::{PeakMemory, RunContext};
 use crate::method::Method;
 use crate::progress::{Event, ProgressSink};
 use crate::settings::{MethodName, PoolerMode, RankRequest, ValidConfig};
@@ -48,6 +48,8 @@ pub(crate) struct Run<'a> {
     pub start: RunStart<'a>,
     /// Tokenised data, what the method holds out apart.
     task: Cow<'a, PreparedTask>,
+    /// Resident memory since it began.
+    memory: PeakMemory,
     /// Stop request.
     stop: &'a AtomicBool,
     /// Name in progress.
@@ -124,7 +126,7 @@ impl<'a> Run<'a> {
         } else {
             Cow::Borrowed(start.task)
         };
-        Ok(Self { start, task, stop, label, position })
+        Ok(Self { start, task, memory: PeakMemory::start(), stop, label, position })
     }
 
     /// What evaluation needs.
@@ -135,6 +137,7 @@ impl<'a> Run<'a> {
             seed: self.start.seed,
             device: self.start.device,
             dtype: DType::F32,
+            memory: self.memory,
         }
     }
 

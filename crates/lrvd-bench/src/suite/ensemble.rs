@@ -100,6 +100,8 @@ impl Rows<'_> {
                 .iter()
                 .map(|(_, record)| record.trainable_parameters)
                 .fold(ParameterCounts::default(), std::ops::Add::add),
+            // One after another: the largest.
+            peak_memory_bytes: parts.iter().map(|(_, r)| r.peak_memory_bytes).max().flatten(),
             elsewhere,
             fitted: BTreeMap::new(),
             history: Vec::new(),

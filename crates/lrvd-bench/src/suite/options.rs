@@ -49,6 +49,8 @@ pub struct SuiteOptions {
     pub set: Vec<String>,
     /// The command as typed, for the record.
     pub command: String,
+    /// The revision that the program was built from, for the record.
+    pub git_revision: Option<String>,
 }
 
 impl SuiteOptions {
@@ -72,6 +74,7 @@ impl SuiteOptions {
             config: None,
             set: Vec::new(),
             command: String::new(),
+            git_revision: None,
         }
     }
 

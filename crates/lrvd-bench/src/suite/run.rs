@@ -159,15 +159,13 @@ pub fn run_suite(
         }
     }
     let complete = finished && records.len() == plan.runs.iter().filter(|r| !r.is_member).count();
-    #[expect(clippy::disallowed_methods, reason = "the build says where it comes from")]
-    let git_revision = std::env::var("LRVD_GIT_REVISION").ok().filter(|r| !r.is_empty());
     let results = Results {
         schema_version: SCHEMA_VERSION,
         suite: options.suite.name().to_owned(),
         tool: Tool {
             name: "lrvd".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            git_revision,
+            git_revision: options.git_revision.clone(),
         },
         profile: options.profile.name().to_owned(),
         preset: options.preset.name().to_owned(),

@@ -16,7 +16,7 @@ use super::loss::negative_log_likelihood;
 use super::state::{BestInfo, BestModel, TrainState};
 use crate::backbone::SequenceModel;
 use crate::data::batch::{DeviceBatch, EpochOrder, OrderConfig, PaddedBatch};
-use crate::eval::{Inputs, RunContext, peak_memory, score_draws};
+use crate::eval::{Inputs, RunContext, score_draws};
 use crate::method::{Method, RankChange, Regulariser, StepSizes, StepState};
 use crate::progress::{Event, ProgressSink};
 use crate::record::{EvalPoint, RankCause, RankEvent};
@@ -285,7 +285,7 @@ fn evaluate(
         let info = BestInfo { step: state.done, score, ranks, removed };
         state.best = Some(BestModel { model, info });
     }
-    state.journal.peak_memory_bytes = state.journal.peak_memory_bytes.max(peak_memory());
+    state.journal.peak_memory_bytes = state.journal.peak_memory_bytes.max(context.memory.bytes());
     state.journal.evaluate_seconds += begun.elapsed().as_secs_f64();
     sink.event(&Event::Evaluated {
         done: state.done,

@@ -7,7 +7,7 @@ use burn::tensor::{DType, Device, Tensor};
 use lrvd_bench::backbone::{SequenceModel, TaskModel};
 use lrvd_bench::data::batch::{DeviceBatch, OrderState, PaddedBatch, TokenisedExample};
 use lrvd_bench::data::{Label, PreparedTask};
-use lrvd_bench::eval::RunContext;
+use lrvd_bench::eval::{PeakMemory, RunContext};
 use lrvd_bench::method::{Method, StepSizes};
 use lrvd_bench::progress::Silent;
 use lrvd_bench::settings::{
@@ -133,6 +133,7 @@ impl Bench {
             seed: self.seed,
             device: &self.device,
             dtype: self.dtype,
+            memory: PeakMemory::unknown(),
         }
     }
 

@@ -91,6 +91,8 @@ fn options(
     options.config = arguments.config;
     options.set = arguments.set;
     options.draws = (!arguments.draws.is_empty()).then_some(arguments.draws);
+    // Set by `cargo xtask`; a build by hand does not know.
+    options.git_revision = option_env!("LRVD_GIT_REVISION").map(str::to_owned);
     options.command = std::env::args().collect::<Vec<_>>().join(" ");
     Ok(options)
 }
