@@ -12,7 +12,7 @@ use lrvd_core::baselines::{CountedMethod, LayerShape, c_lora};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 
-use super::harness::{Backbone, Bench, method};
+use super::harness::{Backbone, Bench, method, set};
 
 /// The shipped nano `DeBERTa` without adapters.
 fn nano() -> TaskModel {
