@@ -101,7 +101,7 @@ fn a_key_names_its_draw_and_no_other() {
             layer.weight.val(),
             layer.bias.as_ref().map(burn::module::Param::val),
         );
-        elsewhere.attach(of(&layer).clone(), RANK);
+        elsewhere.attach(of(&layer).clone(), RANK).unwrap();
         for scheme in noisy() {
             let run = |layer: &AdaptedLinear, key| {
                 host(layer.forward(x.clone(), &Pass::sampled(scheme, key)))

@@ -161,6 +161,11 @@ fn parameters_are_counted_exactly() {
         let counts = trainable_counts(&net);
         let wanted = counted.parameter_count(&[shape], rank);
         assert_eq!(counts.adapter + counts.posterior, wanted, "{kind:?}");
+        assert_eq!(config.parameter_count(WIDTHS[0], WIDTHS[1]), wanted, "{kind:?}");
+        let mut walked = Vec::new();
+        net.first.visit_parameters(&mut |p| walked.push(p.name.to_owned()));
+        let named = kind.parameters().into_iter().map(|p| format!("net.first.{}", p.name));
+        assert_eq!(walked[2..], named.collect::<Vec<_>>(), "{kind:?}");
         assert_eq!((counts.posterior, counts.backbone), (noise, 0), "{kind:?}");
     }
 }

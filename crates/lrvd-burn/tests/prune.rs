@@ -11,7 +11,7 @@ use burn::tensor::DType;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_burn::model::{AdaptedModel, ranks, total_kl, trainable_counts};
-use lrvd_burn::optimizer::{AdamW, Moments};
+use lrvd_burn::optimizer::{AdamW, Moments, NamedGradients};
 use lrvd_burn::prune::{PruneEvent, apply, plan, statistics};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
@@ -245,6 +245,44 @@ fn moments_that_are_not_cut_would_show() {
     };
     assert_eq!(run(false), run(false));
     assert_ne!(run(false), run(true));
+}
+
+#[test]
+fn a_prune_before_the_update_takes_the_gradients_along() {
+    for family in VariationalFamily::ALL {
+        let adapters = [adapter(family, 0, &[1, 3]), adapter(family, 1, &[0, 1, 2, 3])];
+        let mut net = Net::new([Some(&adapters[0]), Some(&adapters[1])], DTYPE);
+        let mut optimizer = optimizer();
+        train_step(&mut net, &mut optimizer, 0, Scheme::Nested, DTYPE);
+        let (x, targets) = data(DTYPE);
+        let pass = Pass::sampled(Scheme::Nested, NoiseKey::new(5).at_step(1));
+        let loss = net.objective(x, targets, &pass).loss();
+        let mut gradients = NamedGradients::collect(&net, &loss.backward());
+        let full: Vec<(String, Vec<usize>, Vec<f64>)> = net
+            .snapshot()
+            .into_iter()
+            .filter_map(|(name, shape, _)| {
+                let gradient = host(gradients.get(&name)?.clone());
+                Some((name, shape, gradient))
+            })
+            .collect();
+        let event = plan(&net, &rule(0), StatisticOptions::default()).unwrap();
+        assert_eq!(event.kept["net.first"], [0, 2]);
+        apply(&mut net, &event, Some(&mut optimizer), Some(&mut gradients));
+        // Nothing is left of a layer without a rank; the rest is what the kept directions had.
+        let wanted: Vec<(String, Vec<f64>)> = sliced_all(&full, &event.kept)
+            .into_iter()
+            .filter(|(name, _, values)| !name.starts_with("net.second.") || !values.is_empty())
+            .map(|(name, _, values)| (name, values))
+            .collect();
+        assert_eq!(gradients.names().count(), wanted.len(), "{family}");
+        for (name, values) in wanted {
+            assert_eq!(host(gradients.get(&name).unwrap().clone()), values, "{family} {name}");
+        }
+        let before = net.snapshot();
+        optimizer.step(&mut net, &gradients, 1.0);
+        assert_ne!(net.snapshot(), before, "{family}: the update fits the smaller tensors");
+    }
 }
 
 #[test]
