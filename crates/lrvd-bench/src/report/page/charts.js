@@ -214,7 +214,7 @@ function reliability(bins, ece, name) {
   // The bin of confidence exactly 1 has no width of its own: it is drawn as a sliver at the edge.
   const drawn = bins.map((bin) => ({ ...bin, low: Math.min(bin.low, bin.high - 0.012) }));
   const box = { x1: "low", x2: "high", inset: 0.5, title };
-  const frame = { marginLeft: 56, marginRight: 8, x: { domain: [0, 1], ticks: 5, label: null } };
+  const frame = { marginLeft: 56, marginRight: 14, x: { domain: [0, 1], ticks: 5, label: null } };
   return { height: 300, least: 200, plots: () => [
     { ...frame, height: 210, marginTop: 8, marginBottom: 4, x: { ...frame.x, axis: null },
       y: { domain: [0, 1], ticks: 4, label: "accuracy", ...CENTRED },

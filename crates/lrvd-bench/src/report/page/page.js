@@ -29,7 +29,8 @@ function valueCell(metric, s, { verdict = "", kept = null, only = false, most = 
   return h("td", { class: `n ${verdict}${only ? " only" : ""}`, "data-tip": tips.filter(Boolean).join("; ") || null },
     bar === null ? null : h("span", { class: "bar", style: `width:${(100 * bar.share).toFixed(1)}%;background:${colour(bar.method)}` }),
     h("b", {}, text(metric, s.mean)),
-    s.std !== null && !count ? h("i", {}, stdText(metric, s.std)) : null,
+    // Ranks that all seeds share have nothing to say of their spread.
+    s.std !== null && !count && (metric !== "rank" || s.std > 0) ? h("i", {}, stdText(metric, s.std)) : null,
     kept > 0 ? h("i", {}, ` +\u202f${grouped(kept)}`) : null,
     s.n < most ? h("small", {}, ` n=${s.n}`) : null);
 }
@@ -387,7 +388,7 @@ function energy(group) {
   const gap = area("normalised_gap");
   const modules = records.flatMap((e, i) => share(e.learned).map(([x, y]) => ({ i, x, y })));
   return figure({ title: methodName(group.method), note: `${records.length} modules over all seeds${gap === null ? "" : `, normalised gap ${gap.toFixed(3)}`}`,
-    label: `${group.method}: energy captured by the first components`, height: 290, plots: () => ({
+    label: `${group.method}: energy captured by the first components`, height: 290, plots: (width) => ({
       height: 290, marginLeft: 56, marginRight: 12, marginBottom: 40, x: { label: "share of components, k / rank", ...CENTRED },
       y: { label: "energy captured", domain: [0, 1], ...CENTRED },
       marks: [gridY(), Plot.line(modules, { x: "x", y: "y", z: "i", stroke: colour(group.method), strokeOpacity: 0.14, strokeWidth: 1 }),
@@ -395,7 +396,7 @@ function energy(group) {
         ...lines.map((l) => Plot.dot(l.points, { x: "0", y: "1", r: 4, fill: "transparent", title: (p) => `${l.name}: ${p[1].toFixed(3)} at ${p[0]}; area ${l.area?.toFixed(3)}` })),
         ...[...lines].sort((a, b) => b.area - a.area).flatMap((l, i) => [
           Plot.line([[0.5, 0.42 - 0.09 * i], [0.57, 0.42 - 0.09 * i]], { strokeWidth: 1.6, ...l.style }),
-          Plot.text([[0.59, 0.42 - 0.09 * i]], { text: [`${l.name}, area ${l.area?.toFixed(3)}`], textAnchor: "start" })])],
+          Plot.text([[0.59, 0.42 - 0.09 * i]], { text: [width < 460 ? l.name : `${l.name}, area ${l.area?.toFixed(3)}`], textAnchor: "start" })])],
     }) });
 }
 const MEASURES = [["Accuracy", "accuracy", 3, (r, k) => r.metrics[k]?.accuracy], ["Calibration", "ECE", 3, (r, k) => r.metrics[k]?.ece], ["Likelihood", "NLL (nats)", 3, (r, k) => r.metrics[k]?.nll],
@@ -417,7 +418,7 @@ function sweep(task) {
       const all = lines.flat();
       const weight = (d) => (bold.includes(d.method) ? 2.4 : 1.1);
       return figure({ title, label: `${taskLabel(task)}: ${title} by number of posterior draws`, height, plots: (width) => ({
-        height, marginLeft: 60, marginRight: Math.min(16 + 7.4 * room, width / 3), marginBottom: 40,
+        height, marginLeft: 70, marginRight: Math.min(16 + 7.4 * room, width / 3), marginBottom: 40,
         x: { type: "point", domain: draws, label: "posterior draws (0: the mean)", ...CENTRED, padding: 0.1 }, y: { label: axis, nice: true, ...CENTRED },
         marks: [gridY(), ...lines.map((line) => Plot.line(line, { x: "k", y: "value", stroke: colour(line[0].method), strokeWidth: weight(line[0]) })),
           Plot.dot(all, { x: "k", y: "value", r: 2.8, fill: (d) => colour(d.method), title: (d) => `${d.method}, ${d.k} draws: ${d.value.toFixed(digits)}` }),
