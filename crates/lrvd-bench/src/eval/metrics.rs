@@ -44,7 +44,7 @@ fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, 
     let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.label.class()).collect();
     let logs = log_softmax(logits, classes)?;
     let outputs = mean_probability(&logs, draws, classes)?;
-    let doubt = uncertainty(&logs, draws, classes)?;
+    let found = uncertainty(&logs, draws, classes)?;
     let predictions = Predictions::new(&outputs, classes, &labels)?;
     let diagram = predictions.reliability(DEFAULT_BINS, Binning::Torchmetrics)?;
     let mut standard = BTreeMap::new();
@@ -65,8 +65,8 @@ fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, 
         nll: Some(predictions.nll()),
         ece: Some(diagram.ece()),
         brier: Some(predictions.brier()),
-        entropy: Some(mean(&doubt.predictive_entropy)?),
-        mutual_information: if draws > 1 { Some(mean(&doubt.mutual_information)?) } else { None },
+        entropy: Some(mean(&found.predictive_entropy)?),
+        mutual_information: if draws > 1 { Some(mean(&found.mutual_information)?) } else { None },
     };
     let bins = diagram.bins.iter().map(|bin| BinRecord {
         low: bin.low,
@@ -80,7 +80,7 @@ fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, 
         ece: diagram.ece(),
         bins: bins.collect(),
     };
-    Ok(Scored { outputs, metrics, reliability: Some(reliability), uncertainty: Some(doubt) })
+    Ok(Scored { outputs, metrics, reliability: Some(reliability), uncertainty: Some(found) })
 }
 
 fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, EvalError> {

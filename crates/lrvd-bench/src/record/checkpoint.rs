@@ -109,10 +109,10 @@ pub struct SelectiveTarget {
     pub coverage: f64,
 }
 
-/// How well doubt tells the questions of another set from a run's own.
+/// How well uncertainty tells the questions of another set from a run's own.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ElsewhereRecord {
+pub struct OodRecord {
     /// Questions of the other set.
     pub n: u64,
     /// Area under the ROC curve of the predictive entropy; one half says nothing.

@@ -1,6 +1,6 @@
 //! What a run leaves behind: the schema of its files.
 //!
-//! - `results`, `checkpoint`: the schema of `results.json` (`schema_version` 2).
+//! - `results`, `checkpoint`: the schema of `results.json` (`schema_version` 3).
 //! - `files`: reading and writing it; `lines`: `ranks.jsonl` and the predictions.
 //! - `real`: numbers that JSON cannot carry.
 //!
@@ -21,7 +21,7 @@ pub(crate) mod sample;
 pub(crate) mod sample_reasoning;
 
 pub use checkpoint::{
-    BinRecord, CheckpointRecord, Checkpoints, ElsewhereRecord, EnergyAuc, EnergyRecord, Metrics,
+    BinRecord, CheckpointRecord, Checkpoints, EnergyAuc, EnergyRecord, Metrics, OodRecord,
     Reliability, SelectiveRecord, SelectiveTarget, StatisticRecord,
 };
 pub use error::RecordError;

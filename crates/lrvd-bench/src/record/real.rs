@@ -1,4 +1,4 @@
-//! How does JSON carry a loss that became NaN, or a statistic that is infinite?
+//! Numbers that JSON cannot carry: a loss that became NaN, a statistic that is infinite.
 //!
 //! JSON has no such numbers, and a null in their place would be read back as "absent". Finite values are
 //! written as numbers; the other three as the strings `"NaN"`, `"inf"` and `"-inf"`. Each submodule is the

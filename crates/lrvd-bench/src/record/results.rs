@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::checkpoint::{Checkpoints, ElsewhereRecord};
+use super::checkpoint::{Checkpoints, OodRecord};
 use super::real;
 
 /// The version of the schema that this program writes and reads.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// Everything one call of the benchmark leaves behind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -188,8 +188,8 @@ pub struct RunRecord {
     pub history: Vec<EvalPoint>,
     /// The ranks whenever they changed, the first entry at the start of training.
     pub rank_events: Vec<RankEvent>,
-    /// Doubt about questions of other sets, by set and number of posterior draws.
-    pub elsewhere: BTreeMap<String, BTreeMap<u32, ElsewhereRecord>>,
+    /// Uncertainty about questions of other sets (out of distribution), by set and number of posterior draws.
+    pub ood: BTreeMap<String, BTreeMap<u32, OodRecord>>,
 }
 
 /// How a run ended.

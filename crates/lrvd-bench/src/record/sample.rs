@@ -257,7 +257,7 @@ fn run(task: (&str, f64), method: (&str, f64), seed: u64) -> RunRecord {
         fitted: BTreeMap::new(),
         history,
         rank_events,
-        elsewhere: BTreeMap::new(),
+        ood: BTreeMap::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::checkpoint::{
-    CheckpointRecord, Checkpoints, ElsewhereRecord, Metrics, Reliability, StatisticRecord,
+    CheckpointRecord, Checkpoints, Metrics, OodRecord, Reliability, StatisticRecord,
 };
 use super::draws::Draws;
 use super::results::{
@@ -174,11 +174,11 @@ fn checkpoint(method: &Made, task: &str, accuracy: f64, event: &RankEvent) -> Ch
     }
 }
 
-fn elsewhere(method: &Made, draws: &mut Draws) -> BTreeMap<String, BTreeMap<u32, ElsewhereRecord>> {
+fn ood(method: &Made, draws: &mut Draws) -> BTreeMap<String, BTreeMap<u32, OodRecord>> {
     let mut sets = BTreeMap::new();
     for (set, level) in [("arc-e", 0.62), ("arc-c", 0.71)] {
         let shown: &[u32] = if method.over_drawn.is_some() { &DRAWS } else { &[] };
-        let record = |k: u32, draws: &mut Draws| ElsewhereRecord {
+        let record = |k: u32, draws: &mut Draws| OodRecord {
             n: 299,
             auroc_entropy: draws.around(level + 0.1 * (0.2 - over_at(method, k)), 0.03),
             auroc_mutual_information: (k > 1).then(|| draws.around(level + 0.03, 0.04)),
@@ -258,7 +258,7 @@ fn run(task: (&str, f64), method: &Made, seed: u64) -> RunRecord {
             head: 0,
             stored: method.stored(),
         },
-        elsewhere: if task.0 == "obqa" { elsewhere(method, &mut draws) } else { BTreeMap::new() },
+        ood: if task.0 == "obqa" { ood(method, &mut draws) } else { BTreeMap::new() },
     }
 }
 
@@ -319,7 +319,7 @@ pub(crate) fn six_tasks() -> Results {
         results.data.insert(task.to_owned(), data(task));
         results.runs.extend(obqa.iter().map(|run| RunRecord {
             task: task.to_owned(),
-            elsewhere: BTreeMap::new(),
+            ood: BTreeMap::new(),
             ..run.clone()
         }));
     }

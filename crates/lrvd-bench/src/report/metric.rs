@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::spread::Spread;
 use crate::reasoning::ReasoningSet;
-use crate::record::{CheckpointRecord, ElsewhereRecord, Metrics, Results, RunRecord};
+use crate::record::{CheckpointRecord, Metrics, OodRecord, Results, RunRecord};
 use crate::text;
 
 /// Seconds in a minute.
@@ -166,10 +166,10 @@ impl Metric {
             Self::PredictSeconds(0),
             Self::MemoryMib,
         ];
-        let elsewhere = ReasoningSet::ALL
+        let ood = ReasoningSet::ALL
             .into_iter()
             .flat_map(|set| [Self::EntropyAuroc(set, 0), Self::InformationAuroc(set, 0)]);
-        let found = all.into_iter().chain(elsewhere).find(|metric| metric.base() == name)?;
+        let found = all.into_iter().chain(ood).find(|metric| metric.base() == name)?;
         Some(found.at_draws(draws))
     }
 
@@ -281,10 +281,10 @@ impl Metric {
             Self::MacroF1(k) => at(k)?.macro_f1,
             Self::SelectiveArea(k) => checkpoint.selective.get(&k).map(|s| s.area),
             Self::EntropyAuroc(set, k) => {
-                elsewhere(run, checkpoint, set, k).map(|record| record.auroc_entropy)
+                ood(run, checkpoint, set, k).map(|record| record.auroc_entropy)
             }
             Self::InformationAuroc(set, k) => {
-                elsewhere(run, checkpoint, set, k)?.auroc_mutual_information
+                ood(run, checkpoint, set, k)?.auroc_mutual_information
             }
             Self::Parameters => {
                 of_counted(run, checkpoint).then(|| run.trainable_parameters.trained() as f64)
@@ -309,15 +309,15 @@ fn of_counted(run: &RunRecord, checkpoint: &CheckpointRecord) -> bool {
 }
 
 /// What a run's uncertainty says of another set, if this is the checkpoint that was asked: the last one, or one of its step.
-fn elsewhere<'a>(
+fn ood<'a>(
     run: &'a RunRecord,
     checkpoint: &CheckpointRecord,
     set: ReasoningSet,
     draws: u32,
-) -> Option<&'a ElsewhereRecord> {
+) -> Option<&'a OodRecord> {
     let last = run.checkpoints.last.as_ref()?;
     (last.step == checkpoint.step).then_some(())?;
-    run.elsewhere.get(set.name())?.get(&draws)
+    run.ood.get(set.name())?.get(&draws)
 }
 
 /// A count with thin spaces between thousands.
@@ -386,9 +386,9 @@ mod tests {
             assert_eq!(Metric::parse(&metric.name(), 0), Some(metric));
         }
         assert_eq!(Metric::Nll(10).name(), "nll_k10");
-        let elsewhere = Metric::EntropyAuroc(ReasoningSet::ArcE, 10);
-        assert_eq!(elsewhere.name(), "auroc_entropy_arc-e_k10");
-        assert_eq!(elsewhere.title(), "AUROC of the entropy, ARC-E, 10 draws");
+        let ood = Metric::EntropyAuroc(ReasoningSet::ArcE, 10);
+        assert_eq!(ood.name(), "auroc_entropy_arc-e_k10");
+        assert_eq!(ood.title(), "AUROC of the entropy, ARC-E, 10 draws");
         assert_eq!(Metric::parse("nll", 10), Some(Metric::Nll(10)));
         assert_eq!(Metric::parse("params_m", 0), None);
         assert_eq!(Metric::parse("nll_kind", 0), None);
@@ -403,7 +403,7 @@ mod tests {
         let (run, metric) =
             (own("obqa", "BayesLoRA"), Metric::EntropyAuroc(ReasoningSet::ArcC, 10));
         let last = run.checkpoints.last.as_ref().unwrap();
-        let wanted = run.elsewhere["arc-c"][&10].auroc_entropy;
+        let wanted = run.ood["arc-c"][&10].auroc_entropy;
         assert_eq!(metric.value(&results, run, last), Some(wanted));
         let best = run.checkpoints.best.as_ref().unwrap();
         assert_eq!(metric.value(&results, run, best), None);

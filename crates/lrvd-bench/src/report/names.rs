@@ -1,4 +1,4 @@
-//! What is a module, a task or a method called in print, and in which order do they come?
+//! Names of modules, tasks and methods in print, and their order.
 
 use std::cmp::Ordering;
 

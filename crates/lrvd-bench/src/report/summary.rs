@@ -174,7 +174,7 @@ pub fn csv_metrics(results: &Results) -> Vec<Metric> {
         results.data.get(&run.task).is_some_and(|data| data.standard_metric != "accuracy")
     };
     let shown =
-        |set: &ReasoningSet| results.runs.iter().any(|run| run.elsewhere.contains_key(set.name()));
+        |set: &ReasoningSet| results.runs.iter().any(|run| run.ood.contains_key(set.name()));
     let draws = evaluated_draws(results);
     let at_all = |metric: Metric| -> Vec<Metric> {
         match metric.draws() {
@@ -183,7 +183,7 @@ pub fn csv_metrics(results: &Results) -> Vec<Metric> {
         }
     };
     let standard = results.runs.iter().any(other).then_some(Metric::Standard(0));
-    let elsewhere = ReasoningSet::ALL
+    let ood = ReasoningSet::ALL
         .into_iter()
         .filter(shown)
         .flat_map(|set| [Metric::EntropyAuroc(set, 0), Metric::InformationAuroc(set, 0)]);
@@ -191,7 +191,7 @@ pub fn csv_metrics(results: &Results) -> Vec<Metric> {
         .chain(standard)
         .chain([Metric::MacroF1(0), Metric::Ece(0), Metric::Nll(0), Metric::Brier(0)])
         .chain([Metric::SelectiveArea(0)])
-        .chain(elsewhere)
+        .chain(ood)
         .chain([Metric::Parameters, Metric::StoredParameters, Metric::HeadParameters])
         .chain([Metric::Rank, Metric::TimeMin, Metric::PredictSeconds(0)])
         .flat_map(at_all)

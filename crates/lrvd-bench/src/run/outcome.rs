@@ -129,7 +129,7 @@ pub(crate) fn record(
         fitted: method.fitted(),
         history: journal.history,
         rank_events: journal.rank_events,
-        elsewhere: BTreeMap::new(),
+        ood: BTreeMap::new(),
     };
     Ok(Finished { record, summary, scored })
 }

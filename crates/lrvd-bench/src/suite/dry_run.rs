@@ -8,7 +8,7 @@ use lrvd_core::family::VariationalFamily;
 use serde::Serialize;
 
 use super::SuiteError;
-use super::elsewhere::Elsewhere;
+use super::ood::OodSet;
 use super::options::SuiteOptions;
 use super::plan::{Plan, PlannedRun};
 use super::task::SuiteTask;
@@ -250,12 +250,12 @@ impl Costs {
                 .map_or(published, |most| published.min(most)) as f64
         };
         let draws = method.draws(config).into_iter().max().unwrap_or(0);
-        // At the end both checkpoints answer at the mean and with draws, the last one elsewhere too.
+        // At the end both checkpoints answer at the mean and with draws, the last one other sets too.
         let during = (config.steps / config.evaluate_every + 1) as f64;
         let end = (1 + draws) as f64;
         let others: f64 = match run.task {
             SuiteTask::Reasoning(set) => {
-                Elsewhere::of(set).iter().map(|&other| rows(SuiteTask::Reasoning(other))).sum()
+                OodSet::of(set).iter().map(|&other| rows(SuiteTask::Reasoning(other))).sum()
             }
             SuiteTask::Glue(_) => 0.0,
         };

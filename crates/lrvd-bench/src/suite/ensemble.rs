@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::SuiteError;
-use super::elsewhere::Elsewhere;
 use super::one_run::folder;
+use super::ood::OodSet;
 use super::plan::PlannedRun;
 use super::task::ReadyTask;
 use crate::data::PreparedTask;
@@ -26,7 +26,7 @@ pub(super) struct Rows<'a> {
     /// The task.
     pub task: &'a ReadyTask,
     /// What its models are shown besides.
-    pub elsewhere: &'a [Elsewhere],
+    pub ood: &'a [OodSet],
 }
 
 /// What a matched budget aims at, and what came nearest.
@@ -71,11 +71,11 @@ impl Rows<'_> {
         let folder = folder(self.out, run);
         let scored = self.averaged(parts, PREDICTIONS, average, prepared)?;
         write_predictions(prepared, &scored, &folder.join(PREDICTIONS))?;
-        let mut elsewhere = BTreeMap::new();
-        for other in self.elsewhere {
+        let mut ood = BTreeMap::new();
+        for other in self.ood {
             let theirs = self.averaged(parts, &other.file(), average, &other.questions)?;
             write_predictions(&other.questions, &theirs, &folder.join(other.file()))?;
-            elsewhere.insert(other.key().to_owned(), Elsewhere::records(&scored, &theirs)?);
+            ood.insert(other.key().to_owned(), OodSet::records(&scored, &theirs)?);
         }
         let selective = selective_records(&scored, prepared)?;
         let first = first(run, parts)?;
@@ -102,7 +102,7 @@ impl Rows<'_> {
                 .fold(ParameterCounts::default(), std::ops::Add::add),
             // One after another: the largest.
             peak_memory_bytes: parts.iter().map(|(_, r)| r.peak_memory_bytes).max().flatten(),
-            elsewhere,
+            ood,
             fitted: BTreeMap::new(),
             history: Vec::new(),
             rank_events: Vec::new(),
@@ -157,7 +157,7 @@ impl Rows<'_> {
         let found = parts.iter().find(|(part, _)| part.rank == rank);
         let Some((part, record)) = found else { return Err(no_part(run)) };
         let (from, to) = (folder(self.out, part), folder(self.out, run));
-        let others = self.elsewhere.iter().map(Elsewhere::file);
+        let others = self.ood.iter().map(OodSet::file);
         for name in std::iter::once(PREDICTIONS.to_owned()).chain(others) {
             let source = from.join(&name);
             std::fs::copy(&source, to.join(&name)).map_err(IoError::at("copy", &source))?;

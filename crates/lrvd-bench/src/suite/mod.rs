@@ -8,16 +8,16 @@
 //! | `options`, `settings` | what the command line asks for, and what decides the numbers |
 //! | `dry_run` | what a run would take, without making it |
 //! | `plan` | all runs, in the order that matching and ensembles need |
-//! | `one_run`, `ensemble`, `elsewhere` | a run, runs made of runs, answers to another set |
+//! | `one_run`, `ensemble`, `ood` | a run, runs made of runs, answers to another set (out of distribution) |
 //! | `run`, `summary` | the whole, and the files that sum it up |
 
 mod clock;
 mod dry_run;
-mod elsewhere;
 mod ensemble;
 mod error;
 mod kind;
 mod one_run;
+mod ood;
 mod options;
 mod plan;
 mod profile;

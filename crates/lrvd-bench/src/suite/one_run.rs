@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use burn::tensor::Device;
 
 use super::SuiteError;
-use super::elsewhere::{Elsewhere, answers_elsewhere};
+use super::ood::{OodSet, ood_answers};
 use super::plan::PlannedRun;
 use super::task::ReadyTask;
 use crate::backbone::Backbone;
@@ -71,7 +71,7 @@ pub(super) fn completed(out: &Path, run: &PlannedRun) -> Result<Option<RunRecord
 pub(super) fn run_one(
     shared: &Shared<'_>,
     task: &ReadyTask,
-    elsewhere: &[Elsewhere],
+    ood: &[OodSet],
     run: &PlannedRun,
     request: RankRequest,
     position: Position,
@@ -95,7 +95,7 @@ pub(super) fn run_one(
     let label = label(run, request, &config, shared.matches);
     let context = training.context();
     let Finished { mut record, summary, scored } = record(&context, &mut trained, &label, &folder)?;
-    record.elsewhere = answers_elsewhere(&context, &trained, &scored, elsewhere, &folder)?;
+    record.ood = ood_answers(&context, &trained, &scored, ood, &folder)?;
     write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
     remove_checkpoints(&checkpoints)?;
     sink.event(&Event::RunFinished { label: run.label(), summary, seconds: record.train_seconds });

@@ -11,10 +11,10 @@ use lrvd_burn::model::trainable_counts;
 use super::SuiteError;
 use super::clock::now;
 use super::dry_run::DryRun;
-use super::elsewhere::Elsewhere;
 use super::ensemble::{Budget, Rows};
 use super::kind::Suite;
 use super::one_run::{Position, Shared, completed, run_one};
+use super::ood::OodSet;
 use super::options::SuiteOptions;
 use super::plan::{Plan, PlannedRun};
 use super::profile::Profile;
@@ -125,12 +125,12 @@ pub fn run_suite(
         .iter()
         .map(|task| {
             let mut ready = task.prepare(&data_dir, &backbone, &config, options.profile)?;
-            let elsewhere = elsewhere(&mut ready, &data_dir, &backbone, options.profile)?;
+            let ood = ood_sets(&mut ready, &data_dir, &backbone, options.profile)?;
             if !ready.data.note.is_empty() {
                 let note = format!("{}: {}", task.display_name(), ready.data.note);
                 sink.event(&Event::Note(note));
             }
-            Ok((ready, elsewhere))
+            Ok((ready, ood))
         })
         .collect::<Result<Vec<_>, SuiteError>>()?;
     settings["data_files"] = settings::data_files(ready.iter().map(|(ready, _)| ready));
@@ -147,10 +147,10 @@ pub fn run_suite(
     folder.begin(&settings)?;
     let (mut records, mut data) = (Vec::new(), BTreeMap::new());
     let mut finished = true;
-    for (ready, elsewhere) in ready {
+    for (ready, ood) in ready {
         data.insert(ready.task.key().to_owned(), ready.data.clone());
         let mut runs =
-            TaskRuns { shared: &shared, plan: &plan, ready: &ready, elsewhere, done: Vec::new() };
+            TaskRuns { shared: &shared, plan: &plan, ready: &ready, ood, done: Vec::new() };
         finished = runs.run(sink)?;
         let rows = runs.done.into_iter().filter(|(run, _)| !run.is_member);
         records.extend(rows.map(|(_, record)| record));
@@ -193,7 +193,7 @@ struct TaskRuns<'a> {
     shared: &'a Shared<'a>,
     plan: &'a Plan,
     ready: &'a ReadyTask,
-    elsewhere: Vec<Elsewhere>,
+    ood: Vec<OodSet>,
     done: Vec<(PlannedRun, RunRecord)>,
 }
 
@@ -217,7 +217,7 @@ impl TaskRuns<'_> {
                 None => {
                     let request = self.request(run);
                     let (shared, ready) = (self.shared, self.ready);
-                    match run_one(shared, ready, &self.elsewhere, run, request, position, sink)? {
+                    match run_one(shared, ready, &self.ood, run, request, position, sink)? {
                         Some(record) => record,
                         None => return Ok(false),
                     }
@@ -245,7 +245,7 @@ impl TaskRuns<'_> {
             }
             _ => None,
         };
-        let rows = Rows { out: self.shared.out, task: self.ready, elsewhere: &self.elsewhere };
+        let rows = Rows { out: self.shared.out, task: self.ready, ood: &self.ood };
         rows.combine(run, &parts, budget)
     }
 
@@ -361,21 +361,21 @@ fn start<'a>(
 
 /// The other sets that models of `ready` are shown. What a reader must know of them is added to the
 /// task's note, also that the files of one are not there.
-fn elsewhere(
+fn ood_sets(
     ready: &mut ReadyTask,
     data_dir: &Path,
     backbone: &Backbone,
     profile: Profile,
-) -> Result<Vec<Elsewhere>, SuiteError> {
+) -> Result<Vec<OodSet>, SuiteError> {
     let rows = profile.validation_rows(ready.task.suite());
     let sets = match ready.task {
-        SuiteTask::Reasoning(set) => Elsewhere::of(set),
+        SuiteTask::Reasoning(set) => OodSet::of(set),
         SuiteTask::Glue(_) => &[],
     };
     let mut found = Vec::new();
     for &set in sets {
         let notes = match reasoning::load(data_dir, set) {
-            Ok(data) => match Elsewhere::new(ready, data, backbone, rows)? {
+            Ok(data) => match OodSet::new(ready, data, backbone, rows)? {
                 Some(mut other) => {
                     let notes = std::mem::take(&mut other.notes);
                     found.push(other);

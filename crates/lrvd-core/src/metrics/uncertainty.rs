@@ -101,7 +101,7 @@ pub fn entropy(probabilities: &[f64], n_classes: usize) -> Result<Vec<f64>, Metr
     Ok(logs.chunks_exact(n_classes).map(entropy_of_logs).collect())
 }
 
-/// How uncertain every example is, and how much of it is the model's own doubt.
+/// How uncertain every example is, and how much of it is about the model itself.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Uncertainty {

@@ -1,4 +1,4 @@
-//! How many backward passes does the exact Fisher matrix of a softmax need?
+//! The exact Fisher matrix of a softmax, in as few backward passes as it needs.
 //!
 //! Summed over all labels, weighted with their probabilities, the Fisher matrix of one example's
 //! logits is `Λ = diag(p) − p·pᵀ`. Its rank is `labels − 1`, so that with a root `R·Rᵀ = Λ` as many

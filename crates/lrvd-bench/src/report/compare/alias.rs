@@ -1,4 +1,4 @@
-//! Which of our methods is the one that a published table calls `ENS` or `BayesLoRA_r8_noprune_k10`?
+//! Published names of methods, such as `ENS` or `BayesLoRA_r8_noprune_k10`, and ours.
 
 use std::collections::BTreeMap;
 

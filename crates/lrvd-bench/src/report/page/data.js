@@ -37,7 +37,7 @@ const classTasks = taskKeys.filter((task) =>
     Object.values(run.checkpoints.last?.metrics ?? {}).some((m) => m.accuracy !== null)));
 
 /** How well uncertainty told other sets from a run's own, by set and number of draws. */
-const oodOf = (run) => run.elsewhere;
+const oodOf = (run) => run.ood;
 const isFinished = (run) => run.status === "finished";
 const runsOf = (task, method) =>
   results.runs

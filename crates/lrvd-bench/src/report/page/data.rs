@@ -159,7 +159,7 @@ fn task_entry(results: &Results, key: &str) -> TaskEntry {
 }
 
 fn other_sets(results: &Results) -> BTreeMap<&str, String> {
-    let sets = results.runs.iter().flat_map(|run| run.elsewhere.keys());
+    let sets = results.runs.iter().flat_map(|run| run.ood.keys());
     sets.map(|set| (set.as_str(), task_label(set))).collect()
 }
 

@@ -85,7 +85,7 @@ fn the_script_reads_fields_that_are_written() {
                 "energy",
                 "normalised_gap",
                 "random_mean",
-                "elsewhere",
+                "ood",
                 "auroc_entropy",
                 "auroc_mutual_information",
             ][..],
@@ -136,7 +136,7 @@ fn tables_share_their_numbers_with_the_files() {
 }
 
 #[test]
-fn colours_are_fixed_for_the_first_table_and_tell_families_elsewhere() {
+fn colours_are_fixed_for_the_first_table_and_tell_families_otherwise() {
     let colours = |results: &Results, names: &[&str]| -> Vec<u64> {
         let data = data(results);
         let methods = data["methods"].as_array().unwrap();
@@ -220,8 +220,8 @@ fn with_markup(mut results: Results, task: &str) -> Results {
     results.data.insert(evil.to_owned(), data);
     for run in results.runs.iter_mut().filter(|run| run.task == task) {
         run.task = evil.to_owned();
-        if let Some(sets) = run.elsewhere.values().next().cloned() {
-            run.elsewhere.insert(evil.to_owned(), sets);
+        if let Some(sets) = run.ood.values().next().cloned() {
+            run.ood.insert(evil.to_owned(), sets);
         }
         if run.method == "LoRA" {
             run.method = evil.to_owned();

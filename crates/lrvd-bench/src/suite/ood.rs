@@ -1,4 +1,4 @@
-//! What a model answers to questions of another set, and whether its doubt tells them apart.
+//! What a model answers to questions of another set, and whether its uncertainty tells them apart.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,17 +12,17 @@ use crate::backbone::Backbone;
 use crate::data::PreparedTask;
 use crate::eval::{Inputs, RunContext, Scored, score_draws};
 use crate::reasoning::{ReasoningData, ReasoningSet};
-use crate::record::ElsewhereRecord;
+use crate::record::OodRecord;
 use crate::run::{RunState, write_predictions};
 
 /// Mutual information, nats, up to which members are the same model: what rounding leaves of 0.
 const SAME: f64 = 1e-12;
 
 /// What is recorded of the answers to other sets: by set, then by number of draws.
-pub(super) type ElsewhereRecords = BTreeMap<String, BTreeMap<u32, ElsewhereRecord>>;
+pub(super) type OodRecords = BTreeMap<String, BTreeMap<u32, OodRecord>>;
 
 /// Questions of another set, answered with the labels of the trained one.
-pub(super) struct Elsewhere {
+pub(super) struct OodSet {
     set: ReasoningSet,
     /// The trained task with the other set's questions for its validation split.
     pub questions: PreparedTask,
@@ -30,7 +30,7 @@ pub(super) struct Elsewhere {
     pub notes: Vec<String>,
 }
 
-impl Elsewhere {
+impl OodSet {
     /// The sets that models of `set` are shown besides their own: the two of ARC for `OpenBookQA`, the
     /// pair of the published experiment.
     pub(super) const fn of(set: ReasoningSet) -> &'static [ReasoningSet] {
@@ -78,7 +78,7 @@ impl Elsewhere {
     pub(super) fn records(
         own: &BTreeMap<u32, Scored>,
         theirs: &BTreeMap<u32, Scored>,
-    ) -> Result<BTreeMap<u32, ElsewhereRecord>, SuiteError> {
+    ) -> Result<BTreeMap<u32, OodRecord>, SuiteError> {
         let mut found = BTreeMap::new();
         for (&draws, theirs) in theirs {
             let own = own.get(&draws).and_then(|scored| scored.uncertainty.as_ref());
@@ -86,7 +86,7 @@ impl Elsewhere {
             let several = own.mutual_information.iter().any(|&value| value > SAME);
             let by_information =
                 several.then(|| auroc(&own.mutual_information, &theirs.mutual_information));
-            let record = ElsewhereRecord {
+            let record = OodRecord {
                 n: theirs.predictive_entropy.len() as u64,
                 auroc_entropy: auroc(&own.predictive_entropy, &theirs.predictive_entropy)?,
                 auroc_mutual_information: by_information.transpose()?,
@@ -99,16 +99,16 @@ impl Elsewhere {
 
 /// Shows every other set to a trained run whose own answers are `scored`, and writes its answers into
 /// `folder`.
-pub(super) fn answers_elsewhere(
+pub(super) fn ood_answers(
     context: &RunContext<'_>,
     run: &RunState,
     scored: &BTreeMap<u32, Scored>,
-    elsewhere: &[Elsewhere],
+    ood: &[OodSet],
     folder: &Path,
-) -> Result<ElsewhereRecords, SuiteError> {
+) -> Result<OodRecords, SuiteError> {
     let model = run.state.model.clone().valid();
     let mut found = BTreeMap::new();
-    for other in elsewhere {
+    for other in ood {
         let inputs = Inputs::of(context, &other.questions.validation);
         let mut theirs = BTreeMap::new();
         for &draws in scored.keys() {
@@ -116,7 +116,7 @@ pub(super) fn answers_elsewhere(
             theirs.insert(draws, score_draws(&logits, &other.questions)?);
         }
         write_predictions(&other.questions, &theirs, &folder.join(other.file()))?;
-        found.insert(other.key().to_owned(), Elsewhere::records(scored, &theirs)?);
+        found.insert(other.key().to_owned(), OodSet::records(scored, &theirs)?);
     }
     Ok(found)
 }
