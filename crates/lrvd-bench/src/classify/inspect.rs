@@ -83,12 +83,12 @@ pub struct AdapterReport {
 /// [`ClassifyError::Tensor`] for factors that hold no floats, [`ClassifyError::Bench`] for a
 /// statistic that is not a number.
 pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, ClassifyError> {
-    let corrected = source.info.as_ref().is_some_and(|info| info.fan_in_correction);
+    let corrected = source.saved.info.as_ref().is_some_and(|info| info.fan_in_correction);
     let options = StatisticOptions {
         fan_in_correction: corrected.then_some(REFERENCE_FAN_IN),
         ..StatisticOptions::default()
     };
-    let header = source.posterior.as_ref().map(|p| &p.header);
+    let header = source.saved.posterior.as_ref().map(|p| &p.header);
     let mut modules = BTreeMap::new();
     for (path, initial_rank, scaling) in pruned(source) {
         let empty = ModuleReport {
@@ -103,13 +103,13 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
         };
         modules.insert(path, empty);
     }
-    for (path, module) in &source.adapter.modules {
+    for (path, module) in &source.saved.adapter.modules {
         if modules.contains_key(path) {
             // PEFT demands one module: this one is zeros and stands for none.
             continue;
         }
         let wrong = |source| ClassifyError::Tensor { path: path.clone(), source };
-        let posterior = source.posterior.as_ref();
+        let posterior = source.saved.posterior.as_ref();
         let noise = posterior.map(|p| p.noise(path)).transpose().map_err(wrong)?.flatten();
         let host = host_adapter(module, noise).map_err(wrong)?;
         let posterior = host.posterior()?;
@@ -124,7 +124,7 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
             rank: module.rank,
             initial_rank: known
                 .map(|m| m.initial_rank)
-                .or(source.info.as_ref().and_then(|info| info.initial_rank))
+                .or(source.saved.info.as_ref().and_then(|info| info.initial_rank))
                 .unwrap_or(module.initial_rank),
             scaling: Some(module.scaling),
             shape: Some([module.d_input(), module.d_output()]),
@@ -146,25 +146,27 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
         schema_version: SCHEMA_VERSION,
         kind: source.kind.name(),
         folder: source.folder.display().to_string(),
-        base_model: source.adapter.config.base_model_name_or_path.clone(),
-        method: match &source.info {
+        base_model: source.saved.adapter.config.base_model_name_or_path.clone(),
+        method: match &source.saved.info {
             Some(info) => info.method.clone(),
-            None => source.adapter.config.method.name().to_owned(),
+            None => source.saved.adapter.config.method.name().to_owned(),
         },
         family: header.map(|h| posterior_family_name(h.family)),
         log_alpha_threshold: threshold,
         pruned: modules.iter().map(|m| m.initial_rank.saturating_sub(m.rank)).sum(),
         above_threshold: modules.iter().map(above).sum(),
-        labels: source.info.as_ref().map(|i| i.goal.classes.clone()).unwrap_or_default(),
+        labels: source.saved.info.as_ref().map(|i| i.goal.classes.clone()).unwrap_or_default(),
         total_rank,
         average_rank: total_rank as f64 / modules.len().max(1) as f64,
         max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),
         adapter_parameters: modules.iter().map(|m| m.parameters).sum(),
         posterior_parameters: source
+            .saved
             .posterior
             .as_ref()
             .map_or(0, |p| p.tensors.values().map(HostTensor::n_elements).sum()),
         saved_parameters: source
+            .saved
             .adapter
             .saved
             .iter()
@@ -176,11 +178,11 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
 
 /// Layers of rank 0: path, initial rank, scaling.
 fn pruned(source: &AdapterSource) -> Vec<(String, usize, Option<f64>)> {
-    let header = source.posterior.as_ref().map(|p| &p.header);
+    let header = source.saved.posterior.as_ref().map(|p| &p.header);
     let of_header = header.into_iter().flat_map(|h| &h.modules).filter(|(_, m)| m.rank == 0);
     let mut found: BTreeMap<&String, (usize, Option<f64>)> =
         of_header.map(|(path, m)| (path, (m.initial_rank, Some(m.scaling)))).collect();
-    if let Some(info) = &source.info {
+    if let Some(info) = &source.saved.info {
         for (path, _) in info.ranks.iter().filter(|(_, rank)| **rank == 0) {
             found.entry(path).or_insert((info.initial_rank.unwrap_or(0), None));
         }

@@ -81,12 +81,12 @@ impl SavedClassifier {
     /// leaves to it; the errors of the files themselves.
     pub fn load(dir: &Path, options: &LoadOptions, device: &Device) -> Result<Self, ClassifyError> {
         let source = AdapterSource::open(dir, device)?;
-        let named = source.info.as_ref().map(|info| info.base_model.clone());
-        let named = named.or_else(|| source.adapter.config.base_model_name_or_path.clone());
+        let named = source.saved.info.as_ref().map(|info| info.base_model.clone());
+        let named = named.or_else(|| source.saved.adapter.config.base_model_name_or_path.clone());
         let name = options.model.clone().or(named);
         let name = name.ok_or_else(|| ClassifyError::NoBase { dir: source.folder.clone() })?;
         let backbone = Backbone::open(locate_model(&name)?)?;
-        let info = match source.info {
+        let info = match source.saved.info {
             Some(info) => {
                 if !options.allow_other_base {
                     check_base(&info, &backbone)?;
@@ -99,14 +99,14 @@ impl SavedClassifier {
         let (mut model, fresh) =
             load_model_reporting(&backbone, &task, false, info.seed, device, DType::F32)?;
         let absent: Vec<&String> =
-            fresh.iter().filter(|name| !source.adapter.saved.contains_key(*name)).collect();
+            fresh.iter().filter(|name| !source.saved.adapter.saved.contains_key(*name)).collect();
         if !absent.is_empty() {
             let (dir, names) = (source.folder, quoted(absent));
             return Err(ClassifyError::NoHead { dir, names });
         }
-        attach_peft(&mut model, &source.adapter, false)?;
-        let rate = source.adapter.config.lora_dropout;
-        let sampler = match &source.posterior {
+        attach_peft(&mut model, &source.saved.adapter, false)?;
+        let rate = source.saved.adapter.config.lora_dropout;
+        let sampler = match &source.saved.posterior {
             Some(posterior) => {
                 attach_posterior(&mut model, posterior)?;
                 Sampler::Posterior
@@ -174,7 +174,8 @@ fn foreign(
     base_model: String,
 ) -> Result<ClassifierInfo, ClassifyError> {
     let encoder = backbone.encoder_for("a classifier's adapter")?;
-    let head = source.adapter.saved.iter().find(|(name, _)| name.ends_with("classifier.weight"));
+    let head =
+        source.saved.adapter.saved.iter().find(|(name, _)| name.ends_with("classifier.weight"));
     let width = head.and_then(|(_, tensor)| tensor.shape().first().copied());
     let goal = match width.unwrap_or_else(|| encoder.num_labels()) {
         1 => Goal::regression("adapter"),
@@ -193,14 +194,14 @@ fn foreign(
         pairs: None,
         max_length: backbone.tokenizer.model_max_length().unwrap_or(MAX_LENGTH).min(MAX_LENGTH),
         batch_size: BATCH_SIZE,
-        method: source.adapter.config.method.name().to_owned(),
-        seed: source.posterior.as_ref().map_or(0, |p| p.header.seed),
+        method: source.saved.adapter.config.method.name().to_owned(),
+        seed: source.saved.posterior.as_ref().map_or(0, |p| p.header.seed),
         initial_rank: None,
-        ranks: source.adapter.modules.iter().map(|(p, m)| (p.clone(), m.rank)).collect(),
+        ranks: source.saved.adapter.modules.iter().map(|(p, m)| (p.clone(), m.rank)).collect(),
         checkpoint: CheckpointChoice::Last,
         step: 0,
-        log_alpha_threshold: source.posterior.as_ref().map(|p| p.header.log_alpha_threshold),
+        log_alpha_threshold: source.saved.posterior.as_ref().map(|p| p.header.log_alpha_threshold),
         fan_in_correction: false,
-        draws: if source.posterior.is_some() { 10 } else { 0 },
+        draws: if source.saved.posterior.is_some() { 10 } else { 0 },
     })
 }

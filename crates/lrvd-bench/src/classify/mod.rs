@@ -30,5 +30,6 @@ pub use inspect::{AdapterReport, BaseReport, ModuleReport, inspect_adapter, insp
 pub use load::{LoadOptions, MAX_DRAWS, SavedClassifier};
 pub use predict::{Input, Inputs, Prediction, read_inputs, stream_inputs};
 pub use rows::{Row, TextColumns, read_rows};
+pub use save::SavedAdapter;
 pub use source::{AdapterSource, SourceKind};
 pub use train::{MAX_SEED, TrainOptions, TrainOutcome, TrainSettings, train_classifier};

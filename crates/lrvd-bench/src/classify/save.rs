@@ -13,12 +13,15 @@ use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use crate::settings::ExperimentConfig;
 
-/// Adapter, posterior and description on the host.
+/// What an adapter folder holds, on the host.
 #[derive(Clone, Debug)]
-pub(super) struct HostClassifier {
+pub struct SavedAdapter {
+    /// Factors and head.
     pub adapter: PeftAdapter,
+    /// Posterior, if there is one.
     pub posterior: Option<PeftPosterior>,
-    pub info: ClassifierInfo,
+    /// Description, if it was made here.
+    pub info: Option<ClassifierInfo>,
 }
 
 /// Reads the adapters, the head and the posterior of `model` back.
@@ -29,7 +32,7 @@ pub(super) fn take(
     model: &impl AdaptedModel,
     config: &ExperimentConfig,
     mut info: ClassifierInfo,
-) -> Result<HostClassifier, ClassifyError> {
+) -> Result<SavedAdapter, ClassifyError> {
     let mut diagonal = false;
     let mut initial_rank = config.initial_rank;
     let mut dropout = config.adapter_dropout;
@@ -65,15 +68,19 @@ pub(super) fn take(
         seed: info.seed,
     };
     let posterior = posterior_from_model(model, run)?;
-    Ok(HostClassifier { adapter, posterior, info })
+    Ok(SavedAdapter { adapter, posterior, info: Some(info) })
 }
 
-impl HostClassifier {
+impl SavedAdapter {
     /// Writes the folder `target`, whole or not at all, in place of one that may be there.
     ///
     /// The posterior comes along in the ragged layout, where its factors are those of the file,
     /// unless no rank is left.
-    pub(super) fn write(
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PeftAdapter::write`] and [`PeftPosterior::write`].
+    pub fn write(
         &self,
         target: &Path,
         layout: ExportLayout,
@@ -85,10 +92,16 @@ impl HostClassifier {
             Some(posterior) if layout == ExportLayout::Ragged && summary.zero_module.is_none() => {
                 posterior.write(building.path(), &self.adapter)?;
             }
-            Some(_) => info.draws = 0,
+            Some(_) => {
+                if let Some(info) = &mut info {
+                    info.draws = 0;
+                }
+            }
             None => {}
         }
-        info.write(building.path())?;
+        if let Some(info) = info {
+            info.write(building.path())?;
+        }
         building.commit_replacing()?;
         Ok(summary)
     }

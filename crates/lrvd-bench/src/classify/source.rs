@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use lrvd_burn::peft::{ExportLayout, ExportSummary, POSTERIOR_FILE, PeftAdapter, PeftPosterior};
+use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftPosterior};
 
 use super::error::ClassifyError;
 use super::info::{ClassifierInfo, read_versioned};
-use super::save::{HostClassifier, take};
+use super::save::{SavedAdapter, take};
 use super::train::{ADAPTER_DIR, CHECKPOINT_DIR, TrainSettings};
 use crate::backbone::{Backbone, locate_model};
 use crate::data::PreparedTask;
@@ -47,12 +47,8 @@ pub struct AdapterSource {
     pub kind: SourceKind,
     /// The folder that holds it.
     pub folder: PathBuf,
-    /// Factors and head.
-    pub adapter: PeftAdapter,
-    /// Posterior, if there is one.
-    pub posterior: Option<PeftPosterior>,
-    /// Description, if it was made here.
-    pub info: Option<ClassifierInfo>,
+    /// The adapter.
+    pub saved: SavedAdapter,
 }
 
 impl AdapterSource {
@@ -107,7 +103,7 @@ impl AdapterSource {
             None
         };
         let info = ClassifierInfo::read(&folder)?;
-        Ok(Self { kind, folder, adapter, posterior, info })
+        Ok(Self { kind, folder, saved: SavedAdapter { adapter, posterior, info } })
     }
 
     /// The model at a checkpoint of the run in `out`.
@@ -119,36 +115,7 @@ impl AdapterSource {
         let mut run = settings.start(&backbone, &task, device).resumed(&checkpoint)?;
         run.method.compact(&mut run.state.model);
         let info = settings.info(run.state.done, CheckpointChoice::Last);
-        let host = take(&run.state.model, &settings.experiment, info)?;
-        Ok(Self {
-            kind: SourceKind::Checkpoint,
-            folder: checkpoint,
-            adapter: host.adapter,
-            posterior: host.posterior,
-            info: Some(host.info),
-        })
-    }
-
-    /// Writes the adapter as a PEFT folder; with posterior and description where there are any and
-    /// the layout keeps the factors as they are.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`PeftAdapter::write`] and [`PeftPosterior::write`].
-    pub fn export(&self, out: &Path, layout: ExportLayout) -> Result<ExportSummary, ClassifyError> {
-        if let Some(info) = &self.info {
-            let host = HostClassifier {
-                adapter: self.adapter.clone(),
-                posterior: self.posterior.clone(),
-                info: info.clone(),
-            };
-            return host.write(out, layout);
-        }
-        let summary = self.adapter.write(out, layout)?;
-        let ragged = layout == ExportLayout::Ragged && summary.zero_module.is_none();
-        if let Some(posterior) = self.posterior.as_ref().filter(|_| ragged) {
-            posterior.write(out, &self.adapter)?;
-        }
-        Ok(summary)
+        let saved = take(&run.state.model, &settings.experiment, info)?;
+        Ok(Self { kind: SourceKind::Checkpoint, folder: checkpoint, saved })
     }
 }

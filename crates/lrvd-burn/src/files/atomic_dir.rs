@@ -1,8 +1,8 @@
 //! Folders that are whole or absent.
 //!
-//! A folder is built under its name plus `.tmp`, everything in it is flushed to the disk, and one
-//! rename gives it its name. A crash before the rename leaves a `.tmp` folder, which no reader
-//! looks at. To replace a folder the old one is first renamed to `.old`; a crash between the two
+//! A folder is built under its name plus `.lrvd-tmp`, everything in it is flushed to the disk, and one
+//! rename gives it its name. A crash before the rename leaves a `.lrvd-tmp` folder, which no reader
+//! looks at. To replace a folder the old one is first renamed to `.lrvd-old`; a crash between the two
 //! renames is healed by [`recover_dir`], which [`AtomicDir::create`] calls itself.
 
 use std::ffi::OsString;
@@ -12,6 +12,11 @@ use std::path::{Path, PathBuf};
 
 use super::error::FileError;
 use super::write::{sync_dir, sync_parent};
+
+/// Ending of a folder under construction, which nobody else uses: what has it is ours to remove.
+const BUILDING: &str = ".lrvd-tmp";
+/// Ending of a folder that is being replaced.
+const REPLACED: &str = ".lrvd-old";
 
 /// A folder under construction.
 #[derive(Debug)]
@@ -32,7 +37,7 @@ impl AtomicDir {
     pub fn create(target: impl AsRef<Path>) -> Result<Self, FileError> {
         let target = target.as_ref().to_path_buf();
         recover_dir(&target)?;
-        let building = with_suffix(&target, ".tmp")?;
+        let building = with_suffix(&target, BUILDING)?;
         fs::create_dir_all(&building)
             .map_err(|source| FileError::io("create", &building, source))?;
         Ok(Self { target, building, committed: false })
@@ -67,7 +72,7 @@ impl AtomicDir {
     /// [`FileError::Io`] if a step fails.
     pub fn commit_replacing(mut self) -> Result<PathBuf, FileError> {
         sync_tree(&self.building)?;
-        let old = with_suffix(&self.target, ".old")?;
+        let old = with_suffix(&self.target, REPLACED)?;
         match fs::rename(&self.target, &old) {
             Ok(()) => sync_parent(&self.target)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -88,7 +93,7 @@ impl AtomicDir {
 }
 
 impl Drop for AtomicDir {
-    /// An unfinished folder is removed; failing to is harmless, because nobody reads `.tmp`
+    /// An unfinished folder is removed; failing to is harmless, because nobody reads `.lrvd-tmp`
     /// folders.
     fn drop(&mut self) {
         if !self.committed {
@@ -97,7 +102,7 @@ impl Drop for AtomicDir {
     }
 }
 
-/// Clears what a crash left of the folder `target`: an unfinished `.tmp` is removed; an `.old` is
+/// Clears what a crash left of the folder `target`: an unfinished `.lrvd-tmp` is removed; an `.lrvd-old` is
 /// put back if the target is absent, and removed if it is there.
 ///
 /// # Errors
@@ -105,8 +110,8 @@ impl Drop for AtomicDir {
 /// [`FileError::NoName`] if the path has no last component, [`FileError::Io`] if a step fails.
 pub fn recover_dir(target: impl AsRef<Path>) -> Result<(), FileError> {
     let target = target.as_ref();
-    remove_tree(&with_suffix(target, ".tmp")?)?;
-    let old = with_suffix(target, ".old")?;
+    remove_tree(&with_suffix(target, BUILDING)?)?;
+    let old = with_suffix(target, REPLACED)?;
     let there =
         |path: &Path| path.try_exists().map_err(|source| FileError::io("look at", path, source));
     if there(&old)? {
@@ -201,7 +206,7 @@ mod tests {
         // A killed process runs no destructor.
         std::mem::forget(dir);
         assert!(!target.exists());
-        assert_eq!(names(parent.path()), ["step-10.tmp"]);
+        assert_eq!(names(parent.path()), ["step-10.lrvd-tmp"]);
         let dir = AtomicDir::create(&target).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         fill(&dir, "b");
@@ -245,14 +250,26 @@ mod tests {
         dir.commit().unwrap();
         let dir = AtomicDir::create(&target).unwrap();
         fill(&dir, "new");
-        fs::rename(&target, parent.path().join("best.old")).unwrap();
+        fs::rename(&target, parent.path().join("best.lrvd-old")).unwrap();
         std::mem::forget(dir);
         recover_dir(&target).unwrap();
         assert_eq!(read(&target), "old");
         assert_eq!(names(parent.path()), ["best"]);
         // And with the new one in place, the old one goes.
-        fs::create_dir(parent.path().join("best.old")).unwrap();
+        fs::create_dir(parent.path().join("best.lrvd-old")).unwrap();
         recover_dir(&target).unwrap();
         assert_eq!((read(&target).as_str(), names(parent.path()).len()), ("old", 1));
+    }
+    #[test]
+    fn folders_of_somebody_elses_beside_the_target_stay() {
+        let parent = tempfile::tempdir().unwrap();
+        let others = ["best.tmp", "best.old"].map(|name| parent.path().join(name));
+        for other in &others {
+            fs::create_dir(other).unwrap();
+        }
+        let dir = AtomicDir::create(parent.path().join("best")).unwrap();
+        fill(&dir, "a");
+        dir.commit_replacing().unwrap();
+        assert_eq!(names(parent.path()), ["best", "best.old", "best.tmp"]);
     }
 }

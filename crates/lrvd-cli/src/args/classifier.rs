@@ -55,7 +55,8 @@ pub(crate) struct ClassifierArguments {
     /// Use a base model whose weights are not those that the adapter was trained on.
     #[arg(long)]
     pub(crate) allow_other_base: bool,
-    /// Posterior draws [default: 10 if there is a posterior, else 0, the posterior mean].
+    /// Draws of the posterior, or of dropout where that is the method [default: as in training; 0 answers
+    /// at the mean].
     #[arg(long, value_name = "K", value_parser = super::draws(), allow_negative_numbers = true)]
     pub(crate) draws: Option<usize>,
     /// Seed of the draws [default: that of the training].

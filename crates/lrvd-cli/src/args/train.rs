@@ -26,7 +26,8 @@ options; what comes later wins. A configuration file is TOML:
   log_alpha_threshold = 3.0
 
 The output folder gets `adapter/` (PEFT files, `lrvd_posterior.safetensors`, a description with the
-labels), `settings.json`, `labels.json`, the predictions on the validation file and `record.json`.
+labels), `settings.json`, `labels.json`, the predictions on the validation file and `record.json`. It
+must be new or empty, or with `--resume` that of an earlier run; it takes one run at a time.
 
 Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` goes on, with the
 same numbers bit for bit on the CPU.";

@@ -38,9 +38,9 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
         Layout::Uniform => ExportLayout::Uniform,
     };
     let source = AdapterSource::open(&arguments.dir, &device::open("cpu")?)?;
-    let summary = source.export(&arguments.out, layout)?;
+    let summary = source.saved.write(&arguments.out, layout)?;
     let max_rank = summary.ranks.values().copied().max().unwrap_or(0);
-    let posterior = source.posterior.is_some()
+    let posterior = source.saved.posterior.is_some()
         && layout == ExportLayout::Ragged
         && summary.zero_module.is_none();
     match printer.format() {
@@ -62,7 +62,7 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
         }
         Format::Text => {
             printer.data(&describe(&summary, max_rank))?;
-            if source.posterior.is_some() && !posterior {
+            if source.saved.posterior.is_some() && !posterior {
                 printer.data("the posterior stays behind: this is the posterior mean alone")?;
             }
         }
