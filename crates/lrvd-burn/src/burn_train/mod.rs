@@ -1,8 +1,7 @@
-//! What burn-train shows and drives: metrics for its learner and dashboard.
+//! Metrics for burn-train's learner and dashboard.
 //!
 //! The loop of this project is its own, because burn-train's cannot promise that a resumed run ends
-//! in the same numbers; the display of a run, and the way in for those who keep burn-train's
-//! `Learner`, are burn-train's.
+//! in the same numbers; the display of a run is burn-train's.
 
 mod metric;
 mod quantities;
