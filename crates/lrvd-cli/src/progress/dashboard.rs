@@ -141,6 +141,10 @@ impl Drop for Dashboard {
     }
 }
 
+fn definition(metric: &impl Metric) -> MetricDefinition {
+    MetricDefinition::new(MetricId::new(metric.name()), metric)
+}
+
 fn lock(screen: &Mutex<Screen>) -> MutexGuard<'_, Screen> {
     screen.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -154,6 +158,8 @@ impl Screen {
                 renderer.start(*runs, *index, None, Some(label));
                 renderer.start_split("train", *steps);
                 renderer.update_split(*done);
+                // Before the first validation, so that its metric is not the first curve.
+                self.register(&definition(&LossMetric::new()));
             }
             Event::Step { done, loss, nll, kl, total_rank, examples_per_second, .. } => {
                 renderer.update_split(*done);
@@ -183,20 +189,22 @@ impl Screen {
     }
 
     fn show(&mut self, metric: &impl Metric, value: f64, text: String) {
-        let definition = MetricDefinition::new(MetricId::new(metric.name()), metric);
-        self.push(Split::Training, definition, value, text);
+        self.push(Split::Training, definition(metric), value, text);
+    }
+
+    fn register(&mut self, definition: &MetricDefinition) {
+        let Some(renderer) = &mut self.renderer else { return };
+        if !self.registered.contains(&definition.name) {
+            self.registered.push(definition.name.to_string());
+            renderer.register_metric(definition.clone());
+        }
     }
 
     fn push(&mut self, split: Split, definition: MetricDefinition, value: f64, text: String) {
+        self.register(&definition);
         let Some(renderer) = &mut self.renderer else { return };
-        let entry = MetricEntry::new(
-            definition.metric_id.clone(),
-            SerializedEntry::new(text, value.to_string()),
-        );
-        if !self.registered.contains(&definition.name) {
-            self.registered.push(definition.name.to_string());
-            renderer.register_metric(definition);
-        }
+        let text = SerializedEntry::new(text, value.to_string());
+        let entry = MetricEntry::new(definition.metric_id, text);
         let state = MetricState::Numeric(entry, Some(NumericEntry::Value(value)));
         match split {
             Split::Training => renderer.update_train(state),
