@@ -88,8 +88,8 @@ fn agrees<M: Metric<Input = ClassesInput> + Numeric>(
 
 #[test]
 fn accuracy_brier_and_ece_are_those_of_the_core() {
-    agrees(AccuracyMetric::default(), |p| p.accuracy());
-    agrees(BrierMetric::default(), |p| p.brier());
+    agrees(AccuracyMetric::default(), Predictions::accuracy);
+    agrees(BrierMetric::default(), Predictions::brier);
     agrees(EceMetric::default(), |p| p.ece(DEFAULT_BINS, Binning::default()).unwrap());
 }
 

@@ -63,7 +63,7 @@ fn starts_depend_on_seed_and_path_and_leave_the_base_alone() {
         AdapterKind::LoraEnsemble { members: 1, gain: 10.0 },
     ] {
         let mut first = fresh("p.q", kind, 1);
-        let wanted = values(&mut first);
+        let wanted = values(&first);
         assert_eq!(wanted, values(&mut fresh("p.q", kind, 1)), "{kind:?}");
         assert_ne!(wanted, values(&mut fresh("p.q", kind, 2)), "{kind:?}");
         assert_ne!(wanted, values(&mut fresh("p.r", kind, 1)), "{kind:?}");
@@ -73,7 +73,7 @@ fn starts_depend_on_seed_and_path_and_leave_the_base_alone() {
         // Attaching over another adapter leaves nothing of it.
         let mut again = fresh("p.q", AdapterKind::LoraEnsemble { members: 2, gain: 1.0 }, 9);
         config(kind).attach(&mut again, NoiseKey::new(1)).unwrap();
-        assert_eq!(values(&mut again), wanted, "{kind:?}");
+        assert_eq!(values(&again), wanted, "{kind:?}");
     }
 }
 

@@ -69,6 +69,7 @@ pub(super) mod one {
     /// # Errors
     ///
     /// Whatever the serialiser reports.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
     pub(crate) fn serialize<S: Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
         Real(*value).serialize(s)
     }
@@ -92,6 +93,7 @@ pub(super) mod option {
     /// # Errors
     ///
     /// Whatever the serialiser reports.
+    #[expect(clippy::ref_option, reason = "serde hands out references")]
     pub(crate) fn serialize<S: Serializer>(value: &Option<f64>, s: S) -> Result<S::Ok, S::Error> {
         value.map(Real).serialize(s)
     }

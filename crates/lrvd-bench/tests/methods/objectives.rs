@@ -129,7 +129,7 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
     let mut bench = double();
     // Layers that see tokens only: the query and key projections also see relative positions.
     bench.change(|config| {
-        config.target_modules = vec!["value_proj".to_owned(), "intermediate.dense".to_owned()]
+        config.target_modules = vec!["value_proj".to_owned(), "intermediate.dense".to_owned()];
     });
     let (mut state, tuning) = bench.fresh(method("c-lora"));
     let square = bench.config.initial_rank * bench.config.initial_rank;

@@ -197,14 +197,14 @@ fn read_adalora(reader: &mut Reader<'_>) -> Result<AdaLoraConfig, PeftError> {
     })
 }
 
+/// Flags by key, in the order of the file.
+type Flags = Vec<(String, Vec<bool>)>;
+
 /// The kept triplets, by module path: keys end in `.lora_E`, in old files also in an adapter name.
-fn read_kept(
-    reader: &mut Reader<'_>,
-    init_r: usize,
-) -> Result<Option<Vec<(String, Vec<bool>)>>, PeftError> {
+fn read_kept(reader: &mut Reader<'_>, init_r: usize) -> Result<Option<Flags>, PeftError> {
     let wanted = "one true or false per initial rank";
-    let pattern: Vec<(String, Vec<bool>)> = reader.pattern("rank_pattern", wanted)?;
-    let mut kept: Vec<(String, Vec<bool>)> = Vec::with_capacity(pattern.len());
+    let pattern: Flags = reader.pattern("rank_pattern", wanted)?;
+    let mut kept: Flags = Vec::with_capacity(pattern.len());
     for (key, flags) in pattern {
         if flags.len() != init_r {
             return Err(reader.error(&format!("rank_pattern.{key}"), wanted, &flags));

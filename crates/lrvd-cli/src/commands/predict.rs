@@ -105,11 +105,14 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     Ok(ExitStatus::Done)
 }
 
+/// What is to be answered, one after the other.
+type Inputs = Box<dyn Iterator<Item = Result<Input, Box<dyn Error>>>>;
+
 /// Arguments, the rows of a table, or lines of text.
 fn inputs(
     arguments: PredictArguments,
     classifier: &SavedClassifier,
-) -> Result<Box<dyn Iterator<Item = Result<Input, Box<dyn Error>>>>, Box<dyn Error>> {
+) -> Result<Inputs, Box<dyn Error>> {
     let InputColumns { text_column, pair_column } = arguments.columns;
     let is_named = text_column.is_some() || pair_column.is_some();
     let columns = classifier.columns().with(text_column, pair_column, None);

@@ -45,7 +45,7 @@ impl Default for McDropoutSettings {
 }
 
 impl McDropoutSettings {
-    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+    pub(super) fn check(self, key: &str) -> Result<(), SettingError> {
         let inside = (POSITIVE.0, std::ops::Bound::Excluded(1.0));
         in_range(&format!("{key}.dropout"), self.dropout, inside)
     }

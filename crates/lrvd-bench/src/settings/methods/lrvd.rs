@@ -73,7 +73,7 @@ impl Default for ExpandedSettings {
 }
 
 impl ExpandedSettings {
-    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+    pub(super) fn check(self, key: &str) -> Result<(), SettingError> {
         in_range(&format!("{key}.kl_factor"), self.kl_factor, 0.0..=1e6)
     }
 }

@@ -199,7 +199,7 @@ impl AdapterKind {
             Self::AdaLora => &[&singular_values::E],
             Self::Variational { family, .. } => posterior::schemas(family),
             Self::BayesByBackprop { both, .. } => {
-                &gaussian::schemas(StdMap::Softplus)[..1 + usize::from(both)]
+                &gaussian::schemas(StdMap::Softplus)[..=usize::from(both)]
             }
             Self::Blob { .. } => &gaussian::schemas(StdMap::Square)[..1],
             Self::ScalaBl { .. } => &[&scale::LOG_MEAN, &scale::LOG_STD],
