@@ -6,10 +6,9 @@ use lrvd_burn::error::AdapterError;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
 use lrvd_burn::parameters::Role;
 use lrvd_core::noise::{Draws, NoiseKey};
+use lrvd_models::TokenBatch;
 use lrvd_models::WeightSource;
-use lrvd_models::deberta::{
-    ADAPTER_TARGETS, ConfigError, DebertaClassifier, DebertaConfig, EncoderInput,
-};
+use lrvd_models::deberta::{ADAPTER_TARGETS, ConfigError, DebertaClassifier, DebertaConfig};
 use mimalloc::MiMalloc;
 
 /// The allocator of the `lrvd` command, so that what is timed is what users run.
@@ -99,17 +98,14 @@ pub fn batch(
     batch: usize,
     length: usize,
     device: &Device,
-) -> (EncoderInput, Tensor<2>) {
+) -> (TokenBatch, Tensor<2>) {
     let mut draws = Draws::new(NoiseKey::new(3));
     let ids: Vec<i64> =
         (0..batch * length).map(|_| i64::from(draws.bounded(config.vocab_size as u32))).collect();
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [batch, length]), device);
     let labels: Vec<f32> =
         (0..batch).flat_map(|i| if i % 2 == 0 { [1.0, 0.0] } else { [0.0, 1.0] }).collect();
-    let input = EncoderInput {
-        type_ids: ids.zeros_like(),
-        mask: Tensor::ones([batch, length], device),
-        ids,
-    };
+    let input =
+        TokenBatch { type_ids: ids.zeros_like(), mask: Tensor::ones([batch, length], device), ids };
     (input, Tensor::from_data(TensorData::new(labels, [batch, 2]), device))
 }

@@ -7,6 +7,7 @@
 //! | Module | What it answers |
 //! |---|---|
 //! | [`adapter`] | what is attached to a layer, and its forward pass and KL |
+//! | [`train`] | the loop, checkpoints, resume and prediction, for any model |
 //! | [`sampling`] | how noise enters one forward pass |
 //! | [`model`], [`parameters`] | how a model of yours takes part |
 //! | [`objective`], [`optimizer`] | what is minimised, and by what |
@@ -32,6 +33,21 @@ pub mod parameters;
 pub mod peft;
 pub mod prune;
 pub mod sampling;
+pub mod train;
 
 pub use burn;
 pub use lrvd_core as core;
+
+pub use adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Prior};
+pub use model::{AdaptedModel, AdapterTargets, attach_adapters, ranks, total_kl};
+pub use sampling::{DrawPer, Pass, Scheme};
+pub use train::{BayesLora, Run, TrainConfig};
+
+/// The examples of the guides and of the README, run as tests.
+#[cfg(all(doctest, feature = "flex"))]
+mod guides {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guides/first-adapter.md")]
+    struct FirstAdapter;
+}

@@ -1,6 +1,7 @@
 //! The training objective and its parts.
 
 use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
 
 /// `loss = nll + kl_weight / divisor · Σ KL + penalty`, with every part kept apart for the log.
 ///
@@ -53,7 +54,8 @@ impl Objective {
 }
 
 /// [`Objective`] as numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ObjectiveParts {
     /// Everything together.
     pub loss: f64,

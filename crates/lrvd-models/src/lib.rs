@@ -4,12 +4,15 @@
 //! |---|---|
 //! | [`deberta`] | DeBERTa-v2 and v3: configuration, encoder, sequence classification |
 //! | [`llama`] | Llama: configuration, decoder, language-modelling head, answers, generation |
+//! | [`AutoClassifier`], [`TokenBatch`] | either model as a classifier, and what it reads |
 //! | [`tokenizer`] | text to ids, from `tokenizer.json` or straight from a SentencePiece model |
 //! | [`source`] | where a model's weights come from, strictly |
 //!
 //! Names are Hugging Face's: a parameter is called what its checkpoint calls it, and a module path
 //! is what a PEFT file calls it. Nothing here trains and nothing opens a network connection.
 
+mod auto;
+mod batch;
 mod config_error;
 mod config_reader;
 pub mod deberta;
@@ -19,7 +22,8 @@ mod norm;
 pub mod source;
 pub mod tokenizer;
 
-pub use deberta::EncoderInput;
+pub use auto::AutoClassifier;
+pub use batch::TokenBatch;
 pub use error::LoadError;
 pub use norm::{LayerNorm, RmsNorm};
 pub use source::WeightSource;

@@ -7,7 +7,7 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::files::{HostTensor, WeightStore};
 use lrvd_burn::host::values;
 use lrvd_burn::sampling::Pass;
-use lrvd_models::EncoderInput;
+use lrvd_models::TokenBatch;
 use lrvd_models::llama::llama2c::{Llama2cError, convert};
 use lrvd_models::llama::{GenerateOptions, LlamaConfig, LlamaForCausalLm};
 use lrvd_models::tokenizer::{PaddingSide, TextTokenizer};
@@ -59,7 +59,7 @@ fn logits_equal_the_independent_forward_pass() {
     let ids = Tensor::<2, Int>::from_data(TensorData::new(row, shape), &Device::flex());
     // The file has six decimals.
     for (dtype, limit) in [(DType::F32, 2e-5), (DType::F64, 6e-7)] {
-        let input = EncoderInput {
+        let input = TokenBatch {
             type_ids: ids.zeros_like(),
             mask: Tensor::ones(shape, (&Device::flex(), dtype)),
             ids: ids.clone(),

@@ -11,7 +11,7 @@ use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::EncoderInput;
+use lrvd_models::TokenBatch;
 use lrvd_models::llama::{ChoiceError, LlamaChoice, LlamaForCausalLm};
 use support::{PROMPTS, adapted, close, lora, model, numbers, padded, variational};
 
@@ -162,7 +162,7 @@ fn what_the_baselines_attach_gives_the_rows_of_the_full_head() {
             }
         });
         let input = padded(&PROMPTS, true, DType::F64);
-        let input = EncoderInput {
+        let input = TokenBatch {
             ids: repeat_for_members(input.ids, members),
             type_ids: repeat_for_members(input.type_ids, members),
             mask: repeat_for_members(input.mask, members),

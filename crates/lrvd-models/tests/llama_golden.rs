@@ -10,7 +10,7 @@ use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::Layout;
 use lrvd_burn::sampling::Pass;
-use lrvd_models::EncoderInput;
+use lrvd_models::TokenBatch;
 use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm};
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ struct Case {
     json: Value,
     dtype: DType,
     model: LlamaForCausalLm,
-    input: EncoderInput,
+    input: TokenBatch,
     mask: Vec<i64>,
 }
 
@@ -52,7 +52,7 @@ impl Case {
         let ids = TensorData::new(ids.to_i64().unwrap(), shape);
         let ids = Tensor::<2, Int>::from_data(ids, &device);
         let floats: Vec<f32> = mask.iter().map(|&m| m as f32).collect();
-        let input = EncoderInput {
+        let input = TokenBatch {
             type_ids: ids.zeros_like(),
             ids,
             mask: Tensor::from_data(TensorData::new(floats, shape), (&device, dtype)),

@@ -12,7 +12,7 @@ use lrvd_burn::files::{
 use lrvd_burn::host::values;
 use lrvd_burn::sampling::Pass;
 use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
-use lrvd_models::{EncoderInput, LoadError};
+use lrvd_models::{LoadError, TokenBatch};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -66,7 +66,7 @@ fn logits(model: &LlamaForCausalLm) -> Vec<f64> {
     let ids = TensorData::new(vec![1_i64, 7, 30, 12, 99, 3], [2, 3]);
     let ids = Tensor::<2, Int>::from_data(ids, &Device::flex());
     let dtype = model.model().compute_dtype();
-    let input = EncoderInput {
+    let input = TokenBatch {
         type_ids: ids.zeros_like(),
         mask: Tensor::ones([2, 3], (&Device::flex(), dtype)),
         ids,

@@ -9,8 +9,9 @@ use lrvd_burn::ops::standard_normal;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::{NoiseKey, Stream};
+use lrvd_models::TokenBatch;
 use lrvd_models::WeightSource;
-use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, EncoderInput};
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 
 const CONFIG: &str = r#"{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
     "num_hidden_layers": 2, "intermediate_size": 40, "vocab_size": 50, "position_buckets": 8,
@@ -38,11 +39,11 @@ fn model(device: &Device) -> DebertaClassifier {
     model
 }
 
-fn input(rows: &[Vec<i64>], device: &Device) -> EncoderInput {
+fn input(rows: &[Vec<i64>], device: &Device) -> TokenBatch {
     let (batch, length) = (rows.len(), rows[0].len());
     let ids = TensorData::new(rows.concat(), [batch, length]);
     let ids = Tensor::<2, Int>::from_data(ids, device);
-    EncoderInput {
+    TokenBatch {
         type_ids: ids.zeros_like(),
         mask: Tensor::ones([batch, length], (device, DType::F64)),
         ids,

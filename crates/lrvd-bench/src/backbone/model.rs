@@ -5,23 +5,24 @@ use burn::tensor::Tensor;
 use lrvd_burn::adapted_model;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::Pass;
-use lrvd_models::deberta::{DebertaClassifier, EncoderInput};
+use lrvd_models::TokenBatch;
+use lrvd_models::deberta::DebertaClassifier;
 use lrvd_models::llama::LlamaChoice;
 
 /// A classifier or regressor over token sequences, with adapters.
 pub trait SequenceModel: AdaptedModel + Module {
     /// Logits `[batch, labels]` of one pass.
-    fn logits(&self, input: &EncoderInput, pass: &Pass) -> Tensor<2>;
+    fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2>;
 }
 
 impl SequenceModel for DebertaClassifier {
-    fn logits(&self, input: &EncoderInput, pass: &Pass) -> Tensor<2> {
+    fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         self.forward(input, pass)
     }
 }
 
 impl SequenceModel for LlamaChoice {
-    fn logits(&self, input: &EncoderInput, pass: &Pass) -> Tensor<2> {
+    fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         self.forward(input, pass)
     }
 }
@@ -38,7 +39,7 @@ pub enum TaskModel {
 }
 
 impl SequenceModel for TaskModel {
-    fn logits(&self, input: &EncoderInput, pass: &Pass) -> Tensor<2> {
+    fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         match self {
             Self::Deberta(model) => model.logits(input, pass),
             Self::Llama(model) => model.logits(input, pass),

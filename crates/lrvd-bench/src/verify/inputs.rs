@@ -4,7 +4,8 @@ use std::path::Path;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData, activation};
 use lrvd_burn::files::{TensorFile, is_float};
-use lrvd_models::deberta::{DebertaConfig, EncoderInput, ProblemType};
+use lrvd_models::TokenBatch;
+use lrvd_models::deberta::{DebertaConfig, ProblemType};
 
 use super::compare::Comparison;
 use super::error::VerifyError;
@@ -78,7 +79,7 @@ impl Batch {
         check_lengths(comparison, &self.mask, self.tokens)
     }
 
-    pub(super) fn upload(&self, device: &Device, dtype: DType) -> EncoderInput {
+    pub(super) fn upload(&self, device: &Device, dtype: DType) -> TokenBatch {
         upload(&self.ids, &self.types, &self.mask, [self.rows, self.tokens], device, dtype)
     }
 
@@ -120,12 +121,12 @@ pub(super) fn upload(
     shape: [usize; 2],
     device: &Device,
     dtype: DType,
-) -> EncoderInput {
+) -> TokenBatch {
     let ints = |values: &[i64]| {
         Tensor::<2, Int>::from_data(TensorData::new(values.to_vec(), shape), device)
     };
     let mask: Vec<f32> = mask.iter().map(|&m| m as f32).collect();
-    EncoderInput {
+    TokenBatch {
         ids: ints(ids),
         type_ids: ints(types),
         mask: Tensor::from_data(TensorData::new(mask, shape), (device, dtype)),

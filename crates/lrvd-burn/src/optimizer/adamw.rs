@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
+use lrvd_core::error::ParameterError;
 use serde::{Deserialize, Serialize};
 
 use super::gradients::NamedGradients;
@@ -26,6 +27,27 @@ pub struct AdamWConfig {
 impl Default for AdamWConfig {
     fn default() -> Self {
         Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8 }
+    }
+}
+
+impl AdamWConfig {
+    /// Checks that both averages forget and that nothing is subtracted from the denominator.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::OutOfRange`] naming `optimizer.` and the field.
+    pub fn check(&self) -> Result<(), ParameterError> {
+        let below_one = 1.0 - f64::EPSILON;
+        for (name, value, high) in [
+            ("optimizer.beta1", self.beta1, below_one),
+            ("optimizer.beta2", self.beta2, below_one),
+            ("optimizer.epsilon", self.epsilon, 1.0),
+        ] {
+            if !(0.0..=high).contains(&value) {
+                return Err(ParameterError::OutOfRange { name, value, low: 0.0, high });
+            }
+        }
+        Ok(())
     }
 }
 

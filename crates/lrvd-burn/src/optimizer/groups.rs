@@ -1,8 +1,12 @@
 //! Parameter groups: learning rate and decay by role.
 
+use lrvd_core::error::ParameterError;
 use serde::{Deserialize, Serialize};
 
 use crate::parameters::Role;
+
+/// Rates and decays above this are slips of the pen.
+const LARGEST: f64 = 1e6;
 
 /// Learning rate and decoupled weight decay of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +42,29 @@ pub struct ParameterGroups {
 }
 
 impl ParameterGroups {
+    /// Checks that rates and decays are finite and at least 0.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::OutOfRange`] naming the group and the field.
+    pub fn check(&self) -> Result<(), ParameterError> {
+        for (rate, decay, group) in [
+            ("adapter.learning_rate", "adapter.weight_decay", self.adapter),
+            ("log_variance.learning_rate", "log_variance.weight_decay", self.log_variance),
+            ("pooler.learning_rate", "pooler.weight_decay", self.pooler),
+            ("head.learning_rate", "head.weight_decay", self.head),
+            ("backbone.learning_rate", "backbone.weight_decay", self.backbone),
+        ] {
+            for (name, value) in [(rate, group.learning_rate), (decay, group.weight_decay)] {
+                if !(0.0..=LARGEST).contains(&value) {
+                    let (low, high) = (0.0, LARGEST);
+                    return Err(ParameterError::OutOfRange { name, value, low, high });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The rates of a parameter with `role` and `dimensions` axes.
     pub fn rates(&self, role: Role, dimensions: usize) -> GroupRates {
         let rates = match role {

@@ -11,7 +11,8 @@ use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::{NoiseKey, module_id};
 
 use super::config::DebertaConfig;
-use super::encoder::{DebertaEncoder, EncoderInput};
+use super::encoder::DebertaEncoder;
+use crate::batch::TokenBatch;
 use crate::error::LoadError;
 use crate::source::{Loaded, WeightSource, check_depth};
 
@@ -95,7 +96,7 @@ impl DebertaClassifier {
     }
 
     /// Logits `[batch, labels]`.
-    pub fn forward(&self, input: &EncoderInput, pass: &Pass) -> Tensor<2> {
+    pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         let hidden = self.encoder.forward(input, pass);
         self.head(hidden, pass).1
     }

@@ -1,7 +1,7 @@
 //! Embeddings, relative positions and the stack of layers.
 
 use burn::module::Module;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::Tensor;
 use lrvd_burn::adapted_model;
 use lrvd_burn::parameters::NamedParam;
 use lrvd_burn::sampling::Pass;
@@ -11,19 +11,9 @@ use super::convolution::Convolution;
 use super::embeddings::Embeddings;
 use super::layer::EncoderLayer;
 use super::positions::Positions;
+use crate::batch::TokenBatch;
 use crate::norm::LayerNorm;
 use crate::source::{Init, WeightSource};
-
-/// Token ids and masks of one padded batch, all `[batch, tokens]`.
-#[derive(Clone, Debug)]
-pub struct EncoderInput {
-    /// Token ids.
-    pub ids: Tensor<2, Int>,
-    /// Segment ids; read only by checkpoints with a segment table.
-    pub type_ids: Tensor<2, Int>,
-    /// 1 for tokens, 0 for padding, in the model's float type.
-    pub mask: Tensor<2>,
-}
 
 /// The DeBERTa-v2/v3 encoder, without a head.
 #[derive(Module, Debug)]
@@ -67,23 +57,18 @@ impl DebertaEncoder {
     }
 
     /// The last hidden state, `[batch, tokens, hidden]`.
-    pub fn forward(&self, input: &EncoderInput, pass: &Pass) -> Tensor<3> {
+    pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
         self.run(input, pass, &mut |_| ())
     }
 
     /// Every hidden state: the embedding output, then the output of each layer.
-    pub fn hidden_states(&self, input: &EncoderInput, pass: &Pass) -> Vec<Tensor<3>> {
+    pub fn hidden_states(&self, input: &TokenBatch, pass: &Pass) -> Vec<Tensor<3>> {
         let mut states = Vec::with_capacity(self.layers.len() + 1);
         self.run(input, pass, &mut |state| states.push(state.clone()));
         states
     }
 
-    fn run(
-        &self,
-        input: &EncoderInput,
-        pass: &Pass,
-        seen: &mut dyn FnMut(&Tensor<3>),
-    ) -> Tensor<3> {
+    fn run(&self, input: &TokenBatch, pass: &Pass, seen: &mut dyn FnMut(&Tensor<3>)) -> Tensor<3> {
         let tokens = input.ids.dims()[1];
         let embedded =
             self.embeddings.forward(input.ids.clone(), input.type_ids.clone(), &input.mask, pass);

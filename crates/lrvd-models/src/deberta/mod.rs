@@ -36,5 +36,5 @@ pub use config::{
     ConfigError, Convolution as ConvolutionConfig, ConvolutionActivation, DebertaConfig,
     PositionAttention, ProblemType,
 };
-pub use encoder::{DebertaEncoder, EncoderInput};
+pub use encoder::DebertaEncoder;
 pub use relative_position::RelativePositions;

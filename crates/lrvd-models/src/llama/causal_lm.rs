@@ -13,7 +13,7 @@ use super::cache::KvCache;
 use super::config::LlamaConfig;
 use super::head::{answer_logits, indices};
 use super::model::LlamaModel;
-use crate::deberta::EncoderInput;
+use crate::batch::TokenBatch;
 use crate::error::LoadError;
 use crate::source::{Loaded, WeightSource, check_depth};
 
@@ -106,7 +106,7 @@ impl LlamaForCausalLm {
     }
 
     /// Logits of every column, `[batch, tokens, vocab]`.
-    pub fn forward(&self, input: &EncoderInput, pass: &Pass) -> Tensor<3> {
+    pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
         self.head(self.model.forward(input, pass), pass)
     }
 
@@ -131,7 +131,7 @@ impl LlamaForCausalLm {
     }
 
     /// Logits after each row's last real token, `[batch, vocab]`; with padding on the left that is the last column.
-    pub fn last_logits(&self, input: &EncoderInput, pass: &Pass) -> Tensor<2> {
+    pub fn last_logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         self.head(self.model.last_hidden(input, pass), pass).squeeze_dim(1)
     }
 
@@ -140,7 +140,7 @@ impl LlamaForCausalLm {
     ///
     /// Under a scheme with one weight draw a batch or a sequence the noise is that of the full head. The ids must be below the size of the
     /// vocabulary; [`LlamaChoice`](super::LlamaChoice) checks them once.
-    pub fn answer_logits(&self, input: &EncoderInput, answers: &[u32], pass: &Pass) -> Tensor<2> {
+    pub fn answer_logits(&self, input: &TokenBatch, answers: &[u32], pass: &Pass) -> Tensor<2> {
         let hidden = self.model.last_hidden(input, pass);
         let ids = indices(answers, &hidden);
         let weight = if self.tied {

@@ -8,7 +8,7 @@ use lrvd_burn::adapted_model;
 use lrvd_burn::sampling::Pass;
 
 use super::causal_lm::LlamaForCausalLm;
-use crate::deberta::EncoderInput;
+use crate::batch::TokenBatch;
 
 /// The answers do not make a question.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -94,7 +94,7 @@ impl LlamaChoice {
     }
 
     /// Logits `[batch, answers]` after each row's last real token. Segment ids are not read.
-    pub fn forward(&self, input: &EncoderInput, pass: &Pass) -> Tensor<2> {
+    pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         self.model.answer_logits(input, &self.answer_ids, pass)
     }
 }

@@ -13,7 +13,7 @@ use super::config::LlamaConfig;
 use super::layer::DecoderLayer;
 use super::rope::Rotary;
 use super::visible::Visible;
-use crate::deberta::EncoderInput;
+use crate::batch::TokenBatch;
 use crate::norm::RmsNorm;
 use crate::source::{Init, WeightSource};
 
@@ -75,7 +75,7 @@ impl LlamaModel {
     }
 
     /// The last hidden state after the final norm, `[batch, tokens, hidden]`. Segment ids are not read.
-    pub fn forward(&self, input: &EncoderInput, pass: &Pass) -> Tensor<3> {
+    pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
         let x = self.run(input.ids.clone(), input.mask.clone(), None, pass, &mut |_| ());
         self.norm.forward(x)
     }
@@ -99,7 +99,7 @@ impl LlamaModel {
     }
 
     /// Every hidden state: the embeddings, the output of each layer but the last, and the normed output of the last.
-    pub fn hidden_states(&self, input: &EncoderInput, pass: &Pass) -> Vec<Tensor<3>> {
+    pub fn hidden_states(&self, input: &TokenBatch, pass: &Pass) -> Vec<Tensor<3>> {
         let mut states = Vec::with_capacity(self.layers.len() + 1);
         let keep = &mut |state: &Tensor<3>| states.push(state.clone());
         self.run(input.ids.clone(), input.mask.clone(), None, pass, keep);
@@ -111,7 +111,7 @@ impl LlamaModel {
 
     /// The hidden state of each row's last real token after the final norm, `[batch, 1, hidden]`; with padding on the
     /// left that is the last column. A row of nothing but padding gives its first column.
-    pub fn last_hidden(&self, input: &EncoderInput, pass: &Pass) -> Tensor<3> {
+    pub fn last_hidden(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
         let x = self.run(input.ids.clone(), input.mask.clone(), None, pass, &mut |_| ());
         let [batch, tokens, hidden] = x.dims();
         let device = input.mask.device();

@@ -8,7 +8,7 @@ use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
-use lrvd_models::{EncoderInput, WeightSource};
+use lrvd_models::{TokenBatch, WeightSource};
 
 /// Texts of several lengths.
 pub(crate) const PROMPTS: [&[i64]; 3] = [&[1, 7, 9, 30, 12], &[1, 44], &[1, 5, 5, 17, 40, 2, 8]];
@@ -71,12 +71,12 @@ pub(crate) fn enlarge(model: &mut LlamaForCausalLm) {
 }
 
 /// Rows of equal length without padding.
-pub(crate) fn input(rows: &[&[i64]], dtype: DType) -> EncoderInput {
+pub(crate) fn input(rows: &[&[i64]], dtype: DType) -> TokenBatch {
     padded(rows, true, dtype)
 }
 
 /// Rows padded to the longest of them; an id of −1 is padding, too.
-pub(crate) fn padded(rows: &[&[i64]], left: bool, dtype: DType) -> EncoderInput {
+pub(crate) fn padded(rows: &[&[i64]], left: bool, dtype: DType) -> TokenBatch {
     let device = Device::flex();
     let tokens = rows.iter().map(|row| row.len()).max().unwrap();
     let (mut ids, mut mask) = (Vec::new(), Vec::new());
@@ -88,7 +88,7 @@ pub(crate) fn padded(rows: &[&[i64]], left: bool, dtype: DType) -> EncoderInput 
     }
     let shape = [rows.len(), tokens];
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, shape), &device);
-    EncoderInput {
+    TokenBatch {
         type_ids: ids.zeros_like(),
         ids,
         mask: Tensor::from_data(TensorData::new(mask, shape), (&device, dtype)),

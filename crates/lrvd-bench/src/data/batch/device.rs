@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::repeat_for_members;
-use lrvd_models::deberta::EncoderInput;
+use lrvd_models::TokenBatch;
 
 use super::{BatchLabels, PaddedBatch};
 
@@ -19,7 +19,7 @@ pub enum Targets {
 #[derive(Clone, Debug)]
 pub struct DeviceBatch {
     /// Ids, segments and mask.
-    pub input: EncoderInput,
+    pub input: TokenBatch,
     /// Targets.
     pub targets: Targets,
     /// Number of different examples.
@@ -37,7 +37,7 @@ impl DeviceBatch {
         }
         let rows = |t: Tensor<2>| repeat_for_members(t, times);
         Self {
-            input: EncoderInput {
+            input: TokenBatch {
                 ids: repeat_for_members(self.input.ids, times),
                 type_ids: repeat_for_members(self.input.type_ids, times),
                 mask: rows(self.input.mask),
@@ -75,7 +75,7 @@ impl DeviceBatch {
             }
         };
         Self {
-            input: EncoderInput {
+            input: TokenBatch {
                 ids: ints(&batch.ids),
                 type_ids: ints(&batch.type_ids),
                 mask: floats(mask, shape),

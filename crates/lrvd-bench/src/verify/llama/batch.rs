@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::tensor::{DType, Device, Tensor, TensorData, activation};
 use lrvd_burn::files::TensorFile;
-use lrvd_models::deberta::EncoderInput;
+use lrvd_models::TokenBatch;
 use lrvd_models::llama::LlamaConfig;
 
 use crate::verify::compare::Comparison;
@@ -86,7 +86,7 @@ impl Batch {
         }
     }
 
-    pub(super) fn upload(&self, device: &Device, dtype: DType) -> EncoderInput {
+    pub(super) fn upload(&self, device: &Device, dtype: DType) -> TokenBatch {
         let types = vec![0; self.ids.len()];
         upload(&self.ids, &types, &self.mask, [self.rows, self.tokens], device, dtype)
     }

@@ -3,7 +3,7 @@
 use burn::tensor::{Tensor, activation};
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::Pass;
-use lrvd_models::deberta::EncoderInput;
+use lrvd_models::TokenBatch;
 use lrvd_models::llama::{KvCache, LlamaForCausalLm};
 
 use super::Base;
@@ -78,7 +78,7 @@ fn check_cache(
     comparison: &mut Comparison<'_>,
     model: &LlamaForCausalLm,
     batch: &Batch,
-    input: &EncoderInput,
+    input: &TokenBatch,
 ) -> Result<(), VerifyError> {
     if comparison.below("kv.").is_empty() {
         return Ok(());

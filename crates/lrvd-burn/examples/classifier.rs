@@ -1,0 +1,113 @@
+//! A classifier on generated data, fine-tuned with BayesLoRA until only the ranks that matter are left.
+//!
+//! ```text
+//! cargo run --release -p lrvd-burn --example classifier
+//! ```
+#![allow(clippy::print_stdout)]
+
+use lrvd_burn::burn::module::Module;
+use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
+use lrvd_burn::core::metrics::auroc;
+use lrvd_burn::core::noise::{NoiseKey, fill_normal_f64};
+use lrvd_burn::parameters::Role;
+use lrvd_burn::train::{
+    BayesLora, ClassAnswer, Event, Inputs, LabelledRows, Model, OrderConfig, Ordered, ProgressSink,
+    Rows, Run, Targets, TrainConfig, Watch,
+};
+use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass, adapted_model};
+
+const WIDTH: usize = 32;
+const CLASSES: usize = 4;
+
+/// A "pretrained" network: two layers of random weights and a fresh head.
+#[derive(Module, Debug)]
+struct Net {
+    first: AdaptedLinear,
+    second: AdaptedLinear,
+    head: AdaptedLinear,
+}
+
+adapted_model!(Net { first, second, head });
+
+impl Model for Net {
+    type Input = Tensor<2>;
+
+    fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
+        let hidden = self.first.forward(input.clone(), pass).tanh();
+        self.head.forward(self.second.forward(hidden, pass).tanh(), pass)
+    }
+}
+
+/// Standard normal numbers, `[rows, columns]`, times `scale`.
+fn normal(seed: u64, [rows, columns]: [usize; 2], scale: f64) -> Tensor<2> {
+    let mut values = vec![0.0; rows * columns];
+    fill_normal_f64(NoiseKey::new(seed), 0, &mut values);
+    Tensor::from_data(TensorData::new(values, [rows, columns]), &Device::flex()) * scale
+}
+
+impl Net {
+    fn pretrained() -> Self {
+        let scale = 1.0 / (WIDTH as f64).sqrt();
+        let layer =
+            |path, seed, width| AdaptedLinear::new(path, normal(seed, [WIDTH, width], scale), None);
+        Self {
+            first: layer("net.first", 1, WIDTH),
+            second: layer("net.second", 2, WIDTH),
+            head: layer("net.head", 3, CLASSES).with_role(Role::Head),
+        }
+    }
+}
+
+/// `n` inputs whose class is the nearest of four random directions.
+fn examples(seed: u64, n: usize) -> LabelledRows<2> {
+    let inputs = normal(seed, [n, WIDTH], 1.0);
+    let nearest = inputs.clone().matmul(normal(99, [WIDTH, CLASSES], 1.0)).argmax(1);
+    LabelledRows::new(inputs, Targets::Classes(nearest.reshape([n]).one_hot::<2>(CLASSES).float()))
+}
+
+/// Prints what happens.
+struct Lines;
+
+impl ProgressSink for Lines {
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Pruned { done, before, after } => {
+                println!("step {done:4}: total rank {before} -> {after}");
+            }
+            Event::Evaluated { done, metric, value, .. } => {
+                println!("step {done:4}: {metric} {value:.3}");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let (train, validation) = (examples(10, 512), examples(11, 256));
+    let config = TrainConfig { steps: 800, evaluate_every: 200, ..TrainConfig::default() };
+    let mut batches = Ordered::new(&train, OrderConfig::shuffled(32), config.seed)?;
+    let targets = AdapterTargets::Names(vec!["first".into(), "second".into()]);
+    let method = BayesLora { rank: 12, ..BayesLora::default() };
+    let mut run = Run::new(Net::pretrained(), method, &targets, &config)?;
+    run.fit(&mut batches, &mut Watch::default().validating(&validation).telling(&mut Lines))?;
+    for (path, rank) in lrvd_burn::ranks(&run.state.model) {
+        println!("{path}: rank {rank} of 12");
+    }
+
+    // In distribution, and twice as far from the origin as anything seen.
+    let far = Rows(normal(12, [256, WIDTH], 3.0));
+    let inside = run.predict(&Inputs::new(&validation), 20)?.classes()?;
+    let outside = run.predict(&Inputs::new(&far), 20)?.classes()?;
+    let of = |answers: &[ClassAnswer], what: fn(&ClassAnswer) -> f64| -> Vec<f64> {
+        answers.iter().map(what).collect()
+    };
+    for (name, answers) in [("in distribution", &inside), ("out of distribution", &outside)] {
+        let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
+        let entropy = mean(of(answers, |a| a.entropy));
+        let mutual = mean(of(answers, |a| a.mutual_information));
+        println!("{name}: entropy {entropy:.3}, mutual information {mutual:.4} nats");
+    }
+    let scores = [&outside, &inside].map(|a| of(a, |a| a.mutual_information));
+    println!("AUROC of the mutual information: {:.3}", auroc(&scores[1], &scores[0])?);
+    Ok(())
+}

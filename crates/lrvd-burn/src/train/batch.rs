@@ -1,0 +1,72 @@
+//! One batch: what goes into the model, and what should come out.
+
+use burn::tensor::{Tensor, activation};
+
+use crate::adapter::repeat_for_members;
+
+/// What the model should answer.
+#[derive(Clone, Debug)]
+pub enum Targets {
+    /// One-hot classes, `[rows, classes]`.
+    Classes(Tensor<2>),
+    /// Scores, `[rows, 1]`.
+    Scores(Tensor<2>),
+}
+
+impl Targets {
+    /// Number of examples.
+    pub fn rows(&self) -> usize {
+        match self {
+            Self::Classes(values) | Self::Scores(values) => values.dims()[0],
+        }
+    }
+
+    /// The targets `times` over, copy after copy.
+    #[must_use]
+    pub fn repeat(&self, times: usize) -> Self {
+        match self {
+            _ if times == 1 => self.clone(),
+            Self::Classes(one_hot) => Self::Classes(repeat_for_members(one_hot.clone(), times)),
+            Self::Scores(scores) => Self::Scores(repeat_for_members(scores.clone(), times)),
+        }
+    }
+}
+
+/// Inputs and targets of one forward pass.
+#[derive(Clone, Debug)]
+pub struct Batch<I> {
+    /// What the model reads.
+    pub input: I,
+    /// What it should answer.
+    pub targets: Targets,
+    /// Tokens without padding, for a divergence that is divided by them; otherwise the rows do.
+    pub tokens: usize,
+}
+
+impl<I> Batch<I> {
+    /// A batch whose tokens are its rows.
+    pub fn new(input: I, targets: Targets) -> Self {
+        let tokens = targets.rows();
+        Self { input, targets, tokens }
+    }
+
+    /// Number of examples.
+    pub fn rows(&self) -> usize {
+        self.targets.rows()
+    }
+}
+
+/// Sum over the batch of the negative log-likelihood, `[1]`.
+///
+/// ```text
+/// classes:  −Σ_n ln softmax(z_n)[y_n]          nats
+/// scores:    Σ_n (z_n − y_n)²                  the squared error of the reference implementation
+/// ```
+pub fn negative_log_likelihood(logits: Tensor<2>, targets: &Targets) -> Tensor<1> {
+    match targets {
+        Targets::Classes(one_hot) => {
+            (activation::log_softmax(logits, 1) * one_hot.clone()).sum().neg()
+        }
+        Targets::Scores(scores) => (logits - scores.clone()).square().sum(),
+    }
+}

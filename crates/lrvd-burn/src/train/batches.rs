@@ -1,0 +1,99 @@
+//! Sources of training batches that can tell and take their position.
+
+use lrvd_core::noise::NoiseKey;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::batch::Batch;
+use super::error::TrainError;
+use super::examples::LabelledExamples;
+use super::order::{EpochOrder, OrderConfig, OrderError, OrderState};
+
+/// An endless source of training steps.
+///
+/// A source that was put at a position hands out the batches that it handed out after it told that
+/// position: a resumed run then sees what the run without a break would have seen.
+pub trait Batches {
+    /// What the model reads.
+    type Input;
+    /// Where the source stands.
+    type Position: Serialize + DeserializeOwned;
+
+    /// Number of training examples, which a divergence may be divided by.
+    fn n_train(&self) -> usize;
+
+    /// The micro-batches of the next step, whose gradients are summed.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError`] if examples do not go together or cannot be read.
+    fn next_step(&mut self) -> Result<Vec<Batch<Self::Input>>, TrainError>;
+
+    /// Where the source stands.
+    fn position(&self) -> Self::Position;
+
+    /// Goes to `position`.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError`] if the source has no such position.
+    fn seek(&mut self, position: Self::Position) -> Result<(), TrainError>;
+}
+
+/// Examples in memory, in the order of an [`EpochOrder`].
+#[derive(Clone, Debug)]
+pub struct Ordered<E> {
+    examples: E,
+    order: EpochOrder,
+    accumulation: usize,
+}
+
+impl<E: LabelledExamples> Ordered<E> {
+    /// `examples` in an order that `seed` fixes, one batch a step.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::Order`] for sizes of 0 or too few examples.
+    pub fn new(examples: E, config: OrderConfig, seed: u64) -> Result<Self, TrainError> {
+        let sizes: Vec<usize> = (0..examples.len()).map(|index| examples.size(index)).collect();
+        let order = EpochOrder::new(NoiseKey::new(seed), &sizes, config)?;
+        Ok(Self { examples, order, accumulation: 1 })
+    }
+
+    /// The same with every batch cut into `accumulation` micro-batches.
+    ///
+    /// # Errors
+    ///
+    /// [`OrderError::Accumulation`] unless it divides the batch.
+    pub fn accumulating(self, accumulation: usize) -> Result<Self, TrainError> {
+        let batch_size = self.order.config().batch_size;
+        if accumulation == 0 || !batch_size.is_multiple_of(accumulation) {
+            return Err(OrderError::Accumulation { accumulation, batch_size }.into());
+        }
+        Ok(Self { accumulation, ..self })
+    }
+}
+
+impl<E: LabelledExamples> Batches for Ordered<E> {
+    type Input = E::Input;
+    type Position = OrderState;
+
+    fn n_train(&self) -> usize {
+        self.examples.len()
+    }
+
+    fn next_step(&mut self) -> Result<Vec<Batch<E::Input>>, TrainError> {
+        let indices = self.order.next_batch();
+        // The last batch of an epoch may be smaller; its parts are as equal as can be.
+        let part = indices.len().div_ceil(self.accumulation).max(1);
+        indices.chunks(part).map(|part| self.examples.batch(part)).collect()
+    }
+
+    fn position(&self) -> OrderState {
+        self.order.state()
+    }
+
+    fn seek(&mut self, position: OrderState) -> Result<(), TrainError> {
+        Ok(self.order.resume(position)?)
+    }
+}

@@ -1,0 +1,307 @@
+//! BayesLoRA and its relatives: a Gaussian over rank directions, pruned while it trains.
+//!
+//! Objective: mean negative log-likelihood under the sampled adapter plus
+//! `kl_weight / divisor · Σ KL`. Parameters: LoRA's, and one number per rank (per entry in the
+//! element-wise family). Source: Doyle et al., arXiv:2506.22809.
+
+use std::collections::BTreeMap;
+
+use lrvd_core::error::ParameterError;
+use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
+use lrvd_core::kl::KlReduction;
+use lrvd_core::noise::NoiseKey;
+use lrvd_core::prune::{PruneRule, PruneSchedule, StatisticOptions};
+use lrvd_core::schedule::{KlDivisor, KlSchedule};
+use serde::{Deserialize, Serialize};
+
+use super::config::range;
+use super::error::TrainError;
+use super::method::{
+    Attach, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState, Terms,
+};
+use super::model::Model;
+use super::state::RankCause;
+use crate::adapter::{AdapterConfig, AdapterKind, ArdHyper, Prior};
+use crate::model::{AdapterTargets, attach_adapters, ranks, total_kl};
+use crate::optimizer::ParameterGroups;
+use crate::peft::PosteriorRun;
+use crate::prune::{self, PruneEvent};
+use crate::sampling::{DrawPer, Pass, Scheme};
+
+/// When in a step ranks are pruned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrunePlacement {
+    /// After a completed update.
+    #[default]
+    AfterUpdate,
+    /// Between backward and update, as the authors' loop does: what was pruned is not updated.
+    #[serde(alias = "before-backward")]
+    BeforeUpdate,
+}
+
+/// What happens to the optimiser at a prune event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OptimizerOnPrune {
+    /// Moments, and gradients not yet used, are sliced along the pruned axis; counts and schedule go
+    /// on.
+    #[default]
+    Slice,
+    /// All moments are lost, head included, and the next update has rate 0.
+    Reset,
+    /// As `Reset`, but only at an event that removes a rank.
+    ResetIfChanged,
+}
+
+/// When ranks are pruned, by which rule, and what becomes of the optimiser.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pruning {
+    /// The rule: threshold of the statistic, fewest ranks kept.
+    pub rule: PruneRule,
+    /// The steps. A prune after the last step is left out: nothing would train on from it.
+    pub schedule: PruneSchedule,
+    /// How the statistic is computed.
+    pub statistic: StatisticOptions,
+    /// When in a step.
+    pub placement: PrunePlacement,
+    /// What becomes of the optimiser.
+    pub optimizer: OptimizerOnPrune,
+}
+
+impl Pruning {
+    /// The published rule at the steps of `schedule`, after the update, with sliced moments.
+    pub fn at(schedule: PruneSchedule) -> Self {
+        Self {
+            rule: PruneRule::default(),
+            schedule,
+            statistic: StatisticOptions::default(),
+            placement: PrunePlacement::default(),
+            optimizer: OptimizerOnPrune::default(),
+        }
+    }
+
+    fn is_due(&self, step: usize, steps: usize) -> bool {
+        step > 0 && step < steps && self.schedule.is_due(step as u64)
+    }
+}
+
+/// BayesLoRA; a relative is another family, another prior or no pruning.
+///
+/// | Field | Default | Meaning |
+/// |---|---|---|
+/// | `rank` | 16 | initial rank |
+/// | `lora_alpha` | 16 | numerator of the scaling |
+/// | `dropout` | 0 | drop probability of the adapter's input |
+/// | `family` | a variance per rank | what the posterior's parameters are |
+/// | `initial` | -8 | initial `ln σ²` (`ln α` in the multiplicative family) |
+/// | `noise_rate_factor` | 5 | rate of the noise parameters as a multiple of the means' |
+/// | `weight_decay` | 0 | decay of the means; the prior does what decay would |
+/// | `prior` | log-uniform | the prior |
+/// | `kl_reduction` | exact | over the entries of a rank |
+/// | `kl` | 0.1, no warm-up | weight of the divergence by step |
+/// | `kl_divisor` | `NTrain` | with weight 1 the bound on the evidence, per example; below it a tempered one |
+/// | `scheme` | weights per sequence | where noise enters in training |
+/// | `pruning` | every 200 steps | none never prunes |
+#[derive(Clone, Debug, PartialEq)]
+pub struct BayesLora {
+    /// Initial rank.
+    pub rank: usize,
+    /// Numerator of the scaling.
+    pub lora_alpha: f64,
+    /// Drop probability of the adapter's input.
+    pub dropout: f64,
+    /// Posterior family.
+    pub family: VariationalFamily,
+    /// Initial value of the posterior's parameters.
+    pub initial: f64,
+    /// Rate of the posterior's parameters as a multiple of the means'.
+    pub noise_rate_factor: f64,
+    /// Decay of the means.
+    pub weight_decay: f64,
+    /// The prior.
+    pub prior: Prior,
+    /// Element sum (exact) or one term per rank.
+    pub kl_reduction: KlReduction,
+    /// Weight of the divergence by step.
+    pub kl: KlSchedule,
+    /// What the divergence is divided by.
+    pub kl_divisor: KlDivisor,
+    /// Where noise enters in training.
+    pub scheme: Scheme,
+    /// When ranks are pruned; `None` never prunes.
+    pub pruning: Option<Pruning>,
+}
+
+impl Default for BayesLora {
+    fn default() -> Self {
+        let schedule = PruneSchedule::new(DEFAULT_EVERY, DEFAULT_EVERY, None);
+        Self {
+            rank: 16,
+            lora_alpha: 16.0,
+            dropout: 0.0,
+            family: VariationalFamily::RankVariance,
+            initial: INITIAL_LOG_VARIANCE,
+            noise_rate_factor: 5.0,
+            weight_decay: 0.0,
+            prior: Prior::LogUniform,
+            kl_reduction: KlReduction::Element,
+            kl: KlSchedule::constant(0.1).expect("a tenth is a weight"),
+            kl_divisor: KlDivisor::NTrain,
+            scheme: Scheme::Weights(DrawPer::Sequence),
+            pruning: schedule.ok().map(Pruning::at),
+        }
+    }
+}
+
+/// Steps between the prunes of the default.
+const DEFAULT_EVERY: u64 = 200;
+
+impl BayesLora {
+    /// Checks the ranges, and what belongs together.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError`] naming the setting.
+    pub fn check(&self) -> Result<(), ParameterError> {
+        self.config().check()?;
+        range("noise_rate_factor", self.noise_rate_factor, 0.0, 1e6)?;
+        range("weight_decay", self.weight_decay, 0.0, 1e6)?;
+        if let Some(pruning) = &self.pruning {
+            let fewest = pruning.rule.min_rank() as f64;
+            range("prune.min_rank", fewest, 0.0, self.rank as f64)?;
+        }
+        if let Prior::Ard { hyper: ArdHyper::InverseGamma { shape, rate }, .. } = self.prior {
+            range("hyper.shape", shape, f64::MIN_POSITIVE, 1e6)?;
+            range("hyper.rate", rate, f64::MIN_POSITIVE, 1e6)?;
+        }
+        if self.family == VariationalFamily::NoiseToSignal && self.prior != Prior::LogUniform {
+            return Err(ParameterError::Family {
+                operation: "a prior other than the log-uniform one",
+                family: self.family.name(),
+                reason: "its variance is tied to the means",
+            });
+        }
+        Ok(())
+    }
+
+    fn config(&self) -> AdapterConfig {
+        let kind = AdapterKind::Variational { family: self.family, initial: self.initial };
+        let Self { rank, lora_alpha, dropout, .. } = *self;
+        AdapterConfig { kind, rank, lora_alpha, dropout }
+    }
+}
+
+impl Pruning {
+    fn prune<M: Model>(
+        &self,
+        step: StepState<'_, M>,
+        gradients_in_use: bool,
+    ) -> Result<Option<RankChange>, TrainError> {
+        let total = |model: &M| ranks(model).iter().map(|(_, r)| r).sum::<usize>();
+        let before = total(step.model);
+        let event = prune::plan(step.model, &self.rule, self.statistic)?;
+        let reset = match self.optimizer {
+            OptimizerOnPrune::Slice => false,
+            OptimizerOnPrune::Reset => true,
+            OptimizerOnPrune::ResetIfChanged => !event.changed.is_empty(),
+        };
+        if reset {
+            step.optimizer.reset();
+            step.gradients.remove_where(|name| {
+                name.rsplit_once('.').is_some_and(|(path, _)| event.changed.contains(path))
+            });
+        }
+        let gradients = gradients_in_use.then_some(step.gradients);
+        prune::apply(step.model, &event, Some(step.optimizer), gradients);
+        Ok(Some(RankChange {
+            cause: RankCause::Prune,
+            before,
+            after: total(step.model),
+            removed: removed(&event),
+            skip_next_update: reset,
+        }))
+    }
+}
+
+/// Statistics of the directions that `event` drops.
+fn removed(event: &PruneEvent) -> BTreeMap<String, Vec<f64>> {
+    let dropped = |path: &String| -> Vec<f64> {
+        let kept = &event.kept[path];
+        let all = event.statistics[path].iter().enumerate();
+        all.filter(|(i, _)| !kept.contains(i)).map(|(_, &value)| value).collect()
+    };
+    event.changed.iter().map(|path| (path.clone(), dropped(path))).collect()
+}
+
+impl<M: Model> Attach<M> for BayesLora {
+    fn adapter(&self) -> AdapterConfig {
+        self.config()
+    }
+
+    fn attach(
+        &self,
+        model: &mut M,
+        targets: &AdapterTargets,
+        seed: NoiseKey,
+    ) -> Result<(), TrainError> {
+        self.check()?;
+        attach_adapters(model, targets, &self.config(), seed)?;
+        Ok(())
+    }
+
+    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
+        let mut groups = *settings;
+        groups.adapter.weight_decay = self.weight_decay;
+        groups.log_variance.learning_rate = settings.adapter.learning_rate * self.noise_rate_factor;
+        groups
+    }
+
+    fn posterior(&self, seed: u64) -> Option<PosteriorRun> {
+        let rule = self.pruning.map_or_else(PruneRule::default, |pruning| pruning.rule);
+        Some(PosteriorRun {
+            scheme: self.scheme,
+            log_alpha_threshold: rule.log_alpha_threshold(),
+            kl_weight: self.kl.kl_weight(),
+            seed,
+        })
+    }
+}
+
+impl<M: Model> Regularise<M> for BayesLora {
+    fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    fn terms(&self, model: &M, _pass: &Pass, sizes: StepSizes) -> Result<Terms, TrainError> {
+        let divisor = self.kl_divisor.divisor(sizes.batch)?;
+        let kl = total_kl(model, self.prior, self.kl_reduction);
+        let kl_weight = self.kl.weight(sizes.step as u32);
+        Ok(Terms { kl, kl_weight, divisor, penalty: None })
+    }
+}
+
+impl<M: Model> RankPolicy<M> for BayesLora {
+    fn before_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, TrainError> {
+        let StepSizes { step: number, steps, .. } = step.sizes;
+        // The authors' loop looks at the step it is about to update.
+        match &self.pruning {
+            Some(p) if p.placement == PrunePlacement::BeforeUpdate && p.is_due(number, steps) => {
+                p.prune(step, true)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn after_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, TrainError> {
+        let (done, steps) = (step.sizes.step + 1, step.sizes.steps);
+        match &self.pruning {
+            Some(p) if p.placement == PrunePlacement::AfterUpdate && p.is_due(done, steps) => {
+                p.prune(step, false)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+impl<M: Model> Predict<M> for BayesLora {}

@@ -1,0 +1,252 @@
+//! Checkpoints: folders that are whole or absent, from which a run continues bit for bit.
+//!
+//! A checkpoint holds what training changes: trainable parameters, moments, the best model so far,
+//! the method's state, the position in the data and the journal. Frozen weights come from the
+//! pretrained model. A list of SHA-256 beside the files tells a flipped byte; `sha256sum -c SHA256SUMS`
+//! checks it too.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::digest::{check_sums, write_sums};
+use super::error::TrainError;
+use super::method::{Method, MethodState};
+use super::model::Model;
+use super::state::{BestInfo, BestModel, Journal, TrainState};
+use super::tensors::{collect, host, moment, place, placement};
+use crate::files::{AtomicDir, FileError, TensorFile, write_atomic, write_safetensors};
+use crate::model::ranks;
+use crate::optimizer::Moments;
+
+const FORMAT: u32 = 2;
+const TENSORS: &str = "state.safetensors";
+const VALUES: &str = "state.json";
+const LOCK: &str = "lock";
+const PREFIX: &str = "step-";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Values {
+    format: u32,
+    done: usize,
+    position: serde_json::Value,
+    skip_next_update: bool,
+    ranks: BTreeMap<String, usize>,
+    moment_steps: BTreeMap<String, u64>,
+    best: Option<BestInfo>,
+    journal: Journal,
+    method: serde_json::Value,
+}
+
+/// The checkpoints of one run, in a folder that no other run can use meanwhile.
+///
+/// The lock is the system's: it ends with the process, whatever ends the process.
+#[derive(Debug)]
+pub struct Checkpoints {
+    folder: PathBuf,
+    lock: File,
+}
+
+impl Checkpoints {
+    /// Opens `folder`, which is made if it is absent, and locks it.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::InUse`] if another run has it, [`TrainError::File`] if it cannot be made.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self, TrainError> {
+        let folder = folder.as_ref().to_path_buf();
+        fs::create_dir_all(&folder).map_err(|source| FileError::io("create", &folder, source))?;
+        let path = folder.join(LOCK);
+        let lock = File::create(&path).map_err(|source| FileError::io("create", &path, source))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { folder, lock }),
+            Err(TryLockError::WouldBlock) => Err(TrainError::InUse { folder }),
+            Err(TryLockError::Error(source)) => Err(FileError::io("lock", &path, source).into()),
+        }
+    }
+
+    /// The newest whole checkpoint, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::File`] if the folder cannot be listed.
+    pub fn latest(&self) -> Result<Option<PathBuf>, TrainError> {
+        latest_checkpoint(&self.folder)
+    }
+
+    /// Writes a checkpoint, then removes older ones; one of this step that is there already stays.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError`] if a file cannot be written; the older checkpoint is then still there.
+    pub fn save<M: Model, T: Method<M> + ?Sized>(
+        &self,
+        state: &TrainState<M>,
+        method: &T,
+    ) -> Result<(), TrainError> {
+        let target = self.folder.join(format!("{PREFIX}{:08}", state.done));
+        if target.exists() {
+            return Ok(());
+        }
+        let mut tensors = BTreeMap::new();
+        collect("parameter", &state.model, &mut tensors)?;
+        let mut moment_steps = BTreeMap::new();
+        for (name, moments) in state.optimizer.state() {
+            tensors.insert(format!("moment1/{name}"), host(moments.first.clone())?);
+            tensors.insert(format!("moment2/{name}"), host(moments.second.clone())?);
+            moment_steps.insert(name.clone(), moments.steps);
+        }
+        if let Some(best) = &state.best {
+            collect("best", &best.model, &mut tensors)?;
+        }
+        let method_state = method.state();
+        for (name, tensor) in method_state.tensors {
+            tensors.insert(format!("method/{name}"), tensor);
+        }
+        let values = Values {
+            format: FORMAT,
+            done: state.done,
+            position: state.position.clone(),
+            skip_next_update: state.skip_next_update,
+            ranks: ranks(&state.model).into_iter().collect(),
+            moment_steps,
+            best: state.best.as_ref().map(|best| best.info.clone()),
+            journal: state.journal.clone(),
+            method: method_state.values,
+        };
+        let building = AtomicDir::create(&target)?;
+        let (tensor_file, value_file) =
+            (building.path().join(TENSORS), building.path().join(VALUES));
+        write_safetensors(&tensor_file, &tensors, &BTreeMap::new())?;
+        let text = serde_json::to_vec(&values)
+            .map_err(|source| FileError::Json { file: value_file.clone(), source })?;
+        write_atomic(&value_file, &text)?;
+        write_sums(building.path(), &[TENSORS, VALUES])?;
+        building.commit()?;
+        for (done, path) in list(&self.folder)? {
+            if done < state.done {
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the newest checkpoint into `state`, whose model must be as freshly attached; `false` if
+    /// there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::Damaged`] for a file that changed, [`TrainError::CheckpointEntry`] if the
+    /// checkpoint does not belong to the model.
+    pub fn resume<M: Model, T: Method<M> + ?Sized>(
+        &self,
+        state: &mut TrainState<M>,
+        method: &mut T,
+    ) -> Result<bool, TrainError> {
+        let Some(path) = self.latest()? else { return Ok(false) };
+        load_checkpoint(&path, state, method)?;
+        Ok(true)
+    }
+
+    /// Ends the lock and removes the folder with everything in it.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::File`] if it cannot be removed.
+    pub fn remove(self) -> Result<(), TrainError> {
+        // Some systems do not remove what is open.
+        drop(self.lock);
+        remove(&self.folder)
+    }
+}
+
+/// The newest whole checkpoint in `folder`, if there is one; for readers, which need no lock.
+///
+/// # Errors
+///
+/// [`TrainError::File`] if the folder cannot be listed.
+pub fn latest_checkpoint(folder: &Path) -> Result<Option<PathBuf>, TrainError> {
+    Ok(list(folder)?.pop().map(|(_, path)| path))
+}
+
+/// Puts the checkpoint at `path` into `state`, whose model must be as freshly attached.
+///
+/// # Errors
+///
+/// As [`Checkpoints::resume`].
+pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
+    path: &Path,
+    state: &mut TrainState<M>,
+    method: &mut T,
+) -> Result<(), TrainError> {
+    check_sums(path, &[TENSORS, VALUES])?;
+    let values = read_values(&path.join(VALUES))?;
+    let file = TensorFile::open(path.join(TENSORS))?;
+    let fresh = state.model.clone();
+    place("parameter", &values.ranks, &file, &mut state.model)?;
+    let mut moments = BTreeMap::new();
+    let (device, dtype) = placement(&state.model);
+    for (name, &steps) in &values.moment_steps {
+        let read = |kind: &str| moment(&file, &format!("{kind}/{name}"), &device, dtype);
+        let (first, second) = (read("moment1")?, read("moment2")?);
+        moments.insert(name.clone(), Moments { first, second, steps });
+    }
+    state.optimizer.restore(&state.model, moments)?;
+    state.best = match values.best {
+        Some(info) => {
+            let mut model = fresh;
+            place("best", &info.ranks, &file, &mut model)?;
+            Some(BestModel { model, info })
+        }
+        None => None,
+    };
+    let mut tensors = BTreeMap::new();
+    for name in file.names() {
+        if let Some(short) = name.strip_prefix("method/") {
+            tensors.insert(short.to_owned(), file.read(name)?);
+        }
+    }
+    method.restore(&state.model, MethodState { tensors, values: values.method })?;
+    state.done = values.done;
+    state.position = values.position;
+    state.skip_next_update = values.skip_next_update;
+    state.journal = values.journal;
+    Ok(())
+}
+
+fn read_values(file: &Path) -> Result<Values, TrainError> {
+    let json = |source| FileError::Json { file: file.to_path_buf(), source };
+    let bytes = fs::read(file).map_err(|source| FileError::io("read", file, source))?;
+    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(json)?;
+    let found = value.get("format").and_then(serde_json::Value::as_u64).unwrap_or(1);
+    if found != u64::from(FORMAT) {
+        return Err(TrainError::Format { file: file.to_path_buf(), wanted: FORMAT, found });
+    }
+    Ok(serde_json::from_value(value).map_err(json)?)
+}
+
+fn list(folder: &Path) -> Result<Vec<(usize, PathBuf)>, TrainError> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let failed = |source| FileError::io("list", folder, source);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let number = path
+            .file_name()
+            .and_then(|name| name.to_str()?.strip_prefix(PREFIX)?.parse::<usize>().ok());
+        if let Some(done) = number {
+            found.push((done, path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn remove(folder: &Path) -> Result<(), TrainError> {
+    Ok(fs::remove_dir_all(folder).map_err(|source| FileError::io("remove", folder, source))?)
+}

@@ -1,0 +1,161 @@
+//! The settings of a run that do not depend on its method.
+
+use lrvd_core::error::ParameterError;
+use lrvd_core::schedule::LrSchedule;
+use serde::{Deserialize, Serialize};
+
+use crate::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
+
+/// Settings of a run.
+///
+/// | Field | Default | Range |
+/// |---|---|---|
+/// | `steps` | 1000 | 1 to 10⁹ optimiser steps |
+/// | `seed` | 0 | of initial values, noise and dropout |
+/// | `groups` | adapters 1e-3, head 1e-2 with decay 1e-2 | rates and decays by role, at least 0 |
+/// | `optimizer` | PyTorch's `AdamW` | `beta1`, `beta2` in [0, 1), `epsilon` at least 0 |
+/// | `warmup_ratio` | 0.06 | share of the steps with a rising rate, 0 to 1; it then falls to 0 |
+/// | `gradient_clip` | 1 | largest global norm, above 0; none never clips |
+/// | `model_dropout` | true | whether the model's own dropout is on in training |
+/// | `train_pooler` | true | whether a layer between encoder and head is trained with the head |
+/// | `evaluate_every` | 200 | steps between evaluations and checkpoints, at least 1 |
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainConfig {
+    /// Optimiser steps.
+    pub steps: usize,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Learning rates and decays by role, before the method has its say.
+    pub groups: ParameterGroups,
+    /// `AdamW`'s constants.
+    pub optimizer: AdamWConfig,
+    /// Share of the steps with a rising rate.
+    pub warmup_ratio: f64,
+    /// Largest global gradient norm; `None` never clips.
+    pub gradient_clip: Option<f64>,
+    /// Whether the model's own dropout is on in training; that of adapters follows their setting.
+    pub model_dropout: bool,
+    /// Whether a layer between encoder and head is trained with the head.
+    pub train_pooler: bool,
+    /// Steps between evaluations, and between checkpoints.
+    pub evaluate_every: usize,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        let rates = |learning_rate, weight_decay| GroupRates { learning_rate, weight_decay };
+        Self {
+            steps: 1000,
+            seed: 0,
+            groups: ParameterGroups {
+                adapter: rates(1e-3, 0.0),
+                log_variance: rates(1e-3, 0.0),
+                pooler: rates(1e-3, 1e-2),
+                head: rates(1e-2, 1e-2),
+                backbone: rates(1e-3, 1e-2),
+            },
+            optimizer: AdamWConfig::default(),
+            warmup_ratio: 0.06,
+            gradient_clip: Some(1.0),
+            model_dropout: true,
+            train_pooler: true,
+            evaluate_every: 200,
+        }
+    }
+}
+
+impl TrainConfig {
+    /// Checks every range.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::OutOfRange`] naming the field.
+    pub fn check(&self) -> Result<Plan, ParameterError> {
+        range("steps", self.steps as f64, 1.0, 1e9)?;
+        range("evaluate_every", self.evaluate_every as f64, 1.0, 1e9)?;
+        range("warmup_ratio", self.warmup_ratio, 0.0, 1.0)?;
+        if let Some(clip) = self.gradient_clip {
+            range("gradient_clip", clip, f64::MIN_POSITIVE, f64::MAX)?;
+        }
+        self.optimizer.check()?;
+        self.groups.check()?;
+        let warmup = (self.warmup_ratio * self.steps as f64).floor() as u32;
+        let schedule = LrSchedule::linear(warmup, self.steps as u32)?;
+        Ok(Plan { config: self.clone(), schedule })
+    }
+}
+
+/// Checked settings with the schedule that follows from them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    config: TrainConfig,
+    schedule: LrSchedule,
+}
+
+impl Plan {
+    /// The settings.
+    pub fn config(&self) -> &TrainConfig {
+        &self.config
+    }
+
+    /// Factor of every learning rate by step.
+    pub fn schedule(&self) -> LrSchedule {
+        self.schedule
+    }
+}
+
+/// Refuses a setting outside `low..=high`.
+pub(super) fn range(
+    name: &'static str,
+    value: f64,
+    low: f64,
+    high: f64,
+) -> Result<(), ParameterError> {
+    if value >= low && value <= high {
+        return Ok(());
+    }
+    Err(ParameterError::OutOfRange { name, value, low, high })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn every_setting_is_refused_by_its_name() {
+        let good = TrainConfig::default();
+        good.check().unwrap();
+        let wrong: [(&str, fn(&mut TrainConfig)); 12] = [
+            ("steps", |c| c.steps = 0),
+            ("evaluate_every", |c| c.evaluate_every = 0),
+            ("warmup_ratio", |c| c.warmup_ratio = 1.5),
+            ("gradient_clip", |c| c.gradient_clip = Some(0.0)),
+            ("optimizer.beta1", |c| c.optimizer.beta1 = 2.0),
+            ("optimizer.beta1", |c| c.optimizer.beta1 = 1.0),
+            ("optimizer.beta2", |c| c.optimizer.beta2 = -0.1),
+            ("optimizer.epsilon", |c| c.optimizer.epsilon = -1e-8),
+            ("adapter.learning_rate", |c| c.groups.adapter.learning_rate = -1.0),
+            ("head.weight_decay", |c| c.groups.head.weight_decay = -0.1),
+            ("log_variance.learning_rate", |c| c.groups.log_variance.learning_rate = f64::NAN),
+            ("pooler.learning_rate", |c| c.groups.pooler.learning_rate = f64::INFINITY),
+        ];
+        for (wanted, change) in wrong {
+            let mut config = good.clone();
+            change(&mut config);
+            match config.check() {
+                Err(ParameterError::OutOfRange { name, .. }) => assert_eq!(name, wanted),
+                other => panic!("{wanted}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_rate_rises_over_whole_steps_and_falls_to_the_end() {
+        let plan = TrainConfig { steps: 50, warmup_ratio: 0.06, ..TrainConfig::default() };
+        let schedule = plan.check().unwrap().schedule();
+        assert_eq!((schedule.warmup_steps(), schedule.total_steps()), (3, Some(50)));
+    }
+}

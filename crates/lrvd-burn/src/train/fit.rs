@@ -1,0 +1,198 @@
+//! The loop around a step.
+
+use std::time::Instant;
+
+use super::batches::Batches;
+use super::config::Plan;
+use super::error::TrainError;
+use super::method::{Method, RankChange};
+use super::model::Model;
+use super::progress::Event;
+use super::state::{BestInfo, BestModel, EvalPoint, Evaluation, RankCause, RankEvent, TrainState};
+use super::step::{Around, train_step};
+use crate::objective::ObjectiveParts;
+
+/// Who watches a run: hears what happens, evaluates, keeps checkpoints, asks it to stop.
+pub trait Observer<M: Model, T: Method<M> + ?Sized> {
+    /// What may go wrong on this side.
+    type Error: From<TrainError>;
+
+    /// Hears of an event.
+    fn event(&mut self, _event: &Event) {}
+
+    /// Evaluates the model, which has no gradients; `None` measures nothing.
+    ///
+    /// # Errors
+    ///
+    /// Whatever goes wrong; it ends the run.
+    fn evaluate(&mut self, _model: &M, _method: &T) -> Result<Option<Evaluation>, Self::Error> {
+        Ok(None)
+    }
+
+    /// Keeps what a checkpoint holds; called after every evaluation, before a stop and at the end.
+    ///
+    /// # Errors
+    ///
+    /// Whatever goes wrong; it ends the run.
+    fn checkpoint(&mut self, _state: &TrainState<M>, _method: &T) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// Whether the run should end after this step.
+    fn stops(&self) -> bool {
+        false
+    }
+}
+
+/// How a call to [`fit`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All steps are done.
+    Finished,
+    /// The observer asked to stop; a checkpoint was due.
+    Stopped,
+}
+
+/// Trains until the last step, a stop request or an error.
+///
+/// # Errors
+///
+/// [`TrainError::NonFinite`] if the loss or the gradient norm is not finite, and whatever method,
+/// batches or observer return.
+pub fn fit<M, T, B, O>(
+    plan: &Plan,
+    state: &mut TrainState<M>,
+    method: &mut T,
+    batches: &mut B,
+    observer: &mut O,
+) -> Result<Outcome, O::Error>
+where
+    M: Model,
+    T: Method<M> + ?Sized,
+    B: Batches<Input = M::Input>,
+    O: Observer<M, T>,
+{
+    let (config, schedule) = (plan.config(), plan.schedule());
+    let steps = config.steps;
+    let position = |source| TrainError::Position { source };
+    if !state.position.is_null() {
+        batches.seek(serde_json::from_value(state.position.clone()).map_err(position)?)?;
+    }
+    let (start, clock, mut examples) = (state.done, Instant::now(), 0);
+    if state.done == 0 && state.journal.rank_events.is_empty() {
+        record_ranks(state, method, RankCause::Start, 0);
+        evaluate(state, method, observer, None, schedule.factor(0))?;
+    }
+    while state.done < steps {
+        let begun = Instant::now();
+        let step = state.done;
+        let factor = method.rate_factor(step, schedule.factor(step as u32));
+        let micro_batches = batches.next_step()?;
+        examples += micro_batches.iter().map(super::Batch::rows).sum::<usize>();
+        let around = Around { config, n_train: batches.n_train(), rate_factor: factor };
+        let taken = train_step(&around, state, method, micro_batches)?;
+        for (change, done) in taken.changes {
+            note_change(state, method, observer, change, done);
+        }
+        state.done += 1;
+        state.position = serde_json::to_value(batches.position()).map_err(position)?;
+        state.journal.train_seconds += begun.elapsed().as_secs_f64();
+
+        let (done, parts) = (state.done, taken.parts);
+        let seconds = clock.elapsed().as_secs_f64();
+        observer.event(&Event::Step {
+            done,
+            loss: parts.loss,
+            nll: parts.nll,
+            kl: parts.kl,
+            total_rank: method.ranks(&state.model).values().sum(),
+            examples_per_second: examples as f64 / seconds,
+            seconds_left: seconds / (done - start) as f64 * (steps - done) as f64,
+        });
+        let last = done == steps;
+        let due = last || done.is_multiple_of(config.evaluate_every);
+        if due {
+            evaluate(state, method, observer, Some(parts), factor)?;
+        }
+        let stops = observer.stops();
+        if due || stops {
+            observer.checkpoint(state, method)?;
+        }
+        if stops && !last {
+            return Ok(Outcome::Stopped);
+        }
+    }
+    Ok(Outcome::Finished)
+}
+
+fn note_change<M, T, O>(
+    state: &mut TrainState<M>,
+    method: &T,
+    observer: &mut O,
+    change: RankChange,
+    done: usize,
+) where
+    M: Model,
+    T: Method<M> + ?Sized,
+    O: Observer<M, T>,
+{
+    for (path, values) in change.removed {
+        state.journal.removed.entry(path).or_default().extend(values);
+    }
+    record_ranks(state, method, change.cause, done);
+    if change.after != change.before {
+        observer.event(&Event::Pruned { done, before: change.before, after: change.after });
+    }
+}
+
+fn record_ranks<M: Model, T: Method<M> + ?Sized>(
+    state: &mut TrainState<M>,
+    method: &T,
+    cause: RankCause,
+    done: usize,
+) {
+    let ranks = method.ranks(&state.model);
+    let total_rank = ranks.values().sum::<usize>() as u64;
+    state.journal.rank_events.push(RankEvent {
+        step: done as u64,
+        cause,
+        ranks: ranks.into_iter().map(|(path, r)| (path, r as u32)).collect(),
+        total_rank,
+    });
+}
+
+/// Asks the observer, and keeps a copy of the model if it is strictly the best so far.
+fn evaluate<M, T, O>(
+    state: &mut TrainState<M>,
+    method: &T,
+    observer: &mut O,
+    parts: Option<ObjectiveParts>,
+    rate_factor: f64,
+) -> Result<(), O::Error>
+where
+    M: Model,
+    T: Method<M> + ?Sized,
+    O: Observer<M, T>,
+{
+    let begun = Instant::now();
+    let Some(evaluation) = observer.evaluate(&state.model.clone().valid(), method)? else {
+        return Ok(());
+    };
+    let ranks = method.ranks(&state.model);
+    let total_rank = ranks.values().sum();
+    let Evaluation { metric, score, .. } = evaluation.clone();
+    let step = state.done;
+    state.journal.history.push(EvalPoint { step, parts, rate_factor, total_rank, evaluation });
+    if let Some(score) = score
+        && state.best.as_ref().is_none_or(|best| score > best.info.score)
+    {
+        let mut model = state.model.clone();
+        method.compact(&mut model);
+        let removed = state.journal.removed.clone();
+        state.best = Some(BestModel { model, info: BestInfo { step, score, ranks, removed } });
+    }
+    state.journal.evaluate_seconds += begun.elapsed().as_secs_f64();
+    let value = score.unwrap_or(f64::NEG_INFINITY);
+    observer.event(&Event::Evaluated { done: step, metric, value, total_rank });
+    Ok(())
+}

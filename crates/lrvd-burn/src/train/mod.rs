@@ -1,0 +1,71 @@
+//! Training: the loop, checkpoints, resume and prediction, for any model with adapters.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `model`, `batch`, `examples` | [`Model`], [`Batch`], [`Examples`]: what you bring |
+//! | `order`, `batches`, `loader` | [`Batches`]: data in an order that can be resumed, or Burn's loader |
+//! | `config` | [`TrainConfig`] |
+//! | `method` | the four small traits of a method |
+//! | `lora`, `adalora`, `bayes_lora` | the methods that live here |
+//! | `run`, `fit`, `step` | [`Run`]; the loop and one step of it |
+//! | `watch`, `progress` | who looks at a run: [`Observer`], [`Watch`], [`Event`] |
+//! | `state`, `checkpoint` | [`TrainState`], [`Checkpoints`] |
+//! | `predict`, `save` | [`Inputs`] to [`Logits`]; adapters in a folder |
+//!
+//! The loop is our own rather than burn-train's, whose checkpoints are written per epoch without
+//! the data position: a run here continues bit for bit on the CPU, also across a prune.
+
+mod adalora;
+mod batch;
+mod batches;
+mod bayes_lora;
+mod checkpoint;
+mod config;
+mod digest;
+mod error;
+mod examples;
+mod fit;
+#[cfg(feature = "train")]
+mod loader;
+mod lora;
+mod method;
+mod model;
+mod order;
+mod predict;
+mod progress;
+mod run;
+mod save;
+mod state;
+mod step;
+mod tensors;
+mod watch;
+
+pub use adalora::{AdaLora, MaskPlacement};
+pub use batch::{Batch, Targets, negative_log_likelihood};
+pub use batches::{Batches, Ordered};
+pub use bayes_lora::{BayesLora, OptimizerOnPrune, PrunePlacement, Pruning};
+pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
+pub use config::{Plan, TrainConfig};
+pub use error::TrainError;
+pub use examples::{Examples, LabelledExamples, LabelledRows, Rows};
+pub use fit::{Observer, Outcome, fit};
+#[cfg(feature = "train")]
+pub use loader::{LoaderBatches, LoaderPosition};
+pub use lora::Lora;
+pub use method::{
+    Attach, Method, MethodState, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState,
+    Terms,
+};
+pub use model::Model;
+pub use order::{
+    Bucketing, EpochOrder, LastBatch, OrderConfig, OrderError, OrderState, evaluation_batches,
+    restore_order,
+};
+pub use predict::{ClassAnswer, DrawSeed, Inputs, Logits, PredictionDraws, ScoreAnswer};
+pub use progress::{Event, ProgressSink, Silent};
+pub use run::Run;
+pub use save::load_adapter;
+pub use state::{
+    BestInfo, BestModel, EvalPoint, Evaluation, Journal, RankCause, RankEvent, TrainState,
+};
+pub use watch::Watch;

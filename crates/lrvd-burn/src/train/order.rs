@@ -1,0 +1,384 @@
+//! The order in which training sees its examples, resumable at any batch.
+//!
+//! The order of epoch `e` is a pure function of the key and `e`; a position within it is one number. A run
+//! that stores an [`OrderState`] therefore goes on with exactly the batches it would have seen.
+
+use lrvd_core::noise::{Draws, NoiseKey, Stream, permutation};
+use serde::{Deserialize, Serialize};
+
+/// What a batch has in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bucketing {
+    /// Nothing: plain uniform shuffling, as a stock data loader does.
+    #[default]
+    Shuffled,
+    /// Like lengths, hence less padding: the shuffled order is cut into windows of this many batches, each window
+    /// is sorted by length and cut into batches, and the batches of the epoch are shuffled again.
+    LengthBucketed {
+        /// Batches in a window; 1 sorts within each batch only.
+        window: usize,
+    },
+    /// The order of the file in every epoch, as one published protocol has it: seeds then differ in
+    /// initial values and noise only.
+    FileOrder,
+}
+
+/// What happens to the examples that do not fill a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LastBatch {
+    /// They form a smaller batch.
+    #[default]
+    Keep,
+    /// They are left out of this epoch; the next one shuffles anew.
+    Drop,
+}
+
+/// How training batches are formed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OrderConfig {
+    /// Examples in a batch; at least 1.
+    pub batch_size: usize,
+    /// What a batch has in common.
+    #[serde(default)]
+    pub bucketing: Bucketing,
+    /// The incomplete batch.
+    #[serde(default)]
+    pub last_batch: LastBatch,
+}
+
+impl OrderConfig {
+    /// Plain shuffling, last batch kept.
+    pub const fn shuffled(batch_size: usize) -> Self {
+        Self { batch_size, bucketing: Bucketing::Shuffled, last_batch: LastBatch::Keep }
+    }
+}
+
+/// Where an order stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OrderState {
+    /// Epoch, counted from 0.
+    pub epoch: u32,
+    /// Batches of this epoch that have been handed out.
+    pub next_batch: usize,
+}
+
+/// Why examples make no order of batches.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OrderError {
+    /// A size that must be at least 1 is 0.
+    #[error("`{name}` is 0, wanted at least 1")]
+    Zero {
+        /// Name of the setting.
+        name: &'static str,
+    },
+    /// There are too few examples for one batch.
+    #[error("{found} examples make no batch, wanted at least {wanted}")]
+    TooFew {
+        /// Smallest number of examples that would do.
+        wanted: usize,
+        /// Number of examples.
+        found: usize,
+    },
+    /// A resumed position lies behind the end of the epoch.
+    #[error("order resumes at batch {found}, but an epoch has {wanted} batches")]
+    Position {
+        /// Batches in an epoch.
+        wanted: usize,
+        /// Position as given.
+        found: usize,
+    },
+    /// The batch does not fall into that many equal parts.
+    #[error("`accumulation` is {accumulation}, which does not divide `batch_size` = {batch_size}")]
+    Accumulation {
+        /// Micro-batches asked for.
+        accumulation: usize,
+        /// Examples in a batch.
+        batch_size: usize,
+    },
+}
+
+/// An endless sequence of training batches.
+///
+/// # Invariants
+///
+/// Within an epoch every example occurs at most once, and exactly once with [`LastBatch::Keep`]. Two orders of
+/// the same key, lengths and configuration hand out the same batches from the same [`OrderState`].
+///
+/// # Examples
+///
+/// ```
+/// use lrvd_burn::train::{EpochOrder, OrderConfig};
+/// use lrvd_core::noise::NoiseKey;
+///
+/// let lengths = [4, 9, 6, 5, 7];
+/// let mut order = EpochOrder::new(NoiseKey::new(1), &lengths, OrderConfig::shuffled(2))?;
+/// order.next_batch();
+/// let mut resumed = EpochOrder::new(NoiseKey::new(1), &lengths, OrderConfig::shuffled(2))?;
+/// resumed.resume(order.state())?;
+/// assert_eq!(order.next_batch(), resumed.next_batch());
+/// # Ok::<(), lrvd_burn::train::OrderError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct EpochOrder {
+    key: NoiseKey,
+    lengths: Vec<usize>,
+    config: OrderConfig,
+    state: OrderState,
+    batches: Vec<Vec<usize>>,
+}
+
+impl EpochOrder {
+    /// An order at the start of epoch 0.
+    ///
+    /// `lengths[i]` is the size of example `i`; plain shuffling uses only how many there are. The
+    /// stream of `key` is set to [`Stream::SHUFFLE`] and its step to the epoch.
+    ///
+    /// # Errors
+    ///
+    /// [`OrderError::Zero`] for a batch size or window of 0, [`OrderError::TooFew`] if no batch can be formed.
+    pub fn new(key: NoiseKey, lengths: &[usize], config: OrderConfig) -> Result<Self, OrderError> {
+        if config.batch_size == 0 {
+            return Err(OrderError::Zero { name: "batch_size" });
+        }
+        if config.bucketing == (Bucketing::LengthBucketed { window: 0 }) {
+            return Err(OrderError::Zero { name: "window" });
+        }
+        let wanted = match config.last_batch {
+            LastBatch::Keep => 1,
+            LastBatch::Drop => config.batch_size,
+        };
+        if lengths.len() < wanted {
+            return Err(OrderError::TooFew { wanted, found: lengths.len() });
+        }
+        let mut order = Self {
+            key: key.on_stream(Stream::SHUFFLE),
+            lengths: lengths.to_vec(),
+            config,
+            state: OrderState::default(),
+            batches: Vec::new(),
+        };
+        order.batches = order.batches_of(0);
+        Ok(order)
+    }
+
+    /// How batches are formed.
+    pub const fn config(&self) -> OrderConfig {
+        self.config
+    }
+
+    /// Number of batches in an epoch.
+    pub fn batches_per_epoch(&self) -> usize {
+        match self.config.last_batch {
+            LastBatch::Keep => self.lengths.len().div_ceil(self.config.batch_size),
+            LastBatch::Drop => self.lengths.len() / self.config.batch_size,
+        }
+    }
+
+    /// Where this order stands; an epoch that has been handed out whole is the start of the next.
+    pub const fn state(&self) -> OrderState {
+        self.state
+    }
+
+    /// Goes on from `state`.
+    ///
+    /// # Errors
+    ///
+    /// [`OrderError::Position`] if the epoch has no such batch.
+    pub fn resume(&mut self, state: OrderState) -> Result<(), OrderError> {
+        let wanted = self.batches_per_epoch();
+        if state.next_batch >= wanted {
+            return Err(OrderError::Position { wanted, found: state.next_batch });
+        }
+        self.batches = self.batches_of(state.epoch);
+        self.state = state;
+        Ok(())
+    }
+
+    /// Example indices of the next batch; enters the next epoch where one ends.
+    pub fn next_batch(&mut self) -> Vec<usize> {
+        let batch = std::mem::take(&mut self.batches[self.state.next_batch]);
+        self.state.next_batch += 1;
+        if self.state.next_batch == self.batches.len() {
+            self.state = OrderState { epoch: self.state.epoch.wrapping_add(1), next_batch: 0 };
+            self.batches = self.batches_of(self.state.epoch);
+        }
+        batch
+    }
+
+    /// All batches of one epoch, whatever the position.
+    pub fn batches_of(&self, epoch: u32) -> Vec<Vec<usize>> {
+        let size = self.config.batch_size;
+        let key = self.key.at_step(epoch);
+        let mut order = match self.config.bucketing {
+            Bucketing::FileOrder => (0..self.lengths.len()).collect(),
+            _ => permutation(key, self.lengths.len()),
+        };
+        if self.config.last_batch == LastBatch::Drop {
+            order.truncate(order.len() / size * size);
+        }
+        match self.config.bucketing {
+            Bucketing::Shuffled | Bucketing::FileOrder => {
+                order.chunks(size).map(<[usize]>::to_vec).collect()
+            }
+            Bucketing::LengthBucketed { window } => {
+                for bucket in order.chunks_mut(size.saturating_mul(window)) {
+                    // Stable, so that equal lengths keep their shuffled order.
+                    bucket.sort_by_key(|index| self.lengths[*index]);
+                }
+                let mut batches: Vec<Vec<usize>> =
+                    order.chunks(size).map(<[usize]>::to_vec).collect();
+                // A use index of its own: the words that shuffled the examples are spent.
+                Draws::new(key.with_use(1)).shuffle(&mut batches);
+                batches
+            }
+        }
+    }
+}
+
+/// Batches of like size: indices sorted by size, equal sizes in the order of the examples, cut into runs.
+///
+/// # Errors
+///
+/// [`OrderError::Zero`] for a batch size of 0. No examples give no batches.
+pub fn evaluation_batches(
+    sizes: &[usize],
+    batch_size: usize,
+) -> Result<Vec<Vec<usize>>, OrderError> {
+    if batch_size == 0 {
+        return Err(OrderError::Zero { name: "batch_size" });
+    }
+    let mut order: Vec<usize> = (0..sizes.len()).collect();
+    order.sort_by_key(|index| sizes[*index]);
+    Ok(order.chunks(batch_size).map(<[usize]>::to_vec).collect())
+}
+
+/// Values in the order of the examples from values in the order of `batches`, one for each index.
+pub fn restore_order<T>(batches: &[Vec<usize>], values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut pairs: Vec<(usize, T)> = batches.concat().into_iter().zip(values).collect();
+    pairs.sort_by_key(|(index, _)| *index);
+    pairs.into_iter().map(|(_, value)| value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn lengths(n: usize) -> Vec<usize> {
+        (0..n).map(|i| 5 + (i * 7919) % 31).collect()
+    }
+
+    fn config(bucketing: Bucketing, last_batch: LastBatch) -> OrderConfig {
+        OrderConfig { batch_size: 4, bucketing, last_batch }
+    }
+
+    const BUCKETED: Bucketing = Bucketing::LengthBucketed { window: 5 };
+
+    #[test]
+    fn an_epoch_holds_every_example_once() {
+        for bucketing in [Bucketing::Shuffled, BUCKETED] {
+            for (last_batch, n_batches, n_examples) in
+                [(LastBatch::Keep, 26, 103), (LastBatch::Drop, 25, 100)]
+            {
+                let config = config(bucketing, last_batch);
+                let order = EpochOrder::new(NoiseKey::new(3), &lengths(103), config).unwrap();
+                for epoch in [0, 1, 9] {
+                    let batches = order.batches_of(epoch);
+                    assert_eq!(batches.len(), n_batches);
+                    assert_eq!(order.batches_per_epoch(), n_batches);
+                    let small = batches.iter().filter(|batch| batch.len() < 4).count();
+                    assert_eq!(small, usize::from(last_batch == LastBatch::Keep));
+                    let mut seen: Vec<usize> = batches.concat();
+                    seen.sort_unstable();
+                    seen.dedup();
+                    assert_eq!(seen.len(), n_examples);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn epochs_and_seeds_differ_and_repeat() {
+        let make = |seed| {
+            let config = config(BUCKETED, LastBatch::Keep);
+            EpochOrder::new(NoiseKey::new(seed), &lengths(50), config).unwrap()
+        };
+        assert_eq!(make(1).batches_of(2), make(1).batches_of(2));
+        assert_ne!(make(1).batches_of(2), make(1).batches_of(3));
+        assert_ne!(make(1).batches_of(2), make(2).batches_of(2));
+    }
+
+    #[test]
+    fn a_resumed_order_goes_on_with_the_same_batches() {
+        for bucketing in [Bucketing::Shuffled, BUCKETED] {
+            let config = config(bucketing, LastBatch::Keep);
+            let mut whole = EpochOrder::new(NoiseKey::new(8), &lengths(30), config).unwrap();
+            // 8 batches an epoch: the cut at 8 lies exactly between two epochs.
+            for cut in 0..20 {
+                let mut resumed = EpochOrder::new(NoiseKey::new(8), &lengths(30), config).unwrap();
+                resumed.resume(whole.state()).unwrap();
+                assert_eq!(whole.state().epoch as usize, cut / 8);
+                let batch = whole.next_batch();
+                assert_eq!(resumed.next_batch(), batch);
+                assert_eq!(resumed.state(), whole.state());
+            }
+        }
+    }
+
+    #[test]
+    fn buckets_save_padding_and_stay_shuffled() {
+        let lengths = lengths(400);
+        let padding = |bucketing| {
+            let config = config(bucketing, LastBatch::Keep);
+            let order = EpochOrder::new(NoiseKey::new(4), &lengths, config).unwrap();
+            let batches = order.batches_of(0);
+            let longest: Vec<usize> =
+                batches.iter().map(|b| b.iter().map(|i| lengths[*i]).max().unwrap()).collect();
+            let padded: usize = batches.iter().zip(&longest).map(|(b, l)| b.len() * l).sum();
+            (padded - lengths.iter().sum::<usize>(), longest.is_sorted())
+        };
+        let (plain, bucketed) = (padding(Bucketing::Shuffled), padding(BUCKETED));
+        assert!(bucketed.0 * 3 < plain.0, "{bucketed:?} {plain:?}");
+        assert!(!bucketed.1);
+    }
+
+    #[test]
+    fn settings_and_positions_are_checked_at_their_limits() {
+        let make = |n, config| EpochOrder::new(NoiseKey::new(0), &lengths(n), config);
+        let drop = config(Bucketing::Shuffled, LastBatch::Drop);
+        assert!(make(4, drop).is_ok());
+        assert_eq!(make(3, drop).unwrap_err(), OrderError::TooFew { wanted: 4, found: 3 });
+        assert_eq!(
+            make(0, OrderConfig::shuffled(4)).unwrap_err(),
+            OrderError::TooFew { wanted: 1, found: 0 }
+        );
+        assert_eq!(
+            make(3, OrderConfig::shuffled(0)).unwrap_err(),
+            OrderError::Zero { name: "batch_size" }
+        );
+        let flat = config(Bucketing::LengthBucketed { window: 0 }, LastBatch::Keep);
+        assert_eq!(make(3, flat).unwrap_err(), OrderError::Zero { name: "window" });
+        let mut order = make(9, OrderConfig::shuffled(4)).unwrap();
+        assert!(order.resume(OrderState { epoch: 5, next_batch: 2 }).is_ok());
+        assert_eq!(
+            order.resume(OrderState { epoch: 5, next_batch: 3 }),
+            Err(OrderError::Position { wanted: 3, found: 3 })
+        );
+    }
+
+    #[test]
+    fn batches_are_sorted_by_size_and_order_comes_back() {
+        let sizes = [9, 3, 7, 3, 12, 1, 7];
+        let batches = evaluation_batches(&sizes, 3).unwrap();
+        assert_eq!(batches, [vec![5, 1, 3], vec![2, 6, 0], vec![4]]);
+        let in_batch_order = batches.concat().into_iter().map(|index| sizes[index]);
+        assert_eq!(restore_order(&batches, in_batch_order), sizes);
+        let zero = evaluation_batches(&[1], 0).unwrap_err();
+        assert_eq!(zero, OrderError::Zero { name: "batch_size" });
+        assert!(evaluation_batches(&[], 2).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,137 @@
+//! Everything that changes while a run trains.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::objective::ObjectiveParts;
+use crate::optimizer::AdamW;
+
+/// Model, optimiser and position of one run.
+#[derive(Debug)]
+pub struct TrainState<M> {
+    /// The model.
+    pub model: M,
+    /// The optimiser.
+    pub optimizer: AdamW,
+    /// Completed steps.
+    pub done: usize,
+    /// Position in the data as its source tells it; null before the first step.
+    pub position: serde_json::Value,
+    /// The next update has rate 0: the optimiser was rebuilt.
+    pub skip_next_update: bool,
+    /// Best model so far.
+    pub best: Option<BestModel<M>>,
+    /// What happened.
+    pub journal: Journal,
+}
+
+impl<M> TrainState<M> {
+    /// Before the first step.
+    pub fn new(model: M, optimizer: AdamW) -> Self {
+        Self {
+            model,
+            optimizer,
+            done: 0,
+            position: serde_json::Value::Null,
+            skip_next_update: false,
+            best: None,
+            journal: Journal::default(),
+        }
+    }
+}
+
+/// The model at its best validation score so far.
+#[derive(Clone, Debug)]
+pub struct BestModel<M> {
+    /// A copy of the model, compact.
+    pub model: M,
+    /// What is known of it.
+    pub info: BestInfo,
+}
+
+/// Facts about the best model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BestInfo {
+    /// Completed steps.
+    pub step: usize,
+    /// Validation score.
+    pub score: f64,
+    /// Ranks by module path.
+    pub ranks: BTreeMap<String, usize>,
+    /// Statistics of the directions pruned before it, by module path.
+    pub removed: BTreeMap<String, Vec<f64>>,
+}
+
+/// What happened so far, as plain numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    /// Evaluations.
+    pub history: Vec<EvalPoint>,
+    /// The ranks whenever they changed, the first entry at the start of training.
+    pub rank_events: Vec<RankEvent>,
+    /// Seconds in training steps.
+    pub train_seconds: f64,
+    /// Seconds in evaluations.
+    pub evaluate_seconds: f64,
+    /// Statistics of pruned directions at the time they went, by module path.
+    pub removed: BTreeMap<String, Vec<f64>>,
+}
+
+/// One evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvalPoint {
+    /// Completed steps.
+    pub step: usize,
+    /// The objective of the last step; `None` before the first.
+    pub parts: Option<ObjectiveParts>,
+    /// Factor of every learning rate at that step.
+    pub rate_factor: f64,
+    /// Sum of ranks over all adapters.
+    pub total_rank: usize,
+    /// What was measured.
+    pub evaluation: Evaluation,
+}
+
+/// What an evaluation found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evaluation {
+    /// Name of the metric that the score is.
+    pub metric: String,
+    /// The value that the best model has the largest of; `None` if it has none.
+    pub score: Option<f64>,
+    /// Finite numbers by name.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// Ranks after a change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankEvent {
+    /// Optimiser steps taken.
+    pub step: u64,
+    /// What made this entry.
+    pub cause: RankCause,
+    /// Rank by module path; modules of rank 0 are listed.
+    pub ranks: BTreeMap<String, u32>,
+    /// Their sum.
+    pub total_rank: u64,
+}
+
+/// What made a rank entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RankCause {
+    /// The start of training.
+    Start,
+    /// A prune removed components.
+    Prune,
+    /// A budget schedule changed the mask.
+    Budget,
+    /// An evaluation looked.
+    Evaluation,
+}

@@ -1,0 +1,119 @@
+//! The usual observer: validates, keeps checkpoints, passes events on, heeds a stop flag.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lrvd_core::metrics::{Predictions, mean};
+
+use super::batch::Targets;
+use super::checkpoint::Checkpoints;
+use super::error::TrainError;
+use super::examples::LabelledExamples;
+use super::fit::Observer;
+use super::method::Method;
+use super::model::Model;
+use super::predict::{Inputs, Logits};
+use super::progress::{Event, ProgressSink};
+use super::state::{Evaluation, TrainState};
+
+/// What is looked at and kept while a model trains; nothing by default.
+pub struct Watch<'a, I> {
+    validation: Option<&'a dyn LabelledExamples<Input = I>>,
+    checkpoints: Option<&'a Checkpoints>,
+    sink: Option<&'a mut dyn ProgressSink>,
+    stop: Option<&'a AtomicBool>,
+}
+
+impl<I> Default for Watch<'_, I> {
+    fn default() -> Self {
+        Self { validation: None, checkpoints: None, sink: None, stop: None }
+    }
+}
+
+impl<'a, I> Watch<'a, I> {
+    /// Measures the model on `examples` at its mean: accuracy and negative log-likelihood, or the mean
+    /// squared error of scores. The best model is the one of the largest accuracy or smallest error.
+    #[must_use]
+    pub fn validating(self, examples: &'a dyn LabelledExamples<Input = I>) -> Self {
+        Self { validation: Some(examples), ..self }
+    }
+
+    /// Keeps checkpoints there.
+    #[must_use]
+    pub fn keeping(self, checkpoints: &'a Checkpoints) -> Self {
+        Self { checkpoints: Some(checkpoints), ..self }
+    }
+
+    /// Passes events on.
+    #[must_use]
+    pub fn telling(self, sink: &'a mut dyn ProgressSink) -> Self {
+        Self { sink: Some(sink), ..self }
+    }
+
+    /// Ends the run after the step in which `flag` is found set, as a signal handler does.
+    #[must_use]
+    pub fn stopping_at(self, flag: &'a AtomicBool) -> Self {
+        Self { stop: Some(flag), ..self }
+    }
+}
+
+impl<I, M, T> Observer<M, T> for Watch<'_, I>
+where
+    M: Model<Input = I>,
+    T: Method<M> + ?Sized,
+{
+    type Error = TrainError;
+
+    fn event(&mut self, event: &Event) {
+        if let Some(sink) = &mut self.sink {
+            sink.event(event);
+        }
+    }
+
+    fn evaluate(&mut self, model: &M, method: &T) -> Result<Option<Evaluation>, TrainError> {
+        let Some(examples) = self.validation else { return Ok(None) };
+        let logits = method.predict(model, &Inputs::new(&examples), 0)?;
+        let all: Vec<usize> = (0..examples.len()).collect();
+        measure(&logits, &examples.targets(&all)?).map(Some)
+    }
+
+    fn checkpoint(&mut self, state: &TrainState<M>, method: &T) -> Result<(), TrainError> {
+        self.checkpoints.map_or(Ok(()), |checkpoints| checkpoints.save(state, method))
+    }
+
+    fn stops(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+}
+
+fn measure(logits: &Logits, targets: &Targets) -> Result<Evaluation, TrainError> {
+    let (metric, score, metrics) = match targets {
+        Targets::Classes(one_hot) => {
+            let answers = logits.classes()?;
+            let classes = one_hot.clone().argmax(1).into_data();
+            let classes: Vec<usize> = classes.iter::<i64>().map(|class| class as usize).collect();
+            let probabilities: Vec<f64> =
+                answers.into_iter().flat_map(|answer| answer.probabilities).collect();
+            let predictions = Predictions::new(&probabilities, logits.width, &classes)?;
+            let (accuracy, nll) = (predictions.accuracy(), predictions.nll());
+            ("accuracy", accuracy, [("accuracy", accuracy), ("nll", nll)].to_vec())
+        }
+        Targets::Scores(scores) => {
+            let wanted = scores.clone().into_data();
+            let errors: Vec<f64> = logits
+                .scores()?
+                .iter()
+                .zip(wanted.iter::<f64>())
+                .map(|(answer, wanted)| (answer.score - wanted).powi(2))
+                .collect();
+            let mse = mean(&errors)?;
+            ("mse", -mse, [("mse", mse)].to_vec())
+        }
+    };
+    let finite = metrics.into_iter().filter(|(_, value)| value.is_finite());
+    Ok(Evaluation {
+        metric: metric.to_owned(),
+        score: Some(score).filter(|score| score.is_finite()),
+        metrics: finite.map(|(name, value)| (name.to_owned(), value)).collect::<BTreeMap<_, _>>(),
+    })
+}

@@ -1,0 +1,125 @@
+//! What the loop does with batches, events and settings.
+
+use lrvd_burn::burn::tensor::Tensor;
+use lrvd_burn::model::AdapterTargets;
+use lrvd_burn::train::{
+    BayesLora, Event, Lora, OrderConfig, OrderError, Ordered, ProgressSink, Pruning, Run,
+    TrainConfig, TrainError, Watch,
+};
+use lrvd_core::prune::{PruneRule, PruneSchedule};
+
+use crate::net::{batches, config, examples, one, pruned, run};
+
+#[derive(Default)]
+struct Heard(Vec<Event>);
+
+impl ProgressSink for Heard {
+    fn event(&mut self, event: &Event) {
+        self.0.push(event.clone());
+    }
+}
+
+#[test]
+fn a_model_of_one_layer_learns_and_tells() {
+    let config = TrainConfig { steps: 60, evaluate_every: 20, ..config(60) };
+    let (train, validation) = (examples(1, 64), examples(2, 40));
+    let order = OrderConfig::shuffled(16);
+    let mut batches = Ordered::new(&train, order, config.seed).unwrap();
+    let targets = AdapterTargets::Paths(vec!["layer".to_owned()]);
+    let method = Lora { rank: 3, ..Lora::default() };
+    let groups = lrvd_burn::optimizer::ParameterGroups {
+        adapter: lrvd_burn::optimizer::GroupRates { learning_rate: 3e-2, weight_decay: 0.0 },
+        ..config.groups
+    };
+    let mut run = Run::new(one(), method, &targets, &TrainConfig { groups, ..config }).unwrap();
+    let mut heard = Heard::default();
+    let mut watch = Watch::default().validating(&validation).telling(&mut heard);
+    run.fit(&mut batches, &mut watch).unwrap();
+    let history = &run.state.journal.history;
+    assert_eq!(history.iter().map(|p| p.step).collect::<Vec<_>>(), [0, 20, 40, 60]);
+    let nll = |i: usize| history[i].evaluation.metrics["nll"];
+    assert!(nll(3) < 0.7 * nll(0), "{} {}", nll(0), nll(3));
+    let best = run.state.best.as_ref().unwrap();
+    let scores: Vec<f64> = history.iter().filter_map(|p| p.evaluation.score).collect();
+    assert_eq!(best.info.score, scores.iter().copied().fold(0.0, f64::max));
+    let steps = heard.0.iter().filter(|event| matches!(event, Event::Step { .. })).count();
+    let evaluations = heard.0.iter().filter(|e| matches!(e, Event::Evaluated { .. })).count();
+    assert_eq!((steps, evaluations), (60, 4));
+}
+
+#[test]
+fn micro_batches_add_up_to_the_batch() {
+    let config = TrainConfig { model_dropout: false, ..config(3) };
+    let train = |parts: usize| {
+        let order = OrderConfig::shuffled(8);
+        let source = Ordered::new(examples(7, 32), order, config.seed).unwrap();
+        let mut source = source.accumulating(parts).unwrap();
+        let mut run = Run::new(
+            crate::net::net(),
+            Lora { rank: 3, ..Lora::default() },
+            &crate::net::targets(),
+            &config,
+        )
+        .unwrap();
+        run.fit(&mut source, &mut Watch::<Tensor<2>>::default()).unwrap();
+        crate::net::parameters(&run.state.model)
+    };
+    for ((name, whole), (_, parts)) in train(1).iter().zip(train(4)) {
+        for (a, b) in whole.iter().zip(parts) {
+            assert!((a - b).abs() < 1e-4, "{name}: {a} {b}");
+        }
+    }
+    let order = OrderConfig::shuffled(8);
+    for parts in [0, 3, 16] {
+        let failed = Ordered::new(examples(7, 32), order, 0).unwrap().accumulating(parts);
+        assert!(matches!(
+            failed,
+            Err(TrainError::Order(OrderError::Accumulation { accumulation, batch_size: 8 }))
+                if accumulation == parts
+        ));
+    }
+}
+
+#[test]
+fn nothing_left_to_learn_is_no_error() {
+    // One layer, no head, a threshold that no direction stays below.
+    let schedule = PruneSchedule::new(2, 2, None).unwrap();
+    let rule = PruneRule::new(-40.0, 0).unwrap();
+    let pruning = Some(Pruning { rule, ..Pruning::at(schedule) });
+    let targets = AdapterTargets::Paths(vec!["layer".to_owned()]);
+    let config = config(5);
+    let method = BayesLora { pruning, ..pruned() };
+    let mut run = Run::new(one(), method, &targets, &config).unwrap();
+    let mut source = Ordered::new(examples(7, 30), OrderConfig::shuffled(8), 0).unwrap();
+    run.fit(&mut source, &mut Watch::<Tensor<2>>::default()).unwrap();
+    assert_eq!((run.state.done, run.state.model.layer.rank()), (5, 0));
+    assert_eq!(run.state.journal.removed["layer"].len(), 5);
+}
+
+#[test]
+fn settings_out_of_range_are_refused_before_anything_is_attached() {
+    let refused = |method: BayesLora| {
+        let failed = Run::new(crate::net::net(), method, &crate::net::targets(), &config(5));
+        failed.err().unwrap().to_string()
+    };
+    let rule = PruneRule::new(3.0, 9).unwrap();
+    let pruning = pruned().pruning.map(|p| Pruning { rule, ..p });
+    assert!(refused(BayesLora { pruning, ..pruned() }).contains("prune.min_rank"));
+    assert!(refused(BayesLora { weight_decay: -1.0, ..pruned() }).contains("weight_decay"));
+    assert!(refused(BayesLora { rank: 0, ..pruned() }).contains("rank"));
+    let mut wrong = config(5);
+    wrong.optimizer.beta1 = 2.0;
+    let failed = Run::new(crate::net::net(), pruned(), &crate::net::targets(), &wrong);
+    assert!(failed.err().unwrap().to_string().contains("optimizer.beta1"));
+}
+
+#[test]
+fn a_loss_that_is_not_finite_ends_the_run() {
+    let config = config(5);
+    let mut run = run(pruned(), &config);
+    run.state.model = run.state.model.clone();
+    let mut source = batches(&config);
+    run.method.kl = lrvd_core::schedule::KlSchedule::constant(f64::MAX).unwrap();
+    let failed = run.fit(&mut source, &mut Watch::<Tensor<2>>::default()).unwrap_err();
+    assert!(matches!(failed, TrainError::NonFinite { name: "loss", step: 0, .. }), "{failed}");
+}

@@ -1,0 +1,10 @@
+//! Training a model of one's own: resume bit for bit, prunes, checkpoints, sources of batches.
+
+#![cfg(feature = "flex")]
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod checkpoints;
+mod loop_;
+mod net;
+mod resume;
+mod saved;

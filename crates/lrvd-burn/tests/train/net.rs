@@ -1,0 +1,140 @@
+//! Two small models and data that a few directions explain.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor, TensorData};
+use lrvd_burn::adapted_model;
+use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::model::{AdaptedModel, AdapterTargets};
+use lrvd_burn::parameters::Role;
+use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::{
+    BayesLora, LabelledRows, Model, OrderConfig, Ordered, Pruning, Run, Targets, TrainConfig,
+    TrainState,
+};
+use lrvd_core::noise::{Draws, NoiseKey, Stream, fill_normal_f64};
+use lrvd_core::prune::{PruneRule, PruneSchedule};
+
+pub(crate) const CLASSES: usize = 3;
+pub(crate) const WIDTH: usize = 6;
+
+/// A frozen layer, an adapted one and a head.
+#[derive(Module, Debug)]
+pub(crate) struct Net {
+    hidden: AdaptedLinear,
+    head: AdaptedLinear,
+}
+
+adapted_model!(Net { hidden, head });
+
+impl Model for Net {
+    type Input = Tensor<2>;
+
+    fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
+        self.head.forward(self.hidden.forward(input.clone(), pass).tanh(), pass)
+    }
+}
+
+/// One adapted layer and nothing else.
+#[derive(Module, Debug)]
+pub(crate) struct One {
+    pub(crate) layer: AdaptedLinear,
+}
+
+adapted_model!(One { layer });
+
+impl Model for One {
+    type Input = Tensor<2>;
+
+    fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
+        self.layer.forward(input.clone(), pass)
+    }
+}
+
+fn normal(seed: u64, n: usize) -> Vec<f64> {
+    let mut values = vec![0.0; n];
+    fill_normal_f64(NoiseKey::new(seed).on_stream(Stream::DATA), 0, &mut values);
+    values
+}
+
+fn layer(path: &str, seed: u64, widths: [usize; 2]) -> AdaptedLinear {
+    let scale = 1.0 / (widths[0] as f64).sqrt();
+    let values: Vec<f64> = normal(seed, widths[0] * widths[1]).iter().map(|v| scale * v).collect();
+    let weight = Tensor::from_data(TensorData::new(values, widths), &Device::flex());
+    AdaptedLinear::new(path, weight, None)
+}
+
+pub(crate) fn net() -> Net {
+    let hidden = layer("net.hidden", 1, [WIDTH, 8]);
+    Net { hidden, head: layer("net.head", 2, [8, CLASSES]).with_role(Role::Head) }
+}
+
+pub(crate) fn one() -> One {
+    One { layer: layer("layer", 3, [WIDTH, CLASSES]) }
+}
+
+/// `n` examples whose class is the largest of three coordinates.
+pub(crate) fn examples(seed: u64, n: usize) -> LabelledRows<2> {
+    let values = normal(seed, n * WIDTH);
+    let mut one_hot = vec![0.0; n * CLASSES];
+    for (row, x) in values.chunks(WIDTH).enumerate() {
+        let class = (0..CLASSES).max_by(|&a, &b| x[a].total_cmp(&x[b])).unwrap();
+        one_hot[row * CLASSES + class] = 1.0;
+    }
+    let tensor = |values, width| {
+        Tensor::<2>::from_data(TensorData::new(values, [n, width]), &Device::flex())
+    };
+    LabelledRows::new(tensor(values, WIDTH), Targets::Classes(tensor(one_hot, CLASSES)))
+}
+
+pub(crate) fn targets() -> AdapterTargets {
+    AdapterTargets::Names(["hidden", "layer"].map(str::to_owned)[..1].to_vec())
+}
+
+pub(crate) fn config(steps: usize) -> TrainConfig {
+    TrainConfig { steps, seed: 5, evaluate_every: 4, ..TrainConfig::default() }
+}
+
+/// Noise that grows so fast that prunes are due at steps 4 and 8.
+pub(crate) fn pruned() -> BayesLora {
+    let schedule = PruneSchedule::new(4, 4, None).unwrap();
+    BayesLora {
+        rank: 5,
+        initial: -2.0,
+        noise_rate_factor: 400.0,
+        pruning: Some(Pruning { rule: PruneRule::new(3.0, 1).unwrap(), ..Pruning::at(schedule) }),
+        ..BayesLora::default()
+    }
+}
+
+pub(crate) fn run(method: BayesLora, config: &TrainConfig) -> Run<Net, BayesLora> {
+    Run::new(net(), method, &targets(), config).unwrap()
+}
+
+pub(crate) fn batches(config: &TrainConfig) -> Ordered<LabelledRows<2>> {
+    Ordered::new(examples(7, 30), OrderConfig::shuffled(8), config.seed).unwrap()
+}
+
+/// Every number that training changes, by name.
+pub(crate) fn numbers<M: AdaptedModel>(state: &TrainState<M>) -> Vec<(String, Vec<f64>)> {
+    let mut found = parameters(&state.model);
+    for (name, moments) in state.optimizer.state() {
+        for tensor in [&moments.first, &moments.second] {
+            found.push((name.clone(), tensor.clone().into_data().iter::<f64>().collect()));
+        }
+        found.push((name.clone(), vec![moments.steps as f64]));
+    }
+    found
+}
+
+pub(crate) fn parameters(model: &impl AdaptedModel) -> Vec<(String, Vec<f64>)> {
+    let mut found = Vec::new();
+    model.visit_parameters(&mut |p| {
+        found.push((p.name.to_owned(), p.value.flat().into_data().iter::<f64>().collect()));
+    });
+    found
+}
+
+/// A number that no test relies on twice.
+pub(crate) fn index(seed: u64, bound: usize) -> usize {
+    Draws::new(NoiseKey::new(seed)).index(bound)
+}

@@ -1,0 +1,111 @@
+//! A run that is stopped and resumed is the run without a break, bit for bit.
+
+use std::sync::atomic::AtomicBool;
+
+use lrvd_burn::burn::tensor::Tensor;
+use lrvd_burn::model::ranks;
+use lrvd_burn::train::{
+    AdaLora, BayesLora, Checkpoints, Lora, MaskPlacement, Method, OptimizerOnPrune, Outcome,
+    PrunePlacement, Pruning, Run, TrainConfig, Watch,
+};
+use lrvd_core::adalora::AdaLoraConfig;
+
+use crate::net::{Net, batches, config, examples, net, numbers, pruned, run, targets};
+
+/// Trains to the end without a break, and once more with a stop after every step.
+fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str) -> usize {
+    let validation = examples(8, 12);
+    let start = || Run::new(net(), method.clone(), &targets(), config).unwrap();
+    let mut whole = start();
+    let folder = tempfile::tempdir().unwrap();
+    let never = folder.path().join("whole");
+    let checkpoints = Checkpoints::open(&never).unwrap();
+    let mut watch = Watch::default().validating(&validation).keeping(&checkpoints);
+    assert_eq!(whole.fit(&mut batches(config), &mut watch).unwrap(), Outcome::Finished);
+
+    let folder = folder.path().join("broken");
+    let stop = AtomicBool::new(true);
+    let mut restarts = 0;
+    let broken = loop {
+        let checkpoints = Checkpoints::open(&folder).unwrap();
+        let mut run = start();
+        assert_eq!(run.resume(&checkpoints).unwrap(), restarts > 0);
+        assert_eq!(run.state.done, restarts);
+        let mut watch =
+            Watch::default().validating(&validation).keeping(&checkpoints).stopping_at(&stop);
+        match run.fit(&mut batches(config), &mut watch).unwrap() {
+            Outcome::Stopped => restarts += 1,
+            Outcome::Finished => break run,
+        }
+    };
+    assert_eq!(restarts, config.steps - 1, "{name}");
+    assert_eq!(numbers(&broken.state), numbers(&whole.state), "{name}");
+    let (best, wanted) = (broken.state.best.as_ref().unwrap(), whole.state.best.as_ref().unwrap());
+    assert_eq!(best.info, wanted.info, "{name}");
+    assert_eq!(crate::net::parameters(&best.model), crate::net::parameters(&wanted.model));
+    let (found, wanted) = (&broken.state.journal, &whole.state.journal);
+    assert_eq!(found.rank_events, wanted.rank_events, "{name}");
+    assert_eq!(found.history, wanted.history, "{name}");
+    assert_eq!(found.removed, wanted.removed, "{name}");
+    broken.method.ranks(&broken.state.model).values().sum()
+}
+
+#[test]
+fn a_resumed_run_is_the_run_without_a_break_also_across_prunes() {
+    let config = config(10);
+    for placement in [PrunePlacement::AfterUpdate, PrunePlacement::BeforeUpdate] {
+        for optimizer in
+            [OptimizerOnPrune::Slice, OptimizerOnPrune::Reset, OptimizerOnPrune::ResetIfChanged]
+        {
+            let pruning = pruned().pruning.map(|p| Pruning { placement, optimizer, ..p });
+            let rank = compare(
+                &BayesLora { pruning, ..pruned() },
+                &config,
+                &format!("{placement:?} {optimizer:?}"),
+            );
+            assert!((1..5).contains(&rank), "{placement:?} {optimizer:?}: {rank}");
+        }
+    }
+}
+
+#[test]
+fn methods_without_a_posterior_resume_too() {
+    let config = config(9);
+    assert_eq!(compare(&Lora { rank: 3, dropout: 0.2, ..Lora::default() }, &config, "LoRA"), 3);
+    let schedule = AdaLoraConfig {
+        init_r: 5,
+        target_r: 2,
+        tinit: 1,
+        tfinal: 2,
+        delta_t: 1,
+        total_step: config.steps as u32,
+        beta1: 0.85,
+        beta2: 0.85,
+        orth_reg_weight: 0.5,
+    };
+    for placement in [MaskPlacement::AfterUpdate, MaskPlacement::BeforeUpdate] {
+        let method = AdaLora::new(schedule, 16.0, 0.0, placement).unwrap();
+        assert_eq!(compare(&method, &config, "AdaLoRA"), 2);
+    }
+}
+
+#[test]
+fn gradients_are_cut_with_their_tensors() {
+    // Before the update, a prune that slices leaves an update of the pruned size to be made.
+    let config = config(6);
+    let start = |placement| {
+        let pruning = pruned().pruning.map(|p| Pruning { placement, ..p });
+        run(BayesLora { pruning, ..pruned() }, &config)
+    };
+    let mut before = start(PrunePlacement::BeforeUpdate);
+    before.fit(&mut batches(&config), &mut Watch::<Tensor<2>>::default()).unwrap();
+    let events = &before.state.journal.rank_events;
+    let [first, prune] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!((first.total_rank, prune.step), (5, 4));
+    assert!((1..5).contains(&prune.total_rank), "{prune:?}");
+    assert_eq!(ranks(&before.state.model)[0].1 as u64, prune.total_rank);
+    // The step of the prune took part: every moment has seen six updates.
+    for (name, moments) in before.state.optimizer.state() {
+        assert_eq!(moments.steps, 6, "{name}");
+    }
+}

@@ -1,0 +1,63 @@
+//! Either model as a classifier, and how all of them are trained.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use lrvd_burn::adapted_model;
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::Model;
+
+use crate::batch::TokenBatch;
+use crate::deberta::DebertaClassifier;
+use crate::llama::LlamaChoice;
+
+/// An encoder with a head of its own, or a language model that answers by the logits of a few tokens.
+#[expect(clippy::large_enum_variant, reason = "a run holds two of them")]
+#[derive(Module, Debug)]
+pub enum AutoClassifier {
+    /// DeBERTa-v2 or v3.
+    Deberta(DebertaClassifier),
+    /// Llama.
+    Llama(LlamaChoice),
+}
+
+adapted_model!(
+    enum AutoClassifier {
+        Deberta,
+        Llama,
+    }
+);
+
+impl Model for AutoClassifier {
+    type Input = TokenBatch;
+
+    fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
+        match self {
+            Self::Deberta(model) => model.logits(input, pass),
+            Self::Llama(model) => model.logits(input, pass),
+        }
+    }
+}
+
+impl Model for DebertaClassifier {
+    type Input = TokenBatch;
+
+    fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
+        self.forward(&input.repeat(members(self)), pass)
+    }
+}
+
+impl Model for LlamaChoice {
+    type Input = TokenBatch;
+
+    fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
+        self.forward(&input.repeat(members(self)), pass)
+    }
+}
+
+/// Ensemble members that the adapters hold side by side; every one of them sees the batch.
+fn members(model: &impl AdaptedModel) -> usize {
+    let mut found = None;
+    model.visit_layers(&mut |_, layer| found = found.or(layer.members()));
+    found.unwrap_or(1)
+}

@@ -1,0 +1,49 @@
+//! Token ids and masks of one padded batch, as every model here reads them.
+
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use lrvd_burn::adapter::repeat_for_members;
+
+/// One padded batch, all `[batch, tokens]`.
+#[derive(Clone, Debug)]
+pub struct TokenBatch {
+    /// Token ids.
+    pub ids: Tensor<2, Int>,
+    /// Segment ids; read only by checkpoints with a segment table.
+    pub type_ids: Tensor<2, Int>,
+    /// 1 for tokens, 0 for padding, in the model's float type.
+    pub mask: Tensor<2>,
+}
+
+impl TokenBatch {
+    /// Rows of token ids and segment ids, padded on the right to the longest row with `pad_id`, segment
+    /// 0 and mask 0.
+    pub fn padded(rows: &[(&[u32], &[u32])], pad_id: u32, device: &Device, dtype: DType) -> Self {
+        let length = rows.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0);
+        let shape = [rows.len(), length];
+        let fill = |of: &dyn Fn(&(&[u32], &[u32]), usize) -> u32| -> TensorData {
+            let cells = rows.iter().flat_map(|row| (0..length).map(|i| i64::from(of(row, i))));
+            TensorData::new(cells.collect::<Vec<_>>(), shape)
+        };
+        let ids = fill(&|(ids, _), i| ids.get(i).copied().unwrap_or(pad_id));
+        let type_ids = fill(&|(_, types), i| types.get(i).copied().unwrap_or(0));
+        let mask = fill(&|(ids, _), i| u32::from(i < ids.len()));
+        Self {
+            ids: Tensor::from_data(ids, device),
+            type_ids: Tensor::from_data(type_ids, device),
+            mask: Tensor::from_data(mask.convert::<f32>(), (device, dtype)),
+        }
+    }
+
+    /// The batch `times` over, copy after copy.
+    #[must_use]
+    pub fn repeat(&self, times: usize) -> Self {
+        if times == 1 {
+            return self.clone();
+        }
+        Self {
+            ids: repeat_for_members(self.ids.clone(), times),
+            type_ids: repeat_for_members(self.type_ids.clone(), times),
+            mask: repeat_for_members(self.mask.clone(), times),
+        }
+    }
+}
