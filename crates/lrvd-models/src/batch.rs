@@ -20,13 +20,13 @@ impl TokenBatch {
     pub fn padded(rows: &[(&[u32], &[u32])], pad_id: u32, device: &Device, dtype: DType) -> Self {
         let length = rows.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0);
         let shape = [rows.len(), length];
-        let fill = |of: &dyn Fn(&(&[u32], &[u32]), usize) -> u32| -> TensorData {
-            let cells = rows.iter().flat_map(|row| (0..length).map(|i| i64::from(of(row, i))));
-            TensorData::new(cells.collect::<Vec<_>>(), shape)
+        let fill = |of: &dyn Fn(usize, usize) -> u32| -> TensorData {
+            let cells = (0..rows.len()).flat_map(|row| (0..length).map(move |i| (row, i)));
+            TensorData::new(cells.map(|(row, i)| i64::from(of(row, i))).collect::<Vec<_>>(), shape)
         };
-        let ids = fill(&|(ids, _), i| ids.get(i).copied().unwrap_or(pad_id));
-        let type_ids = fill(&|(_, types), i| types.get(i).copied().unwrap_or(0));
-        let mask = fill(&|(ids, _), i| u32::from(i < ids.len()));
+        let ids = fill(&|row, i| rows[row].0.get(i).copied().unwrap_or(pad_id));
+        let type_ids = fill(&|row, i| rows[row].1.get(i).copied().unwrap_or(0));
+        let mask = fill(&|row, i| u32::from(i < rows[row].0.len()));
         Self {
             ids: Tensor::from_data(ids, device),
             type_ids: Tensor::from_data(type_ids, device),

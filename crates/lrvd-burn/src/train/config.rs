@@ -124,11 +124,13 @@ mod tests {
 
     use super::*;
 
+    type Change = fn(&mut TrainConfig);
+
     #[test]
     fn every_setting_is_refused_by_its_name() {
         let good = TrainConfig::default();
         good.check().unwrap();
-        let wrong: [(&str, fn(&mut TrainConfig)); 12] = [
+        let wrong: [(&str, Change); 12] = [
             ("steps", |c| c.steps = 0),
             ("evaluate_every", |c| c.evaluate_every = 0),
             ("warmup_ratio", |c| c.warmup_ratio = 1.5),

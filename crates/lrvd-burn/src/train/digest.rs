@@ -16,10 +16,8 @@ const BLOCK: usize = 1 << 16;
 
 /// Notes the hashes of the files called `names` in `folder`.
 pub(super) fn write_sums(folder: &Path, names: &[&str]) -> Result<(), TrainError> {
-    let mut text = String::new();
-    for name in names {
-        text += &format!("{}  {name}\n", sha256(&folder.join(name))?);
-    }
+    let line = |name: &&str| Ok(format!("{}  {name}\n", sha256(&folder.join(name))?));
+    let text = names.iter().map(line).collect::<Result<String, TrainError>>()?;
     Ok(write_atomic(folder.join(SUMS), text.as_bytes())?)
 }
 
