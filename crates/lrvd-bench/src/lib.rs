@@ -5,7 +5,7 @@
 //!
 //! | Module | What is in it |
 //! |---|---|
-//! | `text`, [`io`], [`progress`] | words of messages, whole files, events |
+//! | `text`, [`io`] | words of messages, whole files |
 //! | [`settings`] | every setting of a run, the presets, the methods there are |
 //! | [`record`] | what a run leaves behind |
 //! | [`task`], [`data`] | what is learnt, from which files |
@@ -13,14 +13,13 @@
 //! | [`backbone`] | where the pretrained model comes from |
 //! | [`eval`] | predictions and what is measured of them |
 //! | [`method`] | what each fine-tuning method attaches, minimises and does to ranks |
-//! | [`train`] | the loop and its checkpoints |
 //! | [`run`] | one run: beginning, loop, record, folder |
 //! | [`report`] | tables, comparisons, the page that a person looks at |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
 //! | [`suite`] | whole reproductions: GLUE and reasoning |
 //! | [`verify`] | golden folders |
 //!
-//! Nothing here prints: callers pass a [`progress::ProgressSink`].
+//! The loop is [`lrvd_burn::train`]'s. Nothing here prints: callers pass a [`progress::ProgressSink`].
 
 pub mod backbone;
 pub mod classify;
@@ -29,7 +28,6 @@ mod error;
 pub mod eval;
 pub mod io;
 pub mod method;
-pub mod progress;
 pub mod reasoning;
 pub mod record;
 pub mod report;
@@ -38,8 +36,13 @@ pub mod settings;
 pub mod suite;
 pub mod task;
 mod text;
-pub mod train;
 pub mod verify;
 
 pub use error::BenchError;
+
 pub use text::{UnknownName, grouped};
+
+/// What happens during a run, told to whoever shows it.
+pub mod progress {
+    pub use lrvd_burn::train::{Event, ProgressSink, Silent};
+}

@@ -2,35 +2,29 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::cell::Cell;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::module::Module;
 use burn::tensor::{DType, Device};
-use lrvd_bench::backbone::TaskModel;
 use lrvd_bench::data::Label;
 use lrvd_bench::data::PreparedTask;
-use lrvd_bench::data::batch::{OrderState, TokenisedExample};
-use lrvd_bench::eval::{Inputs, PeakMemory, RunContext, score_draws};
+use lrvd_bench::data::batch::TokenisedExample;
+use lrvd_bench::eval::{PeakMemory, RunContext, score_draws};
 use lrvd_bench::method::{Method, MethodError};
-use lrvd_bench::progress::Silent;
+use lrvd_bench::progress::{Event, ProgressSink, Silent};
 use lrvd_bench::record::Metrics;
+use lrvd_bench::run::fit;
 use lrvd_bench::settings::{
     ConfigOverrides, ExperimentConfig, MethodName, Preset, RankRequest, SettingError, ValidConfig,
 };
 use lrvd_bench::task::Goal;
-use lrvd_bench::train::{
-    FitOutcome, Journal, TrainState, fit, latest_checkpoint, load_checkpoint, save_checkpoint,
-};
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
-use lrvd_burn::optimizer::AdamW;
-use lrvd_burn::parameters::Role;
+use lrvd_burn::train::{self, Checkpoints, Logits, Outcome, TrainState};
 use lrvd_core::metrics::{Predictions, log_softmax, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
-use lrvd_models::WeightSource;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
+use lrvd_models::{AutoClassifier, WeightSource};
 use serde_json::json;
 
 const LABELS: usize = 3;
@@ -116,7 +110,7 @@ impl Bed {
         self.task.holding_out(method.holdout())
     }
 
-    fn fresh(&self, method: &Method) -> TrainState {
+    fn fresh(&self, method: Method) -> (TrainState<AutoClassifier>, Method) {
         let (hidden, wide) = (self.hidden, 2 * self.hidden);
         let text = format!(
             r#"{{"model_type": "deberta-v2", "hidden_size": {hidden}, "num_attention_heads": 3,
@@ -129,51 +123,44 @@ impl Bed {
         );
         let deberta = DebertaConfig::parse(text.as_bytes(), "config.json".as_ref()).unwrap();
         let mut source = WeightSource::random(NoiseKey::new(5), &self.device, DType::F32);
-        let mut model = TaskModel::Deberta(DebertaClassifier::load(&mut source, &deberta));
+        let model = AutoClassifier::Deberta(DebertaClassifier::load(&mut source, &deberta));
         let targets = AdapterTargets::Names(self.config.target_modules.clone());
-        method.attach(&mut model, &targets, NoiseKey::new(11)).unwrap();
-        model.visit_parameters_mut(&mut |p| {
-            if matches!(p.role, Role::Head | Role::Pooler) {
-                p.value.set_trainable(true);
-            }
-        });
-        TrainState {
-            model,
-            optimizer: AdamW::new(self.config.optimizer, method.groups(&self.config)),
-            done: 0,
-            order: OrderState::default(),
-            best: None,
-            journal: Journal::default(),
-        }
+        let run = train::Run::with(model, method, &targets, &self.config.training(11)).unwrap();
+        (run.state, run.method)
     }
 
     /// Trains and finishes.
     fn run(&self, key: &str) -> Run {
-        let mut method = self.method(key).unwrap();
+        let method = self.method(key).unwrap();
         let task = self.held_out(&method);
-        let mut state = self.fresh(&method);
+        let (mut state, mut method) = self.fresh(method);
         let context = self.context(&task);
-        let ended =
-            fit(&context, &mut state, &mut method, &self.stop, &mut Silent, &mut |_, _, _| Ok(()));
-        assert_eq!(ended.unwrap(), FitOutcome::Finished);
+        let ended = fit(&context, &mut state, &mut *method, None, &self.stop, &mut Silent);
+        assert_eq!(ended.unwrap(), Outcome::Finished);
         method.finish(&mut state.model, &context).unwrap();
         Run { method, model: state.model, task }
     }
 
-    fn answers(&self, run: &Run, draws: usize) -> Vec<f64> {
+    fn logits(&self, run: &Run, draws: usize) -> Logits {
         let model = run.model.clone().valid();
-        run.method.predict(&model, &Inputs::validation(&self.context(&run.task)), draws).unwrap()
+        let context = self.context(&run.task);
+        let examples = context.examples(&run.task.validation);
+        run.method.predict(&model, &context.inputs(&examples), draws).unwrap()
+    }
+
+    fn answers(&self, run: &Run, draws: usize) -> Vec<f64> {
+        self.logits(run, draws).values
     }
 
     fn metrics(&self, run: &Run, draws: usize) -> Metrics {
-        score_draws(&self.answers(run, draws), &run.task).unwrap().metrics
+        score_draws(&self.logits(run, draws), &run.task).unwrap().metrics
     }
 }
 
 /// A finished run.
 struct Run {
     method: Method,
-    model: TaskModel,
+    model: AutoClassifier,
     task: PreparedTask,
 }
 
@@ -214,7 +201,7 @@ fn posthoc_laplace_softens_what_lora_answers() {
         // The bridge's mean does not depend on the scale of the covariance.
         let allowed = if predictive == "bridge" { 1.0 } else { 0.0 };
         assert!(found.nll.unwrap() < plain.nll.unwrap() + allowed, "{predictive}: {found:?}");
-        assert!(run.method.draws(&bed.config).is_empty());
+        assert!(MethodName::from_name("laplace").unwrap().draws(&bed.config).is_empty());
         assert_eq!(run.method.stored_parameters(), 1 + factor_entries(&run.model, 100, 10));
     }
     // A prior of infinite precision leaves the trained model.
@@ -245,7 +232,7 @@ fn posthoc_laplace_chooses_its_prior_on_held_out_examples_and_narrows_to_the_las
 }
 
 /// Numbers of the factors of A and B of every layer, with `columns` of a side that is `wide` or wider.
-fn factor_entries(model: &TaskModel, wide: usize, columns: usize) -> usize {
+fn factor_entries(model: &AutoClassifier, wide: usize, columns: usize) -> usize {
     let mut sum = 0;
     model.visit_layers(&mut |_, layer| {
         let Some(adapter) = layer.low_rank() else { return };
@@ -278,8 +265,7 @@ fn posthoc_scores_get_the_trained_answer_or_a_refusal() {
     assert_eq!(bed.answers(&bed.run("laplace"), 0), plain);
     let run = bed.run("lora+ts");
     assert_eq!(bed.answers(&run, 0).len(), plain.len());
-    let mut method = bed.method("tfb").unwrap();
-    let mut state = bed.fresh(&method);
+    let (mut state, mut method) = bed.fresh(bed.method("tfb").unwrap());
     let failed = method.finish(&mut state.model, &bed.context(&bed.task)).unwrap_err();
     assert!(matches!(failed, MethodError::Method { method: "TFB", .. }), "{failed}");
 }
@@ -306,32 +292,36 @@ fn posthoc_settings_out_of_range_are_refused_by_name() {
     }
 }
 
+/// Asks for a stop after step 43.
+struct StopAt43<'a>(&'a AtomicBool);
+
+impl ProgressSink for StopAt43<'_> {
+    fn event(&mut self, event: &Event) {
+        if matches!(event, Event::Step { done: 43, .. }) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 #[test]
 fn posthoc_a_stopped_swag_run_ends_as_one_that_was_not_stopped() {
     let bed = Bed::new(config(60), task(4, 64, 24));
     let whole = bed.run("swag");
     let folder = tempfile::tempdir().unwrap();
-    let mut method = bed.method("swag").unwrap();
-    let mut state = bed.fresh(&method);
+    let checkpoints = Checkpoints::open(folder.path()).unwrap();
+    let (mut state, mut method) = bed.fresh(bed.method("swag").unwrap());
     let context = bed.context(&bed.task);
-    let steps = Cell::new(0);
     // Between two collections of the tail.
-    let mut save = |state: &TrainState, method: &Method, must: bool| {
-        steps.set(steps.get() + 1);
-        bed.stop.store(steps.get() == 42, Ordering::Relaxed);
-        if must { save_checkpoint(folder.path(), state, method) } else { Ok(()) }
-    };
-    let ended = fit(&context, &mut state, &mut method, &bed.stop, &mut Silent, &mut save).unwrap();
-    assert_eq!((ended, state.done), (FitOutcome::Stopped, 43));
+    let mut sink = StopAt43(&bed.stop);
+    let kept = Some(&checkpoints);
+    let ended = fit(&context, &mut state, &mut *method, kept, &bed.stop, &mut sink).unwrap();
+    assert_eq!((ended, state.done), (Outcome::Stopped, 43));
     bed.stop.store(false, Ordering::Relaxed);
 
-    let mut method = bed.method("swag").unwrap();
-    let mut state = bed.fresh(&method);
-    let path = latest_checkpoint(folder.path()).unwrap().unwrap();
-    load_checkpoint(Path::new(&path), &mut state, &mut method).unwrap();
-    let ended =
-        fit(&context, &mut state, &mut method, &bed.stop, &mut Silent, &mut |_, _, _| Ok(()));
-    assert_eq!(ended.unwrap(), FitOutcome::Finished);
+    let (mut state, mut method) = bed.fresh(bed.method("swag").unwrap());
+    assert!(checkpoints.resume(&mut state, &mut *method).unwrap());
+    let ended = fit(&context, &mut state, &mut *method, None, &bed.stop, &mut Silent);
+    assert_eq!(ended.unwrap(), Outcome::Finished);
     method.finish(&mut state.model, &context).unwrap();
     let resumed = Run { method, model: state.model, task: bed.task.clone() };
     for draws in [0, 3] {
@@ -364,7 +354,7 @@ fn posthoc_tfb_keeps_the_mean_and_stores_one_number() {
     assert_eq!(levels.len(), 1, "one level for all: {levels:?}");
     assert_eq!(trainable_counts(&run.model), trainable_counts(&lora.model));
     assert_eq!(run.method.stored_parameters(), 1);
-    assert_eq!(run.method.draws(&bed.config), [5]);
+    assert_eq!(MethodName::from_name("tfb").unwrap().draws(&bed.config), [5]);
     let drawn = bed.metrics(&run, 5);
     assert!(drawn.mutual_information.unwrap() > 0.0, "{drawn:?}");
     assert!((drawn.nll.unwrap() - bed.metrics(&lora, 0).nll.unwrap()).abs() < 0.5, "{drawn:?}");
@@ -377,11 +367,13 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     let run = bed.run("lora+ts");
     assert_eq!((run.task.train.len(), run.task.holdout.len()), (77, 19));
     let context = bed.context(&run.task);
-    let inputs = Inputs::holdout(&context);
+    let holdout = &run.task.holdout;
+    let examples = context.examples(holdout);
+    let inputs = context.inputs(&examples);
     let model = run.model.clone().valid();
-    let labels: Vec<usize> = inputs.examples.iter().map(|e| e.label.class().unwrap()).collect();
-    let plain = softmax(&inputs.predict(&model, 0).unwrap(), LABELS).unwrap();
-    let scaled = run.method.predict(&model, &inputs, 0).unwrap();
+    let labels: Vec<usize> = holdout.iter().map(|e| e.label.class().unwrap()).collect();
+    let plain = softmax(&inputs.predict(&model, 0).unwrap().values, LABELS).unwrap();
+    let scaled = run.method.predict(&model, &inputs, 0).unwrap().values;
     let scaled = softmax(&scaled, LABELS).unwrap();
     let of = |p: &[f64]| {
         let predictions = Predictions::new(p, LABELS, &labels).unwrap();

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::WeightStore;
 use lrvd_core::noise::NoiseKey;
+use lrvd_models::AutoClassifier;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaChoice, LlamaForCausalLm};
 use lrvd_models::tokenizer::TextTokenizer;
 
+use super::BackboneError;
 use super::architecture::Architecture;
 use super::locate::ModelLocation;
-use super::{BackboneError, TaskModel};
 use crate::data::PreparedTask;
 use crate::io::sha256_file;
 use crate::settings::BasePrecision;
@@ -143,7 +144,7 @@ pub fn load_model_reporting(
     seed: u64,
     device: &Device,
     dtype: DType,
-) -> Result<(TaskModel, Vec<String>), BackboneError> {
+) -> Result<(AutoClassifier, Vec<String>), BackboneError> {
     let store = WeightStore::open(&backbone.location.folder)?;
     match &backbone.architecture {
         Architecture::Deberta(encoder) => {
@@ -151,7 +152,7 @@ pub fn load_model_reporting(
             let seed = NoiseKey::new(seed);
             let (model, report) =
                 DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)?;
-            Ok((TaskModel::Deberta(model), report.fresh))
+            Ok((AutoClassifier::Deberta(model), report.fresh))
         }
         Architecture::Llama(decoder) => {
             let mut config = decoder.clone();
@@ -160,7 +161,7 @@ pub fn load_model_reporting(
             }
             let (model, _) = LlamaForCausalLm::from_pretrained(&store, &config, device, dtype)?;
             let model = LlamaChoice::new(model, task.answers.clone())?;
-            Ok((TaskModel::Llama(model), Vec::new()))
+            Ok((AutoClassifier::Llama(model), Vec::new()))
         }
     }
 }
@@ -177,6 +178,6 @@ pub fn load_model(
     seed: u64,
     device: &Device,
     dtype: DType,
-) -> Result<TaskModel, BackboneError> {
+) -> Result<AutoClassifier, BackboneError> {
     Ok(load_model_reporting(backbone, task, dropout, seed, device, dtype)?.0)
 }

@@ -5,10 +5,8 @@ mod error;
 mod hub;
 mod load;
 mod locate;
-mod model;
 
 pub use architecture::Architecture;
 pub use error::BackboneError;
 pub use load::{Backbone, load_model, load_model_reporting};
 pub use locate::{ModelLocation, locate_config, locate_model};
-pub use model::{SequenceModel, TaskModel};

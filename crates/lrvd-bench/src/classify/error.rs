@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use lrvd_burn::error::{AdapterError, DeviceError};
 use lrvd_burn::files::{FileError, TensorError};
 use lrvd_burn::peft::PeftError;
+use lrvd_burn::train::TrainError;
 use lrvd_core::error::ParameterError;
 use lrvd_core::metrics::MetricError;
 use lrvd_models::deberta::ConfigError;
@@ -16,7 +17,6 @@ use crate::eval::EvalError;
 use crate::io::IoError;
 use crate::run::RunError;
 use crate::settings::SettingError;
-use crate::train::TrainError;
 
 /// A classifier cannot be trained, saved, loaded or used.
 #[derive(Debug, thiserror::Error)]

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::DType;
-use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::Inputs;
 
 use super::data::read_examples;
 use super::error::ClassifyError;
 use super::load::SavedClassifier;
 use super::rows::TextColumns;
 use crate::data::PreparedTask;
+use crate::data::batch::TokenExamples;
 use crate::data::{Example, load};
-use crate::eval::{Batching, DrawSeed, Scored, predict_logits, score_draws};
+use crate::eval::{EvalError, Scored, score_draws};
 use crate::run::write_predictions;
 use crate::task::{GlueTask, Goal};
 use crate::text::quoted;
@@ -108,23 +109,21 @@ pub fn evaluate(
     };
     let tokenizer = &classifier.backbone.tokenizer;
     let task = PreparedTask::from_examples(goal, &[], examples, tokenizer, info.max_length)?;
-    let batching = Batching {
-        batch_size: info.batch_size,
+    let examples = TokenExamples {
+        examples: &task.validation,
         pad_id: task.pad_id,
         labels: task.labels,
         device: &classifier.device,
         dtype: DType::F32,
     };
-    let logits = |pass: &Pass| predict_logits(&classifier.model, &task.validation, pass, &batching);
+    let inputs = Inputs { batch_size: info.batch_size, seed, ..Inputs::new(&examples) };
+    let numbers = std::iter::once(0).chain((draws > 0).then_some(draws));
     let mut scored = BTreeMap::new();
-    scored.insert(0, score_draws(&logits(&Pass::mean())?, &task)?);
-    if draws > 0 {
-        let seed = DrawSeed(seed);
-        let mut all = Vec::new();
-        for draw in 0..draws {
-            all.extend(logits(&classifier.sampler.pass(seed, draw))?);
-        }
-        scored.insert(draws as u32, score_draws(&all, &task)?);
+    for draws in numbers {
+        let pass = |key| classifier.sampler.pass(key);
+        let logits =
+            inputs.predict_with(&classifier.model, draws, pass).map_err(EvalError::from)?;
+        scored.insert(draws as u32, score_draws(&logits, &task)?);
     }
     Ok(Evaluation { scored, task })
 }

@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
-use lrvd_burn::sampling::Pass;
+use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::error::ParameterError;
+use lrvd_core::noise::NoiseKey;
+use lrvd_models::AutoClassifier;
 
 use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::source::AdapterSource;
-use crate::backbone::{Backbone, TaskModel, load_model_reporting, locate_model};
+use crate::backbone::{Backbone, load_model_reporting, locate_model};
 use crate::data::PreparedTask;
-use crate::eval::DrawSeed;
 use crate::settings::CheckpointChoice;
 use crate::task::Goal;
 use crate::text::quoted;
@@ -46,12 +47,12 @@ pub(super) enum Sampler {
 }
 
 impl Sampler {
-    /// The pass of draw number `draw`, as in the evaluation at the end of training.
-    pub(super) fn pass(self, seed: DrawSeed, draw: usize) -> Pass {
+    /// The pass of the draw that `key` addresses, as in the evaluation at the end of training.
+    pub(super) fn pass(self, key: NoiseKey) -> Pass {
         match self {
             Self::Mean => Pass::mean(),
-            Self::Posterior => seed.pass(draw),
-            Self::Dropout => Pass::mean().with_adapter_dropout(seed.key(draw)),
+            Self::Posterior => Pass::sampled(Scheme::Weights(DrawPer::Batch), key),
+            Self::Dropout => Pass::mean().with_adapter_dropout(key),
         }
     }
 }
@@ -62,7 +63,7 @@ pub struct SavedClassifier {
     pub info: ClassifierInfo,
     pub(super) dir: PathBuf,
     pub(super) sampler: Sampler,
-    pub(super) model: TaskModel,
+    pub(super) model: AutoClassifier,
     pub(super) backbone: Backbone,
     pub(super) device: Device,
 }

@@ -4,16 +4,14 @@ use std::io::BufRead;
 use std::path::Path;
 
 use burn::tensor::DType;
-use lrvd_burn::sampling::Pass;
-use lrvd_core::metrics::{log_softmax, mean, mean_probability, uncertainty};
+use lrvd_burn::train::{self, ClassAnswer, ScoreAnswer};
 
 use super::error::ClassifyError;
 use super::load::SavedClassifier;
 use super::rows::{self, Row, TextColumns};
 use crate::data::Label;
-use crate::data::batch::TokenisedExample;
+use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::table::{Format, Table, TableError};
-use crate::eval::{Batching, DrawSeed, predict_logits};
 
 /// A text, or a pair of texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,35 +93,31 @@ impl SavedClassifier {
         first: usize,
     ) -> Result<Vec<Prediction>, ClassifyError> {
         let examples = self.encode(inputs, first)?;
-        let width = self.info.goal.n_labels();
-        let batching = Batching {
-            batch_size: self.info.batch_size,
+        let examples = TokenExamples {
+            examples: &examples,
             pad_id: self.backbone.tokenizer.special_tokens().pad.unwrap_or(0),
-            labels: width,
+            labels: self.info.goal.n_labels(),
             device: &self.device,
             dtype: DType::F32,
         };
-        let passes = match draws {
-            0 => vec![Pass::mean()],
-            draws => (0..draws).map(|draw| self.sampler.pass(DrawSeed(seed), draw)).collect(),
+        let asked = train::Inputs {
+            batch_size: self.info.batch_size,
+            seed,
+            ..train::Inputs::new(&examples)
         };
-        let mut logits = Vec::new();
-        for pass in &passes {
-            logits.extend(predict_logits(&self.model, &examples, pass, &batching)?);
-        }
+        let logits = asked.predict_with(&self.model, draws, |key| self.sampler.pass(key))?;
         if self.info.goal.is_regression() {
-            return scores(&logits, inputs.len());
+            let score =
+                |a: ScoreAnswer| Prediction::Score { score: a.score, deviation: a.deviation };
+            return Ok(logits.scores()?.into_iter().map(score).collect());
         }
-        let logs = log_softmax(&logits, width)?;
-        let probabilities = mean_probability(&logs, passes.len(), width)?;
-        let uncertainty = uncertainty(&logs, passes.len(), width)?;
-        let answer = |(i, row): (usize, &[f64])| Prediction::Class {
-            probabilities: row.to_vec(),
-            class: (1..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best }),
-            entropy: uncertainty.predictive_entropy[i],
-            mutual_information: (draws > 0).then(|| uncertainty.mutual_information[i]),
+        let answer = |a: ClassAnswer| Prediction::Class {
+            probabilities: a.probabilities,
+            class: a.class,
+            entropy: a.entropy,
+            mutual_information: (draws > 0).then_some(a.mutual_information),
         };
-        Ok(probabilities.chunks_exact(width).enumerate().map(answer).collect())
+        Ok(logits.classes()?.into_iter().map(answer).collect())
     }
 
     fn encode(
@@ -147,15 +141,4 @@ impl SavedClassifier {
         };
         inputs.iter().enumerate().map(encode).collect()
     }
-}
-
-/// Mean and standard deviation over draws of `[draws, n]` scores.
-fn scores(values: &[f64], n: usize) -> Result<Vec<Prediction>, ClassifyError> {
-    let answer = |i: usize| {
-        let drawn: Vec<f64> = values.iter().skip(i).step_by(n).copied().collect();
-        let score = mean(&drawn)?;
-        let deviation = lrvd_core::metrics::sample_sd(&drawn).ok();
-        Ok(Prediction::Score { score, deviation })
-    };
-    (0..n).map(answer).collect()
 }

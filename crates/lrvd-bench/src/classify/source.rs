@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftPosterior};
+use lrvd_burn::train::latest_checkpoint;
 
 use super::error::ClassifyError;
 use super::info::{ClassifierInfo, read_versioned};
@@ -13,7 +14,6 @@ use crate::backbone::{Backbone, locate_model};
 use crate::data::PreparedTask;
 use crate::run::SETTINGS_FILE;
 use crate::settings::CheckpointChoice;
-use crate::train::latest_checkpoint;
 
 const PEFT_CONFIG: &str = "adapter_config.json";
 const CHECKPOINT_VALUES: &str = "state.json";

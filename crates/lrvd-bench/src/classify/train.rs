@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use burn::tensor::Device;
 use lrvd_burn::device;
 use lrvd_burn::peft::ExportLayout;
+use lrvd_burn::train::Checkpoints;
 use lrvd_core::error::ParameterError;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,6 @@ use crate::record::RunRecord;
 use crate::run::{Finished, OutputFolder, Run, RunLabel, RunStart, SETTINGS_FILE, record};
 use crate::settings::{CheckpointChoice, MethodName, RankRequest, ValidConfig};
 use crate::task::Goal;
-use crate::train::remove_checkpoints;
 
 /// Folder of the adapter within an output folder.
 pub(super) const ADAPTER_DIR: &str = "adapter";
@@ -222,11 +222,12 @@ pub fn train_classifier(
     )?;
     let label = format!("{} / {} / seed {}", task.goal.name, options.method, options.seed);
     let run = Run::new(settings.start(&backbone, &task, &device), stop, label.clone(), (1, 1))?;
-    let checkpoints = out.file(CHECKPOINT_DIR);
-    let start = run.open(&checkpoints)?;
+    let folder = out.file(CHECKPOINT_DIR);
+    let start = run.open(&folder)?;
     // Whatever can be refused is refused by now: nothing was written before.
     out.begin(&value)?;
     write_json(&out.file(LABELS_FILE), &settings.goal.classes, JsonLayout::Pretty)?;
+    let checkpoints = Checkpoints::open(&folder)?;
     let Some(mut trained) = run.train(start, &checkpoints, sink)? else {
         return Ok(TrainOutcome { record: None, adapter });
     };
@@ -253,7 +254,7 @@ pub fn train_classifier(
     };
     take(&model, &settings.experiment, info)?.write(&adapter, ExportLayout::Ragged)?;
     write_json(&record_file, &record, JsonLayout::Pretty)?;
-    remove_checkpoints(&checkpoints)?;
+    checkpoints.remove()?;
     sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
     Ok(TrainOutcome { record: Some(record), adapter })
 }

@@ -14,7 +14,7 @@
 //! | `generate`  | GLUE-like tasks from small grammars, for runs without any data                 |
 //! | `generator` | draws of words, for these grammars and those of the reasoning sets             |
 //! | `prepared`  | [`PreparedTask`]: token ids and labels of a task                               |
-//! | `batch`     | orders, buckets, padding; batches on the device                                |
+//! | `batch`     | [`TokenExamples`](batch::TokenExamples): batches on the device                 |
 //!
 //! A bad row is an error that names file, line and column; no row is skipped.
 

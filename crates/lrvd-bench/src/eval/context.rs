@@ -1,9 +1,12 @@
 //! What one run is about.
 
 use burn::tensor::{DType, Device};
+use lrvd_burn::train::Inputs;
+use lrvd_models::TokenBatch;
 
 use super::PeakMemory;
 use crate::data::PreparedTask;
+use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::settings::ValidConfig;
 
 /// What training, fitting and answering need beside the model.
@@ -21,4 +24,22 @@ pub struct RunContext<'a> {
     pub dtype: DType,
     /// Resident memory since the run began.
     pub memory: PeakMemory,
+}
+
+impl<'a> RunContext<'a> {
+    /// `examples` as this run's model reads them.
+    pub fn examples(&self, examples: &'a [TokenisedExample]) -> TokenExamples<'a> {
+        let Self { task, device, dtype, .. } = *self;
+        TokenExamples { examples, pad_id: task.pad_id, labels: task.labels, device, dtype }
+    }
+
+    /// `examples` to be asked about with this run's draws.
+    pub fn inputs<'e>(&self, examples: &'e TokenExamples<'_>) -> Inputs<'e, TokenBatch> {
+        Inputs {
+            examples,
+            batch_size: self.config.evaluation_batch_size,
+            seed: self.seed,
+            kind: self.config.prediction_draws,
+        }
+    }
 }

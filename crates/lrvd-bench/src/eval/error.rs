@@ -1,18 +1,17 @@
 //! What can go wrong in an evaluation.
 
 use lrvd_burn::error::AdapterError;
+use lrvd_burn::train::TrainError;
 use lrvd_core::error::{ParameterError, ShapeError};
 use lrvd_core::metrics::MetricError;
-
-use crate::data::batch::BatchError;
 
 /// A model cannot be asked, or its answers cannot be scored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvalError {
-    /// Batching.
+    /// Predictions.
     #[error(transparent)]
-    Batch(#[from] BatchError),
+    Train(#[from] TrainError),
     /// Metrics.
     #[error(transparent)]
     Metric(#[from] MetricError),

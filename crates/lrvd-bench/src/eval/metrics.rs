@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lrvd_burn::train::Logits;
 use lrvd_core::metrics::{
     BinaryCounts, Binning, DEFAULT_BINS, Predictions, Uncertainty, f1_macro, log_softmax, mean,
     mean_probability, pearson, spearman, uncertainty,
@@ -25,13 +26,13 @@ pub struct Scored {
     pub uncertainty: Option<Uncertainty>,
 }
 
-/// Scores the predictors whose logits are `[members, n, labels]`; probabilities are averaged.
+/// Scores the members of `logits`, whose probabilities are averaged.
 ///
 /// # Errors
 ///
 /// [`EvalError::Metric`] for logits that are not finite or an empty split.
-pub fn score_draws(logits: &[f64], task: &PreparedTask) -> Result<Scored, EvalError> {
-    let draws = logits.len() / (task.validation.len() * task.labels).max(1);
+pub fn score_draws(logits: &Logits, task: &PreparedTask) -> Result<Scored, EvalError> {
+    let (draws, logits) = (logits.members(), logits.values.as_slice());
     if task.goal.is_regression() {
         regression(logits, draws, task)
     } else {

@@ -5,7 +5,6 @@ mod context;
 mod error;
 mod memory;
 mod metrics;
-mod predict;
 mod selective;
 
 pub use analysis::{energy_records, statistic_record};
@@ -13,5 +12,4 @@ pub use context::RunContext;
 pub use error::EvalError;
 pub use memory::PeakMemory;
 pub use metrics::{Scored, label_number, score_draws};
-pub use predict::{Batching, DrawSeed, Inputs, predict_logits};
 pub use selective::selective_records;

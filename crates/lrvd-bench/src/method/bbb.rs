@@ -18,12 +18,13 @@ use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::train::{Attach, Predict, RankPolicy, Regularise, StepSizes, Terms, TrainError};
 use lrvd_core::baselines::{MinibatchWeight, ScaleMixture};
+use lrvd_models::AutoClassifier;
 
 use super::kl_cycle::KlCycle;
-use super::setup::{adapter, noisy_groups};
-use super::{Method, MethodError, RankRequest, Regulariser, StepSizes, Tuning};
-use crate::backbone::TaskModel;
+use super::setup::{NoisyRates, adapter};
+use super::{Method, MethodError, PostHoc, RankRequest};
 use crate::settings::{BbbPrior, BbbSettings, BbbWeight, ExperimentConfig, MixtureSettings};
 
 /// Noise on both factors.
@@ -58,6 +59,7 @@ struct Bbb {
     mixture: ScaleMixture,
     epoch: KlCycle,
     batch_size: usize,
+    rates: NoisyRates,
 }
 
 fn with(
@@ -79,6 +81,7 @@ fn with(
         mixture: ScaleMixture::new(weight, first_std, second_std)?,
         epoch: KlCycle::new(config, None),
         batch_size: config.batch_size,
+        rates: NoisyRates::new(config, settings.rho_rate_factor),
     }))
 }
 
@@ -106,30 +109,32 @@ impl Bbb {
     }
 }
 
-impl Tuning for Bbb {
+impl Attach<AutoClassifier> for Bbb {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
 
-    fn groups(&self, config: &ExperimentConfig) -> ParameterGroups {
-        noisy_groups(config, self.settings.rho_rate_factor)
+    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
+        self.rates.groups(settings)
     }
+}
 
-    fn training_scheme(&self) -> Scheme {
+impl Regularise<AutoClassifier> for Bbb {
+    fn scheme(&self) -> Scheme {
         Scheme::Weights(DrawPer::Batch)
     }
 
-    fn regularise(
+    fn terms(
         &self,
-        model: &TaskModel,
+        model: &AutoClassifier,
         pass: &Pass,
         sizes: StepSizes,
-    ) -> Result<Regulariser, MethodError> {
+    ) -> Result<Terms, TrainError> {
         let kl = total_over_adapters(model, |layer| self.kl(layer, pass));
-        Ok(Regulariser::kl(kl, self.weight(sizes)?))
-    }
-
-    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
-        config.draws.clone()
+        Ok(Terms::kl(kl, self.weight(sizes)?))
     }
 }
+
+impl RankPolicy<AutoClassifier> for Bbb {}
+impl Predict<AutoClassifier> for Bbb {}
+impl PostHoc for Bbb {}

@@ -17,14 +17,16 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::Scheme;
+use lrvd_burn::train::{
+    Attach, Logits, Predict, RankChange, RankPolicy, Regularise, StepState, TrainError,
+};
 use lrvd_core::baselines::ElementReduction;
+use lrvd_models::AutoClassifier;
 
 use super::kl_cycle::KlCycle;
 use super::second_optimizer::SecondOptimizer;
-use super::setup::{adapter, noisy_groups};
-use super::{Method, MethodError, RankChange, RankRequest, StepState, Tuning};
-use crate::backbone::TaskModel;
-use crate::eval::Inputs;
+use super::setup::{NoisyRates, adapter};
+use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
 use crate::settings::{BlobSettings, ExperimentConfig};
 
 /// BLoB.
@@ -41,6 +43,7 @@ struct Blob {
     adapter: AdapterConfig,
     prior_std: f64,
     second: SecondOptimizer,
+    rates: NoisyRates,
 }
 
 impl Blob {
@@ -50,46 +53,56 @@ impl Blob {
         let adapter = adapter(config, AdapterKind::Blob { epsilon }, request);
         let cycle = KlCycle::new(config, gamma);
         let second = SecondOptimizer::new(config, kl_learning_rate, cycle, optimizers);
-        Self { adapter, prior_std, second }
+        Self { adapter, prior_std, second, rates: NoisyRates::new(config, 1.0) }
     }
 }
 
-impl Tuning for Blob {
+impl Attach<AutoClassifier> for Blob {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
 
-    fn groups(&self, config: &ExperimentConfig) -> ParameterGroups {
-        noisy_groups(config, 1.0)
+    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
+        self.rates.groups(settings)
     }
+}
 
-    fn training_scheme(&self) -> Scheme {
+impl Regularise<AutoClassifier> for Blob {
+    fn scheme(&self) -> Scheme {
         Scheme::FLIPOUT
     }
+}
 
-    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
+impl RankPolicy<AutoClassifier> for Blob {
+    fn before_update(
+        &mut self,
+        state: StepState<'_, AutoClassifier>,
+    ) -> Result<Option<RankChange>, TrainError> {
         self.second.before_update(state)?;
         Ok(None)
     }
 
-    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
+    fn after_update(
+        &mut self,
+        state: StepState<'_, AutoClassifier>,
+    ) -> Result<Option<RankChange>, TrainError> {
         let prior_std = self.prior_std;
         self.second.after_update(state, |model| {
             total_over_adapters(model, |layer| layer.kl_elements(prior_std, ElementReduction::Sum))
         })?;
         Ok(None)
     }
+}
 
-    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
-        config.draws.clone()
-    }
-
+impl Predict<AutoClassifier> for Blob {
     fn predict(
         &self,
-        model: &TaskModel,
+        model: &AutoClassifier,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Vec<f64>, MethodError> {
-        Ok(inputs.predict_by(Scheme::FLIPOUT, model, draws)?)
+    ) -> Result<Logits, TrainError> {
+        inputs.predict_by(Scheme::FLIPOUT, model, draws)
     }
 }
+
+impl PostHoc for Blob {}

@@ -17,15 +17,16 @@ use std::collections::BTreeSet;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind, ContextDivergence, Observer};
 use lrvd_burn::model::{AdapterTargets, attach_adapters, observe};
 use lrvd_burn::sampling::{Pass, Scheme};
+use lrvd_burn::train::{
+    Attach, Logits, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState, Terms,
+    TrainError,
+};
 use lrvd_core::noise::NoiseKey;
+use lrvd_models::AutoClassifier;
 
 use super::kl_cycle::KlCycle;
 use super::setup::adapter;
-use super::{
-    Method, MethodError, RankChange, RankRequest, Regulariser, StepSizes, StepState, Tuning,
-};
-use crate::backbone::TaskModel;
-use crate::eval::Inputs;
+use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
 use crate::settings::{CLoraSettings, ExperimentConfig};
 
 /// C-LoRA.
@@ -56,33 +57,35 @@ impl CLora {
     }
 }
 
-impl Tuning for CLora {
+impl Attach<AutoClassifier> for CLora {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
 
     fn attach(
         &self,
-        model: &mut TaskModel,
+        model: &mut AutoClassifier,
         targets: &AdapterTargets,
         seed: NoiseKey,
-    ) -> Result<(), MethodError> {
+    ) -> Result<(), TrainError> {
         attach_adapters(model, targets, &self.adapter, seed)?;
         observe(model, Some(&self.observer));
         Ok(())
     }
+}
 
-    fn training_scheme(&self) -> Scheme {
+impl Regularise<AutoClassifier> for CLora {
+    fn scheme(&self) -> Scheme {
         // Noise for every token.
         Scheme::FLIPOUT
     }
 
-    fn regularise(
+    fn terms(
         &self,
-        _model: &TaskModel,
+        _model: &AutoClassifier,
         _pass: &Pass,
         sizes: StepSizes,
-    ) -> Result<Regulariser, MethodError> {
+    ) -> Result<Terms, TrainError> {
         let seen = self.observer.take_divergences();
         let modules: BTreeSet<u32> = seen.iter().map(|seen| seen.module).collect();
         let rows = |seen: &ContextDivergence| seen.per_token.dims()[0];
@@ -92,31 +95,36 @@ impl Tuning for CLora {
         let kl = seen.into_iter().map(|seen| seen.per_token.sum()).reduce(|a, b| a + b);
         let weight = self.cycle.weight(sizes.step, sizes.n_train)?;
         let weight = weight * self.kl_weight * share / modules.len().max(1) as f64;
-        Ok(Regulariser::kl(kl, weight))
+        Ok(Terms::kl(kl, weight))
     }
+}
 
-    fn before_update(&mut self, _state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
+impl RankPolicy<AutoClassifier> for CLora {
+    fn before_update(
+        &mut self,
+        _state: StepState<'_, AutoClassifier>,
+    ) -> Result<Option<RankChange>, TrainError> {
         // Divergences of further micro-batches keep their graphs until they are taken.
         drop(self.observer.take_divergences());
         Ok(None)
     }
 
-    fn compact(&self, model: &mut TaskModel) {
+    fn compact(&self, model: &mut AutoClassifier) {
         observe(model, None);
     }
+}
 
-    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
-        config.draws.clone()
-    }
-
+impl Predict<AutoClassifier> for CLora {
     fn predict(
         &self,
-        model: &TaskModel,
+        model: &AutoClassifier,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Vec<f64>, MethodError> {
+    ) -> Result<Logits, TrainError> {
         let mut unobserved = model.clone();
         observe(&mut unobserved, None);
-        Ok(inputs.predict_by(Scheme::FLIPOUT, &unobserved, draws)?)
+        inputs.predict_by(Scheme::FLIPOUT, &unobserved, draws)
     }
 }
+
+impl PostHoc for CLora {}

@@ -1,7 +1,7 @@
 //! What can go wrong in a method.
 
 use lrvd_burn::error::AdapterError;
-use lrvd_burn::files::TensorError;
+use lrvd_burn::train::TrainError;
 use lrvd_core::adalora::AdaLoraError;
 use lrvd_core::baselines::BaselineError;
 use lrvd_core::error::{ParameterError, ShapeError};
@@ -39,31 +39,15 @@ pub enum MethodError {
     /// AdaLoRA's allocator.
     #[error(transparent)]
     AdaLora(#[from] AdaLoraError),
-    /// Stored tensors.
+    /// Training and prediction.
     #[error(transparent)]
-    Tensor(#[from] TensorError),
+    Train(#[from] TrainError),
     /// Batching.
     #[error(transparent)]
     Batch(#[from] BatchError),
     /// Evaluation.
     #[error(transparent)]
     Eval(#[from] EvalError),
-    /// A checkpoint lacks an entry.
-    #[error("the checkpoint has no usable entry `{name}`")]
-    CheckpointEntry {
-        /// The entry.
-        name: String,
-    },
-    /// A number left the finite ones.
-    #[error("the {name} is {value} at step {step}: lower the learning rate or the KL weight")]
-    NonFinite {
-        /// `loss` or `gradient norm`.
-        name: &'static str,
-        /// Step, from 0.
-        step: usize,
-        /// The value.
-        value: f64,
-    },
     /// A method that consists of several runs was asked for as one.
     #[error("{method} is made of runs of another method: use `lrvd bench`")]
     NotOneRun {
@@ -78,4 +62,13 @@ pub enum MethodError {
         /// What is wrong.
         what: String,
     },
+}
+
+impl From<MethodError> for TrainError {
+    fn from(error: MethodError) -> Self {
+        match error {
+            MethodError::Train(error) => error,
+            error => Self::other(error),
+        }
+    }
 }

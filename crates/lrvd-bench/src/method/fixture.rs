@@ -5,14 +5,13 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{AdapterTargets, attach_adapters};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
-use lrvd_models::WeightSource;
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
+use lrvd_models::{AutoClassifier, WeightSource};
 
-use crate::backbone::TaskModel;
 use crate::data::Label;
-use crate::data::batch::TokenisedExample;
-use crate::eval::{Batching, Inputs};
+use crate::data::batch::{TokenExamples, TokenisedExample};
+use crate::method::Inputs;
 use crate::settings::PredictionDraws;
 
 /// Classes of every model here.
@@ -27,7 +26,7 @@ pub(super) const NO_POSITIONS: &str =
     r#""relative_attention": false, "position_biased_input": true"#;
 
 /// Two layers of width 24 with LoRA of rank 4 on all six projections, B away from 0.
-pub(super) fn deberta(positions: &str, dtype: DType) -> TaskModel {
+pub(super) fn deberta(positions: &str, dtype: DType) -> AutoClassifier {
     let config = format!(
         r#"{{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
             "num_hidden_layers": 2, "intermediate_size": 40, "vocab_size": {VOCABULARY},
@@ -37,13 +36,13 @@ pub(super) fn deberta(positions: &str, dtype: DType) -> TaskModel {
     let config = DebertaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap();
     let device = Device::flex();
     let mut source = WeightSource::random(NoiseKey::new(5), &device, dtype);
-    let mut model = TaskModel::Deberta(DebertaClassifier::load(&mut source, &config));
+    let mut model = AutoClassifier::Deberta(DebertaClassifier::load(&mut source, &config));
     adapt(&mut model, &ADAPTER_TARGETS);
     model
 }
 
 /// Two layers of width 20 with LoRA of rank 4 on queries, values and the head.
-pub(super) fn llama(dtype: DType) -> TaskModel {
+pub(super) fn llama(dtype: DType) -> AutoClassifier {
     let config = format!(
         r#"{{"model_type": "llama", "hidden_size": 20, "num_attention_heads": 6,
             "num_key_value_heads": 2, "head_dim": 4, "num_hidden_layers": 2,
@@ -54,12 +53,12 @@ pub(super) fn llama(dtype: DType) -> TaskModel {
     let device = Device::flex();
     let mut source = WeightSource::random(NoiseKey::new(5), &device, dtype);
     let model = LlamaForCausalLm::load(&mut source, &config);
-    let mut model = TaskModel::Llama(LlamaChoice::new(model, vec![7, 3, 40]).unwrap());
+    let mut model = AutoClassifier::Llama(LlamaChoice::new(model, vec![7, 3, 40]).unwrap());
     adapt(&mut model, &["q_proj", "v_proj", "lm_head"]);
     model
 }
 
-fn adapt(model: &mut TaskModel, names: &[&str]) {
+fn adapt(model: &mut AutoClassifier, names: &[&str]) {
     let targets = AdapterTargets::Names(names.iter().map(|&name| name.to_owned()).collect());
     let kind = AdapterKind::Lora { b_bound: 0.5 };
     let config = AdapterConfig { kind, rank: 4, lora_alpha: 6.0, dropout: 0.0 };
@@ -77,15 +76,29 @@ pub(super) fn examples(lengths: &[usize]) -> Vec<TokenisedExample> {
     lengths.iter().map(example).collect()
 }
 
+/// Examples and how many of them make a pass.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) examples: TokenExamples<'a>,
+    pub(super) batch_size: usize,
+}
+
+impl Asked<'_> {
+    pub(super) fn all(&self) -> Inputs<'_> {
+        let Self { examples, batch_size } = self;
+        Inputs { examples, batch_size: *batch_size, seed: 3, kind: PredictionDraws::Weights }
+    }
+}
+
 /// `examples` in batches of `batch_size` on `device`.
 pub(super) fn inputs<'a>(
     examples: &'a [TokenisedExample],
     batch_size: usize,
     device: &'a Device,
     dtype: DType,
-) -> Inputs<'a> {
-    let batching = Batching { batch_size, pad_id: 0, labels: LABELS, device, dtype };
-    Inputs { examples, batching, seed: 3, prediction_draws: PredictionDraws::Weights }
+) -> Asked<'a> {
+    let examples = TokenExamples { examples, pad_id: 0, labels: LABELS, device, dtype };
+    Asked { examples, batch_size }
 }
 
 /// Equal up to `limit`, absolutely for small and relatively for large values.

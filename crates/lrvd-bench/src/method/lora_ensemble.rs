@@ -12,11 +12,11 @@
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise, TrainError};
+use lrvd_models::AutoClassifier;
 
 use super::setup::adapter;
-use super::{Method, MethodError, RankRequest, Tuning};
-use crate::backbone::TaskModel;
-use crate::eval::Inputs;
+use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
 use crate::settings::{ExperimentConfig, LoraEnsembleSettings};
 
 /// LoRA-Ensemble.
@@ -31,7 +31,6 @@ pub(super) fn build(
 #[derive(Clone, Debug)]
 struct LoraEnsemble {
     adapter: AdapterConfig,
-    members: usize,
     learning_rate: f64,
 }
 
@@ -39,31 +38,34 @@ impl LoraEnsemble {
     fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
         let LoraEnsembleSettings { members, gain, learning_rate } = config.methods.lora_ensemble;
         let kind = AdapterKind::LoraEnsemble { members, gain };
-        Self { adapter: adapter(config, kind, request), members, learning_rate }
+        Self { adapter: adapter(config, kind, request), learning_rate }
     }
 }
 
-impl Tuning for LoraEnsemble {
+impl Attach<AutoClassifier> for LoraEnsemble {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
 
-    fn groups(&self, config: &ExperimentConfig) -> ParameterGroups {
-        let mut groups = config.groups(self.is_variational());
+    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
+        let mut groups = *settings;
         groups.adapter.learning_rate = self.learning_rate;
         groups
     }
+}
 
-    fn members(&self) -> usize {
-        self.members
-    }
+impl Regularise<AutoClassifier> for LoraEnsemble {}
+impl RankPolicy<AutoClassifier> for LoraEnsemble {}
 
+impl Predict<AutoClassifier> for LoraEnsemble {
     fn predict(
         &self,
-        model: &TaskModel,
+        model: &AutoClassifier,
         inputs: &Inputs<'_>,
         _draws: usize,
-    ) -> Result<Vec<f64>, MethodError> {
-        Ok(inputs.logits_of_members(model, &Pass::mean(), self.members)?)
+    ) -> Result<Logits, TrainError> {
+        inputs.logits(model, &Pass::mean())
     }
 }
+
+impl PostHoc for LoraEnsemble {}

@@ -14,10 +14,11 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::{Attach, Predict, RankPolicy, Regularise, StepSizes, Terms, TrainError};
+use lrvd_models::AutoClassifier;
 
 use super::setup::adapter;
-use super::{Method, MethodError, RankRequest, Regulariser, StepSizes, Tuning};
-use crate::backbone::TaskModel;
+use super::{Method, MethodError, PostHoc, RankRequest};
 use crate::settings::{ExperimentConfig, MapSettings};
 
 /// MAP.
@@ -42,32 +43,38 @@ impl Map {
     }
 }
 
-impl Tuning for Map {
+impl Attach<AutoClassifier> for Map {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
 
-    fn groups(&self, config: &ExperimentConfig) -> ParameterGroups {
-        let mut groups = config.groups(self.is_variational());
+    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
+        let mut groups = *settings;
         groups.adapter.weight_decay =
             if self.settings.l2_in_loss { 0.0 } else { self.settings.weight_decay };
         groups
     }
+}
 
-    fn regularise(
+impl Regularise<AutoClassifier> for Map {
+    fn terms(
         &self,
-        model: &TaskModel,
+        model: &AutoClassifier,
         _pass: &Pass,
         sizes: StepSizes,
-    ) -> Result<Regulariser, MethodError> {
+    ) -> Result<Terms, TrainError> {
         if !self.settings.l2_in_loss {
-            return Ok(Regulariser::none());
+            return Ok(Terms::none());
         }
         let squares = total_over_adapters(model, |layer| {
             let adapter = layer.low_rank()?;
             Some(adapter.a.val().square().sum() + adapter.b.val().square().sum())
         });
         let weight = 0.5 * self.settings.precision / sizes.n_train as f64;
-        Ok(Regulariser::penalty(squares.map(|squares| squares.mul_scalar(weight))))
+        Ok(Terms::penalty(squares.map(|squares| squares.mul_scalar(weight))))
     }
 }
+
+impl RankPolicy<AutoClassifier> for Map {}
+impl Predict<AutoClassifier> for Map {}
+impl PostHoc for Map {}

@@ -8,11 +8,11 @@
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise, TrainError};
+use lrvd_models::AutoClassifier;
 
 use super::setup::adapter;
-use super::{Method, MethodError, RankRequest, Tuning};
-use crate::backbone::TaskModel;
-use crate::eval::Inputs;
+use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
 use crate::settings::ExperimentConfig;
 
 /// MC dropout.
@@ -37,24 +37,24 @@ impl McDropout {
     }
 }
 
-impl Tuning for McDropout {
+impl Attach<AutoClassifier> for McDropout {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
+}
 
-    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
-        config.draws.clone()
-    }
+impl Regularise<AutoClassifier> for McDropout {}
+impl RankPolicy<AutoClassifier> for McDropout {}
 
+impl Predict<AutoClassifier> for McDropout {
     fn predict(
         &self,
-        model: &TaskModel,
+        model: &AutoClassifier,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Vec<f64>, MethodError> {
-        if draws == 0 {
-            return Ok(inputs.logits(model, &Pass::mean())?);
-        }
-        Ok(inputs.drawn(model, draws, |key| Pass::mean().with_adapter_dropout(key))?)
+    ) -> Result<Logits, TrainError> {
+        inputs.predict_with(model, draws, |key| Pass::mean().with_adapter_dropout(key))
     }
 }
+
+impl PostHoc for McDropout {}

@@ -10,7 +10,7 @@ pub(super) type Builder = fn(&ExperimentConfig, RankRequest) -> Result<Method, M
 /// The builder of the method called `key`; none for a row that is made of runs of other methods.
 fn builder(key: &str) -> Option<Builder> {
     Some(match key {
-        "lora" => super::lora::build,
+        "lora" => super::lrvd::build_lora,
         "map" => super::map::build,
         "mcd" => super::mc_dropout::build,
         "lora-ensemble" => super::lora_ensemble::build,
@@ -24,14 +24,14 @@ fn builder(key: &str) -> Option<Builder> {
         "scalabl" => super::scala_bl::build,
         "tfb" => super::tfb::build,
         "c-lora" => super::c_lora::build,
-        "adalora" => super::adalora::build,
-        "bayeslora" => super::bayes_lora::build,
-        "bayeslora-fixed" => super::lrvd_variants::build_fixed,
-        "lrvd-nts" => super::lrvd_variants::build_noise_to_signal,
-        "lrvd-element" => super::lrvd_variants::build_element,
-        "lrvd-a-only" => super::lrvd_variants::build_a_only,
-        "lrvd-ard" => super::lrvd_variants::build_ard,
-        "bayeslora-expanded-run" => super::lrvd_variants::build_expanded_run,
+        "adalora" => super::lrvd::build_adalora,
+        "bayeslora" => super::lrvd::build_bayes_lora,
+        "bayeslora-fixed" => super::lrvd::build_fixed,
+        "lrvd-nts" => super::lrvd::build_noise_to_signal,
+        "lrvd-element" => super::lrvd::build_element,
+        "lrvd-a-only" => super::lrvd::build_a_only,
+        "lrvd-ard" => super::lrvd::build_ard,
+        "bayeslora-expanded-run" => super::lrvd::build_expanded_run,
         _ => return None,
     })
 }
@@ -50,7 +50,11 @@ impl MethodName {
         };
         let build = build.ok_or_else(|| MethodError::NotOneRun { method: self.name() })?;
         let method = build(config, request)?;
-        Ok(if self.is_tempered() { Box::new(Tempered::new(method)) } else { method })
+        Ok(if self.is_tempered() {
+            Box::new(Tempered::new(method, self.draws(config)))
+        } else {
+            method
+        })
     }
 }
 
@@ -81,10 +85,9 @@ mod tests {
                         | AdapterKind::AdaLora
                         | AdapterKind::Variational { .. }
                 );
-                assert_eq!(can.saved, plain && !method.is_post_hoc(), "{name}");
-                assert_eq!(can.posterior, method.is_variational(), "{name}");
-                assert_eq!(can.draws, !method.draws(&config).is_empty(), "{name}");
-                assert_eq!(can.post_hoc, method.is_post_hoc(), "{name}");
+                assert_eq!(can.saved, plain && !can.post_hoc, "{name}");
+                assert_eq!(can.posterior, method.posterior(1).is_some(), "{name}");
+                assert_eq!(can.draws, !name.draws(&config).is_empty(), "{name}");
             }
         }
     }

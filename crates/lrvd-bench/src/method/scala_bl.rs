@@ -16,12 +16,16 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::{DrawPer, Scheme};
+use lrvd_burn::train::{
+    Attach, Predict, RankChange, RankPolicy, Regularise, StepState, TrainError,
+};
 use lrvd_core::baselines::KlDirection;
+use lrvd_models::AutoClassifier;
 
 use super::kl_cycle::KlCycle;
 use super::second_optimizer::SecondOptimizer;
-use super::setup::{adapter, noisy_groups};
-use super::{Method, MethodError, RankChange, RankRequest, StepState, Tuning};
+use super::setup::{NoisyRates, adapter};
+use super::{Method, MethodError, PostHoc, RankRequest};
 use crate::settings::{ExperimentConfig, KlDirectionSetting};
 
 /// `ScalaBL`.
@@ -38,6 +42,7 @@ struct ScalaBl {
     adapter: AdapterConfig,
     direction: KlDirection,
     second: SecondOptimizer,
+    rates: NoisyRates,
 }
 
 impl ScalaBl {
@@ -52,37 +57,46 @@ impl ScalaBl {
             KlDirectionSetting::Standard => KlDirection::PosteriorFromPrior,
             KlDirectionSetting::Coded => KlDirection::PriorFromPosterior,
         };
-        Self { adapter, direction, second }
+        Self { adapter, direction, second, rates: NoisyRates::new(config, 1.0) }
     }
 }
 
-impl Tuning for ScalaBl {
+impl Attach<AutoClassifier> for ScalaBl {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
 
-    fn groups(&self, config: &ExperimentConfig) -> ParameterGroups {
-        noisy_groups(config, 1.0)
+    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
+        self.rates.groups(settings)
     }
+}
 
-    fn training_scheme(&self) -> Scheme {
+impl Regularise<AutoClassifier> for ScalaBl {
+    fn scheme(&self) -> Scheme {
         Scheme::Weights(DrawPer::Batch)
     }
+}
 
-    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
+impl RankPolicy<AutoClassifier> for ScalaBl {
+    fn before_update(
+        &mut self,
+        state: StepState<'_, AutoClassifier>,
+    ) -> Result<Option<RankChange>, TrainError> {
         self.second.before_update(state)?;
         Ok(None)
     }
 
-    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
+    fn after_update(
+        &mut self,
+        state: StepState<'_, AutoClassifier>,
+    ) -> Result<Option<RankChange>, TrainError> {
         let direction = self.direction;
         self.second.after_update(state, |model| {
             total_over_adapters(model, |layer| layer.kl_scale(direction))
         })?;
         Ok(None)
     }
-
-    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
-        config.draws.clone()
-    }
 }
+
+impl Predict<AutoClassifier> for ScalaBl {}
+impl PostHoc for ScalaBl {}

@@ -21,11 +21,10 @@ use burn::tensor::Tensor;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::parameters::Role;
+use lrvd_burn::train::{StepState, TrainError};
+use lrvd_models::AutoClassifier;
 
-use super::MethodError;
-use super::StepState;
 use super::kl_cycle::KlCycle;
-use crate::backbone::TaskModel;
 use crate::settings::{ExperimentConfig, Optimizers};
 
 /// Below this the weight is 0 in single precision, and the KL has no gradient to speak of.
@@ -60,8 +59,11 @@ impl SecondOptimizer {
     ///
     /// # Errors
     ///
-    /// [`MethodError::NonFinite`] if their norm is not finite.
-    pub(super) fn before_update(&mut self, state: StepState<'_>) -> Result<(), MethodError> {
+    /// [`TrainError::NonFinite`] if their norm is not finite.
+    pub(super) fn before_update(
+        &mut self,
+        state: StepState<'_, AutoClassifier>,
+    ) -> Result<(), TrainError> {
         self.kept.clear();
         if self.optimizers == Optimizers::Bayesadapt {
             return Ok(());
@@ -71,7 +73,7 @@ impl SecondOptimizer {
             let value = gradients.global_norm();
             if !value.is_finite() {
                 let (name, step) = ("gradient norm", sizes.step);
-                return Err(MethodError::NonFinite { name, step, value });
+                return Err(TrainError::NonFinite { name, step, value });
             }
             gradients.clip(value, clip);
         }
@@ -93,9 +95,9 @@ impl SecondOptimizer {
     /// As [`KlCycle::weight`].
     pub(super) fn after_update(
         &mut self,
-        state: StepState<'_>,
-        kl: impl FnOnce(&TaskModel) -> Option<Tensor<1>>,
-    ) -> Result<(), MethodError> {
+        state: StepState<'_, AutoClassifier>,
+        kl: impl FnOnce(&AutoClassifier) -> Option<Tensor<1>>,
+    ) -> Result<(), TrainError> {
         let StepState { sizes, rate_factor, model, .. } = state;
         let of_nll = std::mem::take(&mut self.kept);
         let weight = self.cycle.weight(sizes.step, sizes.n_train)?;

@@ -12,17 +12,32 @@ pub(super) fn adapter(
     kind: AdapterKind,
     request: RankRequest,
 ) -> AdapterConfig {
-    let rank = match request {
-        RankRequest::Initial => config.initial_rank,
-        RankRequest::Average(rank) => rank,
-    };
-    AdapterConfig { kind, rank, lora_alpha: config.lora_alpha, dropout: config.adapter_dropout }
+    AdapterConfig {
+        kind,
+        rank: request.rank(config),
+        lora_alpha: config.lora_alpha,
+        dropout: config.adapter_dropout,
+    }
 }
 
 /// The rates of a method whose noise parameters learn `noise_factor` times as fast as its means, and
 /// whose means decay as `BayesLoRA`'s: its prior does what decay would.
-pub(super) fn noisy_groups(config: &ExperimentConfig, noise_factor: f64) -> ParameterGroups {
-    let mut groups = config.groups(true);
-    groups.log_variance.learning_rate = config.learning_rate * noise_factor;
-    groups
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NoisyRates {
+    weight_decay: f64,
+    noise_factor: f64,
+}
+
+impl NoisyRates {
+    pub(super) fn new(config: &ExperimentConfig, noise_factor: f64) -> Self {
+        Self { weight_decay: config.adapter_weight_decay, noise_factor }
+    }
+
+    /// The rates made from those of the settings.
+    pub(super) fn groups(self, settings: &ParameterGroups) -> ParameterGroups {
+        let mut groups = *settings;
+        groups.adapter.weight_decay = self.weight_decay;
+        groups.log_variance.learning_rate = settings.adapter.learning_rate * self.noise_factor;
+        groups
+    }
 }

@@ -26,15 +26,18 @@ use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::{NamedParameterMut, Role};
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::{
+    Attach, DrawSeed, Logits, MethodState, Predict, RankChange, RankPolicy, Regularise, StepState,
+    TrainError,
+};
 use lrvd_core::baselines::Swag as Moments;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
+use lrvd_models::AutoClassifier;
 use serde_json::{Value, json};
 
 use super::setup::adapter;
-use super::{Method, MethodError, MethodState, RankChange, RankRequest, StepState, Tuning};
-use crate::backbone::TaskModel;
+use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
 use crate::eval::RunContext;
-use crate::eval::{DrawSeed, Inputs};
 use crate::settings::{ExperimentConfig, SwagSettings};
 
 /// SWAG-LoRA.
@@ -82,7 +85,7 @@ impl Swag {
         done > start && (done - start).is_multiple_of(every)
     }
 
-    fn collect(&mut self, model: &TaskModel) -> Result<(), MethodError> {
+    fn collect(&mut self, model: &AutoClassifier) -> Result<(), MethodError> {
         let mut outcome = Ok(());
         let (moments, deviations) = (&mut self.moments, self.settings.deviations);
         model.visit_parameters(&mut |p| {
@@ -102,7 +105,7 @@ impl Swag {
     }
 
     /// One draw of the factors put into a copy of `model`.
-    fn drawn(&self, model: &TaskModel, key: NoiseKey) -> Result<TaskModel, MethodError> {
+    fn drawn(&self, model: &AutoClassifier, key: NoiseKey) -> Result<AutoClassifier, MethodError> {
         let mut model = model.clone();
         let mut outcome = Ok(());
         model.visit_parameters_mut(&mut |p| {
@@ -136,64 +139,27 @@ fn set(p: NamedParameterMut<'_>, values: Vec<f64>) {
     }
 }
 
-impl Tuning for Swag {
+impl Attach<AutoClassifier> for Swag {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
+}
 
+impl Regularise<AutoClassifier> for Swag {
     fn rate_factor(&self, step: usize, scheduled: f64) -> f64 {
         if step >= self.tail.0 { self.settings.learning_rate_factor } else { scheduled }
     }
+}
 
-    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
+impl RankPolicy<AutoClassifier> for Swag {
+    fn after_update(
+        &mut self,
+        state: StepState<'_, AutoClassifier>,
+    ) -> Result<Option<RankChange>, TrainError> {
         if self.is_due(state.sizes.step + 1) {
             self.collect(state.model)?;
         }
         Ok(None)
-    }
-
-    fn is_post_hoc(&self) -> bool {
-        true
-    }
-
-    /// The mean of the path becomes the model.
-    fn finish(
-        &mut self,
-        model: &mut TaskModel,
-        _context: &RunContext<'_>,
-    ) -> Result<(), MethodError> {
-        model.visit_parameters_mut(&mut |p| {
-            if let Some(moments) = self.moments.get(p.name) {
-                set(p, moments.mean().to_vec());
-            }
-        });
-        Ok(())
-    }
-
-    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
-        config.draws.clone()
-    }
-
-    fn predict(
-        &self,
-        model: &TaskModel,
-        inputs: &Inputs<'_>,
-        draws: usize,
-    ) -> Result<Vec<f64>, MethodError> {
-        if draws == 0 {
-            return Ok(inputs.logits(model, &Pass::mean())?);
-        }
-        let mut all = Vec::with_capacity(draws * inputs.examples.len() * inputs.batching.labels);
-        for draw in 0..draws {
-            let drawn = self.drawn(model, DrawSeed(inputs.seed).key(draw))?;
-            all.extend(inputs.logits(&drawn, &Pass::mean())?);
-        }
-        Ok(all)
-    }
-
-    fn stored_parameters(&self) -> usize {
-        let random = self.moments.values().filter(|moments| moments.n_deviations() > 0);
-        random.map(|moments| (1 + moments.n_deviations()) * moments.mean().len()).sum()
     }
 
     fn state(&self) -> MethodState {
@@ -215,11 +181,15 @@ impl Tuning for Swag {
         state
     }
 
-    fn restore(&mut self, _model: &TaskModel, mut state: MethodState) -> Result<(), MethodError> {
+    fn restore(
+        &mut self,
+        _model: &AutoClassifier,
+        mut state: MethodState,
+    ) -> Result<(), TrainError> {
         let Some(stored) = state.values.as_object_mut() else { return Ok(()) };
         for (name, value) in std::mem::take(stored) {
             let missing =
-                |list: &str| MethodError::CheckpointEntry { name: format!("{name}.{list}") };
+                |list: &str| TrainError::CheckpointEntry { name: format!("{name}.{list}") };
             let Value::Object(mut fields) = value else { return Err(missing("values")) };
             for list in LISTS {
                 let tensor = state.tensors.remove(&format!("{name}.{list}"));
@@ -230,6 +200,48 @@ impl Tuning for Swag {
             self.moments.insert(name.clone(), moments.map_err(|_| missing("values"))?);
         }
         Ok(())
+    }
+}
+
+impl Predict<AutoClassifier> for Swag {
+    fn predict(
+        &self,
+        model: &AutoClassifier,
+        inputs: &Inputs<'_>,
+        draws: usize,
+    ) -> Result<Logits, TrainError> {
+        if draws == 0 {
+            return inputs.logits(model, &Pass::mean());
+        }
+        let mut all = Logits { values: Vec::new(), rows: inputs.examples.len(), width: 0 };
+        for draw in 0..draws {
+            let drawn = self.drawn(model, DrawSeed(inputs.seed).key(draw))?;
+            let one = inputs.logits(&drawn, &Pass::mean())?;
+            all.width = one.width;
+            all.values.extend(one.values);
+        }
+        Ok(all)
+    }
+}
+
+impl PostHoc for Swag {
+    /// The mean of the path becomes the model.
+    fn finish(
+        &mut self,
+        model: &mut AutoClassifier,
+        _context: &RunContext<'_>,
+    ) -> Result<(), MethodError> {
+        model.visit_parameters_mut(&mut |p| {
+            if let Some(moments) = self.moments.get(p.name) {
+                set(p, moments.mean().to_vec());
+            }
+        });
+        Ok(())
+    }
+
+    fn stored_parameters(&self) -> usize {
+        let random = self.moments.values().filter(|moments| moments.n_deviations() > 0);
+        random.map(|moments| (1 + moments.n_deviations()) * moments.mean().len()).sum()
     }
 }
 
@@ -249,7 +261,7 @@ mod tests {
     }
 
     /// Moves every trainable parameter.
-    fn moved(model: &mut TaskModel, by: f64) {
+    fn moved(model: &mut AutoClassifier, by: f64) {
         model.visit_parameters_mut(&mut |p| {
             if p.role == Role::AdapterMean {
                 let values: Vec<f64> = values(p.value.flat())
@@ -266,7 +278,8 @@ mod tests {
     fn posthoc_swag_goes_on_from_its_state_bit_for_bit() {
         let device = Device::flex();
         let examples = examples(&[5, 3]);
-        let inputs = inputs(&examples, 4, &device, DType::F64);
+        let asked = inputs(&examples, 4, &device, DType::F64);
+        let inputs = asked.all();
         let mut model = deberta(NO_POSITIONS, DType::F64);
         let mut first = swag(SwagSettings { deviations: 3, ..SwagSettings::default() });
         for by in [0.01, -0.03, 0.05, 0.02] {
@@ -284,7 +297,7 @@ mod tests {
         assert_eq!(second.moments, first.moments);
         let drawn = first.predict(&model, &inputs, 3).unwrap();
         assert_eq!(second.predict(&model, &inputs, 3).unwrap(), drawn);
-        assert_eq!(first.predict(&model, &inputs, 2).unwrap(), drawn[..drawn.len() / 3 * 2]);
+        assert_eq!(first.predict(&model, &inputs, 2).unwrap(), drawn.first(2));
         // Two blocks of four layers 24 wide and two from 24 to 40 or back, rank 4.
         let factors = 2 * 4 * (4 * (24 + 24) + 2 * (24 + 40));
         assert_eq!(first.moments.values().map(|m| m.mean().len()).sum::<usize>(), factors);
@@ -293,14 +306,15 @@ mod tests {
         let mut broken = first.state();
         broken.tensors.retain(|name, _| !name.contains(".mean"));
         let failed = second.restore(&model, broken).unwrap_err();
-        assert!(matches!(failed, MethodError::CheckpointEntry { .. }), "{failed}");
+        assert!(matches!(failed, TrainError::CheckpointEntry { .. }), "{failed}");
     }
 
     #[test]
     fn posthoc_swag_without_scale_answers_with_the_mean() {
         let device = Device::flex();
         let examples = examples(&[5, 3]);
-        let inputs = inputs(&examples, 4, &device, DType::F64);
+        let asked = inputs(&examples, 4, &device, DType::F64);
+        let inputs = asked.all();
         let mut model = deberta(NO_POSITIONS, DType::F64);
         let mut swag = swag(SwagSettings { scale: 0.0, ..SwagSettings::default() });
         for by in [0.2, -0.1, 0.3] {
@@ -313,7 +327,8 @@ mod tests {
                 set(p, moments.mean().to_vec());
             }
         });
-        close("mean", &drawn, &swag.predict(&model, &inputs, 0).unwrap(), 1e-12);
+        let mean = swag.predict(&model, &inputs, 0).unwrap();
+        close("mean", &drawn.values, &mean.values, 1e-12);
     }
 
     #[test]

@@ -17,18 +17,19 @@ use burn::module::Module;
 use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::optimizer::ParameterGroups;
+use lrvd_burn::peft::PosteriorRun;
 use lrvd_burn::sampling::{Pass, Scheme};
+use lrvd_burn::train::{
+    Attach, Logits, MethodState, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState,
+    Terms, TrainError,
+};
 use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_core::noise::NoiseKey;
+use lrvd_models::AutoClassifier;
 
-use super::{
-    Method, MethodError, MethodState, RankChange, Regulariser, StepSizes, StepState, Tuning,
-};
-use crate::backbone::TaskModel;
-use crate::eval::Inputs;
+use super::{Inputs, Method, MethodError, PostHoc};
 use crate::eval::RunContext;
-use crate::settings::ExperimentConfig;
 
 /// Share of the training examples that the temperature is fitted to: the tail, as published code
 /// takes it.
@@ -37,101 +38,137 @@ const HOLDOUT: f64 = 0.2;
 /// A method whose averaged probabilities are sharpened or softened by one number.
 pub(super) struct Tempered {
     inner: Method,
+    /// Numbers of draws that it answers with.
+    draws: Vec<usize>,
     /// Temperature by number of draws; the answers differ, and so does what calibrates them.
     temperatures: BTreeMap<usize, f64>,
 }
 
 impl Tempered {
-    pub(super) fn new(inner: Method) -> Self {
-        Self { inner, temperatures: BTreeMap::new() }
+    pub(super) fn new(inner: Method, draws: Vec<usize>) -> Self {
+        Self { inner, draws, temperatures: BTreeMap::new() }
     }
 
-    /// Logarithms of the averaged probabilities, `[n, labels]`.
+    /// Logarithms of the averaged probabilities, of one member.
     fn averaged(
         &self,
-        model: &TaskModel,
+        model: &AutoClassifier,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Vec<f64>, MethodError> {
-        let labels = inputs.batching.labels;
+    ) -> Result<Logits, TrainError> {
         let logits = self.inner.predict(model, inputs, draws)?;
-        let members = logits.len() / (inputs.examples.len() * labels).max(1);
-        let mean = mean_probability(&log_softmax(&logits, labels)?, members.max(1), labels)?;
+        let logs = log_softmax(&logits.values, logits.width)?;
+        let mean = mean_probability(&logs, logits.members().max(1), logits.width)?;
         // A probability that underflowed has no logarithm to scale.
-        Ok(mean.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect())
+        let values = mean.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect();
+        Ok(Logits { values, ..logits })
     }
 }
 
-impl Tuning for Tempered {
+impl Attach<AutoClassifier> for Tempered {
     fn adapter(&self) -> AdapterConfig {
         self.inner.adapter()
     }
 
     fn attach(
         &self,
-        model: &mut TaskModel,
+        model: &mut AutoClassifier,
         targets: &AdapterTargets,
         seed: NoiseKey,
-    ) -> Result<(), MethodError> {
+    ) -> Result<(), TrainError> {
         self.inner.attach(model, targets, seed)
     }
 
-    fn is_variational(&self) -> bool {
-        self.inner.is_variational()
+    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
+        self.inner.groups(settings)
     }
 
-    fn groups(&self, config: &ExperimentConfig) -> ParameterGroups {
-        self.inner.groups(config)
+    fn posterior(&self, seed: u64) -> Option<PosteriorRun> {
+        self.inner.posterior(seed)
     }
+}
 
-    fn training_scheme(&self) -> Scheme {
-        self.inner.training_scheme()
-    }
-
-    fn members(&self) -> usize {
-        self.inner.members()
-    }
-
-    fn regularise(
-        &self,
-        model: &TaskModel,
-        pass: &Pass,
-        sizes: StepSizes,
-    ) -> Result<Regulariser, MethodError> {
-        self.inner.regularise(model, pass, sizes)
+impl Regularise<AutoClassifier> for Tempered {
+    fn scheme(&self) -> Scheme {
+        self.inner.scheme()
     }
 
     fn rate_factor(&self, step: usize, scheduled: f64) -> f64 {
         self.inner.rate_factor(step, scheduled)
     }
 
-    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
+    fn terms(
+        &self,
+        model: &AutoClassifier,
+        pass: &Pass,
+        sizes: StepSizes,
+    ) -> Result<Terms, TrainError> {
+        self.inner.terms(model, pass, sizes)
+    }
+}
+
+impl RankPolicy<AutoClassifier> for Tempered {
+    fn before_update(
+        &mut self,
+        state: StepState<'_, AutoClassifier>,
+    ) -> Result<Option<RankChange>, TrainError> {
         self.inner.before_update(state)
     }
 
-    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
+    fn after_update(
+        &mut self,
+        state: StepState<'_, AutoClassifier>,
+    ) -> Result<Option<RankChange>, TrainError> {
         self.inner.after_update(state)
     }
 
-    fn ranks(&self, model: &TaskModel) -> BTreeMap<String, usize> {
+    fn ranks(&self, model: &AutoClassifier) -> BTreeMap<String, usize> {
         self.inner.ranks(model)
     }
 
-    fn compact(&self, model: &mut TaskModel) {
+    fn compact(&self, model: &mut AutoClassifier) {
         self.inner.compact(model);
     }
 
+    fn state(&self) -> MethodState {
+        self.inner.state()
+    }
+
+    fn restore(&mut self, model: &AutoClassifier, state: MethodState) -> Result<(), TrainError> {
+        self.inner.restore(model, state)
+    }
+}
+
+impl Predict<AutoClassifier> for Tempered {
+    fn predict(
+        &self,
+        model: &AutoClassifier,
+        inputs: &Inputs<'_>,
+        draws: usize,
+    ) -> Result<Logits, TrainError> {
+        // Before the fit, as in evaluations during training, and for scores there is none.
+        let Some(temperature) = self.temperatures.get(&draws) else {
+            return self.inner.predict(model, inputs, draws);
+        };
+        let mut logs = self.averaged(model, inputs, draws)?;
+        logs.values.iter_mut().for_each(|value| *value /= temperature);
+        Ok(logs)
+    }
+
+    /// Each number of draws has a temperature of its own, unless there is none.
+    fn draws_nest(&self) -> bool {
+        self.temperatures.is_empty() && self.inner.draws_nest()
+    }
+}
+
+impl PostHoc for Tempered {
     fn holdout(&self) -> f64 {
         self.inner.holdout().max(HOLDOUT)
     }
 
-    fn is_post_hoc(&self) -> bool {
-        true
-    }
-
     fn finish(
         &mut self,
-        model: &mut TaskModel,
+        model: &mut AutoClassifier,
         context: &RunContext<'_>,
     ) -> Result<(), MethodError> {
         self.inner.finish(model, context)?;
@@ -139,13 +176,14 @@ impl Tuning for Tempered {
             return Ok(());
         }
         let model = model.clone().valid();
-        let inputs = Inputs::holdout(context);
+        let holdout = &context.task.holdout;
+        let examples = context.examples(holdout);
+        let inputs = context.inputs(&examples);
         let classes: Vec<usize> =
-            inputs.examples.iter().filter_map(|example| example.label.class()).collect();
-        let numbers = std::iter::once(0).chain(self.inner.draws(context.config));
-        for draws in numbers.collect::<Vec<_>>() {
+            holdout.iter().filter_map(|example| example.label.class()).collect();
+        for draws in std::iter::once(0).chain(self.draws.iter().copied()) {
             let logs = self.averaged(&model, &inputs, draws)?;
-            let fit = temperature_scaling(&logs, inputs.batching.labels, &classes)?;
+            let fit = temperature_scaling(&logs.values, logs.width, &classes)?;
             self.temperatures.insert(draws, if fit.at_bound { 1.0 } else { fit.temperature });
         }
         Ok(())
@@ -158,38 +196,7 @@ impl Tuning for Tempered {
         found
     }
 
-    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
-        self.inner.draws(config)
-    }
-
-    fn predict(
-        &self,
-        model: &TaskModel,
-        inputs: &Inputs<'_>,
-        draws: usize,
-    ) -> Result<Vec<f64>, MethodError> {
-        // Before the fit, as in evaluations during training, and for scores there is none.
-        let Some(temperature) = self.temperatures.get(&draws) else {
-            return self.inner.predict(model, inputs, draws);
-        };
-        let logs = self.averaged(model, inputs, draws)?;
-        Ok(logs.into_iter().map(|value| value / temperature).collect())
-    }
-
-    /// Each number of draws has a temperature of its own, unless there is none.
-    fn draws_nest(&self) -> bool {
-        self.temperatures.is_empty() && self.inner.draws_nest()
-    }
-
     fn stored_parameters(&self) -> usize {
         self.inner.stored_parameters() + self.temperatures.len().max(1)
-    }
-
-    fn state(&self) -> MethodState {
-        self.inner.state()
-    }
-
-    fn restore(&mut self, model: &TaskModel, state: MethodState) -> Result<(), MethodError> {
-        self.inner.restore(model, state)
     }
 }

@@ -32,15 +32,15 @@ use lrvd_burn::adapter::{
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::ParameterValue;
+use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise, TrainError};
 use lrvd_core::baselines::tfb::{AdmissibleChange, RotatedAdapter, largest_admissible};
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
+use lrvd_models::AutoClassifier;
 
 use super::setup::adapter;
-use super::{Method, MethodError, RankRequest, Tuning};
-use crate::backbone::TaskModel;
+use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
 use crate::data::batch::TokenisedExample;
-use crate::eval::Inputs;
 use crate::eval::RunContext;
 use crate::settings::{ExperimentConfig, TfbCriterion, TfbSettings};
 
@@ -85,18 +85,20 @@ impl Tfb {
     }
 }
 
-impl Tuning for Tfb {
+impl Attach<AutoClassifier> for Tfb {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
+}
 
-    fn is_post_hoc(&self) -> bool {
-        true
-    }
+impl Regularise<AutoClassifier> for Tfb {}
+impl RankPolicy<AutoClassifier> for Tfb {}
+impl Predict<AutoClassifier> for Tfb {}
 
+impl PostHoc for Tfb {
     fn finish(
         &mut self,
-        model: &mut TaskModel,
+        model: &mut AutoClassifier,
         context: &RunContext<'_>,
     ) -> Result<(), MethodError> {
         if context.task.goal.is_regression() {
@@ -105,7 +107,8 @@ impl Tuning for Tfb {
         }
         rotate(model)?;
         let anchors = anchors(context, self.settings.anchors);
-        let inputs = Inputs { seed: context.seed ^ SALT, ..Inputs::of(context, &anchors) };
+        let examples = context.examples(&anchors);
+        let inputs = Inputs { seed: context.seed ^ SALT, ..context.inputs(&examples) };
         let change = Change::new(model.clone().valid(), &inputs, &self.settings)?;
         let found = largest_admissible(
             self.settings.range,
@@ -124,10 +127,6 @@ impl Tuning for Tfb {
         self.level.iter().map(|&level| ("noise-std".to_owned(), level)).collect()
     }
 
-    fn draws(&self, config: &ExperimentConfig) -> Vec<usize> {
-        config.draws.clone()
-    }
-
     fn stored_parameters(&self) -> usize {
         1
     }
@@ -143,17 +142,17 @@ fn anchors(context: &RunContext<'_>, wanted: usize) -> Vec<TokenisedExample> {
 
 /// What noise does to the answers to some examples.
 struct Change<'a> {
-    model: TaskModel,
+    model: AutoClassifier,
     inputs: &'a Inputs<'a>,
     samples: usize,
     criterion: AdmissibleChange,
-    /// Probabilities without noise, `[n, labels]`.
-    reference: Vec<f64>,
+    /// Probabilities without noise, of one member.
+    reference: Logits,
 }
 
 impl<'a> Change<'a> {
     fn new(
-        model: TaskModel,
+        model: AutoClassifier,
         inputs: &'a Inputs<'a>,
         settings: &TfbSettings,
     ) -> Result<Self, MethodError> {
@@ -163,27 +162,32 @@ impl<'a> Change<'a> {
     }
 
     fn is_admissible(&self, level: f64) -> Result<bool, MethodError> {
-        let labels = self.inputs.batching.labels;
+        let labels = self.reference.width;
         // No change is small beside nothing: a model that is certain of every answer gets no noise.
-        if self.reference.chunks_exact(labels).all(|answer| answer.contains(&1.0)) {
+        if self.reference.values.chunks_exact(labels).all(|answer| answer.contains(&1.0)) {
             return Ok(false);
         }
         let mut noisy = self.model.clone();
         add_noise(&mut noisy, level)?;
         let noisy = averaged(&noisy, self.inputs, self.samples)?;
-        Ok(self.criterion.holds(&self.reference, &noisy, labels)?)
+        Ok(self.criterion.holds(&self.reference.values, &noisy.values, labels)?)
     }
 }
 
-/// Probabilities averaged over draws, `[n, labels]`.
-fn averaged(model: &TaskModel, inputs: &Inputs<'_>, draws: usize) -> Result<Vec<f64>, MethodError> {
-    let labels = inputs.batching.labels;
-    let logs = log_softmax(&inputs.predict(model, draws)?, labels)?;
-    Ok(mean_probability(&logs, draws.max(1), labels)?)
+/// Probabilities averaged over draws, of one member.
+fn averaged(
+    model: &AutoClassifier,
+    inputs: &Inputs<'_>,
+    draws: usize,
+) -> Result<Logits, TrainError> {
+    let logits = inputs.predict(model, draws)?;
+    let logs = log_softmax(&logits.values, logits.width)?;
+    let values = mean_probability(&logs, draws.max(1), logits.width)?;
+    Ok(Logits { values, ..logits })
 }
 
 /// Brings every adapter into the form `A ← diag(d)·Vᵀ·A`, `B ← U`; its product stays.
-fn rotate(model: &mut TaskModel) -> Result<(), MethodError> {
+fn rotate(model: &mut AutoClassifier) -> Result<(), MethodError> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |_, layer| {
         if let (Ok(()), Some(adapter)) = (&outcome, layer.low_rank_mut()) {
@@ -217,7 +221,7 @@ fn rotate_adapter(adapter: &mut LowRankAdapter) -> Result<(), MethodError> {
 
 /// Gives every adapter noise of standard deviation `level` on A. It is fitted, not trained: the
 /// log-variances take no gradient.
-fn add_noise(model: &mut TaskModel, level: f64) -> Result<(), MethodError> {
+fn add_noise(model: &mut AutoClassifier, level: f64) -> Result<(), MethodError> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |_, layer| {
         let Some(adapter) = layer.low_rank() else { return };
@@ -247,7 +251,7 @@ mod tests {
     use super::*;
     use crate::method::fixture::{SHARED_KEYS, close, deberta, examples, inputs};
 
-    fn deltas(model: &TaskModel) -> Vec<Vec<f64>> {
+    fn deltas(model: &AutoClassifier) -> Vec<Vec<f64>> {
         let mut found = Vec::new();
         model.visit_layers(&mut |_, layer| found.extend(layer.delta().map(values)));
         found
@@ -278,7 +282,8 @@ mod tests {
     fn posthoc_the_noise_found_is_admissible_and_the_next_is_not() {
         let device = Device::flex();
         let examples = examples(&[5, 2, 7, 4, 6, 3, 8, 5]);
-        let inputs = inputs(&examples, 8, &device, DType::F64);
+        let asked = inputs(&examples, 8, &device, DType::F64);
+        let inputs = asked.all();
         let mut model = deberta(SHARED_KEYS, DType::F64);
         rotate(&mut model).unwrap();
         let (range, criterion) = ((0.0, 0.2), TfbCriterion::Nll);
@@ -301,11 +306,12 @@ mod tests {
         let published = Change::new(model.clone().valid(), &inputs, &settings).unwrap();
         assert!(published.is_admissible(next).unwrap());
         // A model that is certain of every answer has no change that is small beside none.
-        let certain = Change { reference: [1.0, 0.0, 0.0].repeat(8), ..published };
+        let values = [1.0, 0.0, 0.0].repeat(8);
+        let certain = Change { reference: Logits { values, ..published.reference }, ..published };
         assert!(!certain.is_admissible(found).unwrap());
-        let before = inputs.logits(&model, &Pass::mean()).unwrap();
+        let before = inputs.logits(&model, &Pass::mean()).unwrap().values;
         add_noise(&mut model, found).unwrap();
-        let predicted = |draws| inputs.predict(&model, draws).unwrap();
+        let predicted = |draws| inputs.predict(&model, draws).unwrap().values;
         close("mean", &predicted(0), &before, 1e-12);
         assert!(predicted(2)[..before.len()] != before[..]);
     }

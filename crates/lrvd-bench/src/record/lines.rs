@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::RankCause;
 use super::real;
-use super::results::RankCause;
 use crate::io::IoError;
 
 /// One line of `ranks.jsonl`: the ranks of one run at one prune or evaluation.

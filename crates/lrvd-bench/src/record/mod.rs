@@ -27,7 +27,8 @@ pub use checkpoint::{
 pub use error::RecordError;
 pub use files::{read_results, write_results};
 pub use lines::{JsonLines, PredictionLine, RankLine};
+pub use lrvd_burn::train::{RankCause, RankEvent};
 pub use results::{
-    DataFile, DataOrigin, EvalPoint, ModelRecord, ParameterCounts, RankBudget, RankCause,
-    RankEvent, Results, RunRecord, RunStatus, SCHEMA_VERSION, SplitRecord, TaskData, Tool,
+    DataFile, DataOrigin, EvalPoint, ModelRecord, ParameterCounts, RankBudget, Results, RunRecord,
+    RunStatus, SCHEMA_VERSION, SplitRecord, TaskData, Tool,
 };

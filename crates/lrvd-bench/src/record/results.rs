@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use lrvd_burn::train::RankEvent;
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::{Checkpoints, OodRecord};
@@ -291,34 +292,6 @@ pub struct EvalPoint {
     pub nll_val: Option<f64>,
     /// Sum of the ranks over modules.
     pub total_rank: u64,
-}
-
-/// The ranks of all modules at one step.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RankEvent {
-    /// Optimiser steps taken.
-    pub step: u64,
-    /// What made this entry.
-    pub cause: RankCause,
-    /// Rank by module path; modules of rank 0 are listed.
-    pub ranks: BTreeMap<String, u32>,
-    /// Their sum.
-    pub total_rank: u64,
-}
-
-/// What made a rank entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RankCause {
-    /// The start of training.
-    Start,
-    /// A prune removed components.
-    Prune,
-    /// A budget schedule changed the mask.
-    Budget,
-    /// An evaluation looked.
-    Evaluation,
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use super::checkpoint::{
 };
 use super::draws::Draws;
 use super::results::{
-    DataFile, DataOrigin, EvalPoint, ModelRecord, ParameterCounts, RankBudget, RankCause,
-    RankEvent, Results, RunRecord, RunStatus, SCHEMA_VERSION, SplitRecord, TaskData, Tool,
+    DataFile, DataOrigin, EvalPoint, ModelRecord, ParameterCounts, RankBudget, Results, RunRecord,
+    RunStatus, SCHEMA_VERSION, SplitRecord, TaskData, Tool,
 };
+use super::{RankCause, RankEvent};
 
 const KINDS: [&str; 6] = [
     "attention.self.query_proj",

@@ -7,10 +7,11 @@ use super::checkpoint::{
 };
 use super::draws::Draws;
 use super::results::{
-    DataOrigin, EvalPoint, ModelRecord, ParameterCounts, RankBudget, RankCause, RankEvent, Results,
-    RunRecord, RunStatus, SCHEMA_VERSION, TaskData, Tool,
+    DataOrigin, EvalPoint, ModelRecord, ParameterCounts, RankBudget, Results, RunRecord, RunStatus,
+    SCHEMA_VERSION, TaskData, Tool,
 };
 use super::sample::{INITIAL_RANK, energy, reliability, selective, split, statistics};
+use super::{RankCause, RankEvent};
 
 /// What is made up of one method.
 struct Made {

@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use lrvd_burn::error::AdapterError;
+use lrvd_burn::train::TrainError;
 
 use crate::backbone::BackboneError;
 use crate::eval::EvalError;
 use crate::io::IoError;
 use crate::method::MethodError;
-use crate::train::TrainError;
 
 /// A run cannot start, go on or be recorded.
 #[derive(Debug, thiserror::Error)]
@@ -26,9 +25,6 @@ pub enum RunError {
     /// Evaluation.
     #[error(transparent)]
     Eval(#[from] EvalError),
-    /// A scheme that the adapters cannot be sampled by.
-    #[error(transparent)]
-    Adapter(#[from] AdapterError),
     /// Files.
     #[error(transparent)]
     Io(#[from] IoError),

@@ -8,4 +8,5 @@ mod start;
 pub use error::RunError;
 pub(crate) use folder::{OutputFolder, SETTINGS_FILE};
 pub(crate) use outcome::{Finished, RunLabel, record, write_predictions};
+pub use start::fit;
 pub(crate) use start::{Run, RunStart, RunState};

@@ -6,21 +6,22 @@ use std::time::Instant;
 
 use burn::module::Module;
 use lrvd_burn::model::trainable_counts;
+use lrvd_burn::train::{self, Logits};
 use lrvd_core::prune::RankSummary;
+use lrvd_models::AutoClassifier;
 
 use super::RunError;
 use super::start::RunState;
-use crate::backbone::TaskModel;
 use crate::data::PreparedTask;
 use crate::eval::{
-    Inputs, RunContext, Scored, energy_records, label_number, score_draws, selective_records,
+    RunContext, Scored, energy_records, label_number, score_draws, selective_records,
     statistic_record,
 };
 use crate::io::create_dir;
-use crate::method::Method;
+use crate::method::Tuning;
 use crate::record::{
-    CheckpointRecord, Checkpoints, JsonLines, ParameterCounts, PredictionLine, RankBudget,
-    RunRecord, RunStatus,
+    CheckpointRecord, Checkpoints, EvalPoint, JsonLines, ParameterCounts, PredictionLine,
+    RankBudget, RunRecord, RunStatus,
 };
 use crate::settings::MethodName;
 
@@ -50,7 +51,7 @@ pub(crate) struct Finished {
 
 /// One checkpoint to be evaluated.
 struct Candidate<'a> {
-    model: &'a TaskModel,
+    model: &'a AutoClassifier,
     step: usize,
     ranks: BTreeMap<String, usize>,
     removed: &'a BTreeMap<String, Vec<f64>>,
@@ -65,7 +66,7 @@ pub(crate) fn record(
     folder: &Path,
 ) -> Result<Finished, RunError> {
     let begun = Instant::now();
-    let RunState { state, method } = run;
+    let RunState { state, method, .. } = run;
     let ranks = method.ranks(&state.model);
     method.compact(&mut state.model);
     method.finish(&mut state.model, context)?;
@@ -75,9 +76,14 @@ pub(crate) fn record(
         ranks: ranks.clone(),
         removed: &state.journal.removed,
     };
-    let (last_record, scored) =
-        checkpoint(context, method, &last, &folder.join("predictions-last.jsonl"))?;
-    let best_record = match state.best.as_ref().filter(|_| !method.is_post_hoc()) {
+    let (last_record, scored) = checkpoint(
+        context,
+        &**method,
+        label.method,
+        &last,
+        &folder.join("predictions-last.jsonl"),
+    )?;
+    let best_record = match state.best.as_ref().filter(|_| !label.method.can().post_hoc) {
         // The best model is the last one: its answers are known.
         Some(best) if best.info.step == state.done => {
             write_predictions(context.task, &scored, &folder.join("predictions-best.jsonl"))?;
@@ -91,7 +97,7 @@ pub(crate) fn record(
                 removed: &best.info.removed,
             };
             let path = folder.join("predictions-best.jsonl");
-            Some(checkpoint(context, method, &candidate, &path)?.0)
+            Some(checkpoint(context, &**method, label.method, &candidate, &path)?.0)
         }
         None => None,
     };
@@ -119,7 +125,7 @@ pub(crate) fn record(
         checkpoints: Checkpoints { last: Some(last_record), best: best_record },
         train_seconds: journal.train_seconds,
         evaluate_seconds: journal.evaluate_seconds + begun.elapsed().as_secs_f64(),
-        peak_memory_bytes: journal.peak_memory_bytes.max(context.memory.bytes()),
+        peak_memory_bytes: context.memory.bytes(),
         trainable_parameters: ParameterCounts {
             adapter: counts.adapter as u64,
             posterior: counts.posterior as u64,
@@ -127,27 +133,53 @@ pub(crate) fn record(
             stored: method.stored_parameters() as u64,
         },
         fitted: method.fitted(),
-        history: journal.history,
+        history: history(context, label.method, journal.history),
         rank_events: journal.rank_events,
         ood: BTreeMap::new(),
     };
     Ok(Finished { record, summary, scored })
 }
 
+/// The evaluations as a record has them; only a posterior's divergence is told.
+fn history(
+    context: &RunContext<'_>,
+    method: MethodName,
+    points: Vec<train::EvalPoint>,
+) -> Vec<EvalPoint> {
+    let point = |point: train::EvalPoint| {
+        let metric = |name: &str| point.evaluation.metrics.get(name).copied();
+        let posterior = point.parts.filter(|_| method.can().posterior);
+        EvalPoint {
+            step: point.step as u64,
+            loss: point.parts.map(|p| p.loss),
+            nll: point.parts.map(|p| p.nll),
+            kl: posterior.map(|p| p.kl),
+            kl_weight: posterior.map(|p| p.kl_weight / p.divisor),
+            learning_rate: context.config.learning_rate * point.rate_factor,
+            accuracy: metric("accuracy"),
+            standard: metric("standard"),
+            nll_val: metric("nll"),
+            total_rank: point.total_rank as u64,
+        }
+    };
+    points.into_iter().map(point).collect()
+}
+
 fn checkpoint(
     context: &RunContext<'_>,
-    method: &Method,
+    method: &(dyn Tuning + 'static),
+    name: MethodName,
     candidate: &Candidate<'_>,
     path: &Path,
 ) -> Result<(CheckpointRecord, BTreeMap<u32, Scored>), RunError> {
     let config = context.config;
     let model = candidate.model.clone().valid();
-    let Answers { scored, seconds } = answers(context, method, &model)?;
+    let Answers { scored, seconds } = answers(context, method, name, &model)?;
     write_predictions(context.task, &scored, path)?;
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();
     let summary = RankSummary::new(&ranks, config.initial_rank);
     // Noise that is fitted around trained means, as TFB's is, says nothing of what a direction is worth.
-    let (statistics, energy) = if method.is_post_hoc() {
+    let (statistics, energy) = if name.can().post_hoc {
         (None, BTreeMap::new())
     } else {
         (
@@ -183,18 +215,20 @@ struct Answers {
 /// The method's answers: deterministic (0), and at every number of draws.
 fn answers(
     context: &RunContext<'_>,
-    method: &Method,
-    model: &TaskModel,
+    method: &(dyn Tuning + 'static),
+    name: MethodName,
+    model: &AutoClassifier,
 ) -> Result<Answers, RunError> {
-    let inputs = Inputs::validation(context);
-    let numbers = method.draws(context.config);
+    let examples = context.examples(&context.task.validation);
+    let inputs = context.inputs(&examples);
+    let numbers = name.draws(context.config);
     let (mut scored, mut seconds) = (BTreeMap::new(), BTreeMap::new());
-    let timed = |draws: usize| -> Result<(Vec<f64>, f64), RunError> {
+    let timed = |draws: usize| -> Result<(Logits, f64), RunError> {
         let begun = Instant::now();
         let logits = method.predict(model, &inputs, draws)?;
         Ok((logits, begun.elapsed().as_secs_f64()))
     };
-    let mut note = |draws: usize, logits: &[f64], took: f64| -> Result<(), RunError> {
+    let mut note = |draws: usize, logits: &Logits, took: f64| -> Result<(), RunError> {
         scored.insert(draws as u32, score_draws(logits, context.task)?);
         seconds.insert(draws as u32, took);
         Ok(())
@@ -206,7 +240,7 @@ fn answers(
             let (logits, took) = timed(most)?;
             for &draws in &numbers {
                 let share = draws as f64 / most as f64;
-                note(draws, &logits[..logits.len() / most * draws], took * share)?;
+                note(draws, &logits.first(draws), took * share)?;
             }
         }
     } else {
@@ -271,7 +305,9 @@ mod tests {
         // Without draws two members that contradict each other; one draw; two draws that agree.
         let (b, c) = ([0.0, 9.0, 0.0], [0.0, 0.0, 9.0]);
         let answers = [(0, [b, c].concat()), (1, b.to_vec()), (2, [b, b].concat())];
-        let scored = answers.map(|(k, logits)| (k, score_draws(&logits, &task).unwrap()));
+        let scored = answers.map(|(k, logits)| {
+            (k, score_draws(&Logits { values: logits, rows: 1, width: 3 }, &task).unwrap())
+        });
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new").join("predictions.jsonl");
         write_predictions(&task, &BTreeMap::from(scored), &path).unwrap();

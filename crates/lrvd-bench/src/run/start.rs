@@ -1,27 +1,29 @@
 //! One fine-tuning run of a classifier: a fresh start or a checkpoint, then the loop.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::{DType, Device};
-use lrvd_burn::model::{AdaptedModel, AdapterTargets, check_scheme};
-use lrvd_burn::optimizer::AdamW;
-use lrvd_burn::parameters::Role;
-use lrvd_core::noise::NoiseKey;
+use lrvd_burn::model::AdapterTargets;
+use lrvd_burn::train::{
+    self, Checkpoints, Evaluation, Observer, Ordered, Outcome, TrainError, TrainState,
+    latest_checkpoint, load_checkpoint,
+};
+use lrvd_models::AutoClassifier;
 
 use super::RunError;
-use crate::backbone::{Backbone, TaskModel, load_model};
+use crate::backbone::{Backbone, load_model};
 use crate::data::PreparedTask;
-use crate::data::batch::OrderState;
-use crate::eval::{PeakMemory, RunContext};
-use crate::method::Method;
+use crate::data::batch::TokenExamples;
+use crate::eval::{EvalError, PeakMemory, RunContext, score_draws};
+use crate::method::Tuning;
 use crate::progress::{Event, ProgressSink};
-use crate::settings::{MethodName, PoolerMode, RankRequest, ValidConfig};
-use crate::train::{
-    FitOutcome, Journal, TrainState, fit, latest_checkpoint, load_checkpoint, order,
-    save_checkpoint,
-};
+use crate::settings::{MethodName, RankRequest, ValidConfig};
+
+/// A model with what trains it.
+pub(crate) type RunState = train::Run<AutoClassifier, dyn Tuning>;
 
 /// What decides how a run starts.
 #[derive(Clone, Copy)]
@@ -58,12 +60,6 @@ pub(crate) struct Run<'a> {
     position: (usize, usize),
 }
 
-/// A model with what trains it.
-pub(crate) struct RunState {
-    pub state: TrainState,
-    pub method: Method,
-}
-
 impl RunStart<'_> {
     /// Pretrained encoder, fresh head, fresh adapters, empty optimiser.
     pub(crate) fn fresh(&self) -> Result<RunState, RunError> {
@@ -71,43 +67,24 @@ impl RunStart<'_> {
     }
 
     /// Pretrained encoder and fresh head.
-    pub(crate) fn load(&self) -> Result<TaskModel, RunError> {
+    pub(crate) fn load(&self) -> Result<AutoClassifier, RunError> {
         let dtype = self.backbone.stored_as(self.config.base_precision)?;
         let dropout = self.config.backbone_dropout;
         Ok(load_model(self.backbone, self.task, dropout, self.seed, self.device, dtype)?)
     }
 
     /// [`fresh`](Self::fresh) around the `model` that [`load`](Self::load) returned.
-    pub(crate) fn attached(&self, mut model: TaskModel) -> Result<RunState, RunError> {
+    pub(crate) fn attached(&self, model: AutoClassifier) -> Result<RunState, RunError> {
         let config = self.config;
         let method = self.method.build(config, self.request)?;
         let targets = AdapterTargets::Names(config.target_modules.clone());
-        method.attach(&mut model, &targets, NoiseKey::new(self.seed))?;
-        check_scheme(&model, method.training_scheme())?;
-        model.visit_parameters_mut(&mut |p| {
-            let trained = match p.role {
-                Role::Head => true,
-                Role::Pooler => config.pooler == PoolerMode::Trained,
-                _ => return,
-            };
-            p.value.set_trainable(trained);
-        });
-        let groups = method.groups(config);
-        let state = TrainState {
-            model,
-            optimizer: AdamW::new(config.optimizer, groups),
-            done: 0,
-            order: OrderState::default(),
-            best: None,
-            journal: Journal::default(),
-        };
-        Ok(RunState { state, method })
+        Ok(train::Run::with(model, method, &targets, &config.training(self.seed))?)
     }
 
     /// The state in the checkpoint at `path`.
     pub(crate) fn resumed(&self, path: &Path) -> Result<RunState, RunError> {
         let mut run = self.fresh()?;
-        load_checkpoint(path, &mut run.state, &mut run.method)?;
+        load_checkpoint(path, &mut run.state, &mut *run.method)?;
         Ok(run)
     }
 }
@@ -141,11 +118,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Where the run stands: at the newest checkpoint in `checkpoints`, or at its start. Writes
-    /// nothing, and finds whatever could keep the first step from being taken.
-    pub(crate) fn open(&self, checkpoints: &Path) -> Result<RunState, RunError> {
-        order(&self.context())?;
-        match latest_checkpoint(checkpoints)? {
+    /// Where the run stands: at the newest checkpoint in `folder`, or at its start. Writes nothing,
+    /// and finds whatever could keep the first step from being taken.
+    pub(crate) fn open(&self, folder: &Path) -> Result<RunState, RunError> {
+        batches(&self.context())?;
+        match latest_checkpoint(folder)? {
             Some(path) => self.start.resumed(&path),
             None => self.start.fresh(),
         }
@@ -155,7 +132,7 @@ impl<'a> Run<'a> {
     pub(crate) fn train(
         &self,
         mut run: RunState,
-        checkpoints: &Path,
+        checkpoints: &Checkpoints,
         sink: &mut dyn ProgressSink,
     ) -> Result<Option<RunState>, RunError> {
         let config = self.start.config;
@@ -166,15 +143,92 @@ impl<'a> Run<'a> {
             steps: config.steps,
             done: run.state.done,
         });
-        let every = config.evaluate_every;
-        let RunState { state, method } = &mut run;
-        let outcome =
-            fit(&self.context(), state, method, self.stop, sink, &mut |state, method, must| {
-                if must || state.done.is_multiple_of(every) {
-                    save_checkpoint(checkpoints, state, method)?;
-                }
-                Ok(())
-            })?;
-        Ok((outcome == FitOutcome::Finished).then_some(run))
+        let context = self.context();
+        let (state, method) = (&mut run.state, &mut *run.method);
+        let outcome = fit(&context, state, method, Some(checkpoints), self.stop, sink)?;
+        Ok((outcome == Outcome::Finished).then_some(run))
+    }
+}
+
+/// Trains on the task of `context`, evaluating on its validation split.
+///
+/// # Errors
+///
+/// [`RunError`] if training or an evaluation fails.
+pub fn fit(
+    context: &RunContext<'_>,
+    state: &mut TrainState<AutoClassifier>,
+    method: &mut (dyn Tuning + 'static),
+    checkpoints: Option<&Checkpoints>,
+    stop: &AtomicBool,
+    sink: &mut dyn ProgressSink,
+) -> Result<Outcome, RunError> {
+    let plan = context.config.training(context.seed).check().map_err(TrainError::from)?;
+    let mut batches = batches(context)?;
+    train::fit(
+        &plan,
+        state,
+        method,
+        &mut batches,
+        &mut Watched { context, checkpoints, stop, sink },
+    )
+}
+
+/// The training examples in their order.
+fn batches<'a>(context: &RunContext<'a>) -> Result<Ordered<TokenExamples<'a>>, TrainError> {
+    let (config, task) = (context.config, context.task);
+    let batches = Ordered::new(context.examples(&task.train), config.order(), context.seed)?;
+    batches.accumulating(config.accumulation)
+}
+
+/// Validates with the task's metrics.
+struct Watched<'a> {
+    context: &'a RunContext<'a>,
+    checkpoints: Option<&'a Checkpoints>,
+    stop: &'a AtomicBool,
+    sink: &'a mut dyn ProgressSink,
+}
+
+impl Observer<AutoClassifier, dyn Tuning> for Watched<'_> {
+    type Error = RunError;
+
+    fn event(&mut self, event: &Event) {
+        self.sink.event(event);
+    }
+
+    fn evaluate(
+        &mut self,
+        model: &AutoClassifier,
+        method: &(dyn Tuning + 'static),
+    ) -> Result<Option<Evaluation>, RunError> {
+        let task = self.context.task;
+        let examples = self.context.examples(&task.validation);
+        let logits = method.predict(model, &self.context.inputs(&examples), 0)?;
+        let metrics = score_draws(&logits, task).map_err(EvalError::from)?.metrics;
+        let standard = metrics.standard.values().next().copied();
+        let found = [("accuracy", metrics.accuracy), ("standard", standard), ("nll", metrics.nll)];
+        let finite = found.into_iter().filter_map(|(name, value)| {
+            Some((name.to_owned(), value.filter(|value| value.is_finite())?))
+        });
+        Ok(Some(Evaluation {
+            metric: task.selection_metric().to_owned(),
+            score: Some(task.score(&metrics)).filter(|score| score.is_finite()),
+            metrics: finite.collect::<BTreeMap<_, _>>(),
+        }))
+    }
+
+    fn checkpoint(
+        &mut self,
+        state: &TrainState<AutoClassifier>,
+        method: &(dyn Tuning + 'static),
+    ) -> Result<(), RunError> {
+        if let Some(checkpoints) = self.checkpoints {
+            checkpoints.save(state, method)?;
+        }
+        Ok(())
+    }
+
+    fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 }

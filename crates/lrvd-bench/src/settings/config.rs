@@ -4,16 +4,20 @@ use burn::tensor::DType;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Scheme};
+use lrvd_burn::train::{OrderConfig, TrainConfig};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
-use lrvd_core::prune::StatisticOptions;
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
+use lrvd_core::prune::{PruneSchedule, StatisticOptions};
 use lrvd_core::schedule::KlDivisor;
 use serde::{Deserialize, Serialize};
 
 use super::methods::MethodSettings;
-use super::{Bucketing, LastBatch, PromptSet};
+use super::{
+    Bucketing, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, PromptSet,
+    PrunePlacement,
+};
 
 /// How the posterior is sampled in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,21 +49,6 @@ impl TrainingScheme {
             Self::Nested => Scheme::Nested,
         }
     }
-}
-
-/// What is drawn for a prediction with `k` draws.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PredictionDraws {
-    /// Weights, by `k` keys that the seed fixes: the same `k` models answer every input.
-    #[default]
-    Weights,
-    /// Weights, anew for every batch.
-    Fresh,
-    /// Outputs, token by token, as the authors' scripts for language models do. Where the noise of a
-    /// method has no such law, as all but LRVD's and TFB's, weights are drawn anew for every batch; SWAG,
-    /// whose draw is a set of factors, keeps them.
-    Activation,
 }
 
 /// How the frozen base is stored. Adapters, posteriors and optimiser state are in single precision.
@@ -102,38 +91,6 @@ pub enum PoolerMode {
     Trained,
     /// Left at its random initialisation, as the authors' script does.
     Frozen,
-}
-
-/// When in a step ranks are pruned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PrunePlacement {
-    /// After a completed update.
-    AfterUpdate,
-    /// Between forward and backward: the step's gradient never reaches pruned layers.
-    BeforeBackward,
-}
-
-/// When AdaLoRA sets the singular values outside its budget to zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MaskPlacement {
-    /// After the optimiser's update, as its reference implementation does.
-    AfterUpdate,
-    /// Before it: the update moves masked values off zero again.
-    BeforeUpdate,
-}
-
-/// What happens to the optimiser at a prune event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OptimizerOnPrune {
-    /// Moments are sliced along the pruned axis; counts and schedule go on.
-    Slice,
-    /// All moments are lost, head included, and the next update has rate 0.
-    Reset,
-    /// As `Reset`, but only at an event that removes a rank.
-    ResetIfChanged,
 }
 
 /// Which checkpoint the headline table reports; both are always recorded.
@@ -286,22 +243,17 @@ pub struct ExperimentConfig {
 }
 
 impl ExperimentConfig {
-    /// Warm-up steps, `floor(ratio · steps)`.
-    pub fn warmup_steps(&self) -> usize {
-        (self.warmup_ratio * self.steps as f64).floor() as usize
-    }
-
     /// A share of all steps in steps.
     pub fn share(&self, share: f64) -> usize {
         (share * self.steps as f64).round() as usize
     }
 
-    /// Whether a prune is due after `done` completed steps.
-    pub fn prune_due(&self, done: usize) -> bool {
-        let every = self.share(self.prune.every).max(1);
-        let start = self.share(self.prune.start);
-        let end = self.share(self.prune.end);
-        done > 0 && done < self.steps && (start..=end).contains(&done) && done.is_multiple_of(every)
+    /// When ranks are pruned, in completed steps; `None` if the settings leave no step for it.
+    pub fn prune_schedule(&self) -> Option<PruneSchedule> {
+        let every = self.share(self.prune.every).max(1) as u64;
+        let start = self.share(self.prune.start).max(1) as u64;
+        let end = self.share(self.prune.end).min(self.steps.saturating_sub(1)) as u64;
+        PruneSchedule::new(start, every, Some(end)).ok()
     }
 
     /// How the relevance statistic is computed.
@@ -312,23 +264,36 @@ impl ExperimentConfig {
         }
     }
 
-    /// Optimiser groups; `variational` picks the adapter decay.
-    pub fn groups(&self, variational: bool) -> ParameterGroups {
-        let decay =
-            if variational { self.adapter_weight_decay } else { self.baseline_weight_decay };
-        let head = GroupRates {
-            learning_rate: self.head_learning_rate,
-            weight_decay: self.head_weight_decay,
-        };
-        ParameterGroups {
-            adapter: GroupRates { learning_rate: self.learning_rate, weight_decay: decay },
-            log_variance: GroupRates {
-                learning_rate: self.learning_rate * self.log_variance.learning_rate_factor,
-                weight_decay: 0.0,
+    /// What the loop needs to know of a run with `seed`.
+    pub fn training(&self, seed: u64) -> TrainConfig {
+        let Self { learning_rate, head_learning_rate, .. } = *self;
+        let rates = |learning_rate, weight_decay| GroupRates { learning_rate, weight_decay };
+        let head = rates(head_learning_rate, self.head_weight_decay);
+        TrainConfig {
+            steps: self.steps,
+            seed,
+            groups: ParameterGroups {
+                adapter: rates(learning_rate, self.baseline_weight_decay),
+                log_variance: rates(learning_rate * self.log_variance.learning_rate_factor, 0.0),
+                pooler: rates(learning_rate, self.head_weight_decay),
+                head,
+                backbone: head,
             },
-            pooler: GroupRates { learning_rate: self.learning_rate, ..head },
-            head,
-            backbone: head,
+            optimizer: self.optimizer,
+            warmup_ratio: self.warmup_ratio,
+            gradient_clip: self.gradient_clip,
+            model_dropout: self.backbone_dropout,
+            train_pooler: self.pooler == PoolerMode::Trained,
+            evaluate_every: self.evaluate_every,
+        }
+    }
+
+    /// The order of the training examples.
+    pub fn order(&self) -> OrderConfig {
+        OrderConfig {
+            batch_size: self.batch_size,
+            bucketing: self.bucketing,
+            last_batch: self.last_batch,
         }
     }
 }

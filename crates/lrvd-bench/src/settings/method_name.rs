@@ -6,6 +6,7 @@ use std::fmt;
 use lrvd_core::adalora::matched_target_rank;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::ExperimentConfig;
 use super::method_table::{Capabilities, METHODS, MethodEntry};
 
 /// What stands behind a name for temperature scaling on top of it.
@@ -25,6 +26,16 @@ pub enum RankRequest {
     Initial,
     /// A uniform rank (LoRA) or an average target rank (AdaLoRA).
     Average(usize),
+}
+
+impl RankRequest {
+    /// The rank asked for, where the settings are `config`.
+    pub fn rank(self, config: &ExperimentConfig) -> usize {
+        match self {
+            Self::Initial => config.initial_rank,
+            Self::Average(rank) => rank,
+        }
+    }
 }
 
 impl MethodName {
@@ -71,6 +82,11 @@ impl MethodName {
         } else {
             self.entry.can
         }
+    }
+
+    /// Numbers of draws that make sense beside the deterministic answer.
+    pub fn draws(self, config: &ExperimentConfig) -> Vec<usize> {
+        if self.can().draws { config.draws.clone() } else { Vec::new() }
     }
 
     /// The same method with temperature scaling on top.

@@ -1,6 +1,5 @@
 //! Settings of a run: what a preset says, what a profile shortens, what the user overrides, and the methods there are.
 
-mod batches;
 mod config;
 mod error;
 mod family;
@@ -13,14 +12,15 @@ mod prompt;
 mod range;
 mod valid;
 
-pub use batches::{Bucketing, LastBatch};
 pub use config::{
     AdaLoraSettings, BasePrecision, CheckpointChoice, ExperimentConfig, LogVarianceSettings,
-    MaskPlacement, OptimizerOnPrune, PoolerMode, PredictionDraws, PrunePlacement, PruneSettings,
-    TrainingScheme,
+    PoolerMode, PruneSettings, TrainingScheme,
 };
 pub use error::SettingError;
 pub(crate) use family::Family;
+pub use lrvd_burn::train::{
+    Bucketing, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, PrunePlacement,
+};
 pub use method_name::{MethodName, RankRequest};
 pub use method_table::{Average, Capabilities, MethodEntry, MethodForm};
 pub use methods::{

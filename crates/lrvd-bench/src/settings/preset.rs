@@ -10,10 +10,12 @@ use lrvd_models::llama::ADAPTER_TARGETS as LLAMA_TARGETS;
 
 use super::config::{
     AdaLoraSettings, BasePrecision, CheckpointChoice, ExperimentConfig, LogVarianceSettings,
-    MaskPlacement, OptimizerOnPrune, PoolerMode, PredictionDraws, PrunePlacement, PruneSettings,
-    TrainingScheme,
+    PoolerMode, PruneSettings, TrainingScheme,
 };
-use super::{Bucketing, LastBatch, MethodSettings, PromptSet};
+use super::{
+    Bucketing, LastBatch, MaskPlacement, MethodSettings, OptimizerOnPrune, PredictionDraws,
+    PromptSet, PrunePlacement,
+};
 
 /// Steps of the published GLUE command.
 const STEPS: usize = 9999;
@@ -131,7 +133,7 @@ impl Preset {
                 pooler: PoolerMode::Frozen,
                 checkpoint: CheckpointChoice::Best,
                 prune: PruneSettings {
-                    placement: PrunePlacement::BeforeBackward,
+                    placement: PrunePlacement::BeforeUpdate,
                     optimizer: OptimizerOnPrune::Reset,
                     ..default.prune
                 },
@@ -265,7 +267,8 @@ mod tests {
         assert_eq!(protocol(&author), (2e-4, 1000, 64));
         assert_eq!(protocol(&blob), (1e-4, 5000, 4));
         for (config, events) in [(&default, [1000, 2000, 3000]), (&paper, [1000, 2000, 3000])] {
-            let due: Vec<usize> = (0..=5000).filter(|&done| config.prune_due(done)).collect();
+            let due: Vec<u64> =
+                (0..=5000).filter(|&done| config.prune_schedule().unwrap().is_due(done)).collect();
             assert_eq!(due, events);
             assert_eq!(config.prune.log_alpha_threshold, 4.0);
             assert_eq!((config.kl_weight, config.kl_divisor), (1e-7, KlDivisor::None));
@@ -284,8 +287,9 @@ mod tests {
         assert_eq!((author.initial_rank, author.max_length, author.accumulation), (16, 1024, 8));
         assert_eq!((author.kl_weight, author.kl_divisor), (1e-6, KlDivisor::Batch));
         assert_eq!((author.prune.log_alpha_threshold, author.gradient_clip), (3.0, Some(1.0)));
-        assert_eq!(author.warmup_steps(), 200);
-        let due: Vec<usize> = (1..1000).filter(|&done| author.prune_due(done)).collect();
+        assert_eq!(author.training(0).check().unwrap().schedule().warmup_steps(), 200);
+        let due: Vec<u64> =
+            (0..=1000).filter(|&done| author.prune_schedule().unwrap().is_due(done)).collect();
         assert_eq!(due, [200, 400, 600, 800]);
         assert_eq!(author.prune.optimizer, OptimizerOnPrune::ResetIfChanged);
         assert_eq!(author.prediction_draws, PredictionDraws::Activation);

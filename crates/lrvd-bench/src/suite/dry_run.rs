@@ -240,7 +240,10 @@ impl Costs {
         run: &PlannedRun,
     ) -> Result<(), SuiteError> {
         let method = run.method.build(config, RankRequest::Initial)?;
-        let members = method.members() as f64;
+        let members = match method.adapter().kind {
+            AdapterKind::LoraEnsemble { members, .. } => members as f64,
+            _ => 1.0,
+        };
         self.trained += (config.steps * config.batch_size) as f64 * members;
         let rows = |task: SuiteTask| {
             let published = task.published_validation_rows();
@@ -249,7 +252,7 @@ impl Costs {
                 .validation_rows(task.suite())
                 .map_or(published, |most| published.min(most)) as f64
         };
-        let draws = method.draws(config).into_iter().max().unwrap_or(0);
+        let draws = run.method.draws(config).into_iter().max().unwrap_or(0);
         // At the end both checkpoints answer at the mean and with draws, the last one other sets too.
         let during = (config.steps / config.evaluate_every + 1) as f64;
         let end = (1 + draws) as f64;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use lrvd_burn::train::Logits;
+
 use super::SuiteError;
 use super::one_run::folder;
 use super::ood::OodSet;
@@ -142,7 +144,8 @@ impl Rows<'_> {
                 Average::Probabilities => members.concat(),
                 Average::Logits => mean(&members),
             };
-            scored.insert(draws, score_draws(&values, task)?);
+            let (rows, width) = (task.validation.len(), task.labels);
+            scored.insert(draws, score_draws(&Logits { values, rows, width }, task)?);
         }
         Ok(scored)
     }

@@ -2,6 +2,7 @@
 
 use lrvd_burn::error::DeviceError;
 use lrvd_burn::files::FileError;
+use lrvd_burn::train::TrainError;
 use lrvd_core::error::ParameterError;
 use lrvd_core::metrics::MetricError;
 use lrvd_models::deberta::ConfigError;
@@ -18,7 +19,6 @@ use crate::report::PublishedError;
 use crate::run::RunError;
 use crate::settings::SettingError;
 use crate::text::UnknownName;
-use crate::train::TrainError;
 
 /// A reproduction cannot start or go on.
 #[derive(Debug, thiserror::Error)]

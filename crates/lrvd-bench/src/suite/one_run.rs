@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
+use lrvd_burn::train::Checkpoints;
 
 use super::SuiteError;
 use super::ood::{OodSet, ood_answers};
@@ -15,7 +16,6 @@ use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{Finished, Run, RunLabel, RunStart, record};
 use crate::settings::{RankRequest, SettingError, ValidConfig};
-use crate::train::remove_checkpoints;
 
 /// What every run of an experiment shares.
 pub(super) struct Shared<'a> {
@@ -91,13 +91,14 @@ pub(super) fn run_one(
     };
     let training = Run::new(start, shared.stop, run.label(), (position.index, position.runs))?;
     let begun = training.open(&checkpoints)?;
+    let checkpoints = Checkpoints::open(&checkpoints)?;
     let Some(mut trained) = training.train(begun, &checkpoints, sink)? else { return Ok(None) };
     let label = label(run, request, &config, shared.matches);
     let context = training.context();
     let Finished { mut record, summary, scored } = record(&context, &mut trained, &label, &folder)?;
     record.ood = ood_answers(&context, &trained, &scored, ood, &folder)?;
     write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
-    remove_checkpoints(&checkpoints)?;
+    checkpoints.remove()?;
     sink.event(&Event::RunFinished { label: run.label(), summary, seconds: record.train_seconds });
     Ok(Some(record))
 }

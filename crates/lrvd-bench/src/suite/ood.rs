@@ -10,7 +10,7 @@ use super::SuiteError;
 use super::task::ReadyTask;
 use crate::backbone::Backbone;
 use crate::data::PreparedTask;
-use crate::eval::{Inputs, RunContext, Scored, score_draws};
+use crate::eval::{RunContext, Scored, score_draws};
 use crate::reasoning::{ReasoningData, ReasoningSet};
 use crate::record::OodRecord;
 use crate::run::{RunState, write_predictions};
@@ -109,7 +109,8 @@ pub(super) fn ood_answers(
     let model = run.state.model.clone().valid();
     let mut found = BTreeMap::new();
     for other in ood {
-        let inputs = Inputs::of(context, &other.questions.validation);
+        let examples = context.examples(&other.questions.validation);
+        let inputs = context.inputs(&examples);
         let mut theirs = BTreeMap::new();
         for &draws in scored.keys() {
             let logits = run.method.predict(&model, &inputs, draws as usize)?;

@@ -3,26 +3,26 @@
 use std::path::Path;
 
 use burn::tensor::{DType, Device};
-use lrvd_bench::backbone::TaskModel;
 use lrvd_bench::settings::Preset;
 use lrvd_bench::settings::{MethodForm, MethodName, RankRequest};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
 use lrvd_core::baselines::{CountedMethod, LayerShape, c_lora};
 use lrvd_core::noise::NoiseKey;
+use lrvd_models::AutoClassifier;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 
 use super::harness::{Backbone, Bench, method, set};
 
 /// The shipped nano `DeBERTa` without adapters.
-fn nano() -> TaskModel {
+fn nano() -> AutoClassifier {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/deberta-v3-nano");
     let config = DebertaConfig::read(&folder.join("config.json")).unwrap();
     let store = WeightStore::open(&folder).unwrap();
     let seed = NoiseKey::new(0);
     let device = Device::flex();
     let loaded = DebertaClassifier::from_pretrained(&store, &config, seed, &device, DType::F32);
-    TaskModel::Deberta(loaded.unwrap().0)
+    AutoClassifier::Deberta(loaded.unwrap().0)
 }
 
 #[test]

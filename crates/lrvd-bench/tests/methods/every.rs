@@ -1,15 +1,17 @@
 //! What holds for every method on both backbones, and on one whose base is in half precision.
 
-use lrvd_bench::backbone::{SequenceModel, TaskModel};
-use lrvd_bench::eval::Inputs;
-use lrvd_bench::progress::Silent;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lrvd_bench::progress::{Event, ProgressSink};
+use lrvd_bench::run::fit;
 use lrvd_bench::settings::PredictionDraws;
 use lrvd_bench::settings::{MethodForm, MethodName};
-use lrvd_bench::train::{fit, load_checkpoint, negative_log_likelihood, save_checkpoint};
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::{Checkpoints, Model, Outcome, negative_log_likelihood};
+use lrvd_models::AutoClassifier;
 use serde_json::json;
 
-use super::harness::{Backbone, Bench, LABELS, method, numbers, trained};
+use super::harness::{Backbone, Bench, LABELS, asked, method, numbers, trained};
 
 fn single() -> impl Iterator<Item = MethodName> {
     MethodName::all().filter(|method| matches!(method.entry().form, MethodForm::Single))
@@ -26,10 +28,11 @@ fn answers(bench: &mut Bench, method: MethodName) -> Vec<(usize, Vec<f64>)> {
     assert_eq!(state.done, bench.config.steps);
     tuning.compact(&mut state.model);
     tuning.finish(&mut state.model, &bench.context()).unwrap();
-    let numbers = [0].into_iter().chain(tuning.draws(&bench.config));
-    let context = bench.context();
-    let inputs = Inputs::validation(&context);
-    numbers.map(|draws| (draws, tuning.predict(&state.model, &inputs, draws).unwrap())).collect()
+    let numbers = [0].into_iter().chain(method.draws(&bench.config));
+    let examples = bench.validation();
+    let inputs = asked(bench, &examples);
+    let answer = |draws| tuning.predict(&state.model, &inputs, draws).unwrap().values;
+    numbers.map(|draws| (draws, answer(draws))).collect()
 }
 
 #[test]
@@ -74,6 +77,20 @@ fn methods_draw_in_every_way_that_settings_ask_for() {
     }
 }
 
+/// Asks for a stop after a step.
+struct StopAt<'a> {
+    done: usize,
+    stop: &'a AtomicBool,
+}
+
+impl ProgressSink for StopAt<'_> {
+    fn event(&mut self, event: &Event) {
+        if matches!(event, Event::Step { done, .. } if *done == self.done) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 #[test]
 fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
     let keys = ["mcd", "lora-ensemble", "bbb", "blob", "scalabl", "c-lora", "lrvd-nts"];
@@ -83,25 +100,19 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
     for (key, backbone) in deberta.into_iter().chain(narrow) {
         let mut bench = Bench::new(backbone);
         bench.change(|config| config.steps = 4);
-        let folder = tempfile::tempdir().unwrap();
         let (mut state, mut tuning) = bench.fresh(method(key));
-        fit(
-            &bench.context(),
-            &mut state,
-            &mut tuning,
-            &bench.stop,
-            &mut Silent,
-            &mut |state, tuning, _| {
-                if state.done == 2 {
-                    save_checkpoint(folder.path(), state, tuning)?;
-                }
-                Ok(())
-            },
-        )
-        .unwrap();
+        bench.train(&mut state, &mut tuning);
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::open(folder.path()).unwrap();
+        let (mut stopped, mut tuning) = bench.fresh(method(key));
+        let mut stop = StopAt { done: 2, stop: &bench.stop };
+        let context = bench.context();
+        let ended =
+            fit(&context, &mut stopped, &mut *tuning, Some(&checkpoints), &bench.stop, &mut stop);
+        assert_eq!(ended.unwrap(), Outcome::Stopped);
+        bench.stop.store(false, Ordering::Relaxed);
         let (mut resumed, mut tuning) = bench.fresh(method(key));
-        let checkpoint = folder.path().join("step-00000002");
-        load_checkpoint(&checkpoint, &mut resumed, &mut tuning).unwrap();
+        assert!(checkpoints.resume(&mut resumed, &mut *tuning).unwrap());
         assert_eq!(resumed.done, 2);
         bench.train(&mut resumed, &mut tuning);
         assert_eq!(trained(&resumed.model), trained(&state.model), "{key}");
@@ -114,11 +125,12 @@ fn methods_learn_the_training_examples() {
         let mut bench = Bench::new(Backbone::Deberta);
         bench.change(|config| config.steps = 40);
         bench.change(|config| config.evaluate_every = 40);
-        let nll = |model: &TaskModel| {
-            let members = bench.build(method(key)).members();
-            let batch = bench.batch().0.repeat(members);
+        let nll = |model: &AutoClassifier| {
+            let (batch, sizes) = bench.batch();
             let logits = model.logits(&batch.input, &Pass::mean());
-            numbers(negative_log_likelihood(logits, &batch.targets))[0] / members as f64
+            let members = logits.dims()[0] / sizes.examples;
+            let targets = batch.targets.repeat(members);
+            numbers(negative_log_likelihood(logits, &targets))[0] / members as f64
         };
         let (mut state, mut tuning) = bench.fresh(method(key));
         let before = nll(&state.model);

@@ -4,26 +4,28 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::{DType, Device, Tensor};
-use lrvd_bench::backbone::{SequenceModel, TaskModel};
-use lrvd_bench::data::batch::{DeviceBatch, OrderState, PaddedBatch, TokenisedExample};
+use lrvd_bench::data::batch::{TokenExamples, TokenisedExample};
 use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{PeakMemory, RunContext};
-use lrvd_bench::method::{Method, StepSizes};
+use lrvd_bench::method::Method;
 use lrvd_bench::progress::Silent;
+use lrvd_bench::run::fit;
 use lrvd_bench::settings::{
     ConfigOverrides, ExperimentConfig, MethodName, Preset, RankRequest, SettingError, ValidConfig,
 };
 use lrvd_bench::task::Goal;
-use lrvd_bench::train::{Journal, TrainState, fit, negative_log_likelihood};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets};
-use lrvd_burn::optimizer::{AdamW, NamedGradients};
-use lrvd_burn::parameters::Role;
+use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::{
+    Batch, Inputs, LabelledExamples, Model, Run, StepSizes, TrainState, negative_log_likelihood,
+};
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_core::schedule::BatchSize;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
+use lrvd_models::{AutoClassifier, TokenBatch};
 
 pub(crate) const LABELS: usize = 2;
 /// Ids from here on are ordinary in both vocabularies.
@@ -137,7 +139,7 @@ impl Bench {
         }
     }
 
-    pub(crate) fn model(&self) -> TaskModel {
+    pub(crate) fn model(&self) -> AutoClassifier {
         let folder = self.backbone.folder();
         let store = WeightStore::open(&folder).unwrap();
         let (device, dtype) = (&self.device, self.dtype);
@@ -149,7 +151,7 @@ impl Bench {
                 let seed = NoiseKey::new(self.seed);
                 let loaded =
                     DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype);
-                TaskModel::Deberta(loaded.unwrap().0)
+                AutoClassifier::Deberta(loaded.unwrap().0)
             }
             Backbone::Llama | Backbone::NarrowLlama => {
                 let narrow = self.backbone == Backbone::NarrowLlama;
@@ -157,7 +159,7 @@ impl Bench {
                 let config = LlamaConfig::read(&config).unwrap();
                 let loaded = LlamaForCausalLm::from_pretrained(&store, &config, device, dtype);
                 let answers = (0..LABELS as u32).map(|i| 20 + 7 * i).collect();
-                TaskModel::Llama(LlamaChoice::new(loaded.unwrap().0, answers).unwrap())
+                AutoClassifier::Llama(LlamaChoice::new(loaded.unwrap().0, answers).unwrap())
             }
         }
     }
@@ -167,46 +169,35 @@ impl Bench {
     }
 
     /// A run before its first step.
-    pub(crate) fn fresh(&self, method: MethodName) -> (TrainState, Method) {
-        let method = self.build(method);
-        let mut model = self.model();
+    pub(crate) fn fresh(&self, method: MethodName) -> (TrainState<AutoClassifier>, Method) {
         let targets = AdapterTargets::Names(self.config.target_modules.clone());
-        method.attach(&mut model, &targets, NoiseKey::new(self.seed)).unwrap();
-        model.visit_parameters_mut(&mut |p| {
-            if matches!(p.role, Role::Head | Role::Pooler) {
-                p.value.set_trainable(true);
-            }
-        });
-        let state = TrainState {
-            model,
-            optimizer: AdamW::new(self.config.optimizer, method.groups(&self.config)),
-            done: 0,
-            order: OrderState::default(),
-            best: None,
-            journal: Journal::default(),
-        };
-        (state, method)
+        let settings = self.config.training(self.seed);
+        let run = Run::with(self.model(), self.build(method), &targets, &settings).unwrap();
+        (run.state, run.method)
     }
 
     /// All steps.
-    pub(crate) fn train(&self, state: &mut TrainState, method: &mut Method) {
-        fit(&self.context(), state, method, &self.stop, &mut Silent, &mut |_, _, _| Ok(()))
-            .unwrap();
+    pub(crate) fn train(&self, state: &mut TrainState<AutoClassifier>, method: &mut Method) {
+        fit(&self.context(), state, &mut **method, None, &self.stop, &mut Silent).unwrap();
+    }
+
+    /// The validation split as the model reads it.
+    pub(crate) fn validation(&self) -> TokenExamples<'_> {
+        self.context().examples(&self.task.validation)
     }
 
     /// The first examples, as a step has them.
-    pub(crate) fn batch(&self) -> (DeviceBatch, StepSizes) {
+    pub(crate) fn batch(&self) -> (Batch<TokenBatch>, StepSizes) {
         let indices: Vec<usize> = (0..self.config.batch_size).collect();
-        let padded = PaddedBatch::collate(&self.task.train, &indices, self.task.pad_id).unwrap();
-        let batch = DeviceBatch::new(&padded, LABELS, &self.device, self.dtype);
-        let (examples, tokens, n_train) = (batch.rows, batch.tokens, self.task.train.len());
+        let batch = self.context().examples(&self.task.train).batch(&indices).unwrap();
+        let (examples, tokens, n_train) = (batch.rows(), batch.tokens, self.task.train.len());
         let whole = BatchSize { examples, tokens, n_train };
-        let sizes = StepSizes { step: 0, examples, tokens, batch: whole, n_train };
-        (batch, sizes)
+        let steps = self.config.steps;
+        (batch, StepSizes { step: 0, steps, examples, tokens, batch: whole, n_train })
     }
 
     /// Gradients of the mean negative log-likelihood of [`Bench::batch`].
-    pub(crate) fn gradients(&self, model: &mut TaskModel, pass: &Pass) -> NamedGradients {
+    pub(crate) fn gradients(&self, model: &mut AutoClassifier, pass: &Pass) -> NamedGradients {
         let (batch, sizes) = self.batch();
         let logits = model.logits(&batch.input, pass);
         let nll =
@@ -247,7 +238,7 @@ fn task() -> PreparedTask {
 }
 
 /// Values of the parameters whose name ends with one of `endings`, by name.
-pub(crate) fn values(model: &TaskModel, endings: &[&str]) -> Vec<(String, Vec<f64>)> {
+pub(crate) fn values(model: &AutoClassifier, endings: &[&str]) -> Vec<(String, Vec<f64>)> {
     let mut found = Vec::new();
     model.visit_parameters(&mut |p| {
         if endings.iter().any(|ending| p.name.ends_with(ending)) {
@@ -258,7 +249,7 @@ pub(crate) fn values(model: &TaskModel, endings: &[&str]) -> Vec<(String, Vec<f6
 }
 
 /// Every trained value.
-pub(crate) fn trained(model: &TaskModel) -> Vec<(String, Vec<f64>)> {
+pub(crate) fn trained(model: &AutoClassifier) -> Vec<(String, Vec<f64>)> {
     let mut found = Vec::new();
     model.visit_parameters(&mut |p| {
         if p.value.is_trainable() {
@@ -273,7 +264,7 @@ pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 }
 
 /// Number of adapted layers.
-pub(crate) fn modules(model: &TaskModel) -> usize {
+pub(crate) fn modules(model: &AutoClassifier) -> usize {
     let mut n = 0;
     model.visit_layers(&mut |_, layer| n += usize::from(layer.rank() > 0));
     n
@@ -282,4 +273,9 @@ pub(crate) fn modules(model: &TaskModel) -> usize {
 pub(crate) fn close(found: f64, wanted: f64, tolerance: f64, what: &str) {
     let scale = wanted.abs().max(1e-300);
     assert!((found - wanted).abs() <= tolerance * scale, "{what}: {found}, wanted {wanted}");
+}
+
+/// The validation split to be asked about.
+pub(crate) fn asked<'a>(bench: &Bench, examples: &'a TokenExamples<'_>) -> Inputs<'a, TokenBatch> {
+    bench.context().inputs(examples)
 }

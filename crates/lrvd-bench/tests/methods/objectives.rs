@@ -1,11 +1,10 @@
 //! Each objective's terms against their definitions, in double precision.
 
 use burn::tensor::{DType, TensorData};
-use lrvd_bench::backbone::SequenceModel;
-use lrvd_bench::method::Regulariser;
 use lrvd_bench::settings::{OptimizerOnPrune, PruneSettings};
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::train::{Model, Terms};
 use lrvd_core::baselines::minibatch_weight::{falling_weight, rescaled_cycle, rising_weight};
 use lrvd_core::baselines::{ElementGaussian, ElementReduction, ScaleMixture, StdMap};
 use lrvd_core::kl::gaussian_kl;
@@ -19,19 +18,20 @@ fn double() -> Bench {
     Bench { dtype: DType::F64, ..Bench::new(Backbone::Deberta) }
 }
 
-fn regularised(bench: &Bench, key: &str, pass: &Pass) -> Regulariser {
+fn regularised(bench: &Bench, key: &str, pass: &Pass) -> Terms {
     let (state, tuning) = bench.fresh(method(key));
     let (batch, sizes) = bench.batch();
     drop(state.model.logits(&batch.input, pass));
-    tuning.regularise(&state.model, pass, sizes).unwrap()
+    tuning.terms(&state.model, pass, sizes).unwrap()
 }
 
 #[test]
 fn methods_map_decays_or_penalises() {
     let mut bench = double();
-    let groups = |bench: &Bench| bench.build(method("map")).groups(&bench.config);
+    let groups =
+        |bench: &Bench| bench.build(method("map")).groups(&bench.config.training(0).groups);
     assert_eq!(groups(&bench).adapter.weight_decay, 1e-5);
-    assert_eq!(groups(&bench).head, bench.config.groups(false).head);
+    assert_eq!(groups(&bench).head, bench.config.training(0).groups.head);
     assert!(regularised(&bench, "map", &Pass::mean()).penalty.is_none());
     bench.set("map", json!({ "l2_in_loss": true, "precision": 3.0 }));
     assert_eq!(groups(&bench).adapter.weight_decay, 0.0);
@@ -154,22 +154,24 @@ fn methods_c_lora_weighs_the_divergence_of_every_token() {
         .sum();
     let (batch, sizes) = bench.batch();
     let positions = batch.input.ids.dims().iter().product::<usize>() as f64;
-    let pass = Pass::sampled(tuning.training_scheme(), NoiseKey::new(1));
+    let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(1));
     drop(state.model.logits(&batch.input, &pass));
-    let found = tuning.regularise(&state.model, &pass, sizes).unwrap();
+    let found = tuning.terms(&state.model, &pass, sizes).unwrap();
     close(numbers(found.kl.unwrap())[0], positions * wanted, 1e-10, "divergence");
     let cycle = rescaled_cycle(14, 8.0, 1, 4).unwrap();
     let weight = rising_weight(1, cycle).unwrap() * 1e-6 / modules as f64;
     close(found.kl_weight / found.divisor, weight, 1e-12, "weight");
     // What was asked once is gone.
-    assert!(tuning.regularise(&state.model, &pass, sizes).unwrap().kl.is_none());
+    assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
 }
 
 #[test]
 fn methods_of_the_lrvd_family_replace_what_they_say() {
     let bench = double();
     let config = &bench.config;
-    let rates = |key: &str| bench.build(method(key)).groups(config).log_variance.learning_rate;
+    let rates = |key: &str| {
+        bench.build(method(key)).groups(&config.training(0).groups).log_variance.learning_rate
+    };
     let own = config.learning_rate * config.log_variance.learning_rate_factor;
     for key in ["bayeslora-fixed", "lrvd-element", "lrvd-a-only", "lrvd-ard"] {
         assert_eq!(rates(key), own, "{key}");
@@ -232,7 +234,8 @@ fn methods_divide_the_divergence_by_what_the_loader_gives_at_once() {
         let (mut state, mut tuning) = bench.fresh(method("bayeslora"));
         bench.train(&mut state, &mut tuning);
         let point = state.journal.history.last().unwrap();
-        let found = 1e-3 * point.kl.unwrap() / (point.loss.unwrap() - point.nll.unwrap());
+        let parts = point.parts.unwrap();
+        let found = 1e-3 * parts.kl / (parts.loss - parts.nll);
         close(found, wanted, 1e-6, "divisor");
     }
 }

@@ -1,20 +1,20 @@
 //! What single methods answer.
 
-use lrvd_bench::backbone::{SequenceModel, TaskModel};
-use lrvd_bench::eval::Inputs;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::Model;
 use lrvd_core::noise::NoiseKey;
+use lrvd_models::AutoClassifier;
 
-use super::harness::{Backbone, Bench, LABELS, method, numbers, trained};
+use super::harness::{Backbone, Bench, LABELS, asked, method, numbers, trained};
 
 /// A trained model of `key` and its answers with `draws` draws.
-fn answers(bench: &Bench, model: &TaskModel, key: &str, draws: usize) -> Vec<f64> {
-    let context = bench.context();
-    bench.build(method(key)).predict(model, &Inputs::validation(&context), draws).unwrap()
+fn answers(bench: &Bench, model: &AutoClassifier, key: &str, draws: usize) -> Vec<f64> {
+    let examples = bench.validation();
+    bench.build(method(key)).predict(model, &asked(bench, &examples), draws).unwrap().values
 }
 
-fn after_training(bench: &Bench, key: &str) -> TaskModel {
+fn after_training(bench: &Bench, key: &str) -> AutoClassifier {
     let (mut state, mut tuning) = bench.fresh(method(key));
     bench.train(&mut state, &mut tuning);
     state.model
@@ -32,8 +32,8 @@ fn methods_with_noise_draw_and_without_it_give_their_mean() {
             assert_ne!(drawn[..each], drawn[each..2 * each], "{key}");
             // Two draws are the first two of three.
             assert_eq!(answers(&bench, &model, key, 2), drawn[..2 * each], "{key}");
-            let context = bench.context();
-            let mean = Inputs::validation(&context).logits(&model, &Pass::mean()).unwrap();
+            let examples = bench.validation();
+            let mean = asked(&bench, &examples).logits(&model, &Pass::mean()).unwrap().values;
             assert_eq!(answers(&bench, &model, key, 0), mean, "{key}");
             assert_ne!(mean, drawn[..each], "{key}");
         }
@@ -75,8 +75,8 @@ fn methods_of_members_answer_as_each_member_alone() {
                 let rank = member.rank();
                 layer.attach(member, rank).unwrap();
             });
-            let context = bench.context();
-            let wanted = Inputs::validation(&context).logits(&alone, &Pass::mean()).unwrap();
+            let examples = bench.validation();
+            let wanted = asked(&bench, &examples).logits(&alone, &Pass::mean()).unwrap().values;
             for (f, w) in logits.iter().zip(wanted) {
                 assert!((f - w).abs() < 2e-5 * w.abs().max(1.0), "member {m}: {f} {w}");
             }
@@ -88,15 +88,13 @@ fn methods_of_members_answer_as_each_member_alone() {
 #[test]
 fn methods_of_members_start_each_as_the_base_model() {
     let bench = Bench::new(Backbone::Deberta);
-    let (state, tuning) = bench.fresh(method("lora-ensemble"));
+    let (state, _) = bench.fresh(method("lora-ensemble"));
     let (batch, _) = bench.batch();
-    let members = tuning.members();
-    assert_eq!(members, 4);
-    let single = numbers(state.model.logits(&batch.input, &Pass::mean()));
-    let repeated = bench.batch().0.repeat(members);
-    let all = numbers(state.model.logits(&repeated.input, &Pass::mean()));
+    let single = numbers(bench.model().logits(&batch.input, &Pass::mean()));
+    let all = numbers(state.model.logits(&batch.input, &Pass::mean()));
+    assert_eq!(all.len(), 4 * single.len());
     // B is 0 at the start, so all members are the base model.
-    for member in all.chunks(batch.rows * LABELS) {
+    for member in all.chunks(batch.rows() * LABELS) {
         for (f, w) in member.iter().zip(&single) {
             assert!((f - w).abs() < 1e-5, "{f} {w}");
         }
@@ -111,16 +109,16 @@ fn methods_c_lora_watches_training_only() {
     let bench = Bench::new(Backbone::Deberta);
     let (mut state, mut tuning) = bench.fresh(method("c-lora"));
     bench.train(&mut state, &mut tuning);
-    let context = bench.context();
-    tuning.predict(&state.model, &Inputs::validation(&context), 2).unwrap();
+    let examples = bench.validation();
+    tuning.predict(&state.model, &asked(&bench, &examples), 2).unwrap();
     let (batch, sizes) = bench.batch();
-    let pass = Pass::sampled(tuning.training_scheme(), NoiseKey::new(1));
-    assert!(tuning.regularise(&state.model, &pass, sizes).unwrap().kl.is_none());
+    let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(1));
+    assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
     let observed = state.model.clone();
     tuning.compact(&mut state.model);
     drop(state.model.logits(&batch.input, &pass));
-    assert!(tuning.regularise(&state.model, &pass, sizes).unwrap().kl.is_none());
+    assert!(tuning.terms(&state.model, &pass, sizes).unwrap().kl.is_none());
     drop(observed.logits(&batch.input, &pass));
-    assert!(tuning.regularise(&observed, &pass, sizes).unwrap().kl.is_some());
+    assert!(tuning.terms(&observed, &pass, sizes).unwrap().kl.is_some());
     assert_eq!(trained(&observed), trained(&state.model));
 }

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::DType;
-use lrvd_bench::method::{Method, StepState};
-use lrvd_bench::train::TrainState;
+use lrvd_bench::method::Method;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::{StepState, TrainState};
 use lrvd_core::baselines::blob::blob_kl;
 use lrvd_core::baselines::minibatch_weight::{rescaled_cycle, rising_weight};
 use lrvd_core::baselines::{KlDirection, scala_bl_kl};
 use lrvd_core::noise::NoiseKey;
+use lrvd_models::AutoClassifier;
 use serde_json::json;
 
 use super::harness::{Backbone, Bench, close, method, numbers, trained, values};
@@ -33,7 +34,7 @@ fn cycle() -> u32 {
 
 fn step(bench: &Bench, key: &str) -> Step {
     let (mut state, mut tuning) = bench.fresh(method(key));
-    let pass = Pass::sampled(tuning.training_scheme(), NoiseKey::new(3));
+    let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(3));
     // B = 0 at the start gives A no gradient: one step of AdamW first.
     let gradients = bench.gradients(&mut state.model, &pass);
     state.optimizer.step(&mut state.model, &gradients, 1.0);
@@ -42,7 +43,8 @@ fn step(bench: &Bench, key: &str) -> Step {
         .names()
         .map(|name| (name.to_owned(), numbers(gradients.get(name).unwrap().clone())));
     let kept = kept.collect();
-    let all = |state: &TrainState| trained(&state.model).into_iter().collect::<Values>();
+    let all =
+        |state: &TrainState<AutoClassifier>| trained(&state.model).into_iter().collect::<Values>();
     let before = all(&state);
     hook(bench, &mut state, &mut tuning, &mut gradients, &pass, false);
     state.optimizer.step(&mut state.model, &gradients, FACTOR);
@@ -53,7 +55,7 @@ fn step(bench: &Bench, key: &str) -> Step {
 
 fn hook(
     bench: &Bench,
-    state: &mut TrainState,
+    state: &mut TrainState<AutoClassifier>,
     tuning: &mut Method,
     gradients: &mut NamedGradients,
     pass: &Pass,
@@ -167,7 +169,7 @@ fn methods_blob_clips_all_gradients_together() {
         let mut bench = bench();
         bench.change(|config| config.gradient_clip = clip);
         let (mut state, mut tuning) = bench.fresh(method("blob"));
-        let pass = Pass::sampled(tuning.training_scheme(), NoiseKey::new(3));
+        let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(3));
         let gradients = bench.gradients(&mut state.model, &pass);
         state.optimizer.step(&mut state.model, &gradients, 1.0);
         let mut gradients = bench.gradients(&mut state.model, &pass);

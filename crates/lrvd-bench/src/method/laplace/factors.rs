@@ -3,18 +3,18 @@
 use burn::tensor::Tensor;
 use lrvd_burn::host::{HostAdapter, values};
 use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::train::{Examples, TrainError, evaluation_batches};
 use lrvd_core::baselines::laplace::{
     CurvatureBlock, InputNormalisation, KronBlock, LowRankBlock, WideFactor, WideSide,
 };
 use lrvd_core::metrics::{log_softmax, softmax};
 use lrvd_core::numeric::dense::transposed_times;
+use lrvd_models::AutoClassifier;
 
 use super::fisher::fisher_root;
 use super::leading::leading_rows;
-use super::watch::{Seen, Used, Watch, batch};
-use crate::backbone::TaskModel;
-use crate::data::batch::evaluation_batches;
-use crate::eval::Inputs;
+use super::watch::{Seen, Used, Watch};
+use crate::data::batch::TokenExamples;
 use crate::method::MethodError;
 use crate::settings::LaplaceSettings as Settings;
 
@@ -160,30 +160,31 @@ pub(super) struct Curvatures {
 }
 
 impl Curvatures {
-    /// `scale` times the Fisher matrix over `inputs`, exact in the labels, Kronecker-factored over
-    /// rows, with at most `memory` bytes for the squares of wide factors.
+    /// `scale` times the Fisher matrix over `examples` in passes of `batch_size` rows, exact in the
+    /// labels, Kronecker-factored over rows, with at most `memory` bytes for the squares of wide factors.
     pub(super) fn of(
         watch: &Watch,
-        inputs: &Inputs<'_>,
+        examples: &TokenExamples<'_>,
+        batch_size: usize,
         settings: &Settings,
         scale: f64,
         memory: usize,
     ) -> Result<Self, MethodError> {
-        let labels = inputs.batching.labels;
+        let labels = watch.labels();
         let seeds = labels - 1;
         let mut sums: Vec<Option<AdapterSums>> = watch.modules().iter().map(|_| None).collect();
         let mut log_likelihood = 0.0;
-        let lengths: Vec<usize> = inputs.examples.iter().map(|e| e.ids.len()).collect();
-        let size = (inputs.batching.batch_size / seeds.max(1)).max(1);
-        for indices in evaluation_batches(&lengths, size)? {
-            let batch = batch(inputs, &indices)?;
+        let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
+        let size = (batch_size / seeds.max(1)).max(1);
+        for indices in evaluation_batches(&sizes, size).map_err(TrainError::from)? {
+            let batch = examples.input(&indices)?;
             let mut outcome = Ok(Vec::new());
             let seen = watch.gradients(&batch, seeds, |logits| {
                 outcome = softmax(logits, labels);
-                roots(outcome.as_deref().unwrap_or_default(), labels, batch.rows)
+                roots(outcome.as_deref().unwrap_or_default(), labels, indices.len())
             });
             outcome?;
-            log_likelihood += likelihood(&seen, inputs, &indices)?;
+            log_likelihood += likelihood(&seen, examples, &indices)?;
             for used in &seen.uses {
                 let wanted: usize = sums.iter().flatten().map(AdapterSums::wide_bytes).sum();
                 let sum = &mut sums[used.module];
@@ -203,7 +204,7 @@ impl Curvatures {
             squared_norm += norm_of(watch.model(), module, sum.b_output.width);
             let divisor = match settings.normalisation {
                 InputNormalisation::Tokens => sum.rows,
-                InputNormalisation::Examples => inputs.examples.len(),
+                InputNormalisation::Examples => examples.len(),
             };
             places.push(Some([blocks.len(), blocks.len() + 1]));
             blocks.extend(sum.blocks(scale / divisor.max(1) as f64)?);
@@ -229,18 +230,22 @@ fn roots(probabilities: &[f64], labels: usize, n: usize) -> Vec<f64> {
 }
 
 /// `Σ ln p(y)` of a batch.
-fn likelihood(seen: &Seen, inputs: &Inputs<'_>, indices: &[usize]) -> Result<f64, MethodError> {
-    let labels = inputs.batching.labels;
+fn likelihood(
+    seen: &Seen,
+    examples: &TokenExamples<'_>,
+    indices: &[usize],
+) -> Result<f64, MethodError> {
+    let labels = examples.labels;
     let logs = log_softmax(&seen.logits, labels)?;
     let of = |(row, &index): (&[f64], &usize)| {
-        inputs.examples[index].label.class().and_then(|class| row.get(class)).copied()
+        examples.examples[index].label.class().and_then(|class| row.get(class)).copied()
     };
     Ok(logs.chunks_exact(labels).zip(indices).filter_map(of).sum())
 }
 
 /// `‖A‖² + ‖B‖²` of the adapter of `module`. A head that is computed for the answers only has
 /// `outputs` of its columns of B in use, those of the answers.
-fn norm_of(model: &TaskModel, module: u32, outputs: usize) -> f64 {
+fn norm_of(model: &AutoClassifier, module: u32, outputs: usize) -> f64 {
     let mut found = None;
     model.visit_layers(&mut |_, layer| {
         if layer.noise_id() == module {
@@ -250,7 +255,7 @@ fn norm_of(model: &TaskModel, module: u32, outputs: usize) -> f64 {
     let Some(host) = found else { return 0.0 };
     let square = |values: &[f64]| values.iter().map(|v| v * v).sum::<f64>();
     let b = match model {
-        TaskModel::Llama(choice) if outputs != host.d_output => {
+        AutoClassifier::Llama(choice) if outputs != host.d_output => {
             let rows = host.b.chunks_exact(host.d_output);
             let answers = choice.answer_ids();
             rows.flat_map(|row| answers.iter().filter_map(|&id| row.get(id as usize)))

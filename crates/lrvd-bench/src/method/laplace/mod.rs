@@ -46,18 +46,18 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
+use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise, TrainError};
 use lrvd_core::baselines::laplace::Evidence;
 use lrvd_core::metrics::Predictions;
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
+use lrvd_models::AutoClassifier;
 
 use self::factors::{Curvatures, SQUARES};
 use self::predictive::{SALT, gaussian_logits, probabilities};
 use self::watch::Watch;
 use super::setup::adapter;
-use super::{Method, MethodError, RankRequest, Tuning};
-use crate::backbone::TaskModel;
+use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
 use crate::data::batch::TokenisedExample;
-use crate::eval::Inputs;
 use crate::eval::RunContext;
 use crate::settings::{ExperimentConfig, LaplacePrior as PriorChoice, LaplaceSettings as Settings};
 
@@ -114,7 +114,7 @@ impl Laplace {
         &self,
         watch: &Watch,
         curvatures: &Curvatures,
-        holdout: &Inputs<'_>,
+        context: &RunContext<'_>,
     ) -> Result<f64, MethodError> {
         match self.settings.prior {
             PriorChoice::Marginal => {
@@ -122,25 +122,26 @@ impl Laplace {
                 let evidence = Evidence::new(blocks, *squared_norm, *log_likelihood)?;
                 Ok(evidence.fit(self.settings.evidence())?.prior_precision)
             }
-            PriorChoice::Validation => self.on_holdout(watch, curvatures, holdout),
+            PriorChoice::Validation => self.on_holdout(watch, curvatures, context),
         }
     }
 
-    /// The candidate with the lowest negative log-likelihood of `holdout`, the larger one of equals.
+    /// The candidate with the lowest negative log-likelihood of the examples held out, the larger one of equals.
     fn on_holdout(
         &self,
         watch: &Watch,
         curvatures: &Curvatures,
-        holdout: &Inputs<'_>,
+        context: &RunContext<'_>,
     ) -> Result<f64, MethodError> {
         let candidates = self.settings.candidates();
+        let holdout = context.examples(&context.task.holdout);
         let classes: Vec<usize> =
             holdout.examples.iter().filter_map(|example| example.label.class()).collect();
-        let examples = gaussian_logits(watch, curvatures, holdout, &candidates)?;
+        let examples = gaussian_logits(watch, curvatures, &context.inputs(&holdout), &candidates)?;
         let mut best = (f64::INFINITY, self.settings.prior_start);
         for (which, &candidate) in candidates.iter().enumerate() {
-            let answers = probabilities(&examples, which, &self.settings, holdout.seed)?;
-            let nll = Predictions::new(&answers, holdout.batching.labels, &classes)?.nll();
+            let answers = probabilities(&examples, which, &self.settings, context.seed)?;
+            let nll = Predictions::new(&answers, holdout.labels, &classes)?.nll();
             if nll <= best.0 {
                 best = (nll, candidate);
             }
@@ -149,11 +150,36 @@ impl Laplace {
     }
 }
 
-impl Tuning for Laplace {
+impl Attach<AutoClassifier> for Laplace {
     fn adapter(&self) -> AdapterConfig {
         self.adapter
     }
+}
 
+impl Regularise<AutoClassifier> for Laplace {}
+impl RankPolicy<AutoClassifier> for Laplace {}
+
+impl Predict<AutoClassifier> for Laplace {
+    /// Logarithms of probabilities after the fit, before it the logits of the trained weights.
+    fn predict(
+        &self,
+        model: &AutoClassifier,
+        inputs: &Inputs<'_>,
+        draws: usize,
+    ) -> Result<Logits, TrainError> {
+        let Some(Fitted { curvatures, prior_precision }) = &self.fitted else {
+            return inputs.predict(model, draws);
+        };
+        let watch = Watch::new(model, self.settings.layers, inputs.examples)?;
+        let examples = gaussian_logits(&watch, curvatures, inputs, &[*prior_precision])?;
+        let answers = probabilities(&examples, 0, &self.settings, inputs.seed)?;
+        // A probability that underflowed has no logarithm.
+        let values = answers.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect();
+        Ok(Logits { values, rows: examples.len(), width: watch.labels() })
+    }
+}
+
+impl PostHoc for Laplace {
     fn holdout(&self) -> f64 {
         match self.settings.prior {
             PriorChoice::Marginal => 0.0,
@@ -161,13 +187,9 @@ impl Tuning for Laplace {
         }
     }
 
-    fn is_post_hoc(&self) -> bool {
-        true
-    }
-
     fn finish(
         &mut self,
-        model: &mut TaskModel,
+        model: &mut AutoClassifier,
         context: &RunContext<'_>,
     ) -> Result<(), MethodError> {
         if context.task.goal.is_regression() {
@@ -175,18 +197,13 @@ impl Tuning for Laplace {
         }
         let examples = self.fitted_to(context);
         let scale = context.task.train.len() as f64 / examples.len().max(1) as f64;
-        let train = Inputs::of(context, &examples);
+        let train = context.examples(&examples);
         let watch = Watch::new(model, self.settings.layers, &train)?;
-        let curvatures = Curvatures::of(&watch, &train, &self.settings, scale, SQUARES)?;
-        let holdout = Inputs::holdout(context);
-        let prior_precision = self.prior_precision(&watch, &curvatures, &holdout)?;
+        let rows = context.config.evaluation_batch_size;
+        let curvatures = Curvatures::of(&watch, &train, rows, &self.settings, scale, SQUARES)?;
+        let prior_precision = self.prior_precision(&watch, &curvatures, context)?;
         self.fitted = Some(Fitted { curvatures, prior_precision });
         Ok(())
-    }
-
-    fn stored_parameters(&self) -> usize {
-        let kept = |fitted: &Fitted| 1 + fitted.curvatures.n_factor_entries();
-        self.fitted.as_ref().map_or(0, kept)
     }
 
     fn fitted(&self) -> BTreeMap<String, f64> {
@@ -194,20 +211,8 @@ impl Tuning for Laplace {
         precision.map(|value| ("prior-precision".to_owned(), value)).into_iter().collect()
     }
 
-    /// Logarithms of probabilities after the fit, before it the logits of the trained weights.
-    fn predict(
-        &self,
-        model: &TaskModel,
-        inputs: &Inputs<'_>,
-        draws: usize,
-    ) -> Result<Vec<f64>, MethodError> {
-        let Some(Fitted { curvatures, prior_precision }) = &self.fitted else {
-            return Ok(inputs.predict(model, draws)?);
-        };
-        let watch = Watch::new(model, self.settings.layers, inputs)?;
-        let examples = gaussian_logits(&watch, curvatures, inputs, &[*prior_precision])?;
-        let answers = probabilities(&examples, 0, &self.settings, inputs.seed)?;
-        // A probability that underflowed has no logarithm.
-        Ok(answers.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect())
+    fn stored_parameters(&self) -> usize {
+        let kept = |fitted: &Fitted| 1 + fitted.curvatures.n_factor_entries();
+        self.fitted.as_ref().map_or(0, kept)
     }
 }

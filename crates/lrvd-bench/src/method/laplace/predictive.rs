@@ -2,6 +2,7 @@
 
 use burn::tensor::Tensor;
 use lrvd_burn::host::values;
+use lrvd_burn::train::{TrainError, evaluation_batches, restore_order};
 use lrvd_core::baselines::BaselineError;
 use lrvd_core::baselines::laplace::{
     LogitCovariance, laplace_bridge, monte_carlo_softmax, probit_softmax,
@@ -9,10 +10,8 @@ use lrvd_core::baselines::laplace::{
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 
 use super::factors::Curvatures;
-use super::watch::{Seen, Watch, batch};
-use crate::data::batch::{evaluation_batches, restore_order};
-use crate::eval::Inputs;
-use crate::method::MethodError;
+use super::watch::{Seen, Watch};
+use crate::method::{Inputs, MethodError};
 use crate::settings::{LaplacePredictive as Predictive, LaplaceSettings as Settings};
 
 /// Mixed into the run's seed, so that the random numbers here are nobody else's.
@@ -40,14 +39,14 @@ pub(super) fn gaussian_logits(
     inputs: &Inputs<'_>,
     precisions: &[f64],
 ) -> Result<Vec<GaussianLogits>, MethodError> {
-    let labels = inputs.batching.labels;
-    let lengths: Vec<usize> = inputs.examples.iter().map(|e| e.ids.len()).collect();
-    let size = (inputs.batching.batch_size / labels).max(1);
-    let batches = evaluation_batches(&lengths, size)?;
-    let mut all = Vec::with_capacity(inputs.examples.len());
+    let (labels, examples) = (watch.labels(), inputs.examples);
+    let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
+    let size = (inputs.batch_size / labels).max(1);
+    let batches = evaluation_batches(&sizes, size).map_err(TrainError::from)?;
+    let mut all = Vec::with_capacity(examples.len());
     for indices in &batches {
-        let batch = batch(inputs, indices)?;
-        let seen = watch.gradients(&batch, labels, |_| one_hot(labels, batch.rows));
+        let batch = examples.input(indices)?;
+        let seen = watch.gradients(&batch, labels, |_| one_hot(labels, indices.len()));
         let mut examples: Vec<GaussianLogits> = seen
             .logits
             .chunks_exact(labels)
@@ -68,7 +67,7 @@ pub(super) fn gaussian_logits(
         }
         all.extend(examples);
     }
-    Ok(restore_order(&batches, all)?)
+    Ok(restore_order(&batches, all))
 }
 
 /// Calls `share` for every example and precision with the example's `[labels, …]` part of

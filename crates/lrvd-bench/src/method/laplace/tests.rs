@@ -6,21 +6,21 @@ use lrvd_burn::adapter::Observer;
 use lrvd_burn::host::values;
 use lrvd_burn::model::{AdaptedModel, observe};
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::{Examples, Model};
 use lrvd_core::baselines::laplace::{
     Curvature, CurvatureBlock, InputNormalisation, KronBlock, LogitCovariance,
 };
 use lrvd_core::metrics::softmax;
 use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_core::numeric::Cholesky;
+use lrvd_models::AutoClassifier;
 
 use super::factors::Curvatures;
 use super::predictive::{gaussian_logits, jacobians, one_hot, probabilities};
-use super::watch::{Watch, batch};
-use crate::backbone::{SequenceModel, TaskModel};
+use super::watch::Watch;
 use crate::data::batch::TokenisedExample;
-use crate::eval::Inputs;
 use crate::method::fixture::{
-    LABELS, NO_POSITIONS, SHARED_KEYS, close, deberta, examples, inputs, llama,
+    Asked, LABELS, NO_POSITIONS, SHARED_KEYS, close, deberta, examples, inputs, llama,
 };
 use crate::settings::{
     LaplaceLayers as Layers, LaplacePredictive as Predictive, LaplaceSettings as Settings,
@@ -33,19 +33,19 @@ fn whole() -> Settings {
     Settings { low_rank_from: usize::MAX, ..Settings::default() }
 }
 
-fn curvatures(model: &TaskModel, inputs: &Inputs<'_>, settings: &Settings) -> Curvatures {
+fn curvatures(model: &AutoClassifier, inputs: &Asked<'_>, settings: &Settings) -> Curvatures {
     within(usize::MAX, model, inputs, settings)
 }
 
 /// With so many bytes for squares.
 fn within(
     memory: usize,
-    model: &TaskModel,
-    inputs: &Inputs<'_>,
+    model: &AutoClassifier,
+    inputs: &Asked<'_>,
     settings: &Settings,
 ) -> Curvatures {
-    let watch = Watch::new(model, settings.layers, inputs).unwrap();
-    Curvatures::of(&watch, inputs, settings, 1.0, memory).unwrap()
+    let watch = Watch::new(model, settings.layers, &inputs.examples).unwrap();
+    Curvatures::of(&watch, &inputs.examples, inputs.batch_size, settings, 1.0, memory).unwrap()
 }
 
 /// What a block says of a fixed random direction, and its size.
@@ -69,15 +69,15 @@ fn same(found: &[CurvatureBlock], wanted: &[CurvatureBlock], limit: f64) {
 /// Gradients of `Σ seed·logit` of one example by A `[rank, d_input]` and B `[d_output, rank]` of every
 /// adapter, by ordinary differentiation of the parameters.
 fn explicit(
-    model: &TaskModel,
-    inputs: &Inputs<'_>,
+    model: &AutoClassifier,
+    inputs: &Asked<'_>,
     example: usize,
     seed: &[f64],
 ) -> Vec<[Vec<f64>; 2]> {
-    let batch = batch(inputs, &[example]).unwrap();
+    let batch = inputs.examples.input(&[example]).unwrap();
     let seed = TensorData::new(seed.to_vec(), [1, LABELS]);
-    let seed = Tensor::<2>::from_data(seed, (inputs.batching.device, F64));
-    let gradients = (model.logits(&batch.input, &Pass::mean()) * seed).sum().backward();
+    let seed = Tensor::<2>::from_data(seed, (inputs.examples.device, F64));
+    let gradients = (model.logits(&batch, &Pass::mean()) * seed).sum().backward();
     let mut found = Vec::new();
     model.visit_layers(&mut |_, layer| {
         if let Some(adapter) = layer.low_rank() {
@@ -99,10 +99,15 @@ fn posthoc_jacobians_are_the_gradients_of_single_examples() {
     let examples = examples(&[5, 9, 2]);
     let inputs = inputs(&examples, 8, &device, F64);
     for model in [deberta(SHARED_KEYS, F64), deberta(NO_POSITIONS, F64)] {
-        let watch = Watch::new(&model, Layers::All, &inputs).unwrap();
-        let batch = batch(&inputs, &[0, 1, 2]).unwrap();
+        let watch = Watch::new(&model, Layers::All, &inputs.examples).unwrap();
+        let batch = inputs.examples.input(&[0, 1, 2]).unwrap();
         let seen = watch.gradients(&batch, LABELS, |_| one_hot(LABELS, 3));
-        close("logits", &seen.logits, &inputs.logits(&model, &Pass::mean()).unwrap(), 1e-12);
+        close(
+            "logits",
+            &seen.logits,
+            &inputs.all().logits(&model, &Pass::mean()).unwrap().values,
+            1e-12,
+        );
         assert_eq!(watch.modules().len(), 12);
         for example in 0..3 {
             for class in 0..LABELS {
@@ -120,7 +125,7 @@ fn posthoc_jacobians_are_the_gradients_of_single_examples() {
 }
 
 /// The blocks by the definition: one example, one label, one pass at a time, sums on the host.
-fn by_definition(model: &TaskModel, inputs: &Inputs<'_>) -> Vec<CurvatureBlock> {
+fn by_definition(model: &AutoClassifier, inputs: &Asked<'_>) -> Vec<CurvatureBlock> {
     let mut model = model.clone();
     let observer = Observer::of_gradients();
     let modules = observe(&mut model, Some(&observer));
@@ -132,13 +137,13 @@ fn by_definition(model: &TaskModel, inputs: &Inputs<'_>) -> Vec<CurvatureBlock> 
         }
     });
     for example in 0..inputs.examples.len() {
-        let batch = batch(inputs, &[example]).unwrap();
+        let batch = inputs.examples.input(&[example]).unwrap();
         for class in 0..LABELS {
-            let logits = model.logits(&batch.input, &Pass::mean());
+            let logits = model.logits(&batch, &Pass::mean());
             let p = softmax(&values(logits.clone()), LABELS).unwrap();
             let seed: Vec<f64> = (0..LABELS).map(|c| p[c] - f64::from(c == class)).collect();
             let seed = TensorData::new(seed, [1, LABELS]);
-            let seed = Tensor::<2>::from_data(seed, (inputs.batching.device, F64));
+            let seed = Tensor::<2>::from_data(seed, (inputs.examples.device, F64));
             let gradients = (logits * seed).sum().backward();
             for used in observer.take_uses() {
                 let output = used.output_gradient(&gradients).unwrap();
@@ -198,7 +203,7 @@ fn posthoc_one_example_of_one_token_has_its_exact_fisher_matrix() {
     let inputs = inputs(&examples, 4, &device, F64);
     let model = deberta(NO_POSITIONS, F64);
     let found = curvatures(&model, &inputs, &whole());
-    let p = softmax(&inputs.logits(&model, &Pass::mean()).unwrap(), LABELS).unwrap();
+    let p = softmax(&inputs.all().logits(&model, &Pass::mean()).unwrap().values, LABELS).unwrap();
     let logit = |class: usize| explicit(&model, &inputs, 0, &unit(class));
     let of_logits: Vec<_> = (0..LABELS).map(logit).collect();
     let of_label = |class: usize| {
@@ -253,8 +258,10 @@ fn posthoc_the_same_data_twice_doubles_the_curvature() {
         }
         // Half of the data, counted twice.
         let inputs = inputs(&once, 4, &device, F64);
-        let watch = Watch::new(&model, Layers::All, &inputs).unwrap();
-        let scaled = Curvatures::of(&watch, &inputs, &settings, 2.0, usize::MAX).unwrap();
+        let watch = Watch::new(&model, Layers::All, &inputs.examples).unwrap();
+        let scaled =
+            Curvatures::of(&watch, &inputs.examples, inputs.batch_size, &settings, 2.0, usize::MAX)
+                .unwrap();
         same(&scaled.blocks, &two.blocks, 1e-7);
         assert!((two.log_likelihood - 2.0 * one.log_likelihood).abs() < 1e-9);
         assert_eq!(scaled.log_likelihood, 2.0 * one.log_likelihood);
@@ -278,8 +285,8 @@ fn posthoc_padding_changes_nothing() {
         close("norm", &[together.squared_norm], &[apart.squared_norm], 1e-12);
         let of = |batch_size: usize| {
             let inputs = inputs(&examples, batch_size, &device, F64);
-            let watch = Watch::new(&model, Layers::All, &inputs).unwrap();
-            let found = gaussian_logits(&watch, &apart, &inputs, &[0.5]).unwrap();
+            let watch = Watch::new(&model, Layers::All, &inputs.examples).unwrap();
+            let found = gaussian_logits(&watch, &apart, &inputs.all(), &[0.5]).unwrap();
             found.iter().flat_map(|e| e.covariances[0].values().to_vec()).collect::<Vec<f64>>()
         };
         close("covariance", &of(12), &of(1), 1e-9);
@@ -311,11 +318,12 @@ fn posthoc_the_predictive_is_centred_at_the_trained_model_and_tends_to_it() {
     let examples = examples(&[5, 2, 7, 4]);
     let inputs = inputs(&examples, 8, &device, F64);
     let model = deberta(SHARED_KEYS, F64);
-    let watch = Watch::new(&model, Layers::All, &inputs).unwrap();
-    let curvatures = Curvatures::of(&watch, &inputs, &whole(), 1.0, 0).unwrap();
-    let logits = inputs.logits(&model, &Pass::mean()).unwrap();
+    let watch = Watch::new(&model, Layers::All, &inputs.examples).unwrap();
+    let curvatures =
+        Curvatures::of(&watch, &inputs.examples, inputs.batch_size, &whole(), 1.0, 0).unwrap();
+    let logits = inputs.all().logits(&model, &Pass::mean()).unwrap().values;
     let trained = softmax(&logits, LABELS).unwrap();
-    let found = gaussian_logits(&watch, &curvatures, &inputs, &[1.0, 1e12]).unwrap();
+    let found = gaussian_logits(&watch, &curvatures, &inputs.all(), &[1.0, 1e12]).unwrap();
     for (example, logits) in found.iter().zip(logits.chunks_exact(LABELS)) {
         close("mean", &example.mean, logits, 1e-12);
         let covariance: &LogitCovariance = &example.covariances[0];

@@ -8,13 +8,10 @@ use lrvd_burn::adapter::{Extension, ObservedUse, Observer, Posterior, RankParame
 use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::train::{Examples, Model, TrainError};
 use lrvd_core::noise::NoiseKey;
+use lrvd_models::{AutoClassifier, TokenBatch};
 
-use crate::backbone::{SequenceModel, TaskModel};
-use crate::data::batch::DeviceBatch;
-use crate::data::batch::PaddedBatch;
-use crate::eval::Inputs;
-use crate::method::MethodError;
 use crate::settings::LaplaceLayers as Layers;
 
 /// `ln α` of a posterior without noise: its exponential is 0 in every float type.
@@ -27,10 +24,11 @@ const NO_NOISE: f64 = -1e4;
 /// noise and are drawn once a sequence, which keeps their values and gives every example its own
 /// rows.
 pub(super) struct Watch {
-    model: TaskModel,
+    model: AutoClassifier,
     observer: Observer,
     pass: Pass,
     modules: Vec<u32>,
+    labels: usize,
 }
 
 /// What one pass showed. `n` is the number of examples, `s` that of seeds.
@@ -65,13 +63,13 @@ pub(super) struct Used {
 }
 
 impl Watch {
-    /// Observes the adapters of a copy of `model` that `layers` names; any example of `inputs`
+    /// Observes the adapters of a copy of `model` that `layers` names; any of `examples`
     /// shows which of them are used with rows that sequences share.
     pub(super) fn new(
-        model: &TaskModel,
+        model: &AutoClassifier,
         layers: Layers,
-        inputs: &Inputs<'_>,
-    ) -> Result<Self, MethodError> {
+        examples: &dyn Examples<Input = TokenBatch>,
+    ) -> Result<Self, TrainError> {
         let mut model = model.clone().valid();
         let mut modules = Vec::new();
         model.visit_layers(&mut |_, layer| {
@@ -87,8 +85,7 @@ impl Watch {
             let meant = modules.contains(&layer.noise_id());
             layer.observe(meant.then(|| observer.clone()));
         });
-        let example = batch(inputs, &[0])?;
-        drop(model.logits(&example.input, &Pass::mean()));
+        let [_, labels] = model.logits(&examples.input(&[0])?, &Pass::mean()).dims();
         let uses = observer.take_uses();
         let shared: BTreeSet<u32> =
             uses.into_iter().filter(|used| used.use_index != 0).map(|used| used.module).collect();
@@ -106,12 +103,17 @@ impl Watch {
         });
         outcome?;
         let pass = Pass::sampled(Scheme::Weights(DrawPer::Sequence), NoiseKey::new(0));
-        Ok(Self { model, observer, pass, modules })
+        Ok(Self { model, observer, pass, modules, labels })
     }
 
     /// The observed model.
-    pub(super) fn model(&self) -> &TaskModel {
+    pub(super) fn model(&self) -> &AutoClassifier {
         &self.model
+    }
+
+    /// Width of the model's answer.
+    pub(super) fn labels(&self) -> usize {
+        self.labels
     }
 
     /// Identities of the observed layers, in the order of [`Used::module`].
@@ -125,20 +127,19 @@ impl Watch {
     /// pass, over `s` copies of the batch.
     pub(super) fn gradients(
         &self,
-        batch: &DeviceBatch,
+        batch: &TokenBatch,
         s: usize,
         seeds: impl FnOnce(&[f64]) -> Vec<f64>,
     ) -> Seen {
-        let n = batch.rows;
-        let copies = batch.clone().repeat(s);
-        let logits = self.model.logits(&copies.input, &self.pass);
+        let [n, _] = batch.ids.dims();
+        let logits = self.model.logits(&batch.repeat(s), &self.pass);
         let [_, labels] = logits.dims();
         let host = values(logits.clone().inner().narrow(0, 0, n));
         let seeds = TensorData::new(seeds(&host), [s * n, labels]);
         let seeds = Tensor::<2>::from_data(seeds, (&logits.device().inner(), logits.dtype()));
         let gradients = (logits * seeds).sum().backward();
         let uses = self.observer.take_uses();
-        let uses = uses.iter().filter_map(|used| self.used(used, &gradients, &batch.input.mask, s));
+        let uses = uses.iter().filter_map(|used| self.used(used, &gradients, &batch.mask, s));
         Seen { logits: host, uses: uses.collect() }
     }
 
@@ -181,13 +182,6 @@ impl Watch {
             rows: count.round() as usize,
         })
     }
-}
-
-/// The examples at `indices` on the device.
-pub(super) fn batch(inputs: &Inputs<'_>, indices: &[usize]) -> Result<DeviceBatch, MethodError> {
-    let shape = &inputs.batching;
-    let padded = PaddedBatch::collate(inputs.examples, indices, shape.pad_id)?;
-    Ok(DeviceBatch::new(&padded, shape.labels, shape.device, shape.dtype))
 }
 
 /// 1 for rows of an example that any of its `s` losses reaches, else 0, `[n, rows, 1]`.

@@ -1,7 +1,7 @@
-//! Variants of `BayesLoRA`: other families, another prior, no pruning, a matched budget.
+//! The methods of [`lrvd_burn::train`] under the settings of an experiment: LoRA, AdaLoRA, `BayesLoRA`
+//! and its variants of other families, another prior, no pruning, a matched budget.
 //!
-//! Each is `BayesLoRA` with some settings replaced; objective, pruning and prediction are in
-//! `bayes_lora`. Parameters per layer of rank `r`:
+//! A variant is `BayesLoRA` with some settings replaced. Parameters per layer of rank `r`:
 //!
 //! | Key | Replaced | Parameters |
 //! |---|---|---|
@@ -16,18 +16,57 @@
 //! equations); Molchanov et al. 2017, arXiv:1701.05369 (a variance per entry); MacKay 1995 (relevance
 //! determination).
 
-use lrvd_burn::adapter::{AdapterConfig, Prior};
-use lrvd_burn::optimizer::ParameterGroups;
-use lrvd_burn::sampling::{Pass, Scheme};
+use lrvd_burn::adapter::Prior;
+use lrvd_burn::train::{AdaLora, BayesLora, Lora, Pruning};
+use lrvd_core::adalora::AdaLoraConfig;
 use lrvd_core::family::VariationalFamily;
-use lrvd_core::schedule::LrSchedule;
+use lrvd_core::prune::PruneRule;
+use lrvd_core::schedule::KlSchedule;
 
-use super::bayes_lora::BayesLora;
-use super::{
-    Method, MethodError, RankChange, RankRequest, Regulariser, StepSizes, StepState, Tuning,
-};
-use crate::backbone::TaskModel;
-use crate::settings::{ArdSettings, ExperimentConfig, ValidConfig};
+use super::{Method, MethodError, RankRequest};
+use crate::settings::{ArdSettings, ExperimentConfig};
+
+/// LoRA at the rank asked for.
+pub(super) fn build_lora(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    Ok(Box::new(Lora {
+        rank: request.rank(config),
+        lora_alpha: config.lora_alpha,
+        dropout: config.adapter_dropout,
+        b_bound: config.lora_b_bound,
+    }))
+}
+
+/// AdaLoRA with the rank asked for as its average target.
+pub(super) fn build_adalora(
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Method, MethodError> {
+    let steps = |share: f64| config.share(share) as u32;
+    let schedule = AdaLoraConfig {
+        init_r: config.initial_rank,
+        target_r: request.rank(config).min(config.initial_rank),
+        tinit: steps(config.adalora.initial),
+        tfinal: steps(config.adalora.last),
+        delta_t: steps(config.adalora.every).max(1),
+        total_step: config.steps as u32,
+        beta1: config.adalora.beta,
+        beta2: config.adalora.beta,
+        orth_reg_weight: config.adalora.orthogonal_weight,
+    };
+    let (alpha, dropout) = (config.lora_alpha, config.adapter_dropout);
+    Ok(Box::new(AdaLora::new(schedule, alpha, dropout, config.adalora.placement)?))
+}
+
+/// `BayesLoRA`.
+pub(super) fn build_bayes_lora(
+    config: &ExperimentConfig,
+    _request: RankRequest,
+) -> Result<Method, MethodError> {
+    variant(config, |_| Ok(()))
+}
 
 /// `BayesLoRA` at its initial rank.
 pub(super) fn build_fixed(
@@ -108,9 +147,8 @@ fn noise_to_signal(config: &mut ExperimentConfig) -> Result<(), MethodError> {
 /// `max(0.02, |threshold − initial| / Σ_t factor(t))`: under Adam a parameter moves by at most its rate
 /// a step, so a slower one could not reach the threshold within the run.
 fn noise_rate(config: &ExperimentConfig, initial: f64) -> Result<f64, MethodError> {
-    let steps = config.steps as u32;
-    let schedule = LrSchedule::linear(config.warmup_steps() as u32, steps)?;
-    let reach: f64 = (0..steps).map(|step| schedule.factor(step)).sum();
+    let schedule = config.training(0).check()?.schedule();
+    let reach: f64 = (0..config.steps as u32).map(|step| schedule.factor(step)).sum();
     let distance = (config.prune.log_alpha_threshold - initial).abs();
     Ok(if reach > 0.0 { NOISE_RATE.max(distance / reach) } else { NOISE_RATE })
 }
@@ -122,13 +160,7 @@ fn ard(config: &mut ExperimentConfig) -> Result<(), MethodError> {
     Ok(())
 }
 
-/// `BayesLoRA` under other settings than the experiment's.
-#[derive(Clone, Debug)]
-struct Variant {
-    config: ValidConfig,
-    inner: BayesLora,
-}
-
+/// `BayesLoRA` under the experiment's settings after `change`.
 fn variant(
     config: &ExperimentConfig,
     change: impl FnOnce(&mut ExperimentConfig) -> Result<(), MethodError>,
@@ -136,43 +168,30 @@ fn variant(
     let mut config = config.clone();
     change(&mut config)?;
     let config = config.validate()?;
-    let inner = BayesLora::new(&config)?;
-    Ok(Box::new(Variant { config, inner }))
-}
-
-impl Tuning for Variant {
-    fn adapter(&self) -> AdapterConfig {
-        self.inner.adapter()
-    }
-
-    fn is_variational(&self) -> bool {
-        self.inner.is_variational()
-    }
-
-    fn groups(&self, _config: &ExperimentConfig) -> ParameterGroups {
-        self.inner.groups(&self.config)
-    }
-
-    fn training_scheme(&self) -> Scheme {
-        self.inner.training_scheme()
-    }
-
-    fn regularise(
-        &self,
-        model: &TaskModel,
-        pass: &Pass,
-        sizes: StepSizes,
-    ) -> Result<Regulariser, MethodError> {
-        self.inner.regularise(model, pass, sizes)
-    }
-
-    fn before_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
-        self.inner.before_update(state)
-    }
-
-    fn after_update(&mut self, state: StepState<'_>) -> Result<Option<RankChange>, MethodError> {
-        self.inner.after_update(state)
-    }
+    let warmup = config.share(config.kl_warmup) as u32;
+    let rule = PruneRule::new(config.prune.log_alpha_threshold, config.prune.min_rank)?;
+    let method = BayesLora {
+        rank: config.initial_rank,
+        lora_alpha: config.lora_alpha,
+        dropout: config.adapter_dropout,
+        family: config.family,
+        initial: config.log_variance.initial,
+        noise_rate_factor: config.log_variance.learning_rate_factor,
+        weight_decay: config.adapter_weight_decay,
+        prior: config.prior,
+        kl_reduction: config.kl_reduction,
+        kl: KlSchedule::linear_warmup(config.kl_weight, warmup)?,
+        kl_divisor: config.kl_divisor,
+        scheme: config.training_scheme.scheme(),
+        pruning: config.prune_schedule().map(|schedule| Pruning {
+            rule,
+            schedule,
+            statistic: config.statistic_options(),
+            placement: config.prune.placement,
+            optimizer: config.prune.optimizer,
+        }),
+    };
+    Ok(Box::new(method))
 }
 
 #[cfg(test)]

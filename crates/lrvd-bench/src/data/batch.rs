@@ -1,0 +1,183 @@
+//! Tokenised examples as training and prediction read them.
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use lrvd_burn::train::{Examples, LabelledExamples, Targets, TrainError};
+use lrvd_models::TokenBatch;
+use thiserror::Error;
+
+use super::Label;
+
+/// One example as the model sees it, special tokens included.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenisedExample {
+    /// Token ids.
+    pub ids: Vec<u32>,
+    /// Segment ids, one for each token.
+    pub type_ids: Vec<u32>,
+    /// Target.
+    pub label: Label,
+}
+
+/// Why examples cannot be put into a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// There is no example.
+    #[error("a batch needs at least one example")]
+    Empty,
+    /// An index points behind the last example.
+    #[error("example {found} is wanted, but there are {wanted}")]
+    Index {
+        /// Number of examples.
+        wanted: usize,
+        /// Index as given.
+        found: usize,
+    },
+    /// Token ids and segment ids of an example differ in number.
+    #[error("example {index} has {wanted} token ids but {found} segment ids")]
+    Segments {
+        /// Index of the example.
+        index: usize,
+        /// Number of token ids.
+        wanted: usize,
+        /// Number of segment ids.
+        found: usize,
+    },
+    /// Classes and scores are mixed in one batch.
+    #[error("example {index} mixes scores and classes in one batch")]
+    MixedLabels {
+        /// Index of the first example that differs from the batch's first.
+        index: usize,
+    },
+}
+
+impl From<BatchError> for TrainError {
+    fn from(error: BatchError) -> Self {
+        Self::other(error)
+    }
+}
+
+/// Examples with what makes batches of them: padding, the width of an answer, a device.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenExamples<'a> {
+    /// The examples.
+    pub examples: &'a [TokenisedExample],
+    /// Id that fills a batch.
+    pub pad_id: u32,
+    /// Number of classes; 1 for scores.
+    pub labels: usize,
+    /// Where to compute.
+    pub device: &'a Device,
+    /// Float type.
+    pub dtype: DType,
+}
+
+impl<'a> TokenExamples<'a> {
+    fn picked(&self, indices: &[usize]) -> Result<Vec<&'a TokenisedExample>, BatchError> {
+        if indices.is_empty() {
+            return Err(BatchError::Empty);
+        }
+        let wanted = self.examples.len();
+        let one =
+            |&found: &usize| self.examples.get(found).ok_or(BatchError::Index { wanted, found });
+        indices.iter().map(one).collect()
+    }
+}
+
+impl Examples for TokenExamples<'_> {
+    type Input = TokenBatch;
+
+    fn len(&self) -> usize {
+        self.examples.len()
+    }
+
+    fn size(&self, index: usize) -> usize {
+        self.examples[index].ids.len()
+    }
+
+    fn input(&self, indices: &[usize]) -> Result<TokenBatch, TrainError> {
+        let mut rows: Vec<(&[u32], &[u32])> = Vec::with_capacity(indices.len());
+        for (example, &index) in self.picked(indices)?.into_iter().zip(indices) {
+            let (wanted, found) = (example.ids.len(), example.type_ids.len());
+            if wanted != found {
+                return Err(BatchError::Segments { index, wanted, found }.into());
+            }
+            rows.push((&example.ids, &example.type_ids));
+        }
+        Ok(TokenBatch::padded(&rows, self.pad_id, self.device, self.dtype))
+    }
+}
+
+impl LabelledExamples for TokenExamples<'_> {
+    fn targets(&self, indices: &[usize]) -> Result<Targets, TrainError> {
+        let picked = self.picked(indices)?;
+        let classes = picked[0].label.class().is_some();
+        let width = if classes { self.labels } else { 1 };
+        let mut values = vec![0.0_f32; picked.len() * width];
+        for ((row, example), &index) in values.chunks_mut(width).zip(picked).zip(indices) {
+            match (example.label, classes) {
+                (Label::Class(class), true) => row[class] = 1.0,
+                (Label::Score(score), false) => row[0] = score as f32,
+                _ => return Err(BatchError::MixedLabels { index }.into()),
+            }
+        }
+        let data = TensorData::new(values, [indices.len(), width]);
+        let values = Tensor::from_data(data, (self.device, self.dtype));
+        Ok(if classes { Targets::Classes(values) } else { Targets::Scores(values) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn example(length: u32, label: Label) -> TokenisedExample {
+        let type_ids = (0..length).map(|i| u32::from(i > 1)).collect();
+        TokenisedExample { ids: (1..=length).map(|i| 10 * i).collect(), type_ids, label }
+    }
+
+    fn examples<'a>(examples: &'a [TokenisedExample], device: &'a Device) -> TokenExamples<'a> {
+        TokenExamples { examples, pad_id: 7, labels: 3, device, dtype: DType::F32 }
+    }
+
+    #[test]
+    fn rows_are_padded_to_the_longest_of_the_batch_only() {
+        let device = Device::flex();
+        let all: Vec<_> =
+            [9, 2, 4].into_iter().enumerate().map(|(i, n)| example(n, Label::Class(i))).collect();
+        let examples = examples(&all, &device);
+        let batch = examples.batch(&[2, 1]).unwrap();
+        let numbers = |data: TensorData| data.iter::<i64>().collect::<Vec<_>>();
+        assert_eq!((batch.rows(), batch.tokens, batch.input.ids.dims()), (2, 6, [2, 4]));
+        assert_eq!(numbers(batch.input.ids.into_data()), [10, 20, 30, 40, 10, 20, 7, 7]);
+        assert_eq!(numbers(batch.input.type_ids.into_data()), [0, 0, 1, 1, 0, 0, 0, 0]);
+        assert_eq!(numbers(batch.input.mask.into_data()), [1, 1, 1, 1, 1, 1, 0, 0]);
+        let Targets::Classes(one_hot) = batch.targets else { panic!("classes") };
+        assert_eq!(numbers(one_hot.into_data()), [0, 0, 1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let device = Device::flex();
+        let mut all = vec![
+            example(3, Label::Score(1.5)),
+            example(2, Label::Score(0.0)),
+            example(2, Label::Class(0)),
+        ];
+        let scores = examples(&all, &device).targets(&[1, 0]).unwrap();
+        let Targets::Scores(scores) = scores else { panic!("scores") };
+        assert_eq!(scores.into_data().iter::<f64>().collect::<Vec<_>>(), [0.0, 1.5]);
+        let failed = |all: &[_], indices: &[usize]| {
+            examples(all, &device).batch(indices).unwrap_err().to_string()
+        };
+        let mixed = BatchError::MixedLabels { index: 2 };
+        assert_eq!(failed(&all, &[0, 2]), mixed.to_string());
+        let behind = BatchError::Index { wanted: 3, found: 3 };
+        assert_eq!(failed(&all, &[3]), behind.to_string());
+        assert_eq!(failed(&all, &[]), BatchError::Empty.to_string());
+        all[1].type_ids.pop();
+        let segments = BatchError::Segments { index: 1, wanted: 2, found: 1 };
+        assert_eq!(failed(&all, &[0, 1]), segments.to_string());
+    }
+}
