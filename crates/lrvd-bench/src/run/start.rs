@@ -17,7 +17,7 @@ use super::RunError;
 use crate::backbone::{Backbone, load_model};
 use crate::data::PreparedTask;
 use crate::data::batch::TokenExamples;
-use crate::eval::{EvalError, PeakMemory, RunContext, score_draws};
+use crate::eval::{PeakMemory, RunContext, score_draws};
 use crate::method::Tuning;
 use crate::progress::{Event, ProgressSink};
 use crate::settings::{MethodName, RankRequest, ValidConfig};
@@ -204,7 +204,7 @@ impl Observer<AutoClassifier, dyn Tuning> for Watched<'_> {
         let task = self.context.task;
         let examples = self.context.examples(&task.validation);
         let logits = method.predict(model, &self.context.inputs(&examples), 0)?;
-        let metrics = score_draws(&logits, task).map_err(EvalError::from)?.metrics;
+        let metrics = score_draws(&logits, task)?.metrics;
         let standard = metrics.standard.values().next().copied();
         let found = [("accuracy", metrics.accuracy), ("standard", standard), ("nll", metrics.nll)];
         let finite = found.into_iter().filter_map(|(name, value)| {
