@@ -15,7 +15,7 @@
 //! | [`peft`], [`files`] | how adapters come from and go to disk |
 //! | [`ops`] | the fused operators |
 //! | [`device`] | devices by name |
-//! | `burn_train` | metrics for burn-train (feature `train`) |
+//! | `burn_train` | metrics and a step for burn-train's learner (feature `train`) |
 
 pub mod adalora;
 pub mod adapter;

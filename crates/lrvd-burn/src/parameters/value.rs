@@ -2,11 +2,14 @@
 
 use std::fmt::Debug;
 
-use burn::module::Param;
+use burn::module::{Param, ParamId};
 use burn::tensor::{Device, Gradients, Int, Tensor, TensorData};
 
 /// A parameter of any rank: read through `&`, written through `&mut`.
 pub trait ParameterValue: Debug {
+    /// Burn's name for it, which it keeps through updates and prunes.
+    fn id(&self) -> ParamId;
+
     /// Shape in memory.
     fn shape(&self) -> Vec<usize>;
 
@@ -47,6 +50,10 @@ pub trait ParameterValue: Debug {
 }
 
 impl<const D: usize> ParameterValue for Param<Tensor<D>> {
+    fn id(&self) -> ParamId {
+        self.id
+    }
+
     fn shape(&self) -> Vec<usize> {
         self.val().dims().to_vec()
     }

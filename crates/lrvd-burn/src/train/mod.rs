@@ -68,4 +68,6 @@ pub use save::load_adapter;
 pub use state::{
     BestInfo, BestModel, EvalPoint, Evaluation, Journal, RankCause, RankEvent, TrainState,
 };
+#[cfg(feature = "train")]
+pub(crate) use step::part_key;
 pub use watch::Watch;

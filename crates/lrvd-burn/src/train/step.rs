@@ -145,7 +145,7 @@ fn update<M: Model, T: Method<M> + ?Sized>(
 }
 
 /// The key of micro-batch `part`; the first one keeps the step's key.
-fn part_key(key: NoiseKey, part: usize) -> NoiseKey {
+pub(crate) fn part_key(key: NoiseKey, part: usize) -> NoiseKey {
     NoiseKey { seed: key.seed ^ ((part as u64) << PART_SHIFT), ..key }
 }
 
