@@ -86,8 +86,6 @@ fn agrees<M: Metric<Input = ClassesInput> + Numeric>(
     assert!(metric.running_value().is_none() && metric.final_value().current().is_nan());
 }
 
-// The path of a method stands for one lifetime; a closure stands for every one.
-#[allow(clippy::redundant_closure_for_method_calls)]
 #[test]
 #[expect(clippy::redundant_closure_for_method_calls, reason = "a path is not general enough")]
 fn accuracy_brier_and_ece_are_those_of_the_core() {
