@@ -109,3 +109,8 @@ pub fn batch(
         TokenBatch { type_ids: ids.zeros_like(), mask: Tensor::ones([batch, length], device), ids };
     (input, Tensor::from_data(TensorData::new(labels, [batch, 2]), device))
 }
+
+/// The first page, whose program is run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct FirstPage;
