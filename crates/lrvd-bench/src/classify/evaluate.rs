@@ -37,7 +37,7 @@ impl Evaluation {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::Bench`] if the file cannot be written.
+    /// [`ClassifyError`] if the file cannot be written.
     pub fn write_predictions(&self, path: &Path) -> Result<(), ClassifyError> {
         Ok(write_predictions(&self.task, &self.scored, path)?)
     }

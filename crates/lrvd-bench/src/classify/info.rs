@@ -64,7 +64,7 @@ impl ClassifierInfo {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::Bench`] if it cannot be written.
+    /// [`ClassifyError::Io`] if it cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), ClassifyError> {
         let path = dir.join(INFO_FILE);
         Ok(write_json(&path, self, JsonLayout::Pretty)?)
@@ -74,7 +74,7 @@ impl ClassifierInfo {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::Schema`] for another version, [`ClassifyError::Bench`] for a broken file.
+    /// [`ClassifyError::Schema`] for another version, [`ClassifyError::Io`] for a broken file.
     pub fn read(dir: &Path) -> Result<Option<Self>, ClassifyError> {
         let path = dir.join(INFO_FILE);
         if !path.is_file() {

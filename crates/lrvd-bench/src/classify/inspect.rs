@@ -80,8 +80,8 @@ pub struct AdapterReport {
 ///
 /// # Errors
 ///
-/// [`ClassifyError::Tensor`] for factors that hold no floats, [`ClassifyError::Bench`] for a
-/// statistic that is not a number.
+/// [`ClassifyError::Tensor`] for factors that hold no floats, [`ClassifyError::Core`] for a statistic
+/// that is not a number.
 pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, ClassifyError> {
     let corrected = source.saved.info.as_ref().is_some_and(|info| info.fan_in_correction);
     let options = StatisticOptions {
@@ -250,7 +250,7 @@ pub struct BaseReport {
 ///
 /// # Errors
 ///
-/// [`ClassifyError::Bench`] for a configuration that is not supported, [`ClassifyError::File`] for
+/// [`ClassifyError::Config`] for a configuration that is not supported, [`ClassifyError::File`] for
 /// weights that cannot be read.
 pub fn inspect_base(dir: &Path) -> Result<BaseReport, ClassifyError> {
     let architecture = Architecture::read(dir)?;

@@ -84,7 +84,8 @@ impl SavedClassifier {
     /// # Errors
     ///
     /// [`ClassifyError::Pairs`] for a pair where single texts are wanted or the other way round;
-    /// [`ClassifyError::Bench`] if a text cannot be encoded or an output is not finite.
+    /// [`ClassifyError::Tokenizer`] if a text cannot be encoded, [`ClassifyError::Metric`] if an output is not
+    /// finite.
     pub fn predict(
         &self,
         inputs: &[Input],

@@ -2,7 +2,7 @@
 //!
 //! - `template.html`, `style.css`: the frame and its look.
 //! - `data.js`, `charts.js`, `page.js`: what the page reads, draws and says, from two embedded JSON documents: the
-//!   record itself, as `results.json` holds it, and what [`data`] computes beside it.
+//!   record itself, as `results.json` holds it, and what `data` computes beside it.
 //! - `vendor/`: the plot library, written into the page as it was published, with its licences.
 //!
 //! All text reaches the page as JSON and is placed by the script as text, never as markup. The same record gives the

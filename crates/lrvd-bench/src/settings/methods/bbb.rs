@@ -29,27 +29,27 @@ pub enum BbbWeight {
     Batch,
 }
 
-/// Settings of Bayes by backprop; defaults of `bbb`, and in brackets of `bbb-bt` where it has others.
+/// Settings of Bayes by backprop; defaults of `bbb`, and of the others where they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BbbSettings {
     /// Noise on B as well (true; `bbb-a`: false).
     pub both: bool,
-    /// Mean of the normal law of the initial ρ, -30 to 10 (-6; [-3]).
+    /// Mean of the normal law of the initial ρ, -30 to 10 (-6; `bbb-bt`: -3).
     pub rho: f64,
-    /// Its standard deviation, 0 to 10 (0; [0.1]).
+    /// Its standard deviation, 0 to 10 (0; `bbb-bt`: 0.1).
     pub rho_std: f64,
-    /// Standard deviation of the initial means, above 0; without one they are LoRA's (none; [0.1]).
+    /// Standard deviation of the initial means, above 0; without one they are LoRA's (none; `bbb-bt`: 0.1).
     pub mean_std: Option<f64>,
     /// The prior (`gaussian`).
     pub prior: BbbPrior,
-    /// Width of the Gaussian prior, above 0 (0.2; [1]).
+    /// Width of the Gaussian prior, above 0 (0.2; `bbb-bt`: 1).
     pub prior_std: f64,
     /// The scale mixture (½, 1, e^-6).
     pub mixture: MixtureSettings,
-    /// Factor of the KL (`n_train`; [`batch`]).
+    /// Factor of the KL (`n_train`; `bbb-bt`: `batch`).
     pub weight: BbbWeight,
-    /// Sum or mean over the entries of a factor (`sum`; [`mean`]).
+    /// Sum or mean over the entries of a factor (`sum`; `bbb-bt`: `mean`).
     pub reduction: ElementReduction,
     /// Rate of ρ as a multiple of the means', at least 0 (1).
     pub rho_rate_factor: f64,
