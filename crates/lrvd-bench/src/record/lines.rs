@@ -42,14 +42,14 @@ pub struct PredictionLine {
     #[serde(with = "real::one")]
     pub label: f64,
     /// By number of posterior draws: class probabilities in label order, or the one predicted score.
-    #[serde(with = "real::draws_list")]
+    #[serde(with = "real::map_list")]
     pub probs: BTreeMap<u32, Vec<f64>>,
     /// By number of posterior draws: entropy of the prediction, nats; empty for regression.
-    #[serde(with = "real::draws")]
+    #[serde(with = "real::map")]
     pub entropy: BTreeMap<u32, f64>,
     /// By number of posterior draws: mutual information between prediction and weights, nats. A number at which a
     /// single model answers has none; an ensemble has one without draws.
-    #[serde(with = "real::draws")]
+    #[serde(with = "real::map")]
     pub mutual_information: BTreeMap<u32, f64>,
 }
 

@@ -131,19 +131,19 @@ pub(super) mod list {
     }
 }
 
-/// Numbers by name.
+/// Numbers by name, or by count of posterior draws, which JSON writes as a string.
 pub(super) mod map {
     use std::collections::BTreeMap;
 
-    use super::{Deserialize, Deserializer, Real, Serializer};
+    use super::{Deserialize, Deserializer, Real, Serialize, Serializer};
 
     /// Writes numbers by name.
     ///
     /// # Errors
     ///
     /// Whatever the serialiser reports.
-    pub(crate) fn serialize<S: Serializer>(
-        values: &BTreeMap<String, f64>,
+    pub(crate) fn serialize<K: Serialize, S: Serializer>(
+        values: &BTreeMap<K, f64>,
         s: S,
     ) -> Result<S::Ok, S::Error> {
         s.collect_map(values.iter().map(|(k, x)| (k, Real(*x))))
@@ -153,27 +153,27 @@ pub(super) mod map {
     ///
     /// # Errors
     ///
-    /// If a value is neither a number nor one of the three names, or a name comes twice.
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    /// If a key is of another kind, or a value neither a number nor one of the three names.
+    pub(crate) fn deserialize<'de, K: Deserialize<'de> + Ord, D: Deserializer<'de>>(
         d: D,
-    ) -> Result<BTreeMap<String, f64>, D::Error> {
-        Ok(BTreeMap::<String, Real>::deserialize(d)?.into_iter().map(|(k, x)| (k, x.0)).collect())
+    ) -> Result<BTreeMap<K, f64>, D::Error> {
+        Ok(BTreeMap::<K, Real>::deserialize(d)?.into_iter().map(|(k, x)| (k, x.0)).collect())
     }
 }
 
-/// Lists of numbers by name (a module path, as a rule).
+/// Lists of numbers by name (a module path, as a rule), or by count of posterior draws.
 pub(super) mod map_list {
     use std::collections::BTreeMap;
 
-    use super::{Deserialize, Deserializer, Real, Serializer};
+    use super::{Deserialize, Deserializer, Real, Serialize, Serializer};
 
     /// Writes lists by name.
     ///
     /// # Errors
     ///
     /// Whatever the serialiser reports.
-    pub(crate) fn serialize<S: Serializer>(
-        values: &BTreeMap<String, Vec<f64>>,
+    pub(crate) fn serialize<K: Serialize, S: Serializer>(
+        values: &BTreeMap<K, Vec<f64>>,
         s: S,
     ) -> Result<S::Ok, S::Error> {
         s.collect_map(
@@ -186,73 +186,10 @@ pub(super) mod map_list {
     /// # Errors
     ///
     /// If an entry is neither a number nor one of the three names.
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, K: Deserialize<'de> + Ord, D: Deserializer<'de>>(
         d: D,
-    ) -> Result<BTreeMap<String, Vec<f64>>, D::Error> {
-        let read = BTreeMap::<String, Vec<Real>>::deserialize(d)?;
-        Ok(read.into_iter().map(|(k, v)| (k, v.into_iter().map(|x| x.0).collect())).collect())
-    }
-}
-
-/// Numbers by count of posterior draws; JSON writes the count as a string.
-pub(super) mod draws {
-    use std::collections::BTreeMap;
-
-    use super::{Deserialize, Deserializer, Real, Serializer};
-
-    /// Writes numbers by count of draws.
-    ///
-    /// # Errors
-    ///
-    /// Whatever the serialiser reports.
-    pub(crate) fn serialize<S: Serializer>(
-        values: &BTreeMap<u32, f64>,
-        s: S,
-    ) -> Result<S::Ok, S::Error> {
-        s.collect_map(values.iter().map(|(k, x)| (k, Real(*x))))
-    }
-
-    /// Reads numbers by count of draws.
-    ///
-    /// # Errors
-    ///
-    /// If a key is no count, or a value neither a number nor one of the three names.
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        d: D,
-    ) -> Result<BTreeMap<u32, f64>, D::Error> {
-        Ok(BTreeMap::<u32, Real>::deserialize(d)?.into_iter().map(|(k, x)| (k, x.0)).collect())
-    }
-}
-
-/// Lists of numbers by count of posterior draws; JSON writes the count as a string.
-pub(super) mod draws_list {
-    use std::collections::BTreeMap;
-
-    use super::{Deserialize, Deserializer, Real, Serializer};
-
-    /// Writes lists by count of draws.
-    ///
-    /// # Errors
-    ///
-    /// Whatever the serialiser reports.
-    pub(crate) fn serialize<S: Serializer>(
-        values: &BTreeMap<u32, Vec<f64>>,
-        s: S,
-    ) -> Result<S::Ok, S::Error> {
-        s.collect_map(
-            values.iter().map(|(k, list)| (k, list.iter().map(|x| Real(*x)).collect::<Vec<_>>())),
-        )
-    }
-
-    /// Reads lists by count of draws.
-    ///
-    /// # Errors
-    ///
-    /// If a key is no count, or an entry neither a number nor one of the three names.
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        d: D,
-    ) -> Result<BTreeMap<u32, Vec<f64>>, D::Error> {
-        let read = BTreeMap::<u32, Vec<Real>>::deserialize(d)?;
+    ) -> Result<BTreeMap<K, Vec<f64>>, D::Error> {
+        let read = BTreeMap::<K, Vec<Real>>::deserialize(d)?;
         Ok(read.into_iter().map(|(k, v)| (k, v.into_iter().map(|x| x.0).collect())).collect())
     }
 }
