@@ -64,7 +64,7 @@ pub fn plan(
     let statistics = statistics(model, options)?;
     let mut event = PruneEvent::default();
     for (path, statistic) in &statistics {
-        let kept = rule.plan_adapter(statistic)?.kept().to_vec();
+        let kept = rule.kept(statistic)?;
         if kept.len() < statistic.len() {
             event.changed.insert(path.clone());
         }

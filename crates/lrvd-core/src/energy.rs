@@ -10,8 +10,6 @@ const SPAN_TOLERANCE: f64 = 1e-12;
 
 /// What "captured by the first k components" means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Capture {
     /// `1 − ‖ΔW − ΔW_k‖² / ‖ΔW‖²`; below the singular-value curve, may be negative.
     #[default]
@@ -24,8 +22,6 @@ pub enum Capture {
 
 /// How a curve `E(1..r)` is turned into one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum AucRule {
     /// Trapezoids from `E(0) = 0`: `(Σ_{k<r} E(k) + ½·E(r)) / r`.
     #[default]

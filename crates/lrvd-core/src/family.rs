@@ -14,8 +14,6 @@ pub const EPS_MEAN: f64 = 1e-8;
 pub const EPS_VARIANCE: f64 = 1e-8;
 /// Log-variance of a fresh additive posterior, a standard deviation of 0.0183.
 pub const INITIAL_LOG_VARIANCE: f64 = -8.0;
-/// Log noise-to-signal ratio of a fresh multiplicative posterior.
-pub const INITIAL_LOG_ALPHA: f64 = -4.0;
 /// Half-width of the uniform law of a fresh `b_mean`; not zero, so that the ratio has a value.
 pub const INITIAL_B_BOUND: f64 = 1e-3;
 
@@ -71,14 +69,6 @@ impl VariationalFamily {
         match self {
             Self::ElementVariance => rank * (d_input + d_output),
             _ => rank,
-        }
-    }
-
-    /// The value a fresh posterior parameter starts from.
-    pub fn initial_parameter(self) -> f64 {
-        match self {
-            Self::NoiseToSignal => INITIAL_LOG_ALPHA,
-            _ => INITIAL_LOG_VARIANCE,
         }
     }
 

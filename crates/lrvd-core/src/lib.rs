@@ -39,8 +39,8 @@
 //! | [`kl`]        | divergence from log-uniform, Gaussian and hierarchical priors       |
 //! | [`moments`]   | mean and variance of an adapter's output                            |
 //! | [`forward`]   | passes with given noise, and their gradients                        |
-//! | [`prune`]     | statistic, rule, plan, schedule                                     |
-//! | [`gauge`]     | changes of basis of rank space, balancing                           |
+//! | [`prune`]     | statistic, rule, schedule                                           |
+//! | [`gauge`]     | changes of basis of rank space                                      |
 //! | [`energy`]    | energy capture and the quality of a rank order                      |
 //! | [`adalora`]   | the AdaLoRA baseline: importance, budget, masks                     |
 //! | [`baselines`] | every other uncertainty baseline, one file each                     |

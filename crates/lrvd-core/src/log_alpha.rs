@@ -22,8 +22,6 @@ pub struct LogAlpha {
 /// A checked floor under the ratio σ²/μ²: 0 for none, [`AUTHORS_ALPHA_FLOOR`] for the authors'
 /// numerics.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(try_from = "f64", into = "f64"))]
 pub struct AlphaFloor(f64);
 
 impl AlphaFloor {
@@ -45,20 +43,6 @@ impl AlphaFloor {
     /// The floor as a number.
     pub fn value(self) -> f64 {
         self.0
-    }
-}
-
-impl TryFrom<f64> for AlphaFloor {
-    type Error = ParameterError;
-
-    fn try_from(value: f64) -> Result<Self, ParameterError> {
-        Self::new(value)
-    }
-}
-
-impl From<AlphaFloor> for f64 {
-    fn from(floor: AlphaFloor) -> Self {
-        floor.0
     }
 }
 

@@ -10,8 +10,6 @@ use crate::posterior::{NoiseParameters, Posterior};
 
 /// Whether the variance keeps the product of both factors' variances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum CrossTerm {
     /// The exact variance.
     #[default]

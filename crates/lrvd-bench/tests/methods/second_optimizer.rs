@@ -7,9 +7,10 @@ use lrvd_bench::method::Method;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{StepState, TrainState};
-use lrvd_core::baselines::blob::blob_kl;
 use lrvd_core::baselines::minibatch_weight::{rescaled_cycle, rising_weight};
-use lrvd_core::baselines::{KlDirection, scala_bl_kl};
+use lrvd_core::baselines::{
+    ElementGaussian, ElementKl, ElementReduction, KlDirection, StdMap, scala_bl_kl,
+};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
 use serde_json::json;
@@ -98,6 +99,12 @@ fn pairs(step: &Step, mean: &str, noise: &str) -> Vec<(String, String)> {
     found
 }
 
+/// BLoB's divergence: that of A from `N(0, 0.2²)` per entry, with squared widths.
+fn blob_kl(mean: &[f64], rho: &[f64]) -> ElementKl {
+    let posterior = ElementGaussian::new(mean, rho, StdMap::Square).unwrap();
+    posterior.kl(0.2, ElementReduction::Sum).unwrap()
+}
+
 #[test]
 fn methods_blob_takes_two_steps() {
     let bench = bench();
@@ -108,7 +115,7 @@ fn methods_blob_takes_two_steps() {
         // AdamW moves the means by the likelihood and leaves G.
         assert_ne!(step.before[&a], step.by_first[&a]);
         assert_eq!(step.before[&g], step.by_first[&g]);
-        let kl = blob_kl(&step.by_first[&a], &step.before[&g], 0.2).unwrap();
+        let kl = blob_kl(&step.by_first[&a], &step.before[&g]);
         let moved = step.by_first[&a].iter().zip(&kl.by_mean);
         all_close(&step.after[&a], moved.map(|(v, d)| v - rate * weight * d), &a);
         let moved = step.before[&g].iter().zip(&kl.by_rho).zip(&step.gradients[&g]);
@@ -132,7 +139,7 @@ fn methods_blob_as_bayesadapt_gives_adamw_everything() {
     let rate = 0.01 * FACTOR;
     for (a, g) in pairs(&step, "lora_A", "lora_A_G") {
         assert_ne!(step.before[&g], step.by_first[&g]);
-        let kl = blob_kl(&step.by_first[&a], &step.by_first[&g], 0.2).unwrap();
+        let kl = blob_kl(&step.by_first[&a], &step.by_first[&g]);
         let moved = step.by_first[&g].iter().zip(&kl.by_rho);
         all_close(&step.after[&g], moved.map(|(v, d)| v - rate * weight * d), &g);
     }

@@ -53,11 +53,6 @@ pub enum Phase {
 }
 
 impl AdaLoraConfig {
-    /// PEFT's defaults for the decays and the penalty.
-    pub const DEFAULT_BETA: f64 = 0.85;
-    /// Default weight of the orthogonality penalty.
-    pub const DEFAULT_ORTH_REG_WEIGHT: f64 = 0.5;
-
     /// Checks every range of the table above.
     ///
     /// # Errors

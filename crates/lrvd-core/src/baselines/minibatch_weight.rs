@@ -19,8 +19,6 @@ pub const GAMMA: f64 = 8.0;
 /// | `Falling`    | `π_i/batch`, `i = t mod M + 1`, [`falling_weight`]: early batches see the prior |
 /// | `Rising`     | `π_i`, `i = t mod M_c + 1`, [`rising_weight`]: late batches see the prior    |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case", deny_unknown_fields))]
 pub enum MinibatchWeight {
     /// The same for all: `1/n_train`.
     PerExample {

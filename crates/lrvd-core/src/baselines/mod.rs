@@ -17,13 +17,11 @@
 //! | [`swag`]             | SWAG: moments of an optimiser's path                                       |
 //! | [`tfb`]              | TFB: the most noise a finished adapter can bear                            |
 //! | [`temperature`]      | temperature scaling                                                        |
-//! | `ensemble`           | members that answer as one                                                 |
 //! | `parameter_count`    | what each of them costs                                                    |
 
 pub mod blob;
 pub mod c_lora;
 pub mod element_gaussian;
-mod ensemble;
 mod error;
 mod flipout;
 pub mod laplace;
@@ -42,11 +40,10 @@ pub use c_lora::{
     context_parameter_count,
 };
 pub use element_gaussian::{ElementGaussian, ElementGradient, ElementKl, ElementReduction};
-pub use ensemble::{EnsembleAverage, combine_members};
 pub use error::BaselineError;
 pub use flipout::{FlipoutAdapter, FlipoutGradient, FlipoutNoise, FlipoutPass};
 pub use minibatch_weight::MinibatchWeight;
-pub use parameter_count::{CountedMethod, LayerShape, swag_storage};
+pub use parameter_count::{CountedMethod, LayerShape};
 pub use scala_bl::{
     KlDirection, ScalaBlAdapter, ScalaBlBasis, ScalaBlGradient, ScalaBlKl, ScalaBlPass,
     scala_bl_basis, scala_bl_kl,

@@ -15,11 +15,6 @@ use crate::error::{ParameterError, check_range};
 /// Blundell et al. 2015, arXiv:1505.05424, section 3.3. They search `weight` in {¼, ½, ¾}, `first`
 /// in {e^0, e^−1, e^−2} and `second` in {e^−6, e^−7, e^−8}.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(try_from = "Unchecked", into = "Unchecked")
-)]
 pub struct ScaleMixture {
     weight: f64,
     first_std_dev: f64,
@@ -91,36 +86,6 @@ impl ScaleMixture {
             self.weight.ln() + log_normal(self.first_std_dev),
             (-self.weight).ln_1p() + log_normal(self.second_std_dev),
         ]
-    }
-}
-
-/// The stored form, checked on the way in.
-#[cfg(feature = "serde")]
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Unchecked {
-    weight: f64,
-    first_std_dev: f64,
-    second_std_dev: f64,
-}
-
-#[cfg(feature = "serde")]
-impl TryFrom<Unchecked> for ScaleMixture {
-    type Error = ParameterError;
-
-    fn try_from(stored: Unchecked) -> Result<Self, ParameterError> {
-        Self::new(stored.weight, stored.first_std_dev, stored.second_std_dev)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl From<ScaleMixture> for Unchecked {
-    fn from(prior: ScaleMixture) -> Self {
-        Self {
-            weight: prior.weight,
-            first_std_dev: prior.first_std_dev,
-            second_std_dev: prior.second_std_dev,
-        }
     }
 }
 

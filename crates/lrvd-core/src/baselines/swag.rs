@@ -32,7 +32,7 @@ const VARIANCE_FLOOR: f64 = 1e-30;
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
-    serde(try_from = "Unchecked", into = "Unchecked")
+    serde(try_from = "Unchecked")
 )]
 pub struct Swag {
     n_collected: usize,
@@ -154,7 +154,7 @@ impl Swag {
 
 /// The stored form, checked on the way in.
 #[cfg(feature = "serde")]
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Unchecked {
     n_collected: usize,
@@ -180,19 +180,6 @@ impl TryFrom<Unchecked> for Swag {
             second_moment: stored.second_moment,
             deviations: stored.deviations,
         })
-    }
-}
-
-#[cfg(feature = "serde")]
-impl From<Swag> for Unchecked {
-    fn from(state: Swag) -> Self {
-        Self {
-            n_collected: state.n_collected,
-            max_deviations: state.max_deviations,
-            mean: state.mean,
-            second_moment: state.second_moment,
-            deviations: state.deviations,
-        }
     }
 }
 

@@ -12,7 +12,6 @@ const MAX_ITERATIONS: u32 = 200;
 
 /// A temperature and what it is worth.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TemperatureFit {
     /// The minimiser of the negative log-likelihood within [`BRACKET`].
     pub temperature: f64,

@@ -245,7 +245,6 @@ pub fn flipped_fraction(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::baselines::blob::weight_covariance;
     use crate::numeric::dense::transposed_times;
 
     const A: [f64; 6] = [0.5, -0.25, 0.125, 0.01, 0.2, -0.3];
@@ -280,8 +279,9 @@ mod tests {
     fn the_weight_noise_is_isotropic_in_the_column_space() {
         let found = rotated();
         let std_dev = found.noise_std_dev(0.01).unwrap();
-        let b = FactorView::new("b", &found.b, 2, 4).unwrap();
-        let covariance = weight_covariance(b, &std_dev, 1.0).unwrap();
+        let rows = found.b.chunks(4).zip(&std_dev);
+        let root: Vec<f64> = rows.flat_map(|(row, s)| row.iter().map(move |v| s * v)).collect();
+        let covariance = transposed_times(&root, &root, 2, 4, 4);
         // sigma_q²·U Uᵀ: 1e4 times it is a projector of trace 2.
         let projector: Vec<f64> = covariance.iter().map(|v| 1e4 * v).collect();
         let square = times(&projector, &projector, 4, 4, 4);

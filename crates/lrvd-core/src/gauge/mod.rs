@@ -4,9 +4,7 @@
 //! variational family sees most of them: independent rows stay independent only under few.
 
 mod action;
-mod balance;
 mod push_forward;
 
 pub use action::{DiagonalAction, Gauge};
-pub use balance::{BalancePolicy, Balanced, BalancedParameters, NORM_GUARD, balance};
 pub use push_forward::{PushForward, push_forward};

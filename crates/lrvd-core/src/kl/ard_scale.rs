@@ -3,13 +3,8 @@
 use crate::error::{Error, check_range};
 use crate::numeric::{digamma, ln_gamma};
 
-/// Default shape and rate of the inverse-gamma hyper-prior: nearly uninformative.
-pub const DEFAULT_HYPER: f64 = 1e-3;
-
 /// The law of the scale of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case", deny_unknown_fields))]
 pub enum ArdPrior {
     /// No hyper-prior; the scale is optimised.
     #[default]
@@ -21,19 +16,9 @@ pub enum ArdPrior {
         /// Rate `b0`, positive, unit weight².
         rate: f64,
     },
-    /// `√γ ~ half-Cauchy(scale)`, written as two inverse gammas:
-    /// `γ | ξ ~ InvGamma(½, 1/ξ)`, `ξ ~ InvGamma(½, 1/scale²)`.
-    HalfCauchy {
-        /// Positive, unit weight.
-        scale: f64,
-    },
 }
 
 impl ArdPrior {
-    /// The inverse-gamma hyper-prior with both numbers at [`DEFAULT_HYPER`].
-    pub const DEFAULT_INVERSE_GAMMA: Self =
-        Self::InverseGamma { shape: DEFAULT_HYPER, rate: DEFAULT_HYPER };
-
     /// Refuses numbers that are not positive and finite.
     pub(super) fn check(self) -> Result<(), Error> {
         let positive = |name, value| check_range(name, value, f64::MIN_POSITIVE, 1e12);
@@ -43,7 +28,6 @@ impl ArdPrior {
                 positive("shape", shape)?;
                 positive("rate", rate)?;
             }
-            Self::HalfCauchy { scale } => positive("scale", scale)?,
         }
         Ok(())
     }
@@ -75,8 +59,6 @@ pub struct RankScale {
 /// empirical Bayes  γ = Q/n                       KL = ½[n·ln(Q/n) − Σℓ]
 /// inverse gamma    shape = a0 + n/2, rate = b0 + Q/2
 ///                  KL = ½[n·E ln γ − Σℓ + Q·E(1/γ) − n] + KL(q(γ) ‖ p(γ))
-/// half-Cauchy      shape = ½ + n/2, rate = e + Q/2 with e = E(1/ξ) the positive root of
-///                  e²/s² + e·(Q/(2s²) + shape − 1) − Q/2 = 0
 /// ```
 ///
 /// with `E ln γ = ln rate − ψ(shape)` and `E(1/γ) = shape/rate`.
@@ -105,13 +87,6 @@ pub fn rank_scale(
         return Ok(point);
     }
     check_range("energy of a rank", energy, f64::MIN_POSITIVE, f64::MAX)?;
-    let scale = |shape: f64, rate: f64, hyper: &dyn Fn(f64, f64) -> f64| {
-        let mean_log = rate.ln() - digamma(shape);
-        let mean_precision = shape / rate;
-        let entries = 0.5 * (n * mean_log - log_variances + energy * mean_precision - n);
-        let kl = entries + hyper(mean_log, mean_precision);
-        RankScale { count, energy, shape, rate, mean_precision, kl }
-    };
     Ok(match prior {
         ArdPrior::EmpiricalBayes => RankScale {
             count,
@@ -123,28 +98,11 @@ pub fn rank_scale(
         },
         ArdPrior::InverseGamma { shape: a0, rate: b0 } => {
             let (shape, rate) = (a0 + 0.5 * n, b0 + 0.5 * energy);
-            scale(shape, rate, &|_, _| inverse_gamma_kl(shape, rate, a0, b0))
-        }
-        ArdPrior::HalfCauchy { scale: s } => {
-            let shape = 0.5 + 0.5 * n;
-            let precision = 1.0 / (s * s);
-            let linear = 0.5 * energy * precision + shape - 1.0;
-            // The stable form of the positive root: no difference of nearly equal numbers.
-            let root = energy / (linear + (linear * linear + 2.0 * precision * energy).sqrt());
-            let rate = root + 0.5 * energy;
-            scale(shape, rate, &|mean_log, mean_precision| {
-                let aux_rate = 1.0 / root;
-                let aux_mean_log = aux_rate.ln() - digamma(1.0);
-                let ln_gamma_half = 0.5 * std::f64::consts::PI.ln();
-                let q_scale =
-                    shape * rate.ln() - ln_gamma(shape) - (shape + 1.0) * mean_log - shape;
-                let p_scale =
-                    -0.5 * aux_mean_log - ln_gamma_half - 1.5 * mean_log - root * mean_precision;
-                let q_aux = aux_rate.ln() - 2.0 * aux_mean_log - 1.0;
-                let p_aux =
-                    0.5 * precision.ln() - ln_gamma_half - 1.5 * aux_mean_log - precision * root;
-                q_scale - p_scale + q_aux - p_aux
-            })
+            let mean_log = rate.ln() - digamma(shape);
+            let mean_precision = shape / rate;
+            let entries = 0.5 * (n * mean_log - log_variances + energy * mean_precision - n);
+            let kl = entries + inverse_gamma_kl(shape, rate, a0, b0);
+            RankScale { count, energy, shape, rate, mean_precision, kl }
         }
     })
 }
@@ -167,36 +125,6 @@ pub fn inverse_gamma_kl(shape: f64, rate: f64, prior_shape: f64, prior_rate: f64
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    /// KL of the inverse-gamma chain at any rates, written from the densities without the optimum.
-    fn half_cauchy_kl(n: f64, q: f64, sum_log: f64, s: f64, rate: f64, aux_rate: f64) -> f64 {
-        let shape = 0.5 + 0.5 * n;
-        let (mean_log, precision) = (rate.ln() - digamma(shape), shape / rate);
-        let (aux_log, aux_precision) = (aux_rate.ln() - digamma(1.0), 1.0 / aux_rate);
-        let entries = 0.5 * (n * mean_log - sum_log + q * precision - n);
-        // KL(q(γ) ‖ InvGamma(½, 1/ξ)) in the mean over ξ, where ln(1/ξ) enters by its mean.
-        let scale = (shape - 0.5) * digamma(shape) - ln_gamma(shape)
-            + ln_gamma(0.5)
-            + 0.5 * (rate.ln() + aux_log)
-            + shape * (aux_precision - rate) / rate;
-        entries + scale + inverse_gamma_kl(1.0, aux_rate, 0.5, 1.0 / (s * s))
-    }
-
-    #[test]
-    fn the_half_cauchy_optimum_is_the_lowest_point() {
-        for (n, q, s) in [(3, 0.7, 0.5), (40, 12.0, 2.0), (1, 1e-4, 0.01)] {
-            let found = rank_scale(ArdPrior::HalfCauchy { scale: s }, n, q, -1.5).unwrap();
-            let aux_rate = 1.0 / (s * s) + found.mean_precision;
-            let at = |r: f64, a: f64| half_cauchy_kl(n as f64, q, -1.5, s, r, a);
-            let best = at(found.rate, aux_rate);
-            assert!((found.kl - best).abs() < 1e-10 * best.abs().max(1.0), "{} {best}", found.kl);
-            for (r, a) in [(1.05, 1.0), (0.95, 1.0), (1.0, 1.05), (1.0, 0.95)] {
-                assert!(at(found.rate * r, aux_rate * a) > best);
-            }
-            // The fixed point of the two coordinate updates.
-            assert!((found.rate / (1.0 / aux_rate + 0.5 * q) - 1.0).abs() < 1e-12);
-        }
-    }
 
     #[test]
     fn the_inverse_gamma_update_is_the_lowest_point() {
@@ -237,12 +165,12 @@ mod tests {
 
     #[test]
     fn empty_groups_cost_nothing_and_bad_numbers_are_refused() {
-        for prior in [ArdPrior::EmpiricalBayes, ArdPrior::DEFAULT_INVERSE_GAMMA] {
+        let inverse_gamma = ArdPrior::InverseGamma { shape: 1e-3, rate: 1e-3 };
+        for prior in [ArdPrior::EmpiricalBayes, inverse_gamma] {
             assert_eq!(rank_scale(prior, 0, 0.0, 0.0).unwrap().kl, 0.0);
             assert!(rank_scale(prior, 1, 0.0, 0.0).is_err());
             assert!(rank_scale(prior, 1, f64::NAN, 0.0).is_err());
         }
-        assert!(rank_scale(ArdPrior::HalfCauchy { scale: 0.0 }, 1, 1.0, 0.0).is_err());
         let prior = ArdPrior::InverseGamma { shape: 1.0, rate: -1.0 };
         assert!(rank_scale(prior, 1, 1.0, 0.0).is_err());
     }

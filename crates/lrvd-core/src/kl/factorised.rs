@@ -1,6 +1,6 @@
 //! The cost of a whole adapter under the log-uniform prior, with its gradient.
 
-use super::log_uniform::LogUniformForm;
+use super::log_uniform::{kl_fit, kl_fit_slope};
 use crate::log_alpha::{AlphaFloor, entry_log_alpha};
 use crate::numeric::compensated_sum;
 use crate::posterior::{Entries, Entry, Factor, Posterior, PosteriorGradient};
@@ -18,11 +18,9 @@ pub enum KlReduction {
     PerRank,
 }
 
-/// How [`kl_log_uniform`] evaluates and combines.
+/// How [`kl_log_uniform`] combines entries.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LogUniformOptions {
-    /// The fit or the integral.
-    pub form: LogUniformForm,
     /// Sum or mean over the entries of a rank.
     pub reduction: KlReduction,
     /// Floor under the noise-to-signal ratio of additive entries.
@@ -102,9 +100,8 @@ pub fn kl_log_uniform(posterior: &Posterior<'_>, options: LogUniformOptions) -> 
         KlReduction::PerRank if random_width > 0 => 1.0 / random_width as f64,
         _ => 1.0,
     };
-    let value = |entry: Entry| {
-        entry_log_alpha(entry, options.alpha_floor).map_or(0.0, |a| options.form.value(a.value))
-    };
+    let value =
+        |entry: Entry| entry_log_alpha(entry, options.alpha_floor).map_or(0.0, |a| kl_fit(a.value));
     let share = |factor, width: usize| {
         let values: Vec<f64> = posterior.entries(factor).map(value).collect();
         (0..rank)
@@ -118,7 +115,7 @@ pub fn kl_log_uniform(posterior: &Posterior<'_>, options: LogUniformOptions) -> 
     };
     posterior.pull_back(&outer, &mut gradient, |entry| {
         entry_log_alpha(entry, options.alpha_floor).map_or((0.0, 0.0), |a| {
-            let slope = options.form.slope(a.value);
+            let slope = kl_fit_slope(a.value);
             (slope * a.by_mean, slope * a.by_parameter)
         })
     });

@@ -13,11 +13,9 @@ pub mod ard_scale;
 pub mod factorised;
 pub mod gaussian;
 pub mod log_uniform;
-pub mod log_uniform_exact;
 
 pub use ard::{ArdKl, ArdScales, kl_ard};
 pub use ard_scale::{ArdPrior, RankScale, inverse_gamma_kl, rank_scale};
 pub use factorised::{KlReduction, LogUniformKl, LogUniformOptions, kl_log_uniform};
 pub use gaussian::{GaussianKl, gaussian_kl, kl_gaussian};
-pub use log_uniform::{LogUniformForm, kl_fit, kl_fit_slope};
-pub use log_uniform_exact::{kl_exact, kl_exact_slope};
+pub use log_uniform::{kl_fit, kl_fit_slope};

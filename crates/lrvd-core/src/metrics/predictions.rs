@@ -3,7 +3,6 @@
 use super::calibration::{Binning, ReliabilityDiagram};
 use super::check;
 use super::error::MetricError;
-use super::selective::RiskCoverage;
 
 /// Largest distance of a row's sum from 1. Wide enough for a softmax in `f32` over tens of thousands of classes,
 /// narrow enough to catch logits, percentages and dropped columns.
@@ -134,15 +133,6 @@ impl<'a> Predictions<'a> {
         binning: Binning,
     ) -> Result<ReliabilityDiagram, MetricError> {
         ReliabilityDiagram::new(&self.confidence(), &self.correct(), n_bins, binning)
-    }
-
-    /// Risk-coverage curve of the confidences.
-    ///
-    /// # Errors
-    ///
-    /// None for checked predictions; the type is that of [`RiskCoverage::new`].
-    pub fn risk_coverage(&self) -> Result<RiskCoverage, MetricError> {
-        RiskCoverage::new(&self.confidence(), &self.correct())
     }
 
     fn rows(&self) -> impl Iterator<Item = &'a [f64]> {

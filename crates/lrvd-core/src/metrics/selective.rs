@@ -5,7 +5,6 @@ use super::error::MetricError;
 
 /// Acceptance of every example with at least some confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RiskCoveragePoint {
     /// Examples of this confidence and above are accepted.
     pub threshold: f64,
@@ -28,7 +27,6 @@ pub struct RiskCoveragePoint {
 ///
 /// El-Yaniv, Wiener 2010; Geifman, El-Yaniv 2017, arXiv:1705.08500.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RiskCoverage {
     points: Vec<RiskCoveragePoint>,
 }

@@ -54,7 +54,6 @@ impl Stream {
 /// ```
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NoiseKey {
     /// Seed of the run.
     pub seed: u64,

@@ -2,8 +2,6 @@
 
 /// Which value stands for the middle of an even number of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum MedianKind {
     /// The lower of the two middle values, as `torch.median` returns it.
     #[default]

@@ -5,7 +5,6 @@
 
 pub mod activation;
 pub mod cholesky;
-pub mod dawson;
 pub mod dense;
 pub mod divergence;
 pub mod eigen;
@@ -16,7 +15,6 @@ pub mod svd;
 
 pub use activation::{logistic, softplus};
 pub use cholesky::Cholesky;
-pub use dawson::dawson;
 pub use divergence::width_divergence;
 pub use eigen::{SymmetricEigen, symmetric_eigen};
 pub use gamma::{digamma, ln_gamma};

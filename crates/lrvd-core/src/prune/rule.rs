@@ -1,6 +1,5 @@
 //! The noise-to-signal ratio from which on a rank component is noise.
 
-use super::plan::{AdapterPlan, PrunePlan};
 use crate::error::{ParameterError, check_range};
 
 /// Threshold of the published experiments.
@@ -14,8 +13,6 @@ pub const DEFAULT_LOG_ALPHA_THRESHOLD: f64 = 4.0;
 /// | `log_alpha_threshold` | 4       | finite   | keep iff the statistic is below            |
 /// | `min_rank`            | 0       | any      | if fewer survive, keep the smallest values |
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(try_from = "RawRule", into = "RawRule"))]
 pub struct PruneRule {
     log_alpha_threshold: f64,
     min_rank: usize,
@@ -47,7 +44,7 @@ impl PruneRule {
         statistic.iter().filter(|&&s| s < self.log_alpha_threshold).count()
     }
 
-    /// What to keep of one adapter, given the statistic of each of its ranks.
+    /// The ranks to keep of one adapter, ascending, given the statistic of each.
     ///
     /// Ties beyond the threshold go to the lower index.
     ///
@@ -55,7 +52,7 @@ impl PruneRule {
     ///
     /// [`ParameterError::NotANumber`] if a statistic is NaN: a diverged adapter is not pruned
     /// silently.
-    pub fn plan_adapter(&self, statistic: &[f64]) -> Result<AdapterPlan, ParameterError> {
+    pub fn kept(&self, statistic: &[f64]) -> Result<Vec<usize>, ParameterError> {
         if let Some(index) = statistic.iter().position(|s| s.is_nan()) {
             return Err(ParameterError::NotANumber { name: "statistic", index });
         }
@@ -64,49 +61,13 @@ impl PruneRule {
         let n_kept = self.effective_rank(statistic).max(self.min_rank).min(statistic.len());
         order.truncate(n_kept);
         order.sort_unstable();
-        Ok(AdapterPlan { kept: order, rank_before: statistic.len() })
-    }
-
-    /// What to keep of every adapter; `statistics` in the order the plan shall have.
-    ///
-    /// # Errors
-    ///
-    /// As [`PruneRule::plan_adapter`].
-    pub fn plan<S: AsRef<[f64]>>(&self, statistics: &[S]) -> Result<PrunePlan, ParameterError> {
-        let adapters =
-            statistics.iter().map(|s| self.plan_adapter(s.as_ref())).collect::<Result<_, _>>()?;
-        Ok(PrunePlan { adapters })
+        Ok(order)
     }
 }
 
 impl Default for PruneRule {
     fn default() -> Self {
         Self { log_alpha_threshold: DEFAULT_LOG_ALPHA_THRESHOLD, min_rank: 0 }
-    }
-}
-
-#[cfg(feature = "serde")]
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct RawRule {
-    log_alpha_threshold: f64,
-    #[serde(default)]
-    min_rank: usize,
-}
-
-#[cfg(feature = "serde")]
-impl TryFrom<RawRule> for PruneRule {
-    type Error = ParameterError;
-
-    fn try_from(raw: RawRule) -> Result<Self, ParameterError> {
-        Self::new(raw.log_alpha_threshold, raw.min_rank)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl From<PruneRule> for RawRule {
-    fn from(rule: PruneRule) -> Self {
-        Self { log_alpha_threshold: rule.log_alpha_threshold, min_rank: rule.min_rank }
     }
 }
 
@@ -119,35 +80,25 @@ mod tests {
     fn the_threshold_itself_is_pruned() {
         let rule = PruneRule::default();
         let below = 4.0 - 4.0 * f64::EPSILON;
-        let plan = rule.plan_adapter(&[4.0, below, -3.0, f64::INFINITY]).unwrap();
-        assert_eq!(plan.kept(), [1, 2]);
-        assert_eq!(plan.dropped(), [0, 3]);
+        assert_eq!(rule.kept(&[4.0, below, -3.0, f64::INFINITY]).unwrap(), [1, 2]);
         assert_eq!(rule.effective_rank(&[4.0, below]), 1);
     }
 
     #[test]
     fn the_minimum_keeps_the_smallest_in_order() {
         let rule = PruneRule::new(0.0, 2).unwrap();
-        assert_eq!(rule.plan_adapter(&[9.0, 5.0, 7.0, 5.0]).unwrap().kept(), [1, 3]);
-        assert_eq!(rule.plan_adapter(&[5.0, 5.0, 5.0]).unwrap().kept(), [0, 1]);
-        assert_eq!(rule.plan_adapter(&[-1.0, -2.0, -3.0]).unwrap().kept(), [0, 1, 2]);
-        assert_eq!(rule.plan_adapter(&[9.0]).unwrap().kept(), [0]);
-        assert!(rule.plan_adapter(&[]).unwrap().kept().is_empty());
+        assert_eq!(rule.kept(&[9.0, 5.0, 7.0, 5.0]).unwrap(), [1, 3]);
+        assert_eq!(rule.kept(&[5.0, 5.0, 5.0]).unwrap(), [0, 1]);
+        assert_eq!(rule.kept(&[-1.0, -2.0, -3.0]).unwrap(), [0, 1, 2]);
+        assert_eq!(rule.kept(&[9.0]).unwrap(), [0]);
+        assert!(rule.kept(&[]).unwrap().is_empty());
     }
 
     #[test]
     fn nan_is_refused_with_its_place() {
-        let error = PruneRule::default().plan(&[vec![1.0], vec![0.0, f64::NAN]]).unwrap_err();
+        let error = PruneRule::default().kept(&[0.0, f64::NAN]).unwrap_err();
         assert_eq!(error, ParameterError::NotANumber { name: "statistic", index: 1 });
         assert!(PruneRule::new(f64::NAN, 0).is_err());
         assert!(PruneRule::new(f64::INFINITY, 0).is_err());
-    }
-
-    #[cfg(feature = "serde")]
-    #[test]
-    fn files_are_checked_too() {
-        let rule: PruneRule = serde_json::from_str(r#"{"log-alpha-threshold": 3.0}"#).unwrap();
-        assert_eq!(rule, PruneRule::new(3.0, 0).unwrap());
-        assert!(serde_json::from_str::<PruneRule>(r#"{"log-alpha-treshold": 3.0}"#).is_err());
     }
 }

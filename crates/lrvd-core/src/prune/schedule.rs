@@ -23,8 +23,6 @@ use crate::error::ParameterError;
 /// # Ok::<(), lrvd_core::ParameterError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(try_from = "RawSchedule", into = "RawSchedule"))]
 pub struct PruneSchedule {
     start: u64,
     every: u64,
@@ -69,32 +67,6 @@ impl PruneSchedule {
     /// The last step that can be due.
     pub fn stop(&self) -> Option<u64> {
         self.stop
-    }
-}
-
-#[cfg(feature = "serde")]
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct RawSchedule {
-    start: u64,
-    every: u64,
-    #[serde(default)]
-    stop: Option<u64>,
-}
-
-#[cfg(feature = "serde")]
-impl TryFrom<RawSchedule> for PruneSchedule {
-    type Error = ParameterError;
-
-    fn try_from(raw: RawSchedule) -> Result<Self, ParameterError> {
-        Self::new(raw.start, raw.every, raw.stop)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl From<PruneSchedule> for RawSchedule {
-    fn from(schedule: PruneSchedule) -> Self {
-        Self { start: schedule.start, every: schedule.every, stop: schedule.stop }
     }
 }
 

@@ -11,8 +11,6 @@ pub const REFERENCE_FAN_IN: f64 = 768.0;
 
 /// Which log-variance enters the statistic of the additive families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum StatisticLogVariance {
     /// The clamped one, as forward and KL see it.
     #[default]
@@ -23,9 +21,6 @@ pub enum StatisticLogVariance {
 
 /// How [`rank_statistic`] aggregates.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case", deny_unknown_fields))]
-#[cfg_attr(feature = "serde", serde(default))]
 pub struct StatisticOptions {
     /// Which median of an even count.
     pub median: MedianKind,

@@ -31,11 +31,6 @@ use crate::error::{ParameterError, check_range};
 /// # Ok::<(), lrvd_core::ParameterError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(try_from = "Unchecked", into = "Unchecked")
-)]
 pub struct LrSchedule {
     warmup_steps: u32,
     /// The step at which the rate has fallen to 0; `None` keeps it.
@@ -63,16 +58,6 @@ impl LrSchedule {
         Ok(Self { warmup_steps, total_steps: Some(total_steps) })
     }
 
-    /// [`LrSchedule::linear`] with `⌊warmup_ratio · total_steps⌋` steps of warm-up.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] if `warmup_ratio` is outside `0..=1`.
-    pub fn linear_by_ratio(warmup_ratio: f64, total_steps: u32) -> Result<Self, ParameterError> {
-        check_range("warmup_ratio", warmup_ratio, 0.0, 1.0)?;
-        Self::linear((warmup_ratio * f64::from(total_steps)) as u32, total_steps)
-    }
-
     /// Number of steps before the full rate is reached.
     pub const fn warmup_steps(self) -> u32 {
         self.warmup_steps
@@ -98,34 +83,6 @@ impl LrSchedule {
     /// The rate at `step` of a group whose full rate is `base`.
     pub fn rate(self, base: f64, step: u32) -> f64 {
         base * self.factor(step)
-    }
-}
-
-/// The stored form, checked on the way in.
-#[cfg(feature = "serde")]
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Unchecked {
-    warmup_steps: u32,
-    total_steps: Option<u32>,
-}
-
-#[cfg(feature = "serde")]
-impl TryFrom<Unchecked> for LrSchedule {
-    type Error = ParameterError;
-
-    fn try_from(stored: Unchecked) -> Result<Self, ParameterError> {
-        match stored.total_steps {
-            Some(total) => Self::linear(stored.warmup_steps, total),
-            None => Ok(Self::constant_after_warmup(stored.warmup_steps)),
-        }
-    }
-}
-
-#[cfg(feature = "serde")]
-impl From<LrSchedule> for Unchecked {
-    fn from(schedule: LrSchedule) -> Self {
-        Self { warmup_steps: schedule.warmup_steps, total_steps: schedule.total_steps }
     }
 }
 
@@ -167,16 +124,6 @@ mod tests {
         assert_eq!(LrSchedule::linear(0, 0).unwrap().factor(0), 0.0);
     }
 
-    #[test]
-    fn the_ratio_is_rounded_down() {
-        // 0.06 · 9999 = 599.94
-        assert_eq!(LrSchedule::linear_by_ratio(0.06, 9999).unwrap().warmup_steps(), 599);
-        assert_eq!(LrSchedule::linear_by_ratio(1.0, 7).unwrap().warmup_steps(), 7);
-        for ratio in [-0.01, 1.01, f64::NAN] {
-            assert!(LrSchedule::linear_by_ratio(ratio, 7).is_err());
-        }
-    }
-
     proptest! {
         #[test]
         fn rises_then_falls_within_the_unit_interval(warmup in 0u32..50, rest in 1u32..50) {
@@ -188,15 +135,5 @@ mod tests {
                 prop_assert!(in_order, "step {}: {} then {}", step, now, next);
             }
         }
-    }
-
-    #[cfg(feature = "serde")]
-    #[test]
-    fn a_stored_schedule_is_checked() {
-        let schedule = LrSchedule::linear(3, 30).unwrap();
-        let text = serde_json::to_string(&schedule).unwrap();
-        assert_eq!(serde_json::from_str::<LrSchedule>(&text).unwrap(), schedule);
-        let wrong = r#"{"warmup_steps": 31, "total_steps": 30}"#;
-        assert!(serde_json::from_str::<LrSchedule>(wrong).unwrap_err().to_string().contains("31"));
     }
 }

@@ -6,5 +6,5 @@
 mod kl_weight;
 mod learning_rate;
 
-pub use kl_weight::{BatchSize, KlDivisor, KlSchedule, elbo_kl_weight, posterior_temperature};
+pub use kl_weight::{BatchSize, KlDivisor, KlSchedule, elbo_kl_weight};
 pub use learning_rate::LrSchedule;

@@ -108,9 +108,8 @@ fn statistic_tensors(posterior: &Posterior<'_>) -> Found {
         };
         let raw = of(StatisticLogVariance::Raw);
         for threshold in [2, 3, 4] {
-            let plan = PruneRule::new(f64::from(threshold), 0).unwrap().plan_adapter(&raw).unwrap();
-            let mask =
-                (0..raw.len()).map(|i| f64::from(u8::from(plan.kept().contains(&i)))).collect();
+            let kept = PruneRule::new(f64::from(threshold), 0).unwrap().kept(&raw).unwrap();
+            let mask = (0..raw.len()).map(|i| f64::from(u8::from(kept.contains(&i)))).collect();
             found.push((format!("keep.{name}.{threshold}"), mask));
         }
         found.push((format!("rank_statistic.{name}"), raw));

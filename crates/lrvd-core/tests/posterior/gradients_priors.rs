@@ -4,8 +4,8 @@ use lrvd_core::factor::FactorView;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::forward::ForwardGradient;
 use lrvd_core::kl::{
-    ArdPrior, ArdScales, KlReduction, LogUniformForm, LogUniformOptions, gaussian_kl, kl_ard,
-    kl_exact, kl_exact_slope, kl_fit, kl_fit_slope, kl_gaussian, kl_log_uniform,
+    ArdPrior, ArdScales, KlReduction, LogUniformOptions, gaussian_kl, kl_ard, kl_fit, kl_fit_slope,
+    kl_gaussian, kl_log_uniform,
 };
 use lrvd_core::log_alpha::{AlphaFloor, log_alpha};
 use lrvd_core::posterior::PosteriorGradient;
@@ -21,14 +21,10 @@ fn prior_gradient(problem: &Problem, posterior: PosteriorGradient) -> Vec<f64> {
 }
 
 #[test]
-fn slopes_of_the_two_curves() {
+fn slope_of_the_curve() {
     for a in [-19.0, -8.0, -4.4, -4.3, -1.55, -0.2, 0.0, 0.7, 3.0, 6.0] {
-        for (f, slope) in
-            [(kl_fit as fn(f64) -> f64, kl_fit_slope(a)), (kl_exact, kl_exact_slope(a))]
-        {
-            let error = gradient_error(&[slope], &[a], |x| f(x[0]));
-            assert!(error < 1e-7, "at {a}: {error}");
-        }
+        let error = gradient_error(&[kl_fit_slope(a)], &[a], |x| kl_fit(x[0]));
+        assert!(error < 1e-7, "at {a}: {error}");
     }
     // The stable softplus differentiated naively is off by a quarter at 0; this must be noticed.
     assert!(gradient_error(&[kl_fit_slope(0.0) - 0.25], &[0.0], |x| kl_fit(x[0])) > 0.1);
@@ -52,16 +48,14 @@ fn ratio_of_one_weight() {
 fn log_uniform_of_every_family() {
     for family in VariationalFamily::ALL {
         let problem = Problem::new(family, 21);
-        for form in [LogUniformForm::Fit, LogUniformForm::Exact] {
-            for reduction in [KlReduction::Element, KlReduction::PerRank] {
-                for alpha_floor in [AlphaFloor::NONE, AlphaFloor::AUTHORS] {
-                    let options = LogUniformOptions { form, reduction, alpha_floor };
-                    let kl = |flat: &[f64]| problem.with(flat, |q, _| kl_log_uniform(&q, options));
-                    let written = prior_gradient(&problem, kl(&problem.flat).gradient);
-                    let error = gradient_error(&written, &problem.flat, |flat| kl(flat).total());
-                    // Near a zero mean the curve bends on the scale of the mean itself.
-                    assert!(error < 1e-6, "{family}, {options:?}: {error}");
-                }
+        for reduction in [KlReduction::Element, KlReduction::PerRank] {
+            for alpha_floor in [AlphaFloor::NONE, AlphaFloor::AUTHORS] {
+                let options = LogUniformOptions { reduction, alpha_floor };
+                let kl = |flat: &[f64]| problem.with(flat, |q, _| kl_log_uniform(&q, options));
+                let written = prior_gradient(&problem, kl(&problem.flat).gradient);
+                let error = gradient_error(&written, &problem.flat, |flat| kl(flat).total());
+                // Near a zero mean the curve bends on the scale of the mean itself.
+                assert!(error < 1e-6, "{family}, {options:?}: {error}");
             }
         }
     }
@@ -71,9 +65,8 @@ fn log_uniform_of_every_family() {
 fn hierarchical_prior_of_every_additive_family() {
     let priors = [
         ArdPrior::EmpiricalBayes,
-        ArdPrior::DEFAULT_INVERSE_GAMMA,
+        ArdPrior::InverseGamma { shape: 1e-3, rate: 1e-3 },
         ArdPrior::InverseGamma { shape: 2.0, rate: 0.7 },
-        ArdPrior::HalfCauchy { scale: 0.4 },
     ];
     for family in VariationalFamily::ALL {
         if family == VariationalFamily::NoiseToSignal {
