@@ -5,13 +5,12 @@
 mod support;
 
 use burn::tensor::{DType, Device, Tensor};
-use lrvd_burn::adapter::{AdapterConfig, AdapterKind, repeat_for_members};
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{AdaptedModel, check_scheme};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::TokenBatch;
 use lrvd_models::llama::{ChoiceError, LlamaChoice, LlamaForCausalLm};
 use support::{PROMPTS, adapted, close, lora, model, numbers, padded, variational};
 
@@ -161,12 +160,7 @@ fn what_the_baselines_attach_gives_the_rows_of_the_full_head() {
                 p.value.set_flat(Tensor::from_data(values, (&flat.device(), DType::F64)));
             }
         });
-        let input = padded(&PROMPTS, true, DType::F64);
-        let input = TokenBatch {
-            ids: repeat_for_members(input.ids, members),
-            type_ids: repeat_for_members(input.type_ids, members),
-            mask: repeat_for_members(input.mask, members),
-        };
+        let input = padded(&PROMPTS, true, DType::F64).repeat(members);
         let dropped = Pass::sampled(Scheme::Weights(DrawPer::Sequence), key());
         for pass in [
             Pass::mean(),

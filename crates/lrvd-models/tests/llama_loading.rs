@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device};
 use lrvd_burn::files::{
     FileError, HostDType, HostTensor, LoadError as ReportError, TensorFile, WeightStore,
     write_safetensors,
@@ -63,14 +63,8 @@ fn load(case: &str, dir: &Path, dtype: DType) -> Result<LlamaForCausalLm, LoadEr
 }
 
 fn logits(model: &LlamaForCausalLm) -> Vec<f64> {
-    let ids = TensorData::new(vec![1_i64, 7, 30, 12, 99, 3], [2, 3]);
-    let ids = Tensor::<2, Int>::from_data(ids, &Device::flex());
-    let dtype = model.model().compute_dtype();
-    let input = TokenBatch {
-        type_ids: ids.zeros_like(),
-        mask: Tensor::ones([2, 3], (&Device::flex(), dtype)),
-        ids,
-    };
+    let rows: [(&[u32], &[u32]); 2] = [(&[1, 7, 30], &[]), (&[12, 99, 3], &[])];
+    let input = TokenBatch::padded(&rows, 0, &Device::flex(), model.model().compute_dtype());
     values(model.forward(&input, &Pass::mean()))
 }
 

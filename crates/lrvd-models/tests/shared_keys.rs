@@ -2,7 +2,7 @@
 //! weight draw must act on both, per sequence, and the KL must count once.
 #![allow(clippy::unwrap_used)]
 
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, Extension, LowRankAdapter, Posterior, Prior};
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters, total_kl};
 use lrvd_burn::ops::standard_normal;
@@ -39,15 +39,9 @@ fn model(device: &Device) -> DebertaClassifier {
     model
 }
 
-fn input(rows: &[Vec<i64>], device: &Device) -> TokenBatch {
-    let (batch, length) = (rows.len(), rows[0].len());
-    let ids = TensorData::new(rows.concat(), [batch, length]);
-    let ids = Tensor::<2, Int>::from_data(ids, device);
-    TokenBatch {
-        type_ids: ids.zeros_like(),
-        mask: Tensor::ones([batch, length], (device, DType::F64)),
-        ids,
-    }
+fn input(rows: &[Vec<u32>], device: &Device) -> TokenBatch {
+    let rows: Vec<(&[u32], &[u32])> = rows.iter().map(|row| (&row[..], &[][..])).collect();
+    TokenBatch::padded(&rows, 0, device, DType::F64)
 }
 
 fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {

@@ -180,22 +180,22 @@ fn padding_follows_side_and_token() {
     assert_eq!(llama.encode_with("yes", None, &to).unwrap().len(), 2, "nothing is cut");
 }
 
-/// The folder of shared reference data, which a fresh clone does not have.
-fn shared() -> Option<PathBuf> {
-    let folder = std::env::var_os("LRVD_SHARED_DIR").map_or_else(
+/// A folder of shared reference data, which a fresh clone does not have; `None`, with a word, without the `file` in it.
+fn shared(folder: &str, file: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("LRVD_SHARED_DIR").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
         PathBuf::from,
     );
-    folder.join("data/tokenizers/deberta-v3/reference_ids.jsonl").is_file().then_some(folder)
+    let found = Some(root.join(folder)).filter(|found| found.join(file).is_file());
+    if found.is_none() {
+        eprintln!("skipped: set LRVD_SHARED_DIR to a folder with {folder}");
+    }
+    found
 }
 
 #[test]
 fn the_published_vocabulary_gives_the_reference_ids() {
-    let Some(shared) = shared() else {
-        eprintln!("skipped: set LRVD_SHARED_DIR to a folder with data/tokenizers/deberta-v3");
-        return;
-    };
-    let folder = shared.join("data/tokenizers/deberta-v3");
+    let Some(folder) = shared("data/tokenizers/deberta-v3", "reference_ids.jsonl") else { return };
     let tokenizer = TextTokenizer::from_dir(&folder).unwrap();
     assert_eq!(tokenizer.special_tokens().mask, Some(128_000));
     assert_eq!(tokenizer.vocab_size(), 128_001);
@@ -214,22 +214,9 @@ fn the_published_vocabulary_gives_the_reference_ids() {
     assert_eq!(n_texts, 325);
 }
 
-/// The folder of the published Llama-2 tokenizer, which must not be shipped.
-fn shared_llama() -> Option<PathBuf> {
-    let folder = std::env::var_os("LRVD_SHARED_DIR").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-        PathBuf::from,
-    );
-    let folder = folder.join("data/tokenizers/llama-2");
-    folder.join("tokenizer.model").is_file().then_some(folder)
-}
-
 /// Both files of the published Llama-2 tokenizer; `None`, with a word, where they are not at hand.
 fn published_llama() -> Option<(PathBuf, [(&'static str, TextTokenizer); 2])> {
-    let Some(folder) = shared_llama() else {
-        eprintln!("skipped: set LRVD_SHARED_DIR to a folder with data/tokenizers/llama-2");
-        return None;
-    };
+    let folder = shared("data/tokenizers/llama-2", "tokenizer.model")?;
     let of = |name: &'static str| (name, TextTokenizer::from_file(&folder.join(name)).unwrap());
     let both = [of("tokenizer.json"), of("tokenizer.model")];
     Some((folder, both))

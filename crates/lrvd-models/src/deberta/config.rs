@@ -62,15 +62,6 @@ pub struct PositionAttention {
     pub p2c: bool,
 }
 
-impl PositionAttention {
-    /// Terms of a score, content to content included: the score is divided by `sqrt(n_terms · head size)`.
-    ///
-    /// It counts the position terms also where `relative_attention` is off, as transformers does.
-    pub fn n_terms(self) -> usize {
-        1 + usize::from(self.c2p) + usize::from(self.p2c)
-    }
-}
-
 /// Activation after the convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConvolutionActivation {
@@ -257,11 +248,6 @@ impl DebertaConfig {
             return None;
         }
         RelativePositions::new(self.position_buckets, self.max_relative_positions).ok()
-    }
-
-    /// The word embedding has another width than the hidden states, so a projection follows it.
-    pub fn has_embedding_projection(&self) -> bool {
-        self.embedding_size != self.hidden_size
     }
 
     /// Number of outputs of the classifier.

@@ -82,12 +82,6 @@ impl LlamaChoice {
         &self.model
     }
 
-    /// The language model itself.
-    #[must_use]
-    pub fn into_model(self) -> LlamaForCausalLm {
-        self.model
-    }
-
     /// The answer tokens, in the order of the classes.
     pub fn answer_ids(&self) -> &[u32] {
         &self.answer_ids

@@ -152,11 +152,6 @@ impl LlamaConfig {
         Ok(Self { unrecognised: reader.rest(&SPARE)?, ..config })
     }
 
-    /// Query heads that share one key and value head.
-    pub fn heads_per_group(&self) -> usize {
-        self.num_attention_heads / self.num_key_value_heads
-    }
-
     /// Keys of the file that were neither read nor known to be harmless, sorted.
     pub fn unrecognised(&self) -> &[String] {
         &self.unrecognised

@@ -27,9 +27,7 @@ use serde_json::json;
 
 pub use self::error::Llama2cError;
 use super::config::LlamaConfig;
-use crate::tokenizer::{
-    ModelType, NormalizerSpec, Piece, PieceKind, SpmModel, TrainerSpec, tokenizer_json,
-};
+use crate::tokenizer::{Piece, PieceKind, SpmModel, tokenizer_json};
 
 /// The sizes at the start of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -284,18 +282,7 @@ pub fn parse_tokens(bytes: &[u8], vocab_size: usize) -> Result<SpmModel, Llama2c
     if at != bytes.len() {
         return Err(short(at));
     }
-    let trainer = TrainerSpec {
-        model_type: ModelType::Bpe,
-        byte_fallback: true,
-        treat_whitespace_as_suffix: false,
-    };
-    let normalizer = NormalizerSpec {
-        precompiled_charsmap: Vec::new(),
-        add_dummy_prefix: true,
-        remove_extra_whitespaces: false,
-        escape_whitespaces: true,
-    };
-    SpmModel::from_parts(pieces, trainer, normalizer).map_err(Llama2cError::Vocabulary)
+    SpmModel::byte_pairs(pieces).map_err(Llama2cError::Vocabulary)
 }
 
 fn piece(id: u32, text: &str, score: f32) -> Piece {

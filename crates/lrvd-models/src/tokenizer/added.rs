@@ -15,11 +15,7 @@ pub(super) fn install(
     file: &Path,
     settings: &Settings,
 ) -> Result<(), TokenizerError> {
-    tokenizer.add_tokens(tokens).map_err(|source| TokenizerError::Library {
-        action: "add special tokens",
-        file: file.into(),
-        source,
-    })?;
+    tokenizer.add_tokens(tokens).map_err(TokenizerError::library("add special tokens", file))?;
     for (&wanted, (list, token)) in &settings.added {
         let found = tokenizer.token_to_id(&token.content).unwrap_or(n_pieces);
         if found != wanted {
@@ -46,9 +42,5 @@ pub(super) fn special(
 
 /// The engine refused the template.
 pub(super) fn template_error(file: &Path, message: String) -> TokenizerError {
-    TokenizerError::Library {
-        action: "build the template",
-        file: file.into(),
-        source: message.into(),
-    }
+    TokenizerError::library("build the template", file)(message.into())
 }

@@ -49,11 +49,8 @@ const BYTES: usize = 256;
 /// [`TokenizerError`] if the model asks for something that is not reproduced, or lacks `<s>`.
 pub fn tokenizer_json(model: &SpmModel, file: &Path) -> Result<String, TokenizerError> {
     let tokenizer = convert(model, file, &Settings::default())?;
-    let text = tokenizer.to_string(true).map_err(|source| TokenizerError::Library {
-        action: "write a tokenizer",
-        file: file.into(),
-        source,
-    })?;
+    let text =
+        tokenizer.to_string(true).map_err(TokenizerError::library("write a tokenizer", file))?;
     Ok(text + "\n")
 }
 
@@ -64,8 +61,7 @@ pub(super) fn convert(
     settings: &Settings,
 ) -> Result<Tokenizer, TokenizerError> {
     check_supported(model, file)?;
-    let library =
-        |action| move |source| TokenizerError::Library { action, file: file.into(), source };
+    let library = |action| TokenizerError::library(action, file);
     let vocabulary: Vocab =
         (0..).zip(&model.pieces).map(|(id, piece)| (piece.text.clone(), id)).collect();
     let bpe = BPE::builder()
@@ -99,11 +95,7 @@ pub(super) fn convert(
 
 fn replace(pattern: &str, content: &str, file: &Path) -> Result<Replace, TokenizerError> {
     let pattern = ReplacePattern::String(pattern.to_owned());
-    Replace::new(pattern, content).map_err(|source| TokenizerError::Library {
-        action: "build the normaliser",
-        file: file.into(),
-        source,
-    })
+    Replace::new(pattern, content).map_err(TokenizerError::library("build the normaliser", file))
 }
 
 /// Refuses settings under which the conversion and SentencePiece disagree about ordinary text.
@@ -231,7 +223,6 @@ fn pieces(parts: &[String]) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::spm::{ModelType, NormalizerSpec, TrainerSpec};
     use super::*;
 
     fn piece(text: &str, score: f32, kind: PieceKind) -> Piece {
@@ -247,18 +238,7 @@ mod tests {
         ];
         pieces.extend((0..256).map(|b| piece(&format!("<0x{b:02X}>"), 0.0, PieceKind::Byte)));
         pieces.extend(normal.iter().map(|(text, score)| piece(text, *score, PieceKind::Normal)));
-        let trainer = TrainerSpec {
-            model_type: ModelType::Bpe,
-            byte_fallback: true,
-            treat_whitespace_as_suffix: false,
-        };
-        let normalizer = NormalizerSpec {
-            precompiled_charsmap: Vec::new(),
-            add_dummy_prefix: true,
-            remove_extra_whitespaces: false,
-            escape_whitespaces: true,
-        };
-        SpmModel::from_parts(pieces, trainer, normalizer).unwrap()
+        SpmModel::byte_pairs(pieces).unwrap()
     }
 
     fn small() -> SpmModel {

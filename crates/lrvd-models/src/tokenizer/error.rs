@@ -1,6 +1,6 @@
 //! Why a tokenizer could not be loaded or used.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::charsmap::CharsMapError;
 use super::spm::SpmError;
@@ -153,4 +153,14 @@ pub enum TokenizerError {
         /// The library's own words.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+impl TokenizerError {
+    /// What the library says of an `action` on a file.
+    pub(super) fn library(
+        action: &'static str,
+        file: &Path,
+    ) -> impl Fn(tokenizers::Error) -> Self + Copy {
+        move |source| Self::Library { action, file: file.into(), source }
+    }
 }

@@ -29,11 +29,8 @@ pub(super) fn load(file: &Path) -> Result<Tokenizer, TokenizerError> {
             supported: "null or 0: a text has one encoding",
         });
     }
-    let tokenizer = Tokenizer::from_bytes(&bytes).map_err(|source| TokenizerError::Library {
-        action: "build a tokenizer",
-        file: file.into(),
-        source,
-    })?;
+    let tokenizer = Tokenizer::from_bytes(&bytes)
+        .map_err(TokenizerError::library("build a tokenizer", file))?;
     check_ids(file, &root["added_tokens"], &tokenizer)?;
     Ok(tokenizer)
 }

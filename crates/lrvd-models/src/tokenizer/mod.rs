@@ -11,7 +11,7 @@
 //! | `options` | how to truncate and pad one call, and what comes back |
 //! | `settings` | what the small JSON files beside the vocabulary say |
 //! | `json` | which `tokenizer.json` can be used as it is |
-//! | `spm`, `protobuf` | what a SentencePiece model file holds |
+//! | `spm` | what a SentencePiece model file holds |
 //! | `sentencepiece` | which conversion it needs |
 //! | `unigram`, `bpe` | how it becomes the engine's unigram or byte-pair model |
 //! | `added` | how special tokens get into the engine with their ids |
@@ -25,7 +25,6 @@ mod error;
 mod fixture;
 mod json;
 mod options;
-mod protobuf;
 mod sentencepiece;
 mod settings;
 mod spm;
@@ -40,7 +39,6 @@ pub use options::{
     EncodeOptions, Encoding, PaddingSide, PaddingSpec, Truncation, TruncationSide,
     TruncationStrategy,
 };
-pub use protobuf::WireError;
 pub use settings::SpecialTokens;
 pub use spm::{ModelType, NormalizerSpec, Piece, PieceKind, SpmError, SpmModel, TrainerSpec};
 pub use text::TextTokenizer;

@@ -2,15 +2,16 @@
 //!
 //! A typed view of the parts of `ModelProto` that decide how text is cut: the pieces with score and kind, the model
 //! type and unknown id of the trainer's settings, and the normaliser. Field numbers are those of SentencePiece's
-//! `sentencepiece_model.proto`; fields that only steer training are skipped. The view is the same for every model
-//! type; `unigram` and `bpe` convert it.
+//! `sentencepiece_model.proto`, which `prost` decodes; fields that only steer training are skipped. The view is the
+//! same for every model type; `unigram` and `bpe` convert it.
 
 mod error;
 
 use std::collections::BTreeMap;
 
+use prost::Message as _;
+
 pub use self::error::SpmError;
-use super::protobuf::{Message, Value};
 
 /// What a piece is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,45 +108,49 @@ impl SpmModel {
     ///
     /// [`SpmError`] if the bytes are no such message, or the vocabulary is empty or contradicts itself.
     pub fn parse(bytes: &[u8]) -> Result<Self, SpmError> {
-        let mut model = Self {
-            pieces: Vec::new(),
-            // Defaults of the schema.
+        let message = proto::ModelProto::decode(bytes)?;
+        let (trainer, normalizer) =
+            (message.trainer_spec.unwrap_or_default(), message.normalizer_spec.unwrap_or_default());
+        let model = Self {
+            pieces: message.pieces.into_iter().map(Piece::read).collect::<Result<_, _>>()?,
             trainer: TrainerSpec {
-                model_type: ModelType::Unigram,
-                byte_fallback: false,
-                treat_whitespace_as_suffix: false,
+                model_type: enumeration(
+                    "TrainerSpec.model_type",
+                    trainer.model_type(),
+                    &[ModelType::Unigram, ModelType::Bpe, ModelType::Word, ModelType::Char],
+                    "1 (UNIGRAM), 2 (BPE), 3 (WORD), 4 (CHAR)",
+                )?,
+                byte_fallback: trainer.byte_fallback(),
+                treat_whitespace_as_suffix: trainer.treat_whitespace_as_suffix(),
             },
             normalizer: NormalizerSpec {
-                precompiled_charsmap: Vec::new(),
-                add_dummy_prefix: true,
-                remove_extra_whitespaces: true,
-                escape_whitespaces: true,
+                add_dummy_prefix: normalizer.add_dummy_prefix(),
+                remove_extra_whitespaces: normalizer.remove_extra_whitespaces(),
+                escape_whitespaces: normalizer.escape_whitespaces(),
+                precompiled_charsmap: normalizer.precompiled_charsmap.unwrap_or_default(),
             },
         };
-        let mut message = Message::new(bytes);
-        while let Some((number, value)) = message.next_field()? {
-            match number {
-                1 => model.pieces.push(piece(as_bytes("ModelProto.pieces", value)?)?),
-                2 => model.trainer.merge(as_bytes("ModelProto.trainer_spec", value)?)?,
-                3 => model.normalizer.merge(as_bytes("ModelProto.normalizer_spec", value)?)?,
-                // Self-test samples and the decoder's own normaliser do not touch encoding.
-                _ => {}
-            }
-        }
         model.check()?;
         Ok(model)
     }
 
-    /// A model from its parts, for vocabularies that come in another format.
+    /// A byte-pair model with byte fallback and the settings of Llama's, for vocabularies that come in another format.
     ///
     /// # Errors
     ///
     /// [`SpmError`] if the vocabulary is empty or contradicts itself.
-    pub fn from_parts(
-        pieces: Vec<Piece>,
-        trainer: TrainerSpec,
-        normalizer: NormalizerSpec,
-    ) -> Result<Self, SpmError> {
+    pub fn byte_pairs(pieces: Vec<Piece>) -> Result<Self, SpmError> {
+        let trainer = TrainerSpec {
+            model_type: ModelType::Bpe,
+            byte_fallback: true,
+            treat_whitespace_as_suffix: false,
+        };
+        let normalizer = NormalizerSpec {
+            precompiled_charsmap: Vec::new(),
+            add_dummy_prefix: true,
+            remove_extra_whitespaces: false,
+            escape_whitespaces: true,
+        };
         let model = Self { pieces, trainer, normalizer };
         model.check()?;
         Ok(model)
@@ -182,134 +187,78 @@ impl SpmModel {
     }
 }
 
-impl TrainerSpec {
-    fn merge(&mut self, mut message: Message<'_>) -> Result<(), SpmError> {
-        while let Some((number, value)) = message.next_field()? {
-            match number {
-                3 => {
-                    self.model_type = match as_integer("TrainerSpec.model_type", value)? {
-                        1 => ModelType::Unigram,
-                        2 => ModelType::Bpe,
-                        3 => ModelType::Word,
-                        4 => ModelType::Char,
-                        found => {
-                            return Err(SpmError::Enumeration {
-                                field: "TrainerSpec.model_type",
-                                found,
-                                wanted: "1 (UNIGRAM), 2 (BPE), 3 (WORD), 4 (CHAR)",
-                            });
-                        }
-                    }
-                }
-                24 => {
-                    let field = "TrainerSpec.treat_whitespace_as_suffix";
-                    self.treat_whitespace_as_suffix = as_integer(field, value)? != 0;
-                }
-                35 => {
-                    self.byte_fallback = as_integer("TrainerSpec.byte_fallback", value)? != 0;
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+impl Piece {
+    fn read(message: proto::SentencePiece) -> Result<Self, SpmError> {
+        use PieceKind::{Byte, Control, Normal, Unknown, Unused, UserDefined};
+        let kinds = [Normal, Unknown, Control, UserDefined, Unused, Byte];
+        Ok(Self {
+            kind: enumeration("SentencePiece.type", message.kind(), &kinds, "1 to 6")?,
+            score: message.score(),
+            text: message.piece.unwrap_or_default(),
+        })
     }
 }
 
-impl NormalizerSpec {
-    fn merge(&mut self, mut message: Message<'_>) -> Result<(), SpmError> {
-        while let Some((number, value)) = message.next_field()? {
-            match number {
-                2 => {
-                    let field = "NormalizerSpec.precompiled_charsmap";
-                    self.precompiled_charsmap = as_bytes(field, value)?.bytes().to_vec();
-                }
-                3 => {
-                    let field = "NormalizerSpec.add_dummy_prefix";
-                    self.add_dummy_prefix = as_integer(field, value)? != 0;
-                }
-                4 => {
-                    let field = "NormalizerSpec.remove_extra_whitespaces";
-                    self.remove_extra_whitespaces = as_integer(field, value)? != 0;
-                }
-                5 => {
-                    let field = "NormalizerSpec.escape_whitespaces";
-                    self.escape_whitespaces = as_integer(field, value)? != 0;
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
+/// The value with a number, counted from 1.
+fn enumeration<T: Copy>(
+    field: &'static str,
+    found: i32,
+    values: &[T],
+    wanted: &'static str,
+) -> Result<T, SpmError> {
+    let index = usize::try_from(found).ok().and_then(|number| number.checked_sub(1));
+    let value = index.and_then(|index| values.get(index));
+    value.copied().ok_or(SpmError::Enumeration { field, found, wanted })
 }
 
-fn piece(mut message: Message<'_>) -> Result<Piece, SpmError> {
-    let mut piece = Piece { text: String::new(), score: 0.0, kind: PieceKind::Normal };
-    while let Some((number, value)) = message.next_field()? {
-        match number {
-            1 => {
-                let field = "SentencePiece.piece";
-                let text = as_bytes(field, value)?;
-                let utf8 = std::str::from_utf8(text.bytes());
-                let utf8 = utf8.map_err(|_| SpmError::Utf8 { field, offset: text.offset() })?;
-                piece.text = String::from(utf8);
-            }
-            2 => {
-                let Value::Fixed32(bits) = value else {
-                    return Err(wrong_type("SentencePiece.score", "32 bits", value));
-                };
-                piece.score = f32::from_bits(bits);
-            }
-            3 => {
-                piece.kind = match as_integer("SentencePiece.type", value)? {
-                    1 => PieceKind::Normal,
-                    2 => PieceKind::Unknown,
-                    3 => PieceKind::Control,
-                    4 => PieceKind::UserDefined,
-                    5 => PieceKind::Unused,
-                    6 => PieceKind::Byte,
-                    found => {
-                        return Err(SpmError::Enumeration {
-                            field: "SentencePiece.type",
-                            found,
-                            wanted: "1 to 6",
-                        });
-                    }
-                }
-            }
-            _ => {}
-        }
+/// The parts of the schema that are read, with its defaults.
+mod proto {
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct ModelProto {
+        #[prost(message, repeated, tag = "1")]
+        pub(super) pieces: Vec<SentencePiece>,
+        #[prost(message, optional, tag = "2")]
+        pub(super) trainer_spec: Option<TrainerSpec>,
+        #[prost(message, optional, tag = "3")]
+        pub(super) normalizer_spec: Option<NormalizerSpec>,
     }
-    Ok(piece)
-}
 
-fn as_bytes<'a>(field: &'static str, value: Value<'a>) -> Result<Message<'a>, SpmError> {
-    match value {
-        Value::Bytes(bytes) => Ok(bytes),
-        other => Err(wrong_type(field, "bytes", other)),
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct SentencePiece {
+        #[prost(string, optional, tag = "1")]
+        pub(super) piece: Option<String>,
+        #[prost(float, optional, tag = "2")]
+        pub(super) score: Option<f32>,
+        #[prost(int32, optional, tag = "3", default = "1")]
+        pub(super) kind: Option<i32>,
     }
-}
 
-fn as_integer(field: &'static str, value: Value<'_>) -> Result<u64, SpmError> {
-    match value {
-        Value::Varint(integer) => Ok(integer),
-        other => Err(wrong_type(field, "an integer", other)),
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct TrainerSpec {
+        #[prost(int32, optional, tag = "3", default = "1")]
+        pub(super) model_type: Option<i32>,
+        #[prost(bool, optional, tag = "24")]
+        pub(super) treat_whitespace_as_suffix: Option<bool>,
+        #[prost(bool, optional, tag = "35")]
+        pub(super) byte_fallback: Option<bool>,
     }
-}
 
-fn wrong_type(field: &'static str, wanted: &'static str, value: Value<'_>) -> SpmError {
-    let found = match value {
-        Value::Varint(_) => "an integer",
-        Value::Fixed64 => "64 bits",
-        Value::Bytes(_) => "bytes",
-        Value::Fixed32(_) => "32 bits",
-    };
-    SpmError::FieldType { field, wanted, found }
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct NormalizerSpec {
+        #[prost(bytes = "vec", optional, tag = "2")]
+        pub(super) precompiled_charsmap: Option<Vec<u8>>,
+        #[prost(bool, optional, tag = "3", default = "true")]
+        pub(super) add_dummy_prefix: Option<bool>,
+        #[prost(bool, optional, tag = "4", default = "true")]
+        pub(super) remove_extra_whitespaces: Option<bool>,
+        #[prost(bool, optional, tag = "5", default = "true")]
+        pub(super) escape_whitespaces: Option<bool>,
+    }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::protobuf::WireError;
     use super::*;
 
     /// A field of wire type 2.
@@ -367,17 +316,15 @@ pub(super) mod tests {
             parse(piece_field("b", 0.0, 7)),
             SpmError::Enumeration { field: "SentencePiece.type", found: 7, .. }
         ));
-        assert_eq!(
-            parse(vec![0x08, 1]),
-            SpmError::FieldType {
-                field: "ModelProto.pieces",
-                wanted: "bytes",
-                found: "an integer"
-            }
-        );
-        let bad_text = bytes_field(1, &bytes_field(1, &[0xff]));
-        assert!(matches!(parse(bad_text), SpmError::Utf8 { .. }));
-        assert!(matches!(parse(vec![0x0a, 100]), SpmError::Wire(WireError::Truncated { .. })));
+        for (bytes, place) in [
+            (vec![0x08, 1], "ModelProto.pieces"),
+            (bytes_field(1, &bytes_field(1, &[0xff])), "SentencePiece.piece"),
+            (vec![0x0a, 100], "ModelProto.pieces"),
+        ] {
+            let error = parse(bytes);
+            let SpmError::Wire(source) = &error else { panic!("{error}") };
+            assert!(source.to_string().contains(place), "{source}");
+        }
     }
 
     #[test]

@@ -77,11 +77,7 @@ impl TextTokenizer {
         let is_json = file.extension().is_some_and(|extension| extension == "json");
         let mut engine =
             if is_json { json::load(file)? } else { sentencepiece::load(file, settings)? };
-        let library = |source| TokenizerError::Library {
-            action: "clear the file's own truncation",
-            file: file.into(),
-            source,
-        };
+        let library = TokenizerError::library("clear the file's own truncation", file);
         engine.with_truncation(None).map_err(library)?;
         let stored = engine.get_padding().cloned();
         engine.with_padding(None);
@@ -197,11 +193,7 @@ impl TextTokenizer {
         pair: Option<&str>,
         truncation: Option<Truncation>,
     ) -> Result<Encoding, TokenizerError> {
-        let library = |source| TokenizerError::Library {
-            action: "encode a text",
-            file: self.file.clone(),
-            source,
-        };
+        let library = TokenizerError::library("encode a text", &self.file);
         // The template is not part of the engine, so this is the bare text.
         let bare = |text| self.engine.encode_char_offsets(text, false).map_err(library);
         let mut first = bare(text)?;
@@ -261,11 +253,8 @@ impl TextTokenizer {
             strategy: engine_strategy,
             stride: 0,
         };
-        truncate_encodings(first, second, &params).map_err(|source| TokenizerError::Library {
-            action: "truncate a text",
-            file: self.file.clone(),
-            source,
-        })
+        truncate_encodings(first, second, &params)
+            .map_err(TokenizerError::library("truncate a text", &self.file))
     }
 
     fn pad(&self, encoding: &mut Encoding, length: usize) -> Result<(), TokenizerError> {
@@ -299,11 +288,9 @@ impl TextTokenizer {
         for &id in ids {
             self.token(id)?;
         }
-        self.engine.decode(ids, skip_special).map_err(|source| TokenizerError::Library {
-            action: "decode ids",
-            file: self.file.clone(),
-            source,
-        })
+        self.engine
+            .decode(ids, skip_special)
+            .map_err(TokenizerError::library("decode ids", &self.file))
     }
 
     /// The token with this id, as the vocabulary writes it.

@@ -45,7 +45,7 @@ pub(super) fn convert(
     settings: &Settings,
 ) -> Result<Tokenizer, TokenizerError> {
     check_supported(model, file)?;
-    let library = |source| TokenizerError::Library { action: "convert", file: file.into(), source };
+    let library = TokenizerError::library("convert", file);
     let vocabulary =
         model.pieces.iter().map(|piece| (piece.text.clone(), f64::from(piece.score))).collect();
     let unigram = Unigram::from(vocabulary, Some(model.unknown_id()), false).map_err(library)?;
@@ -113,20 +113,11 @@ fn normalizer(
     if !table.is_empty() {
         charsmap::check(table)
             .map_err(|source| TokenizerError::CharsMap { file: file.into(), source })?;
-        let library = |error| TokenizerError::Library {
-            action: "read the replacement table",
-            file: file.into(),
-            source: Box::new(error),
-        };
-        steps.push(Precompiled::from(table).map_err(library)?.into());
+        let library = TokenizerError::library("read the replacement table", file);
+        steps.push(Precompiled::from(table).map_err(|error| library(Box::new(error)))?.into());
     }
     let spaces = Replace::new(ReplacePattern::Regex(" {2,}".into()), " ");
-    let library = |source| TokenizerError::Library {
-        action: "build the normaliser",
-        file: file.into(),
-        source,
-    };
-    steps.push(spaces.map_err(library)?.into());
+    steps.push(spaces.map_err(TokenizerError::library("build the normaliser", file))?.into());
     Ok(tokenizers::normalizers::Sequence::new(steps))
 }
 

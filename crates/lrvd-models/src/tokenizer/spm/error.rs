@@ -1,6 +1,6 @@
 //! Why a SentencePiece model file cannot be read.
 
-use super::super::protobuf::WireError;
+use prost::DecodeError;
 
 /// The file is not a SentencePiece model, or one that contradicts itself.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -8,32 +8,14 @@ use super::super::protobuf::WireError;
 pub enum SpmError {
     /// The bytes are not a protocol-buffer message.
     #[error("malformed message")]
-    Wire(#[from] WireError),
-    /// A field has another wire type than its schema says.
-    #[error("field `{field}` should be stored as {wanted}, found {found}")]
-    FieldType {
-        /// Message and field, in the schema's spelling.
-        field: &'static str,
-        /// Wire type of the schema.
-        wanted: &'static str,
-        /// Wire type in the file.
-        found: &'static str,
-    },
-    /// A string is not UTF-8.
-    #[error("byte {offset}: field `{field}` is not valid UTF-8")]
-    Utf8 {
-        /// Message and field.
-        field: &'static str,
-        /// Position in the file.
-        offset: usize,
-    },
+    Wire(#[from] DecodeError),
     /// An enumeration has a value that the schema does not know.
     #[error("field `{field}` is {found}, which is not one of {wanted}")]
     Enumeration {
         /// Message and field.
         field: &'static str,
         /// The value.
-        found: u64,
+        found: i32,
         /// The schema's values.
         wanted: &'static str,
     },
