@@ -20,12 +20,6 @@ pub enum AdapterError {
         /// Shape that was given.
         found: Vec<usize>,
     },
-    /// No layer of the model has the path.
-    #[error("the model has no adaptable layer `{path}`")]
-    UnknownModule {
-        /// The path asked for.
-        path: String,
-    },
     /// Some targets select nothing.
     #[error("the targets {targets:?} match none of the {layers} adaptable layers")]
     NoTarget {

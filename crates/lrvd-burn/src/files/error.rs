@@ -69,6 +69,16 @@ pub enum FileError {
         /// Largest length accepted.
         limit: u64,
     },
+    /// The header of a safetensors file does not parse, or its tensors overlap, leave a hole or have another size
+    /// than shape and type say.
+    #[error("`{file}` has a header that cannot be used")]
+    Header {
+        /// The file.
+        file: PathBuf,
+        /// Where and why.
+        #[source]
+        source: serde_json::Error,
+    },
     /// A JSON text does not parse.
     #[error("`{file}` holds JSON that cannot be read")]
     Json {
@@ -77,16 +87,6 @@ pub enum FileError {
         /// Where and why.
         #[source]
         source: serde_json::Error,
-    },
-    /// An entry of a header is not of the wanted form.
-    #[error("`{file}`: `{entry}` cannot be used: {reason}")]
-    Entry {
-        /// The file.
-        file: PathBuf,
-        /// Key of the entry.
-        entry: String,
-        /// What is wrong.
-        reason: String,
     },
     /// An element type that this reader does not know.
     #[error("`{file}`: tensor `{tensor}` has the element type `{dtype}`, which is not supported")]
@@ -97,44 +97,6 @@ pub enum FileError {
         tensor: String,
         /// The type.
         dtype: HostDType,
-    },
-    /// The data of two tensors overlap, or leave a hole.
-    #[error("`{file}`: tensor `{tensor}` should start at byte {wanted} of the data, found {found}")]
-    Offset {
-        /// The file.
-        file: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// Where the tensor before it ends.
-        wanted: usize,
-        /// Where it claims to start.
-        found: usize,
-    },
-    /// Shape and element type do not give the stored length.
-    #[error(
-        "`{file}`: tensor `{tensor}` of shape {shape:?} needs {wanted} bytes, its offsets give {found}"
-    )]
-    ByteLength {
-        /// The file.
-        file: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// Its shape.
-        shape: Vec<usize>,
-        /// Bytes that the shape asks for.
-        wanted: usize,
-        /// Bytes between the offsets.
-        found: usize,
-    },
-    /// The shape is too large for any memory.
-    #[error("`{file}`: the size of tensor `{tensor}` of shape {shape:?} overflows")]
-    SizeOverflow {
-        /// The file.
-        file: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// Its shape.
-        shape: Vec<usize>,
     },
     /// The tensor is not in the file.
     #[error("`{file}` has no tensor `{tensor}`")]

@@ -7,7 +7,7 @@
 //! | Module | What is there |
 //! |---|---|
 //! | `host_tensor` | raw little-endian values with a shape |
-//! | `header`, `tensor_file` | one `.safetensors` file, read tensor by tensor |
+//! | `tensor_file` | one `.safetensors` file, read tensor by tensor |
 //! | `weight_file` | that, or a file of `torch.save` |
 //! | `checkpoint_dir` | a checkpoint folder: one file, or shards with an index |
 //! | `load_report` | which tensors were applied, missing, unexpected, mis-shaped, not finite |
@@ -17,7 +17,6 @@
 mod atomic_dir;
 mod checkpoint_dir;
 mod error;
-mod header;
 mod host_tensor;
 mod load_report;
 pub(crate) mod pairs;

@@ -12,8 +12,10 @@ use safetensors::tensor::TensorInfo;
 use serde::{Serialize, Serializer};
 
 use super::error::FileError;
-use super::header::METADATA_KEY;
 use super::host_tensor::HostTensor;
+
+/// Key of the free-form texts in a header.
+const METADATA_KEY: &str = "__metadata__";
 
 /// Writes the bytes so that a reader sees either the old file or the new one, also after a crash.
 ///
