@@ -4,7 +4,9 @@
 //! second derivative would ever reach them.
 
 use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Shape;
 use lrvd_core::noise::NoiseKey;
@@ -97,5 +99,18 @@ impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
         rank_axis: usize,
     ) -> FloatTensor<Self> {
         kl_log_uniform::backward::forward::<B, C>(mean, log_variance, rank_axis)
+    }
+}
+
+/// Hands gradients on to those parents that want one.
+pub(super) fn register<B: LrvdBackend, const N: usize>(
+    grads: &mut Gradients,
+    parents: [Option<NodeId>; N],
+    gradients: [Option<FloatTensor<B>>; N],
+) {
+    for (parent, gradient) in parents.into_iter().zip(gradients) {
+        if let (Some(parent), Some(gradient)) = (parent, gradient) {
+            grads.register::<B>(parent, gradient);
+        }
     }
 }

@@ -7,6 +7,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 
+use crate::ops::autodiff::register;
 use crate::ops::backend::LrvdBackend;
 
 #[derive(Debug)]
@@ -22,16 +23,13 @@ impl<B: LrvdBackend> Backward<B, 3> for CausalAttention {
         grads: &mut Gradients,
         _checkpointer: &mut Checkpointer,
     ) {
-        let (parents, ([query, key, value, mask], scale)) = (ops.parents, ops.state);
+        let parents = ops.parents.map(|parent| parent.map(|node| node.id));
+        let ([query, key, value, mask], scale) = ops.state;
         let grad = grads.consume::<B>(&ops.node);
         let wanted = parents.each_ref().map(Option::is_some);
         let (d_query, d_key, d_value) =
             B::fused_causal_attention_grad(query, key, value, mask, grad, scale, wanted);
-        for (parent, gradient) in parents.into_iter().zip([d_query, d_key, d_value]) {
-            if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                grads.register::<B>(parent.id, gradient);
-            }
-        }
+        register::<B, _>(grads, parents, [d_query, d_key, d_value]);
     }
 }
 

@@ -7,6 +7,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 
+use crate::ops::autodiff::register;
 use crate::ops::backend::LrvdBackend;
 
 #[derive(Debug)]
@@ -22,15 +23,12 @@ impl<B: LrvdBackend> Backward<B, 2> for GatedSilu {
         grads: &mut Gradients,
         _checkpointer: &mut Checkpointer,
     ) {
-        let (parents, (gate, up)) = (ops.parents, ops.state);
+        let parents = ops.parents.map(|parent| parent.map(|node| node.id));
+        let (gate, up) = ops.state;
         let grad = grads.consume::<B>(&ops.node);
         let wanted = parents.each_ref().map(Option::is_some);
         let (d_gate, d_up) = B::fused_gated_silu_grad(gate, up, grad, wanted);
-        for (parent, gradient) in parents.into_iter().zip([d_gate, d_up]) {
-            if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                grads.register::<B>(parent.id, gradient);
-            }
-        }
+        register::<B, _>(grads, parents, [d_gate, d_up]);
     }
 }
 

@@ -7,6 +7,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 
+use crate::ops::autodiff::register;
 use crate::ops::backend::LrvdBackend;
 
 #[derive(Debug)]
@@ -22,16 +23,13 @@ impl<B: LrvdBackend> Backward<B, 2> for KlLogUniform {
         grads: &mut Gradients,
         _checkpointer: &mut Checkpointer,
     ) {
-        let (parents, (mean, log_variance, rank_axis)) = (ops.parents, ops.state);
+        let parents = ops.parents.map(|parent| parent.map(|node| node.id));
+        let (mean, log_variance, rank_axis) = ops.state;
         let grad = grads.consume::<B>(&ops.node);
         let wanted = parents.each_ref().map(Option::is_some);
         let (d_mean, d_log_variance) =
             B::fused_kl_log_uniform_grad(mean, log_variance, grad, rank_axis, wanted);
-        for (parent, gradient) in parents.into_iter().zip([d_mean, d_log_variance]) {
-            if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                grads.register::<B>(parent.id, gradient);
-            }
-        }
+        register::<B, _>(grads, parents, [d_mean, d_log_variance]);
     }
 }
 

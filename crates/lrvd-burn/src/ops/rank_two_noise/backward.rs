@@ -8,6 +8,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use lrvd_core::noise::NoiseKey;
 
+use crate::ops::autodiff::register;
 use crate::ops::backend::LrvdBackend;
 
 #[derive(Debug)]
@@ -23,22 +24,16 @@ impl<B: LrvdBackend> Backward<B, 4> for RankTwoNoise {
         grads: &mut Gradients,
         _checkpointer: &mut Checkpointer,
     ) {
-        let ([mean, q, w, t], ([q_saved, w_saved, t_saved], key)) = (ops.parents, ops.state);
+        let ([mean, parents @ ..], ([q_saved, w_saved, t_saved], key)) =
+            (ops.parents.map(|parent| parent.map(|node| node.id)), ops.state);
         let grad = grads.consume::<B>(&ops.node);
-        let parents = [q, w, t];
         let wanted = parents.each_ref().map(Option::is_some);
         if wanted.contains(&true) {
             let (d_q, d_w, d_t) =
                 B::fused_rank_two_noise_grad(q_saved, w_saved, t_saved, grad.clone(), key, wanted);
-            for (parent, gradient) in parents.into_iter().zip([d_q, d_w, d_t]) {
-                if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                    grads.register::<B>(parent.id, gradient);
-                }
-            }
+            register::<B, _>(grads, parents, [d_q, d_w, d_t]);
         }
-        if let Some(parent) = mean {
-            grads.register::<B>(parent.id, grad);
-        }
+        register::<B, _>(grads, [mean], [Some(grad)]);
     }
 }
 

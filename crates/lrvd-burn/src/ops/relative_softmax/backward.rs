@@ -8,6 +8,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 
+use crate::ops::autodiff::register;
 use crate::ops::backend::{LrvdBackend, Maybe};
 
 #[derive(Debug)]
@@ -23,19 +24,13 @@ impl<B: LrvdBackend> Backward<B, 3> for RelativeSoftmax {
         grads: &mut Gradients,
         _checkpointer: &mut Checkpointer,
     ) {
-        let ([content, c2p, p2c], (probability, scale)) = (ops.parents, ops.state);
+        let (parents, (probability, scale)) =
+            (ops.parents.map(|parent| parent.map(|node| node.id)), ops.state);
         let grad = grads.consume::<B>(&ops.node);
-        let wanted = [c2p.is_some(), p2c.is_some()];
+        let wanted = [parents[1].is_some(), parents[2].is_some()];
         let (d_content, d_c2p, d_p2c) =
             B::fused_relative_softmax_grad(probability, grad, scale, wanted);
-        if let Some(parent) = content {
-            grads.register::<B>(parent.id, d_content);
-        }
-        for (parent, gradient) in [(c2p, d_c2p), (p2c, d_p2c)] {
-            if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                grads.register::<B>(parent.id, gradient);
-            }
-        }
+        register::<B, _>(grads, parents, [Some(d_content), d_c2p, d_p2c]);
     }
 }
 

@@ -7,6 +7,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 
+use crate::ops::autodiff::register;
 use crate::ops::backend::LrvdBackend;
 
 #[derive(Debug)]
@@ -22,15 +23,12 @@ impl<B: LrvdBackend> Backward<B, 2> for RmsNorm {
         grads: &mut Gradients,
         _checkpointer: &mut Checkpointer,
     ) {
-        let (parents, (x, gamma, eps)) = (ops.parents, ops.state);
+        let parents = ops.parents.map(|parent| parent.map(|node| node.id));
+        let (x, gamma, eps) = ops.state;
         let grad = grads.consume::<B>(&ops.node);
         let wanted = parents.each_ref().map(Option::is_some);
         let (d_x, d_gamma) = B::fused_rms_norm_grad(x, gamma, grad, eps, wanted);
-        for (parent, gradient) in parents.into_iter().zip([d_x, d_gamma]) {
-            if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                grads.register::<B>(parent.id, gradient);
-            }
-        }
+        register::<B, _>(grads, parents, [d_x, d_gamma]);
     }
 }
 

@@ -23,26 +23,12 @@ use super::backend::LrvdBackend;
 ///
 /// The definition is [`lrvd_core::noise::fill_normal`]; on the CPU the bits are its bits. Other
 /// backends use the same words and formula and their own `ln`, `cos`, `sin`: about `1e-6` apart.
-///
 pub fn standard_normal<const K: usize, const D: usize>(
     like: &Tensor<K>,
     shape: [usize; D],
     key: NoiseKey,
 ) -> Tensor<D> {
     Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_standard_normal(
-        like.clone().into_dispatch(),
-        Shape::new(shape),
-        key,
-    ))
-}
-
-/// [`standard_normal()`](fn@standard_normal) made on the host.
-pub fn standard_normal_composite<const K: usize, const D: usize>(
-    like: &Tensor<K>,
-    shape: [usize; D],
-    key: NoiseKey,
-) -> Tensor<D> {
-    Tensor::from_dispatch(composite::forward::<Dispatch>(
         like.clone().into_dispatch(),
         Shape::new(shape),
         key,
