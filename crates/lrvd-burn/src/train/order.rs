@@ -91,6 +91,14 @@ pub enum OrderError {
         /// Position as given.
         found: usize,
     },
+    /// There is not one value for each example of the batches.
+    #[error("the batches have {wanted} examples, found {found} values")]
+    Values {
+        /// Examples in the batches.
+        wanted: usize,
+        /// Values given.
+        found: usize,
+    },
     /// The batch does not fall into that many equal parts.
     #[error("`accumulation` is {accumulation}, which does not divide `batch_size` = {batch_size}")]
     Accumulation {
@@ -256,11 +264,19 @@ pub fn evaluation_batches(
     Ok(order.chunks(batch_size).map(<[usize]>::to_vec).collect())
 }
 
-/// Values in the order of the examples from values in the order of `batches`, one for each index.
-pub fn restore_order<T>(batches: &[Vec<usize>], values: impl IntoIterator<Item = T>) -> Vec<T> {
+/// Values in the order of the examples from values in the order of `batches`.
+///
+/// # Errors
+///
+/// [`OrderError::Values`] if there is not one for each index.
+pub fn restore_order<T>(batches: &[Vec<usize>], values: Vec<T>) -> Result<Vec<T>, OrderError> {
+    let (wanted, found) = (batches.iter().map(Vec::len).sum(), values.len());
+    if found != wanted {
+        return Err(OrderError::Values { wanted, found });
+    }
     let mut pairs: Vec<(usize, T)> = batches.concat().into_iter().zip(values).collect();
     pairs.sort_by_key(|(index, _)| *index);
-    pairs.into_iter().map(|(_, value)| value).collect()
+    Ok(pairs.into_iter().map(|(_, value)| value).collect())
 }
 
 #[cfg(test)]
@@ -375,8 +391,10 @@ mod tests {
         let sizes = [9, 3, 7, 3, 12, 1, 7];
         let batches = evaluation_batches(&sizes, 3).unwrap();
         assert_eq!(batches, [vec![5, 1, 3], vec![2, 6, 0], vec![4]]);
-        let in_batch_order = batches.concat().into_iter().map(|index| sizes[index]);
-        assert_eq!(restore_order(&batches, in_batch_order), sizes);
+        let in_batch_order = || batches.concat().into_iter().map(|index| sizes[index]).collect();
+        assert_eq!(restore_order(&batches, in_batch_order()).unwrap(), sizes);
+        let short = restore_order(&batches[1..], in_batch_order()).unwrap_err();
+        assert_eq!(short, OrderError::Values { wanted: 4, found: 7 });
         let zero = evaluation_batches(&[1], 0).unwrap_err();
         assert_eq!(zero, OrderError::Zero { name: "batch_size" });
         assert!(evaluation_batches(&[], 2).unwrap().is_empty());

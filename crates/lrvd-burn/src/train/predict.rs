@@ -274,7 +274,7 @@ impl<'a, I> Inputs<'a, I> {
         }
         let mut values = Vec::with_capacity(members * n * width);
         for rows in rows {
-            values.extend(restore_order(&batches, rows).concat());
+            values.extend(restore_order(&batches, rows)?.concat());
         }
         Ok(Logits { values, rows: n, width })
     }

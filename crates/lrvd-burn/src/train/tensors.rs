@@ -7,18 +7,14 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use super::error::TrainError;
 use crate::adapter::adapter_dtype;
 use crate::files::{HostTensor, TensorError, TensorFile};
+use crate::host::stored;
 use crate::model::AdaptedModel;
 use crate::parameters::ParameterValue;
 
 /// The values of `tensor`, `[n]`, in their own precision.
 pub(super) fn host(tensor: Tensor<1>) -> Result<HostTensor, TensorError> {
     let n = tensor.dims()[0];
-    match tensor.dtype() {
-        DType::F64 => {
-            HostTensor::from_f64(&[n], &tensor.into_data().iter::<f64>().collect::<Vec<_>>())
-        }
-        _ => HostTensor::from_f32(&[n], &tensor.into_data().iter::<f32>().collect::<Vec<_>>()),
-    }
+    stored(tensor, &[n])
 }
 
 fn device_tensor(

@@ -67,7 +67,7 @@ pub(super) fn gaussian_logits(
         }
         all.extend(examples);
     }
-    Ok(restore_order(&batches, all))
+    Ok(restore_order(&batches, all).map_err(TrainError::from)?)
 }
 
 /// Calls `share` for every example and precision with the example's `[labels, …]` part of
