@@ -1,11 +1,12 @@
 //! Adapters on the host, in f64 and in the rank-major layout of `lrvd_core`.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use lrvd_core::error::ShapeError;
 use lrvd_core::factor::FactorView;
 use lrvd_core::posterior::{NoiseParameters, Posterior as CorePosterior};
 
 use crate::adapter::{LowRankAdapter, Posterior};
+use crate::files::{HostTensor, TensorError};
 
 /// Noise parameters on the host.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,4 +110,14 @@ impl HostAdapter {
 /// The values of `tensor` in row-major order.
 pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.without_autodiff().into_data().iter::<f64>().collect()
+}
+
+/// The values of a flattened tensor under `shape`, in single precision unless they are doubles.
+pub(crate) fn stored(flat: Tensor<1>, shape: &[usize]) -> Result<HostTensor, TensorError> {
+    let data = flat.into_data();
+    if data.dtype() == DType::F64 {
+        HostTensor::from_f64(shape, &data.iter::<f64>().collect::<Vec<_>>())
+    } else {
+        HostTensor::from_f32(shape, &data.iter::<f32>().collect::<Vec<_>>())
+    }
 }

@@ -35,6 +35,7 @@ mod wide;
 
 pub use config::{AdapterConfig, AdapterKind};
 pub use divergence::{ArdHyper, Prior};
+pub(crate) use kind::posterior_schemas;
 pub use kind::{
     Adapter, AdapterMembers, ContextualGaussian, ElementGaussian, ElementParameters, Extension,
     LowRankAdapter, Posterior, RankParameters, ScaleGaussian, repeat_for_members,
@@ -42,7 +43,7 @@ pub use kind::{
 pub use linear::{AdaptedLinear, AdapterSlot};
 pub use observer::{ContextDivergence, ObservedUse, Observer};
 pub use prepared::PreparedLinear;
-pub(crate) use schema::RankCut;
 pub use schema::{Axis, ParameterSchema};
+pub(crate) use schema::{RankCut, Sizes};
 pub use streams::AdapterStream;
 pub use wide::adapter_dtype;

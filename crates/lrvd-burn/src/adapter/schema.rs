@@ -86,6 +86,15 @@ impl ParameterSchema {
         self.axes.iter().map(|axis| axis.len(sizes)).collect()
     }
 
+    /// Shape in a file.
+    pub(crate) fn stored_shape(&self, sizes: &Sizes) -> Vec<usize> {
+        let mut shape = self.shape(sizes);
+        if self.layout == Layout::Transposed {
+            shape.reverse();
+        }
+        shape
+    }
+
     /// What the rank directions `kept` leave of a tensor of `shape`, given and returned flattened.
     fn select_flat(&self, flat: Tensor<1>, shape: &[usize], kept: &[usize]) -> Tensor<1> {
         let (mut flat, mut shape) = (flat, shape.to_vec());

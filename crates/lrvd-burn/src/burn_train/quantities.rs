@@ -165,53 +165,40 @@ fn with_predictions<T>(
     Ok(checked().ok())
 }
 
-/// See [`AccuracyMetric`].
-#[derive(Clone, Debug, Default)]
-pub struct Accuracy(Mean);
+/// Quantities of single predictions, averaged over examples.
+macro_rules! averaged {
+    ($(#[$doc:meta] $name:ident, $shown:literal, $description:literal, $higher:literal, $value:ident;)*) => {$(
+        #[$doc]
+        #[derive(Clone, Debug, Default)]
+        pub struct $name(Mean);
 
-impl Quantity for Accuracy {
-    type Input = ClassesInput;
-    const NAME: &'static str = "Accuracy";
-    const DESCRIPTION: &'static str = "share of right answers";
-    const UNIT: Option<&'static str> = None;
-    const HIGHER_IS_BETTER: bool = true;
+        impl Quantity for $name {
+            type Input = ClassesInput;
+            const NAME: &'static str = $shown;
+            const DESCRIPTION: &'static str = $description;
+            const UNIT: Option<&'static str> = None;
+            const HIGHER_IS_BETTER: bool = $higher;
 
-    fn update(&mut self, input: &ClassesInput) -> Result<Option<f64>, TensorReadError> {
-        let batch = with_predictions(input, |p| Ok((p.accuracy(), p.len())))?;
-        Ok(batch.map(|(value, count)| {
-            self.0.add(value, count);
-            value
-        }))
-    }
+            fn update(&mut self, input: &ClassesInput) -> Result<Option<f64>, TensorReadError> {
+                let batch = with_predictions(input, |p| Ok((p.$value(), p.len())))?;
+                Ok(batch.map(|(value, count)| {
+                    self.0.add(value, count);
+                    value
+                }))
+            }
 
-    fn epoch(&self) -> Option<f64> {
-        self.0.value()
-    }
+            fn epoch(&self) -> Option<f64> {
+                self.0.value()
+            }
+        }
+    )*};
 }
 
-/// See [`BrierMetric`].
-#[derive(Clone, Debug, Default)]
-pub struct Brier(Mean);
-
-impl Quantity for Brier {
-    type Input = ClassesInput;
-    const NAME: &'static str = "Brier";
-    const DESCRIPTION: &'static str =
-        "mean squared error of the probabilities, summed over classes";
-    const UNIT: Option<&'static str> = None;
-    const HIGHER_IS_BETTER: bool = false;
-
-    fn update(&mut self, input: &ClassesInput) -> Result<Option<f64>, TensorReadError> {
-        let batch = with_predictions(input, |p| Ok((p.brier(), p.len())))?;
-        Ok(batch.map(|(value, count)| {
-            self.0.add(value, count);
-            value
-        }))
-    }
-
-    fn epoch(&self) -> Option<f64> {
-        self.0.value()
-    }
+averaged! {
+    /// See [`AccuracyMetric`].
+    Accuracy, "Accuracy", "share of right answers", true, accuracy;
+    /// See [`BrierMetric`].
+    Brier, "Brier", "mean squared error of the probabilities, summed over classes", false, brier;
 }
 
 /// See [`EceMetric`].

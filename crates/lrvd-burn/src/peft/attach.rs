@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use burn::module::Param;
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 
 use super::adapter::{PeftAdapter, PeftModule};
 use super::config::{PeftConfig, PeftMethod, TargetModules};
@@ -17,6 +17,7 @@ use super::error::PeftError;
 use super::keys::saved_key;
 use crate::adapter::{AdaptedLinear, AdapterSlot, Extension, LowRankAdapter, adapter_dtype};
 use crate::files::{HostTensor, LoadReport, TensorError};
+use crate::host::stored;
 use crate::model::AdaptedModel;
 use crate::parameters::{Layout, NamedParameter, Role, plain};
 
@@ -230,7 +231,7 @@ fn stored_shape(p: &NamedParameter<'_>) -> Vec<usize> {
 
 pub(super) fn take_parameter(p: &NamedParameter<'_>) -> Result<HostTensor, TensorError> {
     let flat = p.value.flat();
-    let tensor = to_host(flat, &p.value.shape())?;
+    let tensor = stored(flat, &p.value.shape())?;
     if p.layout == Layout::Transposed { tensor.transpose2() } else { Ok(tensor) }
 }
 
@@ -271,24 +272,14 @@ fn take_module(
 fn host_matrix(p: &Param<Tensor<2>>) -> Result<HostTensor, TensorError> {
     let value = plain(p.val());
     let shape = value.dims();
-    to_host(value.reshape([shape[0] * shape[1]]), &shape)?.transpose2()
+    stored(value.reshape([shape[0] * shape[1]]), &shape)?.transpose2()
 }
 
 /// A vector, as it is.
 fn host_vector(p: &Param<Tensor<1>>) -> Result<HostTensor, TensorError> {
     let value = plain(p.val());
     let shape = value.dims();
-    to_host(value, &shape)
-}
-
-/// Reads a flattened tensor back; single precision unless it was double.
-fn to_host(flat: Tensor<1>, shape: &[usize]) -> Result<HostTensor, TensorError> {
-    let data = flat.into_data();
-    if data.dtype() == DType::F64 {
-        HostTensor::from_f64(shape, &data.iter::<f64>().collect::<Vec<_>>())
-    } else {
-        HostTensor::from_f32(shape, &data.iter::<f32>().collect::<Vec<_>>())
-    }
+    stored(value, &shape)
 }
 
 /// A row-major `[rows, columns]` matrix as `[columns, rows]`.

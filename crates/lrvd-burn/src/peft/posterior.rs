@@ -12,6 +12,7 @@ use super::adapter::PeftAdapter;
 use super::error::PeftError;
 use super::posterior_file::POSTERIOR_FILE;
 use super::posterior_names as names;
+use crate::adapter::{Sizes, posterior_schemas};
 use crate::files::{HostTensor, LoadReport, TensorError};
 use crate::host::HostNoise;
 use crate::sampling::Scheme;
@@ -163,16 +164,9 @@ pub(super) struct Factors {
 impl Factors {
     /// Names and shapes of a family's parameters.
     fn parameters(self, family: VariationalFamily) -> Vec<(&'static str, Vec<usize>)> {
-        match family {
-            VariationalFamily::RankVariance | VariationalFamily::AsymRankVariance => {
-                vec![("rank_log_sigma2", vec![self.rank])]
-            }
-            VariationalFamily::NoiseToSignal => vec![("rank_log_alpha", vec![self.rank])],
-            VariationalFamily::ElementVariance => vec![
-                ("log_sigma2_a", vec![self.rank, self.d_input]),
-                ("log_sigma2_b", vec![self.d_output, self.rank]),
-            ],
-        }
+        let Self { rank, d_input, d_output, .. } = self;
+        let sizes = Sizes { d_input, d_output, rank, hidden: 0, members: 1 };
+        posterior_schemas(family).iter().map(|s| (s.name, s.stored_shape(&sizes))).collect()
     }
 }
 
@@ -249,27 +243,23 @@ impl PeftPosterior {
     ///
     /// [`TensorError`] for a tensor that holds no floats, or no matrix where it should.
     pub fn noise(&self, path: &str) -> Result<Option<HostNoise>, TensorError> {
-        let get = |end: &str| self.tensors.get(&format!("{path}.{end}"));
-        let vector = |end: &str| get(end).map(HostTensor::to_f64).transpose();
+        let mut named = posterior_schemas(self.header.family)
+            .iter()
+            .map(|schema| self.tensors.get(&format!("{path}.{}", schema.name)));
+        let Some(first) = named.next().flatten() else { return Ok(None) };
         Ok(match self.header.family {
-            VariationalFamily::RankVariance => {
-                vector("rank_log_sigma2")?.map(HostNoise::RankVariance)
-            }
+            VariationalFamily::RankVariance => Some(HostNoise::RankVariance(first.to_f64()?)),
             VariationalFamily::AsymRankVariance => {
-                vector("rank_log_sigma2")?.map(HostNoise::AsymRankVariance)
+                Some(HostNoise::AsymRankVariance(first.to_f64()?))
             }
-            VariationalFamily::NoiseToSignal => {
-                vector("rank_log_alpha")?.map(HostNoise::NoiseToSignal)
-            }
-            VariationalFamily::ElementVariance => {
-                match (get("log_sigma2_a"), get("log_sigma2_b")) {
-                    (Some(a), Some(b)) => {
-                        let (a, b) = (a.to_f64()?, b.transpose2()?.to_f64()?);
-                        Some(HostNoise::ElementVariance { a, b })
-                    }
-                    _ => None,
+            VariationalFamily::NoiseToSignal => Some(HostNoise::NoiseToSignal(first.to_f64()?)),
+            VariationalFamily::ElementVariance => match named.next().flatten() {
+                Some(b) => {
+                    let (a, b) = (first.to_f64()?, b.transpose2()?.to_f64()?);
+                    Some(HostNoise::ElementVariance { a, b })
                 }
-            }
+                None => None,
+            },
         })
     }
 }

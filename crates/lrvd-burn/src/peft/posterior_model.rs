@@ -12,14 +12,11 @@ use super::posterior::{
 };
 use crate::adapter::{
     Adapter, AdapterSlot, ElementParameters, Extension, Posterior, RankParameters, adapter_dtype,
+    posterior_schemas,
 };
 use crate::files::TensorError;
 use crate::host::HostNoise;
 use crate::model::AdaptedModel;
-
-/// Ends of the names of a posterior's parameters, in models as in files.
-const POSTERIOR_NAMES: [&str; 4] =
-    [".rank_log_sigma2", ".rank_log_alpha", ".log_sigma2_a", ".log_sigma2_b"];
 
 /// The posterior of `model`; `None` if none of its layers ever had one.
 ///
@@ -57,7 +54,8 @@ pub fn posterior_from_model(
     header.modules = slots;
     let (mut tensors, mut outcome) = (BTreeMap::new(), Ok(()));
     model.visit_parameters(&mut |p| {
-        if POSTERIOR_NAMES.iter().any(|end| p.name.ends_with(end)) {
+        let name = p.name.rsplit('.').next();
+        if posterior_schemas(header.family).iter().any(|schema| name == Some(schema.name)) {
             match take_parameter(&p) {
                 Ok(tensor) => drop(tensors.insert(p.name.to_owned(), tensor)),
                 Err(source) => outcome = Err(unusable(p.name, source)),

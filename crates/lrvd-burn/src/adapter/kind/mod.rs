@@ -36,6 +36,7 @@ pub(super) use low_rank::Deviations;
 pub use low_rank::LowRankAdapter;
 pub use members::{AdapterMembers, repeat_for_members};
 pub(super) use posterior::clamped;
+pub(crate) use posterior::schemas as posterior_schemas;
 pub use posterior::{ElementParameters, Posterior, RankParameters};
 pub use scale::ScaleGaussian;
 

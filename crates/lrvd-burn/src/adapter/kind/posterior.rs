@@ -62,14 +62,6 @@ impl Posterior {
         }
     }
 
-    /// The rank parameter, for the families that have one.
-    pub fn rank_parameters(&self) -> Option<&RankParameters> {
-        match self {
-            Self::RankVariance(p) | Self::NoiseToSignal(p) | Self::AsymRankVariance(p) => Some(p),
-            Self::ElementVariance(_) => None,
-        }
-    }
-
     /// Standard deviations of A `[d_input | 1, rank]` and of B `[rank, d_output | 1]`, ready to
     /// broadcast against the factors; `None` where the factor is deterministic.
     ///
@@ -114,7 +106,7 @@ impl Posterior {
 }
 
 /// The parameters of a family.
-pub(super) fn schemas(family: VariationalFamily) -> &'static [&'static ParameterSchema] {
+pub(crate) fn schemas(family: VariationalFamily) -> &'static [&'static ParameterSchema] {
     match family {
         VariationalFamily::RankVariance | VariationalFamily::AsymRankVariance => {
             &[&RANK_LOG_SIGMA2]
