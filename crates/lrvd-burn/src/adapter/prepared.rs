@@ -1,8 +1,8 @@
 //! A layer with the randomness of one forward pass fixed.
 
 use burn::module::Param;
-use burn::tensor::Tensor;
 use burn::tensor::module::linear;
+use burn::tensor::{DType, Tensor};
 use lrvd_core::noise::NoiseKey;
 
 use super::flipout::FlippedDraw;
@@ -11,9 +11,9 @@ use super::kind::{
     LowRankAdapter, Posterior,
 };
 use super::linear::AdaptedLinear;
-use super::observer::ContextDivergence;
+use super::observer::{ContextDivergence, Observer};
 use super::wide::adapter_dtype;
-use crate::ops::dropout;
+use crate::ops::{LowRank, adapted_linear, dropout};
 use crate::sampling::{DrawPer, Pass, Scheme};
 
 /// Use index of tokens.
@@ -149,16 +149,42 @@ impl PreparedLinear<'_> {
         } else {
             x.reshape([sequences, tokens, features])
         };
-        let base = self.base(x.clone());
-        let out = match self.update(x, TOKENS) {
-            Some(update) => base + update,
-            None => base,
-        };
+        let out = self.apply(x);
         if D == 3 {
             return Tensor::from_dispatch(out.into_dispatch());
         }
         shape[D - 1] = out.dims()[2];
         out.reshape(shape)
+    }
+
+    /// In one operator where the update is a product of two factors that nobody looks into.
+    fn apply(&self, x: Tensor<3>) -> Tensor<3> {
+        if let Some(low) = self.factors(x.dtype()) {
+            let bias = self.layer.bias.as_ref().map(Param::val);
+            return adapted_linear(x, self.layer.weight.val(), bias, Some(low));
+        }
+        let base = self.base(x.clone());
+        match self.update(x, TOKENS) {
+            Some(update) => base + update,
+            None => base,
+        }
+    }
+
+    /// The factors of an update without dropout or observer, all in the type of the activations.
+    fn factors(&self, activations: DType) -> Option<LowRank> {
+        let Update::Weights { adapter, a, b } = &self.update else { return None };
+        let dropped =
+            adapter.dropout > 0.0 && self.pass.adapter_dropout_key(self.layer.noise_id()).is_some();
+        let watched = self.layer.observer.as_ref().is_some_and(Observer::wants_uses);
+        let one_type = self.layer.weight.val().dtype() == activations && a.dtype() == activations;
+        if dropped || watched || !one_type || a.dims()[0] != b.dims()[0] {
+            return None;
+        }
+        let a = match adapter.singular_values() {
+            Some(e) => a.clone() * e.val().unsqueeze(),
+            None => a.clone(),
+        };
+        Some(LowRank { a, b: b.clone(), scale: adapter.scaling })
     }
 
     /// The layer applied to rows that all sequences share (relative positions):
@@ -181,7 +207,8 @@ impl PreparedLinear<'_> {
     fn base(&self, x: Tensor<3>) -> Tensor<3> {
         let (dtype, weight) = (x.dtype(), self.layer.weight.val());
         let x = x.cast(weight.dtype());
-        linear(x, weight, self.layer.bias.as_ref().map(Param::val)).cast(dtype)
+        let bias = self.layer.bias.as_ref().map(Param::val);
+        adapted_linear(x, weight, bias, None).cast(dtype)
     }
 
     fn dropped(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {

@@ -13,11 +13,23 @@ use lrvd_core::noise::NoiseKey;
 
 use super::backend::{LrvdBackend, Maybe};
 use super::{
-    causal_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm, rank_two_noise,
-    relative_softmax, rms_norm, standard_normal,
+    adapted_linear, causal_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm,
+    rank_two_noise, relative_softmax, rms_norm, standard_normal,
 };
 
 impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
+    fn fused_adapted_linear(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: Maybe<Self>,
+        a: Maybe<Self>,
+        b: Maybe<Self>,
+        scale: f64,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        let (bias, a, b) = (bias.into_option(), a.into_option(), b.into_option());
+        adapted_linear::backward::forward::<B, C>(x, weight, bias, a, b, scale)
+    }
+
     fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
         gelu::backward::forward::<B, C>(x)
     }

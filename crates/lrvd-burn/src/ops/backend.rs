@@ -8,8 +8,8 @@ use burn::tensor::Shape;
 use lrvd_core::noise::NoiseKey;
 
 use super::{
-    causal_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm, rank_two_noise,
-    relative_softmax, rms_norm, standard_normal,
+    adapted_linear, causal_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm,
+    rank_two_noise, relative_softmax, rms_norm, standard_normal,
 };
 
 /// A tensor argument that may be left out.
@@ -45,6 +45,44 @@ impl<B: Backend> From<Option<FloatTensor<B>>> for Maybe<B> {
 /// in the order of the results, which of them are needed.
 #[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(feature = "cube"))]
 pub trait LrvdBackend: Backend {
+    /// See [`adapted_linear()`](fn@super::adapted_linear); with factors also `s`, for the gradient.
+    fn fused_adapted_linear(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        #[extension_type] bias: Maybe<Self>,
+        #[extension_type] a: Maybe<Self>,
+        #[extension_type] b: Maybe<Self>,
+        scale: f64,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        let (bias, a, b) = (bias.into_option(), a.into_option(), b.into_option());
+        adapted_linear::composite::forward::<Self>(x, weight, bias, a, b, scale)
+    }
+
+    /// Gradients for `x`, `weight`, `bias`, `a` and `b`.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the operands of the forward pass and what it saved"
+    )]
+    fn fused_adapted_linear_grad(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        #[extension_type] a: Maybe<Self>,
+        #[extension_type] b: Maybe<Self>,
+        #[extension_type] hidden: Maybe<Self>,
+        grad: FloatTensor<Self>,
+        scale: f64,
+        wanted: [bool; 5],
+    ) -> (
+        Option<FloatTensor<Self>>,
+        Option<FloatTensor<Self>>,
+        Option<FloatTensor<Self>>,
+        Option<FloatTensor<Self>>,
+        Option<FloatTensor<Self>>,
+    ) {
+        let (a, b, hidden) = (a.into_option(), b.into_option(), hidden.into_option());
+        adapted_linear::composite::backward::<Self>(x, weight, a, b, hidden, grad, scale, wanted)
+    }
+
     /// See [`gelu()`](fn@super::gelu).
     fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
         gelu::composite::forward::<Self>(x)

@@ -7,8 +7,8 @@ use lrvd_core::noise::NoiseKey;
 
 use super::backend::{LrvdBackend, Maybe};
 use super::{
-    causal_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm, rank_two_noise,
-    relative_softmax, rms_norm, standard_normal,
+    adapted_linear, causal_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm,
+    rank_two_noise, relative_softmax, rms_norm, standard_normal,
 };
 
 /// `$op::cpu::$name` for the element type of `$tensor`, or `$op::composite::$name` on Flex.
@@ -23,6 +23,48 @@ macro_rules! by_element {
 }
 
 impl LrvdBackend for Flex {
+    fn fused_adapted_linear(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: Maybe<Self>,
+        a: Maybe<Self>,
+        b: Maybe<Self>,
+        scale: f64,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        let (bias, a, b) = (bias.into_option(), a.into_option(), b.into_option());
+        if x.dtype() == DType::F32 {
+            adapted_linear::cpu::forward(x, weight, bias, a, b, scale)
+        } else {
+            adapted_linear::composite::forward::<Self>(x, weight, bias, a, b, scale)
+        }
+    }
+
+    fn fused_adapted_linear_grad(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        a: Maybe<Self>,
+        b: Maybe<Self>,
+        hidden: Maybe<Self>,
+        grad: FloatTensor<Self>,
+        scale: f64,
+        wanted: [bool; 5],
+    ) -> (
+        Option<FloatTensor<Self>>,
+        Option<FloatTensor<Self>>,
+        Option<FloatTensor<Self>>,
+        Option<FloatTensor<Self>>,
+        Option<FloatTensor<Self>>,
+    ) {
+        let (a, b, hidden) = (a.into_option(), b.into_option(), hidden.into_option());
+        if x.dtype() == DType::F32 {
+            adapted_linear::cpu::backward(x, weight, a, b, hidden, grad, scale, wanted)
+        } else {
+            adapted_linear::composite::backward::<Self>(
+                x, weight, a, b, hidden, grad, scale, wanted,
+            )
+        }
+    }
+
     fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
         by_element!(x, gelu::forward(x))
     }

@@ -2,6 +2,7 @@
 //!
 //! | Operator                | What is fused                                                     |
 //! |-------------------------|-------------------------------------------------------------------|
+//! | [`adapted_linear()`]      | a frozen linear layer and its low-rank update, in one pass        |
 //! | [`gelu()`]                | exact GELU, several times faster than one `erf` call per element  |
 //! | [`gated_silu()`]          | the gate of a feed-forward block: `SiLU` times the other factor   |
 //! | [`causal_attention()`]    | scores, mask, softmax and mixing, without a matrix of scores      |
@@ -37,6 +38,7 @@ mod cube;
 mod flex;
 mod value;
 
+pub mod adapted_linear;
 pub mod causal_attention;
 pub mod dropout;
 pub mod gated_silu;
@@ -48,6 +50,7 @@ pub mod relative_softmax;
 pub mod rms_norm;
 pub mod standard_normal;
 
+pub use adapted_linear::{LowRank, adapted_linear};
 pub use backend::{LrvdBackend, Maybe};
 pub use causal_attention::causal_attention;
 pub use dropout::dropout;

@@ -11,6 +11,15 @@ use burn::tensor::{DType, FloatDType, Shape, Slice, TensorData};
 pub(crate) type ThreeGradients<B> =
     (Option<FloatTensor<B>>, Option<FloatTensor<B>>, Option<FloatTensor<B>>);
 
+/// Gradients of five operands, as far as wanted.
+pub(crate) type FiveGradients<B> = (
+    Option<FloatTensor<B>>,
+    Option<FloatTensor<B>>,
+    Option<FloatTensor<B>>,
+    Option<FloatTensor<B>>,
+    Option<FloatTensor<B>>,
+);
+
 /// A float tensor of backend `B`. Binary operators broadcast; reductions keep their axis.
 pub(crate) struct Value<B: Backend>(pub(crate) FloatTensor<B>);
 

@@ -1,9 +1,10 @@
 //! The operators with inputs of odd sizes.
 
 use burn::tensor::Tensor;
+use lrvd_burn::ops::adapted_linear::{LowRank, adapted_linear_composite};
 use lrvd_burn::ops::{
-    add_gaussian_noise, add_rank_two_noise, causal_attention, dropout, gated_silu, gelu,
-    kl_log_uniform, layer_norm, relative_softmax, rms_norm,
+    adapted_linear, add_gaussian_noise, add_rank_two_noise, causal_attention, dropout, gated_silu,
+    gelu, kl_log_uniform, layer_norm, relative_softmax, rms_norm,
 };
 use lrvd_burn::ops::{
     causal_attention::causal_attention_composite, dropout::dropout_composite,
@@ -32,6 +33,7 @@ fn scaled(values: Vec<f64>, factor: f64, shift: f64) -> Vec<f64> {
 
 /// Runs `f` on every case of every operator.
 pub(crate) fn each(f: &mut dyn FnMut(&Case)) {
+    linear_cases(f);
     gelu_cases(f);
     dropout_cases(f);
     layer_norm_cases(f);
@@ -41,6 +43,50 @@ pub(crate) fn each(f: &mut dyn FnMut(&Case)) {
     softmax_cases(f);
     noise_cases(f);
     kl_cases(f);
+}
+
+fn linear_cases(f: &mut dyn FnMut(&Case)) {
+    type Function = fn(Tensor<3>, Tensor<2>, Option<Tensor<1>>, Option<LowRank>) -> Tensor<3>;
+    // Sequences, tokens, features in and out, groups, rank: one row and column; draws per sequence; two
+    // members; a depth of more than one block, more rows and columns than one tile, ranks beyond a vector.
+    for [n, t, i, o, g, r] in [
+        [2, 3, 5, 7, 1, 2],
+        [1, 1, 1, 1, 1, 1],
+        [3, 5, 4, 9, 3, 3],
+        [4, 2, 6, 2, 2, 5],
+        [2, 21, 203, 37, 2, 17],
+        [2, 60, 24, 70, 1, 8],
+    ] {
+        for (with_bias, with_low) in [(true, true), (false, true), (true, false)] {
+            let run = |function: Function, x: &[Tensor<1>]| {
+                // The input and the weight come as transposed views.
+                let low = LowRank {
+                    a: x[3].clone().reshape([g, i, r]),
+                    b: x[4].clone().reshape([g, r, o]),
+                    scale: 0.7,
+                };
+                flat(function(
+                    x[0].clone().reshape([t, n, i]).swap_dims(0, 1),
+                    x[1].clone().reshape([o, i]).transpose(),
+                    with_bias.then(|| x[2].clone()),
+                    with_low.then_some(low),
+                ))
+            };
+            f(&Case {
+                name: &format!("adapted_linear {n}x{t}x{i}x{o} {g}/{r} {with_bias} {with_low}"),
+                fused: &|x| run(adapted_linear, x),
+                composite: &|x| run(adapted_linear_composite, x),
+                leaves: vec![
+                    wave(n * t * i, 0.1),
+                    scaled(wave(i * o, 0.5), 1.0 / (i as f64).sqrt(), 0.0),
+                    wave(o, 1.1),
+                    scaled(wave(g * i * r, 1.5), 1.0 / (i as f64).sqrt(), 0.0),
+                    wave(g * r * o, 2.1),
+                ],
+                differentiable: vec![true, true, with_bias, with_low, with_low],
+            });
+        }
+    }
 }
 
 fn gelu_cases(f: &mut dyn FnMut(&Case)) {

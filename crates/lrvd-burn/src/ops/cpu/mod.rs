@@ -5,13 +5,19 @@
 //! the vector units found at run time, spread over rayon's threads in chunks whose borders depend on
 //! the shape alone. Results are therefore the same bits for every number of threads and every width.
 
+mod panels;
 mod parallel;
+mod product;
 mod real;
+mod skinny;
 mod special;
 mod tensor;
 mod wide;
 
-pub(crate) use parallel::{TASK, rows_per_task, run};
+pub(crate) use panels::{Matrix, Panels, lanes};
+pub(crate) use parallel::{TASK, rows_per_task, run, zeros};
+pub(crate) use product::{Low, Product, panel_width};
 pub(crate) use real::{Real, max, sum, sum_pairs, sum_rows};
+pub(crate) use skinny::transposed_product;
 pub(crate) use tensor::{Binary, Unary, contiguous, map, zip};
 pub(crate) use wide::wide;

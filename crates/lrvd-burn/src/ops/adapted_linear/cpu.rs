@@ -1,0 +1,144 @@
+//! A linear layer and its update in one pass over packed rows.
+
+use burn::backend::TensorMetadata;
+use burn::tensor::Shape;
+use burn_flex::FlexTensor;
+
+use crate::ops::cpu::{
+    Low, Matrix, Panels, Product, Real, contiguous, lanes, panel_width, transposed_product, zeros,
+};
+
+type Gradients = (
+    Option<FlexTensor>,
+    Option<FlexTensor>,
+    Option<FlexTensor>,
+    Option<FlexTensor>,
+    Option<FlexTensor>,
+);
+
+/// One factor for each group, as matrices.
+struct Factor {
+    tensor: FlexTensor,
+    shape: [usize; 3],
+}
+
+impl Factor {
+    fn new(tensor: FlexTensor) -> Self {
+        let tensor = contiguous(tensor);
+        let shape = tensor.shape();
+        Self { shape: [shape[0], shape[1], shape[2]], tensor }
+    }
+
+    /// Every group's matrix, packed by `pack`.
+    fn packed(&self, pack: impl Fn(Matrix<'_>) -> Panels) -> Vec<Panels> {
+        let [_, rows, columns] = self.shape;
+        let size = (rows * columns).max(1);
+        let matrices = f32::slice(&self.tensor).chunks_exact(size);
+        matrices.map(|values| pack(Matrix::new(values, rows, columns))).collect()
+    }
+}
+
+/// `weight` packed as it is stored or transposed, whichever way its numbers lie.
+fn packed_weight(weight: &FlexTensor, transposed: bool) -> Panels {
+    let shape = weight.shape();
+    let turned = weight.transpose(0, 1);
+    let width = panel_width(lanes());
+    // A transposed view of a checkpoint is packed from where it lies.
+    let (tensor, matrix_shape, view) = if !weight.is_contiguous() && turned.is_contiguous() {
+        (turned, [shape[1], shape[0]], true)
+    } else {
+        (contiguous(weight.clone()), [shape[0], shape[1]], false)
+    };
+    let matrix = Matrix::new(f32::slice(&tensor), matrix_shape[0], matrix_shape[1]);
+    Panels::pack(if view == transposed { matrix } else { matrix.transposed() }, width)
+}
+
+pub(crate) fn forward(
+    x: FlexTensor,
+    weight: FlexTensor,
+    bias: Option<FlexTensor>,
+    a: Option<FlexTensor>,
+    b: Option<FlexTensor>,
+    scale: f64,
+) -> (FlexTensor, Option<FlexTensor>) {
+    let (x, bias) = (contiguous(x), bias.map(contiguous));
+    let [n, tokens, depth] = [0, 1, 2].map(|axis| x.shape()[axis]);
+    let columns = weight.shape()[1];
+    let base = packed_weight(&weight, false);
+    let factors = a.map(Factor::new).zip(b.map(Factor::new));
+    let width = panel_width(lanes());
+    let packed = factors.as_ref().map(|(a, b)| {
+        (a.packed(|m| Panels::pack(m, lanes())), b.packed(|m| Panels::pack(m, width)))
+    });
+    let [groups, _, rank] = factors.as_ref().map_or([1, 0, 0], |(a, _)| a.shape);
+    let mut out = zeros(n * tokens * columns);
+    let mut hidden = vec![0.0; n * tokens * rank];
+    let low = packed.as_ref().map(|(down, up)| Low { down, up, scale: scale as f32 });
+    Product {
+        x: f32::slice(&x),
+        depth,
+        base: Some(&base),
+        bias: bias.as_ref().map(f32::slice),
+        low,
+    }
+    .run(&mut out, &mut hidden);
+    let hidden = low
+        .is_some()
+        .then(|| f32::tensor(hidden, Shape::new([groups, n / groups.max(1) * tokens, rank])));
+    (f32::tensor(out, Shape::new([n, tokens, columns])), hidden)
+}
+
+#[expect(clippy::too_many_arguments, reason = "the operands of the forward pass and what it saved")]
+pub(crate) fn backward(
+    x: FlexTensor,
+    weight: FlexTensor,
+    a: Option<FlexTensor>,
+    b: Option<FlexTensor>,
+    hidden: Option<FlexTensor>,
+    grad: FlexTensor,
+    scale: f64,
+    wanted: [bool; 5],
+) -> Gradients {
+    let (x, grad) = (contiguous(x), contiguous(grad));
+    let [n, tokens, d_input] = [0, 1, 2].map(|axis| x.shape()[axis]);
+    let (rows, d_output) = (n * tokens, weight.shape()[1]);
+    let (x_values, g) = (f32::slice(&x), f32::slice(&grad));
+    let factors = a.map(Factor::new).zip(b.map(Factor::new));
+    let [groups, _, rank] = factors.as_ref().map_or([1, 0, 0], |(a, _)| a.shape);
+    let mut d_x = wanted[0].then(|| zeros(rows * d_input));
+    let mut h = vec![0.0; rows * rank];
+    if wanted[0] || wanted[3] {
+        let base = wanted[0].then(|| packed_weight(&weight, true));
+        let width = panel_width(lanes());
+        let packed = factors.as_ref().map(|(a, b)| {
+            let down = b.packed(|m| Panels::pack(m.transposed(), lanes()));
+            (down, a.packed(|m| Panels::pack(m.transposed(), width)))
+        });
+        let low = packed.as_ref().map(|(down, up)| Low { down, up, scale: scale as f32 });
+        Product { x: g, depth: d_output, base: base.as_ref(), bias: None, low }
+            .run(d_x.as_deref_mut().unwrap_or_default(), &mut h);
+    }
+    let d_a = wanted[3].then(|| {
+        let turned = transposed_product(&h, x_values, rank, d_input, groups);
+        f32::tensor(turned, Shape::new([groups, rank, d_input])).transpose(1, 2)
+    });
+    let d_b = hidden.filter(|_| wanted[4]).map(|s| {
+        let s = contiguous(s);
+        let d_b = transposed_product(f32::slice(&s), g, rank, d_output, groups);
+        f32::tensor(d_b, Shape::new([groups, rank, d_output]))
+    });
+    let d_weight = wanted[1].then(|| {
+        let grad = Panels::pack(Matrix::new(g, rows, d_output), panel_width(lanes()));
+        let mut d_weight = zeros(d_input * d_output);
+        let turned = contiguous(x.clone().reshape(Shape::new([rows, d_input])).transpose(0, 1));
+        Product { x: f32::slice(&turned), depth: rows, base: Some(&grad), bias: None, low: None }
+            .run(&mut d_weight, &mut []);
+        f32::tensor(d_weight, Shape::new([d_input, d_output]))
+    });
+    let d_bias = wanted[2].then(|| {
+        let ones = vec![1.0; rows];
+        f32::tensor(transposed_product(&ones, g, 1, d_output, 1), Shape::new([d_output]))
+    });
+    let d_x = d_x.map(|d_x| f32::tensor(d_x, Shape::new([n, tokens, d_input])));
+    (d_x, d_weight, d_bias, d_a, d_b)
+}

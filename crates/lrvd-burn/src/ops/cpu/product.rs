@@ -1,0 +1,293 @@
+//! Products of dense matrices with a low-rank part beside them.
+//!
+//! Every element of a result is a chain of fused multiply-adds over the depth, cut at multiples of
+//! [`DEPTH`]: the bits depend neither on the number of threads nor on the width of the vectors.
+
+#![expect(clippy::inline_always, reason = "kernels are compiled for a vector width as a whole")]
+
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::panels::Panels;
+
+/// Depth of a block: a panel of it and the rows that meet it fit the first caches.
+const DEPTH: usize = 192;
+/// Rows of the tiles that end a task.
+const REST: usize = 4;
+/// Numbers of the widest tile's row.
+const WIDEST: usize = 32;
+/// Multiplications below which a product stays on the calling thread.
+const SMALL: usize = 1 << 18;
+
+/// Columns of a panel of the dense matrix on a machine with `lanes` numbers in a vector.
+pub(crate) fn panel_width(lanes: usize) -> usize {
+    if lanes == 4 { 16 } else { 2 * lanes }
+}
+
+/// `out = x·base + bias + hidden·up`, `hidden = scale · x·down`, for rows in groups of equal size with
+/// factors of their own.
+#[derive(Clone, Copy)]
+pub(crate) struct Product<'a> {
+    /// `[rows, depth]`.
+    pub(crate) x: &'a [f32],
+    pub(crate) depth: usize,
+    /// `[depth, columns]` in panels of [`panel_width`]; without it only `hidden` is computed.
+    pub(crate) base: Option<&'a Panels>,
+    /// `[columns]`.
+    pub(crate) bias: Option<&'a [f32]>,
+    /// The low-rank part.
+    pub(crate) low: Option<Low<'a>>,
+}
+
+/// Factors of each group of rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Low<'a> {
+    /// `[depth, rank]` each, in panels of one vector.
+    pub(crate) down: &'a [Panels],
+    /// `[rank, columns]` each, in panels of [`panel_width`]; not read without a base.
+    pub(crate) up: &'a [Panels],
+    pub(crate) scale: f32,
+}
+
+impl Product<'_> {
+    /// Columns of `out`.
+    fn columns(&self) -> usize {
+        self.base.map_or(0, |base| base.columns)
+    }
+
+    /// Rank of the low-rank part.
+    fn rank(&self) -> usize {
+        self.low.map_or(0, |low| low.down.first().map_or(0, |down| down.columns))
+    }
+
+    /// Writes `out`, `[rows, columns]`, and `hidden`, `[rows, rank]`; both start at zero.
+    pub(crate) fn run(self, out: &mut [f32], hidden: &mut [f32]) {
+        let (columns, rank) = (self.columns(), self.rank());
+        let groups = self.low.map_or(1, |low| low.down.len());
+        let rows = self.x.len() / self.depth.max(1);
+        if rows == 0 || columns + rank == 0 || groups == 0 {
+            return;
+        }
+        let small = rows * self.depth * (columns + rank) < SMALL;
+        let per_group = rows / groups;
+        // Four tasks for each thread even out their ends; tiles of twelve or six rows are whole.
+        let threads = if small { 1 } else { rayon::current_num_threads() };
+        let per_task = rows.div_ceil(4 * threads).next_multiple_of(12).min(per_group);
+        let mut tasks = Vec::new();
+        let (mut out, mut hidden) = (out, hidden);
+        for group in 0..groups {
+            let mut first = 0;
+            while first < per_group {
+                let count = per_task.min(per_group - first);
+                let (out_part, out_rest) = out.split_at_mut(count * columns);
+                let (hidden_part, hidden_rest) = hidden.split_at_mut(count * rank);
+                (out, hidden) = (out_rest, hidden_rest);
+                let x = &self.x[(group * per_group + first) * self.depth..][..count * self.depth];
+                tasks.push(Rows { product: self, group, x, out: out_part, hidden: hidden_part });
+                first += count;
+            }
+        }
+        let arch = Arch::new();
+        if small {
+            tasks.into_iter().for_each(|task| arch.dispatch(task));
+        } else {
+            tasks.into_par_iter().for_each(|task| arch.dispatch(task));
+        }
+    }
+}
+
+/// Some rows of one group.
+struct Rows<'a> {
+    product: Product<'a>,
+    group: usize,
+    x: &'a [f32],
+    out: &'a mut [f32],
+    hidden: &'a mut [f32],
+}
+
+impl WithSimd for Rows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        match S::F32_LANES {
+            16 => self.run::<S, 12, 2>(simd),
+            8 => self.run::<S, 6, 2>(simd),
+            4 => self.run::<S, 6, 4>(simd),
+            // One number at a time: no machine this is used on.
+            _ => self.run::<S, 6, 2>(simd),
+        }
+    }
+}
+
+impl Rows<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const MR: usize, const NV: usize>(self, simd: S) {
+        let depth = self.product.depth;
+        let rows = self.x.len() / depth;
+        let whole = rows / MR * MR;
+        let (x, x_rest) = self.x.split_at(whole * depth);
+        let (out, out_rest) = self.out.split_at_mut(whole * self.product.columns());
+        let (hidden, hidden_rest) = self.hidden.split_at_mut(whole * self.product.rank());
+        let (product, group) = (self.product, self.group);
+        Rows { product, group, x, out, hidden }.tiles::<S, MR, NV>(simd);
+        Rows { product, group, x: x_rest, out: out_rest, hidden: hidden_rest }
+            .tiles::<S, REST, NV>(simd);
+    }
+
+    /// The rows in tiles of `MR`; the last one repeats its last row.
+    #[inline(always)]
+    fn tiles<S: Simd, const MR: usize, const NV: usize>(self, simd: S) {
+        let Self { product: Product { depth, base, bias, low, .. }, group, x, out, hidden } = self;
+        let (rows, rank) = (x.len() / depth, self.product.rank());
+        if rows == 0 {
+            return;
+        }
+        let tiles = rows.div_ceil(MR);
+        let mut packed = vec![[0.0f32; MR]; tiles * DEPTH.min(depth)];
+        let mut packed_hidden = vec![[0.0f32; MR]; tiles * rank];
+        for first in (0..depth).step_by(DEPTH) {
+            let deep = DEPTH.min(depth - first);
+            let last = first + deep == depth;
+            for (tile, packed) in packed.chunks_exact_mut(deep).take(tiles).enumerate() {
+                let source: [&[f32]; MR] = std::array::from_fn(|i| {
+                    &x[(tile * MR + i).min(rows - 1) * depth + first..][..deep]
+                });
+                for (p, packed) in packed.iter_mut().enumerate() {
+                    for i in 0..MR {
+                        packed[i] = source[i][p];
+                    }
+                }
+            }
+            let tile_of = |tile: usize| &packed[tile * deep..][..deep];
+            if let Some(low) = low {
+                let down = &low.down[group];
+                for panel in 0..down.count() {
+                    let (factor, _) = S::as_simd_f32s(down.block(panel, first, deep));
+                    let columns = panel * down.width..rank.min((panel + 1) * down.width);
+                    for tile in 0..tiles {
+                        let sums = accumulate::<S, MR, 1>(simd, zeros(simd), tile_of(tile), factor);
+                        let hidden = &mut packed_hidden[tile * rank..][..rank][columns.clone()];
+                        add_columns(simd, sums, hidden);
+                    }
+                }
+                if last {
+                    for value in packed_hidden.as_flattened_mut() {
+                        *value *= low.scale;
+                    }
+                    for (row, hidden) in hidden.chunks_exact_mut(rank.max(1)).enumerate() {
+                        let tile = &packed_hidden[row / MR * rank..][..rank];
+                        for (hidden, column) in hidden.iter_mut().zip(tile) {
+                            *hidden = column[row % MR];
+                        }
+                    }
+                }
+            }
+            let Some(base) = base else { continue };
+            for panel in 0..base.count() {
+                let (dense, _) = S::as_simd_f32s(base.block(panel, first, deep));
+                let columns = panel * base.width..base.columns.min((panel + 1) * base.width);
+                for tile in 0..tiles {
+                    let mut sums = accumulate(simd, zeros(simd), tile_of(tile), dense);
+                    if let (true, Some(low)) = (last, low) {
+                        let (up, _) = S::as_simd_f32s(low.up[group].block(panel, 0, rank));
+                        let hidden = &packed_hidden[tile * rank..][..rank];
+                        sums = accumulate::<S, MR, NV>(simd, sums, hidden, up);
+                    }
+                    let live = MR.min(rows - tile * MR);
+                    let out = &mut out[tile * MR * base.columns..][..live * base.columns];
+                    let start = (first == 0).then_some(bias);
+                    store(simd, sums, out, base.columns, columns.clone(), start);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn zeros<S: Simd, const MR: usize, const NV: usize>(simd: S) -> [[S::f32s; NV]; MR] {
+    [[simd.splat_f32s(0.0); NV]; MR]
+}
+
+/// `sums[i] += Σ_p x[p][i] · panel[p]`.
+#[inline(always)]
+fn accumulate<S: Simd, const MR: usize, const NV: usize>(
+    simd: S,
+    mut sums: [[S::f32s; NV]; MR],
+    x: &[[f32; MR]],
+    panel: &[S::f32s],
+) -> [[S::f32s; NV]; MR] {
+    let (panel, _) = panel.as_chunks::<NV>();
+    for (vectors, x) in panel.iter().zip(x) {
+        for i in 0..MR {
+            let factor = simd.splat_f32s(x[i]);
+            for v in 0..NV {
+                sums[i][v] = simd.mul_add_f32s(factor, vectors[v], sums[i][v]);
+            }
+        }
+    }
+    sums
+}
+
+/// Adds a tile to columns that are stored with their rows side by side.
+#[inline(always)]
+fn add_columns<S: Simd, const MR: usize>(
+    simd: S,
+    sums: [[S::f32s; 1]; MR],
+    columns: &mut [[f32; MR]],
+) {
+    let _ = simd;
+    let mut row = [0.0f32; WIDEST];
+    for (i, sums) in sums.iter().enumerate() {
+        let (vectors, _) = S::as_mut_simd_f32s(&mut row[..S::F32_LANES]);
+        vectors.copy_from_slice(sums);
+        for (column, &value) in columns.iter_mut().zip(&row) {
+            column[i] += value;
+        }
+    }
+}
+
+/// Adds a tile to `columns` of the rows of `out`, or writes it there with the bias at the `start`.
+#[inline(always)]
+fn store<S: Simd, const MR: usize, const NV: usize>(
+    simd: S,
+    sums: [[S::f32s; NV]; MR],
+    out: &mut [f32],
+    stride: usize,
+    columns: std::ops::Range<usize>,
+    start: Option<Option<&[f32]>>,
+) {
+    if columns.len() == NV * S::F32_LANES {
+        for (row, sums) in out.chunks_exact_mut(stride).zip(&sums) {
+            let (row, _) = S::as_mut_simd_f32s(&mut row[columns.clone()]);
+            let row = &mut row[..NV];
+            match start {
+                None => {
+                    for v in 0..NV {
+                        row[v] = simd.add_f32s(row[v], sums[v]);
+                    }
+                }
+                Some(None) => row.copy_from_slice(sums),
+                Some(Some(bias)) => {
+                    let (bias, _) = S::as_simd_f32s(&bias[columns.clone()]);
+                    let bias = &bias[..NV];
+                    for v in 0..NV {
+                        row[v] = simd.add_f32s(sums[v], bias[v]);
+                    }
+                }
+            }
+        }
+        return;
+    }
+    let mut line = [0.0f32; WIDEST];
+    for (row, sums) in out.chunks_exact_mut(stride).zip(&sums) {
+        let (vectors, _) = S::as_mut_simd_f32s(&mut line[..NV * S::F32_LANES]);
+        vectors.copy_from_slice(sums);
+        for (c, (out, &sum)) in columns.clone().zip(row[columns.clone()].iter_mut().zip(&line)) {
+            match start {
+                None => *out += sum,
+                Some(bias) => *out = sum + bias.map_or(0.0, |bias| bias[c]),
+            }
+        }
+    }
+}
