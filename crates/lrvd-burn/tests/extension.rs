@@ -10,25 +10,17 @@ use lrvd_burn::adapter::{AdaptedLinear, AdapterStream};
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::baselines::{ScalaBlAdapter, ScalaBlPass, StdMap};
-use lrvd_core::noise::{NoiseKey, Stream};
-use support::noisy::{base_of, element_noise, extended, gaussian, plus, scale_noise, scales};
+use lrvd_core::noise::Stream;
+use support::noisy::{
+    WEIGHTS, base_of, element_noise, extended, gaussian, key, plus, scale_noise, scales,
+};
 use support::reference::noise;
 use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, gradient, host, leaf, numbers, of,
+    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, gradient, host, inputs, numbers, of,
     parameter, product, tensor, transposed,
 };
 
 const N: usize = BATCH * TOKENS;
-
-const WEIGHTS: [Scheme; 2] = [Scheme::Weights(DrawPer::Batch), Scheme::Weights(DrawPer::Sequence)];
-
-fn key() -> NoiseKey {
-    NoiseKey::new(0xabc).at_step(3)
-}
-
-fn inputs(dtype: DType) -> Tensor<3> {
-    leaf(&numbers(1, N * D_INPUT), [BATCH, TOKENS, D_INPUT], dtype)
-}
 
 /// Sequences of each draw.
 fn blocks(scheme: Scheme) -> usize {

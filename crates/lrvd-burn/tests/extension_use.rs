@@ -5,34 +5,23 @@
 
 mod support;
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::DType;
 use lrvd_burn::adapter::{ElementGaussian, Extension};
 use lrvd_burn::model::{check_scheme, ranks};
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::peft::{PeftConfig, PeftError, TargetModules, peft_from_model};
-use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::baselines::StdMap;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
-use lrvd_core::noise::NoiseKey;
 use support::net::{Net, WIDTHS, optimizer, train_step};
-use support::noisy::{element_noise, extended, gaussian, scale_noise, scales};
+use support::noisy::{WEIGHTS, element_noise, extended, gaussian, key, scale_noise, scales};
 use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, host, host_adapter, layer, leaf, numbers,
-    of, parameter, tensor,
+    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, host, host_adapter, inputs, layer,
+    numbers, of, parameter, tensor,
 };
 
 const N: usize = BATCH * TOKENS;
-
-const WEIGHTS: [Scheme; 2] = [Scheme::Weights(DrawPer::Batch), Scheme::Weights(DrawPer::Sequence)];
-
-fn key() -> NoiseKey {
-    NoiseKey::new(0xabc).at_step(3)
-}
-
-fn inputs(dtype: DType) -> Tensor<3> {
-    leaf(&numbers(1, N * D_INPUT), [BATCH, TOKENS, D_INPUT], dtype)
-}
 
 #[test]
 fn the_mean_merges_and_the_rest_is_refused() {

@@ -18,7 +18,7 @@ use lrvd_core::noise::NoiseKey;
 use support::net::{Net, WIDTHS, data};
 use support::{
     BATCH, D_INPUT, D_OUTPUT, RANK, SCALING, TOKENS, base, close, gradient, host, host_adapter,
-    layer, leaf, numbers, of, parameter, tensor,
+    inputs, layer, numbers, of, parameter, tensor,
 };
 
 const ROWS: usize = 4;
@@ -44,10 +44,6 @@ fn outer_products(uses: &[ObservedUse], gradients: &Gradients) -> [Vec<f64>; 2] 
         sum(&|u| (u.input.clone(), u.rank_gradient(gradients).unwrap())),
         sum(&|u| (u.rank_input.clone(), u.output_gradient(gradients).unwrap())),
     ]
-}
-
-fn inputs(dtype: DType) -> Tensor<3> {
-    leaf(&numbers(1, BATCH * TOKENS * D_INPUT), [BATCH, TOKENS, D_INPUT], dtype)
 }
 
 fn loss(out: Tensor<3>) -> Tensor<1> {

@@ -2,11 +2,8 @@
 
 use crate::error::{Error, ParameterError, check_length};
 use crate::factor::FactorView;
-use crate::numeric::dense::{dot, norm, qr_triangle, times_transposed};
+use crate::numeric::dense::{qr_triangle, times_transposed};
 use crate::numeric::svd;
-
-/// A direction whose remainder is smaller than this, relative, adds nothing to a span.
-const SPAN_TOLERANCE: f64 = 1e-12;
 
 /// What "captured by the first k components" means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,8 +11,6 @@ pub enum Capture {
     /// `1 − ‖ΔW − ΔW_k‖² / ‖ΔW‖²`; below the singular-value curve, may be negative.
     #[default]
     Residual,
-    /// Energy of `ΔW` inside the span of the first k columns of B; monotone, in `[0, 1]`.
-    Projection,
     /// `‖ΔW_k‖² / ‖ΔW‖²`; may exceed 1.
     PartialNorm,
 }
@@ -102,7 +97,6 @@ impl<'a> UpdateEnergy<'a> {
     /// ```text
     /// residual      1 − 1_Rᵀ·H·1_R / 1ᵀ·H·1      R the components still missing
     /// partial norm  1_Sᵀ·H·1_S / 1ᵀ·H·1          S the components taken
-    /// projection    Σ_{q ∈ basis of span b[S]} ‖ΔWᵀ·q‖² / ‖ΔW‖²
     /// ```
     ///
     /// # Errors
@@ -120,7 +114,6 @@ impl<'a> UpdateEnergy<'a> {
             Capture::PartialNorm => {
                 self.partial_sums(order)[1..].iter().map(|s| s / self.total).collect()
             }
-            Capture::Projection => self.projection(order),
         })
     }
 
@@ -135,42 +128,6 @@ impl<'a> UpdateEnergy<'a> {
             sums.push(sum);
         }
         sums
-    }
-
-    fn projection(&self, order: &[usize]) -> Vec<f64> {
-        let mut basis: Vec<Vec<f64>> = Vec::new();
-        let mut captured = 0.0;
-        let mut curve = Vec::with_capacity(order.len());
-        for &i in order {
-            let mut rest = self.b.row(i).to_vec();
-            let length = norm(&rest);
-            // Twice is enough (Kahan): the second pass removes what rounding left of the first.
-            for _ in 0..2 {
-                for q in &basis {
-                    let along = dot(&rest, q);
-                    for (v, q) in rest.iter_mut().zip(q) {
-                        *v -= along * q;
-                    }
-                }
-            }
-            let left = norm(&rest);
-            if left > SPAN_TOLERANCE * length {
-                for v in &mut rest {
-                    *v /= left;
-                }
-                let mut image = vec![0.0; self.a.width()];
-                for (a, b) in self.a.rows().zip(self.b.rows()) {
-                    let along = dot(b, &rest);
-                    for (v, a) in image.iter_mut().zip(a) {
-                        *v += along * a;
-                    }
-                }
-                captured += dot(&image, &image);
-                basis.push(rest);
-            }
-            curve.push(captured / self.total);
-        }
-        curve
     }
 
     /// Singular values of the update, largest first, `min(rank, d_input, d_output)` of them.
@@ -212,11 +169,7 @@ impl<'a> UpdateEnergy<'a> {
     /// residual     1 − f(r − k)
     /// partial norm f(k)
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::Undefined`] for [`Capture::Projection`], which has no closed form.
-    pub fn permutation_mean(&self, capture: Capture) -> Result<Vec<f64>, ParameterError> {
+    pub fn permutation_mean(&self, capture: Capture) -> Vec<f64> {
         let r = self.rank();
         let diagonal: f64 = (0..r).map(|i| self.overlap[i * r + i]).sum();
         let rest = self.overlap.iter().sum::<f64>() - diagonal;
@@ -228,13 +181,9 @@ impl<'a> UpdateEnergy<'a> {
         match capture {
             // An empty remainder must give 1 exactly, and −0·(…) would not.
             Capture::Residual => {
-                Ok((1..=r).map(|k| if k == r { 1.0 } else { 1.0 - share(r - k) }).collect())
+                (1..=r).map(|k| if k == r { 1.0 } else { 1.0 - share(r - k) }).collect()
             }
-            Capture::PartialNorm => Ok((1..=r).map(share).collect()),
-            Capture::Projection => Err(ParameterError::Undefined {
-                name: "permutation_mean",
-                reason: "the projection capture has no closed form over orders",
-            }),
+            Capture::PartialNorm => (1..=r).map(share).collect(),
         }
     }
 

@@ -82,7 +82,7 @@ pub fn energy_records(
         };
         let curve = |order: &[usize]| energy.curve(Capture::Residual, order);
         let (svd, learned) = (energy.singular_value_curve(), curve(&order)?);
-        let (by_norm, random) = (curve(&magnitude)?, energy.permutation_mean(Capture::Residual)?);
+        let (by_norm, random) = (curve(&magnitude)?, energy.permutation_mean(Capture::Residual));
         let area = |curve: &[f64]| AucRule::Trapezoid.area(curve);
         let auc = EnergyAuc {
             svd: area(&svd)?,

@@ -158,6 +158,6 @@ mod tests {
     fn the_rate_rises_over_whole_steps_and_falls_to_the_end() {
         let plan = TrainConfig { steps: 50, warmup_ratio: 0.06, ..TrainConfig::default() };
         let schedule = plan.check().unwrap().schedule();
-        assert_eq!((schedule.warmup_steps(), schedule.total_steps()), (3, Some(50)));
+        assert_eq!((schedule.warmup_steps(), schedule.total_steps()), (3, 50));
     }
 }

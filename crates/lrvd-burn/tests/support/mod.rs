@@ -54,6 +54,11 @@ pub(crate) fn leaf<const D: usize>(values: &[f64], shape: [usize; D], dtype: DTy
     tensor(values, shape, dtype).autodiff().require_grad()
 }
 
+/// Inputs of a layer, `[BATCH, TOKENS, D_INPUT]`, that get a gradient.
+pub(crate) fn inputs(dtype: DType) -> Tensor<3> {
+    leaf(&numbers(1, BATCH * TOKENS * D_INPUT), [BATCH, TOKENS, D_INPUT], dtype)
+}
+
 /// A trainable parameter.
 pub(crate) fn parameter<const D: usize>(
     values: &[f64],

@@ -2,9 +2,19 @@
 
 use burn::tensor::DType;
 use lrvd_burn::adapter::{AdaptedLinear, ElementGaussian, Extension, ScaleGaussian};
+use lrvd_burn::sampling::{DrawPer, Scheme};
 use lrvd_core::baselines::StdMap;
+use lrvd_core::noise::NoiseKey;
 
 use super::{D_INPUT, D_OUTPUT, RANK, host, host_adapter, layer, numbers, parameter, product};
+
+/// One draw of the weights for all tokens of a batch, and one for each sequence.
+pub(crate) const WEIGHTS: [Scheme; 2] =
+    [Scheme::Weights(DrawPer::Batch), Scheme::Weights(DrawPer::Sequence)];
+
+pub(crate) fn key() -> NoiseKey {
+    NoiseKey::new(0xabc).at_step(3)
+}
 
 pub(crate) fn element_noise(map: StdMap, both: bool, dtype: DType) -> Extension {
     let rho =

@@ -25,7 +25,6 @@ pub struct LayerShape {
 /// | `ScalaBl`          | `Lora + 2·r` per module                                            |
 /// | `CLora`            | `Lora + hidden·(r + 1) + 2·r²·(hidden + 1)` per module             |
 /// | `Ensemble`         | `members·Lora`                                                     |
-/// | `TrainingFree`     | `Lora + 1` (one noise level for all)                               |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CountedMethod {
     /// A plain adapter.
@@ -50,8 +49,6 @@ pub enum CountedMethod {
         /// Their number.
         members: usize,
     },
-    /// TFB.
-    TrainingFree,
 }
 
 impl CountedMethod {
@@ -69,7 +66,6 @@ impl CountedMethod {
             Self::ScalaBl => lora + modules * 2 * rank,
             Self::CLora { hidden } => lora + modules * context_parameter_count(rank, hidden),
             Self::Ensemble { members } => members * lora,
-            Self::TrainingFree => lora + 1,
         }
     }
 }
@@ -98,7 +94,6 @@ mod tests {
         assert_eq!(extra(CountedMethod::ScalaBl), 1040);
         assert_eq!(extra(CountedMethod::CLora { hidden: 64 }), 578_240);
         assert_eq!(extra(CountedMethod::AdaLora), 520);
-        assert_eq!(extra(CountedMethod::TrainingFree), 1);
     }
 
     #[test]

@@ -10,8 +10,7 @@ use crate::error::{ParameterError, check_range};
 ///
 /// ```text
 /// warm-up   t < w:  t/w                (step 0 has rate 0 when w > 0)
-/// after it  linear: max(0, (T − t)/(T − w))
-///           constant: 1
+/// after it  max(0, (T − t)/(T − w))
 /// ```
 ///
 /// # References
@@ -33,21 +32,11 @@ use crate::error::{ParameterError, check_range};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LrSchedule {
     warmup_steps: u32,
-    /// The step at which the rate has fallen to 0; `None` keeps it.
-    total_steps: Option<u32>,
+    /// The step at which the rate has fallen to 0.
+    total_steps: u32,
 }
 
 impl LrSchedule {
-    /// Factor 1 at every step.
-    pub const fn constant() -> Self {
-        Self { warmup_steps: 0, total_steps: None }
-    }
-
-    /// Linear rise over `warmup_steps`, then factor 1.
-    pub const fn constant_after_warmup(warmup_steps: u32) -> Self {
-        Self { warmup_steps, total_steps: None }
-    }
-
     /// Linear rise over `warmup_steps`, then linear fall to 0 at `total_steps`.
     ///
     /// # Errors
@@ -55,7 +44,7 @@ impl LrSchedule {
     /// [`ParameterError::OutOfRange`] if `warmup_steps > total_steps`.
     pub fn linear(warmup_steps: u32, total_steps: u32) -> Result<Self, ParameterError> {
         check_range("warmup_steps", f64::from(warmup_steps), 0.0, f64::from(total_steps))?;
-        Ok(Self { warmup_steps, total_steps: Some(total_steps) })
+        Ok(Self { warmup_steps, total_steps })
     }
 
     /// Number of steps before the full rate is reached.
@@ -63,8 +52,8 @@ impl LrSchedule {
         self.warmup_steps
     }
 
-    /// The step at which the rate has fallen to 0, if it falls.
-    pub const fn total_steps(self) -> Option<u32> {
+    /// The step at which the rate has fallen to 0.
+    pub const fn total_steps(self) -> u32 {
         self.total_steps
     }
 
@@ -73,11 +62,11 @@ impl LrSchedule {
         if step < self.warmup_steps {
             return f64::from(step) / f64::from(self.warmup_steps);
         }
-        match self.total_steps {
-            None => 1.0,
-            Some(total) if step >= total => 0.0,
-            Some(total) => f64::from(total - step) / f64::from(total - self.warmup_steps),
+        let total = self.total_steps;
+        if step >= total {
+            return 0.0;
         }
+        f64::from(total - step) / f64::from(total - self.warmup_steps)
     }
 
     /// The rate at `step` of a group whose full rate is `base`.
@@ -113,9 +102,6 @@ mod tests {
 
     #[test]
     fn edges() {
-        assert_eq!(LrSchedule::constant().factor(0), 1.0);
-        assert_eq!(LrSchedule::constant_after_warmup(4).factor(3), 0.75);
-        assert_eq!(LrSchedule::constant_after_warmup(4).factor(u32::MAX), 1.0);
         let no_warmup = LrSchedule::linear(0, 4).unwrap();
         assert_eq!([0, 1, 4, 5].map(|step| no_warmup.factor(step)), [1.0, 0.75, 0.0, 0.0]);
         let only_warmup = LrSchedule::linear(4, 4).unwrap();
