@@ -37,19 +37,11 @@ impl Printer {
     }
 
     /// Data, to somebody who may have stopped reading: a closed pipe is no error.
-    ///
-    /// # Errors
-    ///
-    /// [`OutputError`] if standard output cannot be written otherwise.
     pub(crate) fn data(self, text: &str) -> Result<(), OutputError> {
         self.line(text).map(|_| ())
     }
 
     /// One of many lines of data; whether somebody still reads.
-    ///
-    /// # Errors
-    ///
-    /// As [`data`](Self::data).
     #[expect(clippy::unused_self, reason = "whoever writes holds the printer")]
     pub(crate) fn line(self, text: &str) -> Result<bool, OutputError> {
         let mut out = std::io::stdout().lock();

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::DType;
-use lrvd_burn::train::Inputs;
 
 use super::data::read_examples;
 use super::error::ClassifyError;
@@ -88,7 +87,7 @@ impl SavedClassifier {
     }
 }
 
-/// Evaluates `classifier` on `examples` at the posterior mean and at `draws` fixed draws, which
+/// Evaluates `classifier` on `examples` at the posterior mean and at `draws` draws, which
 /// `seed` addresses.
 ///
 /// # Errors
@@ -116,13 +115,10 @@ pub fn evaluate(
         device: &classifier.device,
         dtype: DType::F32,
     };
-    let inputs = Inputs { batch_size: info.batch_size, seed, ..Inputs::new(&examples) };
     let numbers = std::iter::once(0).chain((draws > 0).then_some(draws));
     let mut scored = BTreeMap::new();
     for draws in numbers {
-        let pass = |key| classifier.sampler.pass(key);
-        let logits =
-            inputs.predict_with(&classifier.model, draws, pass).map_err(EvalError::from)?;
+        let logits = classifier.logits(&examples, draws, seed).map_err(EvalError::from)?;
         scored.insert(draws as u32, score_draws(&logits, &task)?);
     }
     Ok(Evaluation { scored, task })

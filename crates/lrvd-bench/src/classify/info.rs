@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::error::ClassifyError;
 use super::rows::TextColumns;
 use crate::io::{JsonLayout, parse_json, read_text, write_json};
-use crate::settings::CheckpointChoice;
+use crate::settings::{CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 
 /// Name of the file in an adapter folder.
@@ -54,6 +54,9 @@ pub struct ClassifierInfo {
     pub fan_in_correction: bool,
     /// Draws of a prediction where nobody says otherwise; 0 where there is nothing to draw from.
     pub draws: usize,
+    /// What is drawn.
+    #[serde(default)]
+    pub prediction_draws: PredictionDraws,
 }
 
 impl ClassifierInfo {

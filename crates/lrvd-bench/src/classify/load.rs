@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
-use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::{Inputs, Logits, TrainError};
 use lrvd_core::error::ParameterError;
-use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
 
 use super::error::ClassifyError;
@@ -15,7 +15,8 @@ use super::info::ClassifierInfo;
 use super::source::AdapterSource;
 use crate::backbone::{Backbone, load_model_reporting, locate_model};
 use crate::data::PreparedTask;
-use crate::settings::CheckpointChoice;
+use crate::data::batch::TokenExamples;
+use crate::settings::{CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 use crate::text::quoted;
 
@@ -44,17 +45,6 @@ pub(super) enum Sampler {
     Posterior,
     /// Dropout on the adapters' input.
     Dropout,
-}
-
-impl Sampler {
-    /// The pass of the draw that `key` addresses, as in the evaluation at the end of training.
-    pub(super) fn pass(self, key: NoiseKey) -> Pass {
-        match self {
-            Self::Mean => Pass::mean(),
-            Self::Posterior => Pass::sampled(Scheme::Weights(DrawPer::Batch), key),
-            Self::Dropout => Pass::mean().with_adapter_dropout(key),
-        }
-    }
 }
 
 /// A base model with its adapter, posterior and head, ready to predict.
@@ -123,6 +113,23 @@ impl SavedClassifier {
             None => Sampler::Mean,
         };
         Ok(Self { sampler, info, dir: source.folder, model, backbone, device: device.clone() })
+    }
+
+    /// Logits at the mean (`draws = 0`) or at draws that `seed` addresses, as in the evaluation at the end
+    /// of training.
+    pub(super) fn logits(
+        &self,
+        examples: &TokenExamples<'_>,
+        draws: usize,
+        seed: u64,
+    ) -> Result<Logits, TrainError> {
+        let (batch_size, kind) = (self.info.batch_size, self.info.prediction_draws);
+        let inputs = Inputs { batch_size, seed, kind, ..Inputs::new(examples) };
+        match self.sampler {
+            Sampler::Mean | Sampler::Posterior => inputs.predict(&self.model, draws),
+            Sampler::Dropout => inputs
+                .predict_with(&self.model, draws, |key| Pass::mean().with_adapter_dropout(key)),
+        }
     }
 
     /// The folder that was loaded.
@@ -204,5 +211,6 @@ fn foreign(
         log_alpha_threshold: source.saved.posterior.as_ref().map(|p| p.header.log_alpha_threshold),
         fan_in_correction: false,
         draws: if source.saved.posterior.is_some() { 10 } else { 0 },
+        prediction_draws: PredictionDraws::default(),
     })
 }

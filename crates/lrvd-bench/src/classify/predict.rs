@@ -4,7 +4,7 @@ use std::io::BufRead;
 use std::path::Path;
 
 use burn::tensor::DType;
-use lrvd_burn::train::{self, ClassAnswer, ScoreAnswer};
+use lrvd_burn::train::{ClassAnswer, ScoreAnswer};
 
 use super::error::ClassifyError;
 use super::load::SavedClassifier;
@@ -75,9 +75,10 @@ fn inputs(table: Table, columns: TextColumns) -> Inputs {
 }
 
 impl SavedClassifier {
-    /// Answers `inputs` at the posterior mean (`draws = 0`) or averaged over fixed draws, which
-    /// `seed` addresses: a draw from a posterior is the same model for every input and every call, one
-    /// of dropout drops the same places of every batch.
+    /// Answers `inputs` at the posterior mean (`draws = 0`) or averaged over draws, which `seed`
+    /// addresses and which are of the kind that the classifier was evaluated with: by default a draw
+    /// from a posterior is the same model for every input and every call, and one of dropout drops the
+    /// same places of every batch.
     ///
     /// `first` is the number of inputs before these, for errors.
     ///
@@ -101,12 +102,7 @@ impl SavedClassifier {
             device: &self.device,
             dtype: DType::F32,
         };
-        let asked = train::Inputs {
-            batch_size: self.info.batch_size,
-            seed,
-            ..train::Inputs::new(&examples)
-        };
-        let logits = asked.predict_with(&self.model, draws, |key| self.sampler.pass(key))?;
+        let logits = self.logits(&examples, draws, seed)?;
         if self.info.goal.is_regression() {
             let score =
                 |a: ScoreAnswer| Prediction::Score { score: a.score, deviation: a.deviation };

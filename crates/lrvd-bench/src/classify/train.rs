@@ -151,6 +151,7 @@ impl TrainSettings {
             log_alpha_threshold: can.posterior.then_some(config.prune.log_alpha_threshold),
             fan_in_correction: config.prune.fan_in_correction,
             draws: config.draws.iter().copied().max().filter(|_| can.draws).unwrap_or(0),
+            prediction_draws: config.prediction_draws,
         }
     }
 }

@@ -41,13 +41,6 @@ impl Shared<'_> {
     }
 }
 
-/// Position of a run in the whole experiment.
-#[derive(Clone, Copy)]
-pub(super) struct Position {
-    pub index: usize,
-    pub runs: usize,
-}
-
 /// Folder of one run.
 pub(super) fn folder(out: &Path, run: &PlannedRun) -> PathBuf {
     let kind = if run.is_member { "members" } else { "runs" };
@@ -74,7 +67,7 @@ pub(super) fn run_one(
     ood: &[OodSet],
     run: &PlannedRun,
     request: RankRequest,
-    position: Position,
+    position: (usize, usize),
     sink: &mut dyn ProgressSink,
 ) -> Result<Option<RunRecord>, SuiteError> {
     let folder = folder(shared.out, run);
@@ -89,7 +82,7 @@ pub(super) fn run_one(
         seed: run.seed,
         device: shared.device,
     };
-    let training = Run::new(start, shared.stop, run.label(), (position.index, position.runs))?;
+    let training = Run::new(start, shared.stop, run.label(), position)?;
     let begun = training.open(&checkpoints)?;
     let checkpoints = Checkpoints::open(&checkpoints)?;
     let Some(mut trained) = training.train(begun, &checkpoints, sink)? else { return Ok(None) };

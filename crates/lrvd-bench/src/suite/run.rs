@@ -13,7 +13,7 @@ use super::clock::now;
 use super::dry_run::DryRun;
 use super::ensemble::{Budget, Rows};
 use super::kind::Suite;
-use super::one_run::{Position, Shared, completed, run_one};
+use super::one_run::{Shared, completed, run_one};
 use super::ood::OodSet;
 use super::options::SuiteOptions;
 use super::plan::{Plan, PlannedRun};
@@ -41,8 +41,12 @@ use crate::text::quoted;
 pub struct SuiteOutcome {
     /// Whether every run is complete; otherwise `--resume` goes on.
     pub complete: bool,
-    /// The headline table as text.
-    pub table: String,
+    /// Rows of the table that are there.
+    pub finished: usize,
+    /// Rows that there will be.
+    pub planned: usize,
+    /// The headline table as text; `None` before the first row.
+    pub table: Option<String>,
     /// The comparison with published numbers as text.
     pub comparison: Option<String>,
     /// The report page.
@@ -51,10 +55,6 @@ pub struct SuiteOutcome {
 
 /// Resolved settings of `options` for a model: preset, profile, what the model's kind asks for, then the
 /// user's own.
-///
-/// # Errors
-///
-/// [`SuiteError`] for settings that are unknown or out of range.
 fn resolve_config(
     options: &SuiteOptions,
     architecture: &Architecture,
@@ -158,7 +158,8 @@ pub fn run_suite(
             break;
         }
     }
-    let complete = finished && records.len() == plan.runs.iter().filter(|r| !r.is_member).count();
+    let planned = plan.runs.iter().filter(|r| !r.is_member).count();
+    let complete = finished && records.len() == planned;
     let results = Results {
         schema_version: SCHEMA_VERSION,
         suite: options.suite.name().to_owned(),
@@ -182,6 +183,8 @@ pub fn run_suite(
     let written = write_summary(&options.out, &results, published.as_ref())?;
     Ok(SuiteOutcome {
         complete,
+        finished: results.runs.len(),
+        planned,
         table: written.table,
         comparison: written.comparison,
         report: written.report,
@@ -210,7 +213,7 @@ impl TaskRuns<'_> {
             .filter(|(_, run)| run.task == self.ready.task)
             .collect();
         for (index, run) in &own {
-            let position = Position { index: index + 1, runs };
+            let position = (index + 1, runs);
             let record = match completed(self.shared.out, run)? {
                 Some(record) => record,
                 None if !run.parts().is_empty() => self.combined(run)?,

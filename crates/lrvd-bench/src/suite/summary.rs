@@ -13,8 +13,8 @@ use crate::settings::CheckpointChoice;
 
 /// What is printed at the end.
 pub(super) struct Written {
-    /// The headline table as text.
-    pub table: String,
+    /// The headline table as text, if it has a row.
+    pub table: Option<String>,
     /// The comparison with published numbers as text.
     pub comparison: Option<String>,
     /// The report page.
@@ -62,8 +62,10 @@ pub(super) fn write_summary(
     write_text(&out.join("table.md"), &markdown)?;
     let report = out.join("report.html");
     write_html(&report, results, comparison.as_ref())?;
-    let table = format!("{lead}\n\n{}", render_text(&summary));
-    Ok(Written { table, comparison: comparison.map(|c| c.render_text()), report })
+    let rows = !results.runs.is_empty();
+    let table = rows.then(|| format!("{lead}\n\n{}", render_text(&summary)));
+    let comparison = comparison.filter(|_| rows).map(|c| c.render_text());
+    Ok(Written { table, comparison, report })
 }
 
 /// What stands above a table: which checkpoint it speaks of.
@@ -97,7 +99,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let written = write_summary(folder.path(), &results, Some(&published)).unwrap();
             let markdown = std::fs::read_to_string(folder.path().join("table.md")).unwrap();
-            for text in [markdown, written.table, written.comparison.unwrap()] {
+            for text in [markdown, written.table.unwrap(), written.comparison.unwrap()] {
                 assert!(text.contains(shown) && !text.contains(other), "{said}: {text}");
             }
             for (file, mean) in [("table-last.csv", "0.25"), ("table-best.csv", "0.75")] {

@@ -38,9 +38,8 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     match printer.format() {
         Format::Json => printer.data(&std::fs::read_to_string(out.join("results.json"))?)?,
         Format::Text => {
-            printer.data(&outcome.table)?;
-            if let Some(comparison) = &outcome.comparison {
-                printer.data(comparison)?;
+            for text in outcome.table.iter().chain(&outcome.comparison) {
+                printer.data(text)?;
             }
         }
     }
@@ -48,7 +47,11 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     if outcome.complete {
         Ok(ExitStatus::Done)
     } else {
-        printer.note("interrupted after a checkpoint; run the same command with --resume");
+        let (finished, planned) = (outcome.finished, outcome.planned);
+        printer.note(&format!(
+            "interrupted after a checkpoint, {finished} of {planned} rows finished; run the same command with \
+             --resume"
+        ));
         Ok(ExitStatus::Requeue)
     }
 }

@@ -16,6 +16,13 @@ use lrvd_bench::progress::ProgressSink;
 use crate::printer::Printer;
 use lines::Lines;
 
+#[cfg(all(unix, feature = "dashboard"))]
+pub(crate) use terminal::give_back as give_back_terminal;
+
+/// Nothing takes the terminal over.
+#[cfg(all(unix, not(feature = "dashboard")))]
+pub(crate) fn give_back_terminal() {}
+
 /// Ways to show a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressStyle {

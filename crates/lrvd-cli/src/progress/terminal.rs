@@ -15,10 +15,15 @@ use super::dashboard::Stage;
 const DRAWING_THREAD: &str = "train-renderer";
 const ENTER_ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049h";
 const SHOW_CURSOR: &[u8] = b"\x1b[?25h";
+#[cfg(unix)]
+const LEAVE_ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049l";
 
 /// What panics had to say while the dashboard was up; `None` while it is not.
 static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
 static HOOK: Once = Once::new();
+/// Settings of the terminal from before the dashboard; `None` while it is not up.
+#[cfg(unix)]
+static BEFORE: Mutex<Option<rustix::termios::Termios>> = Mutex::new(None);
 
 /// Whether keys, drawing and messages all have a terminal that can do more than print.
 #[expect(clippy::disallowed_methods, reason = "the terminal says in it what it can do")]
@@ -37,6 +42,8 @@ impl Stage for Terminal {
     fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn MetricsRenderer> {
         HOOK.call_once(hold_panics);
         *held() = Some(Vec::new());
+        #[cfg(unix)]
+        before(rustix::termios::tcgetattr(std::io::stdin()).ok());
         let runs_done = (runs_done > 0).then_some(runs_done);
         let renderer = TuiMetricsRendererWrapper::new(interrupter, runs_done);
         #[cfg(unix)]
@@ -52,8 +59,30 @@ impl Stage for Terminal {
         // The drawing thread shows the cursor itself unless a panic ended it.
         let mut out = std::io::stdout();
         let _ = out.write_all(SHOW_CURSOR).and_then(|()| out.flush());
+        #[cfg(unix)]
+        before(None);
         held().take().unwrap_or_default()
     }
+}
+
+/// Remembers `settings` and returns those remembered before.
+#[cfg(unix)]
+fn before(settings: Option<rustix::termios::Termios>) -> Option<rustix::termios::Termios> {
+    std::mem::replace(&mut *BEFORE.lock().unwrap_or_else(PoisonError::into_inner), settings)
+}
+
+/// Puts the terminal back for a process that ends at once, if the dashboard is up.
+#[cfg(unix)]
+pub(crate) fn give_back() {
+    use rustix::termios::{OptionalActions, tcsetattr};
+
+    let Some(settings) = before(None) else { return };
+    let mut out = std::io::stdout();
+    for code in [LEAVE_ALTERNATE_SCREEN, SHOW_CURSOR] {
+        let _ = out.write_all(code);
+    }
+    let _ = out.flush();
+    let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &settings);
 }
 
 fn held() -> MutexGuard<'static, Option<Vec<String>>> {

@@ -109,3 +109,72 @@ fn adalora_resumes_bit_for_bit() {
     let files = ["adapter/adapter_model.safetensors", "predictions-last.jsonl"];
     both("adalora", &files);
 }
+
+#[test]
+fn a_suite_that_is_interrupted_in_its_first_run_prints_no_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let arguments =
+        ["bench", "glue", "--tasks", "cola", "--methods", "lora", "--seeds", "1", "--out"];
+    let child = Command::new(assert_cmd::cargo::cargo_bin("lrvd"))
+        .args(arguments)
+        .arg(&out)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !out.is_dir() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let id = child.id().to_string();
+    assert!(Command::new("kill").arg("-TERM").arg(id).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let [printed, notes] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert_eq!((output.status.code(), &*printed), (Some(75), ""), "{notes}");
+    assert!(notes.contains("0 of 1 rows finished"), "{notes}");
+}
+
+/// `script` lends a terminal; the second Ctrl-C comes before the dashboard has seen the first.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_second_interrupt_leaves_the_terminal_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let more = ["--progress", "dashboard"];
+    let command = train(&data, &dir.path().join("out"), 100_000, &more);
+    let file = |name: &str| dir.path().join(name);
+    let [shell, before, pid, after, code] =
+        ["run.sh", "before", "pid", "after", "code"].map(|name| file(name).display().to_string());
+    let program = assert_cmd::cargo::cargo_bin("lrvd").display().to_string();
+    let quoted: Vec<String> = command.iter().map(|word| format!("'{word}'")).collect();
+    let text = format!(
+        "stty -g > {before}\n(sh -c 'echo $PPID' > {pid}; exec {program} {})\necho $? > {code}\n\
+         stty -g > {after}\n",
+        quoted.join(" ")
+    );
+    std::fs::write(&shell, text).unwrap();
+    let shown = std::fs::File::create(file("shown")).unwrap();
+    let mut child = Command::new("script")
+        .args(["-qec", &format!("sh {shell}"), "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(shown)
+        .spawn()
+        .unwrap();
+    let shows =
+        |code: &str| std::fs::read(file("shown")).unwrap().windows(8).any(|w| w == code.as_bytes());
+    while !shows("\u{1b}[?1049h") {
+        assert!(child.try_wait().unwrap().is_none(), "the dashboard never came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let id = std::fs::read_to_string(&pid).unwrap();
+    let twice = format!("kill -INT {0}; sleep 0.005; kill -INT {0}", id.trim());
+    assert!(Command::new("sh").args(["-c", &twice]).status().unwrap().success());
+    child.wait().unwrap();
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    assert_eq!(read(&code).trim(), "130");
+    assert_eq!(read(&after), read(&before));
+    assert!(shows("\u{1b}[?1049l"));
+}

@@ -245,6 +245,10 @@ fn a_run_whose_ranks_are_all_pruned_is_still_a_classifier() {
 fn every_method_predicts_by_the_draws_it_was_trained_with() {
     // A variance per entry, and dropout, which has no posterior file.
     reload_predicts_the_same(&["--method", "lrvd-element", "--set", "draws=[2]"], 2);
+    for kind in ["fresh", "activation"] {
+        let kind = format!("prediction_draws={kind}");
+        reload_predicts_the_same(&["--method", "bayeslora", "--set", &kind], 3);
+    }
     let (dir, data) = trained_and_reloaded(&["--method", "mcd"], 3, false);
     let out = dir.path().join("out").display().to_string();
     let answer = &lines(&done(&["predict", &out, "a fine film"]).stdout)[0];

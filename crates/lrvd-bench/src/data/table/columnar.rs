@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use parquet::basic::ConvertedType;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
@@ -38,6 +39,9 @@ impl Columnar {
                 found: names.to_vec(),
             });
         }
+        if let Some(&column) = kept.iter().find(|&&column| has_interval(&fields[column])) {
+            return Err(TableError::Interval { file: file.into(), column: names[column].clone() });
+        }
         let projection = Type::group_type_builder(schema.name())
             .with_fields(kept.iter().map(|&column| fields[column].clone()).collect())
             .build()
@@ -58,6 +62,12 @@ impl Columnar {
         let place = Place { file: file.into(), at: At::Row(self.number) };
         Ok(Some(Row::under(Arc::clone(&self.names), place, cells)))
     }
+}
+
+/// Whether a field is an interval or holds one, of which the record interface knows no value.
+fn has_interval(field: &Type) -> bool {
+    field.get_basic_info().converted_type() == ConvertedType::INTERVAL
+        || field.is_group() && field.get_fields().iter().any(|inner| has_interval(inner))
 }
 
 fn broken(file: &Path, source: ParquetError) -> TableError {

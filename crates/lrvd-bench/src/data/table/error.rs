@@ -155,6 +155,17 @@ pub enum TableError {
         /// Cause, with its line.
         source: Cause,
     },
+    /// A column that is read is of a type for which there is no value.
+    #[error(
+        "`{}`, column `{column}`: an INTERVAL where a text, a number or a truth value is expected",
+        .file.display()
+    )]
+    Interval {
+        /// The file.
+        file: PathBuf,
+        /// The column.
+        column: String,
+    },
     /// A parquet file cannot be decoded.
     #[error("cannot decode parquet file `{}`", .file.display())]
     Parquet {

@@ -1,5 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
+use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArrayType};
+use parquet::file::writer::SerializedFileWriter;
+
 use super::*;
 
 fn written(name: &str, text: &[u8]) -> (tempfile::TempDir, PathBuf) {
@@ -108,4 +113,33 @@ fn only_wanted_columns_of_a_parquet_file_are_decoded() {
         missing.contains("no column `verdict`; its columns are `sentence`, `label`"),
         "{missing}"
     );
+}
+
+/// The record interface ends the program at a value of this type.
+#[test]
+fn a_parquet_column_of_intervals_is_refused_unless_it_is_skipped() {
+    let schema = "message m { required binary text (UTF8);
+        optional group when { required fixed_len_byte_array(12) span (INTERVAL); } }";
+    let schema = Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("d.parquet");
+    let file = File::create(&path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&["a".into()], None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let span = ByteArray::from(vec![0; 12]).into();
+    column.typed::<FixedLenByteArrayType>().write_batch(&[span], Some(&[1]), None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+
+    let open = |columns| Table::open(&path, &Layout { columns, ..Layout::of(Format::Parquet) });
+    let refused = open(&[]).map(|_| ()).unwrap_err();
+    assert!(refused.to_string().contains("column `when`: an INTERVAL"), "{refused}");
+    assert!(matches!(refused, TableError::Interval { .. }));
+    let row = open(&["text"]).unwrap().next().unwrap().unwrap();
+    assert_eq!(row.text(&["text"]).unwrap(), "a");
 }
