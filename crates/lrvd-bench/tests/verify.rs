@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device};
 use lrvd_bench::verify::{Check, Precision, VerifyError, VerifyOptions, VerifyReport, verify};
-use lrvd_burn::files::{FileError, HostTensor, TensorFile, WeightStore, write_safetensors};
+use lrvd_burn::files::{
+    FileError, HostDType, HostTensor, TensorFile, WeightStore, write_safetensors,
+};
 use lrvd_burn::peft::{PeftAdapter, attach_peft, peft_from_model};
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use serde_json::Value;
@@ -113,15 +115,52 @@ impl Copy {
         self
     }
 
-    /// Replaces the first value of a recorded double-precision tensor.
-    fn set_first(&self, name: &str, of: impl Fn(f64) -> f64) -> &Self {
-        self.edit_tensors("expected.safetensors", |tensors| {
+    /// Changes the values of a tensor of real numbers, whose type it keeps.
+    fn change(&self, file: &str, name: &str, change: impl FnOnce(&mut [f64])) -> &Self {
+        self.edit_tensors(file, |tensors| {
             let tensor = &tensors[name];
             let mut values = tensor.to_f64().unwrap();
-            values[0] = of(values[0]);
-            let changed = HostTensor::from_f64(tensor.shape(), &values).unwrap();
+            change(&mut values);
+            let single: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+            let changed = match tensor.dtype() {
+                HostDType::F32 => HostTensor::from_f32(tensor.shape(), &single),
+                _ => HostTensor::from_f64(tensor.shape(), &values),
+            };
+            tensors.insert(name.to_owned(), changed.unwrap());
+        })
+    }
+
+    /// Replaces the first value of a recorded tensor.
+    fn set_first(&self, name: &str, of: impl Fn(f64) -> f64) -> &Self {
+        self.change("expected.safetensors", name, |values| values[0] = of(values[0]))
+    }
+
+    /// Replaces one value of an integer input.
+    fn set_input(&self, name: &str, index: usize, value: i64) -> &Self {
+        self.edit_tensors("inputs.safetensors", |tensors| {
+            let tensor = &tensors[name];
+            let mut values = tensor.to_i64().unwrap();
+            values[index] = value;
+            let changed = HostTensor::from_i64(tensor.shape(), &values).unwrap();
             tensors.insert(name.to_owned(), changed);
         })
+    }
+
+    /// Replaces one entry of a JSON file.
+    fn configure(&self, file: &str, key: &str, value: Value) {
+        let file = self.path().join(file);
+        let mut json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        json[key] = value;
+        std::fs::write(file, json.to_string()).unwrap();
+    }
+
+    /// Makes a checkpoint with an adapter of a folder that records one.
+    fn into_checkpoint(self) -> Self {
+        for folder in ["base", "adapter"] {
+            copy(&self.path().join(folder), self.path());
+        }
+        std::fs::remove_file(self.path().join("expected.json")).unwrap();
+        self
     }
 }
 
@@ -201,13 +240,8 @@ fn padding_is_no_part_of_the_contract() {
     let mask = mask.read("attention_mask").unwrap().to_i64().unwrap();
     let padding = mask.iter().position(|&m| m == 0).unwrap();
     let change = |at: usize| {
-        copy.edit_tensors("expected.safetensors", |tensors| {
-            let tensor = &tensors["hidden_states.1"];
-            let width = tensor.shape()[2];
-            let mut values = tensor.to_f32().unwrap();
-            values[at * width] += 1.0;
-            let changed = HostTensor::from_f32(tensor.shape(), &values).unwrap();
-            tensors.insert("hidden_states.1".to_owned(), changed);
+        copy.change("expected.safetensors", "hidden_states.1", |values| {
+            values[at * (values.len() / mask.len())] += 1.0;
         });
     };
     change(padding);
@@ -270,14 +304,7 @@ fn tensors_that_are_missing_or_unknown_are_named() {
 fn inputs_out_of_range_are_refused_before_they_index() {
     for (name, bad) in [("input_ids", 1_000_000), ("input_ids", -1), ("attention_mask", 2)] {
         let copy = Copy::of(MODEL);
-        copy.edit_tensors("inputs.safetensors", |tensors| {
-            let tensor = &tensors[name];
-            let mut values = tensor.to_i64().unwrap();
-            values[1] = bad;
-            let changed = HostTensor::from_i64(tensor.shape(), &values).unwrap();
-            tensors.insert(name.to_owned(), changed);
-        });
-        match copy.run() {
+        match copy.set_input(name, 1, bad).run() {
             Err(VerifyError::Value { name: found, index: 1, .. }) => assert_eq!(found, name),
             other => panic!("{name}: {other:?}"),
         }
@@ -288,13 +315,7 @@ fn inputs_out_of_range_are_refused_before_they_index() {
 fn a_damaged_adapter_fails_or_is_refused() {
     let copy = Copy::of(LORA);
     let key = "base_model.model.deberta.encoder.layer.0.attention.self.query_proj.lora_B.weight";
-    copy.edit_tensors("adapter/adapter_model.safetensors", |tensors| {
-        let tensor = &tensors[key];
-        let mut values = tensor.to_f32().unwrap();
-        values[3] += 0.01;
-        let changed = HostTensor::from_f32(tensor.shape(), &values).unwrap();
-        tensors.insert(key.to_owned(), changed);
-    });
+    copy.change("adapter/adapter_model.safetensors", key, |values| values[3] += 0.01);
     let report = copy.run().unwrap();
     assert!(failed(&report).contains(&"logits"), "{report}");
     copy.edit_tensors("adapter/adapter_model.safetensors", |tensors| drop(tensors.remove(key)));
@@ -380,10 +401,7 @@ fn a_checkpoint_is_read_and_run() {
     let compared = |c: &Check| c.compared;
     assert!(report.checks.iter().map(compared).sum::<usize>() > 40, "{report}");
 
-    let config = copy.path().join("config.json");
-    let mut json: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
-    json["hidden_act"] = "relu".into();
-    std::fs::write(config, json.to_string()).unwrap();
+    copy.configure("config.json", "hidden_act", "relu".into());
     match copy.run() {
         Err(VerifyError::Unsupported { what }) => assert!(what.contains("hidden_act"), "{what}"),
         other => panic!("{other:?}"),
@@ -392,14 +410,7 @@ fn a_checkpoint_is_read_and_run() {
 
 #[test]
 fn a_checkpoint_with_an_adapter_runs_both() {
-    let copy = Copy::of(LORA);
-    for folder in ["base", "adapter"] {
-        for entry in std::fs::read_dir(copy.path().join(folder)).unwrap() {
-            let entry = entry.unwrap();
-            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-        }
-    }
-    std::fs::remove_file(copy.path().join("expected.json")).unwrap();
+    let copy = Copy::of(LORA).into_checkpoint();
     let report = copy.run().unwrap();
     assert!(report.holds(), "{report}");
     assert!(report.checks.iter().any(|check| check.name == "logits with the adapter, finite"));
@@ -429,14 +440,6 @@ fn an_adapter_survives_a_model() {
     }
 }
 
-/// Replaces one entry of a copy's `config.json`.
-fn configure(copy: &Copy, file: &str, key: &str, value: Value) {
-    let file = copy.path().join(file);
-    let mut json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    json[key] = value;
-    std::fs::write(file, json.to_string()).unwrap();
-}
-
 #[test]
 fn damaged_language_models_fail_where_they_are_damaged() {
     for name in [
@@ -456,17 +459,11 @@ fn damaged_language_models_fail_where_they_are_damaged() {
     assert_eq!(failed(&copy.run().unwrap()), ["scalars.answer_loss"]);
     // Another base of the rotation is no error but another model.
     let copy = Copy::of(LLAMA);
-    configure(&copy, "config.json", "rope_theta", 500_000.into());
+    copy.configure("config.json", "rope_theta", 500_000.into());
     assert!(failed(&copy.run().unwrap()).contains(&"logits"));
     // Padding is no part of the contract: the third row has five of seventeen tokens.
     let copy = Copy::of(LLAMA);
-    copy.edit_tensors("expected.safetensors", |tensors| {
-        let logits = &tensors["logits"];
-        let mut values = logits.to_f64().unwrap();
-        *values.last_mut().unwrap() += 1.0;
-        let changed = HostTensor::from_f64(logits.shape(), &values).unwrap();
-        tensors.insert("logits".to_owned(), changed);
-    });
+    copy.change("expected.safetensors", "logits", |values| *values.last_mut().unwrap() += 1.0);
     assert!(copy.run().unwrap().holds());
 }
 
@@ -482,14 +479,7 @@ fn language_model_inputs_out_of_range_are_refused_by_name() {
         ("answer_labels", 1, 4),
     ] {
         let copy = Copy::of(LLAMA);
-        copy.edit_tensors("inputs.safetensors", |tensors| {
-            let tensor = &tensors[name];
-            let mut values = tensor.to_i64().unwrap();
-            values[index] = bad;
-            let changed = HostTensor::from_i64(tensor.shape(), &values).unwrap();
-            tensors.insert(name.to_owned(), changed);
-        });
-        match copy.run() {
+        match copy.set_input(name, index, bad).run() {
             Err(VerifyError::Value { name: found, index: at, .. }) => {
                 assert_eq!((found.as_str(), at), (name, index));
             }
@@ -514,7 +504,7 @@ fn language_model_inputs_out_of_range_are_refused_by_name() {
         ("hidden_act", "gelu".into()),
     ] {
         let copy = Copy::of(LLAMA);
-        configure(&copy, "config.json", key, value);
+        copy.configure("config.json", key, value);
         match copy.run() {
             Err(VerifyError::Unsupported { what }) => assert!(what.contains(key), "{what}"),
             other => panic!("{key}: {other:?}"),
@@ -526,12 +516,8 @@ fn language_model_inputs_out_of_range_are_refused_by_name() {
 fn a_damaged_language_model_adapter_fails() {
     let copy = Copy::of(LLAMA_LORA);
     let key = "base_model.model.lm_head.lora_B.weight";
-    copy.edit_tensors("adapter/adapter_model.safetensors", |tensors| {
-        let tensor = &tensors[key];
-        let values: Vec<f32> = tensor.to_f32().unwrap().iter().map(|v| v * 1.25).collect();
-        let changed = HostTensor::from_f32(tensor.shape(), &values).unwrap();
-        tensors.insert(key.to_owned(), changed);
-    });
+    let grow = |values: &mut [f64]| values.iter_mut().for_each(|v| *v *= 1.25);
+    copy.change("adapter/adapter_model.safetensors", key, grow);
     let report = copy.run().unwrap();
     let failed = failed(&report);
     for name in ["logits", "answer_logits", "loss", "merged.lm_head.weight"] {
@@ -544,14 +530,7 @@ fn a_damaged_language_model_adapter_fails() {
 fn language_model_checkpoints_are_read_and_run() {
     let report = run(&golden("assets/stories260K"), Precision::F32).unwrap();
     assert!(report.holds() && report.kind == "checkpoint", "{report}");
-    let copy = Copy::of(LLAMA_LORA);
-    for folder in ["base", "adapter"] {
-        for entry in std::fs::read_dir(copy.path().join(folder)).unwrap() {
-            let entry = entry.unwrap();
-            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-        }
-    }
-    std::fs::remove_file(copy.path().join("expected.json")).unwrap();
+    let copy = Copy::of(LLAMA_LORA).into_checkpoint();
     let report = copy.run().unwrap();
     assert!(report.holds(), "{report}");
     assert!(report.checks.iter().any(|check| check.name == "logits with the adapter, finite"));
@@ -562,7 +541,7 @@ fn sizes_beyond_the_file_are_errors_before_they_are_allocated() {
     let huge = i32::MAX;
     for key in ["vocab_size", "intermediate_size", "num_hidden_layers", "hidden_size", "head_dim"] {
         let copy = Copy::of(LLAMA);
-        configure(&copy, "config.json", key, (huge - 1).into());
+        copy.configure("config.json", key, (huge - 1).into());
         assert!(copy.run().is_err(), "{key}");
     }
     for (key, value) in [
@@ -574,13 +553,10 @@ fn sizes_beyond_the_file_are_errors_before_they_are_allocated() {
         ("num_labels", huge),
     ] {
         let copy = Copy::of(MODEL);
-        let config = copy.path().join("config.json");
-        let mut json: Value = serde_json::from_slice(&std::fs::read(&config).unwrap()).unwrap();
-        json[key] = value.into();
+        copy.configure("config.json", key, value.into());
         if key == "num_labels" {
-            json["id2label"] = Value::Null;
+            copy.configure("config.json", "id2label", Value::Null);
         }
-        std::fs::write(config, json.to_string()).unwrap();
         assert!(copy.run().is_err(), "{key}");
     }
 }

@@ -2,18 +2,10 @@
 
 use lrvd_models::deberta::RelativePositions;
 
-use super::compare::Comparison;
-use super::error::VerifyError;
-use super::folder::Folder;
-use super::report::{VerifyOptions, VerifyReport};
-use super::tolerance::Limit;
-use super::values::{Values, read_integers};
+use super::{Comparison, Limit, Values, VerifyError, read_integers};
 
-pub(super) fn verify(
-    folder: &Folder,
-    options: &VerifyOptions<'_>,
-) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open(folder, options.precision)?;
+pub(super) fn verify(comparison: &mut Comparison<'_>) -> Result<(), VerifyError> {
+    let folder = comparison.folder;
     for table in folder.get("tables")?.list()? {
         let stated = table.get("position_buckets")?;
         // As in `config.json`: a number below 1 stands for "none".
@@ -32,5 +24,5 @@ pub(super) fn verify(
         let row = integers(&|r| i64::from(positions.row(r)));
         comparison.tensor(&format!("gather_index_c2p.{key}"), &row, Limit::EXACT)?;
     }
-    comparison.finish()
+    Ok(())
 }

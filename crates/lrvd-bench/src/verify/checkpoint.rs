@@ -10,11 +10,9 @@ use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 
-use super::compare::unread;
-use super::error::VerifyError;
 use super::inputs::Batch;
 use super::model::{computing_device, host};
-use super::report::{Check, VerifyOptions, VerifyReport};
+use super::{Check, VerifyError, VerifyOptions, VerifyReport, unread};
 
 /// `config.json` and weights, with an adapter beside them if there is one.
 pub(super) fn verify_model(

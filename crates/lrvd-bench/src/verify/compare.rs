@@ -5,11 +5,10 @@ use std::path::Path;
 
 use lrvd_burn::files::{FileError, TensorFile};
 
-use super::error::VerifyError;
-use super::folder::{Entry, Folder};
-use super::report::{Check, Precision, VerifyReport};
-use super::tolerance::Limit;
-use super::values::{Values, open, read};
+use super::{
+    Check, Entry, Folder, Limit, Precision, Values, VerifyError, VerifyOptions, VerifyReport, open,
+    read,
+};
 
 /// Relative error of a number that was written with three digits, with room for a carry.
 const THREE_DIGITS: f64 = 6e-3;
@@ -17,6 +16,7 @@ const THREE_DIGITS: f64 = 6e-3;
 /// The recorded tensors of one folder, and what became of them.
 pub(super) struct Comparison<'a> {
     pub(super) folder: &'a Folder,
+    pub(super) options: &'a VerifyOptions<'a>,
     pub(super) precision: Precision,
     expected: TensorFile,
     seen: BTreeSet<String>,
@@ -25,10 +25,13 @@ pub(super) struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    pub(super) fn open(folder: &'a Folder, precision: Precision) -> Result<Self, VerifyError> {
+    pub(super) fn open(
+        folder: &'a Folder,
+        options: &'a VerifyOptions<'a>,
+    ) -> Result<Self, VerifyError> {
         let expected = open(&folder.dir, "expected.safetensors")?;
         let (seen, checks, notes) = (BTreeSet::new(), Vec::new(), Vec::new());
-        Ok(Self { folder, precision, expected, seen, checks, notes })
+        Ok(Self { folder, options, precision: options.precision, expected, seen, checks, notes })
     }
 
     /// Path of the recorded tensors.
@@ -81,15 +84,10 @@ impl<'a> Comparison<'a> {
         Err(FileError::NoTensor { file, tensor }.into())
     }
 
-    /// Opens the records of a model's folder, which are complete and hold logits.
-    pub(super) fn open_model(
-        folder: &'a Folder,
-        precision: Precision,
-    ) -> Result<Self, VerifyError> {
-        let comparison = Self::open(folder, precision)?;
-        comparison.check_complete()?;
-        comparison.require("logits")?;
-        Ok(comparison)
+    /// The records of a model are complete and hold logits.
+    pub(super) fn check_model(&self) -> Result<(), VerifyError> {
+        self.check_complete()?;
+        self.require("logits")
     }
 
     /// Compares what was found of a model: tensors that are recorded, and the numbers of `scalars`,

@@ -3,24 +3,19 @@
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::Pass;
 
-use super::compare::Comparison;
-use super::error::VerifyError;
-use super::folder::Folder;
 use super::inputs::Batch;
 use super::model::{Base, host, stored_gradients};
-use super::report::{VerifyOptions, VerifyReport};
+use super::{Comparison, VerifyError};
 
 /// Gradient of a parameter that the configuration calls the padding row's table.
 const WORDS: &str = "deberta.embeddings.word_embeddings.weight";
 
-pub(super) fn verify(
-    folder: &Folder,
-    options: &VerifyOptions<'_>,
-) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open_model(folder, options.precision)?;
-    let Base { config, mut model, device, dtype } = Base::load(&folder.dir, options)?;
+pub(super) fn verify(comparison: &mut Comparison<'_>) -> Result<(), VerifyError> {
+    let folder = comparison.folder;
+    comparison.check_model()?;
+    let Base { config, mut model, device, dtype } = Base::load(&folder.dir, comparison.options)?;
     let batch = Batch::read(folder, &config)?;
-    batch.check_description(&mut comparison)?;
+    batch.check_description(comparison)?;
     comparison.note_unread(config.unrecognised());
 
     let wants_gradients = !comparison.below("grad.").is_empty();
@@ -34,7 +29,7 @@ pub(super) fn verify(
         let name = format!("hidden_states.{i}");
         if comparison.has(&name) {
             let width = config.hidden_size;
-            let limit = folder.tolerance(&name, options.precision)?;
+            let limit = folder.tolerance(&name, comparison.precision)?;
             let real = |index: usize| batch.mask[index / width] == 1;
             comparison.tensor_where(&name, &host(state.clone()), limit, real)?;
         }
@@ -54,5 +49,5 @@ pub(super) fn verify(
         }
         comparison.gradients(&gradients)?;
     }
-    comparison.finish()
+    Ok(())
 }

@@ -11,7 +11,7 @@ use lrvd_models::LoadError;
 use lrvd_models::deberta::{ConfigError, PositionRangeError};
 use lrvd_models::tokenizer::FixtureError;
 
-use super::report::Precision;
+use super::Precision;
 
 /// A folder cannot be recomputed. A number that differs is no error but a failed check.
 #[derive(Debug, thiserror::Error)]

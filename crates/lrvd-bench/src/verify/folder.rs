@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use lrvd_burn::files::FileError;
 use serde_json::{Map, Value};
 
-use super::error::VerifyError;
+use super::VerifyError;
 
 /// File name of the expectations.
 pub(super) const EXPECTED: &str = "expected.json";

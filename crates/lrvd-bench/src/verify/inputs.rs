@@ -7,10 +7,10 @@ use lrvd_burn::files::{TensorFile, is_float};
 use lrvd_models::TokenBatch;
 use lrvd_models::deberta::{DebertaConfig, ProblemType};
 
-use super::compare::Comparison;
-use super::error::VerifyError;
-use super::folder::Folder;
-use super::values::{Values, open, read_finite, read_indices, read_integers, same_shape};
+use super::{
+    Comparison, Folder, Values, VerifyError, open, read_finite, read_indices, read_integers,
+    same_shape,
+};
 
 /// File name of the inputs.
 const FILE: &str = "inputs.safetensors";

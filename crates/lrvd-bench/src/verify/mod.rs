@@ -34,6 +34,11 @@ mod tolerance;
 mod train;
 mod values;
 
+use compare::{Comparison, unread};
+use folder::{EXPECTED, Entry, Folder};
+use tolerance::{Limit, bound};
+use values::{Values, open, read, read_finite, read_indices, read_integers, same_shape};
+
 pub use error::VerifyError;
 pub use report::{Check, Precision, VerifyOptions, VerifyReport};
 pub use run::verify;

@@ -10,9 +10,7 @@ use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::{Layout, ParameterValue};
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 
-use super::error::VerifyError;
-use super::report::{Precision, VerifyOptions};
-use super::values::Values;
+use super::{Precision, Values, VerifyError, VerifyOptions};
 
 /// A classifier with its configuration, frozen.
 pub(super) struct Base {

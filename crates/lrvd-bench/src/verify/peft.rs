@@ -10,14 +10,9 @@ use lrvd_burn::peft::{PeftAdapter, PeftMethod, PeftModule, attach_peft};
 use lrvd_burn::sampling::Pass;
 use lrvd_models::deberta::DebertaClassifier;
 
-use super::compare::Comparison;
-use super::error::VerifyError;
-use super::folder::{Entry, Folder};
 use super::inputs::Batch;
 use super::model::{Base, host, stored_gradients, stored_value};
-use super::report::{Precision, VerifyOptions, VerifyReport};
-use super::tolerance::Limit;
-use super::values::Values;
+use super::{Comparison, Entry, Folder, Limit, Precision, Values, VerifyError};
 
 /// Start of every name in an adapter file.
 const PREFIX: &str = "base_model.model.";
@@ -26,23 +21,21 @@ const ROUNDING: f64 = 1e-12;
 /// Below this a change of logits that is written with three digits counts as none.
 pub(super) const NO_CHANGE: f64 = 1e-5;
 
-pub(super) fn verify(
-    folder: &Folder,
-    options: &VerifyOptions<'_>,
-    adalora: bool,
-) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open_model(folder, options.precision)?;
+pub(super) fn verify(comparison: &mut Comparison<'_>, adalora: bool) -> Result<(), VerifyError> {
+    let folder = comparison.folder;
+    comparison.check_model()?;
     let adapter = PeftAdapter::read(folder.dir.join("adapter"))?;
     check_method(folder, &adapter, adalora)?;
-    let Base { config, mut model, device, dtype } = Base::load(&folder.dir.join("base"), options)?;
+    let Base { config, mut model, device, dtype } =
+        Base::load(&folder.dir.join("base"), comparison.options)?;
     let batch = Batch::read(folder, &config)?;
-    batch.check_description(&mut comparison)?;
+    batch.check_description(comparison)?;
     comparison.note_unread(config.unrecognised());
     let input = batch.upload(&device, dtype);
 
     let base_logits = host(model.forward(&input, &Pass::mean()));
     if comparison.has("base_logits") {
-        let limit = base_limit(folder, options.precision)?;
+        let limit = base_limit(folder, comparison.precision)?;
         comparison.tensor("base_logits", &base_logits, limit)?;
     }
     attach_peft(&mut model, &adapter, true)?;
@@ -60,8 +53,7 @@ pub(super) fn verify(
     let total = total_loss(&adapter, loss.as_ref(), penalty.as_ref());
     found.extend(total.clone().map(|total| ("total_loss", host(total))));
     comparison.found(&found)?;
-    check_adapter(&mut comparison, &model, &adapter, loss, total)?;
-    comparison.finish()
+    check_adapter(comparison, &model, &adapter, loss, total)
 }
 
 /// The tolerance of `base_logits`, which most folders do not state: it is the same computation as

@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use super::error::VerifyError;
-use super::folder::{EXPECTED, Folder};
-use super::report::{VerifyOptions, VerifyReport};
+use super::{Comparison, EXPECTED, Folder, VerifyError, VerifyOptions, VerifyReport};
 use super::{bayes, buckets, checkpoint, deberta, llama, peft, tokenizer, train};
 
 /// Recomputes the folder `dir` and compares.
@@ -32,22 +30,26 @@ pub fn verify(dir: &Path, options: VerifyOptions<'_>) -> Result<VerifyReport, Ve
         };
     }
     let folder = &Folder::open(dir)?;
-    match folder.get("kind")?.text()? {
-        "deberta_sequence_classification" => deberta::verify(folder, options),
-        "relative_position_buckets" => buckets::verify(folder, options),
-        "llama_causal_lm" => llama::verify(folder, options),
-        "peft_lora_llama" => llama::verify_peft(folder, options),
-        "peft_lora_deberta" => peft::verify(folder, options, false),
-        "peft_adalora_deberta" => peft::verify(folder, options, true),
-        "train_lora" => train::verify(folder, options, false),
-        "train_adalora" => train::verify(folder, options, true),
-        "bayes_forward" => bayes::verify_forward(folder, options),
-        "bayes_kl" => bayes::verify_divergence(folder, options),
-        "bayes_gauge" => bayes::verify_gauge(folder, options),
-        "bayes_energy" => bayes::verify_energy(folder, options),
-        "bayes_monte_carlo" => bayes::verify_monte_carlo(folder, options),
-        "calibration" => bayes::verify_calibration(folder, options),
-        "tokenizer" => tokenizer::verify(folder, options),
-        other => Err(VerifyError::unsupported(format!("kind `{other}`"))),
-    }
+    let kind = folder.get("kind")?.text()?;
+    let check: fn(&mut Comparison<'_>) -> Result<(), VerifyError> = match kind {
+        "deberta_sequence_classification" => deberta::verify,
+        "relative_position_buckets" => buckets::verify,
+        "llama_causal_lm" => llama::verify,
+        "peft_lora_llama" => llama::verify_peft,
+        "peft_lora_deberta" => |comparison| peft::verify(comparison, false),
+        "peft_adalora_deberta" => |comparison| peft::verify(comparison, true),
+        "train_lora" => |comparison| train::verify(comparison, false),
+        "train_adalora" => |comparison| train::verify(comparison, true),
+        "bayes_forward" => bayes::verify_forward,
+        "bayes_kl" => bayes::verify_divergence,
+        "bayes_gauge" => bayes::verify_gauge,
+        "bayes_energy" => bayes::verify_energy,
+        "bayes_monte_carlo" => bayes::verify_monte_carlo,
+        "calibration" => bayes::verify_calibration,
+        "tokenizer" => return tokenizer::verify(folder, options),
+        other => return Err(VerifyError::unsupported(format!("kind `{other}`"))),
+    };
+    let mut comparison = Comparison::open(folder, options)?;
+    check(&mut comparison)?;
+    comparison.finish()
 }

@@ -2,9 +2,7 @@
 
 use lrvd_models::tokenizer::check_items;
 
-use super::error::VerifyError;
-use super::folder::Folder;
-use super::report::{Check, VerifyOptions, VerifyReport};
+use super::{Check, Folder, VerifyError, VerifyOptions, VerifyReport};
 
 pub(super) fn verify(
     folder: &Folder,

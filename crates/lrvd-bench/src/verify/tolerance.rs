@@ -1,8 +1,6 @@
 //! Bounds on the distance of a recomputed tensor from the recorded one.
 
-use super::error::VerifyError;
-use super::folder::{Entry, Folder};
-use super::report::Precision;
+use super::{Entry, Folder, Precision, VerifyError};
 
 /// A bound on the difference of two tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use lrvd_burn::files::{FileError, HostTensor, TensorError, TensorFile};
 
-use super::error::VerifyError;
+use super::VerifyError;
 
 /// Integers up to this are exact in f64.
 const EXACT: u64 = 1 << 53;

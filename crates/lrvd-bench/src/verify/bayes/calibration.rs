@@ -3,20 +3,15 @@
 use lrvd_burn::files::TensorFile;
 use lrvd_core::metrics::{Binning, DEFAULT_BINS, MetricError, Predictions};
 
-use super::super::compare::Comparison;
-use super::super::error::VerifyError;
-use super::super::folder::{Entry, Folder};
-use super::super::report::{VerifyOptions, VerifyReport};
-use super::super::tolerance::{Limit, bound};
-use super::super::values::{Values, read_finite, read_indices, same_shape};
+use super::super::{
+    Comparison, Entry, Limit, Values, VerifyError, bound, read_finite, read_indices, same_shape,
+};
 use super::each_item;
 
-pub(in super::super) fn verify(
-    folder: &Folder,
-    options: &VerifyOptions<'_>,
-) -> Result<VerifyReport, VerifyError> {
+pub(in super::super) fn verify(comparison: &mut Comparison<'_>) -> Result<(), VerifyError> {
+    let folder = comparison.folder;
     let limit = Limit::Absolute(bound(&folder.get("tolerances")?.get("atol_f64")?)?);
-    each_item(folder, options, |comparison, file, item| check_item(comparison, file, item, limit))
+    each_item(comparison, |comparison, file, item| check_item(comparison, file, item, limit))
 }
 
 fn check_item(

@@ -2,22 +2,14 @@
 
 use lrvd_core::kl::{kl_fit, kl_fit_slope};
 
-use super::super::compare::Comparison;
-use super::super::error::VerifyError;
-use super::super::folder::Folder;
-use super::super::report::{VerifyOptions, VerifyReport};
-use super::super::tolerance::Limit;
-use super::super::values::Values;
+use super::super::{Comparison, Folder, Limit, Values, VerifyError};
 use super::tolerance;
 
 /// End of the name of a grid.
 const GRID: &str = "log_alpha";
 
-pub(in super::super) fn verify(
-    folder: &Folder,
-    options: &VerifyOptions<'_>,
-) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open(folder, options.precision)?;
+pub(in super::super) fn verify(comparison: &mut Comparison<'_>) -> Result<(), VerifyError> {
+    let folder = comparison.folder;
     comparison.check_complete()?;
     comparison.require(GRID)?;
     for name in comparison.names() {
@@ -34,7 +26,7 @@ pub(in super::super) fn verify(
             comparison.required(&name, &Values::new(grid.shape.clone(), found), limit)?;
         }
     }
-    comparison.finish()
+    Ok(())
 }
 
 /// Its own tolerance, else that of the same quantity on the main grid.

@@ -5,25 +5,18 @@ use lrvd_core::energy::{AucRule, Capture, UpdateEnergy};
 use lrvd_core::factor::FactorView;
 use lrvd_core::numeric::dense::norm;
 
-use super::super::compare::Comparison;
-use super::super::error::VerifyError;
-use super::super::folder::{Entry, Folder};
-use super::super::report::{VerifyOptions, VerifyReport};
-use super::super::tolerance::{Limit, bound};
-use super::super::values::{Values, read_indices};
+use super::super::{Comparison, Entry, Limit, Values, VerifyError, bound, read_indices};
 use super::each_item;
 use super::factors::Factors;
 
 /// Slack of comparisons between values of one curve.
 const ROUNDING: f64 = 1e-12;
 
-pub(in super::super) fn verify(
-    folder: &Folder,
-    options: &VerifyOptions<'_>,
-) -> Result<VerifyReport, VerifyError> {
+pub(in super::super) fn verify(comparison: &mut Comparison<'_>) -> Result<(), VerifyError> {
+    let folder = comparison.folder;
     let all = folder.get("tolerances")?.get("all")?.get("atol_f64")?;
     let limit = Limit::Absolute(bound(&all)?);
-    each_item(folder, options, |comparison, file, item| check_item(comparison, file, item, limit))
+    each_item(comparison, |comparison, file, item| check_item(comparison, file, item, limit))
 }
 
 fn check_item(

@@ -5,8 +5,7 @@ use lrvd_core::ShapeError;
 use lrvd_core::factor::FactorView;
 use lrvd_core::posterior::{NoiseParameters, Posterior};
 
-use super::super::error::VerifyError;
-use super::super::values::{Values, read_finite};
+use super::super::{Values, VerifyError, read_finite};
 
 /// The two posteriors that a fixture states, by the start of its names.
 pub(super) const FAMILIES: [&str; 2] = ["multiplicative", "additive"];

@@ -9,12 +9,7 @@ use lrvd_core::numeric::MedianKind;
 use lrvd_core::posterior::{ParameterGradient, Posterior};
 use lrvd_core::prune::{StatisticLogVariance, StatisticOptions, rank_statistic};
 
-use super::super::compare::Comparison;
-use super::super::error::VerifyError;
-use super::super::folder::Folder;
-use super::super::report::{Precision, VerifyOptions, VerifyReport};
-use super::super::tolerance::Limit;
-use super::super::values::{Values, open, read_finite};
+use super::super::{Comparison, Folder, Limit, Precision, Values, VerifyError, open, read_finite};
 use super::factors::{FAMILIES, Factors};
 use super::{INPUTS, tolerance};
 
@@ -38,13 +33,10 @@ struct Inputs {
 /// Recomputed tensors by name.
 type Found = Vec<(String, Values)>;
 
-pub(in super::super) fn verify(
-    folder: &Folder,
-    options: &VerifyOptions<'_>,
-) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open(folder, options.precision)?;
+pub(in super::super) fn verify(comparison: &mut Comparison<'_>) -> Result<(), VerifyError> {
+    let folder = comparison.folder;
     comparison.check_complete()?;
-    let inputs = Inputs::read(folder, &mut comparison)?;
+    let inputs = Inputs::read(folder, comparison)?;
     let mut found = Found::new();
     for family in FAMILIES {
         inputs.family(family, &mut found)?;
@@ -63,8 +55,7 @@ pub(in super::super) fn verify(
     for (name, values) in &found {
         comparison.required(name, values, tolerance(folder, name)?)?;
     }
-    comparison.scalars(&found, Precision::F64)?;
-    comparison.finish()
+    comparison.scalars(&found, Precision::F64)
 }
 
 impl Inputs {

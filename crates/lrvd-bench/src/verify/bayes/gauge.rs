@@ -6,12 +6,7 @@ use lrvd_core::moments::{CrossTerm, Moments, moments};
 use lrvd_core::numeric::dense::transposed_times;
 use lrvd_core::posterior::{Entries, Posterior};
 
-use super::super::compare::Comparison;
-use super::super::error::VerifyError;
-use super::super::folder::{Entry, Folder};
-use super::super::report::{VerifyOptions, VerifyReport};
-use super::super::tolerance::{Limit, bound};
-use super::super::values::{Values, read_finite};
+use super::super::{Comparison, Entry, Limit, Values, VerifyError, bound, read_finite};
 use super::factors::{Factors, noise, views};
 use super::{FORMULA, each_item};
 
@@ -24,14 +19,10 @@ struct Outcome {
     residuals: Vec<(String, f64)>,
 }
 
-pub(in super::super) fn verify(
-    folder: &Folder,
-    options: &VerifyOptions<'_>,
-) -> Result<VerifyReport, VerifyError> {
+pub(in super::super) fn verify(comparison: &mut Comparison<'_>) -> Result<(), VerifyError> {
+    let folder = comparison.folder;
     let tolerance = bound(&folder.get("boolean_tolerance")?)?;
-    each_item(folder, options, |comparison, file, item| {
-        check_item(comparison, file, item, tolerance)
-    })
+    each_item(comparison, |comparison, file, item| check_item(comparison, file, item, tolerance))
 }
 
 fn check_item(

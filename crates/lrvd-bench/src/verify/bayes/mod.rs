@@ -20,12 +20,7 @@ mod monte_carlo;
 
 use lrvd_burn::files::TensorFile;
 
-use super::compare::Comparison;
-use super::error::VerifyError;
-use super::folder::{Entry, Folder};
-use super::report::{Precision, VerifyOptions, VerifyReport};
-use super::tolerance::Limit;
-use super::values::open;
+use super::{Comparison, Entry, Folder, Limit, Precision, VerifyError, open};
 
 pub(super) use calibration::verify as verify_calibration;
 pub(super) use divergence::verify as verify_divergence;
@@ -42,16 +37,12 @@ const FORMULA: f64 = 1e-10;
 
 /// Runs `check` on every entry of `items`, with the tensors beside them.
 fn each_item(
-    folder: &Folder,
-    options: &VerifyOptions<'_>,
+    comparison: &mut Comparison<'_>,
     mut check: impl FnMut(&mut Comparison<'_>, &TensorFile, &Entry<'_>) -> Result<(), VerifyError>,
-) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open(folder, options.precision)?;
+) -> Result<(), VerifyError> {
+    let folder = comparison.folder;
     let file = open(&folder.dir, INPUTS)?;
-    for item in folder.get("items")?.list()? {
-        check(&mut comparison, &file, &item)?;
-    }
-    comparison.finish()
+    folder.get("items")?.list()?.iter().try_for_each(|item| check(comparison, &file, item))
 }
 
 /// The double-precision tolerance: these formulas are computed in f64 whatever was asked for.

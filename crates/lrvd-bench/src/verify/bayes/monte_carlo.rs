@@ -5,12 +5,7 @@ use lrvd_core::moments::{CrossTerm, moments, output_covariance};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::posterior::Posterior;
 
-use super::super::compare::Comparison;
-use super::super::error::VerifyError;
-use super::super::folder::Folder;
-use super::super::report::{VerifyOptions, VerifyReport};
-use super::super::tolerance::Limit;
-use super::super::values::{Values, open, read_finite};
+use super::super::{Comparison, Limit, Values, VerifyError, open, read_finite};
 use super::factors::{FAMILIES, Factors};
 use super::{FORMULA, INPUTS};
 
@@ -28,11 +23,8 @@ const REFERENCE_DRAWS: f64 = 200_000.0;
 /// Relative error of a standard error of the mean, which follows from the recorded variance.
 const MEAN_ERROR_ROUNDING: f64 = 1e-3;
 
-pub(in super::super) fn verify(
-    folder: &Folder,
-    options: &VerifyOptions<'_>,
-) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open(folder, options.precision)?;
+pub(in super::super) fn verify(comparison: &mut Comparison<'_>) -> Result<(), VerifyError> {
+    let folder = comparison.folder;
     let file = open(&folder.dir, INPUTS)?;
     let factors = Factors::read(&file, "mu_A", "mu_B")?;
     let x = factors.input(&file, "x")?;
@@ -53,10 +45,10 @@ pub(in super::super) fn verify(
             draws,
             scaling,
         };
-        case.check(&mut comparison)?;
+        case.check(comparison)?;
     }
     comparison.note("`results` summarises the recorded draws and is not compared");
-    comparison.finish()
+    Ok(())
 }
 
 /// One posterior and its input.

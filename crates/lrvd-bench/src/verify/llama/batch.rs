@@ -7,10 +7,8 @@ use lrvd_burn::files::TensorFile;
 use lrvd_models::TokenBatch;
 use lrvd_models::llama::LlamaConfig;
 
-use crate::verify::compare::Comparison;
-use crate::verify::error::VerifyError;
 use crate::verify::inputs::{check_lengths, read_mask, upload};
-use crate::verify::values::{open, read_indices, read_integers, same_shape};
+use crate::verify::{Comparison, VerifyError, open, read_indices, read_integers, same_shape};
 
 /// File name of the inputs.
 const FILE: &str = "inputs.safetensors";

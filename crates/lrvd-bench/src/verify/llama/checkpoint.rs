@@ -9,10 +9,8 @@ use serde_json::Value;
 use super::Base;
 use super::batch::Batch;
 use crate::verify::checkpoint::{check_model, report};
-use crate::verify::compare::unread;
-use crate::verify::error::VerifyError;
 use crate::verify::model::host;
-use crate::verify::report::{VerifyOptions, VerifyReport};
+use crate::verify::{VerifyError, VerifyOptions, VerifyReport, unread};
 
 /// Whether the `config.json` of `dir` names a Llama; a broken file is left to its reader.
 pub(in crate::verify) fn is_llama(dir: &Path) -> bool {

@@ -22,9 +22,8 @@ pub(super) use checkpoint::{is_llama, verify_checkpoint};
 pub(super) use model::verify;
 pub(super) use peft::verify as verify_peft;
 
-use super::error::VerifyError;
 use super::model::computing_device;
-use super::report::VerifyOptions;
+use super::{VerifyError, VerifyOptions};
 
 /// A language model with its configuration, frozen.
 struct Base {

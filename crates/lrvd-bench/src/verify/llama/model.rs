@@ -8,21 +8,16 @@ use lrvd_models::llama::{KvCache, LlamaForCausalLm};
 
 use super::Base;
 use super::batch::Batch;
-use crate::verify::compare::Comparison;
-use crate::verify::error::VerifyError;
-use crate::verify::folder::Folder;
 use crate::verify::model::{host, stored_gradients};
-use crate::verify::report::{VerifyOptions, VerifyReport};
-use crate::verify::values::Values;
+use crate::verify::{Comparison, Values, VerifyError};
 
-pub(in crate::verify) fn verify(
-    folder: &Folder,
-    options: &VerifyOptions<'_>,
-) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open_model(folder, options.precision)?;
-    let Base { config, mut model, device, dtype, .. } = Base::load(&folder.dir, options)?;
+pub(in crate::verify) fn verify(comparison: &mut Comparison<'_>) -> Result<(), VerifyError> {
+    let folder = comparison.folder;
+    comparison.check_model()?;
+    let Base { config, mut model, device, dtype, .. } =
+        Base::load(&folder.dir, comparison.options)?;
     let batch = Batch::read(&folder.dir, &config)?;
-    batch.check_description(&mut comparison)?;
+    batch.check_description(comparison)?;
     comparison.note_unread(config.unrecognised());
 
     let wants_gradients = !comparison.below("grad.").is_empty();
@@ -33,11 +28,11 @@ pub(in crate::verify) fn verify(
     let pass = Pass::mean();
     let states = model.model().hidden_states(&input, &pass);
     for (i, state) in states.iter().enumerate() {
-        at_tokens(&mut comparison, &format!("hidden_states.{i}"), state, &batch)?;
+        at_tokens(comparison, &format!("hidden_states.{i}"), state, &batch)?;
     }
     let last = states.into_iter().next_back().expect("the embeddings are a state");
     let logits = model.head(last, &pass);
-    at_tokens(&mut comparison, "logits", &logits, &batch)?;
+    at_tokens(comparison, "logits", &logits, &batch)?;
 
     let mut found = Vec::new();
     let loss = batch.loss(&logits);
@@ -50,11 +45,11 @@ pub(in crate::verify) fn verify(
         found.push(("answer_logits", host(answers)));
     }
     comparison.found(&found)?;
-    check_cache(&mut comparison, &model, &batch, &input)?;
+    check_cache(comparison, &model, &batch, &input)?;
     if wants_gradients && let Some(loss) = loss {
         comparison.gradients(&stored_gradients(&model, &loss.backward()))?;
     }
-    comparison.finish()
+    Ok(())
 }
 
 /// Compares a tensor `[rows, tokens, width]` where it stands at no padding, if it is recorded.

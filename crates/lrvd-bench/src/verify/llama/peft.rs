@@ -6,37 +6,32 @@ use lrvd_burn::sampling::Pass;
 use super::Base;
 use super::batch::Batch;
 use super::model::at_tokens;
-use crate::verify::compare::Comparison;
-use crate::verify::error::VerifyError;
-use crate::verify::folder::Folder;
 use crate::verify::model::host;
 use crate::verify::peft::{NO_CHANGE, base_limit, check_adapter, check_method};
-use crate::verify::report::{VerifyOptions, VerifyReport};
+use crate::verify::{Comparison, VerifyError};
 
-pub(in crate::verify) fn verify(
-    folder: &Folder,
-    options: &VerifyOptions<'_>,
-) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open_model(folder, options.precision)?;
+pub(in crate::verify) fn verify(comparison: &mut Comparison<'_>) -> Result<(), VerifyError> {
+    let folder = comparison.folder;
+    comparison.check_model()?;
     let adapter = PeftAdapter::read(folder.dir.join("adapter"))?;
     check_method(folder, &adapter, false)?;
     let Base { config, mut model, device, dtype, .. } =
-        Base::load(&folder.dir.join("base"), options)?;
+        Base::load(&folder.dir.join("base"), comparison.options)?;
     let batch = Batch::read(&folder.dir, &config)?;
-    batch.check_description(&mut comparison)?;
+    batch.check_description(comparison)?;
     comparison.note_unread(config.unrecognised());
     let (input, pass) = (batch.upload(&device, dtype), Pass::mean());
 
     let base_logits = model.forward(&input, &pass);
     let width = config.vocab_size;
     if comparison.has("base_logits") {
-        let limit = base_limit(folder, options.precision)?;
+        let limit = base_limit(folder, comparison.precision)?;
         let real = |index| batch.real_entry(index, width);
         comparison.tensor_where("base_logits", &host(base_logits.clone()), limit, real)?;
     }
     attach_peft(&mut model, &adapter, true)?;
     let logits = model.forward(&input, &pass);
-    at_tokens(&mut comparison, "logits", &logits, &batch)?;
+    at_tokens(comparison, "logits", &logits, &batch)?;
     if let Some(entry) = folder.find("adapter_changes_logits_by") {
         let (base, adapted) = (host(base_logits).values, host(logits).values);
         let pairs = base.iter().zip(&adapted).enumerate();
@@ -54,6 +49,5 @@ pub(in crate::verify) fn verify(
         found.extend(loss.clone().map(|loss| ("loss", host(loss))));
     }
     comparison.found(&found)?;
-    check_adapter(&mut comparison, &model, &adapter, loss, None)?;
-    comparison.finish()
+    check_adapter(comparison, &model, &adapter, loss, None)
 }

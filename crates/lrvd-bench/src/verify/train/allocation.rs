@@ -8,12 +8,7 @@ use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_core::adalora::{AdaLoraConfig, Allocation, Phase};
 
-use super::super::compare::Comparison;
-use super::super::error::VerifyError;
-use super::super::folder::Entry;
-use super::super::report::Precision;
-use super::super::tolerance::{Limit, bound};
-use super::super::values::Values;
+use super::super::{Comparison, Entry, Limit, Precision, Values, VerifyError, bound};
 
 /// Decisions of a run, in the model's order of modules.
 pub(super) struct Decisions {

@@ -7,15 +7,10 @@ use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::Role;
 use lrvd_burn::peft::{PeftAdapter, PeftMethod, PeftModule, attach_peft};
 
-use super::super::compare::Comparison;
-use super::super::error::VerifyError;
-use super::super::folder::Folder;
 use super::super::inputs::Batch;
 use super::super::model::Base;
 use super::super::peft::{check_method, file_key, file_shape};
-use super::super::report::{Precision, VerifyOptions, VerifyReport};
-use super::super::tolerance::{Limit, bound};
-use super::super::values::Values;
+use super::super::{Comparison, Folder, Limit, Precision, Values, VerifyError, bound};
 use super::settings::Settings;
 use super::steps::{Run, run};
 use super::words;
@@ -33,39 +28,34 @@ const NORMS: [&str; 2] = ["grad_norm", "clip_coefficient"];
 /// Series that depend on the settings alone.
 const RATES: [&str; 2] = ["lr_adapter", "lr_head"];
 
-pub(crate) fn verify(
-    folder: &Folder,
-    options: &VerifyOptions<'_>,
-    adalora: bool,
-) -> Result<VerifyReport, VerifyError> {
-    let mut comparison = Comparison::open(folder, options.precision)?;
+pub(crate) fn verify(comparison: &mut Comparison<'_>, adalora: bool) -> Result<(), VerifyError> {
+    let folder = comparison.folder;
     words::check(folder, adalora)?;
     let adapter = PeftAdapter::read(folder.dir.join("adapter_init"))?;
     check_method(folder, &adapter, adalora)?;
     let settings = Settings::read(folder, &adapter, adalora)?;
-    let mut base = Base::load(&folder.dir.join("base"), options)?;
+    let mut base = Base::load(&folder.dir.join("base"), comparison.options)?;
     comparison.note_unread(base.config.unrecognised());
     let batches = Batch::read_steps(folder, &base.config)?;
     check_batches(folder, &batches, settings.steps)?;
     attach_peft(&mut base.model, &adapter, true)?;
     check_trained(folder, &base)?;
 
-    let stages = stages(&comparison, settings.steps);
+    let stages = stages(comparison, settings.steps);
     let mut wanted: Vec<usize> = stages.iter().map(|(_, steps)| *steps).collect();
     wanted.extend([0, settings.steps]);
     let run = run(&mut base, &batches, &settings, &wanted)?;
-    compare_series(&mut comparison, &run, adalora)?;
+    compare_series(comparison, &run, adalora)?;
     for (stage, steps) in &stages {
-        compare_stage(&mut comparison, stage, &run.snapshots[steps])?;
+        compare_stage(comparison, stage, &run.snapshots[steps])?;
     }
     if let Some(decisions) = &run.decisions {
-        decisions.compare(&mut comparison)?;
+        decisions.compare(comparison)?;
     }
-    compare_scalars(&mut comparison, &run, settings.steps)?;
+    compare_scalars(comparison, &run, settings.steps)?;
     let written = PeftAdapter::read(folder.dir.join("adapter_final"))?;
     check_method(folder, &written, adalora)?;
-    compare_written(&mut comparison, &run, settings.steps, &written)?;
-    comparison.finish()
+    compare_written(comparison, &run, settings.steps, &written)
 }
 
 /// One batch with labels for every step.

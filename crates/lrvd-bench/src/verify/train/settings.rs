@@ -7,8 +7,7 @@ use lrvd_burn::peft::{PeftAdapter, PeftMethod, TargetModules};
 use lrvd_core::adalora::AdaLoraConfig;
 use lrvd_core::schedule::LrSchedule;
 
-use super::super::error::VerifyError;
-use super::super::folder::{Entry, Folder};
+use super::super::{Entry, Folder, VerifyError};
 
 /// Keys of every run.
 const COMMON: [&str; 11] = [

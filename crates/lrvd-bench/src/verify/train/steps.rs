@@ -7,11 +7,10 @@ use lrvd_burn::adalora::{AdaLora, orthogonality};
 use lrvd_burn::optimizer::{AdamW, NamedGradients};
 use lrvd_burn::sampling::Pass;
 
-use super::super::error::VerifyError;
 use super::super::inputs::Batch;
 use super::super::model::Base;
 use super::super::peft::trained_values;
-use super::super::values::Values;
+use super::super::{Values, VerifyError};
 use super::allocation::Decisions;
 use super::settings::Settings;
 

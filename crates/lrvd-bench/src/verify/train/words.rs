@@ -4,8 +4,7 @@
 //! another optimiser, schedule, clipping, order or choice of parameters is refused, and not
 //! recomputed by the wrong rule.
 
-use super::super::error::VerifyError;
-use super::super::folder::{Entry, Folder};
+use super::super::{Entry, Folder, VerifyError};
 
 /// What each description must contain.
 const DESCRIPTIONS: [(&str, &[&str]); 3] = [
