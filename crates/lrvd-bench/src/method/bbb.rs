@@ -24,36 +24,12 @@ use lrvd_models::AutoClassifier;
 
 use super::kl_cycle::KlCycle;
 use super::setup::{NoisyRates, adapter};
-use super::{Method, MethodError, PostHoc, RankRequest};
+use super::{MethodError, PostHoc, RankRequest};
 use crate::settings::{BbbPrior, BbbSettings, BbbWeight, ExperimentConfig, MixtureSettings};
-
-/// Noise on both factors.
-pub(super) fn build(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    with(config, request, config.methods.bbb)
-}
-
-/// Noise on A only.
-pub(super) fn build_a(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    with(config, request, config.methods.bbb_a)
-}
-
-/// The defaults of Bayesian-Torch.
-pub(super) fn build_bayesian_torch(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    with(config, request, config.methods.bbb_bt)
-}
 
 /// Bayes by backprop.
 #[derive(Clone, Debug)]
-struct Bbb {
+pub(super) struct Bbb {
     adapter: AdapterConfig,
     settings: BbbSettings,
     mixture: ScaleMixture,
@@ -62,30 +38,25 @@ struct Bbb {
     rates: NoisyRates,
 }
 
-fn with(
-    config: &ExperimentConfig,
-    request: RankRequest,
-    settings: BbbSettings,
-) -> Result<Method, MethodError> {
-    let MixtureSettings { weight, first_std, second_std } = settings.mixture;
-    let kind = AdapterKind::BayesByBackprop {
-        both: settings.both,
-        rho: settings.rho,
-        rho_std: settings.rho_std,
-        mean_std: settings.mean_std,
-    };
-    let adapter = adapter(config, kind, request);
-    Ok(Box::new(Bbb {
-        adapter,
-        settings,
-        mixture: ScaleMixture::new(weight, first_std, second_std)?,
-        epoch: KlCycle::new(config, None),
-        batch_size: config.batch_size,
-        rates: NoisyRates::new(config, settings.rho_rate_factor),
-    }))
-}
-
 impl Bbb {
+    pub(super) fn new(
+        config: &ExperimentConfig,
+        request: RankRequest,
+        settings: BbbSettings,
+    ) -> Result<Self, MethodError> {
+        let BbbSettings { both, rho, rho_std, mean_std, mixture, .. } = settings;
+        let kind = AdapterKind::BayesByBackprop { both, rho, rho_std, mean_std };
+        let MixtureSettings { weight, first_std, second_std } = mixture;
+        Ok(Self {
+            adapter: adapter(config, kind, request),
+            settings,
+            mixture: ScaleMixture::new(weight, first_std, second_std)?,
+            epoch: KlCycle::new(config, None),
+            batch_size: config.batch_size,
+            rates: NoisyRates::new(config, settings.rho_rate_factor),
+        })
+    }
+
     fn kl(&self, layer: &AdaptedLinear, pass: &Pass) -> Option<burn::tensor::Tensor<1>> {
         let BbbSettings { prior, prior_std, reduction, .. } = self.settings;
         match prior {

@@ -26,20 +26,12 @@ use lrvd_models::AutoClassifier;
 use super::kl_cycle::KlCycle;
 use super::second_optimizer::SecondOptimizer;
 use super::setup::{NoisyRates, adapter};
-use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
+use super::{Inputs, PostHoc, RankRequest};
 use crate::settings::{BlobSettings, ExperimentConfig};
 
 /// BLoB.
-pub(super) fn build(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    Ok(Box::new(Blob::new(config, request)))
-}
-
-/// BLoB.
 #[derive(Clone, Debug)]
-struct Blob {
+pub(super) struct Blob {
     adapter: AdapterConfig,
     prior_std: f64,
     second: SecondOptimizer,
@@ -47,7 +39,7 @@ struct Blob {
 }
 
 impl Blob {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
         let BlobSettings { epsilon, prior_std, kl_learning_rate, gamma, optimizers } =
             config.methods.blob;
         let adapter = adapter(config, AdapterKind::Blob { epsilon }, request);

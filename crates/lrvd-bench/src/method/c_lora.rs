@@ -26,20 +26,12 @@ use lrvd_models::AutoClassifier;
 
 use super::kl_cycle::KlCycle;
 use super::setup::adapter;
-use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
+use super::{Inputs, PostHoc, RankRequest};
 use crate::settings::{CLoraSettings, ExperimentConfig};
 
 /// C-LoRA.
-pub(super) fn build(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    Ok(Box::new(CLora::new(config, request)))
-}
-
-/// C-LoRA.
 #[derive(Clone, Debug)]
-struct CLora {
+pub(super) struct CLora {
     adapter: AdapterConfig,
     kl_weight: f64,
     cycle: KlCycle,
@@ -48,7 +40,7 @@ struct CLora {
 }
 
 impl CLora {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
         let CLoraSettings { hidden, prior_std, kl_weight, gamma } = config.methods.c_lora;
         let adapter = adapter(config, AdapterKind::CLora { hidden }, request);
         let cycle = KlCycle::new(config, gamma);

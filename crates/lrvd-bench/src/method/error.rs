@@ -8,7 +8,6 @@ use lrvd_core::error::{ParameterError, ShapeError};
 use lrvd_core::metrics::MetricError;
 
 use crate::data::batch::BatchError;
-use crate::eval::EvalError;
 use crate::settings::SettingError;
 
 /// A method cannot be set up, cannot go on, or cannot answer.
@@ -45,9 +44,6 @@ pub enum MethodError {
     /// Batching.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// Evaluation.
-    #[error(transparent)]
-    Eval(#[from] EvalError),
     /// A method that consists of several runs was asked for as one.
     #[error("{method} is made of runs of another method: use `lrvd bench`")]
     NotOneRun {

@@ -38,10 +38,6 @@ impl KlCycle {
     }
 
     /// The weight at `step`, counted from 0.
-    ///
-    /// # Errors
-    ///
-    /// [`MethodError::Parameter`] if a batch holds so many examples that no cycle is left.
     pub(super) fn weight(self, step: usize, n_train: usize) -> Result<f64, MethodError> {
         let cycle = match self.gamma {
             Some(gamma) => {

@@ -16,26 +16,18 @@ use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise, TrainErr
 use lrvd_models::AutoClassifier;
 
 use super::setup::adapter;
-use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
+use super::{Inputs, PostHoc, RankRequest};
 use crate::settings::{ExperimentConfig, LoraEnsembleSettings};
 
 /// LoRA-Ensemble.
-pub(super) fn build(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    Ok(Box::new(LoraEnsemble::new(config, request)))
-}
-
-/// LoRA-Ensemble.
 #[derive(Clone, Debug)]
-struct LoraEnsemble {
+pub(super) struct LoraEnsemble {
     adapter: AdapterConfig,
     learning_rate: f64,
 }
 
 impl LoraEnsemble {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
         let LoraEnsembleSettings { members, gain, learning_rate } = config.methods.lora_ensemble;
         let kind = AdapterKind::LoraEnsemble { members, gain };
         Self { adapter: adapter(config, kind, request), learning_rate }

@@ -23,27 +23,24 @@ use lrvd_core::family::VariationalFamily;
 use lrvd_core::prune::PruneRule;
 use lrvd_core::schedule::KlSchedule;
 
-use super::{Method, MethodError, RankRequest};
+use super::{MethodError, RankRequest};
 use crate::settings::{ArdSettings, ExperimentConfig};
 
 /// LoRA at the rank asked for.
-pub(super) fn build_lora(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    Ok(Box::new(Lora {
+pub(super) fn lora(config: &ExperimentConfig, request: RankRequest) -> Lora {
+    Lora {
         rank: request.rank(config),
         lora_alpha: config.lora_alpha,
         dropout: config.adapter_dropout,
         b_bound: config.lora_b_bound,
-    }))
+    }
 }
 
 /// AdaLoRA with the rank asked for as its average target.
-pub(super) fn build_adalora(
+pub(super) fn adalora(
     config: &ExperimentConfig,
     request: RankRequest,
-) -> Result<Method, MethodError> {
+) -> Result<AdaLora, MethodError> {
     let steps = |share: f64| config.share(share) as u32;
     let schedule = AdaLoraConfig {
         init_r: config.initial_rank,
@@ -57,74 +54,50 @@ pub(super) fn build_adalora(
         orth_reg_weight: config.adalora.orthogonal_weight,
     };
     let (alpha, dropout) = (config.lora_alpha, config.adapter_dropout);
-    Ok(Box::new(AdaLora::new(schedule, alpha, dropout, config.adalora.placement)?))
+    Ok(AdaLora::new(schedule, alpha, dropout, config.adalora.placement)?)
 }
 
-/// `BayesLoRA`.
-pub(super) fn build_bayes_lora(
-    config: &ExperimentConfig,
-    _request: RankRequest,
-) -> Result<Method, MethodError> {
-    variant(config, |_| Ok(()))
-}
-
-/// `BayesLoRA` at its initial rank.
-pub(super) fn build_fixed(
-    config: &ExperimentConfig,
-    _request: RankRequest,
-) -> Result<Method, MethodError> {
-    variant(config, |config| {
-        config.prune.end = 0.0;
-        Ok(())
-    })
-}
-
-/// The multiplicative family.
-pub(super) fn build_noise_to_signal(
-    config: &ExperimentConfig,
-    _request: RankRequest,
-) -> Result<Method, MethodError> {
-    variant(config, noise_to_signal)
-}
-
-/// A variance per entry.
-pub(super) fn build_element(
-    config: &ExperimentConfig,
-    _request: RankRequest,
-) -> Result<Method, MethodError> {
-    variant(config, |config| {
-        config.family = VariationalFamily::ElementVariance;
-        Ok(())
-    })
-}
-
-/// Noise on A only.
-pub(super) fn build_a_only(
-    config: &ExperimentConfig,
-    _request: RankRequest,
-) -> Result<Method, MethodError> {
-    variant(config, |config| {
-        config.family = VariationalFamily::AsymRankVariance;
-        Ok(())
-    })
-}
-
-/// The hierarchical prior.
-pub(super) fn build_ard(
-    config: &ExperimentConfig,
-    _request: RankRequest,
-) -> Result<Method, MethodError> {
-    variant(config, ard)
-}
-
-/// One of the runs that the matched budget is chosen from.
-pub(super) fn build_expanded_run(
-    config: &ExperimentConfig,
-    _request: RankRequest,
-) -> Result<Method, MethodError> {
-    variant(config, |config| {
-        config.kl_weight *= config.methods.bayeslora_expanded.kl_factor;
-        Ok(())
+/// `BayesLoRA` (`bayeslora`), or the variant of it that is called `key`.
+pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora, MethodError> {
+    let mut config = config.clone();
+    match key {
+        "bayeslora-fixed" => config.prune.end = 0.0,
+        "lrvd-nts" => noise_to_signal(&mut config)?,
+        "lrvd-element" => config.family = VariationalFamily::ElementVariance,
+        "lrvd-a-only" => config.family = VariationalFamily::AsymRankVariance,
+        "lrvd-ard" => {
+            let ArdSettings { scales, hyper } = config.methods.lrvd_ard;
+            config.family = VariationalFamily::RankVariance;
+            config.prior = Prior::Ard { scales, hyper };
+        }
+        "bayeslora-expanded-run" => {
+            config.kl_weight *= config.methods.bayeslora_expanded.kl_factor;
+        }
+        _ => {}
+    }
+    let config = config.validate()?;
+    let warmup = config.share(config.kl_warmup) as u32;
+    let rule = PruneRule::new(config.prune.log_alpha_threshold, config.prune.min_rank)?;
+    Ok(BayesLora {
+        rank: config.initial_rank,
+        lora_alpha: config.lora_alpha,
+        dropout: config.adapter_dropout,
+        family: config.family,
+        initial: config.log_variance.initial,
+        noise_rate_factor: config.log_variance.learning_rate_factor,
+        weight_decay: config.adapter_weight_decay,
+        prior: config.prior,
+        kl_reduction: config.kl_reduction,
+        kl: KlSchedule::linear_warmup(config.kl_weight, warmup)?,
+        kl_divisor: config.kl_divisor,
+        scheme: config.training_scheme.scheme(),
+        pruning: config.prune_schedule().map(|schedule| Pruning {
+            rule,
+            schedule,
+            statistic: config.statistic_options(),
+            placement: config.prune.placement,
+            optimizer: config.prune.optimizer,
+        }),
     })
 }
 
@@ -151,47 +124,6 @@ fn noise_rate(config: &ExperimentConfig, initial: f64) -> Result<f64, MethodErro
     let reach: f64 = (0..config.steps as u32).map(|step| schedule.factor(step)).sum();
     let distance = (config.prune.log_alpha_threshold - initial).abs();
     Ok(if reach > 0.0 { NOISE_RATE.max(distance / reach) } else { NOISE_RATE })
-}
-
-fn ard(config: &mut ExperimentConfig) -> Result<(), MethodError> {
-    let ArdSettings { scales, hyper } = config.methods.lrvd_ard;
-    config.family = VariationalFamily::RankVariance;
-    config.prior = Prior::Ard { scales, hyper };
-    Ok(())
-}
-
-/// `BayesLoRA` under the experiment's settings after `change`.
-fn variant(
-    config: &ExperimentConfig,
-    change: impl FnOnce(&mut ExperimentConfig) -> Result<(), MethodError>,
-) -> Result<Method, MethodError> {
-    let mut config = config.clone();
-    change(&mut config)?;
-    let config = config.validate()?;
-    let warmup = config.share(config.kl_warmup) as u32;
-    let rule = PruneRule::new(config.prune.log_alpha_threshold, config.prune.min_rank)?;
-    let method = BayesLora {
-        rank: config.initial_rank,
-        lora_alpha: config.lora_alpha,
-        dropout: config.adapter_dropout,
-        family: config.family,
-        initial: config.log_variance.initial,
-        noise_rate_factor: config.log_variance.learning_rate_factor,
-        weight_decay: config.adapter_weight_decay,
-        prior: config.prior,
-        kl_reduction: config.kl_reduction,
-        kl: KlSchedule::linear_warmup(config.kl_weight, warmup)?,
-        kl_divisor: config.kl_divisor,
-        scheme: config.training_scheme.scheme(),
-        pruning: config.prune_schedule().map(|schedule| Pruning {
-            rule,
-            schedule,
-            statistic: config.statistic_options(),
-            placement: config.prune.placement,
-            optimizer: config.prune.optimizer,
-        }),
-    };
-    Ok(Box::new(method))
 }
 
 #[cfg(test)]

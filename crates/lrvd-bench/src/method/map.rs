@@ -18,26 +18,18 @@ use lrvd_burn::train::{Attach, Predict, RankPolicy, Regularise, StepSizes, Terms
 use lrvd_models::AutoClassifier;
 
 use super::setup::adapter;
-use super::{Method, MethodError, PostHoc, RankRequest};
+use super::{PostHoc, RankRequest};
 use crate::settings::{ExperimentConfig, MapSettings};
 
 /// MAP.
-pub(super) fn build(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    Ok(Box::new(Map::new(config, request)))
-}
-
-/// MAP.
 #[derive(Clone, Debug)]
-struct Map {
+pub(super) struct Map {
     adapter: AdapterConfig,
     settings: MapSettings,
 }
 
 impl Map {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         Self { adapter: adapter(config, kind, request), settings: config.methods.map }
     }

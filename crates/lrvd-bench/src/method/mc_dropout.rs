@@ -12,25 +12,17 @@ use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise, TrainErr
 use lrvd_models::AutoClassifier;
 
 use super::setup::adapter;
-use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
+use super::{Inputs, PostHoc, RankRequest};
 use crate::settings::ExperimentConfig;
 
 /// MC dropout.
-pub(super) fn build(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    Ok(Box::new(McDropout::new(config, request)))
-}
-
-/// MC dropout.
 #[derive(Clone, Debug)]
-struct McDropout {
+pub(super) struct McDropout {
     adapter: AdapterConfig,
 }
 
 impl McDropout {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
         let dropout = config.methods.mcd.dropout;
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         Self { adapter: AdapterConfig { dropout, ..adapter(config, kind, request) } }

@@ -3,8 +3,6 @@
 //! One more method is one more file here, one line in `registry`, and one entry in the table of
 //! methods in [`settings`](crate::settings) (`docs/guides/add-a-method.md`).
 
-#![expect(clippy::unnecessary_wraps, reason = "what builds a method has one signature")]
-
 mod bbb;
 mod blob;
 mod c_lora;
@@ -59,10 +57,6 @@ pub trait PostHoc {
     }
 
     /// What is fitted once training is over: curvature, a temperature, a noise scale.
-    ///
-    /// # Errors
-    ///
-    /// [`MethodError`] if the fit fails.
     fn finish(
         &mut self,
         _model: &mut AutoClassifier,

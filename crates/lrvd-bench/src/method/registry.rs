@@ -1,39 +1,51 @@
 //! The methods' code by name.
 
+use super::bbb::Bbb;
+use super::blob::Blob;
+use super::c_lora::CLora;
+use super::laplace::Laplace;
+use super::lora_ensemble::LoraEnsemble;
+use super::map::Map;
+use super::mc_dropout::McDropout;
+use super::scala_bl::ScalaBl;
+use super::swag::Swag;
 use super::tempered::Tempered;
-use super::{Method, MethodError};
-use crate::settings::{ExperimentConfig, MethodForm, MethodName, RankRequest, ValidConfig};
+use super::tfb::Tfb;
+use super::{Method, MethodError, lrvd};
+use crate::settings::{ExperimentConfig, MethodName, RankRequest, ValidConfig};
 
-/// Makes a method from its settings.
-pub(super) type Builder = fn(&ExperimentConfig, RankRequest) -> Result<Method, MethodError>;
-
-/// The builder of the method called `key`; none for a row that is made of runs of other methods.
-fn builder(key: &str) -> Option<Builder> {
-    Some(match key {
-        "lora" => super::lrvd::build_lora,
-        "map" => super::map::build,
-        "mcd" => super::mc_dropout::build,
-        "lora-ensemble" => super::lora_ensemble::build,
-        "bbb" => super::bbb::build,
-        "bbb-a" => super::bbb::build_a,
-        "bbb-bt" => super::bbb::build_bayesian_torch,
-        "laplace" => super::laplace::build,
-        "laplace-last" => super::laplace::build_last,
-        "swag" => super::swag::build,
-        "blob" => super::blob::build,
-        "scalabl" => super::scala_bl::build,
-        "tfb" => super::tfb::build,
-        "c-lora" => super::c_lora::build,
-        "adalora" => super::lrvd::build_adalora,
-        "bayeslora" => super::lrvd::build_bayes_lora,
-        "bayeslora-fixed" => super::lrvd::build_fixed,
-        "lrvd-nts" => super::lrvd::build_noise_to_signal,
-        "lrvd-element" => super::lrvd::build_element,
-        "lrvd-a-only" => super::lrvd::build_a_only,
-        "lrvd-ard" => super::lrvd::build_ard,
-        "bayeslora-expanded-run" => super::lrvd::build_expanded_run,
-        _ => return None,
-    })
+/// The method called `key`; none for a row that is made of runs of other methods.
+fn build(
+    key: &str,
+    config: &ExperimentConfig,
+    request: RankRequest,
+) -> Result<Option<Method>, MethodError> {
+    let own = &config.methods;
+    Ok(Some(match key {
+        "lora" => Box::new(lrvd::lora(config, request)),
+        "map" => Box::new(Map::new(config, request)),
+        "mcd" => Box::new(McDropout::new(config, request)),
+        "lora-ensemble" => Box::new(LoraEnsemble::new(config, request)),
+        "bbb" => Box::new(Bbb::new(config, request, own.bbb)?),
+        "bbb-a" => Box::new(Bbb::new(config, request, own.bbb_a)?),
+        "bbb-bt" => Box::new(Bbb::new(config, request, own.bbb_bt)?),
+        "laplace" => Box::new(Laplace::new(config, request, &own.laplace)),
+        "laplace-last" => Box::new(Laplace::new(config, request, &own.laplace_last)),
+        "swag" => Box::new(Swag::new(config, request)?),
+        "blob" => Box::new(Blob::new(config, request)),
+        "scalabl" => Box::new(ScalaBl::new(config, request)),
+        "tfb" => Box::new(Tfb::new(config, request)),
+        "c-lora" => Box::new(CLora::new(config, request)),
+        "adalora" => Box::new(lrvd::adalora(config, request)?),
+        "bayeslora"
+        | "bayeslora-fixed"
+        | "bayeslora-expanded-run"
+        | "lrvd-nts"
+        | "lrvd-element"
+        | "lrvd-a-only"
+        | "lrvd-ard" => Box::new(lrvd::variant(key, config)?),
+        _ => return Ok(None),
+    }))
 }
 
 impl MethodName {
@@ -44,12 +56,8 @@ impl MethodName {
     /// [`MethodError`] for settings that do not go together, [`MethodError::NotOneRun`] for an ensemble, which
     /// is made of runs of another method.
     pub fn build(self, config: &ValidConfig, request: RankRequest) -> Result<Method, MethodError> {
-        let build = match self.entry().form {
-            MethodForm::Single => builder(self.entry().key),
-            MethodForm::Ensemble { .. } | MethodForm::Matched { .. } => None,
-        };
-        let build = build.ok_or_else(|| MethodError::NotOneRun { method: self.name() })?;
-        let method = build(config, request)?;
+        let method = build(self.entry().key, config, request)?;
+        let method = method.ok_or_else(|| MethodError::NotOneRun { method: self.name() })?;
         Ok(if self.is_tempered() {
             Box::new(Tempered::new(method, self.draws(config)))
         } else {
@@ -65,7 +73,7 @@ mod tests {
     use lrvd_burn::adapter::AdapterKind;
 
     use super::*;
-    use crate::settings::Preset;
+    use crate::settings::{MethodForm, Preset};
 
     #[test]
     fn the_table_says_what_the_code_does() {

@@ -25,20 +25,12 @@ use lrvd_models::AutoClassifier;
 use super::kl_cycle::KlCycle;
 use super::second_optimizer::SecondOptimizer;
 use super::setup::{NoisyRates, adapter};
-use super::{Method, MethodError, PostHoc, RankRequest};
+use super::{PostHoc, RankRequest};
 use crate::settings::{ExperimentConfig, KlDirectionSetting};
 
 /// `ScalaBL`.
-pub(super) fn build(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    Ok(Box::new(ScalaBl::new(config, request)))
-}
-
-/// `ScalaBL`.
 #[derive(Clone, Debug)]
-struct ScalaBl {
+pub(super) struct ScalaBl {
     adapter: AdapterConfig,
     direction: KlDirection,
     second: SecondOptimizer,
@@ -46,7 +38,7 @@ struct ScalaBl {
 }
 
 impl ScalaBl {
-    fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
         let settings = config.methods.scalabl;
         let kind = AdapterKind::ScalaBl { epsilon: settings.epsilon };
         let adapter = adapter(config, kind, request);

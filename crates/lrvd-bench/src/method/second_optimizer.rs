@@ -56,10 +56,6 @@ impl SecondOptimizer {
     /// Takes the noise parameters' gradients away from AdamW.
     ///
     /// Where the experiment clips, all gradients are clipped together before, as for every method.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError::NonFinite`] if their norm is not finite.
     pub(super) fn before_update(
         &mut self,
         state: StepState<'_, AutoClassifier>,
@@ -89,10 +85,6 @@ impl SecondOptimizer {
     }
 
     /// Descends on `kl` of the model as AdamW left it, and on the gradients kept before.
-    ///
-    /// # Errors
-    ///
-    /// As [`KlCycle::weight`].
     pub(super) fn after_update(
         &mut self,
         state: StepState<'_, AutoClassifier>,

@@ -36,23 +36,15 @@ use lrvd_models::AutoClassifier;
 use serde_json::{Value, json};
 
 use super::setup::adapter;
-use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
+use super::{Inputs, MethodError, PostHoc, RankRequest};
 use crate::eval::RunContext;
 use crate::settings::{ExperimentConfig, SwagSettings};
-
-/// SWAG-LoRA.
-pub(super) fn build(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    Swag::build(config, request)
-}
 
 /// Fields of the moments that are lists, as they are stored.
 const LISTS: [&str; 3] = ["mean", "second_moment", "deviations"];
 
 /// LoRA with the moments of its path.
-struct Swag {
+pub(super) struct Swag {
     adapter: AdapterConfig,
     settings: SwagSettings,
     /// First step of the tail, and steps between collections.
@@ -62,7 +54,10 @@ struct Swag {
 }
 
 impl Swag {
-    fn build(config: &ExperimentConfig, request: RankRequest) -> Result<Method, MethodError> {
+    pub(super) fn new(
+        config: &ExperimentConfig,
+        request: RankRequest,
+    ) -> Result<Self, MethodError> {
         let settings = config.methods.swag;
         let tail = (config.share(settings.start), config.share(settings.every).max(1));
         let collections = config.steps.saturating_sub(tail.0) / tail.1;
@@ -76,7 +71,7 @@ impl Swag {
         }
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         let adapter = adapter(config, kind, request);
-        Ok(Box::new(Self { adapter, settings, tail, moments: BTreeMap::new() }))
+        Ok(Self { adapter, settings, tail, moments: BTreeMap::new() })
     }
 
     /// Whether a collection is due after `done` completed steps.
@@ -340,7 +335,7 @@ mod tests {
         let build = |start: f64, every: f64| {
             let mut config = ExperimentConfig { steps: 100, ..Preset::Default.config() };
             config.methods.swag = SwagSettings { start, every, ..SwagSettings::default() };
-            Swag::build(&config, RankRequest::Initial).map(drop)
+            Swag::new(&config, RankRequest::Initial).map(drop)
         };
         assert!(build(0.5, 0.25).is_ok());
         let failed = build(0.6, 0.25).unwrap_err();

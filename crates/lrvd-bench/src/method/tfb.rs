@@ -39,18 +39,10 @@ use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use lrvd_models::AutoClassifier;
 
 use super::setup::adapter;
-use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
+use super::{Inputs, MethodError, PostHoc, RankRequest};
 use crate::data::batch::TokenisedExample;
 use crate::eval::RunContext;
 use crate::settings::{ExperimentConfig, TfbCriterion, TfbSettings};
-
-/// TFB.
-pub(super) fn build(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    Tfb::build(config, request)
-}
 
 /// Mixed into the run's seed, so that the search does not see the draws of the answers.
 const SALT: u64 = 0x5446_4253_4541_5243;
@@ -70,7 +62,7 @@ impl TfbSettings {
 }
 
 /// A trained LoRA that is given noise.
-struct Tfb {
+pub(super) struct Tfb {
     adapter: AdapterConfig,
     settings: TfbSettings,
     /// `σ_q`, once found; 0 if even the smallest level was too much.
@@ -78,10 +70,10 @@ struct Tfb {
 }
 
 impl Tfb {
-    fn build(config: &ExperimentConfig, request: RankRequest) -> Result<Method, MethodError> {
+    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
         let settings = config.methods.tfb.clone();
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
-        Ok(Box::new(Self { adapter: adapter(config, kind, request), settings, level: None }))
+        Self { adapter: adapter(config, kind, request), settings, level: None }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The methods there are: names, kinds and what each can do.
 
+use Capabilities as Can;
+
 use super::Family;
 
 /// A method as settings, plans and reports know it; how it trains is in `method`.
@@ -101,227 +103,89 @@ impl MethodEntry {
     }
 }
 
-/// Every method, in the order of tables. One more method is one more entry.
-pub(super) static METHODS: &[MethodEntry] = &[
-    MethodEntry {
-        name: "LoRA",
-        key: "lora",
-        summary: "maximum likelihood at a uniform rank",
-        family: Family::Point,
-        form: MethodForm::Single,
-        can: Capabilities::PLAIN,
-    },
-    MethodEntry {
-        name: "MAP",
-        key: "map",
-        summary: "maximum likelihood with weight decay, or a Gaussian prior in the loss",
-        family: Family::Point,
-        form: MethodForm::Single,
-        can: Capabilities::PLAIN,
-    },
-    MethodEntry {
-        name: "MCD",
-        key: "mcd",
-        summary: "dropout on the adapter's input, in training and in prediction",
-        family: Family::Ensemble,
-        form: MethodForm::Single,
-        can: Capabilities { saved: true, ..Capabilities::DRAWS },
-    },
-    MethodEntry {
-        name: "ENS-3",
-        key: "ens-3",
-        summary: "three independent LoRA runs, probabilities averaged",
-        family: Family::Ensemble,
-        form: MethodForm::Ensemble { member: "lora", members: 3, average: Average::Probabilities },
-        can: Capabilities::NONE,
-    },
-    MethodEntry {
-        name: "ENS-10",
-        key: "ens-10",
-        summary: "ten independent LoRA runs, probabilities averaged",
-        family: Family::Ensemble,
-        form: MethodForm::Ensemble { member: "lora", members: 10, average: Average::Probabilities },
-        can: Capabilities::NONE,
-    },
-    MethodEntry {
-        name: "ENS-logits",
-        key: "ens-blob",
-        summary: "three independent LoRA runs, logits averaged, as BLoB's code does",
-        family: Family::Ensemble,
-        form: MethodForm::Ensemble { member: "lora", members: 3, average: Average::Logits },
-        can: Capabilities::NONE,
-    },
-    MethodEntry {
-        name: "LoRA-Ensemble",
-        key: "lora-ensemble",
-        summary: "several adapters on one backbone, in one batched pass",
-        family: Family::Ensemble,
-        form: MethodForm::Single,
-        can: Capabilities::NONE,
-    },
-    MethodEntry {
-        name: "BBB",
-        key: "bbb",
-        summary: "Bayes by backprop on the entries of A and B",
-        family: Family::Variance,
-        form: MethodForm::Single,
-        can: Capabilities::DRAWS,
-    },
-    MethodEntry {
-        name: "BBB-A",
-        key: "bbb-a",
-        summary: "Bayes by backprop on the entries of A",
-        family: Family::Variance,
-        form: MethodForm::Single,
-        can: Capabilities::DRAWS,
-    },
-    MethodEntry {
-        name: "BBB-BT",
-        key: "bbb-bt",
-        summary: "Bayes by backprop with the defaults of Bayesian-Torch",
-        family: Family::Variance,
-        form: MethodForm::Single,
-        can: Capabilities::DRAWS,
-    },
-    MethodEntry {
-        name: "LAP",
-        key: "laplace",
-        summary: "Laplace-LoRA: curvature around a trained LoRA, linearised predictive",
-        family: Family::PostHoc,
-        form: MethodForm::Single,
-        can: Capabilities { draws: false, ..Capabilities::POST_HOC },
-    },
-    MethodEntry {
-        name: "LAP-last",
-        key: "laplace-last",
-        summary: "Laplace-LoRA over the adapted layer nearest to the output",
-        family: Family::PostHoc,
-        form: MethodForm::Single,
-        can: Capabilities { draws: false, ..Capabilities::POST_HOC },
-    },
-    MethodEntry {
-        name: "SWAG",
-        key: "swag",
-        summary: "a Gaussian from the tail of LoRA's path at a constant rate",
-        family: Family::PostHoc,
-        form: MethodForm::Single,
-        can: Capabilities::POST_HOC,
-    },
-    MethodEntry {
-        name: "MultiSWAG",
-        key: "multiswag",
-        summary: "three independent SWAG runs, probabilities averaged",
-        family: Family::PostHoc,
-        form: MethodForm::Ensemble { member: "swag", members: 3, average: Average::Probabilities },
-        can: Capabilities::POST_HOC,
-    },
-    MethodEntry {
-        name: "BLoB",
-        key: "blob",
-        summary: "noise on the entries of A with flipout and two optimisers",
-        family: Family::Variance,
-        form: MethodForm::Single,
-        can: Capabilities::DRAWS,
-    },
-    MethodEntry {
-        name: "ScalaBL",
-        key: "scalabl",
-        summary: "noise on one scale per rank direction, in an orthonormal basis",
-        family: Family::Variance,
-        form: MethodForm::Single,
-        can: Capabilities::DRAWS,
-    },
-    MethodEntry {
-        name: "TFB",
-        key: "tfb",
-        summary: "the most noise on a trained LoRA that its predictions bear",
-        family: Family::PostHoc,
-        form: MethodForm::Single,
-        can: Capabilities::POST_HOC,
-    },
-    MethodEntry {
-        name: "C-LoRA",
-        key: "c-lora",
-        summary: "a random rank matrix whose law a small network reads off the input",
-        family: Family::Variance,
-        form: MethodForm::Single,
-        can: Capabilities::DRAWS,
-    },
-    MethodEntry {
-        name: "AdaLoRA",
-        key: "adalora",
-        summary: "rank directions masked to a falling budget by their sensitivity",
-        family: Family::Point,
-        form: MethodForm::Single,
-        can: Capabilities { prunes: true, budget: true, ..Capabilities::PLAIN },
-    },
-    MethodEntry {
-        name: "BayesLoRA",
-        key: "bayeslora",
-        summary: "one posterior variance per rank direction, pruned while it trains",
-        family: Family::LowRank,
-        form: MethodForm::Single,
-        can: Capabilities::LRVD,
-    },
-    MethodEntry {
-        name: "BayesLoRA-fixed",
-        key: "bayeslora-fixed",
-        summary: "BayesLoRA at its initial rank, without pruning",
-        family: Family::LowRank,
-        form: MethodForm::Single,
-        can: Capabilities { prunes: false, ..Capabilities::LRVD },
-    },
-    MethodEntry {
-        name: "LRVD-NTS",
-        key: "lrvd-nts",
-        summary: "BayesLoRA with one noise-to-signal ratio per rank direction",
-        family: Family::LowRank,
-        form: MethodForm::Single,
-        can: Capabilities::LRVD,
-    },
-    MethodEntry {
-        name: "LRVD-element",
-        key: "lrvd-element",
-        summary: "BayesLoRA with one variance per entry of A and B",
-        family: Family::LowRank,
-        form: MethodForm::Single,
-        can: Capabilities::LRVD,
-    },
-    MethodEntry {
-        name: "LRVD-A-only",
-        key: "lrvd-a-only",
-        summary: "BayesLoRA with noise on A only",
-        family: Family::LowRank,
-        form: MethodForm::Single,
-        can: Capabilities::LRVD,
-    },
-    MethodEntry {
-        name: "LRVD-ARD",
-        key: "lrvd-ard",
-        summary: "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt",
-        family: Family::LowRank,
-        form: MethodForm::Single,
-        can: Capabilities::LRVD,
-    },
-    MethodEntry {
-        name: "BayesLoRA-expanded",
-        key: "bayeslora-expanded",
-        summary: "BayesLoRA from a larger rank, as near as can be to BLoB's number of parameters",
-        family: Family::LowRank,
-        form: MethodForm::Matched {
-            member: "bayeslora-expanded-run",
-            // 12, 14, 16 and 20 where the settings say 8.
-            factors: &[1.5, 1.75, 2.0, 2.5],
-            like: "blob",
-        },
-        can: Capabilities { saved: false, ..Capabilities::LRVD },
-    },
-    MethodEntry {
-        name: "BayesLoRA-expanded-run",
-        key: "bayeslora-expanded-run",
-        summary: "BayesLoRA with a third of the KL weight",
-        family: Family::LowRank,
-        form: MethodForm::Single,
-        can: Capabilities::LRVD,
-    },
-];
+/// One training run.
+const SINGLE: MethodForm = MethodForm::Single;
+
+/// Runs of BayesLoRA with a lower weight of the divergence.
+const MATCHED: MethodForm = MethodForm::Matched {
+    member: "bayeslora-expanded-run",
+    // 12, 14, 16 and 20 where the settings say 8.
+    factors: &[1.5, 1.75, 2.0, 2.5],
+    like: "blob",
+};
+
+const fn averaged(member: &'static str, members: usize, average: Average) -> MethodForm {
+    MethodForm::Ensemble { member, members, average }
+}
+
+macro_rules! methods {
+    ($($name:literal, $key:literal, $family:ident, $form:expr, $can:expr, $summary:literal;)+) => {
+        /// Every method, in the order of tables. One more method is one more row.
+        pub(super) static METHODS: &[MethodEntry] = &[$(MethodEntry {
+            name: $name,
+            key: $key,
+            summary: $summary,
+            family: Family::$family,
+            form: $form,
+            can: $can,
+        }),+];
+    };
+}
+
+// Name, key, kind, form, what it can do; and one line of words.
+methods! {
+    "LoRA", "lora", Point, SINGLE, Can::PLAIN,
+        "maximum likelihood at a uniform rank";
+    "MAP", "map", Point, SINGLE, Can::PLAIN,
+        "maximum likelihood with weight decay, or a Gaussian prior in the loss";
+    "MCD", "mcd", Ensemble, SINGLE, Can { saved: true, ..Can::DRAWS },
+        "dropout on the adapter's input, in training and in prediction";
+    "ENS-3", "ens-3", Ensemble, averaged("lora", 3, Average::Probabilities), Can::NONE,
+        "three independent LoRA runs, probabilities averaged";
+    "ENS-10", "ens-10", Ensemble, averaged("lora", 10, Average::Probabilities), Can::NONE,
+        "ten independent LoRA runs, probabilities averaged";
+    "ENS-logits", "ens-blob", Ensemble, averaged("lora", 3, Average::Logits), Can::NONE,
+        "three independent LoRA runs, logits averaged, as BLoB's code does";
+    "LoRA-Ensemble", "lora-ensemble", Ensemble, SINGLE, Can::NONE,
+        "several adapters on one backbone, in one batched pass";
+    "BBB", "bbb", Variance, SINGLE, Can::DRAWS,
+        "Bayes by backprop on the entries of A and B";
+    "BBB-A", "bbb-a", Variance, SINGLE, Can::DRAWS,
+        "Bayes by backprop on the entries of A";
+    "BBB-BT", "bbb-bt", Variance, SINGLE, Can::DRAWS,
+        "Bayes by backprop with the defaults of Bayesian-Torch";
+    "LAP", "laplace", PostHoc, SINGLE, Can { draws: false, ..Can::POST_HOC },
+        "Laplace-LoRA: curvature around a trained LoRA, linearised predictive";
+    "LAP-last", "laplace-last", PostHoc, SINGLE, Can { draws: false, ..Can::POST_HOC },
+        "Laplace-LoRA over the adapted layer nearest to the output";
+    "SWAG", "swag", PostHoc, SINGLE, Can::POST_HOC,
+        "a Gaussian from the tail of LoRA's path at a constant rate";
+    "MultiSWAG", "multiswag", PostHoc, averaged("swag", 3, Average::Probabilities), Can::POST_HOC,
+        "three independent SWAG runs, probabilities averaged";
+    "BLoB", "blob", Variance, SINGLE, Can::DRAWS,
+        "noise on the entries of A with flipout and two optimisers";
+    "ScalaBL", "scalabl", Variance, SINGLE, Can::DRAWS,
+        "noise on one scale per rank direction, in an orthonormal basis";
+    "TFB", "tfb", PostHoc, SINGLE, Can::POST_HOC,
+        "the most noise on a trained LoRA that its predictions bear";
+    "C-LoRA", "c-lora", Variance, SINGLE, Can::DRAWS,
+        "a random rank matrix whose law a small network reads off the input";
+    "AdaLoRA", "adalora", Point, SINGLE, Can { prunes: true, budget: true, ..Can::PLAIN },
+        "rank directions masked to a falling budget by their sensitivity";
+    "BayesLoRA", "bayeslora", LowRank, SINGLE, Can::LRVD,
+        "one posterior variance per rank direction, pruned while it trains";
+    "BayesLoRA-fixed", "bayeslora-fixed", LowRank, SINGLE, Can { prunes: false, ..Can::LRVD },
+        "BayesLoRA at its initial rank, without pruning";
+    "LRVD-NTS", "lrvd-nts", LowRank, SINGLE, Can::LRVD,
+        "BayesLoRA with one noise-to-signal ratio per rank direction";
+    "LRVD-element", "lrvd-element", LowRank, SINGLE, Can::LRVD,
+        "BayesLoRA with one variance per entry of A and B";
+    "LRVD-A-only", "lrvd-a-only", LowRank, SINGLE, Can::LRVD,
+        "BayesLoRA with noise on A only";
+    "LRVD-ARD", "lrvd-ard", LowRank, SINGLE, Can::LRVD,
+        "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt";
+    "BayesLoRA-expanded", "bayeslora-expanded", LowRank, MATCHED, Can { saved: false, ..Can::LRVD },
+        "BayesLoRA from a larger rank, as near as can be to BLoB's number of parameters";
+    "BayesLoRA-expanded-run", "bayeslora-expanded-run", LowRank, SINGLE, Can::LRVD,
+        "BayesLoRA with a third of the KL weight";
+}

@@ -13,10 +13,6 @@ pub(super) const fn positive_to(high: f64) -> (Bound<f64>, Bound<f64>) {
 }
 
 /// Refuses a number outside `range`, and one that is not finite.
-///
-/// # Errors
-///
-/// [`SettingError::Range`] naming the setting.
 pub(super) fn in_range(
     key: &str,
     value: f64,
@@ -30,10 +26,6 @@ pub(super) fn in_range(
 }
 
 /// Refuses a count outside `range`.
-///
-/// # Errors
-///
-/// [`SettingError::Range`] naming the setting.
 pub(super) fn count_in_range(
     key: &str,
     value: usize,

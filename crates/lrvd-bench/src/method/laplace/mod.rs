@@ -56,29 +56,13 @@ use self::factors::{Curvatures, SQUARES};
 use self::predictive::{SALT, gaussian_logits, probabilities};
 use self::watch::Watch;
 use super::setup::adapter;
-use super::{Inputs, Method, MethodError, PostHoc, RankRequest};
+use super::{Inputs, MethodError, PostHoc, RankRequest};
 use crate::data::batch::TokenisedExample;
 use crate::eval::RunContext;
 use crate::settings::{ExperimentConfig, LaplacePrior as PriorChoice, LaplaceSettings as Settings};
 
-/// Laplace-LoRA over all layers.
-pub(super) fn build(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    Ok(Box::new(Laplace::new(config, request, &config.methods.laplace)))
-}
-
-/// Laplace-LoRA over the last layer.
-pub(super) fn build_last(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Method, MethodError> {
-    Ok(Box::new(Laplace::new(config, request, &config.methods.laplace_last)))
-}
-
 /// A trained LoRA with the curvature around it.
-struct Laplace {
+pub(super) struct Laplace {
     adapter: AdapterConfig,
     settings: Settings,
     fitted: Option<Fitted>,
@@ -91,7 +75,11 @@ struct Fitted {
 }
 
 impl Laplace {
-    fn new(config: &ExperimentConfig, request: RankRequest, settings: &Settings) -> Self {
+    pub(super) fn new(
+        config: &ExperimentConfig,
+        request: RankRequest,
+        settings: &Settings,
+    ) -> Self {
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         let adapter = adapter(config, kind, request);
         Self { adapter, settings: settings.clone(), fitted: None }
