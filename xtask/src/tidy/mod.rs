@@ -27,99 +27,51 @@ pub(crate) struct Invariant {
     check: fn(&Workspace) -> Result<Vec<String>>,
 }
 
+macro_rules! rules {
+    ($($name:literal, $check:path, $claim:literal;)*) => {
+        &[$(Invariant { name: $name, claim: $claim, check: $check },)*]
+    };
+}
+
 /// All rules, in the order of the document.
-pub(crate) const INVARIANTS: &[Invariant] = &[
-    Invariant {
-        name: "core-is-plain",
-        claim: "lrvd-core depends on error and serialisation macros only, and does no I/O",
-        check: core::plain,
-    },
-    Invariant {
-        name: "crate-directions",
-        claim: "lrvd-core <- lrvd-burn <- lrvd-models <- lrvd-bench <- lrvd-cli; no way back",
-        check: crates::directions,
-    },
-    Invariant {
-        name: "module-directions",
-        claim: "the top-level modules of a crate use one another in one direction",
-        check: modules::directions,
-    },
-    Invariant {
-        name: "terminal-in-cli",
-        claim: "argument parsing, progress bars and signal handlers are the CLI's",
-        check: crates::terminal,
-    },
-    Invariant {
-        name: "no-prints",
-        claim: "no library writes to the terminal; in the CLI only the printer does",
-        check: lints::prints,
-    },
-    Invariant {
-        name: "noise-is-an-argument",
-        claim: "no process-wide seed, no random tensors of Burn, no dropout that hides its mask",
-        check: lints::noise,
-    },
-    Invariant {
-        name: "no-unsafe",
-        claim: "no unsafe code, and no permission for it",
-        check: lints::no_unsafe,
-    },
-    Invariant {
-        name: "backends-in-ops",
-        claim: "code that is generic over Burn's backends stays in lrvd-burn's operators",
-        check: sources::backends,
-    },
-    Invariant {
-        name: "environment-at-edges",
-        claim: "environment and network are met in named files only",
-        check: lints::edges,
-    },
-    Invariant {
-        name: "operators-have-twins",
-        claim: "an operator with a hand-written form has a composite one, a backward node and a test",
-        check: ops::twins,
-    },
-    Invariant {
-        name: "one-version-table",
-        claim: "every dependency comes from the workspace's table, where Burn is pinned exactly",
-        check: manifest::versions,
-    },
-    Invariant {
-        name: "workspace-lints",
-        claim: "every package inherits the workspace's lints",
-        check: manifest::lints,
-    },
-    Invariant {
-        name: "features-add-up",
-        claim: "flex is the default; wgpu and cuda only add, through every crate above the core",
-        check: crates::features,
-    },
-    Invariant {
-        name: "golden-has-origin",
-        claim: "fixtures have a README that names their generator",
-        check: files::golden,
-    },
-    Invariant {
-        name: "file-sizes",
-        claim: "no source file over 800 lines without a stated reason",
-        check: files::sizes,
-    },
-    Invariant {
-        name: "no-machine-paths",
-        claim: "no absolute path of some machine, no registry other than crates.io",
-        check: files::machine_paths,
-    },
-    Invariant {
-        name: "documents-hold",
-        claim: "links between documents resolve, and derivations name code and tests that exist",
-        check: documents::hold,
-    },
-    Invariant {
-        name: "invariants-are-listed",
-        claim: "docs/architecture.md lists exactly these invariants",
-        check: documents::list_invariants,
-    },
-];
+pub(crate) const INVARIANTS: &[Invariant] = rules! {
+    "core-is-plain", core::plain,
+        "lrvd-core depends on error and serialisation macros only, and does no I/O";
+    "crate-directions", crates::directions,
+        "lrvd-core <- lrvd-burn <- lrvd-models <- lrvd-bench <- lrvd-cli; no way back";
+    "module-directions", modules::directions,
+        "the top-level modules of a crate use one another in one direction";
+    "terminal-in-cli", crates::terminal,
+        "argument parsing, progress bars and signal handlers are the CLI's";
+    "no-prints", lints::prints,
+        "no library writes to the terminal; in the CLI only the printer does";
+    "noise-is-an-argument", lints::noise,
+        "no process-wide seed, no random tensors of Burn, no dropout that hides its mask";
+    "no-unsafe", lints::no_unsafe,
+        "no unsafe code, and no permission for it";
+    "backends-in-ops", sources::backends,
+        "code that is generic over Burn's backends stays in lrvd-burn's operators";
+    "environment-at-edges", lints::edges,
+        "environment and network are met in named files only";
+    "operators-have-twins", ops::twins,
+        "an operator with a hand-written form has a composite one, a backward node and a test";
+    "one-version-table", manifest::versions,
+        "every dependency comes from the workspace's table, where Burn is pinned exactly";
+    "workspace-lints", manifest::lints,
+        "every package inherits the workspace's lints";
+    "features-add-up", crates::features,
+        "flex is the default; wgpu and cuda only add, through every crate above the core";
+    "golden-has-origin", files::golden,
+        "fixtures have a README that names their generator";
+    "file-sizes", files::sizes,
+        "no source file over 800 lines without a stated reason";
+    "no-machine-paths", files::machine_paths,
+        "no absolute path of some machine, no registry other than crates.io";
+    "documents-hold", documents::hold,
+        "links between documents resolve, and derivations name code and tests that exist";
+    "invariants-are-listed", documents::list_invariants,
+        "docs/architecture.md lists exactly these invariants";
+};
 
 /// Checks `chosen`; an error lists every place that breaks one of them.
 pub(crate) fn enforce(workspace: &Workspace, chosen: &[&Invariant]) -> Result<()> {
