@@ -56,46 +56,26 @@ pub(crate) enum JsonLayout {
 }
 
 /// Reads the value in `path`.
-///
-/// # Errors
-///
-/// [`IoError::File`] if it cannot be read, [`IoError::Json`] if it is not what is wanted.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, IoError> {
     parse_json(path, &read_text(path)?)
 }
 
 /// The text of `path`.
-///
-/// # Errors
-///
-/// [`IoError::File`] if it cannot be read.
 pub(crate) fn read_text(path: &Path) -> Result<String, IoError> {
     std::fs::read_to_string(path).map_err(IoError::at("read", path))
 }
 
 /// The value in `text`, which was read from `path`.
-///
-/// # Errors
-///
-/// [`IoError::Json`] if it is not what is wanted.
 pub(crate) fn parse_json<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, IoError> {
     serde_json::from_str(text).map_err(|source| IoError::Json { path: path.to_owned(), source })
 }
 
 /// The values of a file that holds one on each line.
-///
-/// # Errors
-///
-/// As [`read_json`].
 pub(crate) fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, IoError> {
     read_text(path)?.lines().map(|line| parse_json(path, line)).collect()
 }
 
 /// Writes `value` to `path`, whole or not at all.
-///
-/// # Errors
-///
-/// [`IoError::Json`] if it has no JSON form, [`IoError::File`] if it cannot be written.
 pub(crate) fn write_json(
     path: &Path,
     value: &impl Serialize,
@@ -110,10 +90,6 @@ pub(crate) fn write_json(
 }
 
 /// `value` as one line of JSON for `path`.
-///
-/// # Errors
-///
-/// [`IoError::Json`] if it has no JSON form.
 pub(crate) fn json_line(path: &Path, value: &impl Serialize) -> Result<String, IoError> {
     let line = serde_json::to_string(value);
     let line = line.map_err(|source| IoError::Json { path: path.to_owned(), source })?;
@@ -121,11 +97,7 @@ pub(crate) fn json_line(path: &Path, value: &impl Serialize) -> Result<String, I
 }
 
 /// Writes a text file so that it is whole or absent: a sibling `*.partial` is written, synced and renamed.
-///
-/// # Errors
-///
-/// [`IoError::File`] with the step that failed.
-pub fn write_text(path: &Path, text: &str) -> Result<(), IoError> {
+pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), IoError> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".partial");
     let partial: PathBuf = path.with_file_name(name);
@@ -137,20 +109,12 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), IoError> {
 }
 
 /// Makes the folder `path` and those above it.
-///
-/// # Errors
-///
-/// [`IoError::File`].
 pub(crate) fn create_dir(path: &Path) -> Result<(), IoError> {
     std::fs::create_dir_all(path).map_err(IoError::at("create", path))
 }
 
 /// SHA-256 of a file in lower-case hex.
-///
-/// # Errors
-///
-/// [`IoError::File`] if it cannot be read.
-pub fn sha256_file(path: &Path) -> Result<String, IoError> {
+pub(crate) fn sha256_file(path: &Path) -> Result<String, IoError> {
     let mut file = File::open(path).map_err(IoError::at("read", path))?;
     let mut hasher = Sha256::new();
     let mut block = vec![0_u8; HASH_BLOCK];

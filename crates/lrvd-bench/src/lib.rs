@@ -5,32 +5,31 @@
 //!
 //! | Module | What is in it |
 //! |---|---|
-//! | `text`, [`io`] | words of messages, whole files |
+//! | `text`, `io` | words of messages, whole files |
 //! | [`settings`] | every setting of a run, the presets, the methods there are |
 //! | [`record`] | what a run leaves behind |
 //! | [`task`], [`data`] | what is learnt, from which files |
 //! | [`reasoning`] | the six multiple-choice sets: files, prompts, answer tokens |
-//! | [`backbone`] | where the pretrained model comes from |
+//! | `backbone` | where the pretrained model comes from |
 //! | [`eval`] | predictions and what is measured of them |
 //! | [`method`] | what each fine-tuning method attaches, minimises and does to ranks |
 //! | [`run`] | one run: beginning, loop, record, folder |
-//! | [`report`] | tables, comparisons, the page that a person looks at |
+//! | `report` | tables, comparisons, the page that a person looks at |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
 //! | [`suite`] | whole reproductions: GLUE and reasoning |
 //! | [`verify`] | golden folders |
 //!
 //! The loop is [`lrvd_burn::train`]'s. Nothing here prints: callers pass a [`progress::ProgressSink`].
 
-pub mod backbone;
+mod backbone;
 pub mod classify;
 pub mod data;
-mod error;
 pub mod eval;
-pub mod io;
+mod io;
 pub mod method;
 pub mod reasoning;
 pub mod record;
-pub mod report;
+mod report;
 pub mod run;
 pub mod settings;
 pub mod suite;
@@ -38,8 +37,9 @@ pub mod task;
 mod text;
 pub mod verify;
 
-pub use error::BenchError;
-
+pub use backbone::BackboneError;
+pub use io::IoError;
+pub use report::PublishedError;
 pub use text::{UnknownName, grouped};
 
 /// What happens during a run, told to whoever shows it.

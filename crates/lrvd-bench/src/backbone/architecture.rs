@@ -18,7 +18,7 @@ const LLAMA_LAYERS: [&str; 8] =
 
 /// A model's kind, with its configuration.
 #[derive(Clone, Debug)]
-pub enum Architecture {
+pub(crate) enum Architecture {
     /// DeBERTa-v2 or v3: an encoder that gets a head.
     Deberta(DebertaConfig),
     /// Llama: a decoder that answers by the logits of a few tokens.
@@ -34,11 +34,7 @@ struct Kind {
 
 impl Architecture {
     /// Reads `config.json` in `folder`.
-    ///
-    /// # Errors
-    ///
-    /// [`BackboneError`] naming the file, and the field that is missing or not supported.
-    pub fn read(folder: &Path) -> Result<Self, BackboneError> {
+    pub(crate) fn read(folder: &Path) -> Result<Self, BackboneError> {
         let file = folder.join("config.json");
         let Kind { model_type } = read_json(&file)?;
         Ok(match model_type.as_str() {
@@ -49,11 +45,7 @@ impl Architecture {
     }
 
     /// Llama-2-7B by its published sizes, for plans without the files.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if this build no longer reads what it holds itself.
-    pub fn llama_2_7b() -> Result<Self, ConfigError> {
+    pub(crate) fn llama_2_7b() -> Result<Self, ConfigError> {
         let config = json!({
             "model_type": "llama", "vocab_size": 32_000, "hidden_size": 4096,
             "intermediate_size": 11_008, "num_hidden_layers": 32, "num_attention_heads": 32,
@@ -65,11 +57,7 @@ impl Architecture {
     }
 
     /// DeBERTa-v3-base by its published sizes, for plans without the files.
-    ///
-    /// # Errors
-    ///
-    /// As [`llama_2_7b`](Self::llama_2_7b).
-    pub fn deberta_v3_base() -> Result<Self, ConfigError> {
+    pub(crate) fn deberta_v3_base() -> Result<Self, ConfigError> {
         let config = json!({
             "model_type": "deberta-v2", "vocab_size": 128_100, "hidden_size": 768,
             "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -82,7 +70,7 @@ impl Architecture {
     }
 
     /// Keys of `config.json` that nobody here knows.
-    pub fn unrecognised(&self) -> &[String] {
+    pub(crate) fn unrecognised(&self) -> &[String] {
         match self {
             Self::Deberta(config) => config.unrecognised(),
             Self::Llama(config) => config.unrecognised(),
@@ -90,7 +78,7 @@ impl Architecture {
     }
 
     /// Rows of the word embedding.
-    pub fn vocab_size(&self) -> usize {
+    pub(crate) fn vocab_size(&self) -> usize {
         match self {
             Self::Deberta(config) => config.vocab_size,
             Self::Llama(config) => config.vocab_size,
@@ -98,7 +86,7 @@ impl Architecture {
     }
 
     /// Layers and width.
-    pub fn depth_and_width(&self) -> (usize, usize) {
+    pub(crate) fn depth_and_width(&self) -> (usize, usize) {
         match self {
             Self::Deberta(config) => (config.num_hidden_layers, config.hidden_size),
             Self::Llama(config) => (config.num_hidden_layers, config.hidden_size),
@@ -106,7 +94,7 @@ impl Architecture {
     }
 
     /// `targets`, unless all of them are names of the other kind of model: then what is usual for this one.
-    pub fn target_modules(&self, targets: &[String]) -> Vec<String> {
+    pub(crate) fn target_modules(&self, targets: &[String]) -> Vec<String> {
         let (own, other): (&[&str], &[&str]) = match self {
             Self::Deberta(_) => (&ADAPTER_TARGETS, &LLAMA_LAYERS),
             Self::Llama(_) => (&LLAMA_TARGETS, &ADAPTER_TARGETS),
@@ -119,7 +107,7 @@ impl Architecture {
     }
 
     /// Parameters of embeddings and layers.
-    pub fn parameters(&self) -> u64 {
+    pub(crate) fn parameters(&self) -> u64 {
         match self {
             Self::Deberta(c) => {
                 let (d, wide) = (c.hidden_size as u64, c.intermediate_size as u64);
@@ -137,7 +125,7 @@ impl Architecture {
     }
 
     /// Shapes of the layers whose path ends in one of `targets`.
-    pub fn adapted_layers(&self, targets: &[String]) -> Vec<LayerShape> {
+    pub(crate) fn adapted_layers(&self, targets: &[String]) -> Vec<LayerShape> {
         let (n, _) = self.depth_and_width();
         let all: Vec<(&str, usize, usize, usize)> = match self {
             Self::Deberta(c) => {

@@ -18,24 +18,20 @@ use crate::io::sha256_file;
 use crate::settings::BasePrecision;
 
 /// Configuration, tokenizer and identity of a pretrained model.
-pub struct Backbone {
+pub(crate) struct Backbone {
     /// Where it is.
-    pub location: ModelLocation,
+    pub(crate) location: ModelLocation,
     /// Its kind and configuration.
-    pub architecture: Architecture,
+    pub(crate) architecture: Architecture,
     /// Its tokenizer.
-    pub tokenizer: TextTokenizer,
+    pub(crate) tokenizer: TextTokenizer,
     /// SHA-256 of every weight file, by file name.
-    pub hashes: BTreeMap<String, String>,
+    pub(crate) hashes: BTreeMap<String, String>,
 }
 
 impl Backbone {
     /// Reads everything but the weights.
-    ///
-    /// # Errors
-    ///
-    /// [`BackboneError`] naming the file that is missing or wrong.
-    pub fn open(location: ModelLocation) -> Result<Self, BackboneError> {
+    pub(crate) fn open(location: ModelLocation) -> Result<Self, BackboneError> {
         let architecture = Architecture::read(&location.folder)?;
         let tokenizer = TextTokenizer::from_dir(&location.folder)?;
         tokenizer.check_vocab(architecture.vocab_size())?;
@@ -50,11 +46,7 @@ impl Backbone {
     }
 
     /// The configuration of an encoder, which `what` needs.
-    ///
-    /// # Errors
-    ///
-    /// [`BackboneError::Model`] if the model is no encoder.
-    pub fn encoder_for(&self, what: &str) -> Result<&DebertaConfig, BackboneError> {
+    pub(crate) fn encoder_for(&self, what: &str) -> Result<&DebertaConfig, BackboneError> {
         match &self.architecture {
             Architecture::Deberta(config) => Ok(config),
             Architecture::Llama(_) => Err(BackboneError::Model {
@@ -65,11 +57,7 @@ impl Backbone {
     }
 
     /// The type that the weights of this kind of model are stored in.
-    ///
-    /// # Errors
-    ///
-    /// [`BackboneError::Model`] for a half precision of an encoder, whose weights are trained with it.
-    pub fn stored_as(&self, precision: BasePrecision) -> Result<DType, BackboneError> {
+    pub(crate) fn stored_as(&self, precision: BasePrecision) -> Result<DType, BackboneError> {
         match (&self.architecture, precision) {
             (Architecture::Deberta(_), BasePrecision::Bf16 | BasePrecision::F16) => {
                 Err(BackboneError::Model {
@@ -133,11 +121,7 @@ fn check_ends(
 ///
 /// An encoder comes from the checkpoint; its head too where it fits, else from `seed`. A language
 /// model answers by the logits of the task's answer tokens.
-///
-/// # Errors
-///
-/// [`BackboneError::Load`] listing every tensor that is missing, left over, mis-shaped or not finite.
-pub fn load_model_reporting(
+pub(crate) fn load_model_reporting(
     backbone: &Backbone,
     task: &PreparedTask,
     dropout: bool,
@@ -167,11 +151,7 @@ pub fn load_model_reporting(
 }
 
 /// [`load_model_reporting`] without the names.
-///
-/// # Errors
-///
-/// As there.
-pub fn load_model(
+pub(crate) fn load_model(
     backbone: &Backbone,
     task: &PreparedTask,
     dropout: bool,

@@ -6,29 +6,21 @@ use super::{BackboneError, hub};
 
 /// A folder with `config.json`, weights and tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelLocation {
+pub(crate) struct ModelLocation {
     /// Name as given: a path or a repository id.
-    pub name: String,
+    pub(crate) name: String,
     /// The folder.
-    pub folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 /// Finds `model`: an existing folder, or else a repository id `owner/name` in the local Hub cache
 /// or, unless offline, on the Hub.
-///
-/// # Errors
-///
-/// [`BackboneError::Model`] that says what was looked for and which files to put where.
-pub fn locate_model(model: &str) -> Result<ModelLocation, BackboneError> {
+pub(crate) fn locate_model(model: &str) -> Result<ModelLocation, BackboneError> {
     locate(model, hub::snapshot)
 }
 
 /// As [`locate_model`], but only `config.json` is needed, and fetched.
-///
-/// # Errors
-///
-/// As there.
-pub fn locate_config(model: &str) -> Result<ModelLocation, BackboneError> {
+pub(crate) fn locate_config(model: &str) -> Result<ModelLocation, BackboneError> {
     locate(model, hub::config)
 }
 

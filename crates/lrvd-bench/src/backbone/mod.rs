@@ -6,7 +6,7 @@ mod hub;
 mod load;
 mod locate;
 
-pub use architecture::Architecture;
+pub(crate) use architecture::Architecture;
 pub use error::BackboneError;
-pub use load::{Backbone, load_model, load_model_reporting};
-pub use locate::{ModelLocation, locate_config, locate_model};
+pub(crate) use load::{Backbone, load_model, load_model_reporting};
+pub(crate) use locate::{ModelLocation, locate_config, locate_model};

@@ -10,10 +10,6 @@ use super::DataError;
 use crate::io::{IoError, read_text};
 
 /// Names of the files of a folder.
-///
-/// # Errors
-///
-/// [`DataError::Io`].
 pub(crate) fn file_names(folder: &Path) -> Result<BTreeSet<String>, DataError> {
     let failed = |source| IoError::at("read", folder)(source);
     let mut names = BTreeSet::new();
@@ -30,10 +26,6 @@ pub(crate) fn file_names(folder: &Path) -> Result<BTreeSet<String>, DataError> {
 }
 
 /// All shards of a split among `names`, or none.
-///
-/// # Errors
-///
-/// [`DataError::Shards`] if only a part of them is there.
 pub(crate) fn shards<'a>(
     stem: &str,
     folder: &Path,
@@ -63,10 +55,6 @@ fn shard_numbers(name: &str) -> Option<(usize, usize)> {
 }
 
 /// Reads what a folder of generated files says of itself; `None` if it says nothing.
-///
-/// # Errors
-///
-/// [`DataError::Io`] and [`DataError::GeneratedMark`].
 pub(crate) fn read_mark<T: DeserializeOwned>(
     folder: &Path,
     name: &str,

@@ -56,10 +56,6 @@ impl Generator {
 }
 
 /// Refuses a fraction of labels outside `0..=0.5`.
-///
-/// # Errors
-///
-/// [`DataError::Setting`].
 pub(crate) fn check_noise(value: f64) -> Result<(), DataError> {
     if (0.0..=0.5).contains(&value) {
         return Ok(());

@@ -108,11 +108,6 @@ impl PreparedTask {
         task
     }
 
-    /// Token counts of the training examples.
-    pub fn train_lengths(&self) -> Vec<usize> {
-        self.train.iter().map(|e| e.ids.len()).collect()
-    }
-
     /// Name of the metric that picks the best checkpoint.
     pub fn selection_metric(&self) -> &'static str {
         self.goal.selection.name()

@@ -63,11 +63,6 @@ pub(crate) struct Place {
 
 /// Finds both splits below `data_dir`; reads no file. `goes_with` says whether a train split shares no row with a
 /// validation split by the way the files are made.
-///
-/// # Errors
-///
-/// [`DataError::NoDirectory`]; [`DataError::NotFound`] with every name that was looked for;
-/// [`DataError::Shards`] for an incomplete parquet split; [`DataError::Io`] for an unreadable folder.
 pub(crate) fn search(
     data_dir: &Path,
     task: &'static str,

@@ -30,10 +30,10 @@ pub struct CheckpointRecord {
     /// Sum of the ranks.
     pub total_rank: u64,
     /// `total_rank / n_modules`: the "rank" of the paper's first table.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub average_rank: f64,
     /// `100 * average_rank / initial_rank`.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub percent_rank: f64,
     /// Metrics by number of posterior draws; 0 is the posterior mean.
     pub metrics: BTreeMap<u32, Metrics>,
@@ -56,28 +56,28 @@ pub struct Metrics {
     /// Examples.
     pub n: u64,
     /// Fraction of right answers.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub accuracy: Option<f64>,
     /// Mean over classes of the F1 score, 0 where it is undefined.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub macro_f1: Option<f64>,
     /// The task's own metrics by name: `mcc`, `f1`; `pearson`, `spearman`, `mse` for regression.
-    #[serde(with = "real::map")]
+    #[serde(with = "real")]
     pub standard: BTreeMap<String, f64>,
     /// Negative log-likelihood, nats per example.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub nll: Option<f64>,
     /// Expected calibration error, 15 bins, a fraction.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub ece: Option<f64>,
     /// Brier score, summed over classes, in `[0, 2]`.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub brier: Option<f64>,
     /// Mean predictive entropy, nats.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub entropy: Option<f64>,
     /// Mean mutual information between prediction and weights, nats; null without draws.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub mutual_information: Option<f64>,
 }
 
@@ -86,7 +86,7 @@ pub struct Metrics {
 #[serde(deny_unknown_fields)]
 pub struct SelectiveRecord {
     /// Area under the risk-coverage curve; 0 is perfect.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub area: f64,
     /// The confidence to ask for, by the share of wrong answers that is accepted.
     pub targets: Vec<SelectiveTarget>,
@@ -99,13 +99,13 @@ pub struct SelectiveRecord {
 #[serde(deny_unknown_fields)]
 pub struct SelectiveTarget {
     /// Largest share of wrong answers among those given.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub risk: f64,
     /// Confidence from which on an answer is given; null where no threshold reaches the risk.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub threshold: Option<f64>,
     /// Share of the examples that are then answered.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub coverage: f64,
 }
 
@@ -116,10 +116,10 @@ pub struct OodRecord {
     /// Questions of the other set.
     pub n: u64,
     /// Area under the ROC curve of the predictive entropy; one half says nothing.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub auroc_entropy: f64,
     /// The same of the mutual information; null where all draws agree by construction.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub auroc_mutual_information: Option<f64>,
 }
 
@@ -130,7 +130,7 @@ pub struct Reliability {
     /// Name of the binning convention: `torchmetrics`, `right_closed`, `left_closed`.
     pub convention: String,
     /// Expected calibration error of these bins.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub ece: f64,
     /// The bins in order; empty bins may be left out.
     pub bins: Vec<BinRecord>,
@@ -141,18 +141,18 @@ pub struct Reliability {
 #[serde(deny_unknown_fields)]
 pub struct BinRecord {
     /// Lower edge.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub low: f64,
     /// Upper edge.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub high: f64,
     /// Examples.
     pub count: u64,
     /// Fraction of them answered right; 0 in an empty bin.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub accuracy: f64,
     /// Their mean confidence; 0 in an empty bin.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub confidence: f64,
 }
 
@@ -163,13 +163,13 @@ pub struct StatisticRecord {
     /// What it is: `log_alpha` (small is relevant) or `importance` (large is relevant).
     pub name: String,
     /// The prune threshold; null where the rule is a budget.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub threshold: Option<f64>,
     /// Values of the components present at this checkpoint, ascending, by module path.
-    #[serde(with = "real::map_list")]
+    #[serde(with = "real")]
     pub present: BTreeMap<String, Vec<f64>>,
     /// Values that removed components had when they were removed, ascending, by module path.
-    #[serde(with = "real::map_list")]
+    #[serde(with = "real")]
     pub removed: BTreeMap<String, Vec<f64>>,
 }
 
@@ -180,16 +180,16 @@ pub struct EnergyRecord {
     /// `residual`, `projection` or `partial_norm`.
     pub definition: String,
     /// Upper bound: singular values of the update.
-    #[serde(with = "real::list")]
+    #[serde(with = "real")]
     pub svd: Vec<f64>,
     /// Components ordered by the learned relevance statistic.
-    #[serde(with = "real::list")]
+    #[serde(with = "real")]
     pub learned: Vec<f64>,
     /// Control: components ordered by the product of their factor norms.
-    #[serde(with = "real::list")]
+    #[serde(with = "real")]
     pub magnitude: Vec<f64>,
     /// Mean over random orders.
-    #[serde(with = "real::list")]
+    #[serde(with = "real")]
     pub random_mean: Vec<f64>,
     /// Areas under the four curves.
     pub auc: EnergyAuc,
@@ -200,18 +200,18 @@ pub struct EnergyRecord {
 #[serde(deny_unknown_fields)]
 pub struct EnergyAuc {
     /// Of the singular-value bound.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub svd: f64,
     /// Of the learned order.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub learned: f64,
     /// Of the order by magnitude.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub magnitude: f64,
     /// Of the random mean.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub random: f64,
     /// `(learned - random) / (svd - random)`; null where the denominator vanishes.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub normalised_gap: Option<f64>,
 }

@@ -39,17 +39,17 @@ pub struct PredictionLine {
     /// The example: its id in the data, or its row counted from 0.
     pub id: String,
     /// The right answer: class index, or score for regression.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub label: f64,
     /// By number of posterior draws: class probabilities in label order, or the one predicted score.
-    #[serde(with = "real::map_list")]
+    #[serde(with = "real")]
     pub probs: BTreeMap<u32, Vec<f64>>,
     /// By number of posterior draws: entropy of the prediction, nats; empty for regression.
-    #[serde(with = "real::map")]
+    #[serde(with = "real")]
     pub entropy: BTreeMap<u32, f64>,
     /// By number of posterior draws: mutual information between prediction and weights, nats. A number at which a
     /// single model answers has none; an ensemble has one without draws.
-    #[serde(with = "real::map")]
+    #[serde(with = "real")]
     pub mutual_information: BTreeMap<u32, f64>,
 }
 

@@ -14,11 +14,7 @@ mod real;
 pub(crate) mod results;
 
 #[cfg(test)]
-mod draws;
-#[cfg(test)]
 pub(crate) mod sample;
-#[cfg(test)]
-pub(crate) mod sample_reasoning;
 
 pub use checkpoint::{
     BinRecord, CheckpointRecord, Checkpoints, EnergyAuc, EnergyRecord, Metrics, OodRecord,

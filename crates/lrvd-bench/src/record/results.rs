@@ -93,11 +93,6 @@ pub struct TaskData {
 }
 
 impl TaskData {
-    /// Whether both splits are the official ones, so that published numbers may be set beside these.
-    pub fn is_official(&self) -> bool {
-        self.train.origin == DataOrigin::Official && self.validation.origin == DataOrigin::Official
-    }
-
     /// Why numbers on these data are not comparable with published ones; none for official data.
     pub fn caveat(&self) -> Option<String> {
         let mut parts = Vec::new();
@@ -172,10 +167,10 @@ pub struct RunRecord {
     /// The last and the best checkpoint, never mixed.
     pub checkpoints: Checkpoints,
     /// Seconds spent training, evaluation not counted.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub train_seconds: f64,
     /// Seconds spent evaluating.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub evaluate_seconds: f64,
     /// Highest resident memory of the process in bytes while this run was made, what it held before included; null
     /// where the system does not tell it for one run. Of averaged runs, the largest.
@@ -183,7 +178,7 @@ pub struct RunRecord {
     /// Parameters of the model that the run ended with, pruned ranks gone, and what is kept beside them.
     pub trainable_parameters: ParameterCounts,
     /// What was fitted once training was over, by name: a prior precision, a noise level, a temperature.
-    #[serde(default, with = "real::map", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, with = "real", skip_serializing_if = "BTreeMap::is_empty")]
     pub fitted: BTreeMap<String, f64>,
     /// One entry per evaluation.
     pub history: Vec<EvalPoint>,
@@ -215,7 +210,7 @@ pub struct RankBudget {
     /// Rank of every module at the start; `percent_rank` refers to it.
     pub initial_rank: u32,
     /// Average rank asked for at the end; null where the method finds its own.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub requested: Option<f64>,
     /// Number of adapted modules.
     pub n_modules: u32,
@@ -267,28 +262,28 @@ pub struct EvalPoint {
     /// Optimiser steps taken.
     pub step: u64,
     /// Mean training objective since the last entry.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub loss: Option<f64>,
     /// Mean training negative log-likelihood since the last entry, nats per example.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub nll: Option<f64>,
     /// KL of the posterior from its prior, nats.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub kl: Option<f64>,
     /// Weight of the KL in the objective.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub kl_weight: Option<f64>,
     /// Learning rate of the means.
-    #[serde(with = "real::one")]
+    #[serde(with = "real")]
     pub learning_rate: f64,
     /// Validation accuracy at the posterior mean, a fraction.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub accuracy: Option<f64>,
     /// Validation value of the task's standard metric at the posterior mean.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub standard: Option<f64>,
     /// Validation negative log-likelihood, nats per example.
-    #[serde(with = "real::option")]
+    #[serde(with = "real")]
     pub nll_val: Option<f64>,
     /// Sum of the ranks over modules.
     pub total_rank: u64,

@@ -1,324 +1,413 @@
-//! A made-up but plausible set of results for tests: three methods, three tasks, three seeds, 24 modules.
+//! Made-up but plausible results for tests: of GLUE with three methods, and of the reasoning suite with twenty.
 
 use std::collections::BTreeMap;
 
+use lrvd_core::noise::{Draws, NoiseKey, module_id};
+
 use super::checkpoint::{
-    BinRecord, CheckpointRecord, Checkpoints, EnergyAuc, EnergyRecord, Metrics, Reliability,
-    SelectiveRecord, SelectiveTarget, StatisticRecord,
+    BinRecord, CheckpointRecord, Checkpoints, EnergyAuc, EnergyRecord, Metrics, OodRecord,
+    Reliability, SelectiveRecord, SelectiveTarget, StatisticRecord,
 };
-use super::draws::Draws;
 use super::results::{
     DataFile, DataOrigin, EvalPoint, ModelRecord, ParameterCounts, RankBudget, Results, RunRecord,
     RunStatus, SCHEMA_VERSION, SplitRecord, TaskData, Tool,
 };
 use super::{RankCause, RankEvent};
 
-const KINDS: [&str; 6] = [
-    "attention.self.query_proj",
-    "attention.self.key_proj",
-    "attention.self.value_proj",
-    "attention.output.dense",
-    "intermediate.dense",
-    "output.dense",
-];
-pub(crate) const INITIAL_RANK: u32 = 8;
-const STEPS: u64 = 1200;
-const EVERY: u64 = 60;
-const TASKS: [(&str, f64); 3] = [("cola", 0.86), ("rte", 0.70), ("stsb", 0.88)];
+/// What is made up of one method: its name; what is added to the accuracy of the task; confidence minus accuracy of
+/// the deterministic answer, and of that at ten draws; adapters that are trained; share of the ranks that is left,
+/// where there is a statistic.
+type Made = (&'static str, f64, f64, Option<f64>, f64, Option<f64>);
 
-fn modules() -> Vec<String> {
-    let path = |layer: usize, kind: &str| format!("deberta.encoder.layer.{layer}.{kind}");
-    (0..4).flat_map(|layer| KINDS.iter().map(move |kind| path(layer, kind))).collect()
+const FEW: [Made; 3] = [
+    ("LoRA", 0.0, 0.16, None, 1.0, None),
+    ("AdaLoRA", 0.008, 0.16, None, 1.0, Some(0.5)),
+    ("BayesLoRA", 0.014, 0.16, Some(0.05), 1.0, Some(0.4)),
+];
+
+const MANY: [Made; 20] = [
+    ("LoRA", 0.0, 0.21, None, 1.0, None),
+    ("MAP", 0.002, 0.20, None, 1.0, None),
+    ("MCD", 0.001, 0.19, Some(0.15), 1.0, None),
+    ("ENS-3", 0.010, 0.13, None, 3.0, None),
+    ("ENS-10", 0.018, 0.10, None, 10.0, None),
+    ("LoRA-Ensemble", 0.012, 0.12, None, 4.0, None),
+    ("BBB", -0.03, 0.16, Some(0.08), 2.0, None),
+    ("LAP", 0.0, 0.21, Some(0.04), 1.0, None),
+    ("LAP-last", 0.0, 0.21, Some(0.11), 1.0, None),
+    ("SWAG", 0.004, 0.18, Some(0.12), 1.0, None),
+    ("MultiSWAG", 0.013, 0.11, None, 3.0, None),
+    ("TFB", -0.002, 0.21, Some(0.09), 1.0, None),
+    ("BLoB", -0.008, 0.12, Some(0.05), 1.48, None),
+    ("ScalaBL", -0.004, 0.15, Some(0.07), 1.01, None),
+    ("C-LoRA", -0.012, 0.14, Some(0.06), 5.3, None),
+    ("BayesLoRA", 0.006, 0.20, Some(0.085), 1.0, Some(0.62)),
+    ("BayesLoRA-fixed", 0.003, 0.20, Some(0.09), 1.0, Some(1.0)),
+    ("LRVD-NTS", -0.001, 0.19, Some(0.10), 1.0, Some(0.8)),
+    ("BayesLoRA-expanded", 0.008, 0.22, Some(0.12), 1.48, Some(0.7)),
+    ("LoRA+TS", 0.0, 0.03, None, 1.0, None),
+];
+
+const INITIAL_RANK: u32 = 8;
+const STEPS: u64 = 800;
+
+/// One suite's tasks, with the accuracy that is usual there, methods, adapted modules and numbers of draws.
+struct Suite {
+    name: &'static str,
+    tasks: &'static [(&'static str, f64)],
+    methods: &'static [Made],
+    seeds: u64,
+    draws: &'static [u32],
+    modules: Vec<String>,
 }
 
-/// Ranks of all modules once a share of training is done: value and output projections of late layers keep most.
-fn ranks_at(method: &str, done: f64, draws: &mut Draws) -> BTreeMap<String, u32> {
-    let modules = modules().into_iter().enumerate();
-    let rank = |index: usize, jitter: f64| -> u32 {
-        let (layer, kind) = (index / 6, index % 6);
-        let taste = if method == "AdaLoRA" {
-            [0.4, 0.35, 0.7, 0.6, 0.5, 0.35]
-        } else {
-            [0.25, 0.3, 0.95, 0.8, 0.55, 0.02]
-        };
-        let keep = taste[kind] * (0.55 + 0.17 * layer as f64) + jitter;
-        let floor = (f64::from(INITIAL_RANK) * keep).round().clamp(0.0, f64::from(INITIAL_RANK));
-        match method {
-            "LoRA" => 4,
-            _ => (floor + (f64::from(INITIAL_RANK) - floor) * (1.0 - done).powi(3)).round() as u32,
+impl Suite {
+    fn glue() -> Self {
+        let kinds = ["attention.self.query_proj", "attention.self.value_proj", "output.dense"];
+        let path = |layer: u32, kind: &str| format!("deberta.encoder.layer.{layer}.{kind}");
+        Self {
+            name: "glue",
+            tasks: &[("cola", 0.86), ("rte", 0.70), ("stsb", 0.88)],
+            methods: &FEW,
+            seeds: 3,
+            draws: &[10],
+            modules: (0..4).flat_map(|layer| kinds.map(|kind| path(layer, kind))).collect(),
         }
-    };
-    modules.map(|(i, path)| (path, rank(i, draws.around(0.0, 0.16)))).collect()
+    }
+
+    fn reasoning() -> Self {
+        let path = |layer: u32, kind: &str| format!("model.layers.{layer}.self_attn.{kind}");
+        let layers = (0..5).flat_map(|layer| ["q_proj", "v_proj"].map(|kind| path(layer, kind)));
+        Self {
+            name: "reasoning",
+            tasks: &[("arc-e", 0.71), ("obqa", 0.58)],
+            methods: &MANY,
+            seeds: 2,
+            draws: &[1, 2, 5, 10],
+            modules: layers.chain(["lm_head".to_owned()]).collect(),
+        }
+    }
+
+    fn results(&self) -> Results {
+        let mut runs = Vec::new();
+        for task in self.tasks {
+            for method in self.methods {
+                runs.extend((1..=self.seeds).map(|seed| self.run(*task, *method, seed)));
+            }
+        }
+        Results {
+            schema_version: SCHEMA_VERSION,
+            suite: self.name.into(),
+            tool: Tool {
+                name: "lrvd".into(),
+                version: "0.1.0".into(),
+                git_revision: Some("0123abc".into()),
+            },
+            profile: "quick".into(),
+            preset: "default".into(),
+            command: format!("cargo xtask {} --profile quick", self.name),
+            device: "cpu, 2 threads".into(),
+            started_at: "2026-11-21T10:00:00Z".into(),
+            finished_at: "2026-11-21T10:41:07Z".into(),
+            config: serde_json::json!({ "learning_rate": 1e-3, "draws": self.draws }),
+            model: ModelRecord {
+                name: "nano".into(),
+                path: "checkpoints/nano".into(),
+                weights: BTreeMap::from([("model.safetensors".into(), "ab".repeat(32))]),
+                parameters: 3_400_000,
+                notes: vec!["f16 on disk, f32 in memory".into()],
+            },
+            data: self.tasks.iter().map(|(task, _)| ((*task).to_owned(), data(task))).collect(),
+            runs,
+            notes: vec!["The numbers of this sample are made up.".into()],
+        }
+    }
+
+    /// Numbers of draws that a method answers with, and the confidence minus accuracy there.
+    fn answers(&self, (_, _, over, drawn, ..): Made) -> Vec<(u32, f64)> {
+        let shown = if drawn.is_some() { self.draws } else { &[] };
+        let end = drawn.unwrap_or(over);
+        let at = |&k: &u32| (k, end + (over - end) * 0.8 * (1.0 / f64::from(k) - 0.1));
+        std::iter::once((0, over)).chain(shown.iter().map(at)).collect()
+    }
+
+    fn run(&self, (task, usual): (&str, f64), method: Made, seed: u64) -> RunRecord {
+        let (name, shift, over, _, size, kept) = method;
+        let key = NoiseKey::new(seed).for_module(module_id(&format!("{task}/{name}")));
+        let draws = &mut Draws::new(key);
+        let accuracy = around(draws, usual + shift, 0.01);
+        let start = self.ranks(1.0, draws);
+        let end = self.ranks(kept.unwrap_or(1.0), draws);
+        let event = |step: u64, cause: RankCause, ranks: &BTreeMap<String, u32>| RankEvent {
+            step,
+            cause,
+            total_rank: total(ranks),
+            ranks: ranks.clone(),
+        };
+        let mut rank_events = vec![event(0, RankCause::Start, &start)];
+        rank_events.extend((end != start).then(|| event(STEPS / 2, RankCause::Prune, &end)));
+        let (regression, bayes) = (task == "stsb", kept.is_some() && name != "AdaLoRA");
+        let history = (0..=10_u64).map(|i| {
+            let done = i as f64 / 10.0;
+            let score = accuracy - 0.4 * (-5.0 * done).exp() + around(draws, 0.0, 0.01);
+            EvalPoint {
+                step: i * STEPS / 10,
+                loss: (i > 0).then_some(1.4 - 0.9 * done),
+                nll: (i > 0).then_some(1.38 - 0.9 * done),
+                kl: bayes.then_some(9.0e3 * (1.0 - 0.3 * done)),
+                kl_weight: bayes.then_some(1e-5),
+                learning_rate: 1e-4 * (1.0 - done),
+                accuracy: (!regression).then_some(score),
+                standard: Some(score),
+                nll_val: (!regression).then_some(1.2 - 0.5 * done + over * done * done),
+                total_rank: total(if i < 5 { &start } else { &end }),
+            }
+        });
+        let history = history.collect();
+        let adapter = 13_568.0 * size * total(&end) as f64 / total(&start) as f64;
+        let trainable_parameters = match self.name {
+            "glue" => ParameterCounts {
+                adapter: 98_304,
+                posterior: if bayes { 192 } else { 0 },
+                head: 37_442,
+                stored: 0,
+            },
+            _ => ParameterCounts {
+                adapter: adapter as u64,
+                posterior: kept.map_or(0, |kept| (88.0 * kept) as u64),
+                head: 0,
+                // A mean and five deviations of every parameter.
+                stored: if name.ends_with("SWAG") { (6.0 * adapter) as u64 } else { 0 },
+            },
+        };
+        let fitted_after = ["LAP", "LAP-last", "TFB", "LoRA+TS"].contains(&name) || size >= 3.0;
+        let last = event(STEPS, RankCause::Prune, &end);
+        let best = event(STEPS - 160, RankCause::Prune, &end);
+        let ood = if task == "obqa" { self.ood(method, draws) } else { BTreeMap::new() };
+        let mut checkpoint =
+            |accuracy, event| self.checkpoint(task, method, accuracy, event, draws);
+        RunRecord {
+            task: task.into(),
+            method: name.into(),
+            seed,
+            status: RunStatus::Finished,
+            rank_budget: RankBudget {
+                initial_rank: INITIAL_RANK,
+                requested: (name == "AdaLoRA").then_some(4.0),
+                n_modules: self.modules.len() as u32,
+                note: "the settings' rank".into(),
+            },
+            steps: STEPS,
+            checkpoints: Checkpoints {
+                last: Some(checkpoint(accuracy, &last)),
+                best: (!fitted_after).then(|| checkpoint(accuracy + 0.006, &best)),
+            },
+            train_seconds: 46.0 * size + seed as f64,
+            evaluate_seconds: 9.0,
+            peak_memory_bytes: Some((410 + (20.0 * size) as u64) << 20),
+            trainable_parameters,
+            fitted: BTreeMap::new(),
+            history,
+            rank_events,
+            ood,
+        }
+    }
+
+    fn ranks(&self, kept: f64, draws: &mut Draws) -> BTreeMap<String, u32> {
+        let all = f64::from(INITIAL_RANK);
+        let mut rank = |i: usize| match kept {
+            1.0 => all,
+            _ => around(draws, all * (kept + 0.05 * (i % 4) as f64 - 0.08), 1.5).clamp(0.0, all),
+        };
+        let paths = self.modules.iter().enumerate();
+        paths.map(|(i, path)| (path.clone(), rank(i).round() as u32)).collect()
+    }
+
+    fn checkpoint(
+        &self,
+        task: &str,
+        method: Made,
+        accuracy: f64,
+        event: &RankEvent,
+        draws: &mut Draws,
+    ) -> CheckpointRecord {
+        let (name, .., size, kept) = method;
+        let answers = self.answers(method);
+        let regression = task == "stsb";
+        let classes: &[(u32, f64)] = if regression { &[] } else { &answers };
+        let average_rank = event.total_rank as f64 / event.ranks.len() as f64;
+        let energies = event.ranks.iter().filter(|(_, rank)| kept.is_some() && **rank > 1);
+        CheckpointRecord {
+            step: event.step,
+            ranks: event.ranks.clone(),
+            total_rank: event.total_rank,
+            average_rank,
+            percent_rank: 100.0 * average_rank / f64::from(INITIAL_RANK),
+            metrics: answers
+                .iter()
+                .map(|&(k, over)| (k, metrics(task, accuracy, over, k)))
+                .collect(),
+            reliability: classes.iter().map(|&(k, over)| (k, reliability(over, draws))).collect(),
+            selective: classes.iter().map(|&(k, over)| (k, selective(accuracy, over))).collect(),
+            predict_seconds: answers
+                .iter()
+                .map(|&(k, _)| (k, 1.9 * f64::from(k.max(1)) * size.sqrt()))
+                .collect(),
+            statistics: kept.map(|_| statistics(name, &event.ranks, draws)),
+            energy: energies.map(|(path, rank)| (path.clone(), energy(*rank))).collect(),
+        }
+    }
+
+    fn ood(&self, method: Made, draws: &mut Draws) -> BTreeMap<String, BTreeMap<u32, OodRecord>> {
+        let mut record = |(k, over): (u32, f64), level: f64| OodRecord {
+            n: 299,
+            auroc_entropy: around(draws, level + 0.1 * (0.2 - over), 0.03),
+            auroc_mutual_information: (k > 1).then(|| around(draws, level + 0.03, 0.04)),
+        };
+        [("arc-e", 0.62), ("arc-c", 0.71)]
+            .map(|(set, level)| {
+                let answers = self.answers(method).into_iter();
+                (set.to_owned(), answers.map(|at| (at.0, record(at, level))).collect())
+            })
+            .into()
+    }
+}
+
+/// Triangular around a centre, within one width.
+fn around(draws: &mut Draws, centre: f64, width: f64) -> f64 {
+    centre + width * (draws.uniform() + draws.uniform() - 1.0)
 }
 
 fn total(ranks: &BTreeMap<String, u32>) -> u64 {
     ranks.values().map(|rank| u64::from(*rank)).sum()
 }
 
-fn metrics(task: &str, score: f64, draws: u32) -> Metrics {
-    let regression = task == "stsb";
-    let shift = if draws > 0 { 0.35 } else { 1.0 };
-    let standard = if regression {
-        vec![("pearson", score), ("spearman", score - 0.004), ("mse", 2.2 * (1.0 - score))]
-    } else if task == "cola" {
-        vec![("mcc", 2.6 * score - 1.65)]
-    } else {
-        vec![("accuracy", score)]
+fn metrics(task: &str, accuracy: f64, over: f64, draws: u32) -> Metrics {
+    let standard = match task {
+        "stsb" => vec![("pearson", accuracy), ("spearman", accuracy - 0.004)],
+        "cola" => vec![("mcc", 2.6 * accuracy - 1.65)],
+        _ => vec![("accuracy", accuracy)],
     };
-    let class = |x: f64| (!regression).then_some(x);
+    let class = |x: f64| (task != "stsb").then_some(x);
     Metrics {
-        n: 1043,
-        accuracy: class(score),
-        macro_f1: class(score - 0.01),
+        n: 500,
+        accuracy: class(accuracy),
+        macro_f1: class(accuracy - 0.008),
         standard: standard.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
-        nll: class(0.3 + shift * (1.0 - score)),
-        ece: class(0.02 + 0.3 * shift * (1.0 - score)),
-        brier: class(1.7 * (1.0 - score)),
-        entropy: class(0.4 - 0.2 * shift),
-        mutual_information: (draws > 0 && !regression).then_some(0.021),
+        nll: class(0.25 + 1.6 * (1.0 - accuracy) + 0.8 * over),
+        ece: class(over.abs()),
+        brier: class(1.3 * (1.0 - accuracy) + 1.6 * over * over),
+        entropy: class(0.55 - over),
+        mutual_information: class(0.03 + 0.2 / (1.0 + 40.0 * over)).filter(|_| draws > 0),
     }
 }
 
-pub(crate) fn reliability(score: f64, k: u32, draws: &mut Draws) -> Reliability {
-    let over = if k > 0 { 0.05 } else { 0.16 };
-    let bins: Vec<BinRecord> = (7..15_u32)
-        .map(|b| {
-            let confidence = (f64::from(b) + 0.5) / 15.0;
-            let count = (8.0 * (1.0 + f64::from(b - 7)).powf(2.0) + 20.0 * draws.unit()) as u64;
-            let accuracy =
-                (confidence - over * (confidence - 0.3) + draws.around(0.0, 0.06)).clamp(0.0, 1.0);
-            let (low, high) = (f64::from(b) / 15.0, f64::from(b + 1) / 15.0);
-            BinRecord { low, high, count, accuracy, confidence }
-        })
-        .collect();
-    let ece = over * 0.4 + 0.1 * (1.0 - score);
-    Reliability { convention: "torchmetrics".into(), ece, bins }
+fn reliability(over: f64, draws: &mut Draws) -> Reliability {
+    let bins = (7..15_u32).map(|b| {
+        let (low, high) = (f64::from(b) / 15.0, f64::from(b + 1) / 15.0);
+        let confidence = f64::midpoint(low, high);
+        let accuracy = confidence - over * (confidence - 0.3) + around(draws, 0.0, 0.06);
+        let count = (8.0 * f64::from(b - 6).powi(2) + 20.0 * draws.uniform()) as u64;
+        BinRecord { low, high, count, accuracy: accuracy.clamp(0.0, 1.0), confidence }
+    });
+    Reliability { convention: "torchmetrics".into(), ece: over.abs(), bins: bins.collect() }
 }
 
 /// Risk against coverage of a model that is right more often where it is sure.
-pub(crate) fn selective(score: f64, sharpness: f64) -> SelectiveRecord {
-    let risk = |coverage: f64| (1.0 - score) * coverage.powf(sharpness);
+fn selective(accuracy: f64, over: f64) -> SelectiveRecord {
+    let sharpness = 1.0 + 0.6 / (1.0 + 10.0 * over);
+    let risk = |coverage: f64| (1.0 - accuracy) * coverage.powf(sharpness);
     let curve = (1..=50).map(|i| (f64::from(i) / 50.0, risk(f64::from(i) / 50.0))).collect();
-    let targets = [0.01, 0.05, 0.1, 0.2].map(|target: f64| {
-        let coverage = (target / (1.0 - score)).powf(1.0 / sharpness).min(1.0);
+    let targets = [0.01, 0.05, 0.1, 0.2].map(|risk: f64| {
+        let coverage = (risk / (1.0 - accuracy)).powf(1.0 / sharpness).min(1.0);
         let threshold = (coverage > 0.02).then_some(1.0 - 0.5 * coverage);
-        SelectiveTarget {
-            risk: target,
-            threshold,
-            coverage: if coverage > 0.02 { coverage } else { 0.0 },
-        }
+        SelectiveTarget { risk, threshold, coverage: threshold.map_or(0.0, |_| coverage) }
     });
-    SelectiveRecord { area: (1.0 - score) / (1.0 + sharpness), targets: targets.to_vec(), curve }
+    SelectiveRecord { area: (1.0 - accuracy) / (1.0 + sharpness), targets: targets.to_vec(), curve }
 }
 
-pub(crate) fn statistics(
-    method: &str,
-    ranks: &BTreeMap<String, u32>,
-    draws: &mut Draws,
-) -> StatisticRecord {
-    let sorted = |n: u32, centre: f64, width: f64, draws: &mut Draws| {
-        let mut list: Vec<f64> = (0..n).map(|_| draws.around(centre, width)).collect();
+fn statistics(method: &str, ranks: &BTreeMap<String, u32>, draws: &mut Draws) -> StatisticRecord {
+    let (name, threshold, low, high, width) = match method {
+        "AdaLoRA" => ("importance", None, 0.8, 0.15, 0.12),
+        _ => ("log_alpha", Some(4.0), -1.2, 5.2, 2.4),
+    };
+    let mut sorted = |n: u32, centre: f64, width: f64| {
+        let mut list: Vec<f64> = (0..n).map(|_| around(draws, centre, width)).collect();
         list.sort_by(f64::total_cmp);
         list
     };
-    let bayes = method == "BayesLoRA";
-    let mut present = BTreeMap::new();
-    let mut removed = BTreeMap::new();
+    let (mut present, mut removed) = (BTreeMap::new(), BTreeMap::new());
     for (path, rank) in ranks {
-        let (low, high) = if bayes { (-1.2, 5.2) } else { (0.8, 0.15) };
-        let width = if bayes { 2.4 } else { 0.12 };
-        present.insert(path.clone(), sorted(*rank, low, width, draws));
-        removed.insert(path.clone(), sorted(INITIAL_RANK - *rank, high, width / 2.2, draws));
+        present.insert(path.clone(), sorted(*rank, low, width));
+        removed.insert(path.clone(), sorted(INITIAL_RANK - *rank, high, width / 2.2));
     }
-    let name = if bayes { "log_alpha" } else { "importance" };
-    StatisticRecord { name: name.into(), threshold: bayes.then_some(4.0), present, removed }
+    StatisticRecord { name: name.into(), threshold, present, removed }
 }
 
-pub(crate) fn energy(rank: u32) -> EnergyRecord {
-    let curve = |power: f64| -> Vec<f64> {
-        (0..=rank).map(|k| 1.0 - (1.0 - f64::from(k) / f64::from(rank)).powf(power)).collect()
-    };
-    let auc = |curve: &[f64]| {
-        let inner: f64 = curve[1..curve.len() - 1].iter().sum();
-        (inner + 0.5 * curve[curve.len() - 1]) / f64::from(rank)
-    };
-    let (svd, learned, magnitude, random_mean) = (curve(4.0), curve(3.2), curve(3.0), curve(1.3));
-    let areas = [auc(&svd), auc(&learned), auc(&magnitude), auc(&random_mean)];
+fn energy(rank: u32) -> EnergyRecord {
+    let [svd, learned, magnitude, random_mean] = [4.0, 3.2, 3.0, 1.3].map(|power| {
+        let left = |k: u32| 1.0 - f64::from(k) / f64::from(rank);
+        (0..=rank).map(|k| 1.0 - left(k).powf(power)).collect::<Vec<f64>>()
+    });
+    let area = |curve: &[f64]| (curve.iter().sum::<f64>() - 0.5) / f64::from(rank);
+    let (bound, order, random) = (area(&svd), area(&learned), area(&random_mean));
     let auc = EnergyAuc {
-        svd: areas[0],
-        learned: areas[1],
-        magnitude: areas[2],
-        random: areas[3],
-        normalised_gap: Some((areas[1] - areas[3]) / (areas[0] - areas[3])),
+        svd: bound,
+        learned: order,
+        magnitude: area(&magnitude),
+        random,
+        normalised_gap: Some((order - random) / (bound - random)),
     };
     EnergyRecord { definition: "residual".into(), svd, learned, magnitude, random_mean, auc }
 }
 
-fn checkpoint(task: &str, method: &str, score: f64, event: &RankEvent) -> CheckpointRecord {
-    let mut draws = Draws(event.step + event.total_rank);
-    let bayes = method == "BayesLoRA";
-    let ks: &[u32] = if bayes { &[0, 10] } else { &[0] };
-    let regression = task == "stsb";
-    let with_energy =
-        event.ranks.iter().filter(|(_, rank)| **rank > 1).map(|(p, r)| (p.clone(), energy(*r)));
-    CheckpointRecord {
-        step: event.step,
-        ranks: event.ranks.clone(),
-        total_rank: event.total_rank,
-        average_rank: event.total_rank as f64 / 24.0,
-        percent_rank: 100.0 * event.total_rank as f64 / (24.0 * f64::from(INITIAL_RANK)),
-        metrics: ks.iter().map(|k| (*k, metrics(task, score, *k))).collect(),
-        reliability: ks
-            .iter()
-            .filter(|_| !regression)
-            .map(|k| (*k, reliability(score, *k, &mut draws)))
-            .collect(),
-        selective: ks
-            .iter()
-            .filter(|_| !regression)
-            .map(|k| (*k, selective(score, if *k > 0 { 1.6 } else { 1.2 })))
-            .collect(),
-        predict_seconds: ks.iter().map(|k| (*k, 4.0 * f64::from((*k).max(1)))).collect(),
-        statistics: (method != "LoRA").then(|| statistics(method, &event.ranks, &mut draws)),
-        energy: if bayes { with_energy.collect() } else { BTreeMap::new() },
-    }
-}
-
-fn run(task: (&str, f64), method: (&str, f64), seed: u64) -> RunRecord {
-    let mut draws = Draws((seed * 7919 + task.0.len() as u64 * 31 + method.0.len() as u64) << 32);
-    draws.unit();
-    let ceiling = draws.around(task.1 + method.1, 0.012);
-    let mut history = Vec::new();
-    let mut rank_events: Vec<RankEvent> = Vec::new();
-    for step in (0..=STEPS).step_by(EVERY as usize) {
-        let done = step as f64 / STEPS as f64;
-        let ranks = ranks_at(
-            method.0,
-            done,
-            &mut Draws((seed * 31 + task.0.len() as u64 * 97 + method.0.len() as u64) << 30),
-        );
-        let total_rank = total(&ranks);
-        let cause = if step == 0 { RankCause::Start } else { RankCause::Prune };
-        if rank_events.last().is_none_or(|last| last.ranks != ranks) {
-            rank_events.push(RankEvent { step, cause, ranks, total_rank });
-        }
-        let speed = 6.0 - 150.0 * method.1;
-        let score = ceiling - 0.25 * (-speed * done).exp() + draws.around(0.0, 0.008);
-        let trained = |x: f64| (step > 0).then_some(x);
-        let bayes = |x: f64| (method.0 == "BayesLoRA").then_some(x);
-        history.push(EvalPoint {
-            step,
-            loss: trained(0.7 - 0.4 * done),
-            nll: trained(0.68 - 0.4 * done),
-            kl: bayes(5.0e4 * (1.0 - 0.4 * done)),
-            kl_weight: bayes(1e-6),
-            learning_rate: 1e-3 * (1.0 - done),
-            accuracy: (task.0 != "stsb").then_some(score),
-            standard: Some(if task.0 == "cola" { 2.6 * score - 1.65 } else { score }),
-            nll_val: (task.0 != "stsb").then_some(0.9 * (1.0 - score) + 0.12 * done * done),
-            total_rank,
-        });
-    }
-    let ranks = ranks_at(
-        method.0,
-        1.0,
-        &mut Draws((seed * 31 + task.0.len() as u64 * 97 + method.0.len() as u64) << 30),
-    );
-    let last = RankEvent { step: STEPS, cause: RankCause::Prune, total_rank: total(&ranks), ranks };
-    let best = RankEvent {
-        step: STEPS - 240,
-        ..rank_events[rank_events.len() - 2.min(rank_events.len())].clone()
-    };
-    let posterior = if method.0 == "BayesLoRA" { 192 } else { 0 };
-    RunRecord {
-        task: task.0.into(),
-        method: method.0.into(),
-        seed,
-        status: RunStatus::Finished,
-        rank_budget: RankBudget {
-            initial_rank: INITIAL_RANK,
-            requested: (method.0 == "AdaLoRA").then_some(4.0),
-            n_modules: 24,
-            note: "matched to BayesLoRA".into(),
-        },
-        steps: STEPS,
-        checkpoints: Checkpoints {
-            last: Some(checkpoint(task.0, method.0, ceiling, &last)),
-            best: Some(checkpoint(task.0, method.0, ceiling + 0.006, &best)),
-        },
-        train_seconds: draws.around(190.0 + 60.0 * method.1 / 0.01, 6.0),
-        evaluate_seconds: 41.0,
-        peak_memory_bytes: Some((512 << 20) + (seed << 20)),
-        trainable_parameters: ParameterCounts {
-            adapter: 98_304,
-            posterior,
-            head: 37_442,
-            stored: 0,
-        },
-        fitted: BTreeMap::new(),
-        history,
-        rank_events,
-        ood: BTreeMap::new(),
-    }
-}
-
-pub(crate) fn split(file: &str, rows: u64, origin: DataOrigin) -> SplitRecord {
-    let sha256 = format!("{:064x}", rows * 0x9e37_79b9);
-    SplitRecord { files: vec![DataFile { path: file.into(), sha256 }], rows, origin }
-}
-
 fn data(task: &str) -> TaskData {
-    let (train, dev, metric) = match task {
-        "rte" => (DataOrigin::Subset, DataOrigin::LocalDev, "accuracy"),
-        "cola" => (DataOrigin::Official, DataOrigin::Official, "mcc"),
-        _ => (DataOrigin::Official, DataOrigin::Official, "pearson"),
+    let (train, dev) = match task {
+        "rte" => (DataOrigin::Subset, DataOrigin::LocalDev),
+        "cola" | "stsb" => (DataOrigin::Official, DataOrigin::Official),
+        _ => (DataOrigin::Official, DataOrigin::LocalDev),
+    };
+    let split = |name: &str, rows: u64, origin: DataOrigin| SplitRecord {
+        files: vec![DataFile { path: format!("{task}/{name}"), sha256: format!("{rows:064x}") }],
+        rows,
+        origin,
+    };
+    let metric = match task {
+        "cola" => "mcc",
+        "stsb" => "pearson",
+        _ => "accuracy",
     };
     TaskData {
-        train: split(&format!("{task}/train.tsv"), 8551, train),
-        validation: split(&format!("{task}/dev.tsv"), 1043, dev),
+        train: split("train", 4957, train),
+        validation: split("dev", 500, dev),
         standard_metric: metric.into(),
         note: String::new(),
     }
 }
 
-/// The sample.
+/// GLUE with three methods, three tasks and three seeds.
 pub(crate) fn sample_results() -> Results {
-    let methods = [("LoRA", 0.0), ("AdaLoRA", 0.008), ("BayesLoRA", 0.014)];
-    let mut runs = Vec::new();
-    for task in TASKS {
-        for method in methods {
-            runs.extend((1..=3).map(|seed| run(task, method, seed)));
-        }
+    Suite::glue().results()
+}
+
+/// The reasoning suite with twenty methods, two tasks and two seeds.
+pub(crate) fn sample_reasoning() -> Results {
+    Suite::reasoning().results()
+}
+
+/// The same over all six sets.
+pub(crate) fn six_tasks() -> Results {
+    let mut results = sample_reasoning();
+    let obqa: Vec<RunRecord> = results.runs.iter().filter(|r| r.task == "obqa").cloned().collect();
+    for task in ["arc-c", "boolq", "wg-m", "wg-s"] {
+        results.data.insert(task.to_owned(), data(task));
+        results.runs.extend(obqa.iter().map(|run| RunRecord {
+            task: task.to_owned(),
+            ood: BTreeMap::new(),
+            ..run.clone()
+        }));
     }
-    Results {
-        schema_version: SCHEMA_VERSION,
-        suite: "glue".into(),
-        tool: Tool {
-            name: "lrvd".into(),
-            version: "0.1.0".into(),
-            git_revision: Some("0123abc".into()),
-        },
-        profile: "quick".into(),
-        preset: "default".into(),
-        command: "cargo xtask glue --profile quick --seeds 1,2,3".into(),
-        device: "cpu, 2 threads".into(),
-        started_at: "2026-11-21T10:00:00Z".into(),
-        finished_at: "2026-11-21T10:41:07Z".into(),
-        config: serde_json::json!({
-            "learning_rate": 1e-3, "batch_size": 32, "targets": ["query", "key", "value"],
-            "prune": {"log_alpha_threshold": 4.0, "every": 60, "min_rank": 0}, "kl_weight": 1e-6,
-        }),
-        model: ModelRecord {
-            name: "deberta-v3-nano".into(),
-            path: "checkpoints/deberta-v3-nano".into(),
-            weights: BTreeMap::from([("model.safetensors".into(), "ab".repeat(32))]),
-            parameters: 3_400_000,
-            notes: vec!["f16 on disk, f32 in memory".into()],
-        },
-        data: TASKS.iter().map(|(task, _)| ((*task).to_owned(), data(task))).collect(),
-        runs,
-        notes: vec!["The numbers of this sample are made up.".into()],
-    }
+    results
 }
 
 /// Sets accuracy at the last and the best checkpoint, seed by seed.

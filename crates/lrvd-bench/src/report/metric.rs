@@ -19,7 +19,7 @@ pub(crate) const KEPT: &str =
 
 /// A row of a table. The number is the count of posterior draws; 0 is the posterior mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Metric {
+pub(crate) enum Metric {
     /// Validation accuracy, a fraction.
     Accuracy(u32),
     /// The task's standard metric.
@@ -58,7 +58,7 @@ pub enum Metric {
 
 /// The direction in which a metric improves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Better {
+pub(crate) enum Better {
     /// Larger is better.
     Higher,
     /// Smaller is better.
@@ -94,7 +94,7 @@ impl Metric {
     }
 
     /// The name without its number of draws: what `accuracy` and `accuracy_k10` share.
-    pub fn base(self) -> Cow<'static, str> {
+    pub(crate) fn base(self) -> Cow<'static, str> {
         let name = self.parts().0;
         self.other_set().map_or(Cow::Borrowed(name), |set| Cow::Owned(format!("{name}_{set}")))
     }
@@ -113,13 +113,13 @@ impl Metric {
     }
 
     /// The number of draws; none for what does not depend on one.
-    pub fn draws(self) -> Option<u32> {
+    pub(crate) fn draws(self) -> Option<u32> {
         self.parts().2
     }
 
     /// The same metric at another number of draws.
     #[must_use]
-    pub fn at_draws(self, draws: u32) -> Self {
+    pub(crate) fn at_draws(self, draws: u32) -> Self {
         match self {
             Self::Accuracy(_) => Self::Accuracy(draws),
             Self::Standard(_) => Self::Standard(draws),
@@ -136,7 +136,7 @@ impl Metric {
     }
 
     /// The name in CSV files: `accuracy`, `accuracy_k10`, `rank`, `time_min`, ...
-    pub fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         match self.draws() {
             Some(draws) if draws > 0 => format!("{}_k{draws}", self.base()),
             _ => self.base().into_owned(),
@@ -145,7 +145,7 @@ impl Metric {
 
     /// The metric of a CSV name; none if the name is not known. `nll_k10` says its number of draws itself, for all
     /// others it is `draws`.
-    pub fn parse(name: &str, draws: u32) -> Option<Self> {
+    pub(crate) fn parse(name: &str, draws: u32) -> Option<Self> {
         let ending = name.rsplit_once("_k");
         let (name, draws) =
             ending.and_then(|(name, k)| Some((name, k.parse().ok()?))).unwrap_or((name, draws));
@@ -174,7 +174,7 @@ impl Metric {
     }
 
     /// The heading in print, with the unit.
-    pub fn title(self) -> String {
+    pub(crate) fn title(self) -> String {
         let (_, title, draws) = self.parts();
         let set = self.other_set().map(|set| format!(", {}", set.display_name()));
         let draws = draws.filter(|draws| *draws > 0).map(|draws| format!(", {draws} draws"));
@@ -182,12 +182,12 @@ impl Metric {
     }
 
     /// Whether the value counts things and prints as a whole number.
-    pub fn is_count(self) -> bool {
+    pub(crate) fn is_count(self) -> bool {
         matches!(self, Self::Parameters | Self::StoredParameters | Self::HeadParameters)
     }
 
     /// The direction of improvement; sizes, time and memory are facts, not goals.
-    pub fn better(self) -> Better {
+    pub(crate) fn better(self) -> Better {
         match self {
             Self::Accuracy(_)
             | Self::Standard(_)
@@ -207,12 +207,12 @@ impl Metric {
     }
 
     /// Whether the metric speaks of the trained model; time and memory speak of the machine as well.
-    pub fn is_of_the_model(self) -> bool {
+    pub(crate) fn is_of_the_model(self) -> bool {
         !matches!(self, Self::TimeMin | Self::PredictSeconds(_) | Self::MemoryMib)
     }
 
     /// Decimals of the mean and of the standard deviation, as the paper prints them.
-    pub fn decimals(self) -> (usize, usize) {
+    pub(crate) fn decimals(self) -> (usize, usize) {
         match self {
             Self::Accuracy(_)
             | Self::Standard(_)
@@ -232,7 +232,7 @@ impl Metric {
     }
 
     /// One value in print; `–` where it is not a finite number.
-    pub fn format(self, value: f64) -> String {
+    pub(crate) fn format(self, value: f64) -> String {
         if !value.is_finite() {
             return "–".to_owned();
         }
@@ -245,7 +245,7 @@ impl Metric {
     }
 
     /// A cell in print: `0.882 ±.005`, or the mean alone for one seed and for counts, which most methods fix.
-    pub fn format_spread(self, spread: &Spread) -> String {
+    pub(crate) fn format_spread(self, spread: &Spread) -> String {
         let mean = self.format(spread.mean);
         match spread.std {
             Some(std) if std.is_finite() && !self.is_count() => {
@@ -256,7 +256,7 @@ impl Metric {
     }
 
     /// A standard deviation in print: no zero before the point, as in the paper.
-    pub fn format_std(self, std: f64) -> String {
+    pub(crate) fn format_std(self, std: f64) -> String {
         if self.is_count() {
             return self.format(std);
         }
@@ -265,7 +265,7 @@ impl Metric {
     }
 
     /// The value of this metric in one run at one of its checkpoints; none where the run does not have it.
-    pub fn value(
+    pub(crate) fn value(
         self,
         results: &Results,
         run: &RunRecord,
@@ -339,8 +339,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::record::sample::sample_results;
-    use crate::record::sample_reasoning::sample_reasoning;
+    use crate::record::sample::{sample_reasoning, sample_results};
 
     #[test]
     fn cells_print_as_in_the_paper() {

@@ -8,25 +8,20 @@
 //!
 //! Nothing here trains, prints or reads a clock: the same record gives the same bytes.
 
-pub mod compare;
-pub mod error;
+mod compare;
+mod error;
 mod family;
-pub mod metric;
-pub mod names;
-pub mod page;
-pub mod published;
-pub mod spread;
-pub mod summary;
-pub mod table;
+mod metric;
+mod names;
+mod page;
+mod published;
+mod spread;
+mod summary;
+mod table;
 
-pub use compare::{Comparison, ComparisonRow, compare};
+pub(crate) use compare::{Comparison, compare};
 pub use error::PublishedError;
-pub use metric::Metric;
-pub use names::{ModuleName, task_label};
-pub use page::{render_html, write_html};
-pub use published::{PUBLISHED_SEEDS, Published, PublishedRow};
-pub use spread::Spread;
-pub use summary::{
-    CheckpointChoice, Summary, csv_metrics, evaluated_draws, headline_metrics, table_draws,
-};
-pub use table::{render_csv, render_markdown, render_text};
+pub(crate) use page::write_html;
+pub(crate) use published::Published;
+pub(crate) use summary::{Summary, csv_metrics, headline_metrics};
+pub(crate) use table::{render_csv, render_markdown, render_text};

@@ -59,18 +59,18 @@ const TASKS: [(&str, &str); 15] = [
 
 /// A module path taken apart for print: its layer and what it does there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModuleName {
+pub(crate) struct ModuleName {
     /// Layer number; none for a module outside the stack.
-    pub layer: Option<u32>,
+    pub(crate) layer: Option<u32>,
     /// What it is: `query`, `key`, `value`, `attn out`, `ffn in`, `ffn out`, or the path's own words.
-    pub kind: String,
+    pub(crate) kind: String,
 }
 
 impl ModuleName {
     /// Takes a dotted path apart. A path that is not understood keeps its own words, so nothing is lost.
     ///
     /// `deberta.encoder.layer.3.attention.self.query_proj` is layer 3, `query`.
-    pub fn parse(path: &str) -> Self {
+    pub(crate) fn parse(path: &str) -> Self {
         let segments: Vec<&str> = path.split('.').collect();
         let found = segments
             .windows(2)
@@ -89,7 +89,7 @@ impl ModuleName {
     }
 
     /// `L3 query`, or the kind alone outside the stack.
-    pub fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         self.layer.map_or_else(|| self.kind.clone(), |layer| format!("L{layer} {}", self.kind))
     }
 
@@ -98,7 +98,7 @@ impl ModuleName {
     }
 
     /// Order in a report: by layer, modules outside the stack last, then along the data flow.
-    pub fn order(&self, other: &Self) -> Ordering {
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
         (self.layer.is_none(), self.layer, self.kind_index(), &self.kind).cmp(&(
             other.layer.is_none(),
             other.layer,
@@ -108,30 +108,30 @@ impl ModuleName {
     }
 
     /// Order of columns in a report: along the data flow, unknown kinds last by name.
-    pub fn kind_order(&self, other: &Self) -> Ordering {
+    pub(crate) fn kind_order(&self, other: &Self) -> Ordering {
         (self.kind_index(), &self.kind).cmp(&(other.kind_index(), &other.kind))
     }
 }
 
 /// Letters and digits in lower case: the key under which `SST-2`, `sst2` and `SST2` are one task.
-pub fn match_key(name: &str) -> String {
+pub(crate) fn match_key(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
 /// The name of a task in print; a task we do not know keeps its own.
-pub fn task_label(task: &str) -> String {
+pub(crate) fn task_label(task: &str) -> String {
     let key = match_key(task);
     TASKS.iter().find(|(k, _)| *k == key).map_or_else(|| task.to_owned(), |(_, v)| (*v).to_owned())
 }
 
 /// Order of tasks in a table: by name in print, case ignored, as the paper does.
-pub fn task_order(a: &str, b: &str) -> Ordering {
+pub(crate) fn task_order(a: &str, b: &str) -> Ordering {
     let key = |task: &str| (task_label(task).to_lowercase(), task.to_owned());
     key(a).cmp(&key(b))
 }
 
 /// Order of methods in a table: as they are registered, unknown ones last by name.
-pub fn method_order(a: &str, b: &str) -> Ordering {
+pub(crate) fn method_order(a: &str, b: &str) -> Ordering {
     let key = |name: &str| {
         let known = MethodName::from_name(name);
         (known.is_none(), known, name.to_owned())

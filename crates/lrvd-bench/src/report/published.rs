@@ -7,45 +7,45 @@ use super::error::PublishedError;
 use super::metric::Metric;
 
 /// Seeds behind each published number; the paper states three, the CSV does not carry it.
-pub const PUBLISHED_SEEDS: usize = 3;
+pub(crate) const PUBLISHED_SEEDS: usize = 3;
 
 const HEADER: &str = "metric,method,task,mean,std";
 const COLUMNS: usize = 5;
 
 /// A table of published numbers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Published {
+pub(crate) struct Published {
     /// Where it was read from, for captions and errors.
-    pub source: String,
+    pub(crate) source: String,
     /// The rows in file order, fractions as fractions.
-    pub rows: Vec<PublishedRow>,
+    pub(crate) rows: Vec<PublishedRow>,
     /// Whether accuracy and ECE were per cent in the file and were divided by 100. They are taken as per cent if any
     /// accuracy or ECE of the file exceeds 1: the published reasoning tables are, the GLUE table is not.
-    pub was_percent: bool,
+    pub(crate) was_percent: bool,
     /// Seeds behind each number.
-    pub n_seeds: usize,
+    pub(crate) n_seeds: usize,
 }
 
 /// One published number.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PublishedRow {
+pub(crate) struct PublishedRow {
     /// Line in the file, the header being line 1.
-    pub line: u64,
+    pub(crate) line: u64,
     /// Metric name as in the file.
-    pub metric: String,
+    pub(crate) metric: String,
     /// Method as in the file, e.g. `BayesLoRA` or `BayesLoRA_k10`.
-    pub method: String,
+    pub(crate) method: String,
     /// Task as in the file, e.g. `SST-2`.
-    pub task: String,
+    pub(crate) task: String,
     /// Mean over seeds.
-    pub mean: f64,
+    pub(crate) mean: f64,
     /// Standard deviation over seeds; none where none was printed.
-    pub std: Option<f64>,
+    pub(crate) std: Option<f64>,
 }
 
 impl PublishedRow {
     /// The method without its `_k<draws>` ending, and the number of draws; none without one.
-    pub fn method_and_draws(&self) -> (&str, Option<u32>) {
+    pub(crate) fn method_and_draws(&self) -> (&str, Option<u32>) {
         let ending = self.method.rsplit_once("_k");
         match ending.and_then(|(name, k)| Some((name, k.parse().ok()?))) {
             Some((name, draws)) => (name, Some(draws)),
@@ -61,11 +61,7 @@ impl PublishedRow {
 
 impl Published {
     /// Reads a file.
-    ///
-    /// # Errors
-    ///
-    /// [`PublishedError`] with file, line and column.
-    pub fn read(path: &Path) -> Result<Self, PublishedError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, PublishedError> {
         let source = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| PublishedError::Unreadable {
             file: source.clone(),
@@ -75,12 +71,7 @@ impl Published {
     }
 
     /// Reads a text; `source` names it in errors and captions. A byte-order mark is allowed.
-    ///
-    /// # Errors
-    ///
-    /// [`PublishedError`] with line and column: wrong header, wrong width, an empty name, a number that is not finite,
-    /// a negative deviation, a row given twice, no rows.
-    pub fn parse(text: &str, source: &str) -> Result<Self, PublishedError> {
+    pub(crate) fn parse(text: &str, source: &str) -> Result<Self, PublishedError> {
         let file = source.to_owned();
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut reader = csv::ReaderBuilder::new()

@@ -10,18 +10,18 @@
 ///
 /// The sample form (`n − 1`) is what the paper prints: ranks 1, 2, 4 give 2.33 ± 1.53.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// The values, in the order of the seeds.
-    pub values: Vec<f64>,
+    pub(crate) values: Vec<f64>,
     /// Arithmetic mean.
-    pub mean: f64,
+    pub(crate) mean: f64,
     /// Sample standard deviation; none for one value.
-    pub std: Option<f64>,
+    pub(crate) std: Option<f64>,
 }
 
 impl Spread {
     /// Sums up a list; none if it is empty.
-    pub fn of(values: &[f64]) -> Option<Self> {
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() {
             return None;
         }
@@ -33,12 +33,12 @@ impl Spread {
     }
 
     /// Number of seeds.
-    pub fn n(&self) -> usize {
+    pub(crate) fn n(&self) -> usize {
         self.values.len()
     }
 
     /// Standard error of the mean, `std / sqrt(n)`; none for one value.
-    pub fn standard_error(&self) -> Option<f64> {
+    pub(crate) fn standard_error(&self) -> Option<f64> {
         self.std.map(|std| std / (self.n() as f64).sqrt())
     }
 }

@@ -9,7 +9,7 @@ use super::names::{method_order, task_order};
 use super::spread::Spread;
 use crate::reasoning::ReasoningSet;
 use crate::record::{CheckpointRecord, Results, RunRecord, RunStatus};
-pub use crate::settings::CheckpointChoice;
+pub(crate) use crate::settings::CheckpointChoice;
 use crate::settings::MethodName;
 
 /// [`Results::suite`] of the multiple-choice questions.
@@ -17,10 +17,10 @@ const REASONING: &str = "reasoning";
 
 impl CheckpointChoice {
     /// Both, the last first.
-    pub const BOTH: [Self; 2] = [Self::Last, Self::Best];
+    pub(crate) const BOTH: [Self; 2] = [Self::Last, Self::Best];
 
     /// `last` or `best`.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Last => "last",
             Self::Best => "best",
@@ -29,13 +29,13 @@ impl CheckpointChoice {
 
     /// The checkpoint that the settings of the results say to report, `experiment.checkpoint`; the last where they say
     /// nothing.
-    pub fn reported(results: &Results) -> Self {
+    pub(crate) fn reported(results: &Results) -> Self {
         let said = results.config.pointer("/experiment/checkpoint").and_then(Value::as_str);
         if said == Some(Self::Best.name()) { Self::Best } else { Self::Last }
     }
 
     /// This checkpoint of a run; none where the run stopped before it.
-    pub fn of(self, run: &RunRecord) -> Option<&CheckpointRecord> {
+    pub(crate) fn of(self, run: &RunRecord) -> Option<&CheckpointRecord> {
         match self {
             Self::Last => run.checkpoints.last.as_ref(),
             Self::Best => run.checkpoints.best.as_ref(),
@@ -45,21 +45,21 @@ impl CheckpointChoice {
 
 /// Metrics by method and task at one kind of checkpoint, over the finished runs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// The checkpoint all cells speak of.
-    pub choice: CheckpointChoice,
+    pub(crate) choice: CheckpointChoice,
     /// Rows, in order.
-    pub metrics: Vec<Metric>,
+    pub(crate) metrics: Vec<Metric>,
     /// Methods in print order.
-    pub methods: Vec<String>,
+    pub(crate) methods: Vec<String>,
     /// Task keys in print order.
-    pub tasks: Vec<String>,
+    pub(crate) tasks: Vec<String>,
     cells: BTreeMap<(Metric, String, String), Spread>,
 }
 
 impl Summary {
     /// Sums up the finished runs over seeds. Methods and tasks of unfinished runs keep their (empty) places.
-    pub fn new(results: &Results, choice: CheckpointChoice, metrics: &[Metric]) -> Self {
+    pub(crate) fn new(results: &Results, choice: CheckpointChoice, metrics: &[Metric]) -> Self {
         let mut methods: Vec<String> = results.runs.iter().map(|run| run.method.clone()).collect();
         methods.sort_by(|a, b| method_order(a, b));
         methods.dedup();
@@ -91,7 +91,7 @@ impl Summary {
     }
 
     /// One cell; none where no finished run has the metric.
-    pub fn cell(&self, metric: Metric, method: &str, task: &str) -> Option<&Spread> {
+    pub(crate) fn cell(&self, metric: Metric, method: &str, task: &str) -> Option<&Spread> {
         self.cells.get(&(metric, method.to_owned(), task.to_owned()))
     }
 
@@ -102,7 +102,7 @@ impl Summary {
     }
 
     /// All cells in the order of the table: metric, method, task.
-    pub fn cells(&self) -> impl Iterator<Item = (Metric, &str, &str, &Spread)> {
+    pub(crate) fn cells(&self) -> impl Iterator<Item = (Metric, &str, &str, &Spread)> {
         self.metrics.iter().flat_map(move |metric| {
             self.methods.iter().flat_map(move |method| {
                 self.tasks.iter().filter_map(move |task| {
@@ -123,7 +123,7 @@ pub(crate) fn is_about_uncertainty(results: &Results) -> bool {
 
 /// The number of draws beside 0 that the figures and switches of the page show: the one at which the most methods
 /// answered, and the largest of these. A longer sweep of a single method does not empty the places of all others.
-pub fn table_draws(results: &Results) -> Option<u32> {
+pub(crate) fn table_draws(results: &Results) -> Option<u32> {
     let mut methods: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
     for run in results.runs.iter().filter(|run| run.status == RunStatus::Finished) {
         let checkpoints = [&run.checkpoints.last, &run.checkpoints.best].into_iter().flatten();
@@ -135,7 +135,7 @@ pub fn table_draws(results: &Results) -> Option<u32> {
 }
 
 /// Every number of draws at which a finished run answered, ascending, and 0.
-pub fn evaluated_draws(results: &Results) -> Vec<u32> {
+pub(crate) fn evaluated_draws(results: &Results) -> Vec<u32> {
     let runs = results.runs.iter().filter(|run| run.status == RunStatus::Finished);
     let checkpoints = runs.flat_map(|run| [&run.checkpoints.last, &run.checkpoints.best]);
     let draws = checkpoints.flatten().flat_map(|checkpoint| checkpoint.metrics.keys().copied());
@@ -146,7 +146,7 @@ pub fn evaluated_draws(results: &Results) -> Vec<u32> {
 /// Rows of the headline table. The paper's first table: accuracy, rank and time, and the standard metric where some
 /// task has another one. Its uncertainty tables: accuracy, macro F1, ECE, NLL and Brier score at every number of draws
 /// that was evaluated, parameters, rank, and the times of training and of prediction.
-pub fn headline_metrics(results: &Results) -> Vec<Metric> {
+pub(crate) fn headline_metrics(results: &Results) -> Vec<Metric> {
     let first_table = !is_about_uncertainty(results);
     let head = results.runs.iter().any(|run| run.trainable_parameters.head > 0);
     csv_metrics(results)
@@ -169,7 +169,7 @@ pub fn headline_metrics(results: &Results) -> Vec<Metric> {
 
 /// Rows of the CSV files: all quality at every number of draws that was evaluated, how well uncertainty tells the other sets
 /// apart that models were shown, sizes and times.
-pub fn csv_metrics(results: &Results) -> Vec<Metric> {
+pub(crate) fn csv_metrics(results: &Results) -> Vec<Metric> {
     let other = |run: &RunRecord| {
         results.data.get(&run.task).is_some_and(|data| data.standard_metric != "accuracy")
     };
@@ -203,8 +203,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::record::sample::{sample_results, set_accuracy};
-    use crate::record::sample_reasoning::sample_reasoning;
+    use crate::record::sample::{sample_reasoning, sample_results, set_accuracy};
 
     #[test]
     fn last_and_best_are_kept_apart() {

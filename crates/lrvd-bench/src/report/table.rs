@@ -215,7 +215,7 @@ pub(crate) fn markdown(rows: &[Vec<String>]) -> String {
 }
 
 /// The table for a terminal: aligned columns, no colour. More than a few methods become the rows of several tables.
-pub fn render_text(summary: &Summary) -> String {
+pub(crate) fn render_text(summary: &Summary) -> String {
     let mut tables: Vec<String> = if summary.methods.len() <= FEW_METHODS {
         vec![align(&grid(summary))]
     } else {
@@ -226,7 +226,7 @@ pub fn render_text(summary: &Summary) -> String {
 }
 
 /// The table in markdown, parted as the text is.
-pub fn render_markdown(summary: &Summary) -> String {
+pub(crate) fn render_markdown(summary: &Summary) -> String {
     let mut tables: Vec<String> = if summary.methods.len() <= FEW_METHODS {
         vec![markdown(&grid(summary))]
     } else {
@@ -239,7 +239,7 @@ pub fn render_markdown(summary: &Summary) -> String {
 /// The table as tidy CSV, `metric,method,task,mean,std`: full precision, `std` empty for one seed.
 ///
 /// The layout is that of the published tables, so a file written here can be given to `--compare`.
-pub fn render_csv(summary: &Summary) -> String {
+pub(crate) fn render_csv(summary: &Summary) -> String {
     let mut text = String::from("metric,method,task,mean,std\n");
     for (metric, method, task, spread) in summary.cells() {
         let std = spread.std.map(|x| x.to_string()).unwrap_or_default();
@@ -263,8 +263,7 @@ mod tests {
     use super::super::published::{Published, PublishedRow};
     use super::super::summary::{CheckpointChoice, csv_metrics, headline_metrics};
     use super::*;
-    use crate::record::sample::{sample_results, set_accuracy};
-    use crate::record::sample_reasoning::{sample_reasoning, six_tasks};
+    use crate::record::sample::{sample_reasoning, sample_results, set_accuracy, six_tasks};
 
     fn summary() -> Summary {
         let mut results = sample_results();

@@ -38,11 +38,6 @@ pub(crate) struct OutputFolder {
 
 impl OutputFolder {
     /// Looks at `path` and locks it if it is ours; writes nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError::OutputForeign`] for a folder that holds something else,
-    /// [`RunError::OutputInUse`] for one that another process writes into.
     pub(crate) fn look(path: &Path, resume: bool) -> Result<Self, RunError> {
         let mut folder = Self { path: path.to_owned(), resume, lock: None, made: None };
         if folder.file(MARKER).is_file() {
@@ -64,11 +59,6 @@ impl OutputFolder {
     }
 
     /// The settings that the folder was started with, if it was; writes nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError::OutputExists`] without `--resume`, [`RunError::OutputDiffers`] with other
-    /// settings; tasks, methods and seeds may grow.
     pub(crate) fn check(&self, settings: &Value) -> Result<Option<Value>, RunError> {
         let file = self.file(SETTINGS_FILE);
         if !file.is_file() {
@@ -88,10 +78,6 @@ impl OutputFolder {
     }
 
     /// Makes the folder ours. Until [`begin`](Self::begin) only [`data`](Self::data) may be written.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`look`](Self::look), and [`RunError::Io`].
     pub(crate) fn claim(&mut self) -> Result<(), RunError> {
         if self.lock.is_some() {
             return Ok(());
@@ -106,10 +92,6 @@ impl OutputFolder {
     }
 
     /// Writes the settings: from now on the folder holds a run.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`claim`](Self::claim) and [`check`](Self::check).
     pub(crate) fn begin(&mut self, settings: &Value) -> Result<(), RunError> {
         self.claim()?;
         let mut settings = settings.clone();

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use burn::module::Module;
 use lrvd_burn::model::trainable_counts;
-use lrvd_burn::train::{self, Logits};
+use lrvd_burn::train;
 use lrvd_core::prune::RankSummary;
 use lrvd_models::AutoClassifier;
 
@@ -174,7 +174,7 @@ fn checkpoint(
 ) -> Result<(CheckpointRecord, BTreeMap<u32, Scored>), RunError> {
     let config = context.config;
     let model = candidate.model.clone().valid();
-    let Answers { scored, seconds } = answers(context, method, name, &model)?;
+    let (scored, seconds) = answers(context, method, name, &model)?;
     write_predictions(context.task, &scored, path)?;
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();
     let summary = RankSummary::new(&ranks, config.initial_rank);
@@ -206,50 +206,39 @@ fn checkpoint(
     Ok((record, scored))
 }
 
-/// Answers to the validation split by number of draws, and the seconds they took.
-struct Answers {
-    scored: BTreeMap<u32, Scored>,
-    seconds: BTreeMap<u32, f64>,
-}
-
-/// The method's answers: deterministic (0), and at every number of draws.
+/// The method's answers to the validation split, deterministic (0) and at every number of draws, and the
+/// seconds that each number took.
 fn answers(
     context: &RunContext<'_>,
     method: &(dyn Tuning + 'static),
     name: MethodName,
     model: &AutoClassifier,
-) -> Result<Answers, RunError> {
+) -> Result<(BTreeMap<u32, Scored>, BTreeMap<u32, f64>), RunError> {
     let examples = context.examples(&context.task.validation);
     let inputs = context.inputs(&examples);
-    let numbers = name.draws(context.config);
     let (mut scored, mut seconds) = (BTreeMap::new(), BTreeMap::new());
-    let timed = |draws: usize| -> Result<(Logits, f64), RunError> {
+    // The answer to `asked` draws serves all numbers in `kept`.
+    let mut answer = |asked: usize, kept: &[usize]| -> Result<(), RunError> {
         let begun = Instant::now();
-        let logits = method.predict(model, &inputs, draws)?;
-        Ok((logits, begun.elapsed().as_secs_f64()))
-    };
-    let mut note = |draws: usize, logits: &Logits, took: f64| -> Result<(), RunError> {
-        scored.insert(draws as u32, score_draws(logits, context.task)?);
-        seconds.insert(draws as u32, took);
+        let logits = method.predict(model, &inputs, asked)?;
+        let took = begun.elapsed().as_secs_f64();
+        for &draws in kept {
+            let all = draws == asked;
+            let first = (!all).then(|| logits.first(draws));
+            let share = if all { 1.0 } else { draws as f64 / asked as f64 };
+            let logits = first.as_ref().unwrap_or(&logits);
+            scored.insert(draws as u32, score_draws(logits, context.task)?);
+            seconds.insert(draws as u32, took * share);
+        }
         Ok(())
     };
-    let (logits, took) = timed(0)?;
-    note(0, &logits, took)?;
-    if method.draws_nest() {
-        if let Some(&most) = numbers.iter().max() {
-            let (logits, took) = timed(most)?;
-            for &draws in &numbers {
-                let share = draws as f64 / most as f64;
-                note(draws, &logits.first(draws), took * share)?;
-            }
-        }
-    } else {
-        for &draws in &numbers {
-            let (logits, took) = timed(draws)?;
-            note(draws, &logits, took)?;
-        }
+    answer(0, &[0])?;
+    let numbers = name.draws(context.config);
+    match numbers.iter().max().filter(|_| method.draws_nest()) {
+        Some(&most) => answer(most, &numbers)?,
+        None => numbers.iter().try_for_each(|&draws| answer(draws, &[draws]))?,
     }
-    Ok(Answers { scored, seconds })
+    Ok((scored, seconds))
 }
 
 /// One line for every validation example of `task`.
@@ -286,6 +275,8 @@ pub(crate) fn write_predictions(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use lrvd_burn::train::Logits;
 
     use super::*;
     use crate::data::Label;

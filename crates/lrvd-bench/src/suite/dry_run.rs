@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use lrvd_burn::adapter::AdapterKind;
-use lrvd_core::baselines::{CountedMethod, LayerShape};
-use lrvd_core::family::VariationalFamily;
+use lrvd_core::baselines::LayerShape;
 use serde::Serialize;
 
 use super::SuiteError;
@@ -97,10 +96,6 @@ pub struct PlannedTime {
 
 impl DryRun {
     /// The plan of `options` for the model `name`.
-    ///
-    /// # Errors
-    ///
-    /// [`SuiteError`] for settings that a method refuses.
     pub(super) fn new(
         options: &SuiteOptions,
         config: ValidConfig,
@@ -276,23 +271,8 @@ fn size(
     let rank = run.rank.unwrap_or(config.initial_rank);
     let config = config.with(|config| config.initial_rank = rank)?;
     let adapter = run.method.build(&config, RankRequest::Initial)?.adapter();
-    Ok(counted(adapter.kind).parameter_count(layers, adapter.rank))
-}
-
-fn counted(kind: AdapterKind) -> CountedMethod {
-    match kind {
-        AdapterKind::Lora { .. } => CountedMethod::Lora,
-        AdapterKind::AdaLora => CountedMethod::AdaLora,
-        AdapterKind::Variational { family: VariationalFamily::ElementVariance, .. }
-        | AdapterKind::BayesByBackprop { both: true, .. } => CountedMethod::ElementOnBoth,
-        AdapterKind::Variational { .. } => CountedMethod::BayesLora,
-        AdapterKind::BayesByBackprop { both: false, .. } | AdapterKind::Blob { .. } => {
-            CountedMethod::ElementOnA
-        }
-        AdapterKind::ScalaBl { .. } => CountedMethod::ScalaBl,
-        AdapterKind::CLora { hidden } => CountedMethod::CLora { hidden },
-        AdapterKind::LoraEnsemble { members, .. } => CountedMethod::Ensemble { members },
-    }
+    let of = |layer: &LayerShape| adapter.parameter_count(layer.d_input, layer.d_output);
+    Ok(layers.iter().map(of).sum())
 }
 
 fn described(run: &PlannedRun) -> String {

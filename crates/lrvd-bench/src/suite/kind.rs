@@ -96,10 +96,6 @@ impl Suite {
     }
 
     /// The pretrained model where none is named.
-    ///
-    /// # Errors
-    ///
-    /// [`SuiteError::Backbone`] if the paper's model is neither cached nor reachable.
     pub(super) fn model(self, profile: Profile) -> Result<ModelLocation, SuiteError> {
         let shipped =
             |name: &str| ModelLocation { name: format!("{name} (shipped)"), folder: shipped(name) };
@@ -112,10 +108,6 @@ impl Suite {
     }
 
     /// Name and sizes of the paper's model, which need none of its files.
-    ///
-    /// # Errors
-    ///
-    /// [`SuiteError::Config`] if this build no longer reads what it holds itself.
     pub(super) fn published_sizes(self) -> Result<(String, Architecture), SuiteError> {
         let (name, sizes) = match self {
             Self::Glue => ("DeBERTa-v3-base, sizes as published", Architecture::deberta_v3_base()?),

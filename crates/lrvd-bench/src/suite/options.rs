@@ -110,10 +110,6 @@ impl SuiteOptions {
     }
 
     /// Refuses the paper profile without data, and the quick one without data or a generator.
-    ///
-    /// # Errors
-    ///
-    /// [`SuiteError::NoDataDir`], [`DataError::NoGenerator`](crate::data::DataError::NoGenerator).
     pub(super) fn check_data(&self) -> Result<(), SuiteError> {
         match (self.profile, &self.data_dir, self.suite) {
             (_, Some(_), _) => Ok(()),

@@ -97,11 +97,6 @@ impl TaskSpec {
         matches!(self.target, Target::Score { .. })
     }
 
-    /// Whether an example has a second text segment.
-    pub const fn is_pair(&self) -> bool {
-        self.keys.len() == 2
-    }
-
     /// The metric that picks the best checkpoint: the paper's, or else the principal standard one.
     pub const fn selection_metric(&self) -> Metric {
         match self.paper_metric {

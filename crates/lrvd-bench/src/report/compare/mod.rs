@@ -10,4 +10,4 @@ mod print;
 #[cfg(test)]
 mod tests;
 
-pub use pair::{Comparison, ComparisonRow, compare};
+pub(crate) use pair::{Comparison, ComparisonRow, compare};

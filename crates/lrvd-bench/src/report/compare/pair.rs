@@ -13,49 +13,53 @@ pub(super) const MILLION: f64 = 1e6;
 
 /// Published and measured numbers side by side at one kind of checkpoint.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// Where the published numbers come from.
-    pub source: String,
+    pub(crate) source: String,
     /// The checkpoint of the measured numbers.
-    pub choice: CheckpointChoice,
+    pub(crate) choice: CheckpointChoice,
     /// Every published number of a metric that is known here, in the order of the headline table.
-    pub rows: Vec<ComparisonRow>,
+    pub(crate) rows: Vec<ComparisonRow>,
     /// Published numbers without a measured partner: those of `rows` that have none, and those of unknown metrics.
-    pub n_unmatched: usize,
+    pub(crate) n_unmatched: usize,
     /// What to bear in mind: the backbone, units, data that are not the published ones.
-    pub caveats: Vec<String>,
+    pub(crate) caveats: Vec<String>,
 }
 
 /// One published number and, if there is one, its measured partner.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ComparisonRow {
+pub(crate) struct ComparisonRow {
     /// The metric.
-    pub metric: Metric,
+    pub(crate) metric: Metric,
     /// Method in print; as it was published if it did not run here.
-    pub method: String,
+    pub(crate) method: String,
     /// Task key, `all tasks` with what was taken of them, or the task as published if it did not run here.
-    pub task: String,
+    pub(crate) task: String,
     /// What was measured; none if the method, the task or this number of draws did not run.
-    pub measured: Option<Spread>,
+    pub(crate) measured: Option<Spread>,
     /// The published mean.
-    pub published: f64,
+    pub(crate) published: f64,
     /// The published standard deviation; none where none was printed.
-    pub published_std: Option<f64>,
+    pub(crate) published_std: Option<f64>,
     /// `measured - published`.
-    pub difference: Option<f64>,
+    pub(crate) difference: Option<f64>,
     /// The difference in units of the combined standard error, `sqrt(s1²/n1 + s2²/n2)`; none without both deviations
     /// or where both vanish, and none for time and memory, which speak of two machines.
-    pub standard_errors: Option<f64>,
+    pub(crate) standard_errors: Option<f64>,
     /// Whether the task ran here with any method; numbers over all tasks always have.
-    pub task_ran: bool,
+    pub(crate) task_ran: bool,
     /// Why the data of this task are not the published ones; none where they are.
-    pub caveat: Option<String>,
+    pub(crate) caveat: Option<String>,
 }
 
 /// Sets published numbers beside measured ones. Tasks match by letters and digits (`SST-2` is `sst2`), a published
 /// method `X_k10` is method `X` at ten draws, and the names of the paper's tables (`ENS`, `LAP`,
 /// `BayesLoRA_r8_noprune_k0`, ...) are known. What did not run here keeps its row, without a partner.
-pub fn compare(results: &Results, published: &Published, choice: CheckpointChoice) -> Comparison {
+pub(crate) fn compare(
+    results: &Results,
+    published: &Published,
+    choice: CheckpointChoice,
+) -> Comparison {
     let names = Summary::new(results, choice, &[]);
     let mut rows: Vec<ComparisonRow> = Vec::new();
     let mut unknown: Vec<&str> = Vec::new();

@@ -42,7 +42,7 @@ impl Comparison {
     }
 
     /// Aligned text for a terminal; a star marks tasks whose data are not the published ones.
-    pub fn render_text(&self) -> String {
+    pub(crate) fn render_text(&self) -> String {
         let mut text = table::align(&self.grid());
         text.push('\n');
         for caveat in &self.caveats {
@@ -52,7 +52,7 @@ impl Comparison {
     }
 
     /// Markdown, the caveats as a list below the table.
-    pub fn render_markdown(&self) -> String {
+    pub(crate) fn render_markdown(&self) -> String {
         let mut text = table::markdown(&self.grid());
         text.push('\n');
         for caveat in &self.caveats {
@@ -72,7 +72,7 @@ impl ComparisonRow {
     }
 
     /// The measured cell in print; counts in millions, as they are published.
-    pub fn measured_text(&self) -> String {
+    pub(crate) fn measured_text(&self) -> String {
         self.measured.as_ref().map_or_else(
             || ABSENT.to_owned(),
             |spread| {
@@ -86,7 +86,7 @@ impl ComparisonRow {
     }
 
     /// The published cell in print.
-    pub fn published_text(&self) -> String {
+    pub(crate) fn published_text(&self) -> String {
         let mean = self.value_text(self.published);
         self.published_std
             .filter(|_| !self.metric.is_count())
@@ -94,7 +94,7 @@ impl ComparisonRow {
     }
 
     /// The difference in print, with its sign.
-    pub fn difference_text(&self) -> String {
+    pub(crate) fn difference_text(&self) -> String {
         match self.difference {
             Some(x) if x.is_finite() && self.metric.is_count() => {
                 format!("{:+.*} M", MILLION_DECIMALS, x / MILLION).replace('-', "−")
@@ -107,7 +107,7 @@ impl ComparisonRow {
     }
 
     /// The difference in standard errors in print, with its sign.
-    pub fn standard_errors_text(&self) -> String {
+    pub(crate) fn standard_errors_text(&self) -> String {
         self.standard_errors.map_or_else(
             || ABSENT.to_owned(),
             |z| {

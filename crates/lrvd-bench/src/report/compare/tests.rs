@@ -3,8 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{Comparison, ComparisonRow, compare};
-use crate::record::sample::{sample_results, set_accuracy};
-use crate::record::sample_reasoning::sample_reasoning;
+use crate::record::sample::{sample_reasoning, sample_results, set_accuracy};
 use crate::report::metric::Metric;
 use crate::report::published::Published;
 use crate::report::summary::CheckpointChoice;

@@ -32,11 +32,7 @@ const LICENCES: [&str; 2] =
     [include_str!("vendor/LICENSE-d3"), include_str!("vendor/LICENSE-plot")];
 
 /// Writes [`render_html`] to a file that is whole or absent.
-///
-/// # Errors
-///
-/// [`IoError::Json`] or [`IoError::File`].
-pub fn write_html(
+pub(crate) fn write_html(
     path: &Path,
     results: &Results,
     comparison: Option<&Comparison>,
@@ -47,11 +43,7 @@ pub fn write_html(
 }
 
 /// The whole report as one HTML page: no network, no clock, the same bytes for the same record.
-///
-/// # Errors
-///
-/// If the record cannot be written as JSON.
-pub fn render_html(
+pub(crate) fn render_html(
     results: &Results,
     comparison: Option<&Comparison>,
 ) -> Result<String, serde_json::Error> {

@@ -6,8 +6,7 @@
 use serde_json::Value;
 
 use super::{PLOT, SCRIPTS, STYLE, TEMPLATE, fill, render_html};
-use crate::record::sample::sample_results;
-use crate::record::sample_reasoning::{sample_reasoning, six_tasks};
+use crate::record::sample::{sample_reasoning, sample_results, six_tasks};
 use crate::record::{Results, RunStatus};
 use crate::report::compare::compare;
 use crate::report::published::Published;
