@@ -121,7 +121,7 @@ fn check_ends(
 ///
 /// An encoder comes from the checkpoint; its head too where it fits, else from `seed`. A language
 /// model answers by the logits of the task's answer tokens.
-pub(crate) fn load_model_reporting(
+pub(crate) fn load_model(
     backbone: &Backbone,
     task: &PreparedTask,
     dropout: bool,
@@ -148,16 +148,4 @@ pub(crate) fn load_model_reporting(
             Ok((AutoClassifier::Llama(model), Vec::new()))
         }
     }
-}
-
-/// [`load_model_reporting`] without the names.
-pub(crate) fn load_model(
-    backbone: &Backbone,
-    task: &PreparedTask,
-    dropout: bool,
-    seed: u64,
-    device: &Device,
-    dtype: DType,
-) -> Result<AutoClassifier, BackboneError> {
-    Ok(load_model_reporting(backbone, task, dropout, seed, device, dtype)?.0)
 }

@@ -13,7 +13,7 @@ use lrvd_models::AutoClassifier;
 use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::source::AdapterSource;
-use crate::backbone::{Backbone, load_model_reporting, locate_model};
+use crate::backbone::{Backbone, load_model, locate_model};
 use crate::data::PreparedTask;
 use crate::data::batch::TokenExamples;
 use crate::settings::{CheckpointChoice, PredictionDraws};
@@ -88,7 +88,7 @@ impl SavedClassifier {
         };
         let task = PreparedTask::without_examples(info.goal.clone());
         let (mut model, fresh) =
-            load_model_reporting(&backbone, &task, false, info.seed, device, DType::F32)?;
+            load_model(&backbone, &task, false, info.seed, device, DType::F32)?;
         let absent: Vec<&String> =
             fresh.iter().filter(|name| !source.saved.adapter.saved.contains_key(*name)).collect();
         if !absent.is_empty() {

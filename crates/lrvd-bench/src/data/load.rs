@@ -16,11 +16,7 @@ use crate::task::GlueTask;
 const PAIR: &[&str] = &["#1 ID", "#2 ID"];
 
 /// Finds and reads both splits of `task` below `data_dir`.
-///
-/// # Errors
-///
-/// Those of [`locate`] and of the readers.
-pub fn load(data_dir: &Path, task: GlueTask) -> Result<Dataset, DataError> {
+pub(crate) fn load(data_dir: &Path, task: GlueTask) -> Result<Dataset, DataError> {
     let located = locate(data_dir, task)?;
     let mut train = read_files(&located.train, task)?;
     let mut validation = read_files(&located.validation, task)?;
@@ -38,11 +34,7 @@ pub fn load(data_dir: &Path, task: GlueTask) -> Result<Dataset, DataError> {
 /// Reads one split.
 ///
 /// The origin `Official` is kept only where the number of rows is the published one.
-///
-/// # Errors
-///
-/// Those of the readers; [`DataError::PairIds`] if the list of dev pairs does not fit its corpus.
-pub fn read_files(set: &FileSet, task: GlueTask) -> Result<Split, DataError> {
+pub(crate) fn read_files(set: &FileSet, task: GlueTask) -> Result<Split, DataError> {
     let mut examples = Vec::new();
     for file in &set.files {
         examples.extend(read_examples(file, set.format, task)?);

@@ -18,12 +18,7 @@ const CORPUS: &str = "msr_paraphrase_train.txt";
 const DEV_PAIRS: &str = "dev_ids.tsv";
 
 /// Finds the files of `task` below `data_dir`; reads none of them.
-///
-/// # Errors
-///
-/// [`DataError::NoDirectory`]; [`DataError::NotFound`] with every name that was looked for;
-/// [`DataError::Shards`] for an incomplete parquet split; [`DataError::Io`] for an unreadable folder.
-pub fn locate(data_dir: &Path, task: GlueTask) -> Result<Located, DataError> {
+pub(crate) fn locate(data_dir: &Path, task: GlueTask) -> Result<Located, DataError> {
     let place = Place {
         folders: spellings(task),
         train: candidates(task, SplitName::Train),

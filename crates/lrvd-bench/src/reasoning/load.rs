@@ -16,11 +16,7 @@ pub fn load(data_dir: &Path, set: ReasoningSet) -> Result<ReasoningData, Reasoni
 }
 
 /// As [`load`], with the first `rows` validation items, or all.
-///
-/// # Errors
-///
-/// As [`load`].
-pub fn load_first(
+pub(crate) fn load_first(
     data_dir: &Path,
     set: ReasoningSet,
     rows: Option<usize>,
@@ -51,11 +47,10 @@ pub fn load_first(
 /// Reads one split.
 ///
 /// The origin `Official` is kept only where the number of rows is the published one.
-///
-/// # Errors
-///
-/// Those of the readers.
-pub fn read_split(files: &FileSet, set: ReasoningSet) -> Result<Split<ChoiceItem>, ReasoningError> {
+pub(crate) fn read_split(
+    files: &FileSet,
+    set: ReasoningSet,
+) -> Result<Split<ChoiceItem>, ReasoningError> {
     let mut items = Vec::new();
     let mut sources = Vec::new();
     for file in &files.files {

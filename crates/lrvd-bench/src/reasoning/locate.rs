@@ -16,11 +16,7 @@ use crate::data::search::{Candidate, Located, Pattern, Place, search};
 use crate::data::{Format, Origin, SplitName};
 
 /// Finds the files of `set` below `data_dir`; reads none of them.
-///
-/// # Errors
-///
-/// Those of [`crate::data::locate`].
-pub fn locate(data_dir: &Path, set: ReasoningSet) -> Result<Located, ReasoningError> {
+pub(crate) fn locate(data_dir: &Path, set: ReasoningSet) -> Result<Located, ReasoningError> {
     let spec = set.spec();
     let places = [&spec.original, &spec.hub].map(|names| Place {
         folders: names.folders.iter().map(|&folder| folder.to_owned()).collect(),

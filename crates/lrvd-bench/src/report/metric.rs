@@ -68,34 +68,56 @@ pub(crate) enum Better {
 }
 
 impl Metric {
-    /// Name in files, heading in print, and the number of draws where it depends on one.
-    fn parts(self) -> (&'static str, &'static str, Option<u32>) {
+    /// Name in files, heading in print, direction of improvement, decimals of the mean and of the standard deviation
+    /// as the paper prints them. Sizes, time and memory are facts, not goals.
+    fn facts(self) -> (&'static str, &'static str, Better, (usize, usize)) {
+        use Better::{Higher, Lower, Neither};
         match self {
-            Self::Accuracy(k) => ("accuracy", "accuracy", Some(k)),
-            Self::Standard(k) => ("standard", "standard metric", Some(k)),
-            Self::Nll(k) => ("nll", "NLL (nats)", Some(k)),
-            Self::Ece(k) => ("ece", "ECE", Some(k)),
-            Self::Brier(k) => ("brier", "Brier score", Some(k)),
-            Self::MacroF1(k) => ("macro_f1", "macro F1", Some(k)),
-            Self::SelectiveArea(k) => ("aurc", "risk-coverage area", Some(k)),
-            Self::EntropyAuroc(_, k) => ("auroc_entropy", "AUROC of the entropy", Some(k)),
-            Self::InformationAuroc(_, k) => {
-                ("auroc_information", "AUROC of the mutual information", Some(k))
+            Self::Accuracy(_) => ("accuracy", "accuracy", Higher, (3, 3)),
+            Self::Standard(_) => ("standard", "standard metric", Higher, (3, 3)),
+            Self::Nll(_) => ("nll", "NLL (nats)", Lower, (3, 3)),
+            Self::Ece(_) => ("ece", "ECE", Lower, (3, 3)),
+            Self::Brier(_) => ("brier", "Brier score", Lower, (3, 3)),
+            Self::MacroF1(_) => ("macro_f1", "macro F1", Higher, (3, 3)),
+            Self::SelectiveArea(_) => ("aurc", "risk-coverage area", Lower, (3, 3)),
+            Self::EntropyAuroc(..) => ("auroc_entropy", "AUROC of the entropy", Higher, (3, 3)),
+            Self::InformationAuroc(..) => {
+                ("auroc_information", "AUROC of the mutual information", Higher, (3, 3))
             }
-            Self::Parameters => ("parameters", "trained parameters, head not counted", None),
-            Self::StoredParameters => ("stored_parameters", "numbers kept for prediction", None),
-            Self::HeadParameters => ("head_parameters", "parameters of the head", None),
-            Self::Rank => ("rank", "average rank", None),
-            Self::RankPercent => ("rank_percent", "rank (% of initial)", None),
-            Self::TimeMin => ("time_min", "training time (min)", None),
-            Self::PredictSeconds(k) => ("predict_s", "prediction time (s)", Some(k)),
-            Self::MemoryMib => ("memory_mib", "peak memory (MiB)", None),
+            Self::Parameters => {
+                ("parameters", "trained parameters, head not counted", Neither, (0, 0))
+            }
+            Self::StoredParameters => {
+                ("stored_parameters", "numbers kept for prediction", Neither, (0, 0))
+            }
+            Self::HeadParameters => ("head_parameters", "parameters of the head", Neither, (0, 0)),
+            Self::Rank => ("rank", "average rank", Neither, (2, 2)),
+            Self::RankPercent => ("rank_percent", "rank (% of initial)", Neither, (2, 2)),
+            Self::TimeMin => ("time_min", "training time (min)", Neither, (1, 2)),
+            Self::PredictSeconds(_) => ("predict_s", "prediction time (s)", Neither, (2, 2)),
+            Self::MemoryMib => ("memory_mib", "peak memory (MiB)", Neither, (0, 0)),
+        }
+    }
+
+    fn draws_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::Accuracy(k)
+            | Self::Standard(k)
+            | Self::Nll(k)
+            | Self::Ece(k)
+            | Self::Brier(k)
+            | Self::MacroF1(k)
+            | Self::SelectiveArea(k)
+            | Self::EntropyAuroc(_, k)
+            | Self::InformationAuroc(_, k)
+            | Self::PredictSeconds(k) => Some(k),
+            _ => None,
         }
     }
 
     /// The name without its number of draws: what `accuracy` and `accuracy_k10` share.
     pub(crate) fn base(self) -> Cow<'static, str> {
-        let name = self.parts().0;
+        let name = self.facts().0;
         self.other_set().map_or(Cow::Borrowed(name), |set| Cow::Owned(format!("{name}_{set}")))
     }
 
@@ -113,26 +135,17 @@ impl Metric {
     }
 
     /// The number of draws; none for what does not depend on one.
-    pub(crate) fn draws(self) -> Option<u32> {
-        self.parts().2
+    pub(crate) fn draws(mut self) -> Option<u32> {
+        self.draws_mut().copied()
     }
 
     /// The same metric at another number of draws.
     #[must_use]
-    pub(crate) fn at_draws(self, draws: u32) -> Self {
-        match self {
-            Self::Accuracy(_) => Self::Accuracy(draws),
-            Self::Standard(_) => Self::Standard(draws),
-            Self::Nll(_) => Self::Nll(draws),
-            Self::Ece(_) => Self::Ece(draws),
-            Self::Brier(_) => Self::Brier(draws),
-            Self::MacroF1(_) => Self::MacroF1(draws),
-            Self::SelectiveArea(_) => Self::SelectiveArea(draws),
-            Self::EntropyAuroc(set, _) => Self::EntropyAuroc(set, draws),
-            Self::InformationAuroc(set, _) => Self::InformationAuroc(set, draws),
-            Self::PredictSeconds(_) => Self::PredictSeconds(draws),
-            other => other,
+    pub(crate) fn at_draws(mut self, draws: u32) -> Self {
+        if let Some(k) = self.draws_mut() {
+            *k = draws;
         }
+        self
     }
 
     /// The name in CSV files: `accuracy`, `accuracy_k10`, `rank`, `time_min`, ...
@@ -175,9 +188,9 @@ impl Metric {
 
     /// The heading in print, with the unit.
     pub(crate) fn title(self) -> String {
-        let (_, title, draws) = self.parts();
+        let title = self.facts().1;
         let set = self.other_set().map(|set| format!(", {}", set.display_name()));
-        let draws = draws.filter(|draws| *draws > 0).map(|draws| format!(", {draws} draws"));
+        let draws = self.draws().filter(|draws| *draws > 0).map(|draws| format!(", {draws} draws"));
         format!("{title}{}{}", set.unwrap_or_default(), draws.unwrap_or_default())
     }
 
@@ -186,24 +199,9 @@ impl Metric {
         matches!(self, Self::Parameters | Self::StoredParameters | Self::HeadParameters)
     }
 
-    /// The direction of improvement; sizes, time and memory are facts, not goals.
+    /// The direction of improvement.
     pub(crate) fn better(self) -> Better {
-        match self {
-            Self::Accuracy(_)
-            | Self::Standard(_)
-            | Self::MacroF1(_)
-            | Self::EntropyAuroc(..)
-            | Self::InformationAuroc(..) => Better::Higher,
-            Self::Nll(_) | Self::Ece(_) | Self::Brier(_) | Self::SelectiveArea(_) => Better::Lower,
-            Self::Parameters
-            | Self::StoredParameters
-            | Self::HeadParameters
-            | Self::Rank
-            | Self::RankPercent
-            | Self::TimeMin
-            | Self::PredictSeconds(_)
-            | Self::MemoryMib => Better::Neither,
-        }
+        self.facts().2
     }
 
     /// Whether the metric speaks of the trained model; time and memory speak of the machine as well.
@@ -211,24 +209,9 @@ impl Metric {
         !matches!(self, Self::TimeMin | Self::PredictSeconds(_) | Self::MemoryMib)
     }
 
-    /// Decimals of the mean and of the standard deviation, as the paper prints them.
+    /// Decimals of the mean and of the standard deviation.
     pub(crate) fn decimals(self) -> (usize, usize) {
-        match self {
-            Self::Accuracy(_)
-            | Self::Standard(_)
-            | Self::Nll(_)
-            | Self::Ece(_)
-            | Self::Brier(_)
-            | Self::MacroF1(_)
-            | Self::SelectiveArea(_)
-            | Self::EntropyAuroc(..)
-            | Self::InformationAuroc(..) => (3, 3),
-            Self::Rank | Self::RankPercent | Self::PredictSeconds(_) => (2, 2),
-            Self::TimeMin => (1, 2),
-            Self::MemoryMib | Self::Parameters | Self::StoredParameters | Self::HeadParameters => {
-                (0, 0)
-            }
-        }
+        self.facts().3
     }
 
     /// One value in print; `–` where it is not a finite number.

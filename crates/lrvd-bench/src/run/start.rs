@@ -70,7 +70,7 @@ impl RunStart<'_> {
     pub(crate) fn load(&self) -> Result<AutoClassifier, RunError> {
         let dtype = self.backbone.stored_as(self.config.base_precision)?;
         let dropout = self.config.backbone_dropout;
-        Ok(load_model(self.backbone, self.task, dropout, self.seed, self.device, dtype)?)
+        Ok(load_model(self.backbone, self.task, dropout, self.seed, self.device, dtype)?.0)
     }
 
     /// [`fresh`](Self::fresh) around the `model` that [`load`](Self::load) returned.

@@ -11,11 +11,12 @@ use super::ood::{OodSet, ood_answers};
 use super::plan::PlannedRun;
 use super::task::ReadyTask;
 use crate::backbone::Backbone;
+use crate::data::PreparedTask;
 use crate::io::{JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{Finished, Run, RunLabel, RunStart, record};
-use crate::settings::{RankRequest, SettingError, ValidConfig};
+use crate::settings::{MethodName, RankRequest, SettingError, ValidConfig};
 
 /// What every run of an experiment shares.
 pub(super) struct Shared<'a> {
@@ -33,7 +34,19 @@ pub(super) struct Shared<'a> {
     pub stop: &'a AtomicBool,
 }
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
+    /// How a run with the shared settings starts.
+    pub(super) fn start(
+        &self,
+        task: &'a PreparedTask,
+        method: MethodName,
+        seed: u64,
+    ) -> RunStart<'a> {
+        let Self { config, backbone, device, .. } = *self;
+        let request = RankRequest::Initial;
+        RunStart { config, backbone, task, method, request, seed, device }
+    }
+
     /// The settings of one run.
     pub(super) fn config_of(&self, run: &PlannedRun) -> Result<ValidConfig, SettingError> {
         let rank = run.rank.unwrap_or(self.config.initial_rank);
@@ -73,15 +86,8 @@ pub(super) fn run_one(
     let folder = folder(shared.out, run);
     let checkpoints = folder.join("checkpoints");
     let config = shared.config_of(run)?;
-    let start = RunStart {
-        config: &config,
-        backbone: shared.backbone,
-        task: &task.prepared,
-        method: run.method,
-        request,
-        seed: run.seed,
-        device: shared.device,
-    };
+    let start = shared.start(&task.prepared, run.method, run.seed);
+    let start = RunStart { config: &config, request, ..start };
     let training = Run::new(start, shared.stop, run.label(), position)?;
     let begun = training.open(&checkpoints)?;
     let checkpoints = Checkpoints::open(&checkpoints)?;

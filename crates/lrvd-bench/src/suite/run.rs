@@ -277,7 +277,7 @@ impl TaskRuns<'_> {
     fn parameters_of(&self, key: &str, seed: u64) -> Result<u64, SuiteError> {
         let method = MethodName::from_name(key)
             .ok_or_else(|| MethodError::NotOneRun { method: key.to_owned() })?;
-        let start = start(self.shared, &self.ready.prepared, method, seed);
+        let start = self.shared.start(&self.ready.prepared, method, seed);
         let counts = trainable_counts(&start.fresh()?.state.model);
         Ok((counts.adapter + counts.posterior) as u64)
     }
@@ -334,7 +334,7 @@ fn check_methods(shared: &Shared<'_>, task: &PreparedTask, plan: &Plan) -> Resul
         }
         seen.push((run.method, run.rank));
         let config = shared.config_of(run)?;
-        let start = RunStart { config: &config, ..start(shared, task, run.method, run.seed) };
+        let start = RunStart { config: &config, ..shared.start(task, run.method, run.seed) };
         let loaded = match model.take() {
             Some(loaded) => loaded,
             None => start.load()?,
@@ -343,23 +343,6 @@ fn check_methods(shared: &Shared<'_>, task: &PreparedTask, plan: &Plan) -> Resul
         start.attached(loaded)?;
     }
     Ok(())
-}
-
-fn start<'a>(
-    shared: &Shared<'a>,
-    task: &'a PreparedTask,
-    method: MethodName,
-    seed: u64,
-) -> RunStart<'a> {
-    RunStart {
-        config: shared.config,
-        backbone: shared.backbone,
-        task,
-        method,
-        request: RankRequest::Initial,
-        seed,
-        device: shared.device,
-    }
 }
 
 /// The other sets that models of `ready` are shown. What a reader must know of them is added to the

@@ -1,17 +1,15 @@
 //! What holds for every method on both backbones, and on one whose base is in half precision.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use lrvd_bench::progress::{Event, ProgressSink};
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::PredictionDraws;
-use lrvd_bench::settings::{MethodForm, MethodName};
+use lrvd_bench::settings::{MethodForm, MethodName, PredictionDraws};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{Checkpoints, Model, Outcome, negative_log_likelihood};
 use lrvd_models::AutoClassifier;
 use serde_json::json;
 
-use super::harness::{Backbone, Bench, LABELS, asked, method, numbers, trained};
+use super::harness::{Backbone, Bench, LABELS, StopAt, asked, method, numbers, trained};
 
 fn single() -> impl Iterator<Item = MethodName> {
     MethodName::all().filter(|method| matches!(method.entry().form, MethodForm::Single))
@@ -81,20 +79,6 @@ fn methods_draw_in_every_way_that_settings_ask_for() {
             for ((k, a), (_, b)) in other.iter().zip(&fixed) {
                 assert!(a.len() == b.len() && a.iter().all(|v| v.is_finite()), "{method} {k}");
             }
-        }
-    }
-}
-
-/// Asks for a stop after a step.
-struct StopAt<'a> {
-    done: usize,
-    stop: &'a AtomicBool,
-}
-
-impl ProgressSink for StopAt<'_> {
-    fn event(&mut self, event: &Event) {
-        if matches!(event, Event::Step { done, .. } if *done == self.done) {
-            self.stop.store(true, Ordering::Relaxed);
         }
     }
 }

@@ -7,5 +7,6 @@ mod counts;
 mod every;
 mod harness;
 mod objectives;
+mod posthoc;
 mod predictions;
 mod second_optimizer;

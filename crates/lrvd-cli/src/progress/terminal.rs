@@ -15,8 +15,9 @@ use super::dashboard::Stage;
 const DRAWING_THREAD: &str = "train-renderer";
 const ENTER_ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049h";
 const SHOW_CURSOR: &[u8] = b"\x1b[?25h";
+/// Reports of the mouse off, then the user's own screen.
 #[cfg(unix)]
-const LEAVE_ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049l";
+const LEAVE: &[u8] = b"\x1b[?1006l\x1b[?1015l\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?1049l";
 
 /// What panics had to say while the dashboard was up; `None` while it is not.
 static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
@@ -78,7 +79,7 @@ pub(crate) fn give_back() {
 
     let Some(settings) = before(None) else { return };
     let mut out = std::io::stdout();
-    for code in [LEAVE_ALTERNATE_SCREEN, SHOW_CURSOR] {
+    for code in [LEAVE, SHOW_CURSOR] {
         let _ = out.write_all(code);
     }
     let _ = out.flush();

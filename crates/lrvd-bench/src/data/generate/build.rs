@@ -18,15 +18,15 @@ const TRIES: usize = 400;
 /// How much is generated, and from which seed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct GenerateConfig {
+pub(crate) struct GenerateConfig {
     /// Seed of everything.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Examples in the train split.
-    pub n_train: usize,
+    pub(crate) n_train: usize,
     /// Examples in the validation split.
-    pub n_validation: usize,
+    pub(crate) n_validation: usize,
     /// Fraction of labels that are changed, in both splits; within `0..=0.5`.
-    pub label_noise: f64,
+    pub(crate) label_noise: f64,
 }
 
 impl Default for GenerateConfig {
@@ -38,19 +38,19 @@ impl Default for GenerateConfig {
 
 /// A generated task.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Generated {
+pub(crate) struct Generated {
     /// The task.
-    pub task: GlueTask,
+    pub(crate) task: GlueTask,
     /// How it was generated.
-    pub config: GenerateConfig,
+    pub(crate) config: GenerateConfig,
     /// Train split, labels as they are to be learnt.
-    pub train: Vec<Example>,
+    pub(crate) train: Vec<Example>,
     /// Validation split.
-    pub validation: Vec<Example>,
+    pub(crate) validation: Vec<Example>,
     /// Rows of `train` whose label was changed, in ascending order.
-    pub noisy_train: Vec<usize>,
+    pub(crate) noisy_train: Vec<usize>,
     /// Rows of `validation` whose label was changed, in ascending order.
-    pub noisy_validation: Vec<usize>,
+    pub(crate) noisy_validation: Vec<usize>,
 }
 
 /// Generates one task.
@@ -59,16 +59,11 @@ pub struct Generated {
 /// both splits together, before the noise. The noise changes exactly `round(label_noise · n)` labels of each
 /// split to one of the other classes.
 ///
-/// # Errors
-///
-/// [`DataError::NoGenerator`]; [`DataError::Setting`] for an empty split or a fraction outside `0..=0.5`; [`DataError::Exhausted`] if the
-/// grammar has too few sentences.
-///
 /// # Invariants
 ///
 /// A pure function of its arguments, the same on every machine. The clean label is a function of the text, so the
 /// best reachable accuracy on a split is exactly `1 − round(label_noise · n)/n`.
-pub fn generate(task: GlueTask, config: &GenerateConfig) -> Result<Generated, DataError> {
+pub(crate) fn generate(task: GlueTask, config: &GenerateConfig) -> Result<Generated, DataError> {
     check_task(task)?;
     check(config)?;
     let key = NoiseKey::new(config.seed).on_stream(Stream::DATA).for_module(module_id(task.name()));
@@ -83,12 +78,12 @@ pub fn generate(task: GlueTask, config: &GenerateConfig) -> Result<Generated, Da
 
 impl Generated {
     /// The accuracy on the validation split of one who knows every clean label.
-    pub fn validation_ceiling(&self) -> f64 {
+    pub(crate) fn validation_ceiling(&self) -> f64 {
         1.0 - self.noisy_validation.len() as f64 / self.validation.len() as f64
     }
 
     /// What a folder of this task says of itself.
-    pub fn mark(&self) -> GeneratedMark {
+    pub(crate) fn mark(&self) -> GeneratedMark {
         GeneratedMark {
             task: self.task,
             config: self.config,

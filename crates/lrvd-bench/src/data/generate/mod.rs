@@ -29,18 +29,14 @@ mod write;
 use crate::data::DataError;
 use crate::task::GlueTask;
 
-pub use build::{GenerateConfig, Generated, generate};
-pub use write::{GeneratedMark, write_all};
+pub(crate) use build::{GenerateConfig, Generated, generate};
+pub(crate) use write::{GeneratedMark, write_all};
 
 /// The tasks that can be generated.
-pub const GENERATED: [GlueTask; 3] = [GlueTask::Cola, GlueTask::Sst2, GlueTask::Rte];
+pub(crate) const GENERATED: [GlueTask; 3] = [GlueTask::Cola, GlueTask::Sst2, GlueTask::Rte];
 
 /// Refuses a task that cannot be generated.
-///
-/// # Errors
-///
-/// [`DataError::NoGenerator`] with those that can.
-pub fn check_task(task: GlueTask) -> Result<(), DataError> {
+pub(crate) fn check_task(task: GlueTask) -> Result<(), DataError> {
     let wanted = || GENERATED.map(GlueTask::name).to_vec();
     let known = GENERATED.contains(&task);
     if known { Ok(()) } else { Err(DataError::NoGenerator { task: task.name(), wanted: wanted() }) }

@@ -18,31 +18,27 @@ const README: &str = "README.md";
 /// What a generated folder says of itself, so that no result on it passes for one on real data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct GeneratedMark {
+pub(crate) struct GeneratedMark {
     /// The task.
-    pub task: GlueTask,
+    pub(crate) task: GlueTask,
     /// How it was generated.
-    pub config: GenerateConfig,
+    pub(crate) config: GenerateConfig,
     /// Rows of the train file whose label was changed, counted from 0.
-    pub noisy_train: Vec<usize>,
+    pub(crate) noisy_train: Vec<usize>,
     /// Rows of the validation file whose label was changed, counted from 0.
-    pub noisy_validation: Vec<usize>,
+    pub(crate) noisy_validation: Vec<usize>,
     /// Best reachable validation accuracy.
-    pub validation_ceiling: f64,
+    pub(crate) validation_ceiling: f64,
 }
 
 impl GeneratedMark {
     /// Reads the mark of a task's folder; `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError::Io`] and [`DataError::GeneratedMark`].
-    pub fn read(folder: &Path) -> Result<Option<Self>, DataError> {
+    pub(crate) fn read(folder: &Path) -> Result<Option<Self>, DataError> {
         read_mark(folder, MARK)
     }
 
     /// What a reader of the results must know.
-    pub fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<String> {
         let (train, validation) = (self.noisy_train.len(), self.noisy_validation.len());
         let GenerateConfig { seed, n_train, n_validation, .. } = self.config;
         let metric = self.task.spec().selection_metric();
@@ -62,11 +58,7 @@ impl GeneratedMark {
 
 impl Generated {
     /// Writes `train.tsv`, `dev.tsv` and `generated.json` into `folder`.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError::Io`].
-    pub fn write(&self, folder: &Path) -> Result<(), DataError> {
+    pub(crate) fn write(&self, folder: &Path) -> Result<(), DataError> {
         create_dir(folder)?;
         write_text(&folder.join("train.tsv"), &layout(self.task, &self.train))?;
         write_text(&folder.join("dev.tsv"), &layout(self.task, &self.validation))?;
@@ -76,11 +68,7 @@ impl Generated {
 }
 
 /// Generates all tasks that can be and writes each into `dir/<table name>`, with a README.
-///
-/// # Errors
-///
-/// Those of [`super::generate`] and [`DataError::Io`].
-pub fn write_all(dir: &Path, config: &GenerateConfig) -> Result<(), DataError> {
+pub(crate) fn write_all(dir: &Path, config: &GenerateConfig) -> Result<(), DataError> {
     let mut rows = Vec::new();
     for task in super::GENERATED {
         let generated = super::generate(task, config)?;

@@ -20,12 +20,7 @@ const COLA_COLUMNS: &[&str] = &["source", "label", "author mark", "sentence"];
 /// Reads the examples of one file.
 ///
 /// Texts are kept verbatim, outer spaces included.
-///
-/// # Errors
-///
-/// The first bad row, by file, line or row, and column: [`DataError::Table`], and the errors of labels; a file without
-/// rows is one of [`DataError::Table`] too.
-pub fn read_examples(
+pub(crate) fn read_examples(
     file: &Path,
     format: Format,
     task: GlueTask,

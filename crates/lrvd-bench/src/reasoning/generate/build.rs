@@ -17,17 +17,17 @@ const TRIES: usize = 200;
 /// How much is generated, and from which seed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ReasoningGenerateConfig {
+pub(crate) struct ReasoningGenerateConfig {
     /// Seed of everything.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Training rows of WG-S and ARC-C; even, at most `n_train_large`.
-    pub n_train_small: usize,
+    pub(crate) n_train_small: usize,
     /// Training rows of the other four sets; even.
-    pub n_train_large: usize,
+    pub(crate) n_train_large: usize,
     /// Validation rows of every set; even.
-    pub n_validation: usize,
+    pub(crate) n_validation: usize,
     /// Fraction of answers that are changed, in both splits; within `0..=0.5`.
-    pub label_noise: f64,
+    pub(crate) label_noise: f64,
 }
 
 impl Default for ReasoningGenerateConfig {
@@ -45,7 +45,7 @@ impl Default for ReasoningGenerateConfig {
 
 impl ReasoningGenerateConfig {
     /// Training rows of one set.
-    pub const fn n_train(&self, set: ReasoningSet) -> usize {
+    pub(crate) const fn n_train(&self, set: ReasoningSet) -> usize {
         match set {
             ReasoningSet::WgS | ReasoningSet::ArcC => self.n_train_small,
             _ => self.n_train_large,
@@ -75,19 +75,19 @@ impl ReasoningGenerateConfig {
 
 /// A generated set.
 #[derive(Debug, Clone, PartialEq)]
-pub struct GeneratedSet {
+pub(crate) struct GeneratedSet {
     /// The set.
-    pub set: ReasoningSet,
+    pub(crate) set: ReasoningSet,
     /// How it was generated.
-    pub config: ReasoningGenerateConfig,
+    pub(crate) config: ReasoningGenerateConfig,
     /// Train split, answers as they are to be learnt.
-    pub train: Vec<ChoiceItem>,
+    pub(crate) train: Vec<ChoiceItem>,
     /// Validation split.
-    pub validation: Vec<ChoiceItem>,
+    pub(crate) validation: Vec<ChoiceItem>,
     /// Rows of `train` whose answer was changed, in ascending order.
-    pub noisy_train: Vec<usize>,
+    pub(crate) noisy_train: Vec<usize>,
     /// Rows of `validation` whose answer was changed, in ascending order.
-    pub noisy_validation: Vec<usize>,
+    pub(crate) noisy_validation: Vec<usize>,
 }
 
 /// Generates one set.
@@ -97,16 +97,11 @@ pub struct GeneratedSet {
 /// the original. The noise changes exactly `round(label_noise · n)` answers of the validation split and of the train
 /// split (of WG-M: of its first `n_train_small` rows and of the others).
 ///
-/// # Errors
-///
-/// [`DataError::NoGenerator`]; [`DataError::Setting`] for counts or a fraction out of range; [`DataError::Exhausted`] if the grammar has too few
-/// items.
-///
 /// # Invariants
 ///
 /// A pure function of its arguments, the same on every machine. Without noise the answer is a function of the text,
 /// so the best reachable accuracy on the validation split is exactly `1 − round(label_noise · n)/n`.
-pub fn generate(
+pub(crate) fn generate(
     set: ReasoningSet,
     config: &ReasoningGenerateConfig,
 ) -> Result<GeneratedSet, ReasoningError> {
@@ -153,12 +148,12 @@ pub fn generate(
 
 impl GeneratedSet {
     /// Accuracy on the validation split of one who knows every answer before the noise.
-    pub fn validation_ceiling(&self) -> f64 {
+    pub(crate) fn validation_ceiling(&self) -> f64 {
         self.mark(SplitName::Validation).ceiling()
     }
 
     /// What the mark of a folder says of one split's file.
-    pub fn mark(&self, split: SplitName) -> FileMark {
+    pub(crate) fn mark(&self, split: SplitName) -> FileMark {
         let (rows, noisy) = match split {
             SplitName::Train => (self.train.len(), &self.noisy_train),
             SplitName::Validation => (self.validation.len(), &self.noisy_validation),

@@ -29,11 +29,11 @@ mod write;
 use crate::data::DataError;
 use crate::reasoning::ReasoningSet;
 
-pub use build::{GeneratedSet, ReasoningGenerateConfig, generate};
-pub use write::{FileMark, ReasoningMark, write_all};
+pub(crate) use build::{GeneratedSet, ReasoningGenerateConfig, generate};
+pub(crate) use write::{ReasoningMark, write_all};
 
 /// The sets that can be generated.
-pub const GENERATED: [ReasoningSet; 5] = [
+pub(crate) const GENERATED: [ReasoningSet; 5] = [
     ReasoningSet::WgS,
     ReasoningSet::ArcC,
     ReasoningSet::ArcE,
@@ -42,11 +42,7 @@ pub const GENERATED: [ReasoningSet; 5] = [
 ];
 
 /// Refuses a set that cannot be generated.
-///
-/// # Errors
-///
-/// [`DataError::NoGenerator`] with those that can.
-pub fn check_set(set: ReasoningSet) -> Result<(), DataError> {
+pub(crate) fn check_set(set: ReasoningSet) -> Result<(), DataError> {
     let wanted = || GENERATED.map(ReasoningSet::name).to_vec();
     let known = GENERATED.contains(&set);
     if known { Ok(()) } else { Err(DataError::NoGenerator { task: set.name(), wanted: wanted() }) }

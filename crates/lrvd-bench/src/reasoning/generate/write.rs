@@ -20,16 +20,16 @@ const README: &str = "README.md";
 /// What a generated folder says of one of its files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FileMark {
+pub(crate) struct FileMark {
     /// Number of rows.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Rows whose answer was changed, counted from 0.
-    pub noisy: Vec<usize>,
+    pub(crate) noisy: Vec<usize>,
 }
 
 impl FileMark {
     /// Accuracy of one who knows every answer before the noise.
-    pub fn ceiling(&self) -> f64 {
+    pub(crate) fn ceiling(&self) -> f64 {
         1.0 - self.noisy.len() as f64 / self.rows.max(1) as f64
     }
 }
@@ -37,26 +37,22 @@ impl FileMark {
 /// What a generated folder says of itself, so that no result on it passes for one on real data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ReasoningMark {
+pub(crate) struct ReasoningMark {
     /// How the folder was generated.
-    pub config: ReasoningGenerateConfig,
+    pub(crate) config: ReasoningGenerateConfig,
     /// Its files, by name.
-    pub files: BTreeMap<String, FileMark>,
+    pub(crate) files: BTreeMap<String, FileMark>,
 }
 
 impl ReasoningMark {
     /// Reads the mark of a folder; `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError::Io`] and [`DataError::GeneratedMark`].
-    pub fn read(folder: &Path) -> Result<Option<Self>, DataError> {
+    pub(crate) fn read(folder: &Path) -> Result<Option<Self>, DataError> {
         read_mark(folder, MARK)
     }
 
     /// What a reader of results on these files must know, of which the first `rows` validation rows are used or
     /// all; files that the mark does not list add nothing.
-    pub fn notes(
+    pub(crate) fn notes(
         &self,
         set: ReasoningSet,
         train: &[String],
@@ -104,11 +100,10 @@ pub(super) fn notes(
 }
 
 /// Generates all sets that can be and writes them below `dir` in the authors' layouts, with a README.
-///
-/// # Errors
-///
-/// Those of [`super::generate`] and [`DataError::Io`].
-pub fn write_all(dir: &Path, config: &ReasoningGenerateConfig) -> Result<(), ReasoningError> {
+pub(crate) fn write_all(
+    dir: &Path,
+    config: &ReasoningGenerateConfig,
+) -> Result<(), ReasoningError> {
     let mut marks: BTreeMap<&str, ReasoningMark> = BTreeMap::new();
     let mut rows = Vec::new();
     for set in super::GENERATED {

@@ -1,21 +1,18 @@
 //! Methods that are fitted to a trained LoRA, from the first step to the answers.
 
-#![allow(missing_docs, clippy::unwrap_used)]
-
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::module::Module;
 use burn::tensor::{DType, Device};
-use lrvd_bench::data::Label;
-use lrvd_bench::data::PreparedTask;
 use lrvd_bench::data::batch::TokenisedExample;
+use lrvd_bench::data::{Label, PreparedTask};
 use lrvd_bench::eval::{PeakMemory, RunContext, score_draws};
 use lrvd_bench::method::{Method, MethodError};
-use lrvd_bench::progress::{Event, ProgressSink, Silent};
+use lrvd_bench::progress::Silent;
 use lrvd_bench::record::Metrics;
 use lrvd_bench::run::fit;
 use lrvd_bench::settings::{
-    ConfigOverrides, ExperimentConfig, MethodName, Preset, RankRequest, SettingError, ValidConfig,
+    ExperimentConfig, MethodName, Preset, RankRequest, SettingError, ValidConfig,
 };
 use lrvd_bench::task::Goal;
 use lrvd_burn::host::HostAdapter;
@@ -26,6 +23,8 @@ use lrvd_core::noise::{Draws, NoiseKey, Stream};
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::{AutoClassifier, WeightSource};
 use serde_json::json;
+
+use super::harness::{StopAt, set};
 
 const LABELS: usize = 3;
 
@@ -166,19 +165,7 @@ struct Run {
 
 /// The same with settings for `key`.
 fn with(config: ValidConfig, key: &str, settings: serde_json::Value) -> ValidConfig {
-    try_with(&config, key, &settings).unwrap()
-}
-
-fn try_with(
-    config: &ValidConfig,
-    key: &str,
-    settings: &serde_json::Value,
-) -> Result<ValidConfig, SettingError> {
-    let mut overrides = ConfigOverrides::over(config)?;
-    for (field, value) in settings.as_object().unwrap() {
-        overrides.assign(&format!("methods.{key}.{field}={value}"))?;
-    }
-    overrides.finish()
+    set(&config, key, &settings).unwrap()
 }
 
 #[test]
@@ -282,24 +269,13 @@ fn posthoc_settings_out_of_range_are_refused_by_name() {
         ("tfb", json!({ "samples": 0 }), "tfb.samples"),
         ("tfb", json!({ "tolerance": -1.0 }), "tfb.tolerance"),
     ] {
-        let failed = try_with(&config(40), key, &settings).unwrap_err();
+        let failed = set(&config(40), key, &settings).unwrap_err();
         assert!(matches!(failed, SettingError::Range { .. }), "{failed}");
         assert!(failed.to_string().contains(name), "{failed}");
     }
     for key in ["laplace", "laplace-last", "swag", "tfb"] {
-        let failed = try_with(&config(40), key, &json!({ "unknown": 1 })).unwrap_err();
+        let failed = set(&config(40), key, &json!({ "unknown": 1 })).unwrap_err();
         assert!(matches!(failed, SettingError::Unknown(_)), "{failed}");
-    }
-}
-
-/// Asks for a stop after step 43.
-struct StopAt43<'a>(&'a AtomicBool);
-
-impl ProgressSink for StopAt43<'_> {
-    fn event(&mut self, event: &Event) {
-        if matches!(event, Event::Step { done: 43, .. }) {
-            self.0.store(true, Ordering::Relaxed);
-        }
     }
 }
 
@@ -312,7 +288,7 @@ fn posthoc_a_stopped_swag_run_ends_as_one_that_was_not_stopped() {
     let (mut state, mut method) = bed.fresh(bed.method("swag").unwrap());
     let context = bed.context(&bed.task);
     // Between two collections of the tail.
-    let mut sink = StopAt43(&bed.stop);
+    let mut sink = StopAt { done: 43, stop: &bed.stop };
     let kept = Some(&checkpoints);
     let ended = fit(&context, &mut state, &mut *method, kept, &bed.stop, &mut sink).unwrap();
     assert_eq!((ended, state.done), (Outcome::Stopped, 43));
