@@ -165,6 +165,20 @@ pub(crate) fn check_length(
     if found == wanted { Ok(()) } else { Err(ShapeError::Length { name, wanted, found }) }
 }
 
+/// The number of rows of `width` values in `values`.
+pub(crate) fn count_rows(
+    name: &'static str,
+    values: &[f64],
+    width: usize,
+) -> Result<usize, ShapeError> {
+    let rank = values.len().checked_div(width).unwrap_or(0);
+    if rank * width == values.len() {
+        Ok(rank)
+    } else {
+        Err(ShapeError::Factor { name, len: values.len(), rank, width })
+    }
+}
+
 /// Checks that a number lies in `low..=high`; NaN never does.
 pub(crate) fn check_range(
     name: &'static str,
@@ -222,6 +236,14 @@ mod tests {
         assert!(check_range("v", 1.0 + f64::EPSILON, 0.0, 1.0).is_err());
         assert!(check_range("v", -f64::MIN_POSITIVE, 0.0, 1.0).is_err());
         assert!(check_range("v", f64::NAN, 0.0, 1.0).is_err());
+    }
+
+    #[test]
+    fn rows_are_whole() {
+        assert_eq!(count_rows("x", &[0.0; 6], 3), Ok(2));
+        assert!(count_rows("x", &[0.0; 7], 3).is_err());
+        assert_eq!(count_rows("x", &[], 0), Ok(0));
+        assert!(count_rows("x", &[0.0], 0).is_err());
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The noise-to-signal ratio of one weight, and how it changes with the posterior.
 
-use crate::error::{ParameterError, check_range};
 use crate::family::{EPS_MEAN, clamp_log_variance, clamp_slope};
 use crate::numeric::logistic;
 use crate::posterior::{Entries, Entry, EntryKind, Factor, Posterior};
@@ -19,8 +18,7 @@ pub struct LogAlpha {
     pub by_parameter: f64,
 }
 
-/// A checked floor under the ratio σ²/μ²: 0 for none, [`AUTHORS_ALPHA_FLOOR`] for the authors'
-/// numerics.
+/// A floor under the ratio σ²/μ²: 0 for none, [`AUTHORS_ALPHA_FLOOR`] for the authors' numerics.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct AlphaFloor(f64);
 
@@ -29,16 +27,6 @@ impl AlphaFloor {
     pub const NONE: Self = Self(0.0);
     /// The authors' floor.
     pub const AUTHORS: Self = Self(AUTHORS_ALPHA_FLOOR);
-
-    /// Checks a floor.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] if it is not in `0..=1`.
-    pub fn new(value: f64) -> Result<Self, ParameterError> {
-        check_range("alpha_floor", value, 0.0, 1.0)?;
-        Ok(Self(value))
-    }
 
     /// The floor as a number.
     pub fn value(self) -> f64 {
@@ -134,12 +122,5 @@ mod tests {
         let zero = log_alpha(0.0, -8.0, AlphaFloor::NONE);
         assert!((zero.value - (-8.0 - 1e-8_f64.ln())).abs() < 1e-14);
         assert_eq!(zero.by_mean, 0.0);
-    }
-
-    #[test]
-    fn the_floor_is_checked() {
-        assert!(AlphaFloor::new(-1e-12).is_err());
-        assert!(AlphaFloor::new(f64::NAN).is_err());
-        assert_eq!(AlphaFloor::new(0.0).unwrap(), AlphaFloor::NONE);
     }
 }

@@ -3,7 +3,7 @@
 //! `s = A·x` has independent Gaussian coordinates; `y = B·s` is a sum of products of Gaussians. Its
 //! first two moments are known in closed form, one token at a time.
 
-use crate::error::ShapeError;
+use crate::error::{ShapeError, count_rows};
 use crate::family::clamp_log_variance;
 use crate::numeric::dense::{hadamard, squared, times, times_transposed};
 use crate::posterior::{NoiseParameters, Posterior};
@@ -201,13 +201,7 @@ pub fn additive_structure(
 
 /// The number of rows of `x`.
 pub(crate) fn count_tokens(posterior: &Posterior<'_>, x: &[f64]) -> Result<usize, ShapeError> {
-    let width = posterior.d_input();
-    let n = x.len().checked_div(width).unwrap_or(0);
-    if n * width == x.len() {
-        Ok(n)
-    } else {
-        Err(ShapeError::Factor { name: "x", len: x.len(), rank: n, width })
-    }
+    count_rows("x", x, posterior.d_input())
 }
 
 #[cfg(test)]

@@ -282,15 +282,6 @@ pub(super) mod tests {
         }
     }
 
-    #[cfg(feature = "serde")]
-    #[test]
-    fn the_state_survives_a_text_file() {
-        let mut allocator = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
-        run::<f32>(&mut allocator, 0..3);
-        let text = serde_json::to_string(allocator.state()).unwrap();
-        assert_eq!(&serde_json::from_str::<AdaLoraState>(&text).unwrap(), allocator.state());
-    }
-
     #[test]
     fn the_frozen_phase_reads_no_values() {
         let mut allocator = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();

@@ -18,8 +18,6 @@ const RANK_OFFSET: f64 = 1e-5;
 /// | `beta1`, `beta2`  | 0.85    | decay of importance and uncertainty       | `(0, 1)`                 |
 /// | `orth_reg_weight` | 0.5     | weight of the orthogonality penalty       | `0..`                    |
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct AdaLoraConfig {
     /// Rank of every module at the start.
     pub init_r: usize,

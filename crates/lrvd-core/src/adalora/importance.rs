@@ -4,7 +4,6 @@ use super::config::AdaLoraConfig;
 
 /// Widths of one adapted module; the rank is the configuration's `init_r` everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TripletShape {
     /// Input features: columns of `A`.
     pub d_input: usize,
@@ -24,8 +23,6 @@ pub struct TripletShape {
 /// score        = importance · uncertainty
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct EntryImportance {
     /// Smoothed importance of every entry.
     pub importance: Vec<f64>,
@@ -56,8 +53,6 @@ impl EntryImportance {
 
 /// Moving averages of the three factors of one module.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct TripletImportance {
     /// Of `A`, `[init_r, d_input]`, row-major.
     pub a: EntryImportance,

@@ -6,8 +6,6 @@ use crate::error::check_range;
 
 /// Everything a resumed run needs: the averages and the last mask.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct AdaLoraState {
     /// Moving averages, by module.
     pub modules: Vec<TripletImportance>,

@@ -82,8 +82,6 @@ pub fn initial_log_std_dev(uniform: f64, limit: f64) -> f64 {
 
 /// Which divergence of the scales from `N(0, 1)` is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum KlDirection {
     /// KL of the posterior from the prior, as the evidence bound has it.
     #[default]

@@ -1,20 +1,7 @@
 //! Checks that several baselines share.
 
-use crate::error::{ParameterError, ShapeError};
-
-/// The number of rows of `width` values in `values`.
-pub(super) fn count_rows(
-    name: &'static str,
-    values: &[f64],
-    width: usize,
-) -> Result<usize, ShapeError> {
-    let rows = values.len().checked_div(width).unwrap_or(0);
-    if rows * width == values.len() {
-        Ok(rows)
-    } else {
-        Err(ShapeError::Factor { name, len: values.len(), rank: rows, width })
-    }
-}
+use crate::error::ParameterError;
+pub(super) use crate::error::count_rows;
 
 /// Every value is 1 or −1.
 pub(super) fn check_signs(name: &'static str, values: &[f64]) -> Result<(), ParameterError> {
@@ -53,14 +40,6 @@ pub(super) fn scaled(values: &[f64], factor: f64) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rows_are_whole() {
-        assert_eq!(count_rows("x", &[0.0; 6], 3), Ok(2));
-        assert!(count_rows("x", &[0.0; 7], 3).is_err());
-        assert_eq!(count_rows("x", &[], 0), Ok(0));
-        assert!(count_rows("x", &[0.0], 0).is_err());
-    }
 
     #[test]
     fn signs_and_finite_values_are_told_apart() {

@@ -7,6 +7,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 
+use crate::ops::autodiff::register;
 use crate::ops::backend::{LrvdBackend, Maybe};
 
 #[derive(Debug)]
@@ -44,7 +45,8 @@ impl<B: LrvdBackend> Backward<B, 5> for AdaptedLinear {
         grads: &mut Gradients,
         _checkpointer: &mut Checkpointer,
     ) {
-        let (parents, saved) = (ops.parents, ops.state);
+        let parents = ops.parents.map(|parent| parent.map(|node| node.id));
+        let saved = ops.state;
         let grad = grads.consume::<B>(&ops.node);
         let [a, b, hidden] = saved.low;
         let present = [true, true, saved.has_bias, a.is_some(), b.is_some()];
@@ -62,11 +64,7 @@ impl<B: LrvdBackend> Backward<B, 5> for AdaptedLinear {
             saved.scale,
             wanted,
         );
-        for (parent, gradient) in parents.into_iter().zip([d_x, d_weight, d_bias, d_a, d_b]) {
-            if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                grads.register::<B>(parent.id, gradient);
-            }
-        }
+        register::<B, _>(grads, parents, [d_x, d_weight, d_bias, d_a, d_b]);
     }
 }
 
