@@ -57,6 +57,10 @@ pub trait PostHoc {
     }
 
     /// What is fitted once training is over: curvature, a temperature, a noise scale.
+    ///
+    /// # Errors
+    ///
+    /// [`MethodError`] if the held-out examples cannot be answered or fitted.
     fn finish(
         &mut self,
         _model: &mut AutoClassifier,

@@ -206,6 +206,9 @@ fn checkpoint(
     Ok((record, scored))
 }
 
+/// Something for every number of draws.
+type ByDraws<T> = BTreeMap<u32, T>;
+
 /// The method's answers to the validation split, deterministic (0) and at every number of draws, and the
 /// seconds that each number took.
 fn answers(
@@ -213,7 +216,7 @@ fn answers(
     method: &(dyn Tuning + 'static),
     name: MethodName,
     model: &AutoClassifier,
-) -> Result<(BTreeMap<u32, Scored>, BTreeMap<u32, f64>), RunError> {
+) -> Result<(ByDraws<Scored>, ByDraws<f64>), RunError> {
     let examples = context.examples(&context.task.validation);
     let inputs = context.inputs(&examples);
     let (mut scored, mut seconds) = (BTreeMap::new(), BTreeMap::new());
