@@ -1,5 +1,7 @@
 //! Speed: models and batches that the benches and the comparison with PyTorch share.
 
+pub mod predict;
+
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::error::AdapterError;

@@ -2,7 +2,11 @@
 //!
 //! ```text
 //! cargo run --release -p lrvd-perf --bin step -- --config base --method lora --steps 5
+//! cargo run --release -p lrvd-perf --bin step -- --mode predict --draws 10 --live-layers 1 --batch 4
 //! ```
+//!
+//! The second line asks for a prediction: at the mean, by one pass for each draw, and with several draws in
+//! a pass, in turn, the fastest of `--steps` each.
 //!
 //! `xtask/python/compare_speed.py` runs this and the PyTorch side in turn and prints the ratio.
 #![allow(clippy::print_stdout, reason = "the line of JSON is the product")]
@@ -18,6 +22,8 @@ use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
+use lrvd_models::deberta::DebertaConfig;
+use lrvd_perf::predict::{Question, Seconds};
 use lrvd_perf::{Size, batch, classifier};
 
 struct Options {
@@ -27,7 +33,9 @@ struct Options {
     warmup: usize,
     batch: usize,
     length: usize,
-    forward_only: bool,
+    mode: String,
+    draws: usize,
+    live_layers: usize,
 }
 
 fn options() -> Result<Options, String> {
@@ -38,7 +46,9 @@ fn options() -> Result<Options, String> {
         warmup: 1,
         batch: 8,
         length: 128,
-        forward_only: false,
+        mode: "step".to_owned(),
+        draws: 10,
+        live_layers: usize::MAX,
     };
     let mut args = std::env::args().skip(1);
     while let Some(flag) = args.next() {
@@ -54,7 +64,9 @@ fn options() -> Result<Options, String> {
             "--warmup" => options.warmup = number(value()?)?,
             "--batch" => options.batch = number(value()?)?,
             "--length" => options.length = number(value()?)?,
-            "--mode" => options.forward_only = value()? == "forward",
+            "--mode" => options.mode = value()?,
+            "--draws" => options.draws = number(value()?)?,
+            "--live-layers" => options.live_layers = number(value()?)?,
             other => return Err(format!("unknown option {other}")),
         }
     }
@@ -65,6 +77,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = options()?;
     let device = Device::flex();
     let config = options.size.config()?;
+    if options.mode == "predict" {
+        return predict(&options, &config);
+    }
     let (kind, scheme) = match options.method.as_str() {
         "lora" => (AdapterKind::Lora { b_bound: 0.0 }, Scheme::Mean),
         "bayeslora" => (AdapterKind::bayes_lora(), Scheme::Weights(DrawPer::Sequence)),
@@ -87,7 +102,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for step in 0..options.warmup + options.steps {
         let begun = Instant::now();
         let pass = Pass::sampled(scheme, NoiseKey::new(7).at_step(step as u32));
-        if options.forward_only {
+        if options.mode == "forward" {
             let _ = model.clone().valid().forward(&input, &Pass::mean()).into_data();
             if step >= options.warmup {
                 forward_seconds.push(begun.elapsed().as_secs_f64());
@@ -128,6 +143,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         options.batch,
         options.length,
         if median_step.is_nan() { "null".to_owned() } else { median_step.to_string() },
+        peak_rss()
+    );
+    Ok(())
+}
+
+/// The line of `--mode predict`.
+fn predict(options: &Options, config: &DebertaConfig) -> Result<(), Box<dyn std::error::Error>> {
+    let Options { batch, length, draws, .. } = *options;
+    let live_layers = options.live_layers.min(config.num_hidden_layers);
+    let question = Question { batch, length, draws, live_layers, rounds: options.steps };
+    let Seconds { mean, sequential, batched } = lrvd_perf::predict::time(config, &question)?;
+    println!(
+        "{{\"framework\": \"lrvd\", \"config\": \"{}\", \"batch\": {batch}, \"length\": {length}, \
+         \"draws\": {draws}, \"live_layers\": {live_layers}, \"mean_seconds\": {mean}, \
+         \"sequential_seconds\": {sequential}, \"batched_seconds\": {batched}, \
+         \"batched_to_sequential\": {:.3}, \"batched_to_mean\": {:.3}, \"peak_rss_bytes\": {}}}",
+        options.size.name(),
+        batched / sequential,
+        batched / mean,
         peak_rss()
     );
     Ok(())

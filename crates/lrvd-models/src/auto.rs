@@ -30,6 +30,7 @@ adapted_model!(
 
 impl Model for AutoClassifier {
     type Input = TokenBatch;
+    const HOLDS_DRAWS: bool = true;
 
     fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         match self {
@@ -41,6 +42,7 @@ impl Model for AutoClassifier {
 
 impl Model for DebertaClassifier {
     type Input = TokenBatch;
+    const HOLDS_DRAWS: bool = true;
 
     fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         self.forward(&input.repeat(members(self)), pass)
@@ -49,6 +51,7 @@ impl Model for DebertaClassifier {
 
 impl Model for LlamaChoice {
     type Input = TokenBatch;
+    const HOLDS_DRAWS: bool = true;
 
     fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         self.forward(&input.repeat(members(self)), pass)

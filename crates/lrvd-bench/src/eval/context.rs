@@ -36,10 +36,10 @@ impl<'a> RunContext<'a> {
     /// `examples` to be asked about with this run's draws.
     pub fn inputs<'e>(&self, examples: &'e TokenExamples<'_>) -> Inputs<'e, TokenBatch> {
         Inputs {
-            examples,
             batch_size: self.config.evaluation_batch_size,
             seed: self.seed,
             kind: self.config.prediction_draws,
+            ..Inputs::new(examples)
         }
     }
 }

@@ -86,7 +86,7 @@ pub(super) struct Asked<'a> {
 impl Asked<'_> {
     pub(super) fn all(&self) -> Inputs<'_> {
         let Self { examples, batch_size } = self;
-        Inputs { examples, batch_size: *batch_size, seed: 3, kind: PredictionDraws::Weights }
+        Inputs { batch_size: *batch_size, seed: 3, ..Inputs::new(examples) }
     }
 }
 

@@ -170,6 +170,12 @@ impl AdaptedLinear {
         self.adapter.as_ref().is_none_or(|adapter| adapter.supports(scheme))
     }
 
+    /// Whether the batch of `pass` holds several draws that differ from this layer on: its adapter is random.
+    pub fn tells_draws_apart(&self, pass: &Pass) -> bool {
+        let is_random = |e: &Extension| !matches!(e, Extension::SingularValues(_));
+        pass.draws.count > 1 && self.extension().is_some_and(is_random)
+    }
+
     /// Puts `adapter` on the layer in place of what was there; rank 0 leaves only the slot, so that no
     /// work remains.
     ///

@@ -7,6 +7,7 @@
 //! | `schema` | what files, optimisers, pruning and counts must know of a parameter |
 //! | `activation` | moment-matched and nested noise on activations |
 //! | `flipout` | one weight draw, turned by signs for every token |
+//! | `layer_noise` | what a layer draws from in one pass |
 //! | `linear`, `prepared` | [`AdaptedLinear`] and the per-pass [`PreparedLinear`] |
 //! | `divergence`, `wide` | KL divergence and its priors, as tensors |
 //! | `observer` | inputs and gradients of the factors, for curvature |
@@ -26,6 +27,7 @@ mod divergence;
 mod flipout;
 mod initialisation;
 mod kind;
+mod layer_noise;
 mod linear;
 mod observer;
 mod prepared;

@@ -10,11 +10,12 @@ use super::kind::{
     Adapter, AdapterMembers, ContextNoise, ContextualGaussian, Deviations, Extension,
     LowRankAdapter, Posterior,
 };
+use super::layer_noise::{LayerNoise, each_repeated};
 use super::linear::AdaptedLinear;
 use super::observer::{ContextDivergence, Observer};
 use super::wide::adapter_dtype;
 use crate::ops::{LowRank, adapted_linear, dropout};
-use crate::sampling::{DrawPer, Pass, Scheme};
+use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
 
 /// Use index of tokens.
 const TOKENS: u32 = 0;
@@ -25,7 +26,8 @@ const SHARED: u32 = 1;
 enum Update<'a> {
     /// Nothing to add.
     None,
-    /// Means or drawn weights, `[1 | sequences, d_input, rank]` and `[1 | sequences, rank, d_output]`.
+    /// Means or drawn weights, `[groups, d_input, rank]` and `[groups, rank, d_output]`: one for all, for
+    /// each sequence, or for each draw that the batch holds.
     Weights { adapter: &'a LowRankAdapter, a: Tensor<3>, b: Tensor<3> },
     /// One draw, turned by signs for every token.
     Flipped { adapter: &'a LowRankAdapter, draw: FlippedDraw },
@@ -41,68 +43,61 @@ enum Update<'a> {
 
 impl<'a> Update<'a> {
     fn new(layer: &'a AdaptedLinear, pass: &Pass, sequences: usize) -> Self {
-        let key = pass.noise.for_module(layer.noise_id());
+        let module = layer.noise_id();
         let adapter = match &layer.adapter {
             None => return Self::None,
             Some(Adapter::Members(members)) => return Self::members(members, sequences),
             Some(Adapter::LowRank(adapter)) => adapter,
         };
-        let per = match pass.scheme {
-            Scheme::Weights(per) => Some(per),
+        let noise = match pass.scheme {
+            Scheme::Weights(per) => Some(LayerNoise { pass, module, per, sequences }),
             _ => None,
         };
+        let noise = noise.as_ref();
         match &adapter.extension {
-            None | Some(Extension::SingularValues(_)) => {
-                Self::weights(adapter, None, sequences, key)
-            }
-            Some(Extension::Posterior(posterior)) => match pass.scheme {
-                Scheme::Mean => Self::weights(adapter, None, sequences, key),
-                Scheme::Weights(per) => {
-                    let (a, b) = posterior.deviations(&adapter.a.val(), &adapter.b.val());
-                    Self::weights(adapter, Some((per, Deviations { a, b })), sequences, key)
-                }
-                Scheme::MomentMatched(_) | Scheme::Nested => {
+            None | Some(Extension::SingularValues(_)) => Self::means(adapter),
+            Some(Extension::Posterior(posterior)) => match (pass.scheme, noise) {
+                (Scheme::MomentMatched(_) | Scheme::Nested, _) => {
+                    let key = pass.noise.for_module(module);
                     Self::Activations { adapter, posterior, key }
                 }
+                (_, Some(noise)) => {
+                    let (a, b) = posterior.deviations(&adapter.a.val(), &adapter.b.val());
+                    Self::weights(adapter, Deviations { a, b }, noise)
+                }
+                (_, None) => Self::means(adapter),
             },
-            Some(Extension::Gaussian(noise)) => Self::weights(
-                adapter,
-                per.map(|per| (per, noise.factor_deviations())),
-                sequences,
-                key,
-            ),
+            Some(Extension::Gaussian(e)) => match noise {
+                Some(noise) => Self::weights(adapter, e.factor_deviations(), noise),
+                None => Self::means(adapter),
+            },
             Some(Extension::Scale(scale)) => {
-                let draws =
-                    per.map(|per| (if per == DrawPer::Sequence { sequences } else { 1 }, key));
-                Self::Scaled { adapter, scales: scale.scales(draws) }
+                let scales = scale.scales(noise);
+                let scales = match noise {
+                    Some(noise) => noise.for_rows(scales),
+                    None => scales,
+                };
+                Self::Scaled { adapter, scales }
             }
             Some(Extension::Contextual(context)) => {
-                let noise = per.map(|per| context.draw(per, sequences, key));
-                Self::Contextual { adapter, context, noise: noise.unwrap_or(ContextNoise::None) }
+                let noise = noise.map_or(ContextNoise::None, |noise| context.draw(noise));
+                Self::Contextual { adapter, context, noise }
             }
         }
     }
 
-    /// Weights drawn as told, or the means.
-    fn weights(
-        adapter: &'a LowRankAdapter,
-        drawn: Option<(DrawPer, Deviations)>,
-        sequences: usize,
-        key: NoiseKey,
-    ) -> Self {
-        match drawn {
-            Some((DrawPer::Token, std)) => {
-                Self::Flipped { adapter, draw: FlippedDraw::new(adapter, std, key) }
-            }
-            Some((per, std)) => {
-                let (a, b) = adapter.draw(Some(std), per, sequences, key);
-                Self::Weights { adapter, a, b }
-            }
-            None => {
-                let (a, b) = adapter.draw(None, DrawPer::Batch, 1, key);
-                Self::Weights { adapter, a, b }
-            }
+    fn means(adapter: &'a LowRankAdapter) -> Self {
+        let (a, b) = adapter.means();
+        Self::Weights { adapter, a, b }
+    }
+
+    /// Drawn weights.
+    fn weights(adapter: &'a LowRankAdapter, std: Deviations, noise: &LayerNoise<'_>) -> Self {
+        if noise.per == DrawPer::Token {
+            return Self::Flipped { adapter, draw: FlippedDraw::new(adapter, std, noise.key()) };
         }
+        let (a, b) = adapter.draw(std, noise);
+        Self::Weights { adapter, a, b }
     }
 
     fn members(members: &'a AdapterMembers, sequences: usize) -> Self {
@@ -123,6 +118,8 @@ pub struct PreparedLinear<'a> {
     layer: &'a AdaptedLinear,
     update: Update<'a>,
     pass: Pass,
+    /// Whether the batch holds several draws that this layer tells apart.
+    diverges: bool,
 }
 
 impl<'a> PreparedLinear<'a> {
@@ -133,12 +130,17 @@ impl<'a> PreparedLinear<'a> {
             "an adapter cannot be sampled by {:?}: ask `AdaptedLinear::supports` first",
             pass.scheme
         );
-        Self { layer, update: Update::new(layer, pass, sequences), pass: *pass }
+        assert!(pass.is_sound(), "{:?} holds several draws of the weights", pass.scheme);
+        let update = Update::new(layer, pass, sequences);
+        Self { layer, update, pass: *pass, diverges: layer.tells_draws_apart(pass) }
     }
 }
 
 impl PreparedLinear<'_> {
     /// The layer applied to tokens, `[sequences, ..., d_input]` to `[sequences, ..., d_output]`.
+    ///
+    /// Where the batch holds several draws and this layer is the first to tell them apart, sequences are
+    /// those of one draw before it and those of all draws after it ([`DrawSet`]).
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         const { assert!(D >= 2, "the first axis counts sequences, the last features") };
         let mut shape = x.dims();
@@ -149,12 +151,18 @@ impl PreparedLinear<'_> {
         } else {
             x.reshape([sequences, tokens, features])
         };
-        let out = self.apply(x);
+        let out = self.apply(self.of_draws(x));
         if D == 3 {
             return Tensor::from_dispatch(out.into_dispatch());
         }
-        shape[D - 1] = out.dims()[2];
+        (shape[0], shape[D - 1]) = (out.dims()[0], out.dims()[2]);
         out.reshape(shape)
+    }
+
+    /// The rows of every draw, where this layer tells them apart.
+    fn of_draws(&self, x: Tensor<3>) -> Tensor<3> {
+        let DrawSet { count, rows, .. } = self.pass.draws;
+        if self.diverges { self.pass.repeated(x, count * rows) } else { x }
     }
 
     /// In one operator where the update is a product of two factors that nobody looks into.
@@ -188,17 +196,19 @@ impl PreparedLinear<'_> {
     }
 
     /// The layer applied to rows that all sequences share (relative positions):
-    /// `[rows, d_input]` to `[1 | sequences, rows, d_output]`.
+    /// `[rows, d_input]` to `[1 | sequences, rows, d_output]`, sequences of all draws that the batch holds.
     ///
     /// The base product is computed once; with draws per sequence, and for members, only the
     /// rank-space update is per sequence.
     pub fn forward_shared(&self, rows: Tensor<2>) -> Tensor<3> {
         let x: Tensor<3> = rows.unsqueeze_dim(0);
         let base = self.base(x.clone());
-        match self.update(x, SHARED) {
+        let out = match self.update(x, SHARED) {
             Some(update) => base + update,
             None => base,
-        }
+        };
+        let DrawSet { count, rows, .. } = self.pass.draws;
+        if self.diverges && out.dims()[0] == count { each_repeated(out, rows) } else { out }
     }
 
     /// The base product runs in the type in which the weight is stored, as in any half-precision model,
@@ -269,21 +279,25 @@ impl PreparedLinear<'_> {
         b: &Tensor<3>,
         use_index: u32,
     ) -> Tensor<3> {
-        let (draws, sequences) = (a.dims()[0], x.dims()[0]);
-        let up = |s: Tensor<3>| {
-            if b.dims()[0] == 1 {
-                linear(s, b.clone().squeeze_dim(0), None)
-            } else {
-                s.matmul(b.clone())
-            }
-        };
-        if draws == 1 && b.dims()[0] == 1 {
+        let groups = a.dims()[0].max(b.dims()[0]);
+        if groups == 1 {
             let down = |x| linear(x, a.clone().squeeze_dim(0), None);
+            let up = |s| linear(s, b.clone().squeeze_dim(0), None);
             return self.in_rank_space(x, use_index, down, |h| adapter.scale_rank(h), up);
         }
         // Rows shared by all sequences meet one weight draw each.
-        let x = if sequences == 1 && draws > 1 { x.expand([draws as i64, -1, -1]) } else { x };
-        let down = |x: Tensor<3>| x.matmul(a.clone());
+        let x = if x.dims()[0] == 1 { x.expand([groups as i64, -1, -1]) } else { x };
+        let [sequences, tokens, _] = x.dims();
+        let product = |x: Tensor<3>, factor: &Tensor<3>| {
+            let [depth, width] = [x.dims()[2], factor.dims()[2]];
+            if factor.dims()[0] == 1 {
+                return linear(x, factor.clone().squeeze_dim(0), None);
+            }
+            let x = x.reshape([groups, sequences / groups * tokens, depth]);
+            x.matmul(factor.clone()).reshape([sequences, tokens, width])
+        };
+        let down = |x: Tensor<3>| product(x, a);
+        let up = |s: Tensor<3>| product(s, b);
         self.in_rank_space(x, use_index, down, |h| adapter.scale_rank(h), up)
     }
 

@@ -14,8 +14,9 @@ use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::BatchSize;
 
 use super::error::TrainError;
+use super::inputs::Inputs;
 use super::model::Model;
-use super::predict::{Inputs, Logits};
+use super::predict::Logits;
 use super::state::RankCause;
 use crate::adapter::AdapterConfig;
 use crate::files::HostTensor;

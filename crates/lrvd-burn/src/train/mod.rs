@@ -10,7 +10,7 @@
 //! | `run`, `fit`, `step` | [`Run`]; the loop and one step of it |
 //! | `watch`, `progress` | who looks at a run: [`Observer`], [`Watch`], [`Event`] |
 //! | `state`, `checkpoint` | [`TrainState`], [`Checkpoints`] |
-//! | `predict`, `save` | [`Inputs`] to [`Logits`]; adapters in a folder |
+//! | `inputs`, `predict`, `save` | [`Inputs`] to [`Logits`]; adapters in a folder |
 //!
 //! The loop is our own rather than burn-train's, whose checkpoints are written per epoch without
 //! the data position: a run here continues bit for bit on the CPU, also across a prune.
@@ -25,6 +25,7 @@ mod digest;
 mod error;
 mod examples;
 mod fit;
+mod inputs;
 #[cfg(feature = "train")]
 mod loader;
 mod lora;
@@ -49,6 +50,7 @@ pub use config::{Plan, TrainConfig};
 pub use error::TrainError;
 pub use examples::{Examples, LabelledExamples, LabelledRows, Rows};
 pub use fit::{Observer, Outcome, fit};
+pub use inputs::Inputs;
 #[cfg(feature = "train")]
 pub use loader::{LoaderBatches, LoaderPosition};
 pub use lora::Lora;
@@ -61,7 +63,7 @@ pub use order::{
     Bucketing, EpochOrder, LastBatch, OrderConfig, OrderError, OrderState, evaluation_batches,
     restore_order,
 };
-pub use predict::{ClassAnswer, DrawSeed, Inputs, Logits, PredictionDraws, ScoreAnswer};
+pub use predict::{ClassAnswer, DrawSeed, Logits, PredictionDraws, ScoreAnswer};
 pub use progress::{Event, ProgressSink, Silent};
 pub use run::Run;
 pub use save::load_adapter;

@@ -1,18 +1,12 @@
-//! Answers of a model at its mean and at draws that a seed addresses.
+//! What a model answers at its mean and at draws that a seed addresses.
 
-use burn::tensor::Tensor;
 use lrvd_core::metrics::{
     argmax_rows, log_softmax, mean, mean_probability, sample_sd, uncertainty,
 };
-use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 use serde::{Deserialize, Serialize};
 
 use super::error::TrainError;
-use super::examples::Examples;
-use super::model::Model;
-use super::order::{evaluation_batches, restore_order};
-use crate::model::{check_scheme, members};
 use crate::sampling::{DrawPer, Pass, Scheme};
 
 /// Mixed into the run's seed for prediction, so that a draw never repeats a training step's noise.
@@ -44,7 +38,7 @@ impl DrawSeed {
     }
 
     /// The key of draw number `draw` in batch number `batch`, for draws that differ between batches.
-    fn key_in_batch(self, draw: usize, batch: usize) -> NoiseKey {
+    pub(super) fn key_in_batch(self, draw: usize, batch: usize) -> NoiseKey {
         // Above every seed that a suite takes.
         Self(self.0 ^ ((batch as u64 + 1) << 40)).key(draw)
     }
@@ -134,148 +128,4 @@ pub struct ScoreAnswer {
     pub score: f64,
     /// Standard deviation over the draws; `None` below two draws.
     pub deviation: Option<f64>,
-}
-
-/// Examples that a model is asked about, with the seed of its draws.
-pub struct Inputs<'a, I> {
-    /// The examples.
-    pub examples: &'a dyn Examples<Input = I>,
-    /// Examples per batch, at least 1.
-    pub batch_size: usize,
-    /// Addresses the draws.
-    pub seed: u64,
-    /// What a draw is.
-    pub kind: PredictionDraws,
-}
-
-impl<I> Clone for Inputs<'_, I> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<I> Copy for Inputs<'_, I> {}
-
-impl<'a, I> Inputs<'a, I> {
-    /// `examples` in batches of 32, asked by weight draws of seed 0.
-    pub fn new(examples: &'a dyn Examples<Input = I>) -> Self {
-        Self { examples, batch_size: 32, seed: 0, kind: PredictionDraws::Weights }
-    }
-
-    /// Logits under one pass, one member or as many as the adapters hold side by side.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if the examples cannot be put into batches.
-    pub fn logits<M: Model<Input = I>>(
-        &self,
-        model: &M,
-        pass: &Pass,
-    ) -> Result<Logits, TrainError> {
-        self.by_batch(model, &|_| *pass)
-    }
-
-    /// Logits of one pass for each of `draws` keys. A key serves all batches or, unless weights are
-    /// drawn once for all of them, one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Inputs::logits`].
-    pub fn drawn<M: Model<Input = I>>(
-        &self,
-        model: &M,
-        draws: usize,
-        pass: impl Fn(NoiseKey) -> Pass,
-    ) -> Result<Logits, TrainError> {
-        let seed = DrawSeed(self.seed);
-        let mut all = Logits { values: Vec::new(), rows: self.examples.len(), width: 0 };
-        for draw in 0..draws {
-            let of_batch = |batch| match self.kind {
-                PredictionDraws::Weights => pass(seed.key(draw)),
-                PredictionDraws::Fresh | PredictionDraws::Activation => {
-                    pass(seed.key_in_batch(draw, batch))
-                }
-            };
-            let one = self.by_batch(model, &of_batch)?;
-            all.width = one.width;
-            all.values.extend(one.values);
-        }
-        Ok(all)
-    }
-
-    /// The posterior mean for 0 draws, else draws of the kind asked for.
-    ///
-    /// # Errors
-    ///
-    /// As [`Inputs::logits`].
-    pub fn predict<M: Model<Input = I>>(
-        &self,
-        model: &M,
-        draws: usize,
-    ) -> Result<Logits, TrainError> {
-        let outputs = Scheme::MomentMatched(CrossTerm::Exact);
-        let scheme = match self.kind {
-            PredictionDraws::Activation if check_scheme(model, outputs).is_ok() => outputs,
-            _ => Scheme::Weights(DrawPer::Batch),
-        };
-        self.predict_by(scheme, model, draws)
-    }
-
-    /// The mean for 0 draws, else passes of `scheme`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Inputs::logits`].
-    pub fn predict_by<M: Model<Input = I>>(
-        &self,
-        scheme: Scheme,
-        model: &M,
-        draws: usize,
-    ) -> Result<Logits, TrainError> {
-        self.predict_with(model, draws, |key| Pass::sampled(scheme, key))
-    }
-
-    /// The mean for 0 draws, else the pass of each key.
-    ///
-    /// # Errors
-    ///
-    /// As [`Inputs::logits`].
-    pub fn predict_with<M: Model<Input = I>>(
-        &self,
-        model: &M,
-        draws: usize,
-        pass: impl Fn(NoiseKey) -> Pass,
-    ) -> Result<Logits, TrainError> {
-        if draws == 0 {
-            return self.logits(model, &Pass::mean());
-        }
-        self.drawn(model, draws, pass)
-    }
-
-    /// Batches hold examples of like size, so that nothing is spent on shared padding.
-    fn by_batch<M: Model<Input = I>>(
-        &self,
-        model: &M,
-        pass: &dyn Fn(usize) -> Pass,
-    ) -> Result<Logits, TrainError> {
-        let n = self.examples.len();
-        let sizes: Vec<usize> = (0..n).map(|index| self.examples.size(index)).collect();
-        // A pass has every example once for each member, and about as many rows as other models' passes.
-        let members = members(model)?.max(1);
-        let batches = evaluation_batches(&sizes, self.batch_size.div_ceil(members))?;
-        let (mut rows, mut width) = (vec![Vec::with_capacity(n); members], 0);
-        for (number, indices) in batches.iter().enumerate() {
-            let logits: Tensor<2> = model.logits(&self.examples.input(indices)?, &pass(number));
-            width = logits.dims()[1];
-            let values: Vec<f64> = logits.into_data().iter::<f64>().collect();
-            for (rows, values) in rows.iter_mut().zip(values.chunks(indices.len() * width)) {
-                rows.extend(values.chunks(width).map(<[f64]>::to_vec));
-            }
-        }
-        let mut values = Vec::with_capacity(members * n * width);
-        for rows in rows {
-            values.extend(restore_order(&batches, rows)?.concat());
-        }
-        Ok(Logits { values, rows: n, width })
-    }
 }

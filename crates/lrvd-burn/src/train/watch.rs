@@ -10,9 +10,10 @@ use super::checkpoint::Checkpoints;
 use super::error::TrainError;
 use super::examples::LabelledExamples;
 use super::fit::Observer;
+use super::inputs::Inputs;
 use super::method::Method;
 use super::model::Model;
-use super::predict::{Inputs, Logits};
+use super::predict::Logits;
 use super::progress::{Event, ProgressSink};
 use super::state::{Evaluation, TrainState};
 

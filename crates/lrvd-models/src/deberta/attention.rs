@@ -73,9 +73,17 @@ impl SelfAttention {
         let [batch, tokens, hidden] = x.dims();
         let query_proj = self.query_proj.prepare(pass, batch);
         let key_proj = self.key_proj.prepare(pass, batch);
-        let q = self.split(query_proj.forward(x.clone()));
-        let k = self.split(key_proj.forward(x.clone()));
-        let v = self.split(self.value_proj.forward(x, pass));
+        let q = query_proj.forward(x.clone());
+        let k = key_proj.forward(x.clone());
+        let v = self.value_proj.forward(x, pass);
+        let [mut q, k, v] = pass.aligned([q, k, v]);
+        let separate = [&self.pos_key_proj, &self.pos_query_proj];
+        if separate.into_iter().flatten().any(|p| p.tells_draws_apart(pass)) {
+            q = pass.repeated(q, pass.draws.count * pass.draws.rows);
+        }
+        let [q, k, v] = pass.aligned([q, k, v]).map(|x| self.split(x));
+        let batch = q.dims()[0];
+        let mask = mask.map(|mask| pass.repeated(mask.clone(), batch));
 
         let (mut c2p, mut p2c) = (None, None);
         let mut terms = 1;
@@ -98,7 +106,7 @@ impl SelfAttention {
         }
         let scale = 1.0 / ((hidden / self.heads * terms) as f64).sqrt();
         let content = q.matmul(k.swap_dims(2, 3));
-        let mut probs = relative_softmax(content, c2p, p2c, mask.cloned(), scale);
+        let mut probs = relative_softmax(content, c2p, p2c, mask, scale);
         if let Some(key) = pass.dropout_key(self.site) {
             probs = dropout(probs, self.attention_dropout, key);
         }

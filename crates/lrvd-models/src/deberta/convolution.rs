@@ -56,9 +56,11 @@ impl Convolution {
     ) -> Tensor<3> {
         let kernel = self.weight.val().dims()[2];
         let options = ConvOptions::new([1], [(kernel - 1) / 2], [1], 1);
+        let [embeddings, after_layer] = pass.aligned([embeddings, after_layer]);
+        let mask = pass.repeated(mask.clone(), after_layer.dims()[0]);
         let channels_first = embeddings.swap_dims(1, 2);
         let out = conv1d(channels_first, self.weight.val(), Some(self.bias.val()), options);
-        let mask: Tensor<3> = mask.clone().unsqueeze_dim(2);
+        let mask: Tensor<3> = mask.unsqueeze_dim(2);
         let mut out = out.swap_dims(1, 2) * mask.clone();
         if let Some(key) = pass.dropout_key(self.site) {
             out = dropout(out, self.dropout, key);

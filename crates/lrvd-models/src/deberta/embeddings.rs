@@ -78,7 +78,8 @@ impl Embeddings {
         if let Some(projection) = &self.projection {
             x = projection.forward(x, pass);
         }
-        let x = self.norm.forward(x) * mask.clone().unsqueeze_dim(2);
+        let mask = pass.repeated(mask.clone(), x.dims()[0]);
+        let x = self.norm.forward(x) * mask.unsqueeze_dim(2);
         match pass.dropout_key(self.site) {
             Some(key) => dropout(x, self.dropout, key),
             None => x,

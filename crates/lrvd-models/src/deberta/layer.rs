@@ -45,6 +45,7 @@ impl ResidualOutput {
         if let Some(key) = pass.dropout_key(self.site) {
             x = dropout(x, self.dropout, key);
         }
+        let [x, residual] = pass.aligned([x, residual]);
         self.norm.forward(x + residual)
     }
 }

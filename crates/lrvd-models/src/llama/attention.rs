@@ -6,7 +6,7 @@ use lrvd_burn::adapted_model;
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::ops::{causal_attention, dropout};
 use lrvd_burn::sampling::Pass;
-use lrvd_core::noise::{NoiseKey, module_id};
+use lrvd_core::noise::module_id;
 
 use super::cache::LayerCache;
 use super::config::LlamaConfig;
@@ -72,17 +72,23 @@ impl Attention {
         cache: Option<&mut LayerCache>,
         pass: &Pass,
     ) -> Tensor<3> {
-        let [batch, tokens, _] = x.dims();
+        let tokens = x.dims()[1];
         let (groups, width) = (self.key_heads, self.head_dim);
         let scale = 1.0 / (width as f64).sqrt();
         let dropout_key = pass.dropout_key(self.site).filter(|_| self.dropout > 0.0);
-        let q = turns.apply(self.q_proj.forward(x.clone(), pass), self.heads);
-        let k = turns.apply(self.k_proj.forward(x.clone(), pass), groups);
-        let v = self.v_proj.forward(x, pass).reshape([batch, tokens, groups, width]);
+        let q = turns.apply(self.q_proj.forward(x.clone(), pass), self.heads, pass);
+        let k = turns.apply(self.k_proj.forward(x.clone(), pass), groups, pass);
+        let v = self.v_proj.forward(x, pass);
+        let v = v.clone().reshape([v.dims()[0], tokens, groups, width]);
         let mixed = match (visible, &cache, dropout_key) {
-            (Visible::Alone(mask), None, None) => causal_attention(q, k, v, mask.clone(), scale),
-            _ => self.composed([q, k, v], visible, cache, scale, dropout_key),
+            (Visible::Alone(mask), None, None) => {
+                let [q, k, v] = pass.aligned([q, k, v]);
+                let mask = pass.repeated(mask.clone(), q.dims()[0]);
+                causal_attention(q, k, v, mask, scale)
+            }
+            _ => self.composed([q, k, v], visible, cache, scale, pass),
         };
+        let batch = mixed.dims()[0];
         self.o_proj.forward(mixed.reshape([batch, tokens, self.heads * width]), pass)
     }
 
@@ -93,15 +99,17 @@ impl Attention {
         visible: &Visible,
         cache: Option<&mut LayerCache>,
         scale: f64,
-        dropout_key: Option<NoiseKey>,
+        pass: &Pass,
     ) -> Tensor<4> {
-        let [batch, tokens, _, width] = q.dims();
         let groups = self.key_heads;
         let (k, v) = (k.swap_dims(1, 2), v.swap_dims(1, 2));
         let (k, v) = match cache {
             Some(cache) => cache.append(k, v),
             None => (k, v),
         };
+        // A cache keeps what the draws of the batch share once.
+        let [q, k, v] = pass.aligned([q, k, v]);
+        let [batch, tokens, _, width] = q.dims();
         let stacked = self.heads / groups * tokens;
         let keys = k.dims()[2];
         let q: Tensor<4> = if groups == self.heads {
@@ -111,8 +119,8 @@ impl Attention {
             q.permute([0, 2, 3, 1, 4]).reshape([batch, groups, stacked, width])
         };
         let scores = q.matmul(k.swap_dims(2, 3)).reshape([batch, self.heads, tokens, keys]);
-        let mut weights = visible.weights(scores, scale);
-        if let Some(key) = dropout_key {
+        let mut weights = visible.weights(scores, scale, pass);
+        if let Some(key) = pass.dropout_key(self.site) {
             weights = dropout(weights, self.dropout, key);
         }
         let mixed = weights.reshape([batch, groups, stacked, keys]).matmul(v);

@@ -35,7 +35,8 @@ pub(super) fn answer_logits(
         Some(draw) => {
             let update = draw.update(&small, x.clone(), pass);
             small.detach();
-            small.forward(x, pass) + update
+            let [base, update] = pass.aligned([small.forward(x, pass), update]);
+            base + update
         }
     };
     logits.squeeze_dim(1)
@@ -47,7 +48,8 @@ pub(super) fn indices<const D: usize>(answers: &[u32], like: &Tensor<D>) -> Tens
     Tensor::from_ints(ids.as_slice(), &like.device().inner())
 }
 
-/// Drawn factors, `[1 | batch, hidden, rank]` and `[1 | batch, rank, answers]`.
+/// Drawn factors, `[groups, hidden, rank]` and `[groups, rank, answers]`: one group, one for each sequence, or one for
+/// each draw that the batch holds.
 struct Draw {
     a: Tensor<3>,
     b: Tensor<3>,
@@ -78,11 +80,13 @@ impl Draw {
         };
         let std_b = std_b?;
         let vocab = head.low_rank().map(LowRankAdapter::d_output)?;
-        let key = pass.noise.for_module(head.noise_id());
         let [d_input, rank] = a.dims();
-        let eps_a: Tensor<3> =
-            standard_normal(&a, [draws, d_input, rank], key.on_stream(Stream::WEIGHT_A));
-        let eps_b = columns(&b, draws, vocab, answers, key.on_stream(Stream::WEIGHT_B));
+        let eps_a = pass.noise_of(head.noise_id(), |key| -> Tensor<3> {
+            standard_normal(&a, [draws, d_input, rank], key.on_stream(Stream::WEIGHT_A))
+        });
+        let eps_b = pass.noise_of(head.noise_id(), |key| {
+            columns(&b, draws, vocab, answers, key.on_stream(Stream::WEIGHT_B))
+        });
         Some(Self {
             a: a.unsqueeze_dim::<3>(0) + eps_a * std_a.unsqueeze_dim::<3>(0),
             b: b.unsqueeze_dim::<3>(0) + eps_b * std_b.unsqueeze_dim::<3>(0),
@@ -97,7 +101,16 @@ impl Draw {
             Some(key) if rate > 0.0 => dropout(x, rate, key.with_use(0)),
             _ => x,
         };
-        x.matmul(self.a).mul_scalar(scaling).matmul(self.b)
+        let groups = self.a.dims()[0];
+        if pass.draws.count == 1 {
+            return x.matmul(self.a).mul_scalar(scaling).matmul(self.b);
+        }
+        let x = pass.repeated(x, groups * pass.draws.rows);
+        let [rows, tokens, hidden] = x.dims();
+        let x = x.reshape([groups, rows / groups * tokens, hidden]);
+        let update = x.matmul(self.a).mul_scalar(scaling).matmul(self.b);
+        let answers = update.dims()[2];
+        update.reshape([rows, tokens, answers])
     }
 }
 

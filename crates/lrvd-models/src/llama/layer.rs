@@ -51,9 +51,12 @@ impl DecoderLayer {
         pass: &Pass,
     ) -> Tensor<3> {
         let normed = self.input_norm.forward(x.clone());
-        let x = x + self.self_attn.forward(normed, turns, visible, cache, pass);
+        let mixed = self.self_attn.forward(normed, turns, visible, cache, pass);
+        let [x, mixed] = pass.aligned([x, mixed]);
+        let x = x + mixed;
         let normed = self.post_attention_norm.forward(x.clone());
-        x + self.mlp.forward(normed, pass)
+        let [x, out] = pass.aligned([x, self.mlp.forward(normed, pass)]);
+        x + out
     }
 }
 

@@ -37,6 +37,7 @@ impl Mlp {
     pub(super) fn forward(&self, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
         let gate = self.gate_proj.forward(x.clone(), pass);
         let up = self.up_proj.forward(x, pass);
+        let [gate, up] = pass.aligned([gate, up]);
         self.down_proj.forward(gated_silu(gate, up), pass)
     }
 }

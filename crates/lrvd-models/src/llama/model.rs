@@ -117,7 +117,8 @@ impl LlamaModel {
         let device = input.mask.device();
         let columns = Tensor::<1, Int>::arange(0..tokens as i64, &device).float();
         let columns = columns.cast(input.mask.dtype()).unsqueeze_dim(0);
-        let last: Tensor<1, Int> = (input.mask.clone() * columns).argmax(1).squeeze_dim(1);
+        let mask = pass.repeated(input.mask.clone(), batch);
+        let last: Tensor<1, Int> = (mask * columns).argmax(1).squeeze_dim(1);
         let first = Tensor::<1, Int>::arange(0..batch as i64, &device).mul_scalar(tokens as i64);
         let x = x.reshape([batch * tokens, hidden]).select(0, last + first);
         self.norm.forward(x).unsqueeze_dim(1)

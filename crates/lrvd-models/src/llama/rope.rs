@@ -6,6 +6,7 @@
 use std::f64::consts::TAU;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use lrvd_burn::sampling::Pass;
 
 use super::config::{Llama3Scaling, LlamaConfig};
 
@@ -107,12 +108,12 @@ pub(super) struct Turns {
 
 impl Turns {
     /// Turns every head of `[batch, tokens, heads·d]`; the result is `[batch, tokens, heads, d]`.
-    pub(super) fn apply(&self, x: Tensor<3>, heads: usize) -> Tensor<4> {
+    pub(super) fn apply(&self, x: Tensor<3>, heads: usize, pass: &Pass) -> Tensor<4> {
         let [batch, tokens, width] = x.dims();
         let half = width / heads / 2;
         let x = x.reshape([batch, tokens, heads, 2, half]);
         let (first, second) = (x.clone().narrow(3, 0, 1), x.narrow(3, 1, 1));
-        let (cos, sin) = (&self.cos, &self.sin);
+        let [cos, sin] = [&self.cos, &self.sin].map(|t| pass.repeated(t.clone(), batch));
         let turned = [
             first.clone() * cos.clone() - second.clone() * sin.clone(),
             second * cos.clone() + first * sin.clone(),
@@ -171,7 +172,7 @@ mod tests {
         row[1] = 1.0;
         row[8 + 5] = 1.0;
         let data = TensorData::new([row.clone(), row.clone()].concat(), [1, 2, 16]);
-        let turned = turns.apply(Tensor::from_data(data, (&device, dtype)), 2);
+        let turned = turns.apply(Tensor::from_data(data, (&device, dtype)), 2, &Pass::mean());
         let found: Vec<f64> = turned.into_data().iter::<f64>().collect();
         assert_eq!(found[..16], row, "position 0 stays");
         let (sin, cos) = 0.3_f64.sin_cos();

@@ -1,6 +1,7 @@
 //! The keys that a query sees.
 
 use burn::tensor::{DType, Device, Int, Tensor, activation};
+use lrvd_burn::sampling::Pass;
 
 /// What is added to the score of a key that must not be seen: far below any score, and finite, so that a query without
 /// any key (a padded one) has weights that mean nothing instead of values that are not numbers.
@@ -26,11 +27,12 @@ impl Visible {
     }
 
     /// Attention weights of scores `[batch, heads, tokens, keys]`, which are multiplied by `scale` first.
-    pub(super) fn weights(&self, scores: Tensor<4>, scale: f64) -> Tensor<4> {
+    pub(super) fn weights(&self, scores: Tensor<4>, scale: f64, pass: &Pass) -> Tensor<4> {
         let unseen = match self {
             Self::Alone(mask) => unseen(mask.clone(), mask.dims()[1]),
             Self::After(unseen) => unseen.clone(),
         };
+        let unseen = pass.repeated(unseen, scores.dims()[0]);
         activation::softmax(scores.mul_scalar(scale) + unseen, 3)
     }
 }

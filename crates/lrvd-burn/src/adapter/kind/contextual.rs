@@ -6,6 +6,7 @@ use burn::tensor::{Tensor, activation};
 use lrvd_core::noise::NoiseKey;
 
 use crate::adapter::initialisation::Initialiser;
+use crate::adapter::layer_noise::LayerNoise;
 use crate::adapter::schema::{Axis, ParameterSchema, parameters};
 use crate::adapter::streams::AdapterStream;
 use crate::adapter::wide::widened;
@@ -76,7 +77,7 @@ pub struct ContextualGaussian {
 pub(in crate::adapter) enum ContextNoise {
     /// The mean of the matrix.
     None,
-    /// `[1 | sequences, 1, rank, rank]`.
+    /// `[1 | sequences, 1, rank, rank]`, for several draws with the sequences of all of them.
     Drawn(Tensor<4>),
     /// Drawn for every token of a use.
     PerToken(NoiseKey),
@@ -95,22 +96,13 @@ impl ContextualGaussian {
     }
 
     /// The noise of one pass for all uses of the layer.
-    pub(in crate::adapter) fn draw(
-        &self,
-        per: DrawPer,
-        sequences: usize,
-        key: NoiseKey,
-    ) -> ContextNoise {
-        let draws = match per {
-            DrawPer::Token => {
-                return ContextNoise::PerToken(key.on_stream(AdapterStream::CONTEXT_TOKEN));
-            }
-            DrawPer::Sequence => sequences,
-            DrawPer::Batch => 1,
-        };
-        let (like, rank) = (self.b1.val(), self.rank());
-        let key = key.on_stream(AdapterStream::CONTEXT);
-        ContextNoise::Drawn(standard_normal(&like, [draws, 1, rank, rank], key))
+    pub(in crate::adapter) fn draw(&self, noise: &LayerNoise<'_>) -> ContextNoise {
+        if noise.per == DrawPer::Token {
+            return ContextNoise::PerToken(noise.key().on_stream(AdapterStream::CONTEXT_TOKEN));
+        }
+        let rank = self.rank();
+        let eps: Tensor<3> = noise.normal(&self.b1.val(), [rank, rank], AdapterStream::CONTEXT);
+        ContextNoise::Drawn(noise.for_rows(eps).unsqueeze_dim(1))
     }
 
     /// `u` for `z [n, tokens, rank]`, and the divergence per token if a prior is given.

@@ -3,14 +3,13 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use lrvd_core::family::INITIAL_B_BOUND;
-use lrvd_core::noise::{NoiseKey, Stream};
+use lrvd_core::noise::Stream;
 
 use super::Extension;
 use super::posterior::Posterior;
+use crate::adapter::layer_noise::LayerNoise;
 use crate::adapter::schema::{Axis, ParameterSchema, Parameters};
-use crate::ops::standard_normal;
 use crate::parameters::{Layout, ParameterValue, Role};
-use crate::sampling::DrawPer;
 
 /// The factor A.
 pub(super) const A: ParameterSchema = ParameterSchema {
@@ -140,7 +139,13 @@ impl LowRankAdapter {
         }
     }
 
-    /// One weight draw `[1 | n, ...]` of both factors, or their means without `deviations`.
+    /// The means of both factors, `[1, ...]`.
+    pub(in crate::adapter) fn means(&self) -> (Tensor<3>, Tensor<3>) {
+        (self.a.val().unsqueeze_dim(0), self.b.val().unsqueeze_dim(0))
+    }
+
+    /// Weight draws `[draws, ...]` of both factors; one that is not random is its mean, `[1, ...]`, or
+    /// repeated where a batch holds several draws.
     ///
     /// ```text
     /// A = mean_a + std_a ⊙ eps_a,   B = mean_b + std_b ⊙ eps_b
@@ -150,22 +155,17 @@ impl LowRankAdapter {
     /// returns the same weights.
     pub(in crate::adapter) fn draw(
         &self,
-        deviations: Option<Deviations>,
-        per: DrawPer,
-        n: usize,
-        key: NoiseKey,
+        std: Deviations,
+        noise: &LayerNoise<'_>,
     ) -> (Tensor<3>, Tensor<3>) {
-        let (a, b) = (self.a.val(), self.b.val());
-        let n = match per {
-            DrawPer::Sequence => n,
-            DrawPer::Batch | DrawPer::Token => 1,
+        let drawn = |mean: Tensor<2>, std: Option<Tensor<2>>, stream| {
+            let [rows, columns] = mean.dims();
+            let Some(std) = std else { return noise.for_sets(mean.unsqueeze_dim(0)) };
+            let eps = noise.normal(&mean, [rows, columns], stream);
+            mean.unsqueeze_dim::<3>(0) + eps * std.unsqueeze_dim::<3>(0)
         };
-        let Some(std) = deviations else {
-            return (a.unsqueeze_dim(0), b.unsqueeze_dim(0));
-        };
-        let a = drawn(a, Some(std.a), n, key.on_stream(Stream::WEIGHT_A));
-        let b = drawn(b, std.b, n, key.on_stream(Stream::WEIGHT_B));
-        (a, b)
+        let a = drawn(self.a.val(), Some(std.a), Stream::WEIGHT_A);
+        (a, drawn(self.b.val(), std.b, Stream::WEIGHT_B))
     }
 
     /// Keeps the rank directions `kept`, in order; everything else stays as it is.
@@ -195,11 +195,4 @@ impl Parameters for LowRankAdapter {
             extension.each_mut(visit);
         }
     }
-}
-
-fn drawn(mean: Tensor<2>, std: Option<Tensor<2>>, n: usize, key: NoiseKey) -> Tensor<3> {
-    let [rows, columns] = mean.dims();
-    let Some(std) = std else { return mean.unsqueeze_dim(0) };
-    let eps = standard_normal(&mean, [n, rows, columns], key);
-    mean.unsqueeze_dim::<3>(0) + eps * std.unsqueeze_dim::<3>(0)
 }

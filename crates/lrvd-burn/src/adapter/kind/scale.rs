@@ -5,16 +5,15 @@ use burn::tensor::Tensor;
 use lrvd_core::baselines::{KlDirection, scala_bl};
 use lrvd_core::error::ParameterError;
 use lrvd_core::factor::FactorView;
-use lrvd_core::noise::NoiseKey;
 
 use super::Extension;
 use super::low_rank::A;
 use crate::adapter::initialisation::Initialiser;
+use crate::adapter::layer_noise::LayerNoise;
 use crate::adapter::linear::AdaptedLinear;
 use crate::adapter::schema::{Axis, ParameterSchema, Sizes, parameters};
 use crate::adapter::streams::AdapterStream;
 use crate::adapter::wide::widened;
-use crate::ops::standard_normal;
 use crate::parameters::{Layout, Role};
 
 const fn scales(name: &'static str, role: Role, initial_use: u32) -> ParameterSchema {
@@ -57,14 +56,13 @@ impl ScaleGaussian {
         self.log_mean.val().exp()
     }
 
-    /// `draws` draws of the scales, `[draws, rank]`, or their mean, `[1, rank]`.
-    pub(in crate::adapter) fn scales(&self, draws: Option<(usize, NoiseKey)>) -> Tensor<2> {
+    /// Draws of the scales, `[draws, rank]`, or their mean, `[1, rank]`.
+    pub(in crate::adapter) fn scales(&self, noise: Option<&LayerNoise<'_>>) -> Tensor<2> {
         let mean = self.mean().unsqueeze_dim(0);
-        let Some((draws, key)) = draws else { return mean };
+        let Some(noise) = noise else { return mean };
         let std = self.log_std.val().exp();
-        let rank = std.dims()[0];
-        let eps = standard_normal(&std, [draws, rank], key.on_stream(AdapterStream::SCALE));
-        mean + eps * std.unsqueeze_dim(0)
+        let eps: Tensor<3> = noise.normal(&std, [1, std.dims()[0]], AdapterStream::SCALE);
+        mean + eps.squeeze_dim::<2>(1) * std.unsqueeze_dim(0)
     }
 
     /// See [`AdaptedLinear::kl_scale`](crate::adapter::AdaptedLinear::kl_scale).

@@ -5,8 +5,12 @@
 //! Nothing reads a process-wide seed, so the same `Pass` gives the same output on every call, and
 //! the backward pass can recompute the noise instead of storing it.
 
+mod draws;
+
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{NoiseKey, Stream};
+
+pub use draws::DrawSet;
 
 /// How much of a batch shares one draw of the adapter weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +75,8 @@ pub struct Pass {
     pub dropout: Option<NoiseKey>,
     /// Where dropout acts; without effect if `dropout` is `None`.
     pub dropout_sites: DropoutSites,
+    /// How many draws the batch holds; one, unless weights are drawn once a batch.
+    pub draws: DrawSet,
 }
 
 impl Pass {
@@ -83,7 +89,8 @@ impl Pass {
     /// A pass sampled by `scheme` from the stream of `noise`, without dropout.
     #[must_use]
     pub fn sampled(scheme: Scheme, noise: NoiseKey) -> Self {
-        Self { scheme, noise, dropout: None, dropout_sites: DropoutSites::All }
+        let (dropout, dropout_sites, draws) = (None, DropoutSites::All, DrawSet::ONE);
+        Self { scheme, noise, dropout, dropout_sites, draws }
     }
 
     /// The same pass with dropout everywhere, masks keyed by `key`.

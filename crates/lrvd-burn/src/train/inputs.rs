@@ -1,0 +1,193 @@
+//! Examples that a model is asked about, and how it is asked.
+
+use burn::tensor::Tensor;
+use lrvd_core::moments::CrossTerm;
+use lrvd_core::noise::NoiseKey;
+
+use super::error::TrainError;
+use super::examples::Examples;
+use super::model::Model;
+use super::order::{evaluation_batches, restore_order};
+use super::predict::{DrawSeed, Logits, PredictionDraws};
+use crate::model::{check_scheme, members};
+use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
+
+/// Tokens of one pass, those of all its draws: about 0.3 GB of activations for a base model and 0.1 GB
+/// for the shipped one.
+const TOKENS_PER_PASS: usize = 8192;
+
+/// Examples that a model is asked about, with the seed of its draws.
+pub struct Inputs<'a, I> {
+    /// The examples.
+    pub examples: &'a dyn Examples<Input = I>,
+    /// Examples per batch, at least 1.
+    pub batch_size: usize,
+    /// Addresses the draws.
+    pub seed: u64,
+    /// What a draw is.
+    pub kind: PredictionDraws,
+    /// Bounds the memory of a pass that holds several draws: examples of a batch × size of the longest ×
+    /// draws. A batch that is larger goes through draw by draw; the answers do not depend on it.
+    pub tokens_per_pass: usize,
+}
+
+impl<I> Clone for Inputs<'_, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I> Copy for Inputs<'_, I> {}
+
+impl<'a, I> Inputs<'a, I> {
+    /// `examples` in batches of 32, asked by weight draws of seed 0.
+    pub fn new(examples: &'a dyn Examples<Input = I>) -> Self {
+        let (kind, tokens_per_pass) = (PredictionDraws::Weights, TOKENS_PER_PASS);
+        Self { examples, batch_size: 32, seed: 0, kind, tokens_per_pass }
+    }
+
+    /// Logits under one pass, one member or as many as the adapters hold side by side.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError`] if the examples cannot be put into batches.
+    pub fn logits<M: Model<Input = I>>(
+        &self,
+        model: &M,
+        pass: &Pass,
+    ) -> Result<Logits, TrainError> {
+        self.ask(model, 1, &|_, _| *pass)
+    }
+
+    /// Logits of one pass for each of `draws` keys. A key serves all batches or, unless weights are
+    /// drawn once for all of them, one.
+    ///
+    /// A model that [holds draws](Model::HOLDS_DRAWS) answers several of them in one pass, and what comes
+    /// before the first adapter that draws is computed once for all of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inputs::logits`].
+    pub fn drawn<M: Model<Input = I>>(
+        &self,
+        model: &M,
+        draws: usize,
+        pass: impl Fn(NoiseKey) -> Pass,
+    ) -> Result<Logits, TrainError> {
+        let seed = DrawSeed(self.seed);
+        self.ask(model, draws, &|draw, batch| match self.kind {
+            PredictionDraws::Weights => pass(seed.key(draw)),
+            PredictionDraws::Fresh | PredictionDraws::Activation => {
+                pass(seed.key_in_batch(draw, batch))
+            }
+        })
+    }
+
+    /// The posterior mean for 0 draws, else draws of the kind asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inputs::logits`].
+    pub fn predict<M: Model<Input = I>>(
+        &self,
+        model: &M,
+        draws: usize,
+    ) -> Result<Logits, TrainError> {
+        let outputs = Scheme::MomentMatched(CrossTerm::Exact);
+        let scheme = match self.kind {
+            PredictionDraws::Activation if check_scheme(model, outputs).is_ok() => outputs,
+            _ => Scheme::Weights(DrawPer::Batch),
+        };
+        self.predict_by(scheme, model, draws)
+    }
+
+    /// The mean for 0 draws, else passes of `scheme`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inputs::logits`].
+    pub fn predict_by<M: Model<Input = I>>(
+        &self,
+        scheme: Scheme,
+        model: &M,
+        draws: usize,
+    ) -> Result<Logits, TrainError> {
+        self.predict_with(model, draws, |key| Pass::sampled(scheme, key))
+    }
+
+    /// The mean for 0 draws, else the pass of each key.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inputs::logits`].
+    pub fn predict_with<M: Model<Input = I>>(
+        &self,
+        model: &M,
+        draws: usize,
+        pass: impl Fn(NoiseKey) -> Pass,
+    ) -> Result<Logits, TrainError> {
+        if draws == 0 {
+            return self.logits(model, &Pass::mean());
+        }
+        self.drawn(model, draws, pass)
+    }
+
+    /// `[draws · members, rows, width]`. Batches hold examples of like size, so that nothing is spent on
+    /// shared padding.
+    fn ask<M: Model<Input = I>>(
+        &self,
+        model: &M,
+        draws: usize,
+        pass: &dyn Fn(usize, usize) -> Pass,
+    ) -> Result<Logits, TrainError> {
+        let n = self.examples.len();
+        let sizes: Vec<usize> = (0..n).map(|index| self.examples.size(index)).collect();
+        // A pass has every example once for each member, and about as many rows as other models' passes.
+        let members = members(model)?.max(1);
+        let batches = evaluation_batches(&sizes, self.batch_size.div_ceil(members))?;
+        let (mut rows, mut width) = (vec![Vec::with_capacity(n); draws * members], 0);
+        for (number, indices) in batches.iter().enumerate() {
+            let input = self.examples.input(indices)?;
+            let tokens = indices.iter().map(|&i| sizes[i]).max().unwrap_or(0) * indices.len();
+            let most = if M::HOLDS_DRAWS && members == 1 {
+                self.tokens_per_pass / tokens.max(1)
+            } else {
+                1
+            };
+            let mut first = 0;
+            while first < draws {
+                let left = draws - first;
+                let count = left.div_ceil(left.div_ceil(most.max(1)));
+                let (pass, count) = together(&|i| pass(first + i, number), count, indices.len());
+                let logits: Tensor<2> = model.logits(&input, &pass);
+                width = logits.dims()[1];
+                let values: Vec<f64> = logits.into_data().iter::<f64>().collect();
+                // Where no layer draws, one answer is that of every draw.
+                let parts = values.chunks(indices.len() * width).cycle();
+                let rows = rows[first * members..][..count * members].iter_mut();
+                for (rows, values) in rows.zip(parts) {
+                    rows.extend(values.chunks(width).map(<[f64]>::to_vec));
+                }
+                first += count;
+            }
+        }
+        let mut values = Vec::with_capacity(draws * members * n * width);
+        for rows in rows {
+            values.extend(restore_order(&batches, rows)?.concat());
+        }
+        Ok(Logits { values, rows: n, width })
+    }
+}
+
+/// The passes of `count` draws in one where they differ in the number of the draw alone, else the first of
+/// them.
+fn together(pass: &dyn Fn(usize) -> Pass, count: usize, rows: usize) -> (Pass, usize) {
+    let first = pass(0);
+    let step = |i: usize| first.noise.step.wrapping_add(i as u32);
+    let of_draw = |i: usize| Pass { noise: first.noise.at_step(step(i)), ..first };
+    let draws_weights = first.scheme == Scheme::Weights(DrawPer::Batch) && first.dropout.is_none();
+    if count > 1 && draws_weights && (1..count).all(|i| pass(i) == of_draw(i)) {
+        return (first.with_draws(DrawSet { first: 0, count, rows }), count);
+    }
+    (first, 1)
+}

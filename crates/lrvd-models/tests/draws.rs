@@ -1,0 +1,219 @@
+//! Several draws in one batch: the numbers of as many passes, to the bit, for every kind of adapter.
+#![allow(clippy::unwrap_used)]
+
+#[path = "llama/support.rs"]
+mod support;
+
+use burn::module::{Module, Param};
+use burn::tensor::{DType, Device, Tensor};
+use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
+use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
+use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
+use lrvd_burn::train::{Examples, Inputs, Model, TrainError};
+use lrvd_core::family::VariationalFamily;
+use lrvd_core::noise::NoiseKey;
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
+use lrvd_models::llama::{KvCache, LlamaChoice};
+use lrvd_models::{TokenBatch, WeightSource};
+use support::{PROMPTS, adapted, model, numbers, padded, variational};
+
+const DRAWS: usize = 3;
+const ROWS: [&[u32]; 3] = [&[1, 7, 9, 30, 12, 2], &[1, 44, 3], &[1, 5, 5, 17]];
+const SIX: [&str; 4] = ["query_proj", "key_proj", "value_proj", "dense"];
+
+fn pass() -> Pass {
+    Pass::sampled(Scheme::Weights(DrawPer::Batch), NoiseKey::new(12).at_step(5))
+}
+
+fn of_draw(draw: u32) -> Pass {
+    let pass = pass();
+    Pass { noise: pass.noise.at_step(pass.noise.step + draw), ..pass }
+}
+
+fn together(rows: usize) -> Pass {
+    pass().with_draws(DrawSet { first: 0, count: DRAWS, rows })
+}
+
+/// A tiny DeBERTa; `rest` are further settings.
+fn deberta(rest: &str, kind: AdapterKind, targets: &AdapterTargets) -> DebertaClassifier {
+    let config = format!(
+        r#"{{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
+        "num_hidden_layers": 2, "intermediate_size": 40, "vocab_size": 50, "position_buckets": 8,
+        "max_position_embeddings": 32, "relative_attention": true, "pos_att_type": ["p2c", "c2p"],
+        "norm_rel_ebd": "layer_norm", "position_biased_input": false, "type_vocab_size": 0,
+        "initializer_range": 0.3, {rest}}}"#
+    );
+    let config = DebertaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap();
+    let device = Device::flex();
+    let mut source = WeightSource::random(NoiseKey::new(5), &device, DType::F32);
+    let mut model = DebertaClassifier::load(&mut source, &config);
+    let adapter = AdapterConfig { rank: 4, lora_alpha: 6.0, kind, ..AdapterConfig::default() };
+    attach_adapters(&mut model, targets, &adapter, NoiseKey::new(6)).unwrap();
+    // Large enough that every term shows.
+    model.visit_layers_mut(&mut |path, layer| {
+        let Some(adapter) = layer.low_rank_mut() else { return };
+        let b = adapter.b.val().inner();
+        let like = numbers(b.clone());
+        let values: Vec<f32> =
+            (0..like.len()).map(|i| ((i * 7 + path.len()) % 11) as f32 * 0.04 - 0.2).collect();
+        let values = Tensor::<1>::from_floats(values.as_slice(), &Device::flex());
+        adapter.b = Param::initialized(adapter.b.id, values.reshape(b.dims()));
+    });
+    model.valid()
+}
+
+fn names(names: &[&str]) -> AdapterTargets {
+    AdapterTargets::Names(names.iter().map(|&name| name.to_owned()).collect())
+}
+
+fn batch(rows: &[&[u32]]) -> TokenBatch {
+    let rows: Vec<(&[u32], &[u32])> = rows.iter().map(|row| (*row, &[][..])).collect();
+    TokenBatch::padded(&rows, 0, &Device::flex(), DType::F32)
+}
+
+/// `found` holds the answers of the passes of its own for every draw; `distinct` if they differ.
+#[track_caller]
+fn equal<const D: usize>(
+    found: Tensor<D>,
+    rows: usize,
+    one: impl Fn(&Pass) -> Tensor<D>,
+    distinct: bool,
+) {
+    let each: Vec<Vec<f64>> = (0..DRAWS as u32).map(|draw| numbers(one(&of_draw(draw)))).collect();
+    assert_eq!(each[0] != each[1] && each[1] != each[2], distinct, "the draws must show");
+    assert_eq!(found.dims()[0], if distinct { DRAWS * rows } else { rows });
+    let wanted = if distinct { each.concat() } else { each[0].clone() };
+    assert_eq!(numbers(found), wanted);
+}
+
+fn check_deberta(rest: &str, kind: AdapterKind, targets: &AdapterTargets, distinct: bool) {
+    let model = deberta(rest, kind, targets);
+    for rows in [1, ROWS.len()] {
+        let input = batch(&ROWS[..rows]);
+        let found = model.forward(&input, &together(rows));
+        equal(found, rows, |pass| model.forward(&input, pass), distinct);
+    }
+}
+
+fn family(family: VariationalFamily) -> AdapterKind {
+    AdapterKind::Variational { family, initial: -3.0 }
+}
+
+const SHARED: &str = r#""share_att_key": true"#;
+
+#[test]
+fn every_family_of_posteriors_and_every_random_adapter() {
+    for kind in VariationalFamily::ALL.map(family) {
+        check_deberta(SHARED, kind, &names(&SIX), true);
+    }
+    let both = AdapterKind::BayesByBackprop { both: true, rho: -2.0, rho_std: 0.1, mean_std: None };
+    let blob = AdapterKind::Blob { epsilon: 0.5 };
+    let scala = AdapterKind::ScalaBl { epsilon: 0.5 };
+    let context = AdapterKind::CLora { hidden: 5 };
+    for kind in [both, blob, scala, context] {
+        check_deberta(SHARED, kind, &names(&SIX), true);
+    }
+    check_deberta(SHARED, AdapterKind::Lora { b_bound: 0.1 }, &names(&SIX), false);
+}
+
+#[test]
+fn wherever_the_first_live_adapter_is() {
+    let kind = family(VariationalFamily::RankVariance);
+    let layer = "deberta.encoder.layer.1";
+    for name in [
+        "attention.self.query_proj",
+        "attention.self.value_proj",
+        "attention.output.dense",
+        "intermediate.dense",
+        "output.dense",
+    ] {
+        let targets = AdapterTargets::Paths(vec![format!("{layer}.{name}")]);
+        check_deberta(SHARED, kind, &targets, true);
+    }
+    for name in ["pooler.dense", "classifier"] {
+        check_deberta(SHARED, kind, &AdapterTargets::Paths(vec![name.to_owned()]), true);
+    }
+    for name in ["pos_key_proj", "pos_query_proj", "key_proj"] {
+        check_deberta(r#""share_att_key": false"#, kind, &names(&[name]), true);
+    }
+    let narrow = r#""share_att_key": true, "embedding_size": 10"#;
+    check_deberta(narrow, kind, &names(&["embed_proj"]), true);
+    let convolution =
+        r#""share_att_key": true, "conv_kernel_size": 3, "conv_act": "gelu", "conv_groups": 1"#;
+    check_deberta(convolution, kind, &names(&["value_proj"]), true);
+}
+
+#[test]
+fn llama_with_and_without_a_cache() {
+    let targets: [&[&str]; 5] = [
+        &["q_proj", "v_proj", "lm_head"],
+        &["model.layers.1.self_attn.k_proj"],
+        &["up_proj"],
+        &["model.layers.1.mlp.gate_proj", "model.layers.1.mlp.down_proj"],
+        &["lm_head"],
+    ];
+    for (family, targets) in VariationalFamily::ALL.into_iter().cycle().zip(targets) {
+        let model = adapted(model(true, DType::F32), &variational(family), targets).valid();
+        let choice = LlamaChoice::new(model.clone(), vec![30, 4, 17]).unwrap();
+        for rows in [1, PROMPTS.len()] {
+            let whole = padded(&PROMPTS[..rows], true, DType::F32);
+            let found = model.forward(&whole, &together(rows));
+            equal(found, rows, |pass| model.forward(&whole, pass), true);
+            let found = choice.forward(&whole, &together(rows));
+            equal(found, rows, |pass| choice.forward(&whole, pass), true);
+            let tokens = whole.ids.dims()[1];
+            let pieces = |pass: &Pass| {
+                let mut cache = KvCache::new();
+                let mut piece = |range: std::ops::Range<usize>| {
+                    let ids = whole.ids.clone().narrow(1, range.start, range.len());
+                    let mask = whole.mask.clone().narrow(1, range.start, range.len());
+                    model.forward_cached(ids, mask, &mut cache, pass)
+                };
+                let _ = piece(0..tokens - 2);
+                (piece(tokens - 2..tokens), cache)
+            };
+            let (found, cache) = pieces(&together(rows));
+            equal(found, rows, |pass| pieces(pass).0, true);
+            if !targets.contains(&"up_proj") && !targets.contains(&"q_proj") {
+                // Before the first layer that draws the cache holds the rows of one draw.
+                assert_eq!(cache.keys(0).unwrap().dims()[0], rows);
+            }
+        }
+    }
+}
+
+struct Texts;
+
+impl Examples for Texts {
+    type Input = TokenBatch;
+
+    fn len(&self) -> usize {
+        ROWS.len()
+    }
+
+    fn size(&self, index: usize) -> usize {
+        ROWS[index].len()
+    }
+
+    fn input(&self, indices: &[usize]) -> Result<TokenBatch, TrainError> {
+        Ok(batch(&indices.iter().map(|&i| ROWS[i]).collect::<Vec<_>>()))
+    }
+}
+
+#[test]
+fn predictions_do_not_depend_on_how_many_draws_a_pass_holds() {
+    assert!(DebertaClassifier::HOLDS_DRAWS);
+    for kind in [family(VariationalFamily::RankVariance), AdapterKind::Lora { b_bound: 0.1 }] {
+        let model = deberta(SHARED, kind, &names(&["value_proj"]));
+        let asked = |batch_size, tokens_per_pass| {
+            let inputs = Inputs { batch_size, seed: 4, tokens_per_pass, ..Inputs::new(&Texts) };
+            inputs.predict(&model, 7).unwrap()
+        };
+        let alone = asked(2, 0);
+        assert_eq!(alone.members(), 7);
+        // One draw, two, three or all of them in a pass, and other batches.
+        for (batch_size, tokens) in [(2, 8), (2, 16), (2, 24), (2, 8192), (3, 8192), (1, 9)] {
+            assert_eq!(asked(batch_size, tokens), alone, "{batch_size} {tokens}");
+        }
+    }
+}
