@@ -8,6 +8,7 @@ mod ops_checks;
 
 use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::ops;
+use lrvd_burn::ops::disentangled_attention::{AttentionLayout, PositionRows};
 use lrvd_core::noise::{fill_normal, fill_normal_f64, fill_uniform};
 use ops_checks::cases::{each, key};
 use ops_checks::{Case, distance, evaluate, host, leaf, wave};
@@ -129,38 +130,63 @@ fn gelu_is_x_times_the_normal_distribution_function() {
 }
 
 #[test]
-fn relative_softmax_follows_its_definition() {
-    let [b, h, l] = [2, 3, 5];
-    let columns = 2 * l - 1;
-    let (content, c2p, p2c) =
-        (wave(b * h * l * l, 0.1), wave(b * h * l * columns, 1.1), wave(b * h * l * columns, 2.1));
+fn disentangled_attention_follows_its_definition() {
+    let [b, h, d, l, count, r] = [2, 3, 2, 5, 7, 2];
+    let places: Vec<u32> = vec![0, 0, 1, 2, 3, 4, 5, 6, 6];
+    let width = h * d;
+    let [query, key, value] = [0.1, 1.1, 2.1].map(|phase| wave(b * l * width, phase));
+    let (pk, pq) = (wave(count * width, 3.1), wave(count * width, 4.1));
+    let (hidden, up) = (wave(b * count * r, 5.1), wave(b * r * width, 6.1));
     // The second example has no key at all.
     let mask: Vec<f64> = (0..b * l).map(|i| if i < 3 { 1.0 } else { 0.0 }).collect();
     let scale = 0.6;
-    let mut wanted = vec![0.0; b * h * l * l];
-    for (head, rows) in wanted.chunks_mut(l * l).enumerate() {
-        for i in 0..l {
-            let weight = |j: usize| {
-                let score = content[(head * l + i) * l + j]
-                    + c2p[(head * l + i) * columns + l - 1 - i + j]
-                    + p2c[(head * l + j) * columns + l - 1 - j + i];
-                mask[head / h * l + j] * (score * scale).exp()
+    let mut wanted = vec![0.0; b * l * width];
+    for example in 0..b {
+        for head in 0..h {
+            let at = |x: &[f64], row: usize, c: usize| x[row * width + head * d + c];
+            let key_row = |row: usize, c: usize| {
+                let low = |k: usize| {
+                    hidden[(example * count + row) * r + k] * at(&up, example * r + k, c)
+                };
+                at(&pk, row, c) + (0..r).map(low).sum::<f64>()
             };
-            let total: f64 = (0..l).map(weight).sum();
-            for j in 0..l {
-                rows[i * l + j] = if total == 0.0 { 0.0 } else { weight(j) / total };
+            for i in 0..l {
+                let weight = |j: usize| {
+                    let row = places[i + l - 1 - j] as usize;
+                    let score: f64 = (0..d)
+                        .map(|c| {
+                            let q = at(&query, example * l + i, c);
+                            let k = at(&key, example * l + j, c);
+                            q * k + q * key_row(row, c) + k * at(&pq, row, c)
+                        })
+                        .sum();
+                    mask[example * l + j] * (score * scale).exp()
+                };
+                let total: f64 = (0..l).map(weight).sum();
+                for j in 0..l {
+                    for c in 0..d {
+                        let p = if total == 0.0 { 0.0 } else { weight(j) / total };
+                        let v = at(&value, example * l + j, c);
+                        wanted[(example * l + i) * width + head * d + c] += p * v;
+                    }
+                }
             }
         }
     }
     let device = Device::flex();
-    for (dtype, tolerance) in [(DType::F64, 1e-15), (DType::F32, 2e-7)] {
-        let out = ops::relative_softmax(
-            leaf(&content, &device, dtype).reshape([b, h, l, l]),
-            Some(leaf(&c2p, &device, dtype).reshape([b, h, l, columns])),
-            Some(leaf(&p2c, &device, dtype).reshape([b, h, l, columns])),
-            Some(leaf(&mask, &device, dtype).reshape([b, l])),
-            scale,
-        );
+    for (dtype, tolerance) in [(DType::F64, 1e-14), (DType::F32, 1e-6)] {
+        let tensor = |x: &[f64], shape| leaf(x, &device, dtype).reshape::<3, _>(shape);
+        let [query, key, value] = [&query, &key, &value].map(|x| tensor(x, [b, l, width]));
+        let keys = PositionRows {
+            shared: tensor(&pk, [1, count, width]),
+            low: Some((tensor(&hidden, [b, count, r]), tensor(&up, [b, r, width]))),
+        };
+        let queries = PositionRows { shared: tensor(&pq, [1, count, width]), low: None };
+        let mask = leaf(&mask, &device, dtype).reshape([b, l]);
+        let rows = places.clone().into();
+        let layout = AttentionLayout { heads: h, rows, scale, dropout: None };
+        let (keys, queries) = (Some(keys), Some(queries));
+        let out = ops::disentangled_attention(query, key, value, keys, queries, Some(mask), layout);
         let out = host(out);
         assert!(distance(&out, &wanted) < tolerance);
         assert!(out.iter().zip(&wanted).all(|(&o, &w)| (o == 0.0) == (w == 0.0)));
@@ -206,10 +232,13 @@ fn causal_attention_follows_its_definition() {
 #[test]
 fn masked_keys_may_hold_anything_finite() {
     let device = Device::flex();
-    let content = leaf(&[1.0, 3.0e38, 2.0, -3.0e38], &device, DType::F32).reshape([1, 1, 2, 2]);
+    let tensor = |values: &[f64]| leaf(values, &device, DType::F32).reshape([1, 2, 1]);
+    let (query, key) = (tensor(&[1.0, -1.0]), tensor(&[1.0, 3.0e38]));
     let mask = leaf(&[1.0, 0.0], &device, DType::F32).reshape([1, 2]);
-    let out = host(ops::relative_softmax(content, None, None, Some(mask), 2.0));
-    assert_eq!(out, [1.0, 0.0, 1.0, 0.0]);
+    let layout = AttentionLayout { heads: 1, rows: [].into(), scale: 2.0, dropout: None };
+    let value = tensor(&[5.0, 7.0]);
+    let out = ops::disentangled_attention(query, key, value, None, None, Some(mask), layout);
+    assert_eq!(host(out), [5.0, 5.0]);
 }
 
 #[test]
@@ -292,11 +321,14 @@ fn empty_tensors_stay_empty() {
     // An adapter pruned to rank 0 has no KL to sum; a width of 0 gives zeros.
     assert_eq!(ops::kl_log_uniform(rows.clone(), 0, none.clone()).dims(), [0]);
     assert_eq!(host(ops::kl_log_uniform(rows, 1, zeros(3))), [0.0; 3]);
-    let scores = none.clone().reshape([0, 2, 3, 3]);
-    let position = none.clone().reshape([0, 2, 3, 5]);
-    let mask = none.reshape([0, 3]);
-    let out = ops::relative_softmax(scores, Some(position), None, Some(mask), 1.0);
-    assert_eq!(out.dims(), [0, 2, 3, 3]);
+    let states = || none.clone().reshape([0, 3, 4]);
+    let mask = none.clone().reshape([0, 3]);
+    let rows = PositionRows { shared: zeros(20).reshape([1, 5, 4]), low: None };
+    let layout =
+        AttentionLayout { heads: 2, rows: [0, 1, 2, 3, 4].into(), scale: 1.0, dropout: None };
+    let [query, key, value] = [states(), states(), states()];
+    let out = ops::disentangled_attention(query, key, value, Some(rows), None, Some(mask), layout);
+    assert_eq!(out.dims(), [0, 3, 4]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::layer_noise::{LayerNoise, each_repeated};
 use super::linear::AdaptedLinear;
 use super::observer::{ContextDivergence, Observer};
 use super::wide::adapter_dtype;
+use crate::ops::disentangled_attention::PositionRows;
 use crate::ops::{LowRank, adapted_linear, dropout};
 use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
 
@@ -168,14 +169,18 @@ impl PreparedLinear<'_> {
     /// In one operator where the update is a product of two factors that nobody looks into.
     fn apply(&self, x: Tensor<3>) -> Tensor<3> {
         if let Some(low) = self.factors(x.dtype()) {
-            let bias = self.layer.bias.as_ref().map(Param::val);
-            return adapted_linear(x, self.layer.weight.val(), bias, Some(low));
+            return self.with_factors(x, low);
         }
         let base = self.base(x.clone());
         match self.update(x, TOKENS) {
             Some(update) => base + update,
             None => base,
         }
+    }
+
+    fn with_factors(&self, x: Tensor<3>, low: LowRank) -> Tensor<3> {
+        let bias = self.layer.bias.as_ref().map(Param::val);
+        adapted_linear(x, self.layer.weight.val(), bias, Some(low))
     }
 
     /// The factors of an update without dropout or observer, all in the type of the activations.
@@ -202,6 +207,9 @@ impl PreparedLinear<'_> {
     /// rank-space update is per sequence.
     pub fn forward_shared(&self, rows: Tensor<2>) -> Tensor<3> {
         let x: Tensor<3> = rows.unsqueeze_dim(0);
+        if let Some(low) = self.factors(x.dtype()).filter(|low| low.a.dims()[0] == 1) {
+            return self.with_factors(x, low);
+        }
         let base = self.base(x.clone());
         let out = match self.update(x, SHARED) {
             Some(update) => base + update,
@@ -209,6 +217,28 @@ impl PreparedLinear<'_> {
         };
         let DrawSet { count, rows, .. } = self.pass.draws;
         if self.diverges && out.dims()[0] == count { each_repeated(out, rows) } else { out }
+    }
+
+    /// [`PreparedLinear::forward_shared`] with the update of each sequence still in its factors, if it
+    /// has two.
+    pub fn position_rows(&self, rows: Tensor<2>) -> PositionRows {
+        let x: Tensor<3> = rows.clone().unsqueeze_dim(0);
+        match self.factors(x.dtype()).filter(|low| low.a.dims()[0] > 1) {
+            None => PositionRows { shared: self.forward_shared(rows), low: None },
+            Some(LowRank { a, b, scale }) => {
+                // One product for all sequences, whose factors stand side by side.
+                let ([groups, d_input, rank], count) = (a.dims(), rows.dims()[0]);
+                let a = a.swap_dims(0, 1).reshape([d_input, groups * rank]);
+                let hidden = linear(rows, a, None).mul_scalar(scale);
+                let hidden = hidden.reshape([count, groups, rank]).swap_dims(0, 1);
+                let DrawSet { count: draws, rows, .. } = self.pass.draws;
+                let of_sequences = |factor| {
+                    if self.diverges && groups == draws { each_repeated(factor, rows) } else { factor }
+                };
+                let low = (of_sequences(hidden), of_sequences(b));
+                PositionRows { shared: self.base(x), low: Some(low) }
+            }
+        }
     }
 
     /// The base product runs in the type in which the weight is stored, as in any half-precision model,

@@ -12,9 +12,10 @@ use burn::tensor::Shape;
 use lrvd_core::noise::NoiseKey;
 
 use super::backend::{LrvdBackend, Maybe};
+use super::disentangled_attention::{AttentionLayout, PositionTerm};
 use super::{
-    adapted_linear, causal_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm,
-    rank_two_noise, relative_softmax, rms_norm, standard_normal,
+    adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gelu,
+    kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
 };
 
 impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
@@ -48,14 +49,18 @@ impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
         causal_attention::backward::forward::<B, C>(query, key, value, mask, scale)
     }
 
-    fn fused_relative_softmax(
-        content: FloatTensor<Self>,
-        c2p: Maybe<Self>,
-        p2c: Maybe<Self>,
+    fn fused_disentangled_attention(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        keys: PositionTerm<Self>,
+        queries: PositionTerm<Self>,
         mask: Maybe<Self>,
-        scale: f64,
-    ) -> FloatTensor<Self> {
-        relative_softmax::backward::forward::<B, C>(content, c2p, p2c, mask, scale)
+        layout: AttentionLayout,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let terms = [keys.into_parts(), queries.into_parts()];
+        let mask = mask.into_option();
+        disentangled_attention::backward::forward::<B, C>([query, key, value], terms, mask, layout)
     }
 
     fn fused_layer_norm(
@@ -118,7 +123,7 @@ impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
 pub(super) fn register<B: LrvdBackend, const N: usize>(
     grads: &mut Gradients,
     parents: [Option<NodeId>; N],
-    gradients: [Option<FloatTensor<B>>; N],
+    gradients: impl IntoIterator<Item = Option<FloatTensor<B>>>,
 ) {
     for (parent, gradient) in parents.into_iter().zip(gradients) {
         if let (Some(parent), Some(gradient)) = (parent, gradient) {

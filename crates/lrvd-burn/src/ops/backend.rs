@@ -7,9 +7,10 @@ use burn::backend::{Backend, ExtensionType, backend_extension};
 use burn::tensor::Shape;
 use lrvd_core::noise::NoiseKey;
 
+use super::disentangled_attention::{AttentionLayout, PositionTerm};
 use super::{
-    adapted_linear, causal_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm,
-    rank_two_noise, relative_softmax, rms_norm, standard_normal,
+    adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gelu,
+    kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
 };
 
 /// A tensor argument that may be left out.
@@ -133,31 +134,50 @@ pub trait LrvdBackend: Backend {
         causal_attention::composite::backward::<Self>(arguments, grad, scale, wanted)
     }
 
-    /// See [`relative_softmax()`](fn@super::relative_softmax).
-    fn fused_relative_softmax(
-        content: FloatTensor<Self>,
-        #[extension_type] c2p: Maybe<Self>,
-        #[extension_type] p2c: Maybe<Self>,
+    /// See [`disentangled_attention()`](fn@super::disentangled_attention); also the probabilities before
+    /// dropout, for the gradient.
+    #[allow(clippy::too_many_arguments, reason = "operands, position terms and layout")]
+    fn fused_disentangled_attention(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        #[extension_type] keys: PositionTerm<Self>,
+        #[extension_type] queries: PositionTerm<Self>,
         #[extension_type] mask: Maybe<Self>,
-        scale: f64,
-    ) -> FloatTensor<Self> {
-        relative_softmax::composite::forward::<Self>(
-            content,
-            c2p.into_option(),
-            p2c.into_option(),
-            mask.into_option(),
-            scale,
+        layout: AttentionLayout,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let terms = [keys.into_parts(), queries.into_parts()];
+        let mask = mask.into_option();
+        disentangled_attention::composite::forward::<Self>(
+            [query, key, value],
+            terms,
+            mask,
+            &layout,
         )
     }
 
-    /// Gradients for `content` and, if wanted, `c2p` and `p2c`, from the output `probability`.
-    fn fused_relative_softmax_grad(
+    /// Gradients for query, key and value, and for shared rows, `hidden` and `up` of either term.
+    #[allow(clippy::too_many_arguments, reason = "what the forward pass had and saved")]
+    fn fused_disentangled_attention_grad(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        #[extension_type] keys: PositionTerm<Self>,
+        #[extension_type] queries: PositionTerm<Self>,
         probability: FloatTensor<Self>,
         grad: FloatTensor<Self>,
-        scale: f64,
-        wanted: [bool; 2],
-    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        relative_softmax::composite::backward::<Self>(probability, grad, scale, wanted)
+        layout: AttentionLayout,
+        wanted: [bool; 9],
+    ) -> Vec<Option<FloatTensor<Self>>> {
+        let terms = [keys.into_parts(), queries.into_parts()];
+        disentangled_attention::composite::backward::<Self>(
+            [query, key, value],
+            terms,
+            probability,
+            grad,
+            &layout,
+            wanted,
+        )
     }
 
     /// See [`layer_norm()`](fn@super::layer_norm).

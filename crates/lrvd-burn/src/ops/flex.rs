@@ -6,9 +6,10 @@ use burn::tensor::{DType, Shape};
 use lrvd_core::noise::NoiseKey;
 
 use super::backend::{LrvdBackend, Maybe};
+use super::disentangled_attention::{AttentionLayout, PositionTerm};
 use super::{
-    adapted_linear, causal_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm,
-    rank_two_noise, relative_softmax, rms_norm, standard_normal,
+    adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gelu,
+    kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
 };
 
 /// `$op::cpu::$name` for the element type of `$tensor`, or `$op::composite::$name` on Flex.
@@ -109,24 +110,40 @@ impl LrvdBackend for Flex {
         by_element!(grad, causal_attention::backward(arguments, grad, scale, wanted))
     }
 
-    fn fused_relative_softmax(
-        content: FloatTensor<Self>,
-        c2p: Maybe<Self>,
-        p2c: Maybe<Self>,
+    fn fused_disentangled_attention(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        keys: PositionTerm<Self>,
+        queries: PositionTerm<Self>,
         mask: Maybe<Self>,
-        scale: f64,
-    ) -> FloatTensor<Self> {
-        let (c2p, p2c, mask) = (c2p.into_option(), p2c.into_option(), mask.into_option());
-        by_element!(content, relative_softmax::forward(content, c2p, p2c, mask, scale))
+        layout: AttentionLayout,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let run = match query.dtype() {
+            DType::F32 => disentangled_attention::cpu::forward,
+            _ => disentangled_attention::composite::forward::<Self>,
+        };
+        let terms = [keys.into_parts(), queries.into_parts()];
+        run([query, key, value], terms, mask.into_option(), &layout)
     }
 
-    fn fused_relative_softmax_grad(
+    fn fused_disentangled_attention_grad(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        keys: PositionTerm<Self>,
+        queries: PositionTerm<Self>,
         probability: FloatTensor<Self>,
         grad: FloatTensor<Self>,
-        scale: f64,
-        wanted: [bool; 2],
-    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(grad, relative_softmax::backward(probability, grad, scale, wanted))
+        layout: AttentionLayout,
+        wanted: [bool; 9],
+    ) -> Vec<Option<FloatTensor<Self>>> {
+        let run = match query.dtype() {
+            DType::F32 => disentangled_attention::cpu::backward,
+            _ => disentangled_attention::composite::backward::<Self>,
+        };
+        let terms = [keys.into_parts(), queries.into_parts()];
+        run([query, key, value], terms, probability, grad, &layout, wanted)
     }
 
     fn fused_layer_norm(

@@ -6,7 +6,7 @@
 //! | [`gelu()`]                | exact GELU, several times faster than one `erf` call per element  |
 //! | [`gated_silu()`]          | the gate of a feed-forward block: `SiLU` times the other factor   |
 //! | [`causal_attention()`]    | scores, mask, softmax and mixing, without a matrix of scores      |
-//! | [`relative_softmax()`]    | disentangled attention: shift, sum, scale, mask and softmax       |
+//! | [`disentangled_attention()`] | `DeBERTa`'s scores, softmax and mixing; position rows are read in place |
 //! | [`layer_norm()`]          | statistics, normalisation and gain, with their gradients          |
 //! | [`rms_norm()`]            | the same without centring                                         |
 //! | [`dropout()`]             | mask recomputed from its key instead of stored                    |
@@ -40,25 +40,25 @@ mod value;
 
 pub mod adapted_linear;
 pub mod causal_attention;
+pub mod disentangled_attention;
 pub mod dropout;
 pub mod gated_silu;
 pub mod gelu;
 pub mod kl_log_uniform;
 pub mod layer_norm;
 pub mod rank_two_noise;
-pub mod relative_softmax;
 pub mod rms_norm;
 pub mod standard_normal;
 
 pub use adapted_linear::{LowRank, adapted_linear};
 pub use backend::{LrvdBackend, Maybe};
 pub use causal_attention::causal_attention;
+pub use disentangled_attention::disentangled_attention;
 pub use dropout::dropout;
 pub use gated_silu::gated_silu;
 pub use gelu::gelu;
 pub use kl_log_uniform::kl_log_uniform;
 pub use layer_norm::layer_norm;
 pub use rank_two_noise::{add_gaussian_noise, add_rank_two_noise};
-pub use relative_softmax::relative_softmax;
 pub use rms_norm::rms_norm;
 pub use standard_normal::standard_normal;

@@ -2,9 +2,12 @@
 
 use burn::tensor::Tensor;
 use lrvd_burn::ops::adapted_linear::{LowRank, adapted_linear_composite};
+use lrvd_burn::ops::disentangled_attention::{
+    AttentionLayout, PositionRows, disentangled_attention_composite,
+};
 use lrvd_burn::ops::{
-    adapted_linear, add_gaussian_noise, add_rank_two_noise, causal_attention, dropout, gated_silu,
-    gelu, kl_log_uniform, layer_norm, relative_softmax, rms_norm,
+    adapted_linear, add_gaussian_noise, add_rank_two_noise, causal_attention,
+    disentangled_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm, rms_norm,
 };
 use lrvd_burn::ops::{
     causal_attention::causal_attention_composite, dropout::dropout_composite,
@@ -13,7 +16,7 @@ use lrvd_burn::ops::{
 use lrvd_burn::ops::{
     kl_log_uniform::kl_log_uniform_composite, layer_norm::layer_norm_composite,
     rank_two_noise::add_gaussian_noise_composite, rank_two_noise::add_rank_two_noise_composite,
-    relative_softmax::relative_softmax_composite, rms_norm::rms_norm_composite,
+    rms_norm::rms_norm_composite,
 };
 use lrvd_core::noise::NoiseKey;
 
@@ -40,7 +43,7 @@ pub(crate) fn each(f: &mut dyn FnMut(&Case)) {
     rms_norm_cases(f);
     gated_silu_cases(f);
     attention_cases(f);
-    softmax_cases(f);
+    disentangled_cases(f);
     noise_cases(f);
     kl_cases(f);
 }
@@ -194,44 +197,76 @@ fn attention_cases(f: &mut dyn FnMut(&Case)) {
     }
 }
 
-fn softmax_cases(f: &mut dyn FnMut(&Case)) {
-    type Function =
-        fn(Tensor<4>, Option<Tensor<4>>, Option<Tensor<4>>, Option<Tensor<2>>, f64) -> Tensor<4>;
-    for [b, h, l] in [[2, 3, 5], [1, 2, 1], [2, 1, 37]] {
-        for (with_c2p, with_p2c, with_mask) in
-            [(true, true, true), (true, false, false), (false, true, true), (false, false, false)]
-        {
-            let run = |function: Function, x: &[Tensor<1>]| {
-                let position = [b, h, l, 2 * l - 1];
-                // Position scores come as a transposed view.
-                let view = |t: &Tensor<1>| {
-                    t.clone().reshape([b, h, 2 * l - 1, l]).swap_dims(2, 3).reshape(position)
-                };
-                flat(function(
-                    x[0].clone().reshape([b, h, l, l]),
-                    with_c2p.then(|| view(&x[1])),
-                    with_p2c.then(|| view(&x[2])),
-                    with_mask.then(|| x[3].clone().reshape([b, l])),
-                    0.37,
-                ))
+fn disentangled_cases(f: &mut dyn FnMut(&Case)) {
+    type Function = fn(
+        Tensor<3>,
+        Tensor<3>,
+        Tensor<3>,
+        Option<PositionRows>,
+        Option<PositionRows>,
+        Option<Tensor<2>>,
+        AttentionLayout,
+    ) -> Tensor<3>;
+    // Sequences, heads, width of a head, tokens, position rows, copies of them, rank of the low part.
+    for ([b, h, d, l, rows, copies, r], with_keys, with_queries, rate) in [
+        ([2, 2, 3, 5, 9, 1, 2], true, true, 0.0),
+        ([2, 1, 2, 4, 3, 1, 0], true, false, 0.3),
+        ([2, 2, 1, 3, 4, 2, 1], false, true, 0.3),
+        ([1, 2, 2, 1, 1, 1, 1], true, true, 0.0),
+        ([2, 1, 2, 3, 1, 1, 0], false, false, 0.0),
+        ([2, 3, 17, 37, 41, 1, 3], true, true, 0.1),
+    ] {
+        // Far offsets share rows, as logarithmic buckets do.
+        let offsets = (2 * l - 1) as f64;
+        let places: Vec<u32> =
+            (0..2 * l - 1).map(|o| (o as f64 / offsets * rows as f64) as u32).collect();
+        let layout = AttentionLayout {
+            heads: h,
+            rows: places.into(),
+            scale: 0.37,
+            dropout: (rate > 0.0).then(|| (rate, key())),
+        };
+        let run = |function: Function, x: &[Tensor<1>]| {
+            let term = |at: usize| PositionRows {
+                shared: x[at].clone().reshape([copies, rows, h * d]),
+                low: (r > 0).then(|| {
+                    let [hidden, up] = [1, 2].map(|i: usize| x[at + i].clone());
+                    (hidden.reshape([b, rows, r]), up.reshape([b, r, h * d]))
+                }),
             };
-            // In the second example every key but the first is masked if there are two.
-            let mask =
-                (0..b * l).map(|i| f64::from(u8::from(i % l < l - l / 3 && i / l == 0 || i == l)));
-            let size = b * h * l * (2 * l - 1);
-            f(&Case {
-                name: &format!("relative_softmax {b}x{h}x{l} {with_c2p} {with_p2c} {with_mask}"),
-                fused: &|x| run(relative_softmax, x),
-                composite: &|x| run(relative_softmax_composite, x),
-                leaves: vec![
-                    scaled(wave(b * h * l * l, 0.3), 4.0, 0.0),
-                    scaled(wave(size, 1.3), 3.0, 0.0),
-                    scaled(wave(size, 2.3), 3.0, 0.0),
-                    mask.collect(),
-                ],
-                differentiable: vec![true, with_c2p, with_p2c, false],
-            });
-        }
+            // Keys come as a transposed view.
+            flat(function(
+                x[0].clone().reshape([b, l, h * d]),
+                x[1].clone().reshape([l, b, h * d]).swap_dims(0, 1),
+                x[2].clone().reshape([b, l, h * d]),
+                with_keys.then(|| term(3)),
+                with_queries.then(|| term(6)),
+                Some(x[9].clone().reshape([b, l])),
+                layout.clone(),
+            ))
+        };
+        // In the second example every key but the first is masked if there are two.
+        let mask =
+            (0..b * l).map(|i| f64::from(u8::from(i % l < l - l / 3 && i / l == 0 || i == l)));
+        let (operand, shared) = (b * l * h * d, copies * rows * h * d);
+        let (hidden, up) = (b * rows * r, b * r * h * d);
+        let sizes = [operand, operand, operand, shared, hidden, up, shared, hidden, up];
+        let mut leaves: Vec<Vec<f64>> = (0u8..)
+            .zip(sizes)
+            .map(|(i, size)| scaled(wave(size, 0.3 + f64::from(i)), 1.5, 0.0))
+            .collect();
+        leaves.push(mask.collect());
+        let terms = [with_keys, with_queries].map(|with| [with, with && r > 0, with && r > 0]);
+        let mut differentiable = vec![true; 3];
+        differentiable.extend(terms.concat());
+        differentiable.push(false);
+        f(&Case {
+            name: &format!("disentangled_attention {b}x{h}x{d}x{l} {rows}/{copies}/{r} {rate}"),
+            fused: &|x| run(disentangled_attention, x),
+            composite: &|x| run(disentangled_attention_composite, x),
+            leaves,
+            differentiable,
+        });
     }
 }
 

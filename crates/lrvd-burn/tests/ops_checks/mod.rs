@@ -77,13 +77,21 @@ pub(crate) struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Every pattern of tracked leaves, the empty one included.
+    /// Every pattern of tracked leaves, the empty one included; with many leaves each alone, all and none.
     fn patterns(&self) -> Vec<Vec<bool>> {
         let n = self.leaves.len();
-        (0..1usize << n)
-            .map(|bits| (0..n).map(|i| bits >> i & 1 == 1).collect::<Vec<bool>>())
-            .filter(|p| p.iter().zip(&self.differentiable).all(|(&p, &d)| d || !p))
-            .collect()
+        let all = (1usize << n) - 1;
+        let patterns: Vec<usize> = if n > 5 {
+            (0..n).map(|i| 1 << i).chain([0, all]).collect()
+        } else {
+            (0..=all).collect()
+        };
+        let allowed = |(i, &d): (usize, &bool)| usize::from(d) << i;
+        let allowed: usize = self.differentiable.iter().enumerate().map(allowed).sum();
+        let mut patterns: Vec<usize> = patterns.into_iter().map(|bits| bits & allowed).collect();
+        patterns.sort_unstable();
+        patterns.dedup();
+        patterns.into_iter().map(|bits| (0..n).map(|i| bits >> i & 1 == 1).collect()).collect()
     }
 
     /// The fused operator on `device` gives the composite's numbers on the CPU.

@@ -1,10 +1,13 @@
 //! Disentangled self-attention.
 
+use std::sync::Arc;
+
 use burn::module::Module;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::Tensor;
 use lrvd_burn::adapted_model;
-use lrvd_burn::adapter::{AdaptedLinear, PreparedLinear};
-use lrvd_burn::ops::{dropout, relative_softmax};
+use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::ops::disentangled_attention::AttentionLayout;
+use lrvd_burn::ops::{disentangled_attention, dropout};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
@@ -70,69 +73,46 @@ impl SelfAttention {
         positions: Option<&Positions>,
         pass: &Pass,
     ) -> Tensor<3> {
-        let [batch, tokens, hidden] = x.dims();
+        let [batch, _, hidden] = x.dims();
         let query_proj = self.query_proj.prepare(pass, batch);
         let key_proj = self.key_proj.prepare(pass, batch);
-        let q = query_proj.forward(x.clone());
-        let k = key_proj.forward(x.clone());
-        let v = self.value_proj.forward(x, pass);
-        let [mut q, k, v] = pass.aligned([q, k, v]);
+        let query = query_proj.forward(x.clone());
+        let key = key_proj.forward(x.clone());
+        let value = self.value_proj.forward(x, pass);
+        let [mut query, key, value] = pass.aligned([query, key, value]);
         let separate = [&self.pos_key_proj, &self.pos_query_proj];
         if separate.into_iter().flatten().any(|p| p.tells_draws_apart(pass)) {
-            q = pass.repeated(q, pass.draws.count * pass.draws.rows);
+            query = pass.repeated(query, pass.draws.count * pass.draws.rows);
         }
-        let [q, k, v] = pass.aligned([q, k, v]).map(|x| self.split(x));
-        let batch = q.dims()[0];
+        let [query, key, value] = pass.aligned([query, key, value]);
+        let batch = query.dims()[0];
         let mask = mask.map(|mask| pass.repeated(mask.clone(), batch));
 
-        let (mut c2p, mut p2c) = (None, None);
+        let (mut keys, mut queries) = (None, None);
         let mut terms = 1;
         if let Some(positions) = positions {
             let table = self.dropped_table(positions, pass);
             if self.content_to_position {
                 let separate = self.pos_key_proj.as_ref().map(|p| p.prepare(pass, batch));
-                let proj = separate.as_ref().unwrap_or(&key_proj);
-                let keys = self.project(proj, &table, &positions.falling, positions.select_first);
-                c2p = Some(q.clone().matmul(keys));
+                keys = Some(separate.as_ref().unwrap_or(&key_proj).position_rows(table.clone()));
                 terms += 1;
             }
             if self.position_to_content {
                 let separate = self.pos_query_proj.as_ref().map(|p| p.prepare(pass, batch));
-                let proj = separate.as_ref().unwrap_or(&query_proj);
-                let queries = self.project(proj, &table, &positions.rising, positions.select_first);
-                p2c = Some(k.clone().matmul(queries));
+                queries = Some(separate.as_ref().unwrap_or(&query_proj).position_rows(table));
                 terms += 1;
             }
         }
-        let scale = 1.0 / ((hidden / self.heads * terms) as f64).sqrt();
-        let content = q.matmul(k.swap_dims(2, 3));
-        let mut probs = relative_softmax(content, c2p, p2c, mask, scale);
-        if let Some(key) = pass.dropout_key(self.site) {
-            probs = dropout(probs, self.attention_dropout, key);
-        }
-        probs.matmul(v).swap_dims(1, 2).reshape([batch, tokens, hidden])
-    }
-
-    /// `[n, tokens, hidden]` to `[n, heads, tokens, d]`.
-    fn split(&self, x: Tensor<3>) -> Tensor<4> {
-        let [n, tokens, hidden] = x.dims();
-        x.reshape([n, tokens, self.heads, hidden / self.heads]).swap_dims(1, 2)
-    }
-
-    /// Projected position rows, `[1 | batch, heads, d, 2L−1]`.
-    fn project(
-        &self,
-        projection: &PreparedLinear<'_>,
-        table: &Tensor<2>,
-        rows: &Tensor<1, Int>,
-        select_first: bool,
-    ) -> Tensor<4> {
-        let projected = if select_first {
-            projection.forward_shared(table.clone().select(0, rows.clone()))
-        } else {
-            projection.forward_shared(table.clone()).select(1, rows.clone())
+        let layout = AttentionLayout {
+            heads: self.heads,
+            rows: positions.map_or_else(|| [].into(), |positions| Arc::clone(&positions.rows)),
+            scale: 1.0 / ((hidden / self.heads * terms) as f64).sqrt(),
+            dropout: pass
+                .dropout_key(self.site)
+                .filter(|_| self.attention_dropout > 0.0)
+                .map(|key| (self.attention_dropout, key)),
         };
-        self.split(projected).swap_dims(2, 3)
+        disentangled_attention(query, key, value, keys, queries, mask, layout)
     }
 
     fn dropped_table(&self, positions: &Positions, pass: &Pass) -> Tensor<2> {

@@ -74,14 +74,9 @@ pub(crate) fn forward(
     let mut out = zeros(n * tokens * columns);
     let mut hidden = vec![0.0; n * tokens * rank];
     let low = packed.as_ref().map(|(down, up)| Low { down, up, scale: scale as f32 });
-    Product {
-        x: f32::slice(&x),
-        depth,
-        base: Some(&base),
-        bias: bias.as_ref().map(f32::slice),
-        low,
-    }
-    .run(&mut out, &mut hidden);
+    let rows = Matrix::new(f32::slice(&x), n * tokens, depth);
+    let bias = bias.as_ref().map(f32::slice);
+    Product { x: rows, base: Some(&base), bias, low, adds: false }.run(&mut out, &mut hidden);
     let hidden = low
         .is_some()
         .then(|| f32::tensor(hidden, Shape::new([groups, n / groups.max(1) * tokens, rank])));
@@ -115,7 +110,8 @@ pub(crate) fn backward(
             (down, a.packed(|m| Panels::pack(m.transposed(), width)))
         });
         let low = packed.as_ref().map(|(down, up)| Low { down, up, scale: scale as f32 });
-        Product { x: g, depth: d_output, base: base.as_ref(), bias: None, low }
+        let g = Matrix::new(g, rows, d_output);
+        Product { x: g, base: base.as_ref(), bias: None, low, adds: false }
             .run(d_x.as_deref_mut().unwrap_or_default(), &mut h);
     }
     let d_a = wanted[3].then(|| {
@@ -130,9 +126,8 @@ pub(crate) fn backward(
     let d_weight = wanted[1].then(|| {
         let grad = Panels::pack(Matrix::new(g, rows, d_output), panel_width(lanes()));
         let mut d_weight = zeros(d_input * d_output);
-        let turned = contiguous(x.clone().reshape(Shape::new([rows, d_input])).transpose(0, 1));
-        Product { x: f32::slice(&turned), depth: rows, base: Some(&grad), bias: None, low: None }
-            .run(&mut d_weight, &mut []);
+        let x = Matrix::new(x_values, rows, d_input).transposed();
+        Product::plain(x, &grad).run(&mut d_weight, &mut []);
         f32::tensor(d_weight, Shape::new([d_input, d_output]))
     });
     let d_bias = wanted[2].then(|| {

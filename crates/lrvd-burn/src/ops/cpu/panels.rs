@@ -11,16 +11,28 @@ const SQUARE: usize = 8;
 /// A matrix in a slice, by strides.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a> {
-    values: &'a [f32],
-    rows: usize,
-    columns: usize,
-    strides: [usize; 2],
+    pub(crate) values: &'a [f32],
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    /// Distance of neighbours in a column and in a row.
+    pub(crate) strides: [usize; 2],
 }
 
 impl<'a> Matrix<'a> {
     /// Row-major values.
     pub(crate) fn new(values: &'a [f32], rows: usize, columns: usize) -> Self {
         Self { values, rows, columns, strides: [columns, 1] }
+    }
+
+    /// `rows` rows of `columns` numbers that begin `stride` apart.
+    pub(crate) fn spaced(values: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
+        Self { values, rows, columns, strides: [stride, 1] }
+    }
+
+    /// The rows `first..first + count`.
+    pub(crate) fn part(self, first: usize, count: usize) -> Self {
+        let start = (first * self.strides[0]).min(self.values.len());
+        Self { values: &self.values[start..], rows: count, ..self }
     }
 
     /// The same numbers with rows and columns exchanged.

@@ -8,7 +8,7 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::panels::Panels;
+use super::panels::{Matrix, Panels};
 
 /// Depth of a block: a panel of it and the rows that meet it fit the first caches.
 const DEPTH: usize = 192;
@@ -29,14 +29,15 @@ pub(crate) fn panel_width(lanes: usize) -> usize {
 #[derive(Clone, Copy)]
 pub(crate) struct Product<'a> {
     /// `[rows, depth]`.
-    pub(crate) x: &'a [f32],
-    pub(crate) depth: usize,
+    pub(crate) x: Matrix<'a>,
     /// `[depth, columns]` in panels of [`panel_width`]; without it only `hidden` is computed.
     pub(crate) base: Option<&'a Panels>,
     /// `[columns]`.
     pub(crate) bias: Option<&'a [f32]>,
     /// The low-rank part.
     pub(crate) low: Option<Low<'a>>,
+    /// Whether the products are added to what is in `out`, without a bias.
+    pub(crate) adds: bool,
 }
 
 /// Factors of each group of rows.
@@ -49,7 +50,17 @@ pub(crate) struct Low<'a> {
     pub(crate) scale: f32,
 }
 
-impl Product<'_> {
+impl<'a> Product<'a> {
+    /// `x·base` alone.
+    pub(crate) fn plain(x: Matrix<'a>, base: &'a Panels) -> Self {
+        Self { x, base: Some(base), bias: None, low: None, adds: false }
+    }
+
+    /// The same, added to what is there.
+    pub(crate) fn added(self) -> Self {
+        Self { adds: true, ..self }
+    }
+
     /// Columns of `out`.
     fn columns(&self) -> usize {
         self.base.map_or(0, |base| base.columns)
@@ -64,11 +75,11 @@ impl Product<'_> {
     pub(crate) fn run(self, out: &mut [f32], hidden: &mut [f32]) {
         let (columns, rank) = (self.columns(), self.rank());
         let groups = self.low.map_or(1, |low| low.down.len());
-        let rows = self.x.len() / self.depth.max(1);
+        let (rows, depth) = (self.x.rows, self.x.columns);
         if rows == 0 || columns + rank == 0 || groups == 0 {
             return;
         }
-        let small = rows * self.depth * (columns + rank) < SMALL;
+        let small = rows * depth * (columns + rank) < SMALL;
         let per_group = rows / groups;
         // Four tasks for each thread even out their ends; tiles of twelve or six rows are whole.
         let threads = if small { 1 } else { rayon::current_num_threads() };
@@ -82,7 +93,7 @@ impl Product<'_> {
                 let (out_part, out_rest) = out.split_at_mut(count * columns);
                 let (hidden_part, hidden_rest) = hidden.split_at_mut(count * rank);
                 (out, hidden) = (out_rest, hidden_rest);
-                let x = &self.x[(group * per_group + first) * self.depth..][..count * self.depth];
+                let x = self.x.part(group * per_group + first, count);
                 tasks.push(Rows { product: self, group, x, out: out_part, hidden: hidden_part });
                 first += count;
             }
@@ -94,13 +105,20 @@ impl Product<'_> {
             tasks.into_par_iter().for_each(|task| arch.dispatch(task));
         }
     }
+
+    /// Writes `out` on the calling thread; without a low-rank part.
+    pub(crate) fn run_here(self, out: &mut [f32]) {
+        if self.x.rows > 0 {
+            Arch::new().dispatch(Rows { product: self, group: 0, x: self.x, out, hidden: &mut [] });
+        }
+    }
 }
 
 /// Some rows of one group.
 struct Rows<'a> {
     product: Product<'a>,
     group: usize,
-    x: &'a [f32],
+    x: Matrix<'a>,
     out: &'a mut [f32],
     hidden: &'a mut [f32],
 }
@@ -123,10 +141,9 @@ impl WithSimd for Rows<'_> {
 impl Rows<'_> {
     #[inline(always)]
     fn run<S: Simd, const MR: usize, const NV: usize>(self, simd: S) {
-        let depth = self.product.depth;
-        let rows = self.x.len() / depth;
+        let rows = self.x.rows;
         let whole = rows / MR * MR;
-        let (x, x_rest) = self.x.split_at(whole * depth);
+        let (x, x_rest) = (self.x.part(0, whole), self.x.part(whole, rows - whole));
         let (out, out_rest) = self.out.split_at_mut(whole * self.product.columns());
         let (hidden, hidden_rest) = self.hidden.split_at_mut(whole * self.product.rank());
         let (product, group) = (self.product, self.group);
@@ -138,8 +155,8 @@ impl Rows<'_> {
     /// The rows in tiles of `MR`; the last one repeats its last row.
     #[inline(always)]
     fn tiles<S: Simd, const MR: usize, const NV: usize>(self, simd: S) {
-        let Self { product: Product { depth, base, bias, low, .. }, group, x, out, hidden } = self;
-        let (rows, rank) = (x.len() / depth, self.product.rank());
+        let Self { product: Product { base, bias, low, adds, .. }, group, x, out, hidden } = self;
+        let (rows, depth, rank) = (x.rows, x.columns, self.product.rank());
         if rows == 0 {
             return;
         }
@@ -150,14 +167,7 @@ impl Rows<'_> {
             let deep = DEPTH.min(depth - first);
             let last = first + deep == depth;
             for (tile, packed) in packed.chunks_exact_mut(deep).take(tiles).enumerate() {
-                let source: [&[f32]; MR] = std::array::from_fn(|i| {
-                    &x[(tile * MR + i).min(rows - 1) * depth + first..][..deep]
-                });
-                for (p, packed) in packed.iter_mut().enumerate() {
-                    for i in 0..MR {
-                        packed[i] = source[i][p];
-                    }
-                }
+                pack(x.part((tile * MR).min(rows), MR.min(rows - tile * MR)), first, packed);
             }
             let tile_of = |tile: usize| &packed[tile * deep..][..deep];
             if let Some(low) = low {
@@ -196,9 +206,34 @@ impl Rows<'_> {
                     }
                     let live = MR.min(rows - tile * MR);
                     let out = &mut out[tile * MR * base.columns..][..live * base.columns];
-                    let start = (first == 0).then_some(bias);
+                    let start = (first == 0 && !adds).then_some(bias);
                     store(simd, sums, out, base.columns, columns.clone(), start);
                 }
+            }
+        }
+    }
+}
+
+/// Columns `first..` of a tile's rows side by side, the last row repeated.
+#[inline(always)]
+fn pack<const MR: usize>(x: Matrix<'_>, first: usize, packed: &mut [[f32; MR]]) {
+    let [down, along] = x.strides;
+    if along == 1 {
+        let source: [&[f32]; MR] =
+            std::array::from_fn(|i| &x.values[i.min(x.rows - 1) * down + first..][..packed.len()]);
+        for (p, packed) in packed.iter_mut().enumerate() {
+            for i in 0..MR {
+                packed[i] = source[i][p];
+            }
+        }
+    } else if down == 1 && x.rows == MR {
+        for (p, packed) in packed.iter_mut().enumerate() {
+            packed.copy_from_slice(&x.values[(first + p) * along..][..MR]);
+        }
+    } else {
+        for (p, packed) in packed.iter_mut().enumerate() {
+            for (i, value) in packed.iter_mut().enumerate() {
+                *value = x.values[(first + p) * along + i.min(x.rows - 1) * down];
             }
         }
     }

@@ -10,20 +10,27 @@ use crate::ops::cpu::{Real, TASK, contiguous, run};
 const WORDS: usize = 256;
 
 pub(crate) fn forward<E: Real>(x: FlexTensor, rate: f64, key: NoiseKey) -> FlexTensor {
-    let (threshold, factor) = threshold_and_factor(rate);
-    let factor = E::of(factor);
     let mut x = contiguous(x);
     let tasks = E::slice_mut(&mut x).chunks_mut(TASK).enumerate().collect();
-    run(tasks, |(task, chunk): (usize, &mut [E])| {
-        let mut random = [0u32; WORDS];
-        for (i, values) in chunk.chunks_mut(WORDS).enumerate() {
-            let first_block = (task * TASK + i * WORDS) / 4;
-            let random = &mut random[..values.len()];
-            words(key, first_block as u32, random);
-            for (value, &word) in values.iter_mut().zip(&*random) {
-                *value = if word >> 8 >= threshold { *value * factor } else { E::ZERO };
-            }
-        }
-    });
+    run(tasks, |(task, chunk): (usize, &mut [E])| apply(chunk, task * TASK, rate, key));
     x
+}
+
+/// Drops elements `first..` of the mask of `key`.
+pub(crate) fn apply<E: Real>(values: &mut [E], first: usize, rate: f64, key: NoiseKey) {
+    let (threshold, factor) = threshold_and_factor(rate);
+    let factor = E::of(factor);
+    // Words come in blocks of four; the first block may begin before the first element.
+    let skipped = first % 4;
+    let mut random = [0u32; WORDS];
+    let (head, rest) = values.split_at_mut((WORDS - skipped).min(values.len()));
+    let pieces = std::iter::once((head, skipped)).chain(rest.chunks_mut(WORDS).map(|c| (c, 0)));
+    for (i, (values, skipped)) in pieces.enumerate() {
+        let first_block = (first / 4 + i * WORDS / 4) as u32;
+        let random = &mut random[..skipped + values.len()];
+        words(key, first_block, random);
+        for (value, &word) in values.iter_mut().zip(&random[skipped..]) {
+            *value = if word >> 8 >= threshold { *value * factor } else { E::ZERO };
+        }
+    }
 }

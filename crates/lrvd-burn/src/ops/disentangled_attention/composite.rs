@@ -1,0 +1,143 @@
+//! Disentangled attention from Burn's operations.
+
+use burn::backend::Backend;
+use burn::backend::TensorMetadata;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::tensor::{IndexingUpdateOp, TensorData};
+
+use super::{AttentionLayout, softmax};
+use crate::ops::dropout;
+use crate::ops::value::Value;
+
+/// Shared rows, `hidden` and `up` of one position term.
+pub(crate) type Term<B> = [Option<FloatTensor<B>>; 3];
+
+/// `[n, rows, heads·d]` as `[n, heads, rows, d]`.
+fn split<B: Backend>(x: Value<B>, heads: usize) -> Value<B> {
+    let shape = x.shape();
+    x.reshape([shape[0], shape[1], heads, shape[2] / heads]).swap(1, 2)
+}
+
+/// The transpose of [`split`].
+fn join<B: Backend>(x: Value<B>) -> Value<B> {
+    let shape = x.shape();
+    x.swap(1, 2).reshape([shape[0], shape[2], shape[1] * shape[3]])
+}
+
+/// The row of each column of position scores: falling offsets for keys, rising ones for queries.
+fn columns<B: Backend>(layout: &AttentionLayout, falling: bool, like: &Value<B>) -> IntTensor<B> {
+    let mut rows: Vec<i32> = layout.rows.iter().map(|&row| row as i32).collect();
+    if falling {
+        rows.reverse();
+    }
+    let count = rows.len();
+    B::int_from_data(TensorData::new(rows, [count]), &like.0.device())
+}
+
+/// The rows of a term, one for every column of its scores, `[1 | B, heads, 2L−1, d]`.
+fn rows<B: Backend>(term: &Term<B>, layout: &AttentionLayout, falling: bool) -> Option<Value<B>> {
+    let [shared, hidden, up] = term.clone();
+    let mut all = Value::<B>(shared?);
+    if let (Some(hidden), Some(up)) = (hidden, up) {
+        all = Value(hidden).matmul(Value(up)) + all;
+    }
+    let selected = B::float_select(all.0.clone(), 1, columns(layout, falling, &all));
+    Some(split(Value(selected), layout.heads))
+}
+
+/// The output and the probabilities before dropout.
+pub(crate) fn forward<B: Backend>(
+    [query, key, value]: [FloatTensor<B>; 3],
+    [keys, queries]: [Term<B>; 2],
+    mask: Option<FloatTensor<B>>,
+    layout: &AttentionLayout,
+) -> (FloatTensor<B>, FloatTensor<B>) {
+    let shape = query.shape();
+    let [q, k, v] = [query, key, value].map(|x| split(Value::<B>(x), layout.heads));
+    if shape.num_elements() == 0 {
+        let scores = [shape[0], layout.heads, shape[1], shape[1]];
+        return (join(v.clone()).0, B::float_zeros(scores.into(), &v.0.device(), v.dtype().into()));
+    }
+    let c2p = rows(&keys, layout, true).map(|rows| q.clone().matmul(rows.swap(2, 3)));
+    let p2c = rows(&queries, layout, false).map(|rows| k.clone().matmul(rows.swap(2, 3)));
+    let p = softmax::forward(q.matmul(k.swap(2, 3)), c2p, p2c, mask, layout.scale);
+    let out = join(dropped(p.clone(), layout).matmul(v));
+    (out.0, p.0)
+}
+
+fn dropped<B: Backend>(p: Value<B>, layout: &AttentionLayout) -> Value<B> {
+    match layout.dropout {
+        Some((rate, key)) => Value(dropout::composite::forward::<B>(p.0, rate, key)),
+        None => p,
+    }
+}
+
+/// Gradients of query, key and value, then of each term's shared rows, `hidden` and `up`, as far as
+/// `wanted`.
+pub(crate) fn backward<B: Backend>(
+    [query, key, value]: [FloatTensor<B>; 3],
+    terms: [Term<B>; 2],
+    probability: FloatTensor<B>,
+    grad: FloatTensor<B>,
+    layout: &AttentionLayout,
+    wanted: [bool; 9],
+) -> Vec<Option<FloatTensor<B>>> {
+    let shape = query.shape();
+    let [q, k, v, grad] = [query, key, value, grad].map(|x| split(Value::<B>(x), layout.heads));
+    let p = Value::<B>(probability);
+    if shape.num_elements() == 0 {
+        let zeros = |x: FloatTensor<B>| (Value::<B>(x) * 0.0).0;
+        let [keys, queries] = terms;
+        let all = [Some(join(q).0), Some(join(k).0), Some(join(v).0)];
+        let all = all.into_iter().chain(keys).chain(queries).zip(wanted);
+        return all.map(|(x, wanted)| x.filter(|_| wanted).map(zeros)).collect();
+    }
+    let d_v = dropped(p.clone(), layout).swap(2, 3).matmul(grad.clone());
+    let d_p = dropped(grad.matmul(v.swap(2, 3)), layout);
+    let present = [terms[0][0].is_some(), terms[1][0].is_some()];
+    let (d_score, [d_c2p, d_p2c]) = softmax::backward(p, d_p, layout.scale, present);
+    let mut d_q = d_score.clone().matmul(k.clone());
+    let mut d_k = d_score.swap(2, 3).matmul(q.clone());
+    let mut of_terms = Vec::new();
+    let parts = [(d_c2p, &q, &mut d_q, true), (d_p2c, &k, &mut d_k, false)];
+    for ((term, part), wanted) in terms.iter().zip(parts).zip(wanted[3..].chunks_exact(3)) {
+        let (d_term, x, d_x, falling) = part;
+        let selected = d_term.zip(rows(term, layout, falling));
+        let Some((d_term, selected)) = selected else {
+            of_terms.extend([None, None, None]);
+            continue;
+        };
+        *d_x = d_x.clone() + d_term.clone().matmul(selected);
+        let d_selected = join(d_term.swap(2, 3).matmul(x.clone()));
+        of_terms.extend(term_gradients(term, d_selected, layout, falling, wanted));
+    }
+    let mut all = vec![
+        wanted[0].then(|| join(d_q).0),
+        wanted[1].then(|| join(d_k).0),
+        wanted[2].then(|| join(d_v).0),
+    ];
+    all.extend(of_terms);
+    all
+}
+
+/// From the gradient of the selected rows of every sequence, `[B, 2L−1, heads·d]`.
+fn term_gradients<B: Backend>(
+    term: &Term<B>,
+    d_selected: Value<B>,
+    layout: &AttentionLayout,
+    falling: bool,
+    wanted: &[bool],
+) -> [Option<FloatTensor<B>>; 3] {
+    let [Some(shared), hidden, up] = term.clone() else { return [None, None, None] };
+    let (copies, count, shape) = (shared.shape()[0], shared.shape()[1], d_selected.shape());
+    let none = [shape[0], count, shape[2]];
+    let none = B::float_zeros(none.into(), &d_selected.0.device(), d_selected.dtype().into());
+    let index = columns(layout, falling, &d_selected);
+    let d_rows =
+        Value::<B>(B::float_select_assign(none, 1, index, d_selected.0, IndexingUpdateOp::Add));
+    let of_copies = |d: Value<B>| if copies == 1 { d.sum(0) } else { d };
+    let d_shared = wanted[0].then(|| of_copies(d_rows.clone()).0);
+    let d_hidden = up.filter(|_| wanted[1]).map(|up| d_rows.clone().matmul(Value(up).swap(1, 2)).0);
+    let d_up = hidden.filter(|_| wanted[2]).map(|s| Value::<B>(s).swap(1, 2).matmul(d_rows).0);
+    [d_shared, d_hidden, d_up]
+}

@@ -1,0 +1,193 @@
+//! Attention with relative positions.
+
+pub(crate) mod backward;
+pub(crate) mod composite;
+#[cfg(feature = "flex")]
+pub(crate) mod cpu;
+#[cfg(feature = "flex")]
+mod places;
+#[cfg(feature = "flex")]
+mod rows;
+mod softmax;
+
+use std::sync::Arc;
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, ExtensionType};
+use burn::tensor::Tensor;
+use lrvd_core::noise::NoiseKey;
+
+use super::backend::{LrvdBackend, Maybe};
+
+/// Projected position rows, `shared + hidden·up`: one matrix for all sequences or one for each and, with
+/// draws of weights per sequence, a low-rank part for each, whose sum with the first is never held.
+#[derive(Clone, Debug)]
+pub struct PositionRows {
+    /// `[1 | B, rows, heads·d]`.
+    pub shared: Tensor<3>,
+    /// `[B, rows, rank]` and `[B, rank, heads·d]`.
+    pub low: Option<(Tensor<3>, Tensor<3>)>,
+}
+
+/// How scores come about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttentionLayout {
+    /// Number of heads.
+    pub heads: usize,
+    /// Row of the position rows for each offset `i − j + L − 1`, `2L − 1` of them; empty without positions.
+    pub rows: Arc<[u32]>,
+    /// Factor of the scores.
+    pub scale: f64,
+    /// Drop probability of the attention probabilities, and the key of the mask.
+    pub dropout: Option<(f64, NoiseKey)>,
+}
+
+/// [`PositionRows`] as backend tensors.
+#[derive(ExtensionType)]
+pub struct PositionTerm<B: Backend> {
+    #[extension_type]
+    pub(crate) shared: Maybe<B>,
+    #[extension_type]
+    pub(crate) hidden: Maybe<B>,
+    #[extension_type]
+    pub(crate) up: Maybe<B>,
+}
+
+impl PositionTerm<Dispatch> {
+    fn new(rows: Option<PositionRows>) -> Self {
+        let (shared, low) = rows.map(|rows| (rows.shared, rows.low)).unzip();
+        let (hidden, up) = low.flatten().unzip();
+        Self {
+            shared: shared.map(Tensor::into_dispatch).into(),
+            hidden: hidden.map(Tensor::into_dispatch).into(),
+            up: up.map(Tensor::into_dispatch).into(),
+        }
+    }
+}
+
+impl<B: Backend> PositionTerm<B> {
+    /// Shared rows, `hidden` and `up`.
+    pub(crate) fn into_parts(self) -> [Option<FloatTensor<B>>; 3] {
+        [self.shared, self.hidden, self.up].map(Maybe::into_option)
+    }
+
+    pub(crate) fn from_parts([shared, hidden, up]: [Option<FloatTensor<B>>; 3]) -> Self {
+        Self { shared: shared.into(), hidden: hidden.into(), up: up.into() }
+    }
+}
+
+/// Disentangled self-attention of all heads, before the output projection.
+///
+/// # Formula
+///
+/// ```text
+/// score(i, j) = (q_i·k_j + q_i·pk[n] + k_j·pq[n]) · scale       n = rows[i − j + L − 1]
+/// P(i, ·)     = softmax of score(i, ·) over the keys j with mask[j] = 1
+/// out_i       = Σ_j dropout(P)(i, j) · v_j
+/// ```
+///
+/// Masked keys get probability exactly 0; a row without any key gives zeros.
+///
+/// # Shapes
+///
+/// | Name | Shape | |
+/// |---|---|---|
+/// | `query`, `key`, `value`, *returns* | `[B, L, heads·d]` | |
+/// | `keys`, `queries` | [`PositionRows`] | `pk` and `pq`; a term without rows is left out |
+/// | `mask` | `[B, L]` | 1 for keys to attend to, 0 for padding; no gradient |
+///
+/// # Numerics
+///
+/// Scores meet the position rows themselves, not a copy for every offset, and are read at their places
+/// inside the softmax: nothing is gathered, scattered or shifted in memory. The backward pass saves the
+/// arguments and `P`; with `dS = P ⊙ (dP − rowsum(dP ⊙ P)) · scale`, the gradient of a position term sums
+/// `dS` over the places that read it.
+///
+/// # Panics
+///
+/// If the shapes are not those of the table, or a row number is beyond the rows.
+///
+/// # References
+///
+/// He et al. 2021 (`DeBERTa`), arXiv:2006.03654, equation 4.
+pub fn disentangled_attention(
+    query: Tensor<3>,
+    key: Tensor<3>,
+    value: Tensor<3>,
+    keys: Option<PositionRows>,
+    queries: Option<PositionRows>,
+    mask: Option<Tensor<2>>,
+    layout: AttentionLayout,
+) -> Tensor<3> {
+    check([&query, &key, &value], [keys.as_ref(), queries.as_ref()], mask.as_ref(), &layout);
+    let (out, _) = <Dispatch as LrvdBackend>::fused_disentangled_attention(
+        query.into_dispatch(),
+        key.into_dispatch(),
+        value.into_dispatch(),
+        PositionTerm::new(keys),
+        PositionTerm::new(queries),
+        mask.map(Tensor::into_dispatch).into(),
+        layout,
+    );
+    Tensor::from_dispatch(out)
+}
+
+/// [`disentangled_attention()`](fn@disentangled_attention) from Burn's operations.
+///
+/// # Panics
+///
+/// As [`disentangled_attention()`](fn@disentangled_attention).
+pub fn disentangled_attention_composite(
+    query: Tensor<3>,
+    key: Tensor<3>,
+    value: Tensor<3>,
+    keys: Option<PositionRows>,
+    queries: Option<PositionRows>,
+    mask: Option<Tensor<2>>,
+    layout: AttentionLayout,
+) -> Tensor<3> {
+    check([&query, &key, &value], [keys.as_ref(), queries.as_ref()], mask.as_ref(), &layout);
+    let (out, _) = composite::forward::<Dispatch>(
+        [query, key, value].map(Tensor::into_dispatch),
+        [keys, queries].map(|rows| PositionTerm::new(rows).into_parts()),
+        mask.map(Tensor::into_dispatch),
+        &layout,
+    );
+    Tensor::from_dispatch(out)
+}
+
+fn check(
+    operands: [&Tensor<3>; 3],
+    positions: [Option<&PositionRows>; 2],
+    mask: Option<&Tensor<2>>,
+    layout: &AttentionLayout,
+) {
+    let [batch, tokens, width] = operands[0].dims();
+    for (name, operand) in ["query", "key", "value"].into_iter().zip(operands) {
+        assert_eq!(operand.dims(), [batch, tokens, width], "shape of `{name}`");
+    }
+    assert!(
+        layout.heads > 0 && width.is_multiple_of(layout.heads),
+        "{width} features in {} heads",
+        layout.heads
+    );
+    for (name, term) in ["keys", "queries"].into_iter().zip(positions) {
+        let Some(PositionRows { shared, low }) = term else { continue };
+        let [copies, count, features] = shared.dims();
+        assert!(
+            copies == 1 || copies == batch,
+            "{copies} copies of `{name}` for {batch} sequences"
+        );
+        assert_eq!(features, width, "features of `{name}`");
+        assert_eq!(layout.rows.len(), (2 * tokens).saturating_sub(1), "number of offsets");
+        assert!(layout.rows.iter().all(|&row| (row as usize) < count), "rows of `{name}`");
+        if let Some((hidden, up)) = low {
+            let rank = hidden.dims()[2];
+            assert_eq!(hidden.dims(), [batch, count, rank], "shape of `hidden` of `{name}`");
+            assert_eq!(up.dims(), [batch, rank, width], "shape of `up` of `{name}`");
+        }
+    }
+    if let Some(mask) = mask {
+        assert_eq!(mask.dims(), [batch, tokens], "shape of `mask`");
+    }
+}
