@@ -16,7 +16,7 @@ const DELAY: &str = "MIMALLOC_PURGE_DELAY";
 /// The allocator's own delay is one second: a step of a large model is longer, and would fault in every
 /// buffer again. It reads its settings once, before `main`; there is no other way to tell it. The process
 /// keeps its number, its files and its arguments.
-pub fn keep_pages() {
+pub(crate) fn keep_pages() {
     #[cfg(unix)]
     if std::env::var_os(DELAY).is_none()
         && let Ok(program) = std::env::current_exe()
