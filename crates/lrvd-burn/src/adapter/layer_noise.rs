@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use lrvd_core::noise::NoiseKey;
 
-use crate::ops::standard_normal;
+use crate::ops::{gaussian_draw, standard_normal};
 use crate::sampling::{DrawPer, DrawSet, Pass};
 
 /// What a layer draws from.
@@ -24,6 +24,11 @@ impl LayerNoise<'_> {
         self.pass.noise.for_module(self.module)
     }
 
+    /// Draws that each set of the batch holds: one for every sequence, or one.
+    fn each(&self) -> usize {
+        if self.per == DrawPer::Sequence { self.sequences } else { 1 }
+    }
+
     /// Standard normals of every draw, `[draws, ...shape]`: the sequences or the one draw of each set, set
     /// after set.
     pub(super) fn normal<const K: usize>(
@@ -32,9 +37,15 @@ impl LayerNoise<'_> {
         [rows, columns]: [usize; 2],
         stream: u32,
     ) -> Tensor<3> {
-        let each = if self.per == DrawPer::Sequence { self.sequences } else { 1 };
         self.pass.noise_of(self.module, |key| {
-            standard_normal(like, [each, rows, columns], key.on_stream(stream))
+            standard_normal(like, [self.each(), rows, columns], key.on_stream(stream))
+        })
+    }
+
+    /// `mean + std ⊙ normals` with the same normals.
+    pub(super) fn drawn(&self, mean: &Tensor<2>, std: &Tensor<2>, stream: u32) -> Tensor<3> {
+        self.pass.noise_of(self.module, |key| {
+            gaussian_draw(mean.clone(), std.clone(), self.each(), key.on_stream(stream))
         })
     }
 

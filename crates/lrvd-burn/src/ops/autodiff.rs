@@ -14,8 +14,8 @@ use lrvd_core::noise::NoiseKey;
 use super::backend::{LrvdBackend, Maybe};
 use super::disentangled_attention::{AttentionLayout, PositionTerm};
 use super::{
-    adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gelu,
-    kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
+    adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gaussian_draw,
+    gelu, kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
 };
 
 impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
@@ -90,6 +90,15 @@ impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
         key: NoiseKey,
     ) -> FloatTensor<Self> {
         standard_normal::backward::forward::<B, C>(like, shape, key)
+    }
+
+    fn fused_gaussian_draw(
+        mean: FloatTensor<Self>,
+        std: FloatTensor<Self>,
+        count: usize,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        gaussian_draw::backward::forward::<B, C>(mean, std, count, key)
     }
 
     fn fused_rank_two_noise(

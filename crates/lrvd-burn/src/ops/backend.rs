@@ -9,8 +9,8 @@ use lrvd_core::noise::NoiseKey;
 
 use super::disentangled_attention::{AttentionLayout, PositionTerm};
 use super::{
-    adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gelu,
-    kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
+    adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gaussian_draw,
+    gelu, kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
 };
 
 /// A tensor argument that may be left out.
@@ -233,6 +233,26 @@ pub trait LrvdBackend: Backend {
         key: NoiseKey,
     ) -> FloatTensor<Self> {
         standard_normal::composite::forward::<Self>(like, shape, key)
+    }
+
+    /// See [`gaussian_draw()`](fn@super::gaussian_draw).
+    fn fused_gaussian_draw(
+        mean: FloatTensor<Self>,
+        std: FloatTensor<Self>,
+        count: usize,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        gaussian_draw::composite::forward::<Self>(mean, std, count, key)
+    }
+
+    /// Gradients for `mean` and `std`.
+    fn fused_gaussian_draw_grad(
+        std: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        key: NoiseKey,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        gaussian_draw::composite::backward::<Self>(std, grad, key, wanted)
     }
 
     /// See [`add_rank_two_noise`](super::add_rank_two_noise).

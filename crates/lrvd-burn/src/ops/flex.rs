@@ -8,8 +8,8 @@ use lrvd_core::noise::NoiseKey;
 use super::backend::{LrvdBackend, Maybe};
 use super::disentangled_attention::{AttentionLayout, PositionTerm};
 use super::{
-    adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gelu,
-    kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
+    adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gaussian_draw,
+    gelu, kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
 };
 
 /// `$op::cpu::$name` for the element type of `$tensor`, or `$op::composite::$name` on Flex.
@@ -193,6 +193,24 @@ impl LrvdBackend for Flex {
         key: NoiseKey,
     ) -> FloatTensor<Self> {
         by_element!(like, standard_normal::forward(like, shape, key))
+    }
+
+    fn fused_gaussian_draw(
+        mean: FloatTensor<Self>,
+        std: FloatTensor<Self>,
+        count: usize,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        by_element!(mean, gaussian_draw::forward(mean, std, count, key))
+    }
+
+    fn fused_gaussian_draw_grad(
+        std: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        key: NoiseKey,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        by_element!(grad, gaussian_draw::backward(std, grad, key, wanted))
     }
 
     fn fused_rank_two_noise(

@@ -10,6 +10,7 @@
 //! | [`layer_norm()`]          | statistics, normalisation and gain, with their gradients          |
 //! | [`rms_norm()`]            | the same without centring                                         |
 //! | [`dropout()`]             | mask recomputed from its key instead of stored                    |
+//! | [`gaussian_draw()`]       | several draws of a weight; the noise is computed again backwards  |
 //! | [`standard_normal()`]     | counter-based noise, the same words on every backend              |
 //! | [`add_rank_two_noise`]  | moment-matched output noise of the rank-tied posterior            |
 //! | [`add_gaussian_noise`]  | the same for a variance without structure                         |
@@ -43,6 +44,7 @@ pub mod causal_attention;
 pub mod disentangled_attention;
 pub mod dropout;
 pub mod gated_silu;
+pub mod gaussian_draw;
 pub mod gelu;
 pub mod kl_log_uniform;
 pub mod layer_norm;
@@ -56,6 +58,7 @@ pub use causal_attention::causal_attention;
 pub use disentangled_attention::disentangled_attention;
 pub use dropout::dropout;
 pub use gated_silu::gated_silu;
+pub use gaussian_draw::gaussian_draw;
 pub use gelu::gelu;
 pub use kl_log_uniform::kl_log_uniform;
 pub use layer_norm::layer_norm;

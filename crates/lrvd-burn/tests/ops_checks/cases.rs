@@ -5,9 +5,11 @@ use lrvd_burn::ops::adapted_linear::{LowRank, adapted_linear_composite};
 use lrvd_burn::ops::disentangled_attention::{
     AttentionLayout, PositionRows, disentangled_attention_composite,
 };
+use lrvd_burn::ops::gaussian_draw::gaussian_draw_composite;
 use lrvd_burn::ops::{
     adapted_linear, add_gaussian_noise, add_rank_two_noise, causal_attention,
-    disentangled_attention, dropout, gated_silu, gelu, kl_log_uniform, layer_norm, rms_norm,
+    disentangled_attention, dropout, gated_silu, gaussian_draw, gelu, kl_log_uniform, layer_norm,
+    rms_norm,
 };
 use lrvd_burn::ops::{
     causal_attention::causal_attention_composite, dropout::dropout_composite,
@@ -44,6 +46,7 @@ pub(crate) fn each(f: &mut dyn FnMut(&Case)) {
     gated_silu_cases(f);
     attention_cases(f);
     disentangled_cases(f);
+    draw_cases(f);
     noise_cases(f);
     kl_cases(f);
 }
@@ -266,6 +269,32 @@ fn disentangled_cases(f: &mut dyn FnMut(&Case)) {
             composite: &|x| run(disentangled_attention_composite, x),
             leaves,
             differentiable,
+        });
+    }
+}
+
+fn draw_cases(f: &mut dyn FnMut(&Case)) {
+    for (count, [rows, columns], narrow) in [
+        (1, [1, 1], [1, 1]),
+        (3, [4, 3], [1, 3]),
+        (2, [3, 5], [3, 1]),
+        (2, [4, 6], [4, 6]),
+        (2, [97, 91], [1, 91]),
+    ] {
+        type Function = fn(Tensor<2>, Tensor<2>, usize, NoiseKey) -> Tensor<3>;
+        let run = |function: Function, x: &[Tensor<1>]| {
+            let mean = x[0].clone().reshape([columns, rows]).transpose();
+            flat(function(mean, x[1].clone().reshape(narrow), count, key()))
+        };
+        f(&Case {
+            name: &format!("gaussian_draw {count}x{rows}x{columns} {narrow:?}"),
+            fused: &|x| run(gaussian_draw, x),
+            composite: &|x| run(gaussian_draw_composite, x),
+            leaves: vec![
+                wave(rows * columns, 0.1),
+                scaled(wave(narrow[0] * narrow[1], 0.5), 0.4, 1.0),
+            ],
+            differentiable: vec![true; 2],
         });
     }
 }

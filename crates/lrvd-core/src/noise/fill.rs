@@ -1,5 +1,10 @@
 //! Uniform and standard-normal numbers in slices.
 
+#![expect(
+    clippy::inline_always,
+    reason = "callers compile the loops for the vector units of their machine"
+)]
+
 use super::key::NoiseKey;
 use super::normal::{GRID, box_muller, normal_pair};
 use super::philox::{BATCH, LANES, philox, philox_batch};
@@ -46,6 +51,7 @@ pub fn fill_uniform(key: NoiseKey, first_element: u64, out: &mut [f32]) {
 /// # References
 ///
 /// Box, Muller 1958. The generator: [`philox`].
+#[inline(always)]
 pub fn fill_normal(key: NoiseKey, first_element: u64, out: &mut [f32]) {
     fill_batches(key, first_element, out, |words, numbers| {
         let [x0, x1, x2, x3] = words;
@@ -84,7 +90,7 @@ pub fn fill_normal_f64(key: NoiseKey, first_element: u64, out: &mut [f64]) {
 ///
 /// Elements are computed in batches that start at whole blocks; since every lane is computed by the same
 /// elementwise operations, an element's value does not depend on its place in the batch.
-#[inline]
+#[inline(always)]
 fn fill_batches(
     key: NoiseKey,
     first_element: u64,
@@ -115,7 +121,7 @@ fn fill_batches(
 }
 
 /// A word's upper 24 bits as a number in `[0, 1)`. Through `i32`, for which every target has a vector conversion.
-#[inline]
+#[inline(always)]
 fn unit(word: u32) -> f32 {
     (word >> 8) as i32 as f32 * GRID
 }

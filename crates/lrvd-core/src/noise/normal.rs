@@ -1,5 +1,10 @@
 //! The Box-Muller pair, once in `f64` as defined and once in `f32` for speed.
 
+#![expect(
+    clippy::inline_always,
+    reason = "callers compile the loops for the vector units of their machine"
+)]
+
 use super::philox::BATCH;
 
 /// Spacing of the uniform grid, `2^-24`: every grid point is an exact `f32`.
@@ -15,7 +20,7 @@ pub(super) fn normal_pair(x0: u32, x1: u32) -> (f64, f64) {
 }
 
 /// One batch of pairs. Every step is elementwise on plain arrays, which is what lets it vectorise.
-#[inline]
+#[inline(always)]
 pub(super) fn box_muller(x0: &[u32; BATCH], x1: &[u32; BATCH], even: &mut [f32], odd: &mut [f32]) {
     let (Ok(even), Ok(odd)) =
         (<&mut [f32; BATCH]>::try_from(even), <&mut [f32; BATCH]>::try_from(odd))
@@ -35,7 +40,7 @@ pub(super) fn box_muller(x0: &[u32; BATCH], x1: &[u32; BATCH], even: &mut [f32],
 /// `k = m·2^e` with `m` in `[√½, √2)`, then `ln m = 2·artanh s`, `s = (m−1)/(m+1)`, by its series up to `s^9`;
 /// the first omitted term is below `7e-10`. Near `k = 2^24` the result keeps its *relative* accuracy, which
 /// the square root that follows needs.
-#[inline]
+#[inline(always)]
 fn ln_of_grid_point(k: u32) -> f32 {
     /// Bits of `√½`: subtracting them moves the boundary between two exponents to `√2`.
     const SQRT_HALF_BITS: i32 = 0x3f35_04f3;
@@ -52,7 +57,7 @@ fn ln_of_grid_point(k: u32) -> f32 {
 ///
 /// The nearest quarter turn is split off in integers, without error; what is left lies in `[−π/4, π/4]`, where
 /// the Taylor series up to `x^9` and `x^8` are within `2.5e-8`.
-#[inline]
+#[inline(always)]
 fn cos_sin_of_turn(j: u32) -> (f32, f32) {
     const QUARTER: u32 = 1 << 22;
     let quarter = (j + QUARTER / 2) >> 22;

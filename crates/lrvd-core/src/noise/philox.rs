@@ -1,5 +1,10 @@
 //! Philox4x32-10: four random words from a counter and a key.
 
+#![expect(
+    clippy::inline_always,
+    reason = "callers compile the loops for the vector units of their machine"
+)]
+
 use super::key::NoiseKey;
 
 /// Multipliers of the two halves of a round.
@@ -55,7 +60,7 @@ pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
 ///
 /// Words are kept in 64-bit cells whose upper halves hold leftovers: the widening vector multiply reads only the
 /// lower half of each cell, so that no shuffling is needed between rounds.
-#[inline]
+#[inline(always)]
 pub(super) fn philox_batch(key: NoiseKey, first_block: u32) -> [[u32; BATCH]; LANES] {
     const LOW: u64 = u32::MAX as u64;
     let [mut k0, mut k1] = key.philox_key();

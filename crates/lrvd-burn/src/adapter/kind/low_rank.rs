@@ -159,10 +159,10 @@ impl LowRankAdapter {
         noise: &LayerNoise<'_>,
     ) -> (Tensor<3>, Tensor<3>) {
         let drawn = |mean: Tensor<2>, std: Option<Tensor<2>>, stream| {
-            let [rows, columns] = mean.dims();
-            let Some(std) = std else { return noise.for_sets(mean.unsqueeze_dim(0)) };
-            let eps = noise.normal(&mean, [rows, columns], stream);
-            mean.unsqueeze_dim::<3>(0) + eps * std.unsqueeze_dim::<3>(0)
+            match std {
+                Some(std) => noise.drawn(&mean, &std, stream),
+                None => noise.for_sets(mean.unsqueeze_dim(0)),
+            }
         };
         let a = drawn(self.a.val(), Some(std.a), Stream::WEIGHT_A);
         (a, drawn(self.b.val(), std.b, Stream::WEIGHT_B))

@@ -105,7 +105,21 @@ macro_rules! real {
     };
 }
 
-real!(f32, exp_f32, ln_f32, ln_1p_f32, normal_f32, fill_normal);
+/// [`fill_normal`] compiled for the vector units of the machine; the same bits.
+fn fill_normal_wide(key: NoiseKey, first: u64, out: &mut [f32]) {
+    struct Fill<'a>(NoiseKey, u64, &'a mut [f32]);
+    impl pulp::NullaryFnOnce for Fill<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn call(self) {
+            fill_normal(self.0, self.1, self.2);
+        }
+    }
+    pulp::Arch::new().dispatch(Fill(key, first, out));
+}
+
+real!(f32, exp_f32, ln_f32, ln_1p_f32, normal_f32, fill_normal_wide);
 real!(f64, f64::exp, f64::ln, f64::ln_1p, normal_f64, fill_normal_f64);
 
 /// Independent partial results of a reduction: two vectors of the widest units, to hide the latency of one. With

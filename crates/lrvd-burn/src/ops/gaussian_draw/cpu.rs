@@ -1,0 +1,104 @@
+//! Gaussian draws on slices.
+
+use burn::backend::TensorMetadata;
+use burn::tensor::Shape;
+use burn_flex::FlexTensor;
+use lrvd_core::noise::NoiseKey;
+
+use crate::ops::cpu::{Real, TASK, contiguous, run, sum_rows, wide};
+
+wide! {
+    /// `noise` becomes `mean + std ⊙ noise`.
+    fn place<'a, E>(noise: &'a mut [E], mean: &'a [E], std: &'a [E]) {
+        for ((noise, &mean), &std) in noise.iter_mut().zip(mean).zip(std) {
+            *noise = mean + *noise * std;
+        }
+    }
+
+    /// Adds `grad` to `d_mean` and `grad ⊙ noise` to `d_std`.
+    fn collect<'a, E>(grad: &'a [E], noise: &'a [E], d_mean: &'a mut [E], d_std: &'a mut [E]) {
+        for (d_mean, &grad) in d_mean.iter_mut().zip(grad) {
+            *d_mean += grad;
+        }
+        for ((d_std, &grad), &noise) in d_std.iter_mut().zip(grad).zip(noise) {
+            *d_std += grad * noise;
+        }
+    }
+}
+
+/// `std` for every entry of a matrix of `shape`.
+fn spread<E: Real>(std: &FlexTensor, [rows, columns]: [usize; 2]) -> Vec<E> {
+    let (shape, values) = (std.shape(), E::slice(std));
+    if shape[0] == rows && shape[1] == columns {
+        return values.to_vec();
+    }
+    let at = |row: usize, column: usize| {
+        values[row.min(shape[0] - 1) * shape[1] + column.min(shape[1] - 1)]
+    };
+    (0..rows).flat_map(|row| (0..columns).map(move |column| at(row, column))).collect()
+}
+
+pub(crate) fn forward<E: Real>(
+    mean: FlexTensor,
+    std: FlexTensor,
+    count: usize,
+    key: NoiseKey,
+) -> FlexTensor {
+    let (mean, std) = (contiguous(mean), contiguous(std));
+    let shape = [mean.shape()[0], mean.shape()[1]];
+    let size = shape[0] * shape[1];
+    let mut out = vec![E::ZERO; count * size];
+    if !out.is_empty() {
+        let (mean, std) = (E::slice(&mean), spread::<E>(&std, shape));
+        // Chunks of one draw each: noise begins anew at no border but the first.
+        let tasks = out.chunks_exact_mut(size).enumerate().flat_map(|(draw, out)| {
+            let pieces = out.chunks_mut(TASK).enumerate();
+            pieces.map(move |(piece, out)| (draw * size, piece * TASK, out))
+        });
+        run(tasks.collect(), |(draw, first, out): (usize, usize, &mut [E])| {
+            E::fill_normal(key, (draw + first) as u64, out);
+            let range = first..first + out.len();
+            place(out, &mean[range.clone()], &std[range]);
+        });
+    }
+    E::tensor(out, Shape::new([count, shape[0], shape[1]]))
+}
+
+pub(crate) fn backward<E: Real>(
+    std: FlexTensor,
+    grad: FlexTensor,
+    key: NoiseKey,
+    wanted: [bool; 2],
+) -> (Option<FlexTensor>, Option<FlexTensor>) {
+    let (grad, narrow) = (contiguous(grad), std.shape());
+    let (count, rows, columns) = (grad.shape()[0], grad.shape()[1], grad.shape()[2]);
+    let size = rows * columns;
+    let (mut d_mean, mut d_std) = (vec![E::ZERO; size], vec![E::ZERO; size]);
+    let grad = E::slice(&grad);
+    let tasks = d_mean.chunks_mut(TASK).zip(d_std.chunks_mut(TASK)).enumerate().collect();
+    run(tasks, |(task, (d_mean, d_std)): (usize, (&mut [E], &mut [E]))| {
+        let mut noise = vec![E::ZERO; d_mean.len()];
+        for draw in 0..count {
+            let first = draw * size + task * TASK;
+            if wanted[1] {
+                E::fill_normal(key, first as u64, &mut noise);
+            }
+            collect(&grad[first..][..noise.len()], &noise, d_mean, d_std);
+        }
+    });
+    let d_std = wanted[1].then(|| {
+        let mut sums = d_std;
+        let mut shape = [rows, columns];
+        if narrow[0] == 1 && rows != 1 {
+            let lines: Vec<Vec<E>> = sums.chunks(columns.max(1)).map(<[E]>::to_vec).collect();
+            sums = sum_rows(&lines, columns);
+            shape[0] = 1;
+        }
+        if narrow[1] == 1 && columns != 1 {
+            sums = sums.chunks(columns.max(1)).map(|line| line.iter().copied().sum()).collect();
+            shape[1] = 1;
+        }
+        E::tensor(sums, Shape::new(shape))
+    });
+    (wanted[0].then(|| E::tensor(d_mean, Shape::new([rows, columns]))), d_std)
+}
