@@ -16,6 +16,7 @@ const DELAY: &str = "MIMALLOC_PURGE_DELAY";
 /// The allocator's own delay is one second: a step of a large model is longer, and would fault in every
 /// buffer again. It reads its settings once, before `main`; there is no other way to tell it. The process
 /// keeps its number, its files and its arguments.
+#[expect(clippy::disallowed_methods, reason = "the allocator listens to nothing else")]
 pub(crate) fn keep_pages() {
     #[cfg(unix)]
     if std::env::var_os(DELAY).is_none()
