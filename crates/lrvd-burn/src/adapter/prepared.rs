@@ -223,17 +223,21 @@ impl PreparedLinear<'_> {
     /// has two.
     pub fn position_rows(&self, rows: Tensor<2>) -> PositionRows {
         let x: Tensor<3> = rows.clone().unsqueeze_dim(0);
-        match self.factors(x.dtype()).filter(|low| low.a.dims()[0] > 1) {
+        match self.factors(x.dtype()) {
             None => PositionRows { shared: self.forward_shared(rows), low: None },
             Some(LowRank { a, b, scale }) => {
                 // One product for all sequences, whose factors stand side by side.
                 let ([groups, d_input, rank], count) = (a.dims(), rows.dims()[0]);
                 let a = a.swap_dims(0, 1).reshape([d_input, groups * rank]);
-                let hidden = linear(rows, a, None).mul_scalar(scale);
+                let hidden = adapted_linear(x.clone(), a, None, None).mul_scalar(scale);
                 let hidden = hidden.reshape([count, groups, rank]).swap_dims(0, 1);
                 let DrawSet { count: draws, rows, .. } = self.pass.draws;
                 let of_sequences = |factor| {
-                    if self.diverges && groups == draws { each_repeated(factor, rows) } else { factor }
+                    if self.diverges && groups == draws {
+                        each_repeated(factor, rows)
+                    } else {
+                        factor
+                    }
                 };
                 let low = (of_sequences(hidden), of_sequences(b));
                 PositionRows { shared: self.base(x), low: Some(low) }

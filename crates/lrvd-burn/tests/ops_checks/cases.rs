@@ -210,8 +210,10 @@ fn disentangled_cases(f: &mut dyn FnMut(&Case)) {
         Option<Tensor<2>>,
         AttentionLayout,
     ) -> Tensor<3>;
-    // Sequences, heads, width of a head, tokens, position rows, copies of them, rank of the low part.
+    // Sequences, heads, width of a head, tokens, position rows, copies of them, rank of the low part: one
+    // factor for each of two sequences, and one for all three.
     for ([b, h, d, l, rows, copies, r], with_keys, with_queries, rate) in [
+        ([3, 1, 2, 3, 5, 1, 2], true, true, 0.0),
         ([2, 2, 3, 5, 9, 1, 2], true, true, 0.0),
         ([2, 1, 2, 4, 3, 1, 0], true, false, 0.3),
         ([2, 2, 1, 3, 4, 2, 1], false, true, 0.3),
@@ -219,6 +221,7 @@ fn disentangled_cases(f: &mut dyn FnMut(&Case)) {
         ([2, 1, 2, 3, 1, 1, 0], false, false, 0.0),
         ([2, 3, 17, 37, 41, 1, 3], true, true, 0.1),
     ] {
+        let factors = if b == 3 { 1 } else { b };
         // Far offsets share rows, as logarithmic buckets do.
         let offsets = (2 * l - 1) as f64;
         let places: Vec<u32> =
@@ -234,7 +237,7 @@ fn disentangled_cases(f: &mut dyn FnMut(&Case)) {
                 shared: x[at].clone().reshape([copies, rows, h * d]),
                 low: (r > 0).then(|| {
                     let [hidden, up] = [1, 2].map(|i: usize| x[at + i].clone());
-                    (hidden.reshape([b, rows, r]), up.reshape([b, r, h * d]))
+                    (hidden.reshape([factors, rows, r]), up.reshape([factors, r, h * d]))
                 }),
             };
             // Keys come as a transposed view.
@@ -252,7 +255,7 @@ fn disentangled_cases(f: &mut dyn FnMut(&Case)) {
         let mask =
             (0..b * l).map(|i| f64::from(u8::from(i % l < l - l / 3 && i / l == 0 || i == l)));
         let (operand, shared) = (b * l * h * d, copies * rows * h * d);
-        let (hidden, up) = (b * rows * r, b * r * h * d);
+        let (hidden, up) = (factors * rows * r, factors * r * h * d);
         let sizes = [operand, operand, operand, shared, hidden, up, shared, hidden, up];
         let mut leaves: Vec<Vec<f64>> = (0u8..)
             .zip(sizes)

@@ -158,11 +158,9 @@ impl LowRankAdapter {
         std: Deviations,
         noise: &LayerNoise<'_>,
     ) -> (Tensor<3>, Tensor<3>) {
-        let drawn = |mean: Tensor<2>, std: Option<Tensor<2>>, stream| {
-            match std {
-                Some(std) => noise.drawn(&mean, &std, stream),
-                None => noise.for_sets(mean.unsqueeze_dim(0)),
-            }
+        let drawn = |mean: Tensor<2>, std: Option<Tensor<2>>, stream| match std {
+            Some(std) => noise.drawn(&mean, &std, stream),
+            None => noise.for_sets(mean.unsqueeze_dim(0)),
         };
         let a = drawn(self.a.val(), Some(std.a), Stream::WEIGHT_A);
         (a, drawn(self.b.val(), std.b, Stream::WEIGHT_B))

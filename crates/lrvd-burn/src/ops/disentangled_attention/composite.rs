@@ -135,9 +135,14 @@ fn term_gradients<B: Backend>(
     let index = columns(layout, falling, &d_selected);
     let d_rows =
         Value::<B>(B::float_select_assign(none, 1, index, d_selected.0, IndexingUpdateOp::Add));
-    let of_copies = |d: Value<B>| if copies == 1 { d.sum(0) } else { d };
-    let d_shared = wanted[0].then(|| of_copies(d_rows.clone()).0);
-    let d_hidden = up.filter(|_| wanted[1]).map(|up| d_rows.clone().matmul(Value(up).swap(1, 2)).0);
-    let d_up = hidden.filter(|_| wanted[2]).map(|s| Value::<B>(s).swap(1, 2).matmul(d_rows).0);
+    let of_copies = |copies: usize| {
+        let d_rows = d_rows.clone();
+        if copies == 1 { d_rows.sum(0) } else { d_rows }
+    };
+    let d_shared = wanted[0].then(|| of_copies(copies).0);
+    let (Some(hidden), Some(up)) = (hidden, up) else { return [d_shared, None, None] };
+    let d_low = of_copies(hidden.shape()[0]);
+    let d_hidden = wanted[1].then(|| d_low.clone().matmul(Value(up).swap(1, 2)).0);
+    let d_up = wanted[2].then(|| Value::<B>(hidden).swap(1, 2).matmul(d_low).0);
     [d_shared, d_hidden, d_up]
 }

@@ -17,8 +17,9 @@ struct Rows<'a> {
     /// `[1 | B, count, H·d]`.
     shared: &'a [f32],
     copies: usize,
-    /// `[B, count, rank]` and `[B, rank, H·d]`.
+    /// `[1 | B, count, rank]` and `[1 | B, rank, H·d]`.
     low: Option<(&'a [f32], &'a [f32])>,
+    factors: usize,
     count: usize,
     rank: usize,
     places: Places,
@@ -33,6 +34,7 @@ impl<'a> Rows<'a> {
             shared: f32::slice(shared),
             copies: shared.shape()[0],
             low: low.map(|(hidden, up)| (f32::slice(hidden), f32::slice(up))),
+            factors: low.map_or(1, |(hidden, _)| hidden.shape()[0]),
             count,
             rank: low.map_or(0, |(hidden, _)| hidden.shape()[2]),
             places: Places::new(&layout.rows, count, falling),
@@ -106,6 +108,7 @@ impl<'a> Call<'a> {
         let (example, head) = (task / self.layout.heads, task % self.layout.heads);
         let (hidden, up) = rows.low?;
         let (count, rank) = (rows.count, rows.rank);
+        let example = if rows.factors == 1 { 0 } else { example };
         let hidden = Matrix::new(&hidden[example * count * rank..], count, rank);
         let up = &up[example * rank * self.features() + head * self.width..];
         Some((hidden, Matrix::spaced(up, rank, self.width, self.features())))
@@ -295,28 +298,30 @@ pub(crate) fn backward(
         let low = rows.low.is_some();
         all.push(wanted[0].then(|| shared_gradient(&call, rows, &parts)));
         all.push((wanted[1] && low).then(|| hidden_gradient(&call, rows, &parts)));
-        all.push((wanted[2] && low).then(|| {
-            let parts: Vec<&[f32]> = parts.iter().map(|part| part.up.as_slice()).collect();
-            interleave(&parts, Shape::new([call.batch, rows.rank, call.features()]), heads)
-        }));
+        all.push((wanted[2] && low).then(|| up_gradient(&call, rows, &parts)));
     }
     all
 }
 
-/// The rows' gradients of the heads beside each other, summed over examples, in order, if those share the
-/// rows: `[1 | B, count, H·d]`.
+/// The rows' gradients of the heads beside each other, summed over examples that share the rows:
+/// `[1 | B, count, H·d]`.
 fn shared_gradient(call: &Call<'_>, rows: &Rows<'_>, parts: &[&TermGradient]) -> FlexTensor {
+    let parts = parts.iter().map(|part| part.rows.as_slice()).collect();
+    beside(call, parts, rows.copies, rows.count)
+}
+
+/// `[copies, lines, H·d]` from one `[lines, d]` per example and head; a single copy takes the sum over
+/// examples, in order.
+fn beside(call: &Call<'_>, parts: Vec<&[f32]>, copies: usize, lines: usize) -> FlexTensor {
     let (heads, width) = (call.layout.heads, call.width);
-    let shape = Shape::new([rows.copies, rows.count, call.features()]);
-    if rows.copies > 1 {
-        let parts: Vec<&[f32]> = parts.iter().map(|part| part.rows.as_slice()).collect();
+    let shape = Shape::new([copies, lines, call.features()]);
+    if copies > 1 || call.batch == 1 {
         return interleave(&parts, shape, heads);
     }
-    let mut sums = vec![0.0; rows.count * call.features()];
-    for (task, part) in parts.iter().enumerate() {
+    let mut sums = vec![0.0; lines * call.features()];
+    for (task, part) in parts.into_iter().enumerate() {
         let first = task % heads * width;
-        let lines = sums.chunks_exact_mut(heads * width).zip(part.rows.chunks_exact(width));
-        for (line, row) in lines {
+        for (line, row) in sums.chunks_exact_mut(heads * width).zip(part.chunks_exact(width)) {
             for (sum, &value) in line[first..first + width].iter_mut().zip(row) {
                 *sum += value;
             }
@@ -325,17 +330,23 @@ fn shared_gradient(call: &Call<'_>, rows: &Rows<'_>, parts: &[&TermGradient]) ->
     f32::tensor(sums, shape)
 }
 
-/// Sums over heads, in order, `[B, count, rank]`.
+/// Sums over heads, and over examples that share the factors, in order: `[1 | B, count, rank]`.
 fn hidden_gradient(call: &Call<'_>, rows: &Rows<'_>, parts: &[&TermGradient]) -> FlexTensor {
     let size = rows.count * rows.rank;
-    let mut sums = vec![0.0; call.batch * size];
+    let mut sums = vec![0.0; rows.factors * size];
     for (task, part) in parts.iter().enumerate() {
-        let example = &mut sums[task / call.layout.heads * size..][..size];
-        for (sum, &value) in example.iter_mut().zip(&part.hidden) {
+        let example = if rows.factors == 1 { 0 } else { task / call.layout.heads };
+        for (sum, &value) in sums[example * size..][..size].iter_mut().zip(&part.hidden) {
             *sum += value;
         }
     }
-    f32::tensor(sums, Shape::new([call.batch, rows.count, rows.rank]))
+    f32::tensor(sums, Shape::new([rows.factors, rows.count, rows.rank]))
+}
+
+/// The heads beside each other, summed over examples that share the factors: `[1 | B, rank, H·d]`.
+fn up_gradient(call: &Call<'_>, rows: &Rows<'_>, parts: &[&TermGradient]) -> FlexTensor {
+    let parts = parts.iter().map(|part| part.up.as_slice()).collect();
+    beside(call, parts, rows.factors, rows.rank)
 }
 
 /// `[B, lines, H·d]` from one `[lines, d]` per example and head.

@@ -19,13 +19,13 @@ use lrvd_core::noise::NoiseKey;
 
 use super::backend::{LrvdBackend, Maybe};
 
-/// Projected position rows, `shared + hidden·up`: one matrix for all sequences or one for each and, with
-/// draws of weights per sequence, a low-rank part for each, whose sum with the first is never held.
+/// Projected position rows, `shared + hidden·up`: matrices for all sequences or one for each; their sum is
+/// never held.
 #[derive(Clone, Debug)]
 pub struct PositionRows {
     /// `[1 | B, rows, heads·d]`.
     pub shared: Tensor<3>,
-    /// `[B, rows, rank]` and `[B, rank, heads·d]`.
+    /// `[1 | B, rows, rank]` and `[1 | B, rank, heads·d]`.
     pub low: Option<(Tensor<3>, Tensor<3>)>,
 }
 
@@ -182,9 +182,13 @@ fn check(
         assert_eq!(layout.rows.len(), (2 * tokens).saturating_sub(1), "number of offsets");
         assert!(layout.rows.iter().all(|&row| (row as usize) < count), "rows of `{name}`");
         if let Some((hidden, up)) = low {
-            let rank = hidden.dims()[2];
-            assert_eq!(hidden.dims(), [batch, count, rank], "shape of `hidden` of `{name}`");
-            assert_eq!(up.dims(), [batch, rank, width], "shape of `up` of `{name}`");
+            let [copies, _, rank] = hidden.dims();
+            assert!(
+                copies == 1 || copies == batch,
+                "{copies} factors of `{name}` for {batch} sequences"
+            );
+            assert_eq!(hidden.dims(), [copies, count, rank], "shape of `hidden` of `{name}`");
+            assert_eq!(up.dims(), [copies, rank, width], "shape of `up` of `{name}`");
         }
     }
     if let Some(mask) = mask {
