@@ -4,7 +4,7 @@
 
 use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor};
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, criterion_group};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
@@ -37,4 +37,9 @@ fn backward(c: &mut Criterion) {
 }
 
 criterion_group!(benches, backward);
-criterion_main!(benches);
+
+fn main() {
+    lrvd_perf::keep_pages();
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+}

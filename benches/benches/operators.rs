@@ -1,62 +1,106 @@
 //! Fused operators against Burn's compositions of them, forward and backward, in the same run; sizes are those of a
-//! batch of 8 texts of 256 tokens in a small model.
-#![allow(missing_docs, reason = "a bench")]
+//! batch of 8 texts of 256 tokens in a small model, and for layers 8 of 128.
+//!
+//! Each is held against its composition before it is timed: a wrong operator cannot win.
+#![allow(missing_docs, clippy::expect_used, reason = "a bench")]
 
-use burn::tensor::{DType, Device, Tensor};
-use criterion::{Criterion, criterion_group, criterion_main};
+use burn::module::{Lora, Module, Param};
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::{DType, Device, Gradients, Tensor};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, criterion_group};
+use lrvd_burn::ops::adapted_linear::adapted_linear_composite;
 use lrvd_burn::ops::causal_attention::causal_attention_composite;
 use lrvd_burn::ops::gated_silu::gated_silu_composite;
 use lrvd_burn::ops::gelu::gelu_composite;
 use lrvd_burn::ops::layer_norm::layer_norm_composite;
 use lrvd_burn::ops::rms_norm::rms_norm_composite;
-use lrvd_burn::ops::{causal_attention, gated_silu, gelu, layer_norm, rms_norm, standard_normal};
+use lrvd_burn::ops::{
+    LowRank, adapted_linear, causal_attention, gated_silu, gelu, layer_norm, rms_norm,
+    standard_normal,
+};
 use lrvd_core::noise::NoiseKey;
 
+/// Largest difference between two forms, relative to the largest value.
+const TOLERANCE: f64 = 1e-4;
+
 /// Numbers that take part in the graph.
-fn leaf<const D: usize>(shape: [usize; D]) -> Tensor<D> {
+fn leaf<const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<D> {
     let like = Tensor::<1>::zeros([1], (&Device::flex().autodiff(), DType::F32));
-    standard_normal(&like, shape, NoiseKey::new(1)).require_grad()
+    standard_normal(&like, shape, NoiseKey::new(seed)).require_grad()
 }
 
-/// Times both forms of an operator, each with its backward pass.
-fn pair<const D: usize>(
-    c: &mut Criterion,
+/// The gradient of a leaf.
+fn gradient<const D: usize>(leaf: &Tensor<D>, of: &Gradients) -> Vec<f64> {
+    leaf.grad(of).expect("a leaf has a gradient").into_data().iter().collect()
+}
+
+/// Output and gradients, for a loss that weighs every output differently.
+fn values<const D: usize>(
+    out: Tensor<D>,
+    gradients: &impl Fn(&Gradients) -> Vec<Vec<f64>>,
+) -> Vec<Vec<f64>> {
+    let weights = leaf(9, out.dims()).detach();
+    let mut all = gradients(&(out.clone() * weights).sum().backward());
+    all.push(out.into_data().iter().collect());
+    all
+}
+
+/// Panics unless both forms agree.
+fn prove(name: &str, found: &[Vec<f64>], wanted: &[Vec<f64>]) {
+    assert_eq!(found.len(), wanted.len(), "{name}");
+    for (found, wanted) in found.iter().zip(wanted) {
+        assert_eq!(found.len(), wanted.len(), "{name}");
+        let largest = wanted.iter().fold(0.0, |m: f64, w| m.max(w.abs()));
+        let worst = found.iter().zip(wanted).fold(0.0, |m: f64, (f, w)| m.max((f - w).abs()));
+        assert!(worst <= TOLERANCE * largest, "{name}: off by {worst} of {largest}");
+    }
+}
+
+/// Proves a fused operator by its composition, then times both, each with its backward pass.
+fn pair<'c, const D: usize>(
+    c: &'c mut Criterion,
     name: &str,
+    gradients: impl Fn(&Gradients) -> Vec<Vec<f64>>,
     fused: impl Fn() -> Tensor<D>,
     composite: impl Fn() -> Tensor<D>,
-) {
+) -> BenchmarkGroup<'c, WallTime> {
+    prove(name, &values(fused(), &gradients), &values(composite(), &gradients));
     let mut group = c.benchmark_group(name);
     group.sample_size(20);
     group.bench_function("fused", |b| b.iter(|| fused().sum().backward()));
     group.bench_function("composite", |b| b.iter(|| composite().sum().backward()));
-    group.finish();
+    group
 }
 
 fn operators(c: &mut Criterion) {
-    let rows = leaf([8, 256, 768]);
-    let other = leaf([8, 256, 768]);
-    let [gain, shift] = [leaf([768]).detach(), leaf([768]).detach()];
-    pair(c, "gelu", || gelu(rows.clone()), || gelu_composite(rows.clone()));
+    let [rows, other] = [1, 2].map(|seed| leaf(seed, [8, 256, 768]));
+    let [gain, shift] = [3, 4].map(|seed| leaf(seed, [768]).detach());
+    let of_rows = |g: &Gradients| vec![gradient(&rows, g)];
+    pair(c, "gelu", of_rows, || gelu(rows.clone()), || gelu_composite(rows.clone()));
     pair(
         c,
         "gated_silu",
+        |g| vec![gradient(&rows, g), gradient(&other, g)],
         || gated_silu(rows.clone(), other.clone()),
         || gated_silu_composite(rows.clone(), other.clone()),
     );
     pair(
         c,
         "layer_norm",
+        of_rows,
         || layer_norm(rows.clone(), gain.clone(), shift.clone(), 1e-7),
         || layer_norm_composite(rows.clone(), gain.clone(), shift.clone(), 1e-7),
     );
     pair(
         c,
         "rms_norm",
+        of_rows,
         || rms_norm(rows.clone(), gain.clone(), 1e-5),
         || rms_norm_composite(rows.clone(), gain.clone(), 1e-5),
     );
     for (heads, width) in [(8, 8), (12, 64)] {
-        let [query, key, value] = [(); 3].map(|()| leaf([8, 256, heads, width]));
+        let [query, key, value] = [1, 2, 3].map(|seed| leaf(seed, [8, 256, heads, width]));
         let mask = Tensor::<2>::ones([8, 256], (&Device::flex().autodiff(), DType::F32));
         let scale = 1.0 / (width as f64).sqrt();
         let arguments = || (query.clone(), key.clone(), value.clone(), mask.clone());
@@ -68,9 +112,45 @@ fn operators(c: &mut Criterion) {
             let (query, key, value, mask) = arguments();
             causal_attention_composite(query, key, value, mask, scale)
         };
-        pair(c, &format!("causal_attention_{heads}x{width}"), fused, composite);
+        let gradients = |g: &Gradients| [&query, &key, &value].map(|leaf| gradient(leaf, g)).into();
+        pair(c, &format!("causal_attention_{heads}x{width}"), gradients, fused, composite);
     }
 }
 
-criterion_group!(benches, operators);
-criterion_main!(benches);
+/// A frozen layer of 1,024 rows and its update of rank 8: the operator, its composition, Burn's `Linear` with Burn's
+/// own LoRA on it, and without any update.
+fn layers(c: &mut Criterion) {
+    for (d_input, d_output) in [(192, 768), (768, 768), (768, 3072)] {
+        let x = leaf(1, [8, 128, d_input]);
+        let (a, b) = (leaf(2, [1, d_input, 8]), leaf(3, [1, 8, d_output]));
+        let weight = leaf(4, [d_input, d_output]).detach();
+        let bias = leaf(5, [d_output]).detach();
+        let low = || Some(LowRank { a: a.clone(), b: b.clone(), scale: 2.0 });
+        let fused = || adapted_linear(x.clone(), weight.clone(), Some(bias.clone()), low());
+        let composite =
+            || adapted_linear_composite(x.clone(), weight.clone(), Some(bias.clone()), low());
+        let gradients = |g: &Gradients| vec![gradient(&x, g), gradient(&a, g), gradient(&b, g)];
+        let name = format!("adapted_linear_{d_input}x{d_output}");
+        let mut group = pair(c, &name, gradients, fused, composite);
+        let device = Device::flex().autodiff();
+        let mut linear = LinearConfig::new(d_input, d_output).init(&device).no_grad();
+        linear.weight = Param::initialized(linear.weight.id, weight.clone());
+        linear.bias = Some(Param::from_tensor(bias.clone()).set_require_grad(false));
+        let lora = linear.clone().apply_lora(Lora::new(8, 16.0));
+        let run = |layer: &Linear| layer.forward(x.clone());
+        group.bench_function("burn_lora", |b| b.iter(|| run(&lora).sum().backward()));
+        group.bench_function("burn_linear", |b| b.iter(|| run(&linear).sum().backward()));
+        group.bench_function("fused_forward", |b| b.iter(fused));
+        group.bench_function("composite_forward", |b| b.iter(composite));
+        group.bench_function("burn_lora_forward", |b| b.iter(|| run(&lora)));
+        group.bench_function("burn_linear_forward", |b| b.iter(|| run(&linear)));
+    }
+}
+
+criterion_group!(benches, operators, layers);
+
+fn main() {
+    lrvd_perf::keep_pages();
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+}

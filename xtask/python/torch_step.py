@@ -1,13 +1,15 @@
-"""One fine-tuning step of DeBERTa-v3 with LoRA in PyTorch and peft, timed: the other side of a speed comparison.
+"""One fine-tuning step with LoRA in PyTorch and peft, timed: the other side of `cargo xtask bench`.
 
     python torch_step.py --config nano --steps 10 --warmup 2 --threads 2
     python torch_step.py --config base --mode forward
 
 The weights are random (drawn from the configuration with a fixed seed; nothing is downloaded). A step is forward,
-cross-entropy, backward, clipping of the gradient norm at 0.1 and AdamW; LoRA rank 8, alpha 16 on the six kinds of
-linear layers; pooler and classifier are trained too. Every sequence is full (no padding). Prints one line of JSON:
-`step_seconds` and `forward_seconds` per step (the forward part contains the loss), medians, and `peak_rss_bytes`,
-the largest resident memory of the whole process with Python and the libraries in it.
+cross-entropy, backward, clipping of the gradient norm at 0.1 and AdamW; LoRA rank 8, alpha 16. `nano` and `base` are
+DeBERTa-v3 with an adapter on the six kinds of linear layers, pooler and classifier trained; `smollm2` is a Llama of the
+shape of SmolLM2-135M with adapters on queries and values, which answers at the last position by the logits of two
+tokens: nothing else of the head is computed, and no cache is kept. Every sequence is full (no padding). Prints one line
+of JSON: `seconds` per step (or forward pass) and `forward_seconds` (with the loss), and `peak_rss_bytes`, the largest
+resident memory of the whole process with Python and the libraries in it.
 """
 
 import argparse
@@ -15,7 +17,6 @@ import json
 import os
 import platform
 import resource
-import statistics
 import sys
 import time
 import warnings
@@ -27,7 +28,12 @@ import peft  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 from peft import LoraConfig, get_peft_model  # noqa: E402
-from transformers import DebertaV2Config, DebertaV2ForSequenceClassification  # noqa: E402
+from transformers import (  # noqa: E402
+    DebertaV2Config,
+    DebertaV2ForSequenceClassification,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 TARGETS = ["query_proj", "key_proj", "value_proj", "attention.output.dense", "intermediate.dense", "output.dense"]
 SHARED = dict(
@@ -40,11 +46,32 @@ SIZES = {
                  pooler_hidden_size=768, vocab_size=128100, position_buckets=256),
     "nano": dict(num_hidden_layers=4, hidden_size=192, num_attention_heads=3, intermediate_size=768,
                  pooler_hidden_size=192, vocab_size=8064, position_buckets=64),
+    "smollm2": dict(num_hidden_layers=30, hidden_size=576, num_attention_heads=9, num_key_value_heads=3,
+                    intermediate_size=1536, vocab_size=49152, max_position_embeddings=8192, rms_norm_eps=1e-5,
+                    rope_parameters={"rope_type": "default", "rope_theta": 100000.0}, tie_word_embeddings=True,
+                    use_cache=False),
 }
+ANSWERS = [11, 22]
+
+
+class Choice(torch.nn.Module):
+    """A Llama that chooses between two answer tokens after the last position."""
+
+    def __init__(self, config):
+        super().__init__()
+        lora = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=["q_proj", "v_proj"])
+        self.model = get_peft_model(LlamaForCausalLM(config), lora)
+        self.decoder = self.model.get_base_model().model
+
+    def forward(self, input_ids, attention_mask):
+        hidden = self.decoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state[:, -1]
+        return hidden @ self.decoder.embed_tokens.weight[ANSWERS].T
 
 
 def build(name, dropout):
-    """The adapted model in float32; dropout 0.1 everywhere DeBERTa has it if `dropout`, else none."""
+    """The adapted model in float32, which gives logits; dropout 0.1 everywhere DeBERTa has it if `dropout`, else none."""
+    if name == "smollm2":
+        return Choice(LlamaConfig(**SIZES[name]))
     p = 0.1 if dropout else 0.0
     config = DebertaV2Config(**SHARED, **SIZES[name], hidden_dropout_prob=p, attention_probs_dropout_prob=p,
                              pooler_dropout=0.0)
@@ -52,6 +79,10 @@ def build(name, dropout):
     lora = LoraConfig(r=8, lora_alpha=16, lora_dropout=0.0, target_modules=TARGETS, task_type="SEQ_CLS",
                       modules_to_save=["pooler", "classifier"])
     return get_peft_model(model, lora)
+
+
+def logits(output):
+    return output if isinstance(output, torch.Tensor) else output.logits
 
 
 def main():
@@ -68,6 +99,8 @@ def main():
     args = parser.parse_args()
     if min(args.batch, args.length, args.threads, args.steps) < 1 or args.warmup < 0:
         parser.error("batch, length, threads and steps must be at least 1 and warmup at least 0")
+    if args.dropout and args.config == "smollm2":
+        parser.error("a Llama has no dropout in its backbone")
 
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
@@ -89,10 +122,10 @@ def main():
         start = time.perf_counter()
         if args.mode == "forward":
             with torch.inference_mode():
-                model(**batch)
+                logits(model(**batch))
             middle = time.perf_counter()
         else:
-            loss = torch.nn.functional.cross_entropy(model(**batch).logits, labels)
+            loss = torch.nn.functional.cross_entropy(logits(model(**batch)), labels)
             middle = time.perf_counter()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(trainable, 0.1)
@@ -111,10 +144,8 @@ def main():
         "threads": args.threads, "dropout": args.dropout, "dtype": "float32",
         "trainable_parameters": sum(p.numel() for p in trainable),
         "parameters": sum(p.numel() for p in model.parameters()),
-        "step_seconds": [round(t, 6) for t in steps],
+        "seconds": [round(t, 6) for t in steps or forwards],
         "forward_seconds": [round(t, 6) for t in forwards],
-        "median_step_seconds": round(statistics.median(steps), 6) if steps else None,
-        "median_forward_seconds": round(statistics.median(forwards), 6),
         "peak_rss_bytes": rss,
         "load_average": [round(x, 2) for x in os.getloadavg()],
         "versions": {"python": platform.python_version(), "torch": torch.__version__,

@@ -44,24 +44,25 @@ pub(crate) fn split(arguments: &[String]) -> Result<Split> {
 /// On Unix this process becomes the CLI, so that signals and the exit status are its own.
 pub(crate) fn lrvd(before: &[&str], arguments: &[String]) -> Result<ExitCode> {
     let split = split(arguments)?;
-    let program = build(&split.build)?;
+    let own = ["--package", "lrvd-cli", "--bin", "lrvd"].map(str::to_owned);
+    let build: Vec<&str> = own.iter().chain(&split.build).map(String::as_str).collect();
+    let program = release(&workspace::root()?, &build, "lrvd")?;
     let mut command = Command::new(&program);
     command.args(before).args(&split.program);
     become_program(&mut command).with_context(|| format!("cannot start `{}`", program.display()))
 }
 
-/// Builds the CLI and returns its path, as cargo reports it.
-fn build(arguments: &[String]) -> Result<PathBuf> {
-    let root = workspace::root()?;
-    let mut command = process::cargo(&root);
+/// Builds in release mode what `arguments` select and returns the path of `program`, as cargo reports it.
+pub(crate) fn release(root: &Path, arguments: &[&str], program: &str) -> Result<PathBuf> {
+    let mut command = process::cargo(root);
     command
-        .args(["build", "--release", "--package", "lrvd-cli", "--bin", "lrvd"])
+        .args(["build", "--release"])
         .args(arguments)
         .args(["--message-format", "json-render-diagnostics"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit());
-    if let Some(revision) = revision(&root) {
+    if let Some(revision) = revision(root) {
         command.env("LRVD_GIT_REVISION", revision);
     }
     let shown = process::show(&command);
@@ -69,13 +70,13 @@ fn build(arguments: &[String]) -> Result<PathBuf> {
     if !output.status.success() {
         bail!("`{shown}` failed ({})", output.status);
     }
-    executable(&String::from_utf8_lossy(&output.stdout))
-        .with_context(|| format!("`{shown}` names no executable"))
+    executable(&String::from_utf8_lossy(&output.stdout), program)
+        .with_context(|| format!("`{shown}` names no executable `{program}`"))
 }
 
 /// The commit that is checked out, with `-dirty` where files differ from it; none outside a checkout or
 /// without git. The CLI keeps it, so that records say what made them.
-fn revision(root: &Path) -> Option<String> {
+pub(crate) fn revision(root: &Path) -> Option<String> {
     let mut git = Command::new("git");
     git.current_dir(root).args(["describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"]);
     process::output(&mut git)
@@ -84,13 +85,13 @@ fn revision(root: &Path) -> Option<String> {
         .filter(|text| !text.is_empty())
 }
 
-/// The last executable in cargo's stream of JSON messages.
-fn executable(messages: &str) -> Option<PathBuf> {
+/// The executable called `program` in cargo's stream of JSON messages.
+fn executable(messages: &str, program: &str) -> Option<PathBuf> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .next_back()
+        .find(|path| path.file_stem().is_some_and(|name| name == program))
 }
 
 #[cfg(unix)]
@@ -150,8 +151,10 @@ mod tests {
     fn the_executable_is_found_among_other_messages() {
         let messages = "{\"reason\":\"compiler-artifact\",\"executable\":null}\nnoise\n\
                         {\"reason\":\"compiler-artifact\",\"executable\":\"/t/release/lrvd\"}\n\
+                        {\"reason\":\"compiler-artifact\",\"executable\":\"/t/release/step.exe\"}\n\
                         {\"reason\":\"build-finished\",\"success\":true}\n";
-        assert_eq!(executable(messages), Some(PathBuf::from("/t/release/lrvd")));
-        assert_eq!(executable("{}"), None);
+        assert_eq!(executable(messages, "lrvd"), Some(PathBuf::from("/t/release/lrvd")));
+        assert_eq!(executable(messages, "step"), Some(PathBuf::from("/t/release/step.exe")));
+        assert_eq!(executable(messages, "other"), None);
     }
 }

@@ -29,6 +29,16 @@ Reproduction
                          build: `cargo xtask glue --features cuda --device cuda:0`. What follows a
                          `--` goes to the CLI untouched. Signals and the exit status are the CLI's.
 
+Speed
+  bench [--only NAME] [--out DIR] [--python PYTHON] [--quick]
+                         our steps and predictions beside their peers in one run, each side in turn,
+                         against the targets; writes docs/results/speed.md, or speed.md and speed.json
+                         in DIR. --only runs one comparison or group (an unknown name lists them) and,
+                         like --quick, which is too short to count, prints unless there is a DIR.
+                         Comparisons with PyTorch need a Python with torch, transformers and peft
+                         (python3, unless --python names another) and are otherwise skipped by name.
+                         The machine should be idle. Operators: `cargo bench -p lrvd-perf`.
+
 Devices
   wgpu-test [ARGS…]      the device tests on `wgpu`, through Mesa's software Vulkan driver if that
                          is installed and no other driver is asked for

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a terminal tool")]
 #![allow(clippy::disallowed_methods, reason = "cargo and CI talk to it through the environment")]
 
+mod bench;
 mod commands;
 mod forward;
 mod help;

@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod bench;
 mod check;
 mod device;
 mod test;
@@ -29,6 +30,7 @@ pub(crate) fn dispatch(arguments: &[String]) -> Result<ExitCode> {
         "check" => check::run(rest),
         "tidy" => tidy::run(rest),
         "glue" | "reasoning" => forward::lrvd(&["bench", name.as_str()], rest),
+        "bench" => bench::run(rest),
         "lrvd" => forward::lrvd(&[], rest),
         "wgpu-test" => device::test(device::Backend::Wgpu, rest),
         "cuda-test" => device::test(device::Backend::Cuda, rest),

@@ -1,0 +1,187 @@
+//! Models with random weights, and what goes into them.
+
+use std::error::Error;
+use std::path::Path;
+
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use clap::ValueEnum;
+use lrvd_burn::adapter::AdapterConfig;
+use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
+use lrvd_burn::parameters::Role;
+use lrvd_burn::prune::{PruneEvent, apply};
+use lrvd_core::noise::{Draws, NoiseKey};
+use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaClassifier, DebertaConfig};
+use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
+use lrvd_models::{AutoClassifier, TokenBatch, WeightSource};
+
+/// Answer tokens of the Llama, which is asked for one of two.
+const ANSWERS: [u32; 2] = [11, 22];
+
+/// Architecture of a timed model; weights are random, dropout is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Architecture {
+    /// 4 layers, hidden 192: the shipped tiny DeBERTa.
+    Nano,
+    /// 12 layers, hidden 768: DeBERTa-v3-base.
+    Base,
+    /// 30 layers, hidden 576, 9 heads over 3 of keys, tied head: SmolLM2-135M.
+    Smollm2,
+}
+
+impl Architecture {
+    /// Rows of the word embedding.
+    pub const fn vocabulary(self) -> usize {
+        match self {
+            Self::Nano => 8064,
+            Self::Base => 128_100,
+            Self::Smollm2 => 49_152,
+        }
+    }
+
+    /// The layers that get an adapter: the six of the published configuration, or queries and values.
+    pub fn targets(self) -> AdapterTargets {
+        let names: &[&str] = match self {
+            Self::Nano | Self::Base => &ADAPTER_TARGETS,
+            Self::Smollm2 => &["q_proj", "v_proj"],
+        };
+        AdapterTargets::Names(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    /// The text of its `config.json`, with `layers` layers if given.
+    fn config(self, layers: Option<usize>) -> String {
+        let [hidden, heads, depth, wide, buckets] = match self {
+            Self::Nano => [192, 3, 4, 768, 64],
+            Self::Base => [768, 12, 12, 3072, 256],
+            Self::Smollm2 => [576, 9, 30, 1536, 0],
+        };
+        let sizes = format!(
+            r#""hidden_size": {hidden}, "num_attention_heads": {heads}, "intermediate_size": {wide},
+            "num_hidden_layers": {}, "vocab_size": {}"#,
+            layers.unwrap_or(depth),
+            self.vocabulary()
+        );
+        match self {
+            Self::Nano | Self::Base => format!(
+                r#"{{"model_type": "deberta-v2", {sizes}, "position_buckets": {buckets},
+                "max_position_embeddings": 512, "relative_attention": true, "share_att_key": true,
+                "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm",
+                "position_biased_input": false, "type_vocab_size": 0,
+                "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}}"#
+            ),
+            Self::Smollm2 => format!(
+                r#"{{"model_type": "llama", {sizes}, "num_key_value_heads": 3,
+                "rms_norm_eps": 1e-5, "rope_theta": 100000.0, "tie_word_embeddings": true}}"#
+            ),
+        }
+    }
+}
+
+/// A model with random weights and a fresh adapter on the targets; pooler and head train as well, where there are any.
+///
+/// # Errors
+///
+/// An adapter or a number of layers out of range.
+pub fn model(
+    architecture: Architecture,
+    layers: Option<usize>,
+    adapter: Option<&AdapterConfig>,
+    device: &Device,
+) -> Result<AutoClassifier, Box<dyn Error>> {
+    let mut source = WeightSource::random(NoiseKey::new(1), device, DType::F32);
+    let (text, name) = (architecture.config(layers), Path::new("config.json"));
+    let mut model = match architecture {
+        Architecture::Nano | Architecture::Base => {
+            let config = DebertaConfig::parse(text.as_bytes(), name)?;
+            AutoClassifier::Deberta(DebertaClassifier::load(&mut source, &config))
+        }
+        Architecture::Smollm2 => {
+            let config = LlamaConfig::parse(text.as_bytes(), name)?;
+            let model = LlamaForCausalLm::load(&mut source, &config);
+            AutoClassifier::Llama(LlamaChoice::new(model, ANSWERS.to_vec())?)
+        }
+    };
+    if let Some(adapter) = adapter {
+        attach_adapters(&mut model, &architecture.targets(), adapter, NoiseKey::new(2))?;
+    }
+    model.visit_parameters_mut(&mut |p| {
+        if matches!(p.role, Role::Head | Role::Pooler) {
+            p.value.set_trainable(true);
+        }
+    });
+    Ok(model)
+}
+
+/// Prunes to `rank` percent of each adapter's rank, and to `modules` percent of the adapters, spread evenly.
+pub fn prune_to(model: &mut AutoClassifier, rank: usize, modules: usize) {
+    let (mut event, mut seen) = (PruneEvent::default(), 0);
+    model.visit_layers(&mut |path, layer| {
+        let full = layer.rank();
+        if full > 0 {
+            let stays = (seen + 1) * modules / 100 > seen * modules / 100;
+            let kept = if stays { (full * rank + 50) / 100 } else { 0 };
+            seen += 1;
+            if kept < full {
+                event.changed.insert(path.to_owned());
+            }
+            event.kept.insert(path.to_owned(), (0..kept).collect());
+        }
+    });
+    apply(model, &event, None, None);
+}
+
+/// Prunes every adapter but those of the last `live` layers.
+pub fn keep_last_layers(model: &mut AutoClassifier, live: usize) {
+    let number = |path: &str| path.split('.').find_map(|part| part.parse::<usize>().ok());
+    let mut depth = 0;
+    model.visit_layers(&mut |path, _| depth = depth.max(number(path).map_or(0, |n| n + 1)));
+    model.visit_layers_mut(&mut |path, layer| {
+        if number(path).is_some_and(|number| number + live < depth) {
+            layer.select_ranks(&[]);
+        }
+    });
+}
+
+/// Random token ids without padding, and one-hot labels `[rows, 2]`.
+pub fn batch(
+    architecture: Architecture,
+    rows: usize,
+    length: usize,
+    device: &Device,
+) -> (TokenBatch, Tensor<2>) {
+    let mut draws = Draws::new(NoiseKey::new(3));
+    let mut id = |_| i64::from(draws.bounded(architecture.vocabulary() as u32));
+    let ids: Vec<i64> = (0..rows * length).map(&mut id).collect();
+    let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows, length]), device);
+    let labels: Vec<f32> =
+        (0..rows).flat_map(|i| if i % 2 == 0 { [1.0, 0.0] } else { [0.0, 1.0] }).collect();
+    let input =
+        TokenBatch { type_ids: ids.zeros_like(), mask: Tensor::ones([rows, length], device), ids };
+    (input, Tensor::from_data(TensorData::new(labels, [rows, 2]), device))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use lrvd_burn::model::ranks;
+
+    use super::*;
+
+    #[test]
+    fn a_prune_leaves_the_percentages() {
+        let adapter = AdapterConfig { rank: 20, ..AdapterConfig::default() };
+        let full = || model(Architecture::Nano, None, Some(&adapter), &Device::flex()).unwrap();
+        for (rank, modules, total) in
+            [(100, 100, 480), (25, 100, 120), (10, 100, 48), (100, 50, 240)]
+        {
+            let mut pruned = full();
+            prune_to(&mut pruned, rank, modules);
+            let left: usize = ranks(&pruned).into_iter().map(|(_, rank)| rank).sum();
+            assert_eq!(left, total, "{rank} % of the rank, {modules} % of the modules");
+        }
+        let mut live = full();
+        keep_last_layers(&mut live, 1);
+        for (path, rank) in ranks(&live) {
+            assert_eq!(rank > 0, path.contains(".layer.3."), "{path}: {rank}");
+        }
+    }
+}

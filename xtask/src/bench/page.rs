@@ -1,0 +1,218 @@
+//! The page of a run: `docs/results/speed.md` between two marks, or a page of its own.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::machine::Machine;
+use super::report::{Entry, Measured};
+use super::table::RANK;
+
+const BEGIN: &str = "<!-- written by `cargo xtask bench`: begin -->";
+const END: &str = "<!-- written by `cargo xtask bench`: end -->";
+
+/// What a page says besides its tables.
+pub(crate) struct Account<'a> {
+    pub(crate) machine: &'a Machine,
+    /// As typed.
+    pub(crate) command: &'a str,
+    /// Comparisons that were left out, and why.
+    pub(crate) skipped: Option<(&'a [String], &'a str)>,
+    /// Groups that failed, and how.
+    pub(crate) failed: &'a [(String, String)],
+}
+
+/// The generated part.
+pub(crate) fn render(account: &Account<'_>, measured: &[Measured]) -> String {
+    let mut out = format!("{BEGIN}\n\n");
+    head(&mut out, account, measured);
+    for one in measured {
+        tables(&mut out, one);
+    }
+    out.push_str(END);
+    out.push('\n');
+    out
+}
+
+/// `page` with its generated part replaced.
+pub(crate) fn replace(page: &str, generated: &str) -> Result<String> {
+    let marks = || format!("the page has no `{BEGIN}` before a `{END}`");
+    let (before, rest) = page.split_once(BEGIN).with_context(marks)?;
+    let (_, after) = rest.split_once(END).with_context(marks)?;
+    Ok(format!("{before}{}{after}", generated.trim_end()))
+}
+
+fn head(out: &mut String, account: &Account<'_>, measured: &[Measured]) {
+    let Account { machine, command, .. } = account;
+    let versions = measured
+        .iter()
+        .flat_map(|one| &one.samples)
+        .find_map(|sample| sample.facts["versions"].as_object())
+        .map_or(String::new(), |versions| {
+            let each =
+                versions.iter().filter_map(|(name, v)| Some(format!("{name} {}", v.as_str()?)));
+            format!(" {}.", each.collect::<Vec<_>>().join(", "))
+        });
+    let _ = writeln!(
+        out,
+        "{}, {}, {} threads on each side, {}; revision {}; load average {} as it began.{versions}\n\n\
+         ```console\n{command}\n```\n\n\
+         Random weights, no padding, no dropout, single precision; rank {RANK} where nothing else is said. A step is \
+         forward, cross-entropy, backward, clipping of the gradient norm and AdamW. The sides of a table run in turn, \
+         A B A B, each as a process of its own with one step to warm up. Times are medians over the steps of all \
+         rounds; a ratio is ours by the other's, in brackets that of each round.\n",
+        machine.processor,
+        machine.vector_units,
+        machine.threads,
+        machine.system,
+        machine.revision,
+        machine.load,
+    );
+    let entries: Vec<Entry<'_>> = measured.iter().flat_map(Measured::entries).collect();
+    let aimed = entries.iter().filter(|entry| entry.met.is_some()).count();
+    let missed: Vec<String> = entries
+        .iter()
+        .filter(|entry| entry.met == Some(false))
+        .map(|entry| format!("`{}`", entry.comparison.name))
+        .collect();
+    let _ = write!(out, "{} of {aimed} targets are met", aimed - missed.len());
+    if machine.avx512() {
+        out.push_str(" (those against PyTorch are the ones for a processor with AVX-512)");
+    }
+    out.push('.');
+    if !missed.is_empty() {
+        let _ = write!(out, " **Missed**: {}.", missed.join(", "));
+    }
+    out.push_str("\n\n");
+    if let Some((names, reason)) = account.skipped {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(out, "**Skipped**, {reason}: {}.\n", names.join(", "));
+    }
+    for (name, error) in account.failed {
+        let _ = writeln!(out, "**Failed**: `{name}`: {error}\n");
+    }
+}
+
+fn tables(out: &mut String, one: &Measured) {
+    let group = &one.group;
+    let how = if group.is_criterions() {
+        "By criterion, one after another in one process".to_owned()
+    } else {
+        format!("Rounds: {}, steps in each: {}", group.rounds, group.steps)
+    };
+    let _ = writeln!(
+        out,
+        "### {}\n\n{}.\n\n\
+         | side | median, s | fastest, s | peak memory, MiB | trained values | adapter, KiB |\n\
+         |---|---|---|---|---|---|",
+        group.title, how
+    );
+    for (side, sample) in group.sides.iter().zip(&one.samples) {
+        let fact = |name: &str| sample.facts.get(name).and_then(Value::as_f64);
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} |",
+            side.label,
+            digits(sample.median()),
+            sample.fastest().map(digits).unwrap_or_default(),
+            cell(fact("peak_rss_bytes").map(|bytes| bytes / f64::from(1 << 20))),
+            cell(fact("trainable_parameters")),
+            cell(fact("adapter_bytes").map(|bytes| bytes / 1024.0)),
+        );
+    }
+    out.push_str("\n| comparison | ratio | target | met |\n|---|---|---|---|\n");
+    for entry in one.entries() {
+        let rounds: Vec<String> =
+            entry.by_round.iter().map(|ratio| format!("{ratio:.2}")).collect();
+        let target = entry.comparison.target.map(|target| format!("{target:.2}"));
+        let met = entry.met.map(|met| if met { "yes" } else { "**no**" });
+        let _ = writeln!(
+            out,
+            "| `{}` | {:.2} ({}) | {} | {} |",
+            entry.comparison.name,
+            entry.ratio,
+            rounds.join(", "),
+            target.unwrap_or_default(),
+            met.unwrap_or_default(),
+        );
+    }
+    if let (Some(axis), Some(fit)) = (&group.axis, one.fit()) {
+        let _ = writeln!(
+            out,
+            "\nFitted: time grows as {}^{:.2}; a straight line has {} ms for each.",
+            axis.unit,
+            fit.exponent,
+            digits(1e3 * fit.per_unit)
+        );
+    }
+    out.push('\n');
+}
+
+fn cell(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |value| format!("{value:.0}"))
+}
+
+/// Three digits that count.
+fn digits(value: f64) -> String {
+    let places = if value.abs() >= 100.0 {
+        0
+    } else {
+        (2.0 - value.abs().log10().floor()).clamp(0.0, 6.0) as usize
+    };
+    format!("{value:.places$}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::report::tests::{machine, measured};
+    use super::*;
+
+    fn page(skipped: Option<(&[String], &str)>) -> String {
+        let machine = machine();
+        let failed = [("base".to_owned(), "it fell over".to_owned())];
+        let account =
+            Account { machine: &machine, command: "cargo xtask bench", skipped, failed: &failed };
+        render(&account, &[measured("nano"), measured("layers-nano")])
+    }
+
+    #[test]
+    fn the_page_tells_what_was_missed_skipped_and_failed() {
+        let names = ["smollm2-lora-pytorch".to_owned()];
+        let page = page(Some((&names, "no PyTorch")));
+        for wanted in [
+            "Test 9, AVX2, 2 threads on each side, linux x86_64; revision abc; load average 0.05",
+            "1 of 4 targets are met. **Missed**: `nano-lora-pytorch`, `nano-bayeslora-lora`, `nano-moment-matched-lora`.",
+            "**Skipped**, no PyTorch: `smollm2-lora-pytorch`.",
+            "**Failed**: `base`: it fell over",
+            "| LoRA | 3.00 | 2.00 | 3 |  | 2 |",
+            "| `nano-lora-pytorch` | 2.00 (2.00, 2.00) | 1.00 | **no** |",
+            "| `nano-bayeslora-pytorch` | 3.00 (3.00, 3.00) |  |  |",
+            "Fitted: time grows as layers^",
+        ] {
+            assert!(page.contains(wanted), "{wanted}\n{page}");
+        }
+    }
+
+    #[test]
+    fn only_what_stands_between_the_marks_is_replaced() {
+        let page = page(None);
+        let kept = format!("# Speed\n\n{BEGIN}\nold\n{END}\n\n## Where the time goes\n\nThere.\n");
+        let new = replace(&kept, &page).unwrap();
+        assert!(
+            new.starts_with("# Speed\n\n<!--")
+                && new.ends_with("end -->\n\n## Where the time goes\n\nThere.\n")
+        );
+        assert!(!new.contains("old") && new.contains("| LoRA |"));
+        assert_eq!(replace(&new, &page).unwrap(), new);
+        assert!(replace("# Speed\n", &page).is_err());
+        assert!(replace(&format!("{END}{BEGIN}"), &page).is_err());
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let shown = [0.01234, 0.1, 2.345, 34.56, 1234.5, -0.5].map(digits);
+        assert_eq!(shown, ["0.0123", "0.100", "2.35", "34.6", "1234", "-0.500"]);
+    }
+}

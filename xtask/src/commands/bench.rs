@@ -1,0 +1,270 @@
+//! End-to-end comparisons of speed.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::usage;
+use crate::bench::machine::Machine;
+use crate::bench::measure::{interleave, median};
+use crate::bench::page::{Account, render, replace};
+use crate::bench::programs::{Programs, torch_problem};
+use crate::bench::report::Measured;
+use crate::bench::table::groups;
+use crate::bench::{Group, Program, operators, select, without_torch};
+use crate::workspace;
+
+/// The page that a whole run writes.
+const PAGE: &str = "docs/results/speed.md";
+/// Asked for PyTorch unless another is named.
+const PYTHON: &str = "python3";
+/// Rounds and steps of a quick run.
+const QUICK: (usize, usize) = (1, 2);
+
+#[derive(Debug, Default, PartialEq)]
+struct Options {
+    out: Option<PathBuf>,
+    only: Option<String>,
+    python: Option<String>,
+    quick: bool,
+}
+
+/// Runs the comparisons, or one of them, and writes them down.
+pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
+    let options = match parse(arguments) {
+        Ok(options) => options,
+        Err(problem) => return Ok(usage(&problem)),
+    };
+    let root = workspace::root()?;
+    let machine = Machine::read(&root);
+    let mut chosen = match choose(groups(machine.avx512()), options.only.as_deref()) {
+        Ok(chosen) => chosen,
+        Err(problem) => return Ok(usage(&problem)),
+    };
+    if options.quick {
+        for group in chosen.iter_mut().filter(|group| !group.is_criterions()) {
+            (group.rounds, group.steps) = QUICK;
+        }
+    }
+    let (chosen, skipped) = with_torch(chosen, &options, || torch_problem(options.python()))?;
+    let (measured, failed) = measure(chosen, &root, &options, machine.threads)?;
+
+    let account = Account {
+        machine: &machine,
+        command: &command(arguments),
+        skipped: skipped.as_ref().map(|(names, reason)| (names.as_slice(), reason.as_str())),
+        failed: &failed,
+    };
+    let page = render(&account, &measured);
+    match &options.out {
+        Some(folder) => {
+            write(&folder.join("speed.md"), &format!("# Speed\n\n{page}"))?;
+            let entries: Vec<Value> = measured.iter().flat_map(|one| one.json(&machine)).collect();
+            write(&folder.join("speed.json"), &format!("{:#}\n", Value::Array(entries)))?;
+        }
+        None if options.is_whole() && failed.is_empty() => {
+            let file = root.join(PAGE);
+            let old =
+                std::fs::read_to_string(&file).with_context(|| format!("cannot read `{PAGE}`"))?;
+            write(&file, &replace(&old, &page).with_context(|| format!("`{PAGE}`"))?)?;
+        }
+        None => print!("{page}"),
+    }
+    Ok(ExitCode::from(u8::from(!failed.is_empty())))
+}
+
+impl Options {
+    /// Whether the run is one for the page: everything, at full length.
+    fn is_whole(&self) -> bool {
+        self.only.is_none() && !self.quick
+    }
+
+    fn python(&self) -> &str {
+        self.python.as_deref().unwrap_or(PYTHON)
+    }
+}
+
+fn parse(arguments: &[String]) -> Result<Options, String> {
+    let mut options = Options::default();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let (flag, given) = match argument.split_once('=') {
+            Some((flag, value)) => (flag, Some(value.to_owned())),
+            None => (argument.as_str(), None),
+        };
+        if flag == "--quick" && given.is_none() {
+            options.quick = true;
+            continue;
+        }
+        if !["--out", "--only", "--python"].contains(&flag) {
+            return Err(format!("`bench` does not know `{argument}`"));
+        }
+        let value = given.or_else(|| rest.next().cloned());
+        let value = value.ok_or_else(|| format!("`{flag}` needs a value"))?;
+        match flag {
+            "--out" => options.out = Some(value.into()),
+            "--only" => options.only = Some(value),
+            _ => options.python = Some(value),
+        }
+    }
+    Ok(options)
+}
+
+/// All groups or the one asked for.
+fn choose(groups: Vec<Group>, only: Option<&str>) -> Result<Vec<Group>, String> {
+    let Some(name) = only else { return Ok(groups) };
+    select(groups, name).map_err(|names| {
+        format!("there is no comparison `{name}`; there are\n  {}", names.join("\n  "))
+    })
+}
+
+type Skipped = Option<(Vec<String>, String)>;
+
+/// What can be run, and what is skipped for want of PyTorch; an error if it was asked for by name.
+fn with_torch(
+    chosen: Vec<Group>,
+    options: &Options,
+    problem: impl Fn() -> Option<String>,
+) -> Result<(Vec<Group>, Skipped)> {
+    let uses = |group: &Group| group.sides.iter().any(|side| side.program == Program::Torch);
+    let Some(problem) = chosen.iter().any(uses).then(problem).flatten() else {
+        return Ok((chosen, None));
+    };
+    let reason = format!("PyTorch, transformers and PEFT are not at hand ({problem})");
+    let (left, skipped) = without_torch(chosen);
+    if options.python.is_some() || left.is_empty() {
+        bail!(
+            "{reason}, as {} want; `--python PYTHON` names one that has them",
+            skipped.join(", ")
+        );
+    }
+    eprintln!("skipped, {reason}:\n  {}", skipped.join("\n  "));
+    Ok((left, Some((skipped, reason))))
+}
+
+/// Groups with their errors.
+type Failed = Vec<(String, String)>;
+
+/// Runs every group; one that fails does not take the others along.
+fn measure(
+    groups: Vec<Group>,
+    root: &Path,
+    options: &Options,
+    threads: usize,
+) -> Result<(Vec<Measured>, Failed)> {
+    let programs = if groups.iter().all(Group::is_criterions) {
+        None
+    } else {
+        Some(Programs::build(root, options.python(), threads)?)
+    };
+    let (mut measured, mut failed) = (Vec::new(), Vec::new());
+    for group in groups {
+        eprintln!("\n== {}", group.name);
+        let samples = match &programs {
+            Some(programs) if !group.is_criterions() => interleave(&group, &mut |side, steps| {
+                let run = programs.run(side, steps)?;
+                eprintln!("{:40} {:.4} s", side.label, median(&run.seconds));
+                Ok(run)
+            }),
+            _ => operators::run(root, &group, options.quick),
+        };
+        match samples {
+            Ok(samples) => measured.push(Measured { group, samples }),
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                failed.push((group.name, format!("{error:#}")));
+            }
+        }
+    }
+    Ok((measured, failed))
+}
+
+/// The call as a reader would repeat it: paths of this machine stay out.
+fn command(arguments: &[String]) -> String {
+    let mut words = vec!["cargo xtask bench".to_owned()];
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.split_once('=').map_or(argument.as_str(), |(flag, _)| flag) {
+            flag @ ("--out" | "--python") => {
+                words.push(format!("{flag} {}", flag[2..].to_uppercase()));
+                if !argument.contains('=') {
+                    rest.next();
+                }
+            }
+            _ => words.push(argument.clone()),
+        }
+    }
+    words.join(" ")
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    let shown = file.display();
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make `{}`", folder.display()))?;
+    }
+    std::fs::write(file, text).with_context(|| format!("cannot write `{shown}`"))?;
+    eprintln!("wrote {shown}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn options_are_read_or_refused() {
+        let all = parse(&words("--out DIR --only=nano --python py --quick")).unwrap();
+        let wanted = Options {
+            out: Some("DIR".into()),
+            only: Some("nano".to_owned()),
+            python: Some("py".to_owned()),
+            quick: true,
+        };
+        assert_eq!(all, wanted);
+        assert!(!all.is_whole() && parse(&words("--out X")).unwrap().is_whole());
+        for bad in ["--only", "--fast", "nano", "--quick=yes"] {
+            assert!(parse(&words(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_command_on_the_page_names_no_folder_of_this_machine() {
+        let shown = command(&words("--out=/x/y --python /z/python --only nano --quick"));
+        assert_eq!(shown, "cargo xtask bench --out OUT --python PYTHON --only nano --quick");
+    }
+
+    #[test]
+    fn an_unknown_comparison_is_refused_with_the_list() {
+        let refusal = choose(groups(false), Some("deberta")).unwrap_err();
+        assert!(refusal.starts_with("there is no comparison `deberta`; there are\n  nano\n"));
+        assert!(refusal.contains("\n  pruned-base-rank-10"), "{refusal}");
+        assert_eq!(choose(groups(true), None).unwrap(), groups(true));
+    }
+
+    #[test]
+    fn without_pytorch_comparisons_are_skipped_unless_it_was_asked_for() {
+        let only = |name: &str| choose(groups(false), Some(name)).unwrap();
+        let missing = || Some("no module".to_owned());
+        let quiet = Options::default();
+        let (left, skipped) = with_torch(groups(false), &quiet, missing).unwrap();
+        let (names, reason) = skipped.unwrap();
+        assert!(names.contains(&"base-lora-pytorch".to_owned()) && reason.contains("no module"));
+        assert!(left.iter().any(|group| group.name == "base"));
+        // By name, or with a Python named for it, silence would be wrong.
+        assert!(with_torch(only("nano-lora-pytorch"), &quiet, missing).is_err());
+        let asked = Options { python: Some("py".to_owned()), ..Options::default() };
+        assert!(with_torch(groups(false), &asked, missing).is_err());
+        // Nobody asks where it is not needed.
+        let (_, skipped) = with_torch(only("pruned-nano"), &asked, || panic!("asked")).unwrap();
+        assert_eq!(skipped, None);
+        assert_eq!(with_torch(groups(false), &quiet, || None).unwrap(), (groups(false), None));
+    }
+}
