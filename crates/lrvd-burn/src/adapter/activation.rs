@@ -7,7 +7,7 @@ use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{NoiseKey, Stream};
 
 use super::kind::{LowRankAdapter, Posterior, clamped};
-use crate::ops::{add_gaussian_noise, add_rank_two_noise, standard_normal};
+use crate::ops::{add_gaussian_noise, add_rank_two_noise, row_energy, standard_normal};
 
 impl LowRankAdapter {
     /// Update with output noise of the exact per-coordinate variance, unscaled by `c`.
@@ -52,12 +52,12 @@ impl LowRankAdapter {
             Posterior::RankVariance(p) => {
                 let v = clamped(p.value.val()).exp();
                 let w = weighted_squares(&b, &v) + v.clone().square().sum().mul_scalar(kappa);
-                let t = rank_energy(s, &v);
-                add_rank_two_noise(mean, row_energy(x), w, t, key)
+                let t = row_energy(s, Some(v));
+                add_rank_two_noise(mean, row_energy(x, None), w, t, key)
             }
             Posterior::AsymRankVariance(p) => {
                 let v = clamped(p.value.val()).exp();
-                let q = row_energy(x);
+                let q = row_energy(x, None);
                 let t = q.zeros_like();
                 add_rank_two_noise(mean, q, weighted_squares(&b, &v), t, key)
             }
@@ -106,8 +106,9 @@ impl LowRankAdapter {
         match posterior {
             Posterior::RankVariance(p) => {
                 let v = clamped(p.value.val()).exp();
-                let s = with_noise(row_energy(x).unsqueeze_dim(1) * v.clone().unsqueeze_dim(0));
-                let rho = rank_energy(s.clone(), &v);
+                let s =
+                    with_noise(row_energy(x, None).unsqueeze_dim(1) * v.clone().unsqueeze_dim(0));
+                let rho = row_energy(s.clone(), Some(v));
                 let out = linear(s, b, None);
                 let [n, d] = out.dims();
                 let device = out.device();
@@ -117,7 +118,7 @@ impl LowRankAdapter {
             }
             Posterior::AsymRankVariance(p) => {
                 let v = clamped(p.value.val()).exp();
-                let s = with_noise(row_energy(x).unsqueeze_dim(1) * v.unsqueeze_dim(0));
+                let s = with_noise(row_energy(x, None).unsqueeze_dim(1) * v.unsqueeze_dim(0));
                 linear(s, b, None)
             }
             Posterior::NoiseToSignal(p) => {
@@ -135,17 +136,7 @@ impl LowRankAdapter {
     }
 }
 
-/// `‖x_n‖²` of every row, `[n]`.
-fn row_energy(x: Tensor<2>) -> Tensor<1> {
-    x.square().sum_dim(1).squeeze_dim(1)
-}
-
 /// `Σ_i v_i B_ik²`, `[d_output]`.
 fn weighted_squares(b: &Tensor<2>, v: &Tensor<1>) -> Tensor<1> {
     (b.clone().square() * v.clone().unsqueeze_dim(1)).sum_dim(0).squeeze_dim(0)
-}
-
-/// `Σ_i v_i s_ni²`, `[n]`.
-fn rank_energy(s: Tensor<2>, v: &Tensor<1>) -> Tensor<1> {
-    (s.square() * v.clone().unsqueeze_dim(0)).sum_dim(1).squeeze_dim(1)
 }

@@ -15,7 +15,7 @@ use super::backend::{LrvdBackend, Maybe};
 use super::disentangled_attention::{AttentionLayout, PositionTerm};
 use super::{
     adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gaussian_draw,
-    gelu, kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
+    gelu, kl_log_uniform, layer_norm, rank_two_noise, rms_norm, row_energy, standard_normal,
 };
 
 impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
@@ -99,6 +99,10 @@ impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
         key: NoiseKey,
     ) -> FloatTensor<Self> {
         gaussian_draw::backward::forward::<B, C>(mean, std, count, key)
+    }
+
+    fn fused_row_energy(x: FloatTensor<Self>, weight: Maybe<Self>) -> FloatTensor<Self> {
+        row_energy::backward::forward::<B, C>(x, weight.into_option())
     }
 
     fn fused_rank_two_noise(

@@ -10,7 +10,7 @@ use lrvd_core::noise::NoiseKey;
 use super::disentangled_attention::{AttentionLayout, PositionTerm};
 use super::{
     adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gaussian_draw,
-    gelu, kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
+    gelu, kl_log_uniform, layer_norm, rank_two_noise, rms_norm, row_energy, standard_normal,
 };
 
 /// A tensor argument that may be left out.
@@ -253,6 +253,24 @@ pub trait LrvdBackend: Backend {
         wanted: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
         gaussian_draw::composite::backward::<Self>(std, grad, key, wanted)
+    }
+
+    /// See [`row_energy()`](fn@super::row_energy).
+    fn fused_row_energy(
+        x: FloatTensor<Self>,
+        #[extension_type] weight: Maybe<Self>,
+    ) -> FloatTensor<Self> {
+        row_energy::composite::forward::<Self>(x, weight.into_option())
+    }
+
+    /// Gradients for `x` and `weight`.
+    fn fused_row_energy_grad(
+        x: FloatTensor<Self>,
+        #[extension_type] weight: Maybe<Self>,
+        grad: FloatTensor<Self>,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        row_energy::composite::backward::<Self>(x, weight.into_option(), grad, wanted)
     }
 
     /// See [`add_rank_two_noise`](super::add_rank_two_noise).

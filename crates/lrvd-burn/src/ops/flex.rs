@@ -9,7 +9,7 @@ use super::backend::{LrvdBackend, Maybe};
 use super::disentangled_attention::{AttentionLayout, PositionTerm};
 use super::{
     adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gaussian_draw,
-    gelu, kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
+    gelu, kl_log_uniform, layer_norm, rank_two_noise, rms_norm, row_energy, standard_normal,
 };
 
 /// `$op::cpu::$name` for the element type of `$tensor`, or `$op::composite::$name` on Flex.
@@ -211,6 +211,19 @@ impl LrvdBackend for Flex {
         wanted: [bool; 2],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
         by_element!(grad, gaussian_draw::backward(std, grad, key, wanted))
+    }
+
+    fn fused_row_energy(x: FloatTensor<Self>, weight: Maybe<Self>) -> FloatTensor<Self> {
+        by_element!(x, row_energy::forward(x, weight.into_option()))
+    }
+
+    fn fused_row_energy_grad(
+        x: FloatTensor<Self>,
+        weight: Maybe<Self>,
+        grad: FloatTensor<Self>,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        by_element!(grad, row_energy::backward(x, weight.into_option(), grad, wanted))
     }
 
     fn fused_rank_two_noise(

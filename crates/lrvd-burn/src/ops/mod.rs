@@ -14,6 +14,7 @@
 //! | [`standard_normal()`]     | counter-based noise, the same words on every backend              |
 //! | [`add_rank_two_noise`]  | moment-matched output noise of the rank-tied posterior            |
 //! | [`add_gaussian_noise`]  | the same for a variance without structure                         |
+//! | [`row_energy()`]          | weighted sums of squares: the two factors of that noise           |
 //! | [`kl_log_uniform()`]      | KL to the log-uniform prior, summed per rank                      |
 //!
 //! Every operator has one folder:
@@ -50,6 +51,7 @@ pub mod kl_log_uniform;
 pub mod layer_norm;
 pub mod rank_two_noise;
 pub mod rms_norm;
+pub mod row_energy;
 pub mod standard_normal;
 
 pub use adapted_linear::{LowRank, adapted_linear};
@@ -64,4 +66,5 @@ pub use kl_log_uniform::kl_log_uniform;
 pub use layer_norm::layer_norm;
 pub use rank_two_noise::{add_gaussian_noise, add_rank_two_noise};
 pub use rms_norm::rms_norm;
+pub use row_energy::row_energy;
 pub use standard_normal::standard_normal;

@@ -9,7 +9,7 @@ use lrvd_burn::ops::gaussian_draw::gaussian_draw_composite;
 use lrvd_burn::ops::{
     adapted_linear, add_gaussian_noise, add_rank_two_noise, causal_attention,
     disentangled_attention, dropout, gated_silu, gaussian_draw, gelu, kl_log_uniform, layer_norm,
-    rms_norm,
+    rms_norm, row_energy,
 };
 use lrvd_burn::ops::{
     causal_attention::causal_attention_composite, dropout::dropout_composite,
@@ -18,7 +18,7 @@ use lrvd_burn::ops::{
 use lrvd_burn::ops::{
     kl_log_uniform::kl_log_uniform_composite, layer_norm::layer_norm_composite,
     rank_two_noise::add_gaussian_noise_composite, rank_two_noise::add_rank_two_noise_composite,
-    rms_norm::rms_norm_composite,
+    rms_norm::rms_norm_composite, row_energy::row_energy_composite,
 };
 use lrvd_core::noise::NoiseKey;
 
@@ -47,6 +47,7 @@ pub(crate) fn each(f: &mut dyn FnMut(&Case)) {
     attention_cases(f);
     disentangled_cases(f);
     draw_cases(f);
+    energy_cases(f);
     noise_cases(f);
     kl_cases(f);
 }
@@ -298,6 +299,24 @@ fn draw_cases(f: &mut dyn FnMut(&Case)) {
                 scaled(wave(narrow[0] * narrow[1], 0.5), 0.4, 1.0),
             ],
             differentiable: vec![true; 2],
+        });
+    }
+}
+
+fn energy_cases(f: &mut dyn FnMut(&Case)) {
+    for ([n, d], weighted) in
+        [([3, 5], true), ([1, 1], false), ([7, 300], true), ([40, 301], false)]
+    {
+        let run = |function: fn(Tensor<2>, Option<Tensor<1>>) -> Tensor<1>, x: &[Tensor<1>]| {
+            let rows = x[0].clone().reshape([d, n]).transpose();
+            function(rows, weighted.then(|| x[1].clone()))
+        };
+        f(&Case {
+            name: &format!("row_energy {n}x{d} {weighted}"),
+            fused: &|x| run(row_energy, x),
+            composite: &|x| run(row_energy_composite, x),
+            leaves: vec![wave(n * d, 0.1), wave(d, 0.5)],
+            differentiable: vec![true, weighted],
         });
     }
 }

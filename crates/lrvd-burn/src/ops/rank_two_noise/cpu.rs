@@ -8,7 +8,7 @@ use burn_flex::FlexTensor;
 use lrvd_core::noise::NoiseKey;
 
 use super::VARIANCE_EPSILON;
-use crate::ops::cpu::{Real, TASK, contiguous, rows_per_task, run, sum, sum_pairs, sum_rows};
+use crate::ops::cpu::{Real, TASK, contiguous, rows_per_task, run, sum, sum_pairs, sum_rows, wide};
 
 /// `sqrt(max(variance, 0) + epsilon)`.
 #[inline(always)]
@@ -22,6 +22,33 @@ fn std<E: Real>(variance: E) -> E {
 fn slope<E: Real>(variance: E, noise: E) -> E {
     let slope = noise * E::of(0.5) / std(variance);
     if variance < E::ZERO { E::ZERO } else { slope }
+}
+
+wide! {
+    /// Adds the noise of one row.
+    fn add_row<'a, E>(out: &'a mut [E], noise: &'a [E], w: &'a [E], q: E, t: E) {
+        for ((out, &noise), &w) in out.iter_mut().zip(noise).zip(w) {
+            *out += noise * std(q * w + t);
+        }
+    }
+
+    /// Turns the noise of one row into `Γ`, adds to `d_w` and returns the row's `d_q` and `d_t`.
+    fn slope_row<'a, E>(
+        gamma: &'a mut [E],
+        grad: &'a [E],
+        w: &'a [E],
+        d_w: &'a mut [E],
+        of_row: [E; 2],
+    ) -> [E; 2] {
+        let [q, t] = of_row;
+        for ((gamma, &grad), &w) in gamma.iter_mut().zip(grad).zip(w) {
+            *gamma = grad * slope(q * w + t, *gamma);
+        }
+        for (d_w, &gamma) in d_w.iter_mut().zip(&*gamma) {
+            *d_w += gamma * q;
+        }
+        [sum_pairs(gamma, w, |gamma, w| gamma * w), sum(gamma)]
+    }
 }
 
 pub(crate) fn forward<E: Real>(
@@ -46,9 +73,7 @@ pub(crate) fn forward<E: Real>(
         let lines = out.chunks_exact_mut(width).zip(noise.chunks_exact(width));
         for (k, (out, noise)) in lines.enumerate() {
             let (q, t) = (q[task * rows + k], t[task * rows + k]);
-            for ((out, &noise), &w) in out.iter_mut().zip(noise).zip(w) {
-                *out += noise * std(q * w + t);
-            }
+            add_row(out, noise, w, q, t);
         }
     });
     mean
@@ -86,14 +111,7 @@ pub(crate) fn backward<E: Real>(
             let lines = gamma.chunks_exact_mut(width).zip(grad.chunks_exact(width));
             for (k, (gamma, grad)) in lines.enumerate() {
                 let (q, t) = (q[task * rows + k], t[task * rows + k]);
-                for ((gamma, &grad), &w) in gamma.iter_mut().zip(grad).zip(w) {
-                    *gamma = grad * slope(q * w + t, *gamma);
-                }
-                d_q[k] = sum_pairs(gamma, w, |gamma, w| gamma * w);
-                d_t[k] = sum(gamma);
-                for (d_w, &gamma) in d_w.iter_mut().zip(&*gamma) {
-                    *d_w += gamma * q;
-                }
+                [d_q[k], d_t[k]] = slope_row(gamma, grad, w, &mut d_w, [q, t]);
             }
             d_w
         });
