@@ -202,7 +202,7 @@ impl Examples for Texts {
 
 #[test]
 fn predictions_do_not_depend_on_how_many_draws_a_pass_holds() {
-    assert!(DebertaClassifier::HOLDS_DRAWS);
+    const { assert!(DebertaClassifier::HOLDS_DRAWS) };
     for kind in [family(VariationalFamily::RankVariance), AdapterKind::Lora { b_bound: 0.1 }] {
         let model = deberta(SHARED, kind, &names(&["value_proj"]));
         let asked = |batch_size, tokens_per_pass| {

@@ -12,7 +12,6 @@ use lrvd_models::{AutoClassifier, WeightSource};
 use crate::data::Label;
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::method::Inputs;
-use crate::settings::PredictionDraws;
 
 /// Classes of every model here.
 pub(super) const LABELS: usize = 3;

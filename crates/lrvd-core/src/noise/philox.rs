@@ -1,10 +1,5 @@
 //! Philox4x32-10: four random words from a counter and a key.
 
-#![expect(
-    clippy::inline_always,
-    reason = "callers compile the loops for the vector units of their machine"
-)]
-
 use super::key::NoiseKey;
 
 /// Multipliers of the two halves of a round.

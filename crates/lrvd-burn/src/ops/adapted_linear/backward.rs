@@ -1,5 +1,6 @@
 //! A linear layer and its update in the autodiff graph.
 
+use burn::backend::AutodiffBackend;
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -68,22 +69,22 @@ impl<B: LrvdBackend> Backward<B, 5> for AdaptedLinear {
     }
 }
 
+type Tracked<B, C> = FloatTensor<Autodiff<B, C>>;
+
 pub(crate) fn forward<B: LrvdBackend, C: CheckpointStrategy>(
-    x: FloatTensor<Autodiff<B, C>>,
-    weight: FloatTensor<Autodiff<B, C>>,
-    bias: Option<FloatTensor<Autodiff<B, C>>>,
-    a: Option<FloatTensor<Autodiff<B, C>>>,
-    b: Option<FloatTensor<Autodiff<B, C>>>,
+    x: Tracked<B, C>,
+    weight: Tracked<B, C>,
+    bias: Option<Tracked<B, C>>,
+    a: Option<Tracked<B, C>>,
+    b: Option<Tracked<B, C>>,
     scale: f64,
-) -> (FloatTensor<Autodiff<B, C>>, Option<FloatTensor<Autodiff<B, C>>>) {
+) -> (Tracked<B, C>, Option<Tracked<B, C>>) {
     // What is absent is represented by the weight, and never asked for its gradient.
-    let node =
-        |tensor: &Option<FloatTensor<Autodiff<B, C>>>| tensor.as_ref().unwrap_or(&weight).node();
+    let node = |tensor: &Option<Tracked<B, C>>| tensor.as_ref().unwrap_or(&weight).node();
     let nodes = [x.node(), weight.node(), node(&bias), node(&a), node(&b)];
     let prepared = AdaptedLinear.prepare::<C>(nodes).compute_bound();
     let (x, weight) = (x.into_primitive(), weight.into_primitive());
-    let [bias, a, b] =
-        [bias, a, b].map(|tensor| tensor.map(FloatTensor::<Autodiff<B, C>>::into_primitive));
+    let [bias, a, b] = [bias, a, b].map(|tensor| tensor.map(Tracked::<B, C>::into_primitive));
     let run = |x, weight, bias: Option<_>, a: Option<_>, b: Option<_>| {
         B::fused_adapted_linear(x, weight, Maybe::from(bias), Maybe::from(a), Maybe::from(b), scale)
     };
@@ -99,6 +100,5 @@ pub(crate) fn forward<B: LrvdBackend, C: CheckpointStrategy>(
             (node.finish(out), s)
         }
     };
-    use burn::backend::AutodiffBackend;
     (out, hidden.map(<Autodiff<B, C> as AutodiffBackend>::from_inner))
 }

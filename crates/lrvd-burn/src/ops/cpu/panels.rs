@@ -1,5 +1,7 @@
 //! Matrices packed for the product kernel.
 
+#![expect(clippy::inline_always, reason = "loops are compiled for a vector width as a whole")]
+
 use pulp::{Arch, NullaryFnOnce, Simd, WithSimd};
 use rayon::prelude::*;
 

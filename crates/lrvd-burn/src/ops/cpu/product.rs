@@ -100,7 +100,9 @@ impl<'a> Product<'a> {
         }
         let arch = Arch::new();
         if small {
-            tasks.into_iter().for_each(|task| arch.dispatch(task));
+            for task in tasks {
+                arch.dispatch(task);
+            }
         } else {
             tasks.into_par_iter().for_each(|task| arch.dispatch(task));
         }
@@ -130,9 +132,8 @@ impl WithSimd for Rows<'_> {
     fn with_simd<S: Simd>(self, simd: S) {
         match S::F32_LANES {
             16 => self.run::<S, 12, 2>(simd),
-            8 => self.run::<S, 6, 2>(simd),
             4 => self.run::<S, 6, 4>(simd),
-            // One number at a time: no machine this is used on.
+            // Eight numbers, or one at a time, which no machine of ours does.
             _ => self.run::<S, 6, 2>(simd),
         }
     }
@@ -206,7 +207,11 @@ impl Rows<'_> {
                     }
                     let live = MR.min(rows - tile * MR);
                     let out = &mut out[tile * MR * base.columns..][..live * base.columns];
-                    let start = (first == 0 && !adds).then_some(bias);
+                    let start = match bias {
+                        _ if first > 0 || adds => Start::There,
+                        Some(bias) => Start::Bias(bias),
+                        None => Start::Zero,
+                    };
                     store(simd, sums, out, base.columns, columns.clone(), start);
                 }
             }
@@ -282,7 +287,15 @@ fn add_columns<S: Simd, const MR: usize>(
     }
 }
 
-/// Adds a tile to `columns` of the rows of `out`, or writes it there with the bias at the `start`.
+/// What a tile is added to.
+#[derive(Clone, Copy)]
+enum Start<'a> {
+    There,
+    Zero,
+    Bias(&'a [f32]),
+}
+
+/// Adds a tile to `columns` of the rows of `out`, or writes it there at the `start`.
 #[inline(always)]
 fn store<S: Simd, const MR: usize, const NV: usize>(
     simd: S,
@@ -290,20 +303,20 @@ fn store<S: Simd, const MR: usize, const NV: usize>(
     out: &mut [f32],
     stride: usize,
     columns: std::ops::Range<usize>,
-    start: Option<Option<&[f32]>>,
+    start: Start<'_>,
 ) {
     if columns.len() == NV * S::F32_LANES {
         for (row, sums) in out.chunks_exact_mut(stride).zip(&sums) {
             let (row, _) = S::as_mut_simd_f32s(&mut row[columns.clone()]);
             let row = &mut row[..NV];
             match start {
-                None => {
+                Start::There => {
                     for v in 0..NV {
                         row[v] = simd.add_f32s(row[v], sums[v]);
                     }
                 }
-                Some(None) => row.copy_from_slice(sums),
-                Some(Some(bias)) => {
+                Start::Zero => row.copy_from_slice(sums),
+                Start::Bias(bias) => {
                     let (bias, _) = S::as_simd_f32s(&bias[columns.clone()]);
                     let bias = &bias[..NV];
                     for v in 0..NV {
@@ -319,10 +332,11 @@ fn store<S: Simd, const MR: usize, const NV: usize>(
         let (vectors, _) = S::as_mut_simd_f32s(&mut line[..NV * S::F32_LANES]);
         vectors.copy_from_slice(sums);
         for (c, (out, &sum)) in columns.clone().zip(row[columns.clone()].iter_mut().zip(&line)) {
-            match start {
-                None => *out += sum,
-                Some(bias) => *out = sum + bias.map_or(0.0, |bias| bias[c]),
-            }
+            *out = match start {
+                Start::There => *out + sum,
+                Start::Zero => sum,
+                Start::Bias(bias) => sum + bias[c],
+            };
         }
     }
 }

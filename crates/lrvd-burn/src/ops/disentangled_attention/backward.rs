@@ -50,20 +50,21 @@ impl<B: LrvdBackend> Backward<B, 9> for DisentangledAttention {
     }
 }
 
+type Tracked<B, C> = FloatTensor<Autodiff<B, C>>;
+
 pub(crate) fn forward<B: LrvdBackend, C: CheckpointStrategy>(
-    [query, key, value]: [FloatTensor<Autodiff<B, C>>; 3],
+    [query, key, value]: [Tracked<B, C>; 3],
     terms: [Term<Autodiff<B, C>>; 2],
-    mask: Option<FloatTensor<Autodiff<B, C>>>,
+    mask: Option<Tracked<B, C>>,
     layout: AttentionLayout,
-) -> (FloatTensor<Autodiff<B, C>>, FloatTensor<Autodiff<B, C>>) {
+) -> (Tracked<B, C>, Tracked<B, C>) {
     // What is absent is represented by the query, and never asked for its gradient.
-    let node =
-        |tensor: &Option<FloatTensor<Autodiff<B, C>>>| tensor.as_ref().unwrap_or(&query).node();
+    let node = |tensor: &Option<Tracked<B, C>>| tensor.as_ref().unwrap_or(&query).node();
     let [keys, queries] = terms.each_ref().map(|term| term.each_ref().map(node));
     let ([k0, k1, k2], [q0, q1, q2]) = (keys, queries);
     let nodes = [query.node(), key.node(), value.node(), k0, k1, k2, q0, q1, q2];
     let prepared = DisentangledAttention.prepare::<C>(nodes).compute_bound();
-    let inner = FloatTensor::<Autodiff<B, C>>::into_primitive;
+    let inner = Tracked::<B, C>::into_primitive;
     let [query, key, value] = [query, key, value].map(inner);
     let terms = terms.map(|term| term.map(|tensor| tensor.map(inner)));
     let [keys, queries] = terms.clone().map(PositionTerm::from_parts);
