@@ -8,10 +8,6 @@
 //! | `allocator` | that of the `lrvd` command, so that what is timed is what users run |
 //!
 //! `cargo xtask bench` runs the program `step` beside its peers; `cargo bench -p lrvd-perf` times operators.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the allocator reads its setting from the environment"
-)]
 
 #[path = "../../crates/lrvd-cli/src/allocator.rs"]
 mod allocator;

@@ -211,6 +211,13 @@ mod tests {
     }
 
     #[test]
+    fn the_page_of_the_results_has_the_marks() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/results/speed.md");
+        let kept = std::fs::read_to_string(file).unwrap();
+        assert!(replace(&kept, &page(None)).unwrap().contains("## Where the time goes"));
+    }
+
+    #[test]
     fn numbers_have_three_digits() {
         let shown = [0.01234, 0.1, 2.345, 34.56, 1234.5, -0.5].map(digits);
         assert_eq!(shown, ["0.0123", "0.100", "2.35", "34.6", "1234", "-0.500"]);
