@@ -4,7 +4,7 @@ use std::error::Error;
 
 use burn::tensor::{Int, Tensor};
 use clap::ValueEnum;
-use lrvd_burn::train::{Examples, Inputs, Logits, TrainError};
+use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits, TrainError};
 use lrvd_models::{AutoClassifier, TokenBatch};
 
 /// How the passes of a prediction with several draws are made.
@@ -55,7 +55,10 @@ pub fn predict(
     let texts = Texts(input);
     let inputs = Inputs { batch_size: texts.len(), ..Inputs::new(&texts) };
     match way {
-        Way::Sequential => Inputs { tokens_per_pass: 0, ..inputs }.predict(model, draws),
+        Way::Sequential => {
+            let policy = DrawPolicy { tokens_per_pass: 0, ..DrawPolicy::default() };
+            Inputs { policy, ..inputs }.predict(model, draws)
+        }
         Way::Batched => inputs.predict(model, draws),
     }
 }

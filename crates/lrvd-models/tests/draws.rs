@@ -9,7 +9,7 @@ use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
 use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
-use lrvd_burn::train::{Examples, Inputs, Model, TrainError};
+use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits, Model, TrainError};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
@@ -31,7 +31,7 @@ fn of_draw(draw: u32) -> Pass {
 }
 
 fn together(rows: usize) -> Pass {
-    pass().with_draws(DrawSet { first: 0, count: DRAWS, rows })
+    pass().with_draws(DrawSet { count: DRAWS, rows, ..DrawSet::ONE })
 }
 
 /// A tiny DeBERTa; `rest` are further settings.
@@ -182,21 +182,31 @@ fn llama_with_and_without_a_cache() {
     }
 }
 
-struct Texts;
+/// So many texts, which begin with [`ROWS`].
+struct Texts(usize);
+
+impl Texts {
+    fn text(index: usize) -> Vec<u32> {
+        let length = 3 + index % 5;
+        let other = || (0..length).map(|i| (1 + (7 * index + 11 * i * i) % 49) as u32).collect();
+        ROWS.get(index).map_or_else(other, |row| row.to_vec())
+    }
+}
 
 impl Examples for Texts {
     type Input = TokenBatch;
 
     fn len(&self) -> usize {
-        ROWS.len()
+        self.0
     }
 
     fn size(&self, index: usize) -> usize {
-        ROWS[index].len()
+        Self::text(index).len()
     }
 
     fn input(&self, indices: &[usize]) -> Result<TokenBatch, TrainError> {
-        Ok(batch(&indices.iter().map(|&i| ROWS[i]).collect::<Vec<_>>()))
+        let texts: Vec<Vec<u32>> = indices.iter().map(|&i| Self::text(i)).collect();
+        Ok(batch(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>()))
     }
 }
 
@@ -205,8 +215,10 @@ fn predictions_do_not_depend_on_how_many_draws_a_pass_holds() {
     const { assert!(DebertaClassifier::HOLDS_DRAWS) };
     for kind in [family(VariationalFamily::RankVariance), AdapterKind::Lora { b_bound: 0.1 }] {
         let model = deberta(SHARED, kind, &names(&["value_proj"]));
+        let texts = Texts(ROWS.len());
         let asked = |batch_size, tokens_per_pass| {
-            let inputs = Inputs { batch_size, seed: 4, tokens_per_pass, ..Inputs::new(&Texts) };
+            let policy = DrawPolicy { tokens_per_pass, ..DrawPolicy::default() };
+            let inputs = Inputs { batch_size, seed: 4, policy, ..Inputs::new(&texts) };
             inputs.predict(&model, 7).unwrap()
         };
         let alone = asked(2, 0);
@@ -216,4 +228,113 @@ fn predictions_do_not_depend_on_how_many_draws_a_pass_holds() {
             assert_eq!(asked(batch_size, tokens), alone, "{batch_size} {tokens}");
         }
     }
+}
+
+/// A model whose answers are neither all sure nor all unsure, with its answers by `policy`.
+fn asked(draws: usize, policy: DrawPolicy) -> Logits {
+    let kind = AdapterKind::Variational { family: VariationalFamily::RankVariance, initial: -5.0 };
+    let model = deberta(SHARED, kind, &names(&SIX));
+    let texts = Texts(64);
+    let inputs = Inputs { batch_size: 8, seed: 4, policy, ..Inputs::new(&texts) };
+    inputs.predict(&model, draws).unwrap()
+}
+
+/// Probability of the first class of each example.
+fn first_class(logits: &Logits) -> Vec<f64> {
+    logits.classes().unwrap().into_iter().map(|answer| answer.probabilities[0]).collect()
+}
+
+#[test]
+fn a_cascade_draws_where_the_mean_is_undecided() {
+    let with = |cascade| asked(8, DrawPolicy { cascade, ..DrawPolicy::default() });
+    let (mean, all) = (asked(0, DrawPolicy::default()), with(None));
+    let found = with(Some(0.3));
+    let made = found.made.clone().unwrap();
+    let margin = |p: f64| (2.0 * p - 1.0).abs();
+    let values = |logits: &Logits, draw: usize, row: usize| {
+        logits.values[(draw * logits.rows + row) * logits.width..][..logits.width].to_vec()
+    };
+    for (row, p) in first_class(&mean).into_iter().enumerate() {
+        assert_eq!(made[row], if margin(p) < 0.3 { 8 } else { 0 });
+        for draw in 0..8 {
+            let wanted =
+                if made[row] > 0 { values(&all, draw, row) } else { values(&mean, 0, row) };
+            for (found, wanted) in values(&found, draw, row).iter().zip(wanted) {
+                // Other company in the batch, and so other padding.
+                assert!((found - wanted).abs() < 1e-5, "{found} and {wanted}");
+            }
+        }
+    }
+    assert_eq!(with(Some(1.0)).made.unwrap(), [8; 64]);
+    let none = with(Some(0.0));
+    assert_eq!(none.made.clone().unwrap(), [0; 64]);
+    assert_eq!(none.values, mean.values.repeat(8));
+    // The error, in the probability and in the class.
+    let errors: Vec<f64> =
+        first_class(&found).iter().zip(first_class(&all)).map(|(a, b)| (a - b).abs()).collect();
+    let mean_error = errors.iter().sum::<f64>() / 64.0;
+    let class = |p: &f64| *p >= 0.5;
+    let other = first_class(&found)
+        .iter()
+        .zip(first_class(&all))
+        .filter(|(a, b)| class(a) != class(b))
+        .count();
+    let spared = made.iter().filter(|&&made| made == 0).count();
+    // What the guide says: 44 of 64 at the mean, 0.055 in the probability, no other class.
+    assert_eq!((spared, other), (44, 0));
+    assert!(mean_error < 0.06, "{mean_error}");
+}
+
+#[test]
+fn draws_end_where_the_leading_class_is_settled() {
+    let with = |tolerance| asked(64, DrawPolicy { tolerance, ..DrawPolicy::default() });
+    let (all, found) = (with(None), with(Some(0.02)));
+    let made = found.made.clone().unwrap();
+    let errors: Vec<f64> =
+        first_class(&found).iter().zip(first_class(&all)).map(|(a, b)| (a - b).abs()).collect();
+    let mut beyond = 0;
+    for (row, error) in errors.iter().enumerate() {
+        assert!(64_usize.is_multiple_of(made[row]) && made[row] >= 4);
+        beyond += usize::from(*error > 0.04);
+        if made[row] == 64 {
+            assert!(*error < 1e-5);
+        }
+    }
+    let total: usize = made.iter().sum();
+    // What the guide says: 83 % of the draws, and 3 of 64 beyond twice the tolerance.
+    assert!(total * 100 < 64 * 64 * 84 && beyond <= 3, "{total} {beyond}");
+}
+
+#[test]
+fn pairs_are_the_same_in_one_pass_and_in_many() {
+    let with = |tokens_per_pass| {
+        asked(6, DrawPolicy { tokens_per_pass, antithetic: true, ..DrawPolicy::default() })
+    };
+    let alone = with(0);
+    assert_eq!(with(8192), alone);
+    assert_eq!(with(150), alone);
+    let plain = asked(3, DrawPolicy::default());
+    let n = plain.rows * plain.width;
+    for pair in 0..3 {
+        assert_eq!(alone.values[2 * pair * n..][..n], plain.values[pair * n..][..n]);
+        assert_ne!(alone.values[(2 * pair + 1) * n..][..n], plain.values[pair * n..][..n]);
+    }
+}
+
+#[test]
+fn what_has_no_meaning_is_refused() {
+    let model = deberta(SHARED, family(VariationalFamily::RankVariance), &names(&SIX));
+    let texts = Texts(3);
+    let refused = |policy: DrawPolicy, scheme| {
+        let inputs = Inputs { policy, ..Inputs::new(&texts) };
+        inputs.predict_by(scheme, &model, 4).unwrap_err().to_string()
+    };
+    let weights = Scheme::Weights(DrawPer::Batch);
+    let policy = DrawPolicy { antithetic: true, ..DrawPolicy::default() };
+    assert_eq!(
+        refused(policy, Scheme::FLIPOUT),
+        "`antithetic` is for weights that are drawn once a batch"
+    );
+    let policy = DrawPolicy { cascade: Some(1.2), ..DrawPolicy::default() };
+    assert_eq!(refused(policy, weights), "`cascade` is 1.2, outside 0..=1");
 }

@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{Inputs, Logits, TrainError};
+use lrvd_burn::train::{DrawPolicy, Inputs, Logits, TrainError};
 use lrvd_core::error::ParameterError;
 use lrvd_models::AutoClassifier;
 
@@ -34,6 +34,8 @@ pub struct LoadOptions {
     pub model: Option<String>,
     /// Whether a base model with other weights may be used.
     pub allow_other_base: bool,
+    /// How draws are made, and when fewer of them will do.
+    pub policy: DrawPolicy,
 }
 
 /// What a saved classifier draws from.
@@ -53,6 +55,7 @@ pub struct SavedClassifier {
     pub info: ClassifierInfo,
     pub(super) dir: PathBuf,
     pub(super) sampler: Sampler,
+    pub(super) policy: DrawPolicy,
     pub(super) model: AutoClassifier,
     pub(super) backbone: Backbone,
     pub(super) device: Device,
@@ -71,6 +74,7 @@ impl SavedClassifier {
     /// a base model that is unknown, not the right one, or without the parameters that the adapter
     /// leaves to it; the errors of the files themselves.
     pub fn load(dir: &Path, options: &LoadOptions, device: &Device) -> Result<Self, ClassifyError> {
+        options.policy.check()?;
         let source = AdapterSource::open(dir, device)?;
         let named = source.saved.info.as_ref().map(|info| info.base_model.clone());
         let named = named.or_else(|| source.saved.adapter.config.base_model_name_or_path.clone());
@@ -112,7 +116,8 @@ impl SavedClassifier {
             }
             None => Sampler::Mean,
         };
-        Ok(Self { sampler, info, dir: source.folder, model, backbone, device: device.clone() })
+        let (dir, device, policy) = (source.folder, device.clone(), options.policy);
+        Ok(Self { info, dir, sampler, policy, model, backbone, device })
     }
 
     /// Logits at the mean (`draws = 0`) or at draws that `seed` addresses, as in the evaluation at the end
@@ -124,7 +129,8 @@ impl SavedClassifier {
         seed: u64,
     ) -> Result<Logits, TrainError> {
         let (batch_size, kind) = (self.info.batch_size, self.info.prediction_draws);
-        let inputs = Inputs { batch_size, seed, kind, ..Inputs::new(examples) };
+        let inputs =
+            Inputs { batch_size, seed, kind, policy: self.policy, ..Inputs::new(examples) };
         match self.sampler {
             Sampler::Mean | Sampler::Posterior => inputs.predict(&self.model, draws),
             Sampler::Dropout => inputs
@@ -142,6 +148,7 @@ impl SavedClassifier {
     /// # Errors
     ///
     /// [`ClassifyError::NoPosterior`] if draws are asked of a deterministic adapter,
+    /// [`ClassifyError::Train`] for a policy of draws where none are made,
     /// [`ClassifyError::Parameter`] above [`MAX_DRAWS`].
     pub fn draws(&self, asked: Option<usize>) -> Result<usize, ClassifyError> {
         let draws = match (asked, self.sampler) {
@@ -152,6 +159,10 @@ impl SavedClassifier {
         if draws > 0 && self.sampler == Sampler::Mean {
             let (dir, file) = (self.dir.clone(), POSTERIOR_FILE);
             return Err(ClassifyError::NoPosterior { draws, dir, file });
+        }
+        if let (0, Some(setting)) = (draws, self.policy.asked()) {
+            let what = "spares draws, and the answer is that of the mean";
+            return Err(TrainError::Draws { setting, what }.into());
         }
         if draws > MAX_DRAWS {
             let (name, value) = ("draws", draws as f64);

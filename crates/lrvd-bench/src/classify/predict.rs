@@ -35,6 +35,8 @@ pub enum Prediction {
         entropy: f64,
         /// Mutual information between answer and weights, nats; `None` without draws.
         mutual_information: Option<f64>,
+        /// Draws that the answer is averaged over; 0 at the mean.
+        draws: usize,
     },
     /// Of a regressor.
     Score {
@@ -108,13 +110,15 @@ impl SavedClassifier {
                 |a: ScoreAnswer| Prediction::Score { score: a.score, deviation: a.deviation };
             return Ok(logits.scores()?.into_iter().map(score).collect());
         }
-        let answer = |a: ClassAnswer| Prediction::Class {
+        let made = |row: usize| logits.made.as_ref().map_or(draws, |made| made[row]);
+        let answer = |(row, a): (usize, ClassAnswer)| Prediction::Class {
             probabilities: a.probabilities,
             class: a.class,
             entropy: a.entropy,
-            mutual_information: (draws > 0).then_some(a.mutual_information),
+            mutual_information: (made(row) > 0).then_some(a.mutual_information),
+            draws: made(row),
         };
-        Ok(logits.classes()?.into_iter().map(answer).collect())
+        Ok(logits.classes()?.into_iter().enumerate().map(answer).collect())
     }
 
     fn encode(

@@ -208,7 +208,7 @@ impl Predict<AutoClassifier> for Swag {
         if draws == 0 {
             return inputs.logits(model, &Pass::mean());
         }
-        let mut all = Logits { values: Vec::new(), rows: inputs.examples.len(), width: 0 };
+        let mut all = Logits::new(Vec::new(), inputs.examples.len(), 0);
         for draw in 0..draws {
             let drawn = self.drawn(model, DrawSeed(inputs.seed).key(draw))?;
             let one = inputs.logits(&drawn, &Pass::mean())?;

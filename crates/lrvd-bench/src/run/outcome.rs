@@ -299,9 +299,8 @@ mod tests {
         // Without draws two members that contradict each other; one draw; two draws that agree.
         let (b, c) = ([0.0, 9.0, 0.0], [0.0, 0.0, 9.0]);
         let answers = [(0, [b, c].concat()), (1, b.to_vec()), (2, [b, b].concat())];
-        let scored = answers.map(|(k, logits)| {
-            (k, score_draws(&Logits { values: logits, rows: 1, width: 3 }, &task).unwrap())
-        });
+        let scored =
+            answers.map(|(k, logits)| (k, score_draws(&Logits::new(logits, 1, 3), &task).unwrap()));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new").join("predictions.jsonl");
         write_predictions(&task, &BTreeMap::from(scored), &path).unwrap();

@@ -145,7 +145,7 @@ impl Rows<'_> {
                 Average::Logits => mean(&members),
             };
             let (rows, width) = (task.validation.len(), task.labels);
-            scored.insert(draws, score_draws(&Logits { values, rows, width }, task)?);
+            scored.insert(draws, score_draws(&Logits::new(values, rows, width), task)?);
         }
         Ok(scored)
     }

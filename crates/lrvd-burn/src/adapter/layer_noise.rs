@@ -44,8 +44,9 @@ impl LayerNoise<'_> {
 
     /// `mean + std ⊙ normals` with the same normals.
     pub(super) fn drawn(&self, mean: &Tensor<2>, std: &Tensor<2>, stream: u32) -> Tensor<3> {
-        self.pass.noise_of(self.module, |key| {
-            gaussian_draw(mean.clone(), std.clone(), self.each(), key.on_stream(stream))
+        self.pass.of_draws(self.module, |key, is_turned| {
+            let std = if is_turned { std.clone().neg() } else { std.clone() };
+            gaussian_draw(mean.clone(), std, self.each(), key.on_stream(stream))
         })
     }
 

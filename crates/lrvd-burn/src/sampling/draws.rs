@@ -8,7 +8,8 @@ use super::{DrawPer, Pass, Scheme};
 
 /// Draws that a batch holds one after the other, each for the same sequences.
 ///
-/// Draw `i` has the noise of a pass of its own whose key is at step `step + first + i`.
+/// Draw `i` has the noise of a pass of its own whose key is at step `step + first + i`; for antithetic
+/// draws at step `step + (first + i) div 2`, turned round where `first + i` is odd.
 ///
 /// # Shapes
 ///
@@ -24,11 +25,14 @@ pub struct DrawSet {
     pub count: usize,
     /// Sequences of one draw; without meaning for a single one.
     pub rows: usize,
+    /// Whether draws come in pairs, `eps` and `−eps`: each has the law of a draw, and in the mean of a pair
+    /// what is linear in the noise cancels.
+    pub antithetic: bool,
 }
 
 impl DrawSet {
     /// A single draw under the key of its pass.
-    pub const ONE: Self = Self { first: 0, count: 1, rows: 0 };
+    pub const ONE: Self = Self { first: 0, count: 1, rows: 0, antithetic: false };
 }
 
 impl Default for DrawSet {
@@ -38,8 +42,7 @@ impl Default for DrawSet {
 }
 
 impl Pass {
-    /// The same pass for several draws of the weights at once: draw `i` under the key at step
-    /// `noise.step + first + i`, weights drawn once for all of its sequences.
+    /// The same pass for several draws of the weights, each drawn once for all of its sequences.
     #[must_use]
     pub fn with_draws(self, draws: DrawSet) -> Self {
         Self { draws, ..self }
@@ -56,9 +59,27 @@ impl Pass {
         module: u32,
         noise: impl Fn(NoiseKey) -> Tensor<D>,
     ) -> Tensor<D> {
-        let DrawSet { first, count, .. } = self.draws;
+        self.of_draws(module, |key, is_turned| {
+            let eps = noise(key);
+            if is_turned { eps.neg() } else { eps }
+        })
+    }
+
+    /// `draw` by the key of every draw for layer `module`, and whether its noise is to be turned round, one
+    /// behind the other along the first axis.
+    pub(crate) fn of_draws<const D: usize>(
+        &self,
+        module: u32,
+        draw: impl Fn(NoiseKey, bool) -> Tensor<D>,
+    ) -> Tensor<D> {
+        let DrawSet { first, count, antithetic, .. } = self.draws;
         let key = self.noise.for_module(module);
-        let one = |i: u32| noise(key.at_step(key.step.wrapping_add(first).wrapping_add(i)));
+        let one = |i: u32| {
+            let number = first.wrapping_add(i);
+            let (step, is_turned) =
+                if antithetic { (number / 2, number % 2 == 1) } else { (number, false) };
+            draw(key.at_step(key.step.wrapping_add(step)), is_turned)
+        };
         if count == 1 {
             return one(0);
         }

@@ -108,6 +108,14 @@ pub enum TrainError {
         /// What is wrong.
         what: String,
     },
+    /// Draws cannot be made as asked.
+    #[error("`{setting}` {what}")]
+    Draws {
+        /// The setting of a [`DrawPolicy`](super::DrawPolicy).
+        setting: &'static str,
+        /// Why not.
+        what: &'static str,
+    },
     /// An error of the data or of a method of your own.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),

@@ -1,9 +1,12 @@
 //! Examples that a model is asked about, and how it is asked.
 
+use std::ops::Range;
+
 use burn::tensor::Tensor;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 
+use super::draw_policy::DrawPolicy;
 use super::error::TrainError;
 use super::examples::Examples;
 use super::model::Model;
@@ -12,9 +15,8 @@ use super::predict::{DrawSeed, Logits, PredictionDraws};
 use crate::model::{check_scheme, members};
 use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
 
-/// Tokens of one pass, those of all its draws: about 0.3 GB of activations for a base model and 0.1 GB
-/// for the shipped one.
-const TOKENS_PER_PASS: usize = 8192;
+/// The pass of a draw in a batch.
+pub(super) type PassOfDraw<'a> = dyn Fn(usize, usize) -> Pass + 'a;
 
 /// Examples that a model is asked about, with the seed of its draws.
 pub struct Inputs<'a, I> {
@@ -26,9 +28,8 @@ pub struct Inputs<'a, I> {
     pub seed: u64,
     /// What a draw is.
     pub kind: PredictionDraws,
-    /// Bounds the memory of a pass that holds several draws: examples of a batch × size of the longest ×
-    /// draws. A batch that is larger goes through draw by draw; the answers do not depend on it.
-    pub tokens_per_pass: usize,
+    /// How draws are made, and when fewer of them will do.
+    pub policy: DrawPolicy,
 }
 
 impl<I> Clone for Inputs<'_, I> {
@@ -42,8 +43,8 @@ impl<I> Copy for Inputs<'_, I> {}
 impl<'a, I> Inputs<'a, I> {
     /// `examples` in batches of 32, asked by weight draws of seed 0.
     pub fn new(examples: &'a dyn Examples<Input = I>) -> Self {
-        let (kind, tokens_per_pass) = (PredictionDraws::Weights, TOKENS_PER_PASS);
-        Self { examples, batch_size: 32, seed: 0, kind, tokens_per_pass }
+        let (kind, policy) = (PredictionDraws::Weights, DrawPolicy::default());
+        Self { examples, batch_size: 32, seed: 0, kind, policy }
     }
 
     /// Logits under one pass, one member or as many as the adapters hold side by side.
@@ -56,7 +57,7 @@ impl<'a, I> Inputs<'a, I> {
         model: &M,
         pass: &Pass,
     ) -> Result<Logits, TrainError> {
-        self.ask(model, 1, &|_, _| *pass)
+        self.ask(model, 0..1, &|_, _| *pass)
     }
 
     /// Logits of one pass for each of `draws` keys. A key serves all batches or, unless weights are
@@ -74,13 +75,28 @@ impl<'a, I> Inputs<'a, I> {
         draws: usize,
         pass: impl Fn(NoiseKey) -> Pass,
     ) -> Result<Logits, TrainError> {
-        let seed = DrawSeed(self.seed);
-        self.ask(model, draws, &|draw, batch| match self.kind {
-            PredictionDraws::Weights => pass(seed.key(draw)),
-            PredictionDraws::Fresh | PredictionDraws::Activation => {
-                pass(seed.key_in_batch(draw, batch))
-            }
-        })
+        self.policy.check()?;
+        let (seed, antithetic) = (DrawSeed(self.seed), self.policy.antithetic);
+        let of_draw = |draw: usize, batch: usize| {
+            // A pair shares the key of the first draw, and the pass says which one of all it is.
+            let keyed = if antithetic { 0 } else { draw };
+            let key = match self.kind {
+                PredictionDraws::Weights => seed.key(keyed),
+                PredictionDraws::Fresh | PredictionDraws::Activation => {
+                    seed.key_in_batch(keyed, batch)
+                }
+            };
+            let first = if antithetic { draw as u32 } else { 0 };
+            pass(key).with_draws(DrawSet { first, antithetic, ..DrawSet::ONE })
+        };
+        if antithetic && draws > 0 && !draws_weights(&of_draw(0, 0)) {
+            let what = "is for weights that are drawn once a batch";
+            return Err(TrainError::Draws { setting: "antithetic", what });
+        }
+        if self.policy.spares() {
+            return self.spared(model, draws, &of_draw);
+        }
+        self.ask(model, 0..draws, &of_draw)
     }
 
     /// The posterior mean for 0 draws, else draws of the kind asked for.
@@ -134,29 +150,29 @@ impl<'a, I> Inputs<'a, I> {
 
     /// `[draws · members, rows, width]`. Batches hold examples of like size, so that nothing is spent on
     /// shared padding.
-    fn ask<M: Model<Input = I>>(
+    pub(super) fn ask<M: Model<Input = I>>(
         &self,
         model: &M,
-        draws: usize,
-        pass: &dyn Fn(usize, usize) -> Pass,
+        draws: Range<usize>,
+        pass: &PassOfDraw<'_>,
     ) -> Result<Logits, TrainError> {
         let n = self.examples.len();
         let sizes: Vec<usize> = (0..n).map(|index| self.examples.size(index)).collect();
         // A pass has every example once for each member, and about as many rows as other models' passes.
         let members = members(model)?.max(1);
         let batches = evaluation_batches(&sizes, self.batch_size.div_ceil(members))?;
-        let (mut rows, mut width) = (vec![Vec::with_capacity(n); draws * members], 0);
+        let (mut rows, mut width) = (vec![Vec::with_capacity(n); draws.len() * members], 0);
         for (number, indices) in batches.iter().enumerate() {
             let input = self.examples.input(indices)?;
             let tokens = indices.iter().map(|&i| sizes[i]).max().unwrap_or(0) * indices.len();
             let most = if M::HOLDS_DRAWS && members == 1 {
-                self.tokens_per_pass / tokens.max(1)
+                self.policy.tokens_per_pass / tokens.max(1)
             } else {
                 1
             };
-            let mut first = 0;
-            while first < draws {
-                let left = draws - first;
+            let mut first = draws.start;
+            while first < draws.end {
+                let left = draws.end - first;
                 let count = left.div_ceil(left.div_ceil(most.max(1)));
                 let (pass, count) = together(&|i| pass(first + i, number), count, indices.len());
                 let logits: Tensor<2> = model.logits(&input, &pass);
@@ -164,30 +180,40 @@ impl<'a, I> Inputs<'a, I> {
                 let values: Vec<f64> = logits.into_data().iter::<f64>().collect();
                 // Where no layer draws, one answer is that of every draw.
                 let parts = values.chunks(indices.len() * width).cycle();
-                let rows = rows[first * members..][..count * members].iter_mut();
+                let rows = rows[(first - draws.start) * members..][..count * members].iter_mut();
                 for (rows, values) in rows.zip(parts) {
                     rows.extend(values.chunks(width).map(<[f64]>::to_vec));
                 }
                 first += count;
             }
         }
-        let mut values = Vec::with_capacity(draws * members * n * width);
+        let mut values = Vec::with_capacity(draws.len() * members * n * width);
         for rows in rows {
             values.extend(restore_order(&batches, rows)?.concat());
         }
-        Ok(Logits { values, rows: n, width })
+        Ok(Logits::new(values, n, width))
     }
 }
 
 /// The passes of `count` draws in one where they differ in the number of the draw alone, else the first of
 /// them.
 fn together(pass: &dyn Fn(usize) -> Pass, count: usize, rows: usize) -> (Pass, usize) {
-    let first = pass(0);
-    let step = |i: usize| first.noise.step.wrapping_add(i as u32);
-    let of_draw = |i: usize| Pass { noise: first.noise.at_step(step(i)), ..first };
-    let draws_weights = first.scheme == Scheme::Weights(DrawPer::Batch) && first.dropout.is_none();
-    if count > 1 && draws_weights && (1..count).all(|i| pass(i) == of_draw(i)) {
-        return (first.with_draws(DrawSet { first: 0, count, rows }), count);
+    let one = pass(0);
+    let of_draw = |i: usize| {
+        let next = |number: u32| number.wrapping_add(i as u32);
+        if one.draws.antithetic {
+            one.with_draws(DrawSet { first: next(one.draws.first), ..one.draws })
+        } else {
+            Pass { noise: one.noise.at_step(next(one.noise.step)), ..one }
+        }
+    };
+    if count > 1 && draws_weights(&one) && (1..count).all(|i| pass(i) == of_draw(i)) {
+        return (one.with_draws(DrawSet { count, rows, ..one.draws }), count);
     }
-    (first, 1)
+    (one, 1)
+}
+
+/// Whether a draw is one set of weights for the whole batch.
+fn draws_weights(pass: &Pass) -> bool {
+    pass.scheme == Scheme::Weights(DrawPer::Batch) && pass.dropout.is_none()
 }

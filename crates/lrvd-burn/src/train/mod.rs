@@ -10,7 +10,8 @@
 //! | `run`, `fit`, `step` | [`Run`]; the loop and one step of it |
 //! | `watch`, `progress` | who looks at a run: [`Observer`], [`Watch`], [`Event`] |
 //! | `state`, `checkpoint` | [`TrainState`], [`Checkpoints`] |
-//! | `inputs`, `predict`, `save` | [`Inputs`] to [`Logits`]; adapters in a folder |
+//! | `inputs`, `draw_policy`, `spared` | [`Inputs`]; [`DrawPolicy`]: when fewer draws will do |
+//! | `predict`, `save` | [`Logits`] and what they answer; adapters in a folder |
 //!
 //! The loop is our own rather than burn-train's, whose checkpoints are written per epoch without
 //! the data position: a run here continues bit for bit on the CPU, also across a prune.
@@ -22,6 +23,7 @@ mod bayes_lora;
 mod checkpoint;
 mod config;
 mod digest;
+mod draw_policy;
 mod error;
 mod examples;
 mod fit;
@@ -36,6 +38,7 @@ mod predict;
 mod progress;
 mod run;
 mod save;
+mod spared;
 mod state;
 mod step;
 mod tensors;
@@ -47,6 +50,7 @@ pub use batches::{Batches, Ordered};
 pub use bayes_lora::{BayesLora, OptimizerOnPrune, PrunePlacement, Pruning};
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 pub use config::{Plan, TrainConfig};
+pub use draw_policy::DrawPolicy;
 pub use error::TrainError;
 pub use examples::{Examples, LabelledExamples, LabelledRows, Rows};
 pub use fit::{Observer, Outcome, fit};

@@ -58,9 +58,17 @@ pub struct Logits {
     pub rows: usize,
     /// Classes, or 1 for scores.
     pub width: usize,
+    /// Draws that were made for each example, 0 where the mean answered, if a
+    /// [`DrawPolicy`](super::DrawPolicy) spared some: the members repeat them.
+    pub made: Option<Vec<usize>>,
 }
 
 impl Logits {
+    /// Values `[members, rows, width]`, all of them computed.
+    pub fn new(values: Vec<f64>, rows: usize, width: usize) -> Self {
+        Self { values, rows, width, made: None }
+    }
+
     /// Number of members: draws, or adapters that answer side by side.
     pub fn members(&self) -> usize {
         self.values.len() / (self.rows * self.width).max(1)
@@ -70,7 +78,9 @@ impl Logits {
     #[must_use]
     pub fn first(&self, members: usize) -> Self {
         let n = members * self.rows * self.width;
-        Self { values: self.values[..n.min(self.values.len())].to_vec(), ..*self }
+        let values = self.values[..n.min(self.values.len())].to_vec();
+        let least = |made: &Vec<usize>| made.iter().map(|&made| made.min(members)).collect();
+        Self { made: self.made.as_ref().map(least), ..Self::new(values, self.rows, self.width) }
     }
 
     /// The answer to every example, as a classifier's: averaged probabilities and their uncertainty.

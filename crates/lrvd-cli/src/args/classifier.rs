@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use lrvd_burn::train::DrawPolicy;
 
 pub(crate) const EVAL_EXAMPLES: &str = "\
 Examples:
@@ -62,9 +63,34 @@ pub(crate) struct ClassifierArguments {
     /// Seed of the draws [default: that of the training].
     #[arg(long, value_name = "N", value_parser = super::seed(), allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) policy: PolicyArguments,
     /// Device: cpu, wgpu, cuda:0; a backend must be built in.
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     pub(crate) device: String,
+}
+
+/// How draws are made, and when fewer of them will do; `docs/guides/predict-with-draws.md`.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct PolicyArguments {
+    /// Draw only where the two largest probabilities at the mean differ by less than this, 0 to 1; the other
+    /// texts are answered at the mean.
+    #[arg(long, value_name = "MARGIN", allow_negative_numbers = true)]
+    pub(crate) cascade: Option<f64>,
+    /// Stop drawing for a text when the standard error of its leading class's probability is this or less.
+    #[arg(long, value_name = "ERROR", allow_negative_numbers = true)]
+    pub(crate) tolerance: Option<f64>,
+    /// Draw in pairs of opposite noise.
+    #[arg(long)]
+    pub(crate) antithetic: bool,
+}
+
+impl PolicyArguments {
+    /// The same as a setting, not yet checked.
+    pub(crate) fn policy(self) -> DrawPolicy {
+        let Self { cascade, tolerance, antithetic } = self;
+        DrawPolicy { antithetic, cascade, tolerance, ..DrawPolicy::default() }
+    }
 }
 
 /// Where the texts are in a table.

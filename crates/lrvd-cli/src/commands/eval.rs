@@ -82,6 +82,7 @@ pub(super) fn load(
     let options = LoadOptions {
         model: arguments.model.clone(),
         allow_other_base: arguments.allow_other_base,
+        policy: arguments.policy.policy(),
     };
     Ok(SavedClassifier::load(&arguments.dir, &options, &device)?)
 }

@@ -170,20 +170,21 @@ fn answer<'a>(
     draws: usize,
     limit: Option<f64>,
 ) -> Answer<'a> {
-    let kind = match prediction {
+    let (kind, draws) = match prediction {
         Prediction::Score { score, deviation } => {
-            Kind::Score { predicted: *score, deviation: *deviation }
+            (Kind::Score { predicted: *score, deviation: *deviation }, draws)
         }
-        Prediction::Class { probabilities, class, entropy, mutual_information } => {
+        Prediction::Class { probabilities, class, entropy, mutual_information, draws } => {
             let abstained = limit.map(|limit| *entropy > limit);
             let label = classifier.info.goal.classes.get(*class).map(String::as_str);
-            Kind::Class {
+            let kind = Kind::Class {
                 predicted: label.filter(|_| abstained != Some(true)),
                 probs: probabilities,
                 entropy: *entropy,
                 mutual_information: *mutual_information,
                 abstained,
-            }
+            };
+            (kind, *draws)
         }
     };
     Answer { text: &input.text, pair: input.pair.as_deref(), kind, draws }

@@ -115,6 +115,22 @@ fn bayes_lora_from_training_to_export() {
     }
     let sure = done(&[&predict[..], &texts, &["--abstain-above", "0"]].concat()).stdout;
     assert!(lines(&sure).iter().all(|a| a["predicted"].is_null() && a["abstained"] == true));
+    // Nothing is decided by less than 0, everything by less than 1.
+    for (margin, draws) in [("0", 0), ("1", 3)] {
+        let spared = done(&[&predict[..], &texts, &["--cascade", margin]].concat()).stdout;
+        for (answer, all) in lines(&spared).iter().zip(lines(&answers)) {
+            assert_eq!(answer["draws"], draws);
+            assert_eq!(answer["mutual_information"].is_null(), draws == 0);
+            assert_eq!(answer["probs"] == all["probs"], draws == 3);
+        }
+    }
+    for (wrong, words) in [
+        (&["--cascade", "1.5"][..], "`cascade` is 1.5, outside 0..=1"),
+        (&["--tolerance", "0.1", "--draws", "0"], "`tolerance` spares draws"),
+    ] {
+        let refused = run(&[&["predict", &out, "one"], wrong].concat());
+        assert!(refused.code == 2 && refused.stderr.contains(words), "{}", refused.stderr);
+    }
     let document = done(&[&predict[..], &texts, &["--format", "json"]].concat()).json();
     assert_eq!(document["predictions"].as_array().unwrap().len(), 2);
     let pair = run(&["predict", &out, "one", "--pair", "two"]);

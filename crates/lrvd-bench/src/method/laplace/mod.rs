@@ -163,7 +163,7 @@ impl Predict<AutoClassifier> for Laplace {
         let answers = probabilities(&examples, 0, &self.settings, inputs.seed)?;
         // A probability that underflowed has no logarithm.
         let values = answers.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect();
-        Ok(Logits { values, rows: examples.len(), width: watch.labels() })
+        Ok(Logits::new(values, examples.len(), watch.labels()))
     }
 }
 
