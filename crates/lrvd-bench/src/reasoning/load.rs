@@ -10,7 +10,7 @@ use crate::data::{FileSet, Origin, Split, SplitName, describe, limit};
 ///
 /// # Errors
 ///
-/// Those of [`locate()`] and of the readers.
+/// Those of finding the files and of the readers.
 pub fn load(data_dir: &Path, set: ReasoningSet) -> Result<ReasoningData, ReasoningError> {
     load_first(data_dir, set, None)
 }
