@@ -94,7 +94,11 @@ impl LrvdBackend for Flex {
         mask: FloatTensor<Self>,
         scale: f64,
     ) -> FloatTensor<Self> {
-        by_element!(query, causal_attention::forward(query, key, value, mask, scale))
+        let run = match query.dtype() {
+            DType::F32 => causal_attention::cpu::forward,
+            _ => causal_attention::composite::forward::<Self>,
+        };
+        run(query, key, value, mask, scale)
     }
 
     fn fused_causal_attention_grad(
@@ -106,8 +110,11 @@ impl LrvdBackend for Flex {
         scale: f64,
         wanted: [bool; 3],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        let arguments = [query, key, value, mask];
-        by_element!(grad, causal_attention::backward(arguments, grad, scale, wanted))
+        let run = match grad.dtype() {
+            DType::F32 => causal_attention::cpu::backward,
+            _ => causal_attention::composite::backward::<Self>,
+        };
+        run([query, key, value, mask], grad, scale, wanted)
     }
 
     fn fused_disentangled_attention(

@@ -5,7 +5,7 @@ use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
 use crate::ops::cpu::{
-    Low, Matrix, Panels, Product, Real, contiguous, lanes, panel_width, transposed_product, zeros,
+    Low, Matrix, Panels, Product, Real, contiguous, lanes, pack_wide, transposed_product, zeros,
 };
 
 type Gradients = (
@@ -42,7 +42,6 @@ impl Factor {
 fn packed_weight(weight: &FlexTensor, transposed: bool) -> Panels {
     let shape = weight.shape();
     let turned = weight.transpose(0, 1);
-    let width = panel_width(lanes());
     // A transposed view of a checkpoint is packed from where it lies.
     let (tensor, matrix_shape, view) = if !weight.is_contiguous() && turned.is_contiguous() {
         (turned, [shape[1], shape[0]], true)
@@ -50,7 +49,7 @@ fn packed_weight(weight: &FlexTensor, transposed: bool) -> Panels {
         (contiguous(weight.clone()), [shape[0], shape[1]], false)
     };
     let matrix = Matrix::new(f32::slice(&tensor), matrix_shape[0], matrix_shape[1]);
-    Panels::pack(if view == transposed { matrix } else { matrix.transposed() }, width)
+    pack_wide(if view == transposed { matrix } else { matrix.transposed() })
 }
 
 pub(crate) fn forward(
@@ -66,10 +65,9 @@ pub(crate) fn forward(
     let columns = weight.shape()[1];
     let base = packed_weight(&weight, false);
     let factors = a.map(Factor::new).zip(b.map(Factor::new));
-    let width = panel_width(lanes());
-    let packed = factors.as_ref().map(|(a, b)| {
-        (a.packed(|m| Panels::pack(m, lanes())), b.packed(|m| Panels::pack(m, width)))
-    });
+    let packed = factors
+        .as_ref()
+        .map(|(a, b)| (a.packed(|m| Panels::pack(m, lanes())), b.packed(pack_wide)));
     let [groups, _, rank] = factors.as_ref().map_or([1, 0, 0], |(a, _)| a.shape);
     let mut out = zeros(n * tokens * columns);
     let mut hidden = vec![0.0; n * tokens * rank];
@@ -104,10 +102,9 @@ pub(crate) fn backward(
     let mut h = vec![0.0; rows * rank];
     if wanted[0] || wanted[3] {
         let base = wanted[0].then(|| packed_weight(&weight, true));
-        let width = panel_width(lanes());
         let packed = factors.as_ref().map(|(a, b)| {
             let down = b.packed(|m| Panels::pack(m.transposed(), lanes()));
-            (down, a.packed(|m| Panels::pack(m.transposed(), width)))
+            (down, a.packed(|m| pack_wide(m.transposed())))
         });
         let low = packed.as_ref().map(|(down, up)| Low { down, up, scale: scale as f32 });
         let g = Matrix::new(g, rows, d_output);
@@ -124,7 +121,7 @@ pub(crate) fn backward(
         f32::tensor(d_b, Shape::new([groups, rank, d_output]))
     });
     let d_weight = wanted[1].then(|| {
-        let grad = Panels::pack(Matrix::new(g, rows, d_output), panel_width(lanes()));
+        let grad = pack_wide(Matrix::new(g, rows, d_output));
         let mut d_weight = zeros(d_input * d_output);
         let x = Matrix::new(x_values, rows, d_input).transposed();
         Product::plain(x, &grad).run(&mut d_weight, &mut []);

@@ -1,7 +1,6 @@
-//! Attention on slices: one task per example and head, one row of scores at a time.
+//! Attention on slices, in `f32`: one task per example and query head, blocks of queries at a time.
 //!
-//! Keys and values are laid out with tokens along a line, so that every loop runs over keys. A line is as long as
-//! whole blocks; a row looks at the blocks up to its own token and no further.
+//! A block of queries meets the keys up to its own end and no further.
 
 #![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
 
@@ -9,33 +8,38 @@ use burn::backend::TensorMetadata;
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
-use crate::ops::cpu::{Real, contiguous, max, run, sum, sum_pairs, wide};
+use crate::ops::cpu::{
+    Matrix, Panels, Product, Real, contiguous, max, pack_wide, run, sum, sum_pairs, wide,
+};
 
-/// Keys handled together: accumulators that fit the registers of every vector unit.
-const BLOCK: usize = 32;
+/// Queries handled together.
+const BLOCK: usize = 48;
 
 /// One call: arguments in row-major order, and sizes.
-struct Call<'a, E> {
-    query: &'a [E],
-    key: &'a [E],
-    value: &'a [E],
-    mask: &'a [E],
-    scale: E,
+struct Call<'a> {
+    query: &'a [f32],
+    key: &'a [f32],
+    value: &'a [f32],
+    mask: &'a [f32],
+    scale: f32,
     tokens: usize,
     heads: usize,
     groups: usize,
     width: usize,
 }
 
-impl<'a, E: Real> Call<'a, E> {
+/// Gradients of one head's query, key and value, `[T, d]`.
+type HeadGradients = [Vec<f32>; 3];
+
+impl<'a> Call<'a> {
     fn new([query, key, value, mask]: [&'a FlexTensor; 4], scale: f64) -> Self {
         let shape = query.shape();
         Self {
-            query: E::slice(query),
-            key: E::slice(key),
-            value: E::slice(value),
-            mask: E::slice(mask),
-            scale: E::of(scale),
+            query: f32::slice(query),
+            key: f32::slice(key),
+            value: f32::slice(value),
+            mask: f32::slice(mask),
+            scale: scale as f32,
             tokens: shape[1],
             heads: shape[2],
             groups: key.shape()[2],
@@ -43,198 +47,143 @@ impl<'a, E: Real> Call<'a, E> {
         }
     }
 
-    /// Length of a line.
-    fn line(&self) -> usize {
-        self.tokens.next_multiple_of(BLOCK)
+    /// `[T, d]` of `tensor` (`query`'s shape) that `task` reads.
+    fn head<'t>(&self, tensor: &'t [f32], task: usize) -> Matrix<'t> {
+        self.matrix(tensor, task / self.heads, task % self.heads, self.heads)
     }
 
-    /// The row of `tensor` (`query`'s shape) of one token in head `task % H` of example `task / H`.
-    #[inline(always)]
-    fn row<'t>(&self, tensor: &'t [E], task: usize, token: usize) -> &'t [E] {
-        let (example, head) = (task / self.heads, task % self.heads);
-        let at = ((example * self.tokens + token) * self.heads + head) * self.width;
-        &tensor[at..at + self.width]
-    }
-
-    /// Lines of the features of `tensor` (`key`'s shape) that `task` reads, `[d, line]`.
-    #[inline(always)]
-    fn lines(&self, tensor: &[E], task: usize) -> Vec<E> {
-        let line = self.line();
+    /// `[T, d]` of `tensor` (`key`'s shape) that `task` reads.
+    fn group<'t>(&self, tensor: &'t [f32], task: usize) -> Matrix<'t> {
         let group = task % self.heads / (self.heads / self.groups);
-        let first = task / self.heads * self.tokens * self.groups + group;
-        let mut lines = vec![E::ZERO; self.width * line];
-        for token in 0..self.tokens {
-            let row = &tensor[(first + token * self.groups) * self.width..][..self.width];
-            for (feature, &x) in row.iter().enumerate() {
-                lines[feature * line + token] = x;
-            }
-        }
-        lines
+        self.matrix(tensor, task / self.heads, group, self.groups)
     }
 
-    /// The line of the mask that `task` reads; 0 behind the last token.
-    #[inline(always)]
-    fn visible(&self, task: usize) -> Vec<E> {
-        let mut visible = vec![E::ZERO; self.line()];
-        let first = task / self.heads * self.tokens;
-        visible[..self.tokens].copy_from_slice(&self.mask[first..first + self.tokens]);
-        visible
+    fn matrix<'t>(&self, tensor: &'t [f32], example: usize, at: usize, of: usize) -> Matrix<'t> {
+        let first = (example * self.tokens * of + at) * self.width;
+        Matrix::spaced(&tensor[first..], self.tokens, self.width, of * self.width)
     }
 
-    /// `out[s] = Σ_c x[c]·lines[c, s]` for the blocks that `out` covers.
-    #[inline(always)]
-    fn products(&self, x: &[E], lines: &[E], out: &mut [E]) {
-        let line = self.line();
-        for (block, out) in out.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
-            let mut sums = [E::ZERO; BLOCK];
-            for (&x, line) in x.iter().zip(lines.chunks_exact(line)) {
-                let piece = &line.as_chunks::<BLOCK>().0[block];
-                for (sum, &y) in sums.iter_mut().zip(piece) {
-                    *sum += x * y;
-                }
-            }
-            *out = sums;
-        }
+    /// First token, number of queries and number of keys of each block.
+    fn blocks(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
+        let tokens = self.tokens;
+        (0..tokens).step_by(BLOCK).map(move |first| {
+            let count = BLOCK.min(tokens - first);
+            (first, count, first + count)
+        })
     }
 
-    /// Probabilities of the keys up to `token` in the blocks that `out` covers, 0 elsewhere.
-    #[inline(always)]
-    fn probabilities(&self, x: &[E], keys: &[E], visible: &[E], token: usize, out: &mut [E]) {
-        let (lowest, scale) = (E::of(f64::NEG_INFINITY), self.scale);
-        self.products(x, keys, out);
-        for (score, &live) in out.iter_mut().zip(visible) {
-            let scaled = *score * scale;
-            *score = if live == E::ZERO { lowest } else { scaled };
-        }
-        out[token + 1..].fill(lowest);
-        let top = max(out, lowest);
-        if top == lowest {
-            out.fill(E::ZERO);
-            return;
-        }
-        for score in out.iter_mut() {
-            let weight = (*score - top).exp();
-            *score = if *score == lowest { E::ZERO } else { weight };
-        }
-        let factor = E::ONE / sum(out);
-        for weight in out.iter_mut() {
-            *weight = *weight * factor;
-        }
+    /// Probabilities of a block, `[count, keys]`.
+    fn probabilities(&self, (first, count, keys): (usize, usize, usize), task: usize) -> Vec<f32> {
+        let mut p = vec![0.0; count * keys];
+        let key = pack_wide(self.group(self.key, task).part(0, keys).transposed());
+        Product::plain(self.head(self.query, task).part(first, count), &key).run_here(&mut p);
+        let visible = &self.mask[task / self.heads * self.tokens..][..keys];
+        softmax_rows(&mut p, visible, first, self.scale);
+        p
     }
-}
 
-/// Length of the part of a line that a row looks at.
-#[inline(always)]
-fn seen(token: usize) -> usize {
-    (token + 1).next_multiple_of(BLOCK)
-}
-
-/// Gradients of one head: that of the queries as `[T, d]`, those of keys and values as lines.
-struct HeadGradients<E> {
-    query: Vec<E>,
-    key: Vec<E>,
-    value: Vec<E>,
-}
-
-/// `lines[c, s] += x[c]·y[s]` for the keys that `y` covers.
-#[inline(always)]
-fn accumulate<E: Real>(lines: &mut [E], line: usize, x: &[E], y: &[E]) {
-    for (&x, line) in x.iter().zip(lines.chunks_exact_mut(line)) {
-        for (sum, &y) in line.iter_mut().zip(y) {
-            *sum += x * y;
-        }
-    }
-}
-
-wide! {
     /// Output of one head, `[T, d]`.
-    fn head_forward<'a, E>(call: &'a Call<'a, E>, task: usize) -> Vec<E> {
-        let line = call.line();
-        let (keys, values) = (call.lines(call.key, task), call.lines(call.value, task));
-        let visible = call.visible(task);
-        let mut row = vec![E::ZERO; line];
-        let mut out = vec![E::ZERO; call.tokens * call.width];
-        for (token, out) in out.chunks_exact_mut(call.width).enumerate() {
-            let p = &mut row[..seen(token)];
-            call.probabilities(call.row(call.query, task, token), &keys, &visible, token, p);
-            for (out, values) in out.iter_mut().zip(values.chunks_exact(line)) {
-                *out = sum_pairs(p, &values[..p.len()], |p, v| p * v);
-            }
+    fn forward(&self, task: usize) -> Vec<f32> {
+        let mut out = vec![0.0; self.tokens * self.width];
+        for block in self.blocks() {
+            let (first, count, keys) = block;
+            let p = self.probabilities(block, task);
+            let value = pack_wide(self.group(self.value, task).part(0, keys));
+            let out = &mut out[first * self.width..][..count * self.width];
+            Product::plain(Matrix::new(&p, count, keys), &value).run_here(out);
         }
         out
     }
 
     /// Gradients of one head from `grad`, that of the whole output.
-    fn head_backward<'a, E>(
-        call: &'a Call<'a, E>,
-        grad: &'a [E],
-        task: usize,
-    ) -> HeadGradients<E> {
-        let line = call.line();
-        let (keys, values) = (call.lines(call.key, task), call.lines(call.value, task));
-        let visible = call.visible(task);
-        let (mut p, mut d_p) = (vec![E::ZERO; line], vec![E::ZERO; line]);
-        let mut out = HeadGradients {
-            query: vec![E::ZERO; call.tokens * call.width],
-            key: vec![E::ZERO; keys.len()],
-            value: vec![E::ZERO; values.len()],
-        };
-        for (token, d_query) in out.query.chunks_exact_mut(call.width).enumerate() {
-            let (p, d_p) = (&mut p[..seen(token)], &mut d_p[..seen(token)]);
-            let (query, grad) = (call.row(call.query, task, token), call.row(grad, task, token));
-            call.probabilities(query, &keys, &visible, token, p);
-            call.products(grad, &values, d_p);
-            accumulate(&mut out.value, line, grad, p);
-            let mean = sum_pairs(p, d_p, |p, d_p| p * d_p);
-            for (d_p, &p) in d_p.iter_mut().zip(&*p) {
-                *d_p = p * (*d_p - mean) * call.scale;
-            }
-            accumulate(&mut out.key, line, query, d_p);
-            for (d_query, keys) in d_query.iter_mut().zip(keys.chunks_exact(line)) {
-                *d_query = sum_pairs(d_p, &keys[..d_p.len()], |d, k| d * k);
-            }
+    fn backward(&self, grad: &[f32], task: usize) -> HeadGradients {
+        let size = self.tokens * self.width;
+        let [mut d_query, mut d_key, mut d_value] = [(); 3].map(|()| vec![0.0; size]);
+        for block in self.blocks() {
+            let (first, count, keys) = block;
+            let p = self.probabilities(block, task);
+            let grad = self.head(grad, task).part(first, count);
+            let seen = keys * self.width;
+            add(Matrix::new(&p, count, keys).transposed(), &pack_wide(grad), &mut d_value[..seen]);
+            let mut d_score = vec![0.0; count * keys];
+            let value = pack_wide(self.group(self.value, task).part(0, keys).transposed());
+            Product::plain(grad, &value).run_here(&mut d_score);
+            gradient_rows(&mut d_score, &p, count, self.scale);
+            let d_score = Matrix::new(&d_score, count, keys);
+            let key = pack_wide(self.group(self.key, task).part(0, keys));
+            add(d_score, &key, &mut d_query[first * self.width..][..count * self.width]);
+            let query = pack_wide(self.head(self.query, task).part(first, count));
+            add(d_score.transposed(), &query, &mut d_key[..seen]);
         }
-        out
+        [d_query, d_key, d_value]
     }
 }
 
-/// `[B, T, H, d]` from one `[T, d]` per example and head.
-fn interleave<E: Real>(parts: &[&[E]], shape: Shape) -> FlexTensor {
-    let (tokens, heads, width) = (shape[1], shape[2], shape[3]);
-    let mut values = Vec::with_capacity(shape.num_elements());
-    for example in parts.chunks_exact(heads) {
-        for token in 0..tokens {
-            for head in example {
-                values.extend_from_slice(&head[token * width..][..width]);
+fn add(x: Matrix<'_>, base: &Panels, out: &mut [f32]) {
+    Product::plain(x, base).added().run_here(out);
+}
+
+wide! {
+    /// Softmax of the scores of queries `first..` over the keys that each may see.
+    fn softmax_rows<'a, E>(scores: &'a mut [E], visible: &'a [E], first: usize, scale: E) {
+        for (i, row) in scores.chunks_exact_mut(visible.len()).enumerate() {
+            softmax(row, visible, first + i + 1, scale);
+        }
+    }
+
+    /// Turns the gradient of probabilities `p` into that of the scores before their scale.
+    fn gradient_rows<'a, E>(grad: &'a mut [E], p: &'a [E], rows: usize, scale: E) {
+        let keys = p.len() / rows;
+        for (row, p) in grad.chunks_exact_mut(keys).zip(p.chunks_exact(keys)) {
+            let mean = sum_pairs(row, p, |grad, p| grad * p);
+            for (grad, &p) in row.iter_mut().zip(p) {
+                *grad = p * (*grad - mean) * scale;
             }
         }
     }
-    E::tensor(values, shape)
 }
 
-/// `[B, T, G, d]` from one set of lines per example and query head; those of a group are summed in order.
-fn gather<'a, E: Real>(
-    parts: &'a [HeadGradients<E>],
-    of: fn(&'a HeadGradients<E>) -> &'a [E],
-    heads: usize,
-    shape: Shape,
-) -> FlexTensor {
+/// Probabilities of the first `seen` keys that are visible, 0 elsewhere.
+#[inline(always)]
+fn softmax<E: Real>(row: &mut [E], visible: &[E], seen: usize, scale: E) {
+    let lowest = E::of(f64::NEG_INFINITY);
+    for (score, &live) in row.iter_mut().zip(visible) {
+        let scaled = *score * scale;
+        *score = if live == E::ZERO { lowest } else { scaled };
+    }
+    row[seen..].fill(lowest);
+    let top = max(row, lowest);
+    if top == lowest {
+        row.fill(E::ZERO);
+        return;
+    }
+    for score in row.iter_mut() {
+        let weight = (*score - top).exp();
+        *score = if *score == lowest { E::ZERO } else { weight };
+    }
+    let factor = E::ONE / sum(row);
+    for weight in row.iter_mut() {
+        *weight = *weight * factor;
+    }
+}
+
+/// `[B, T, G, d]` from one `[T, d]` per example and query head; those of a group are summed in order.
+fn gather<'a>(parts: impl Iterator<Item = &'a [f32]>, shape: Shape, heads: usize) -> FlexTensor {
     let (tokens, groups, width) = (shape[1], shape[2], shape[3]);
-    let line = tokens.next_multiple_of(BLOCK);
-    let mut values = vec![E::ZERO; shape.num_elements()];
-    for (task, part) in parts.iter().enumerate() {
-        let group = task % heads / (heads / groups);
-        let first = task / heads * tokens * groups + group;
-        for (feature, line) in of(part).chunks_exact(line).enumerate() {
-            for (token, &x) in line[..tokens].iter().enumerate() {
-                values[(first + token * groups) * width + feature] += x;
+    let mut values = vec![0.0; shape.num_elements()];
+    for (task, part) in parts.enumerate() {
+        let first = task / heads * tokens * groups + task % heads / (heads / groups);
+        for (token, row) in part.chunks_exact(width).enumerate() {
+            let out = &mut values[(first + token * groups) * width..][..width];
+            for (out, &x) in out.iter_mut().zip(row) {
+                *out += x;
             }
         }
     }
-    E::tensor(values, shape)
+    f32::tensor(values, shape)
 }
 
-pub(crate) fn forward<E: Real>(
+pub(crate) fn forward(
     query: FlexTensor,
     key: FlexTensor,
     value: FlexTensor,
@@ -247,13 +196,13 @@ pub(crate) fn forward<E: Real>(
         let [query, ..] = arguments;
         return query;
     }
-    let call = Call::<E>::new(arguments.each_ref(), scale);
-    let tasks = (0..shape[0] * shape[2]).collect();
-    let parts = run(tasks, |task| head_forward(&call, task));
-    interleave(&parts.iter().map(Vec::as_slice).collect::<Vec<&[E]>>(), shape)
+    let call = Call::new(arguments.each_ref(), scale);
+    let parts = run((0..shape[0] * shape[2]).collect(), |task| call.forward(task));
+    let heads = shape[2];
+    gather(parts.iter().map(Vec::as_slice), shape, heads)
 }
 
-pub(crate) fn backward<E: Real>(
+pub(crate) fn backward(
     arguments: [FlexTensor; 4],
     grad: FlexTensor,
     scale: f64,
@@ -261,19 +210,17 @@ pub(crate) fn backward<E: Real>(
 ) -> (Option<FlexTensor>, Option<FlexTensor>, Option<FlexTensor>) {
     let (arguments, grad) = (arguments.map(contiguous), contiguous(grad));
     let (shape, key_shape) = (arguments[0].shape(), arguments[1].shape());
+    let heads = shape[2];
     let parts = if shape.num_elements() == 0 {
         Vec::new()
     } else {
-        let call = Call::<E>::new(arguments.each_ref(), scale);
-        let grad = E::slice(&grad);
-        let tasks = (0..shape[0] * shape[2]).collect();
-        run(tasks, |task| head_backward(&call, grad, task))
+        let call = Call::new(arguments.each_ref(), scale);
+        let grad = f32::slice(&grad);
+        run((0..shape[0] * heads).collect(), |task| call.backward(grad, task))
     };
-    let heads = shape[2];
-    let queries: Vec<&[E]> = parts.iter().map(|part| part.query.as_slice()).collect();
-    (
-        wanted[0].then(|| interleave(&queries, shape)),
-        wanted[1].then(|| gather(&parts, |part| &part.key, heads, key_shape.clone())),
-        wanted[2].then(|| gather(&parts, |part| &part.value, heads, key_shape)),
-    )
+    let of = |i: usize, shape: &Shape| {
+        let parts = parts.iter().map(|part| part[i].as_slice());
+        wanted[i].then(|| gather(parts, shape.clone(), heads))
+    };
+    (of(0, &shape), of(1, &key_shape), of(2, &key_shape))
 }

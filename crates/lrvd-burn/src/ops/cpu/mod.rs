@@ -16,7 +16,7 @@ mod wide;
 
 pub(crate) use panels::{Matrix, Panels, lanes};
 pub(crate) use parallel::{TASK, rows_per_task, run, zeros};
-pub(crate) use product::{Low, Product, panel_width};
+pub(crate) use product::{Low, Product, pack_wide};
 pub(crate) use real::{Real, max, sum, sum_pairs, sum_rows};
 pub(crate) use skinny::transposed_product;
 pub(crate) use tensor::{Binary, Unary, contiguous, map, zip};

@@ -8,7 +8,7 @@
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::panels::{Matrix, Panels};
+use super::panels::{Matrix, Panels, lanes};
 
 /// Depth of a block: a panel of it and the rows that meet it fit the first caches.
 const DEPTH: usize = 192;
@@ -20,8 +20,13 @@ const WIDEST: usize = 32;
 const SMALL: usize = 1 << 18;
 
 /// Columns of a panel of the dense matrix on a machine with `lanes` numbers in a vector.
-pub(crate) fn panel_width(lanes: usize) -> usize {
+fn panel_width(lanes: usize) -> usize {
     if lanes == 4 { 16 } else { 2 * lanes }
+}
+
+/// `matrix` as the right side of a [`Product`].
+pub(crate) fn pack_wide(matrix: Matrix<'_>) -> Panels {
+    Panels::pack(matrix, panel_width(lanes()))
 }
 
 /// `out = x·base + bias + hidden·up`, `hidden = scale · x·down`, for rows in groups of equal size with

@@ -7,7 +7,7 @@ use burn_flex::FlexTensor;
 use super::AttentionLayout;
 use super::places::Places;
 use super::rows::{Scores, masked_softmax, softmax_gradient};
-use crate::ops::cpu::{Matrix, Panels, Product, Real, contiguous, lanes, panel_width, run, zeros};
+use crate::ops::cpu::{Matrix, Panels, Product, Real, contiguous, pack_wide, run, zeros};
 use crate::ops::dropout;
 
 type Term = [Option<FlexTensor>; 3];
@@ -125,7 +125,7 @@ impl<'a> Call<'a> {
             out.extend_from_slice(&row[first..first + self.width]);
         }
         if let Some((hidden, up)) = self.low(rows, task) {
-            Product::plain(hidden, &packed(up)).added().run_here(&mut out);
+            Product::plain(hidden, &pack_wide(up)).added().run_here(&mut out);
         }
         out
     }
@@ -135,14 +135,14 @@ impl<'a> Call<'a> {
         let values = self.position_rows(rows, task);
         let matrix = Matrix::new(&values, rows.count, self.width);
         let mut scores = vec![0.0; self.tokens * rows.count];
-        Product::plain(x, &packed(matrix.transposed())).run_here(&mut scores);
+        Product::plain(x, &pack_wide(matrix.transposed())).run_here(&mut scores);
         scores
     }
 
     /// Writes the probabilities of one head and returns its output, `[L, d]`.
     fn forward(&self, mask: Option<&[f32]>, task: usize, p: &mut [f32]) -> Vec<f32> {
         let (query, key) = (self.head(self.query, task), self.head(self.key, task));
-        Product::plain(query, &packed(key.transposed())).run_here(p);
+        Product::plain(query, &pack_wide(key.transposed())).run_here(p);
         let c2p = self.keys.as_ref().map(|rows| Scores {
             values: self.position_scores(rows, query, task),
             places: &rows.places,
@@ -155,7 +155,7 @@ impl<'a> Call<'a> {
         let kept = self.dropped(p, task);
         let kept = Matrix::new(kept.as_deref().unwrap_or(p), self.tokens, self.tokens);
         let mut out = vec![0.0; self.tokens * self.width];
-        Product::plain(kept, &packed(self.head(self.value, task))).run_here(&mut out);
+        Product::plain(kept, &pack_wide(self.head(self.value, task))).run_here(&mut out);
         out
     }
 
@@ -178,17 +178,17 @@ impl<'a> Call<'a> {
         let mut d_value = new();
         let kept = self.dropped(p, task);
         let kept = square(kept.as_deref().unwrap_or(p)).transposed();
-        Product::plain(kept, &packed(grad)).run_here(&mut d_value);
+        Product::plain(kept, &pack_wide(grad)).run_here(&mut d_value);
 
         let mut d_score = vec![0.0; tokens * tokens];
         let value = self.head(self.value, task).transposed();
-        Product::plain(grad, &packed(value)).run_here(&mut d_score);
+        Product::plain(grad, &pack_wide(value)).run_here(&mut d_score);
         if let Some(dropped) = self.dropped(&d_score, task) {
             d_score = dropped;
         }
         softmax_gradient(&mut d_score, p, tokens, self.layout.scale as f32);
 
-        let (packed_query, packed_key) = (packed(query), packed(key));
+        let (packed_query, packed_key) = (pack_wide(query), pack_wide(key));
         let (mut d_query, mut d_key) = (new(), new());
         Product::plain(square(&d_score), &packed_key).run_here(&mut d_query);
         Product::plain(square(&d_score).transposed(), &packed_query).run_here(&mut d_key);
@@ -216,22 +216,18 @@ impl<'a> Call<'a> {
         let (count, rank) = (rows.count, rows.rank);
         let sums = Matrix::new(sums, self.tokens, count);
         let values = self.position_rows(rows, task);
-        let panels = packed(Matrix::new(&values, count, self.width));
+        let panels = pack_wide(Matrix::new(&values, count, self.width));
         Product::plain(sums, &panels).added().run_here(d_x);
         let mut d_rows = values;
         Product::plain(sums.transposed(), x).run_here(&mut d_rows);
         let (mut d_hidden, mut d_up) = (vec![0.0; count * rank], vec![0.0; rank * self.width]);
         if let Some((hidden, up)) = self.low(rows, task) {
             let d_rows = Matrix::new(&d_rows, count, self.width);
-            Product::plain(d_rows, &packed(up.transposed())).run_here(&mut d_hidden);
-            Product::plain(hidden.transposed(), &packed(d_rows)).run_here(&mut d_up);
+            Product::plain(d_rows, &pack_wide(up.transposed())).run_here(&mut d_hidden);
+            Product::plain(hidden.transposed(), &pack_wide(d_rows)).run_here(&mut d_up);
         }
         TermGradient { rows: d_rows, hidden: d_hidden, up: d_up }
     }
-}
-
-fn packed(matrix: Matrix<'_>) -> Panels {
-    Panels::pack(matrix, panel_width(lanes()))
 }
 
 pub(crate) fn forward(
