@@ -6,11 +6,11 @@
 
 mod ops_checks;
 
-use burn::tensor::{DType, Device};
+use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::ops;
 use lrvd_core::noise::{fill_normal_f64, fill_uniform};
-use ops_checks::cases::{each, key};
-use ops_checks::{distance, evaluate, host, leaf};
+use ops_checks::cases::{each, each_of_many_rows, key};
+use ops_checks::{distance, evaluate, host, leaf, wave};
 
 /// All checks in one test: they share the device.
 #[test]
@@ -18,10 +18,58 @@ fn operators_on_the_named_device() {
     let name = std::env::var("LRVD_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
     let device = lrvd_burn::device::open(&name).unwrap();
     each(&mut |case| case.check(&device, DType::F32, 5e-5));
+    each_of_many_rows(&mut |case| case.check_double(&device, 1e-3));
+    gradients_are_central_differences(&device);
+    narrow_formats_follow_single_precision(&device);
+    views_are_read_in_their_order(&device);
     normals_are_those_of_the_definition(&device);
     dropout_masks_are_the_same_bits(&device);
     repeated_runs_give_the_same_bits(&device);
     empty_tensors_stay_empty(&device);
+}
+
+fn gradients_are_central_differences(device: &Device) {
+    each(&mut |case| {
+        if case.leaves.iter().map(Vec::len).sum::<usize>() < 700 {
+            let d = case.distance_from_differences(device, DType::F32, case.composite);
+            assert!(d < 5e-5, "{}: {d:e}", case.name);
+        }
+    });
+}
+
+fn narrow_formats_follow_single_precision(device: &Device) {
+    for (dtype, tolerance) in [(DType::F16, 4e-3), (DType::BF16, 3e-2)] {
+        if !device.supports_dtype(dtype) {
+            eprintln!("{dtype:?} is not checked: the device does not have it");
+            continue;
+        }
+        each(&mut |case| {
+            if case.leaves.iter().all(|leaf| leaf.len() < 2_000) {
+                case.check_narrow(device, dtype, tolerance);
+            }
+        });
+    }
+}
+
+/// Operators on a transposed view and on the same numbers in order.
+fn views_are_read_in_their_order(device: &Device) {
+    let numbers = |count, phase| leaf(&wave(count, phase), device, DType::F32);
+    let view = numbers(35, 0.3).reshape([5, 7]).transpose();
+    let copy = leaf(&host(view.clone()), device, DType::F32).reshape([7, 5]);
+    let (gamma, beta, seven) = (numbers(5, 0.7), numbers(5, 1.7), numbers(7, 2.7));
+    type Op<'a> = &'a dyn Fn(Tensor<2>) -> Tensor<2>;
+    let operators: [Op; 6] = [
+        &|x| ops::layer_norm(x, gamma.clone(), beta.clone(), 1e-7),
+        &|x| ops::rms_norm(x, gamma.clone(), 1e-5),
+        &|x| ops::gated_silu(x.clone(), copy.clone()),
+        &|x| ops::gated_silu(copy.clone(), x),
+        &|x| ops::kl_log_uniform(x, 0, seven.clone()).unsqueeze(),
+        &|x| ops::kl_log_uniform(x, 1, gamma.clone()).unsqueeze(),
+    ];
+    for (number, operator) in operators.into_iter().enumerate() {
+        let (of_view, of_copy) = (operator(view.clone()), operator(copy.clone()));
+        assert_eq!(host(of_view), host(of_copy), "operator {number}");
+    }
 }
 
 fn normals_are_those_of_the_definition(device: &Device) {
@@ -60,5 +108,16 @@ fn empty_tensors_stay_empty(device: &Device) {
     assert_eq!(ops::dropout(none.clone(), 0.5, key()).dims(), [0]);
     assert_eq!(ops::standard_normal(&none, [0, 3], key()).dims(), [0, 3]);
     let rows = none.clone().reshape([0, 3]);
+    let three = leaf(&[0.5; 3], device, DType::F32);
+    assert_eq!(ops::layer_norm(rows.clone(), three.clone(), three.clone(), 1e-5).dims(), [0, 3]);
+    assert_eq!(ops::rms_norm(rows.clone(), three.clone(), 1e-5).dims(), [0, 3]);
+    assert_eq!(ops::gated_silu(rows.clone(), rows.clone()).dims(), [0, 3]);
+    // Ranks without entries, and no rank.
+    assert_eq!(host(ops::kl_log_uniform(rows.clone(), 1, three)), [0.0; 3]);
+    assert_eq!(ops::kl_log_uniform(rows.clone(), 0, none.clone()).dims(), [0]);
+    let tokens = Tensor::<4>::zeros([2, 0, 1, 3], device);
+    let mask = Tensor::<2>::zeros([2, 0], device);
+    let out = ops::causal_attention(tokens.clone(), tokens.clone(), tokens, mask, 1.0);
+    assert_eq!(out.dims(), [2, 0, 1, 3]);
     assert_eq!(ops::add_gaussian_noise(rows.clone(), rows, key()).dims(), [0, 3]);
 }

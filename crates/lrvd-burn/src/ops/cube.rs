@@ -1,6 +1,9 @@
 //! Which implementation runs on CubeCL's devices: kernels for `f32`, `f16` and `bf16`, which compute
 //! in `f32`; the composite for `f64` and for every operator without a kernel.
 
+mod columns;
+mod rows;
+
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Shape};
@@ -11,8 +14,15 @@ use cubecl::calculate_cube_count_elemwise;
 use cubecl::prelude::{CubeCount, CubeDim};
 use lrvd_core::noise::NoiseKey;
 
-use super::backend::LrvdBackend;
-use super::{dropout, gelu, rank_two_noise, standard_normal};
+use super::backend::{LrvdBackend, Maybe};
+use super::disentangled_attention::{AttentionLayout, PositionTerm};
+use super::{
+    causal_attention, disentangled_attention, dropout, gated_silu, gaussian_draw, gelu,
+    kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
+};
+
+pub(super) use columns::sum_rows;
+pub(super) use rows::{LOWEST, cube_max, cube_sum, exp_below, row_sizes};
 
 /// `$op::launch::$name`, or the composite for `f64`.
 macro_rules! by_element {
@@ -34,6 +44,114 @@ impl LrvdBackend for CubeBackend {
         by_element!(x, gelu::backward(x, grad))
     }
 
+    fn fused_gated_silu(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self> {
+        by_element!(gate, gated_silu::forward(gate, up))
+    }
+
+    fn fused_gated_silu_grad(
+        gate: FloatTensor<Self>,
+        up: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        by_element!(gate, gated_silu::backward(gate, up, grad, wanted))
+    }
+
+    fn fused_causal_attention(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        mask: FloatTensor<Self>,
+        scale: f64,
+    ) -> FloatTensor<Self> {
+        by_element!(query, causal_attention::forward(query, key, value, mask, scale))
+    }
+
+    fn fused_causal_attention_grad(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        mask: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        scale: f64,
+        wanted: [bool; 3],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        let arguments = [query, key, value, mask];
+        by_element!(grad, causal_attention::backward(arguments, grad, scale, wanted))
+    }
+
+    fn fused_disentangled_attention(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        keys: PositionTerm<Self>,
+        queries: PositionTerm<Self>,
+        mask: Maybe<Self>,
+        layout: AttentionLayout,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let terms = [keys.into_parts(), queries.into_parts()];
+        let mask = mask.into_option();
+        by_element!(
+            query,
+            disentangled_attention::forward([query, key, value], terms, mask, &layout)
+        )
+    }
+
+    fn fused_disentangled_attention_grad(
+        query: FloatTensor<Self>,
+        key: FloatTensor<Self>,
+        value: FloatTensor<Self>,
+        keys: PositionTerm<Self>,
+        queries: PositionTerm<Self>,
+        probability: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        layout: AttentionLayout,
+        wanted: [bool; 9],
+    ) -> Vec<Option<FloatTensor<Self>>> {
+        let (operands, terms) = ([query, key, value], [keys.into_parts(), queries.into_parts()]);
+        by_element!(
+            grad,
+            disentangled_attention::backward(operands, terms, probability, grad, &layout, wanted)
+        )
+    }
+
+    fn fused_layer_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        eps: f64,
+    ) -> FloatTensor<Self> {
+        by_element!(x, layer_norm::forward(x, gamma, beta, eps))
+    }
+
+    fn fused_layer_norm_grad(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        eps: f64,
+        wanted: [bool; 3],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        by_element!(x, layer_norm::backward(x, gamma, grad, eps, wanted))
+    }
+
+    fn fused_rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        eps: f64,
+    ) -> FloatTensor<Self> {
+        by_element!(x, rms_norm::forward(x, gamma, eps))
+    }
+
+    fn fused_rms_norm_grad(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        eps: f64,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        by_element!(x, rms_norm::backward(x, gamma, grad, eps, wanted))
+    }
+
     fn fused_dropout(x: FloatTensor<Self>, rate: f64, key: NoiseKey) -> FloatTensor<Self> {
         by_element!(x, dropout::forward(x, rate, key))
     }
@@ -44,6 +162,24 @@ impl LrvdBackend for CubeBackend {
         key: NoiseKey,
     ) -> FloatTensor<Self> {
         by_element!(like, standard_normal::forward(like, shape, key))
+    }
+
+    fn fused_gaussian_draw(
+        mean: FloatTensor<Self>,
+        std: FloatTensor<Self>,
+        count: usize,
+        key: NoiseKey,
+    ) -> FloatTensor<Self> {
+        by_element!(mean, gaussian_draw::forward(mean, std, count, key))
+    }
+
+    fn fused_gaussian_draw_grad(
+        std: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        key: NoiseKey,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        by_element!(grad, gaussian_draw::backward(std, grad, key, wanted))
     }
 
     fn fused_rank_two_noise(
@@ -82,12 +218,35 @@ impl LrvdBackend for CubeBackend {
     ) -> FloatTensor<Self> {
         by_element!(grad, rank_two_noise::gaussian_backward(variance, grad, key))
     }
+
+    fn fused_kl_log_uniform(
+        mean: FloatTensor<Self>,
+        log_variance: FloatTensor<Self>,
+        rank_axis: usize,
+    ) -> FloatTensor<Self> {
+        by_element!(mean, kl_log_uniform::forward(mean, log_variance, rank_axis))
+    }
+
+    fn fused_kl_log_uniform_grad(
+        mean: FloatTensor<Self>,
+        log_variance: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        rank_axis: usize,
+        wanted: [bool; 2],
+    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
+        by_element!(mean, kl_log_uniform::backward(mean, log_variance, grad, rank_axis, wanted))
+    }
 }
 
 /// An uninitialised tensor beside `like`, contiguous on every device: the kernels index linearly,
 /// and CUDA's own layout pads rows.
 pub(super) fn empty(like: &CubeTensor, shape: Shape) -> CubeTensor {
     empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape, like.dtype)
+}
+
+/// [`empty`] in single precision, whatever `like` holds.
+pub(super) fn empty_single(like: &CubeTensor, shape: Shape) -> CubeTensor {
+    empty_device_contiguous_dtype(like.client.clone(), like.device.clone(), shape, DType::F32)
 }
 
 /// [`empty`] of the shape of `like`.

@@ -41,15 +41,46 @@ pub(crate) fn each(f: &mut dyn FnMut(&Case)) {
     linear_cases(f);
     gelu_cases(f);
     dropout_cases(f);
-    layer_norm_cases(f);
-    rms_norm_cases(f);
+    layer_norm_cases(f, &[[2, 3, 5], [1, 1, 17], [3, 41, 130], [2, 3, 1]]);
+    rms_norm_cases(f, &[[2, 3, 5], [1, 1, 17], [3, 41, 130], [2, 3, 1]]);
     gated_silu_cases(f);
-    attention_cases(f);
-    disentangled_cases(f);
+    // One key head per query head, groups of two and of three, one group; less and more than a block of keys.
+    attention_cases(f, &[[2, 5, 2, 2, 3], [1, 1, 2, 1, 2], [2, 7, 3, 1, 2], [2, 67, 4, 2, 5]]);
+    disentangled_cases(
+        f,
+        &[
+            ([3, 1, 2, 3, 5, 1, 2], true, true, 0.0),
+            ([2, 2, 3, 5, 9, 1, 2], true, true, 0.0),
+            ([2, 1, 2, 4, 3, 1, 0], true, false, 0.3),
+            ([2, 2, 1, 3, 4, 2, 1], false, true, 0.3),
+            ([1, 2, 2, 1, 1, 1, 1], true, true, 0.0),
+            ([2, 1, 2, 3, 1, 1, 0], false, false, 0.0),
+            ([2, 3, 17, 37, 41, 1, 3], true, true, 0.1),
+        ],
+    );
     draw_cases(f);
     energy_cases(f);
     noise_cases(f);
-    kl_cases(f);
+    kl_cases(
+        f,
+        &[([4, 7], 0), ([7, 4], 1), ([1, 1], 0), ([3, 1111], 0), ([1111, 3], 1), ([5, 700], 1)],
+    );
+}
+
+/// Runs `f` on a case of every operator that takes a row at a time, with more rows than a device counts
+/// along one axis, and on one with rows longer than a cube.
+pub(crate) fn each_of_many_rows(f: &mut dyn FnMut(&Case)) {
+    layer_norm_cases(f, &[[10, 7001, 3], [1, 2, 1037]]);
+    rms_norm_cases(f, &[[10, 7001, 3], [1, 2, 1037]]);
+    attention_cases(f, &[[17_000, 2, 2, 1, 1], [1, 3, 1, 1, 300], [1, 300, 2, 1, 2]]);
+    disentangled_cases(
+        f,
+        &[
+            ([17_000, 2, 1, 2, 2, 1, 0], true, true, 0.0),
+            ([1, 1, 2, 300, 70, 1, 1], true, true, 0.1),
+        ],
+    );
+    kl_cases(f, &[([70_001, 3], 0), ([3, 70_001], 1), ([70_001, 3], 1)]);
 }
 
 fn linear_cases(f: &mut dyn FnMut(&Case)) {
@@ -120,8 +151,8 @@ fn dropout_cases(f: &mut dyn FnMut(&Case)) {
     }
 }
 
-fn layer_norm_cases(f: &mut dyn FnMut(&Case)) {
-    for [b, n, d] in [[2, 3, 5], [1, 1, 17], [3, 41, 130], [2, 3, 1]] {
+fn layer_norm_cases(f: &mut dyn FnMut(&Case), sizes: &[[usize; 3]]) {
+    for &[b, n, d] in sizes {
         f(&Case {
             name: &format!("layer_norm {b}x{n}x{d}"),
             fused: &|x| {
@@ -143,8 +174,8 @@ fn layer_norm_cases(f: &mut dyn FnMut(&Case)) {
     }
 }
 
-fn rms_norm_cases(f: &mut dyn FnMut(&Case)) {
-    for [b, n, d] in [[2, 3, 5], [1, 1, 17], [3, 41, 130], [2, 3, 1]] {
+fn rms_norm_cases(f: &mut dyn FnMut(&Case), sizes: &[[usize; 3]]) {
+    for &[b, n, d] in sizes {
         f(&Case {
             name: &format!("rms_norm {b}x{n}x{d}"),
             fused: &|x| flat(rms_norm(x[0].clone().reshape([b, n, d]), x[1].clone(), 1e-5)),
@@ -169,10 +200,9 @@ fn gated_silu_cases(f: &mut dyn FnMut(&Case)) {
     }
 }
 
-fn attention_cases(f: &mut dyn FnMut(&Case)) {
+fn attention_cases(f: &mut dyn FnMut(&Case), sizes: &[[usize; 5]]) {
     type Function = fn(Tensor<4>, Tensor<4>, Tensor<4>, Tensor<2>, f64) -> Tensor<4>;
-    // One key head per query head, groups of two and of three, one group; less and more than a block of keys.
-    for [b, t, h, g, d] in [[2, 5, 2, 2, 3], [1, 1, 2, 1, 2], [2, 7, 3, 1, 2], [2, 67, 4, 2, 5]] {
+    for &[b, t, h, g, d] in sizes {
         let run = |function: Function, x: &[Tensor<1>]| {
             // Keys come as a transposed view.
             let key = x[1].clone().reshape([b, g, t, d]).swap_dims(1, 2);
@@ -201,7 +231,7 @@ fn attention_cases(f: &mut dyn FnMut(&Case)) {
     }
 }
 
-fn disentangled_cases(f: &mut dyn FnMut(&Case)) {
+fn disentangled_cases(f: &mut dyn FnMut(&Case), sizes: &[([usize; 7], bool, bool, f64)]) {
     type Function = fn(
         Tensor<3>,
         Tensor<3>,
@@ -213,15 +243,7 @@ fn disentangled_cases(f: &mut dyn FnMut(&Case)) {
     ) -> Tensor<3>;
     // Sequences, heads, width of a head, tokens, position rows, copies of them, rank of the low part: one
     // factor for each of two sequences, and one for all three.
-    for ([b, h, d, l, rows, copies, r], with_keys, with_queries, rate) in [
-        ([3, 1, 2, 3, 5, 1, 2], true, true, 0.0),
-        ([2, 2, 3, 5, 9, 1, 2], true, true, 0.0),
-        ([2, 1, 2, 4, 3, 1, 0], true, false, 0.3),
-        ([2, 2, 1, 3, 4, 2, 1], false, true, 0.3),
-        ([1, 2, 2, 1, 1, 1, 1], true, true, 0.0),
-        ([2, 1, 2, 3, 1, 1, 0], false, false, 0.0),
-        ([2, 3, 17, 37, 41, 1, 3], true, true, 0.1),
-    ] {
+    for &([b, h, d, l, rows, copies, r], with_keys, with_queries, rate) in sizes {
         let factors = if b == 3 { 1 } else { b };
         // Far offsets share rows, as logarithmic buckets do.
         let offsets = (2 * l - 1) as f64;
@@ -362,10 +384,8 @@ fn noise_cases(f: &mut dyn FnMut(&Case)) {
     }
 }
 
-fn kl_cases(f: &mut dyn FnMut(&Case)) {
-    for (shape, rank_axis) in
-        [([4, 7], 0), ([7, 4], 1), ([1, 1], 0), ([3, 1111], 0), ([1111, 3], 1), ([5, 700], 1)]
-    {
+fn kl_cases(f: &mut dyn FnMut(&Case), sizes: &[([usize; 2], usize)]) {
+    for &(shape, rank_axis) in sizes {
         let rank = shape[rank_axis];
         // Inside, below and above the clamp.
         let log_variance = wave(rank, 0.2).into_iter().enumerate().map(|(k, v)| match k % 4 {

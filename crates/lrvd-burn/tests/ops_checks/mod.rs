@@ -99,31 +99,65 @@ impl Case<'_> {
         for pattern in self.patterns() {
             let got = evaluate(self.fused, &self.leaves, &pattern, device, dtype);
             let wanted = evaluate(self.composite, &self.leaves, &pattern, &Device::flex(), dtype);
-            let context = |what: &str| format!("{}: {what}, tracked {pattern:?}", self.name);
-            let d = distance(&got.out, &wanted.out);
-            assert!(d <= tolerance, "{}: {d:e}", context("output"));
-            for (i, (g, w)) in got.grads.iter().zip(&wanted.grads).enumerate() {
-                match (g, w) {
-                    (Some(g), Some(w)) => {
-                        let d = distance(g, w);
-                        assert!(d <= tolerance, "{}: {d:e}", context(&format!("gradient {i}")));
-                    }
-                    (None, None) => {}
-                    _ => panic!("{}", context(&format!("gradient {i} is there on one side only"))),
+            self.compare(&got, &wanted, &pattern, tolerance);
+        }
+    }
+
+    /// The fused operator on `device` in single precision gives the composite's numbers in double precision
+    /// on the CPU, with every leaf tracked that may be.
+    pub(crate) fn check_double(&self, device: &Device, tolerance: f64) {
+        let tracked = &self.differentiable;
+        let got = evaluate(self.fused, &self.leaves, tracked, device, DType::F32);
+        let wanted = evaluate(self.composite, &self.leaves, tracked, &Device::flex(), DType::F64);
+        self.compare(&got, &wanted, tracked, tolerance);
+    }
+
+    /// The fused operator in a narrow format gives the numbers of the composite on the CPU in `f32`, both
+    /// from inputs in that format.
+    pub(crate) fn check_narrow(&self, device: &Device, dtype: DType, tolerance: f64) {
+        let narrow = |values: &Vec<f64>| host(leaf(values, &Device::flex(), dtype));
+        let leaves: Vec<Vec<f64>> = self.leaves.iter().map(narrow).collect();
+        let tracked = &self.differentiable;
+        let got = evaluate(self.fused, &leaves, tracked, device, dtype);
+        let wanted = evaluate(self.composite, &leaves, tracked, &Device::flex(), DType::F32);
+        self.compare(&got, &wanted, tracked, tolerance);
+    }
+
+    fn compare(&self, got: &Run, wanted: &Run, pattern: &[bool], tolerance: f64) {
+        let context = |what: &str| format!("{}: {what}, tracked {pattern:?}", self.name);
+        let d = distance(&got.out, &wanted.out);
+        assert!(d <= tolerance, "{}: {d:e}", context("output"));
+        for (i, (g, w)) in got.grads.iter().zip(&wanted.grads).enumerate() {
+            match (g, w) {
+                (Some(g), Some(w)) => {
+                    let d = distance(g, w);
+                    assert!(d <= tolerance, "{}: {d:e}", context(&format!("gradient {i}")));
                 }
-                assert_eq!(g.is_some(), pattern[i], "{}", context("tracking"));
+                (None, None) => {}
+                _ => panic!("{}", context(&format!("gradient {i} is there on one side only"))),
             }
+            assert_eq!(g.is_some(), pattern[i], "{}", context("tracking"));
         }
     }
 
     /// Largest distance of the gradients from central differences, in `f64` on the CPU.
     pub(crate) fn gradient_distance(&self) -> f64 {
-        let device = Device::flex();
-        let run = evaluate(self.fused, &self.leaves, &self.differentiable, &device, DType::F64);
+        self.distance_from_differences(&Device::flex(), DType::F64, self.fused)
+    }
+
+    /// Largest distance of the gradients on `device` from central differences of `definition` in `f64` on
+    /// the CPU.
+    pub(crate) fn distance_from_differences(
+        &self,
+        device: &Device,
+        dtype: DType,
+        definition: Op,
+    ) -> f64 {
+        let run = evaluate(self.fused, &self.leaves, &self.differentiable, device, dtype);
         let none = vec![false; self.leaves.len()];
         let weight = wave(run.out.len(), 0.7);
         let loss = |leaves: &[Vec<f64>]| -> f64 {
-            let out = evaluate(self.fused, leaves, &none, &device, DType::F64).out;
+            let out = evaluate(definition, leaves, &none, &Device::flex(), DType::F64).out;
             out.iter().zip(&weight).map(|(o, w)| o * w).sum()
         };
         let mut worst = 0.0f64;

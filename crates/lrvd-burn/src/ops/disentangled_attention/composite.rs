@@ -13,13 +13,13 @@ use crate::ops::value::Value;
 pub(crate) type Term<B> = [Option<FloatTensor<B>>; 3];
 
 /// `[n, rows, heads·d]` as `[n, heads, rows, d]`.
-fn split<B: Backend>(x: Value<B>, heads: usize) -> Value<B> {
+pub(super) fn split<B: Backend>(x: Value<B>, heads: usize) -> Value<B> {
     let shape = x.shape();
     x.reshape([shape[0], shape[1], heads, shape[2] / heads]).swap(1, 2)
 }
 
 /// The transpose of [`split`].
-fn join<B: Backend>(x: Value<B>) -> Value<B> {
+pub(super) fn join<B: Backend>(x: Value<B>) -> Value<B> {
     let shape = x.shape();
     x.swap(1, 2).reshape([shape[0], shape[2], shape[1] * shape[3]])
 }
@@ -34,13 +34,17 @@ fn columns<B: Backend>(layout: &AttentionLayout, falling: bool, like: &Value<B>)
     B::int_from_data(TensorData::new(rows, [count]), &like.0.device())
 }
 
+/// All rows of a term, `[1 | B, rows, heads·d]`.
+pub(super) fn whole<B: Backend>(term: &Term<B>) -> Option<Value<B>> {
+    let [shared, hidden, up] = term.clone();
+    let shared = Value::<B>(shared?);
+    let low = hidden.zip(up).map(|(hidden, up)| Value::<B>(hidden).matmul(Value(up)));
+    Some(if let Some(low) = low { low + shared } else { shared })
+}
+
 /// The rows of a term, one for every column of its scores, `[1 | B, heads, 2L−1, d]`.
 fn rows<B: Backend>(term: &Term<B>, layout: &AttentionLayout, falling: bool) -> Option<Value<B>> {
-    let [shared, hidden, up] = term.clone();
-    let mut all = Value::<B>(shared?);
-    if let (Some(hidden), Some(up)) = (hidden, up) {
-        all = Value(hidden).matmul(Value(up)) + all;
-    }
+    let all = whole::<B>(term)?;
     let selected = B::float_select(all.0.clone(), 1, columns(layout, falling, &all));
     Some(split(Value(selected), layout.heads))
 }
@@ -128,18 +132,28 @@ fn term_gradients<B: Backend>(
     falling: bool,
     wanted: &[bool],
 ) -> [Option<FloatTensor<B>>; 3] {
-    let [Some(shared), hidden, up] = term.clone() else { return [None, None, None] };
-    let (copies, count, shape) = (shared.shape()[0], shared.shape()[1], d_selected.shape());
+    let Some(shared) = &term[0] else { return [None, None, None] };
+    let (count, shape) = (shared.shape()[1], d_selected.shape());
     let none = [shape[0], count, shape[2]];
     let none = B::float_zeros(none.into(), &d_selected.0.device(), d_selected.dtype().into());
     let index = columns(layout, falling, &d_selected);
     let d_rows =
         Value::<B>(B::float_select_assign(none, 1, index, d_selected.0, IndexingUpdateOp::Add));
+    of_rows(term, d_rows, wanted)
+}
+
+/// From the gradient of the rows of every sequence, `[B, rows, heads·d]`.
+pub(super) fn of_rows<B: Backend>(
+    term: &Term<B>,
+    d_rows: Value<B>,
+    wanted: &[bool],
+) -> [Option<FloatTensor<B>>; 3] {
+    let [Some(shared), hidden, up] = term.clone() else { return [None, None, None] };
     let of_copies = |copies: usize| {
         let d_rows = d_rows.clone();
         if copies == 1 { d_rows.sum(0) } else { d_rows }
     };
-    let d_shared = wanted[0].then(|| of_copies(copies).0);
+    let d_shared = wanted[0].then(|| of_copies(shared.shape()[0]).0);
     let (Some(hidden), Some(up)) = (hidden, up) else { return [d_shared, None, None] };
     let d_low = of_copies(hidden.shape()[0]);
     let d_hidden = wanted[1].then(|| d_low.clone().matmul(Value(up).swap(1, 2)).0);

@@ -41,13 +41,19 @@ pub(crate) fn backward<B: LrvdBackend>(
     let d_mean = wanted[0].then(|| grad.clone().sum(0).reshape(whole).0);
     let d_std = wanted[1].then(|| {
         let eps = noise::<B>(std, [shape[0], shape[1], shape[2]], key);
-        let mut sums = (grad * eps).sum(0).reshape(whole);
-        for axis in 0..2 {
-            if narrow[axis] == 1 {
-                sums = sums.sum(axis);
-            }
-        }
-        sums.0
+        summed(grad * eps, &narrow).0
     });
     (d_mean, d_std)
+}
+
+/// Sums over draws, and over the axes along which the standard deviation is one.
+pub(super) fn summed<B: LrvdBackend>(products: Value<B>, narrow: &Shape) -> Value<B> {
+    let shape = products.shape();
+    let mut sums = products.sum(0).reshape([shape[1], shape[2]]);
+    for axis in 0..2 {
+        if narrow[axis] == 1 {
+            sums = sums.sum(axis);
+        }
+    }
+    sums
 }
