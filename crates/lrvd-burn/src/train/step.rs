@@ -9,7 +9,7 @@ use super::error::TrainError;
 use super::method::{Method, RankChange, StepSizes, StepState, Terms};
 use super::model::Model;
 use super::state::TrainState;
-use crate::objective::{Objective, ObjectiveParts};
+use crate::objective::{Objective, ObjectiveParts, UnreadParts};
 use crate::optimizer::NamedGradients;
 use crate::sampling::Pass;
 
@@ -56,7 +56,7 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
         batch: BatchSize { examples: first, tokens: 0, n_train },
         n_train,
     };
-    let (mut gradients, mut total) = (NamedGradients::default(), None::<ObjectiveParts>);
+    let (mut gradients, mut unread) = (NamedGradients::default(), Vec::new());
     for (part, batch) in batches.into_iter().enumerate() {
         // Every micro-batch draws its own noise.
         let pass = Pass {
@@ -86,18 +86,20 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
             divisor: terms.divisor,
         };
         let loss = objective.loss();
-        let parts = objective.read(&loss);
-        total = Some(match total {
-            None => parts,
-            Some(t) => ObjectiveParts { loss: t.loss + parts.loss, nll: t.nll + parts.nll, ..t },
-        });
+        unread.push(objective.unread(&loss));
         // Without a head nothing is left to learn once every rank is pruned, and no graph to go back.
         if loss.is_tracked() {
             let backward = loss.backward();
             gradients.accumulate(NamedGradients::collect(&state.model, &backward));
         }
     }
-    let parts = total.ok_or(TrainError::EmptyBatch { step })?;
+    // Read when every pass is under way: a device does not wait for the host between forward and backward.
+    let parts = unread.into_iter().map(UnreadParts::read).reduce(|total, parts| ObjectiveParts {
+        loss: total.loss + parts.loss,
+        nll: total.nll + parts.nll,
+        ..total
+    });
+    let parts = parts.ok_or(TrainError::EmptyBatch { step })?;
     finite("loss", parts.loss, step)?;
     let changes = update(around, state, method, gradients, &pass, sizes)?;
     Ok(Taken { parts, changes })
