@@ -132,9 +132,10 @@ impl Trainer {
         if let Some(kl) = total_kl(&self.model, Prior::LogUniform, KlReduction::Element) {
             loss = loss + kl.mul_scalar(1e-6);
         }
-        let _: f64 = loss.clone().into_scalar();
         let forward = begun.elapsed().as_secs_f64();
         let backward = loss.backward();
+        // As in a training step: read when all is under way.
+        let _: f64 = loss.into_scalar();
         match &mut self.optimizer {
             Optimizer::Ours(optimizer) => {
                 let mut gradients = NamedGradients::collect(&self.model, &backward);

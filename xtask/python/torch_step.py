@@ -91,6 +91,7 @@ def main():
     parser.add_argument("--mode", choices=["train", "forward"], default="train")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda[:N]")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=10, help="timed steps")
     parser.add_argument("--warmup", type=int, default=2, help="steps before the clock starts")
@@ -104,16 +105,16 @@ def main():
 
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    model = build(args.config, args.dropout)
+    model = build(args.config, args.dropout).to(args.device)
     trainable = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trainable, lr=1e-3)
     vocabulary = SIZES[args.config]["vocab_size"]
     batches = [
-        {"input_ids": torch.randint(3, vocabulary, (args.batch, args.length)),
-         "attention_mask": torch.ones(args.batch, args.length, dtype=torch.long)}
+        {"input_ids": torch.randint(3, vocabulary, (args.batch, args.length)).to(args.device),
+         "attention_mask": torch.ones(args.batch, args.length, dtype=torch.long, device=args.device)}
         for _ in range(4)
     ]
-    labels = torch.arange(args.batch) % 2
+    labels = torch.arange(args.batch, device=args.device) % 2
 
     steps, forwards = [], []
     model.train(args.mode == "train")
@@ -131,6 +132,8 @@ def main():
             torch.nn.utils.clip_grad_norm_(trainable, 0.1)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        if args.device != "cpu":
+            torch.cuda.synchronize(args.device)
         end = time.perf_counter()
         if i >= args.warmup:
             forwards.append(middle - start)

@@ -43,6 +43,10 @@ Devices
   wgpu-test [ARGS…]      the device tests on `wgpu`, through Mesa's software Vulkan driver if that
                          is installed and no other driver is asked for
   cuda-test [ARGS…]      the same tests on the first CUDA device
+  gpu-bench [ARGS…]      the device tests, then training steps beside PyTorch + PEFT, written to
+                         docs/results/gpu.md: --device cuda[:N]|wgpu[:N] (cuda unless given),
+                         --python PYTHON (with torch, transformers and peft); --step and --tests
+                         name a built `step` and a built `ops_device` for a machine without cargo
   cuda-check             type check with the feature `cuda`, without its native parts
 
 Exit status: 0 all is well, 1 something failed, 2 the arguments make no sense; `glue`, `reasoning`

@@ -8,7 +8,6 @@
 use std::time::Instant;
 
 use burn::module::Module;
-use burn::tensor::Device;
 use clap::{Parser, ValueEnum};
 use lrvd_burn::model::trainable_counts;
 use lrvd_perf::{
@@ -23,6 +22,9 @@ struct Options {
     config: Architecture,
     #[arg(long, value_enum, default_value_t = Method::Lora)]
     method: Method,
+    /// `cpu`, `wgpu[:N]` or `cuda[:N]`, as built in
+    #[arg(long, default_value = "cpu")]
+    device: String,
     /// Rank at attachment
     #[arg(long, default_value_t = 8)]
     rank: usize,
@@ -59,7 +61,7 @@ struct Options {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     lrvd_perf::keep_pages();
     let options = Options::parse();
-    let device = Device::flex();
+    let device = lrvd_burn::device::open(&options.device)?;
     let Options { config, method, layers, rank, .. } = options;
     let mut trainer = Trainer::new(config, layers, method, rank, &device)?;
     if options.keep < 100 || options.modules < 100 {
@@ -83,6 +85,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             None => trainer.step(&input, &labels, number),
         };
+        device.sync()?;
         if number >= options.warmup {
             seconds.push(begun.elapsed().as_secs_f64());
             forward_seconds.push(forward);

@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod device;
+mod gpu_bench;
 mod test;
 mod tidy;
 
@@ -34,6 +35,7 @@ pub(crate) fn dispatch(arguments: &[String]) -> Result<ExitCode> {
         "lrvd" => forward::lrvd(&[], rest),
         "wgpu-test" => device::test(device::Backend::Wgpu, rest),
         "cuda-test" => device::test(device::Backend::Cuda, rest),
+        "gpu-bench" => gpu_bench::run(rest),
         "cuda-check" => device::cuda_check(rest),
         other => Ok(usage(&format!("there is no command `{other}`"))),
     }

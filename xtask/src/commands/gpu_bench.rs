@@ -1,0 +1,190 @@
+//! Kernel tests and step times on a GPU, as a page.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::{device, usage};
+use crate::bench::measure::median;
+use crate::{process, workspace};
+
+/// What is written.
+const PAGE: &str = "docs/results/gpu.md";
+/// The other side.
+const SCRIPT: &str = "xtask/python/torch_step.py";
+const ARCHITECTURES: [&str; 2] = ["nano", "base"];
+const METHODS: [&str; 3] = ["lora", "bayeslora", "moment-matched"];
+/// The sides run in turn so often, and so many steps each; the first steps tune and compile kernels.
+const ROUNDS: usize = 3;
+const STEPS: [&str; 4] = ["--warmup", "10", "--steps", "20"];
+
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    device: String,
+    /// A built `step`, and a built `ops_device`, in place of cargo.
+    step: Option<String>,
+    tests: Option<String>,
+    python: String,
+}
+
+/// Runs the device tests, then our steps and PyTorch's in turn, and writes the page.
+pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
+    let options = match parse(arguments) {
+        Ok(options) => options,
+        Err(problem) => return Ok(usage(&problem)),
+    };
+    let root = workspace::root()?;
+    test(&options)?;
+    let mut table = String::new();
+    let mut versions = Value::Null;
+    for architecture in ARCHITECTURES {
+        let (mut torch, mut ours) = (Vec::new(), vec![Vec::new(); METHODS.len()]);
+        for _ in 0..ROUNDS {
+            let facts = time(&mut options.torch(&root, architecture), &mut torch)?;
+            versions = facts["versions"].clone();
+            for (method, seconds) in METHODS.iter().zip(&mut ours) {
+                time(&mut options.ours(&root, architecture, method), seconds)?;
+            }
+        }
+        let torch = median(&torch);
+        for (method, seconds) in METHODS.iter().zip(&ours) {
+            let ours = median(seconds);
+            table.push_str(&format!(
+                "| {architecture} | {method} | {:.2} | {:.2} | {:.2} |\n",
+                1e3 * ours,
+                1e3 * torch,
+                ours / torch
+            ));
+        }
+    }
+    let page = format!(
+        "# Steps on a GPU\n\n\
+         `cargo xtask gpu-bench` on {}, device `{}`; PyTorch side {versions}. The tests of the kernels \
+         passed on the device. A step is forward, backward, clipping and AdamW on 8 rows of 128 tokens with \
+         adapters of rank 8, in single precision on both sides; PyTorch + PEFT runs LoRA. Medians of {ROUNDS} \
+         rounds in turn.\n\n\
+         | DeBERTa | method | ours, ms | PyTorch + PEFT, ms | ratio |\n|---|---|---|---|---|\n{table}",
+        machine(),
+        options.device
+    );
+    std::fs::write(root.join(PAGE), &page).with_context(|| format!("cannot write `{PAGE}`"))?;
+    print!("{page}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn parse(arguments: &[String]) -> Result<Options, String> {
+    let mut options =
+        Options { device: "cuda".into(), step: None, tests: None, python: "python3".into() };
+    let mut rest = arguments.iter();
+    while let Some(flag) = rest.next() {
+        let mut value = || rest.next().cloned().ok_or_else(|| format!("`{flag}` needs a value"));
+        match flag.as_str() {
+            "--device" => options.device = value()?,
+            "--step" => options.step = Some(value()?),
+            "--tests" => options.tests = Some(value()?),
+            "--python" => options.python = value()?,
+            other => return Err(format!("`gpu-bench` does not know `{other}`")),
+        }
+    }
+    if !["cuda", "wgpu"].contains(&options.kind()) {
+        return Err(format!("`{}` is neither `cuda[:N]` nor `wgpu[:N]`", options.device));
+    }
+    Ok(options)
+}
+
+impl Options {
+    /// The device's name without its number: the feature to build with.
+    fn kind(&self) -> &str {
+        self.device.split(':').next().unwrap_or_default()
+    }
+
+    fn ours(&self, root: &Path, architecture: &str, method: &str) -> Command {
+        let mut command = match &self.step {
+            Some(program) => Command::new(program),
+            None => {
+                let mut command = process::cargo(root);
+                let package = ["--package", "lrvd-perf", "--bin", "step"];
+                command.args(["run", "--release", "--quiet", "--features", self.kind()]);
+                command.args(package).arg("--");
+                command
+            }
+        };
+        command.args(["--device", &self.device, "--config", architecture, "--method", method]);
+        command.args(STEPS);
+        command
+    }
+
+    fn torch(&self, root: &Path, architecture: &str) -> Command {
+        let mut command = Command::new(&self.python);
+        command.arg(root.join(SCRIPT)).args(["--device", "cuda", "--config", architecture]);
+        command.args(STEPS);
+        command
+    }
+}
+
+fn test(options: &Options) -> Result<()> {
+    let Some(program) = &options.tests else {
+        let backend =
+            if options.kind() == "cuda" { device::Backend::Cuda } else { device::Backend::Wgpu };
+        return device::test(backend, &[]).map(|_| ());
+    };
+    process::run(Command::new(program).env("LRVD_TEST_DEVICE", &options.device))
+}
+
+/// Adds the seconds of each step that `command` times, and returns all that it says.
+fn time(command: &mut Command, seconds: &mut Vec<f64>) -> Result<Value> {
+    eprintln!("$ {}", process::show(command));
+    let text = process::output(command)?;
+    let facts: Value = serde_json::from_str(text.lines().next_back().unwrap_or_default())
+        .with_context(|| format!("`{}` did not end with JSON", process::show(command)))?;
+    let steps = facts["seconds"].as_array().context("no `seconds`")?;
+    seconds.extend(steps.iter().filter_map(Value::as_f64));
+    match seconds.is_empty() {
+        true => bail!("`{}` timed nothing", process::show(command)),
+        false => Ok(facts),
+    }
+}
+
+/// What NVIDIA's tool says of the GPUs, if it is there.
+fn machine() -> String {
+    let mut command = Command::new("nvidia-smi");
+    command.args(["--query-gpu=name,driver_version", "--format=csv,noheader"]);
+    process::output(&mut command)
+        .map_or_else(|_| "an unnamed GPU".to_owned(), |text| text.trim().replace('\n', "; "))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn both_sides_time_the_same_steps() {
+        let root = Path::new("root");
+        let options = parse(&words("--device cuda:1 --step built/step --python py")).unwrap();
+        assert_eq!(
+            process::show(&options.ours(root, "nano", "lora")),
+            "step --device cuda:1 --config nano --method lora --warmup 10 --steps 20"
+        );
+        assert_eq!(
+            process::show(&options.torch(root, "nano")),
+            "py root/xtask/python/torch_step.py --device cuda --config nano --warmup 10 --steps 20"
+        );
+        let built = parse(&words("--device wgpu")).unwrap();
+        let shown = process::show(&built.ours(root, "base", "bayeslora"));
+        assert!(shown.contains("--features wgpu --package lrvd-perf --bin step -- "), "{shown}");
+    }
+
+    #[test]
+    fn other_devices_and_flags_are_refused() {
+        for text in ["--device cpu", "--device", "--steps 3"] {
+            assert!(parse(&words(text)).is_err(), "{text}");
+        }
+    }
+}
