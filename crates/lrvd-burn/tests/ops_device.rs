@@ -2,7 +2,7 @@
 //! when built in): one device per process, because Burn's device settings are process-wide.
 
 #![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stderr)]
 
 mod ops_checks;
 
@@ -51,14 +51,15 @@ fn narrow_formats_follow_single_precision(device: &Device) {
     }
 }
 
+type Function<'a> = &'a dyn Fn(Tensor<2>) -> Tensor<2>;
+
 /// Operators on a transposed view and on the same numbers in order.
 fn views_are_read_in_their_order(device: &Device) {
     let numbers = |count, phase| leaf(&wave(count, phase), device, DType::F32);
     let view = numbers(35, 0.3).reshape([5, 7]).transpose();
     let copy = leaf(&host(view.clone()), device, DType::F32).reshape([7, 5]);
     let (gamma, beta, seven) = (numbers(5, 0.7), numbers(5, 1.7), numbers(7, 2.7));
-    type Op<'a> = &'a dyn Fn(Tensor<2>) -> Tensor<2>;
-    let operators: [Op; 6] = [
+    let operators: [Function<'_>; 6] = [
         &|x| ops::layer_norm(x, gamma.clone(), beta.clone(), 1e-7),
         &|x| ops::rms_norm(x, gamma.clone(), 1e-5),
         &|x| ops::gated_silu(x.clone(), copy.clone()),

@@ -1,5 +1,6 @@
 //! Kernel tests and step times on a GPU, as a page.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -51,12 +52,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         let torch = median(&torch);
         for (method, seconds) in METHODS.iter().zip(&ours) {
             let ours = median(seconds);
-            table.push_str(&format!(
-                "| {architecture} | {method} | {:.2} | {:.2} | {:.2} |\n",
+            writeln!(
+                table,
+                "| {architecture} | {method} | {:.2} | {:.2} | {:.2} |",
                 1e3 * ours,
                 1e3 * torch,
                 ours / torch
-            ));
+            )?;
         }
     }
     let page = format!(
@@ -141,10 +143,10 @@ fn time(command: &mut Command, seconds: &mut Vec<f64>) -> Result<Value> {
         .with_context(|| format!("`{}` did not end with JSON", process::show(command)))?;
     let steps = facts["seconds"].as_array().context("no `seconds`")?;
     seconds.extend(steps.iter().filter_map(Value::as_f64));
-    match seconds.is_empty() {
-        true => bail!("`{}` timed nothing", process::show(command)),
-        false => Ok(facts),
+    if seconds.is_empty() {
+        bail!("`{}` timed nothing", process::show(command));
     }
+    Ok(facts)
 }
 
 /// What NVIDIA's tool says of the GPUs, if it is there.
