@@ -20,10 +20,7 @@ fn operators_on_the_named_device() {
     each(&mut |case| case.check(&device, DType::F32, 5e-5));
     each_of_many_rows(&mut |case| case.check_double(&device, 1e-3));
     gradients_are_central_differences(&device);
-    // The CPU has no kernels of these; `ops` runs its composites in one of them.
-    if name != "cpu" {
-        narrow_formats_follow_single_precision(&device);
-    }
+    narrow_formats_follow_single_precision(&device);
     views_are_read_in_their_order(&device);
     normals_are_those_of_the_definition(&device);
     dropout_masks_are_the_same_bits(&device);

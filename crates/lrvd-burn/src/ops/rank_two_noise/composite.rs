@@ -71,14 +71,18 @@ pub(super) fn sums<B: Backend>(
     )
 }
 
+/// `sqrt(max(variance, 0) + ε)`; the root's own floor holds where ε is below the format's numbers.
+fn std<B: Backend>(variance: Value<B>) -> Value<B> {
+    (variance.at_least(0.0) + VARIANCE_EPSILON).sqrt().at_least(VARIANCE_EPSILON.sqrt())
+}
+
 pub(crate) fn gaussian_forward<B: Backend>(
     mean: FloatTensor<B>,
     variance: FloatTensor<B>,
     key: NoiseKey,
 ) -> FloatTensor<B> {
     let noise = noise::<B>(&mean, key);
-    let std = (Value::<B>(variance).at_least(0.0) + VARIANCE_EPSILON).sqrt();
-    (Value(mean) + noise * std).0
+    (Value(mean) + noise * std(Value::<B>(variance))).0
 }
 
 pub(crate) fn gaussian_backward<B: Backend>(
@@ -89,6 +93,5 @@ pub(crate) fn gaussian_backward<B: Backend>(
     let noise = noise::<B>(&variance, key);
     let variance = Value::<B>(variance);
     let passes = variance.clone().inside(0.0, f64::MAX);
-    let std = (variance.at_least(0.0) + VARIANCE_EPSILON).sqrt();
-    (Value(grad) * noise * passes * 0.5 / std).0
+    (Value(grad) * noise * passes * 0.5 / std(variance)).0
 }
