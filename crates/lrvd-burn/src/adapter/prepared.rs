@@ -171,8 +171,13 @@ impl PreparedLinear<'_> {
         if let Some(low) = self.factors(x.dtype()) {
             return self.with_factors(x, low);
         }
+        self.separately(x, TOKENS)
+    }
+
+    /// The base product, and the update beside it.
+    fn separately(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
         let base = self.base(x.clone());
-        match self.update(x, TOKENS) {
+        match self.update(x, use_index) {
             Some(update) => base + update,
             None => base,
         }
@@ -210,13 +215,13 @@ impl PreparedLinear<'_> {
         if let Some(low) = self.factors(x.dtype()).filter(|low| low.a.dims()[0] == 1) {
             return self.with_factors(x, low);
         }
-        let base = self.base(x.clone());
-        let out = match self.update(x, SHARED) {
-            Some(update) => base + update,
-            None => base,
-        };
+        self.of_sequences(self.separately(x, SHARED))
+    }
+
+    /// What holds one entry for each draw, once for each sequence of the batch.
+    fn of_sequences(&self, x: Tensor<3>) -> Tensor<3> {
         let DrawSet { count, rows, .. } = self.pass.draws;
-        if self.diverges && out.dims()[0] == count { each_repeated(out, rows) } else { out }
+        if self.diverges && x.dims()[0] == count { each_repeated(x, rows) } else { x }
     }
 
     /// [`PreparedLinear::forward_shared`] with the update of each sequence still in its factors, if it
@@ -231,15 +236,7 @@ impl PreparedLinear<'_> {
                 let a = a.swap_dims(0, 1).reshape([d_input, groups * rank]);
                 let hidden = adapted_linear(x.clone(), a, None, None).mul_scalar(scale);
                 let hidden = hidden.reshape([count, groups, rank]).swap_dims(0, 1);
-                let DrawSet { count: draws, rows, .. } = self.pass.draws;
-                let of_sequences = |factor| {
-                    if self.diverges && groups == draws {
-                        each_repeated(factor, rows)
-                    } else {
-                        factor
-                    }
-                };
-                let low = (of_sequences(hidden), of_sequences(b));
+                let low = (self.of_sequences(hidden), self.of_sequences(b));
                 PositionRows { shared: self.base(x), low: Some(low) }
             }
         }

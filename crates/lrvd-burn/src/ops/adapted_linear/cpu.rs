@@ -1,20 +1,13 @@
 //! A linear layer and its update in one pass over packed rows.
 
-use burn::backend::TensorMetadata;
+use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
 use crate::ops::cpu::{
     Low, Matrix, Panels, Product, Real, contiguous, lanes, pack_wide, transposed_product, zeros,
 };
-
-type Gradients = (
-    Option<FlexTensor>,
-    Option<FlexTensor>,
-    Option<FlexTensor>,
-    Option<FlexTensor>,
-    Option<FlexTensor>,
-);
+use crate::ops::value::FiveGradients;
 
 /// One factor for each group, as matrices.
 struct Factor {
@@ -91,7 +84,7 @@ pub(crate) fn backward(
     grad: FlexTensor,
     scale: f64,
     wanted: [bool; 5],
-) -> Gradients {
+) -> FiveGradients<Flex> {
     let (x, grad) = (contiguous(x), contiguous(grad));
     let [n, tokens, d_input] = [0, 1, 2].map(|axis| x.shape()[axis]);
     let (rows, d_output) = (n * tokens, weight.shape()[1]);

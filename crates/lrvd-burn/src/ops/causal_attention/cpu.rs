@@ -2,14 +2,13 @@
 //!
 //! A block of queries meets the keys up to its own end and no further.
 
-#![expect(clippy::inline_always, reason = "loops vectorise only with the functions inside")]
-
 use burn::backend::TensorMetadata;
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
 
 use crate::ops::cpu::{
-    Matrix, Panels, Product, Real, contiguous, max, pack_wide, run, sum, sum_pairs, wide,
+    Matrix, Panels, Parts, Product, Real, contiguous, pack_wide, run, softmax_gradient_rows,
+    softmax_rows,
 };
 
 /// Queries handled together.
@@ -78,7 +77,7 @@ impl<'a> Call<'a> {
         let key = pack_wide(self.group(self.key, task).part(0, keys).transposed());
         Product::plain(self.head(self.query, task).part(first, count), &key).run_here(&mut p);
         let visible = &self.mask[task / self.heads * self.tokens..][..keys];
-        softmax_rows(&mut p, visible, first, self.scale);
+        softmax_rows(&mut p, keys, Some(visible), Some(first + 1), self.scale);
         p
     }
 
@@ -108,7 +107,7 @@ impl<'a> Call<'a> {
             let mut d_score = vec![0.0; count * keys];
             let value = pack_wide(self.group(self.value, task).part(0, keys).transposed());
             Product::plain(grad, &value).run_here(&mut d_score);
-            gradient_rows(&mut d_score, &p, count, self.scale);
+            softmax_gradient_rows(&mut d_score, &p, keys, self.scale);
             let d_score = Matrix::new(&d_score, count, keys);
             let key = pack_wide(self.group(self.key, task).part(0, keys));
             add(d_score, &key, &mut d_query[first * self.width..][..count * self.width]);
@@ -123,64 +122,17 @@ fn add(x: Matrix<'_>, base: &Panels, out: &mut [f32]) {
     Product::plain(x, base).added().run_here(out);
 }
 
-wide! {
-    /// Softmax of the scores of queries `first..` over the keys that each may see.
-    fn softmax_rows<'a, E>(scores: &'a mut [E], visible: &'a [E], first: usize, scale: E) {
-        for (i, row) in scores.chunks_exact_mut(visible.len()).enumerate() {
-            softmax(row, visible, first + i + 1, scale);
-        }
+/// `[B, T, G, d]` from one `[T, d]` per example and query head.
+fn join<'a>(
+    parts: impl ExactSizeIterator<Item = &'a [f32]>,
+    shape: Shape,
+    heads: usize,
+) -> FlexTensor {
+    if shape.num_elements() == 0 {
+        return f32::tensor(Vec::new(), shape);
     }
-
-    /// Turns the gradient of probabilities `p` into that of the scores before their scale.
-    fn gradient_rows<'a, E>(grad: &'a mut [E], p: &'a [E], rows: usize, scale: E) {
-        let keys = p.len() / rows;
-        for (row, p) in grad.chunks_exact_mut(keys).zip(p.chunks_exact(keys)) {
-            let mean = sum_pairs(row, p, |grad, p| grad * p);
-            for (grad, &p) in row.iter_mut().zip(p) {
-                *grad = p * (*grad - mean) * scale;
-            }
-        }
-    }
-}
-
-/// Probabilities of the first `seen` keys that are visible, 0 elsewhere.
-#[inline(always)]
-fn softmax<E: Real>(row: &mut [E], visible: &[E], seen: usize, scale: E) {
-    let lowest = E::of(f64::NEG_INFINITY);
-    for (score, &live) in row.iter_mut().zip(visible) {
-        let scaled = *score * scale;
-        *score = if live == E::ZERO { lowest } else { scaled };
-    }
-    row[seen..].fill(lowest);
-    let top = max(row, lowest);
-    if top == lowest {
-        row.fill(E::ZERO);
-        return;
-    }
-    for score in row.iter_mut() {
-        let weight = (*score - top).exp();
-        *score = if *score == lowest { E::ZERO } else { weight };
-    }
-    let factor = E::ONE / sum(row);
-    for weight in row.iter_mut() {
-        *weight = *weight * factor;
-    }
-}
-
-/// `[B, T, G, d]` from one `[T, d]` per example and query head; those of a group are summed in order.
-fn gather<'a>(parts: impl Iterator<Item = &'a [f32]>, shape: Shape, heads: usize) -> FlexTensor {
-    let (tokens, groups, width) = (shape[1], shape[2], shape[3]);
-    let mut values = vec![0.0; shape.num_elements()];
-    for (task, part) in parts.enumerate() {
-        let first = task / heads * tokens * groups + task % heads / (heads / groups);
-        for (token, row) in part.chunks_exact(width).enumerate() {
-            let out = &mut values[(first + token * groups) * width..][..width];
-            for (out, &x) in out.iter_mut().zip(row) {
-                *out += x;
-            }
-        }
-    }
-    f32::tensor(values, shape)
+    let size = [shape[1], shape[3]];
+    f32::tensor(Parts { heads, groups: shape[2], shared: false, size }.join(parts), shape)
 }
 
 pub(crate) fn forward(
@@ -199,7 +151,7 @@ pub(crate) fn forward(
     let call = Call::new(arguments.each_ref(), scale);
     let parts = run((0..shape[0] * shape[2]).collect(), |task| call.forward(task));
     let heads = shape[2];
-    gather(parts.iter().map(Vec::as_slice), shape, heads)
+    join(parts.iter().map(Vec::as_slice), shape, heads)
 }
 
 pub(crate) fn backward(
@@ -220,7 +172,7 @@ pub(crate) fn backward(
     };
     let of = |i: usize, shape: &Shape| {
         let parts = parts.iter().map(|part| part[i].as_slice());
-        wanted[i].then(|| gather(parts, shape.clone(), heads))
+        wanted[i].then(|| join(parts, shape.clone(), heads))
     };
     (of(0, &shape), of(1, &key_shape), of(2, &key_shape))
 }

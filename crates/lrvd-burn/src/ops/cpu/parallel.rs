@@ -2,12 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::real::Real;
-
 /// Elements of a task: some ten microseconds of arithmetic, and a few of them fit a core's cache.
 pub(crate) const TASK: usize = 8192;
-/// Elements of an array on the stack.
-const BLOCK: usize = 256;
 
 /// Whole rows of `width` elements that make up one task; depends on nothing but the shape.
 pub(crate) fn rows_per_task(width: usize) -> usize {
@@ -23,20 +19,4 @@ pub(crate) fn run<T: Send, R: Send>(items: Vec<T>, task: impl Fn(T) -> R + Sync 
     } else {
         items.into_par_iter().map(task).collect()
     }
-}
-
-/// A vector of zeros, written by all threads if it is long.
-pub(crate) fn zeros<E: Real>(len: usize) -> Vec<E> {
-    if len <= 8 * TASK {
-        return vec![E::ZERO; len];
-    }
-    let mut blocks: Vec<[E; BLOCK]> = Vec::with_capacity(len.div_ceil(BLOCK));
-    (0..len.div_ceil(BLOCK))
-        .into_par_iter()
-        .with_min_len(TASK / BLOCK)
-        .map(|_| [E::ZERO; BLOCK])
-        .collect_into_vec(&mut blocks);
-    let mut values = blocks.into_flattened();
-    values.truncate(len);
-    values
 }

@@ -104,6 +104,11 @@ pub(crate) fn zip<E: Real, F: Binary<E>>(x: FlexTensor, y: FlexTensor) -> FlexTe
     E::tensor(values, x.shape())
 }
 
+/// A vector of zeros, written by all threads if it is long.
+pub(crate) fn zeros<E: Real>(len: usize) -> Vec<E> {
+    collect(len / BLOCK, len % BLOCK, |_| [E::ZERO; BLOCK], |_| E::ZERO)
+}
+
 /// A vector of `blocks` whole blocks and `rest` more elements.
 ///
 /// Blocks are arrays so that rayon can write them straight into fresh memory: a buffer filled with

@@ -8,11 +8,11 @@
 macro_rules! wide {
     ($(
         $(#[$attribute:meta])*
-        fn $name:ident<'a, E $(, $other:ident: $bound:path)?>($($argument:ident: $type:ty),+ $(,)?)
+        $visibility:vis fn $name:ident<'a, E $(, $other:ident: $bound:path)?>($($argument:ident: $type:ty),+ $(,)?)
             $(-> $result:ty)? $body:block
     )+) => {$(
         $(#[$attribute])*
-        fn $name<'a, E: $crate::ops::cpu::Real $(, $other: $bound)?>(
+        $visibility fn $name<'a, E: $crate::ops::cpu::Real $(, $other: $bound)?>(
             $($argument: $type),+
         ) -> $crate::ops::cpu::wide!(@result $($result)?) {
             struct Task<'a, E $(, $other: $bound)?> {

@@ -6,8 +6,10 @@ use burn_flex::FlexTensor;
 
 use super::AttentionLayout;
 use super::places::Places;
-use super::rows::{Scores, masked_softmax, softmax_gradient};
-use crate::ops::cpu::{Matrix, Panels, Product, Real, contiguous, pack_wide, run, zeros};
+use super::rows::{Scores, masked_softmax};
+use crate::ops::cpu::{
+    Matrix, Panels, Parts, Product, Real, contiguous, pack_wide, run, softmax_gradient_rows, zeros,
+};
 use crate::ops::dropout;
 
 type Term = [Option<FlexTensor>; 3];
@@ -186,7 +188,7 @@ impl<'a> Call<'a> {
         if let Some(dropped) = self.dropped(&d_score, task) {
             d_score = dropped;
         }
-        softmax_gradient(&mut d_score, p, tokens, self.layout.scale as f32);
+        softmax_gradient_rows(&mut d_score, p, tokens, self.layout.scale as f32);
 
         let (packed_query, packed_key) = (pack_wide(query), pack_wide(key));
         let (mut d_query, mut d_key) = (new(), new());
@@ -251,8 +253,7 @@ pub(crate) fn forward(
             call.forward(mask, task, p)
         });
     }
-    let parts: Vec<&[f32]> = parts.iter().map(Vec::as_slice).collect();
-    let out = interleave(&parts, operands[0].shape(), heads);
+    let out = beside(parts.iter().map(Vec::as_slice), operands[0].shape(), heads);
     (out, f32::tensor(probabilities, Shape::new([batch, heads, tokens, tokens])))
 }
 
@@ -278,9 +279,8 @@ pub(crate) fn backward(
     }
     let mut all: Vec<_> = (0..3)
         .map(|i| {
-            let heads_of: Vec<&[f32]> =
-                parts.iter().map(|part| part.operands[i].as_slice()).collect();
-            wanted[i].then(|| interleave(&heads_of, operands[i].shape(), heads))
+            let parts = parts.iter().map(|part| part.operands[i].as_slice());
+            wanted[i].then(|| beside(parts, operands[i].shape(), heads))
         })
         .collect();
     for (i, rows) in [call.keys.as_ref(), call.queries.as_ref()].into_iter().enumerate() {
@@ -291,70 +291,44 @@ pub(crate) fn backward(
         };
         let parts: Vec<&TermGradient> =
             parts.iter().filter_map(|part| part.terms[i].as_ref()).collect();
-        let low = rows.low.is_some();
-        all.push(wanted[0].then(|| shared_gradient(&call, rows, &parts)));
-        all.push((wanted[1] && low).then(|| hidden_gradient(&call, rows, &parts)));
-        all.push((wanted[2] && low).then(|| up_gradient(&call, rows, &parts)));
+        all.extend(term_gradients(&call, rows, &parts, wanted));
     }
     all
 }
 
-/// The rows' gradients of the heads beside each other, summed over examples that share the rows:
-/// `[1 | B, count, H·d]`.
-fn shared_gradient(call: &Call<'_>, rows: &Rows<'_>, parts: &[&TermGradient]) -> FlexTensor {
-    let parts = parts.iter().map(|part| part.rows.as_slice()).collect();
-    beside(call, parts, rows.copies, rows.count)
+/// Gradients of one position term: shared rows, `hidden` and `up`, as far as wanted.
+fn term_gradients(
+    call: &Call<'_>,
+    rows: &Rows<'_>,
+    parts: &[&TermGradient],
+    wanted: &[bool],
+) -> [Option<FlexTensor>; 3] {
+    let (heads, width, low) = (call.layout.heads, call.width, rows.low.is_some());
+    let joined =
+        |of: fn(&TermGradient) -> &[f32], copies: usize, groups: usize, size: [usize; 2]| {
+            let shared = copies == 1;
+            let values =
+                Parts { heads, groups, shared, size }.join(parts.iter().map(|part| of(part)));
+            f32::tensor(values, Shape::new([copies, size[0], groups * size[1]]))
+        };
+    [
+        wanted[0].then(|| joined(|part| &part.rows, rows.copies, heads, [rows.count, width])),
+        (wanted[1] && low)
+            .then(|| joined(|part| &part.hidden, rows.factors, 1, [rows.count, rows.rank])),
+        (wanted[2] && low)
+            .then(|| joined(|part| &part.up, rows.factors, heads, [rows.rank, width])),
+    ]
 }
 
-/// `[copies, lines, H·d]` from one `[lines, d]` per example and head; a single copy takes the sum over
-/// examples, in order.
-fn beside(call: &Call<'_>, parts: Vec<&[f32]>, copies: usize, lines: usize) -> FlexTensor {
-    let (heads, width) = (call.layout.heads, call.width);
-    let shape = Shape::new([copies, lines, call.features()]);
-    if copies > 1 || call.batch == 1 {
-        return interleave(&parts, shape, heads);
+/// `[B, L, H·d]` from one `[L, d]` per example and head.
+fn beside<'a>(
+    parts: impl ExactSizeIterator<Item = &'a [f32]>,
+    shape: Shape,
+    heads: usize,
+) -> FlexTensor {
+    if shape.num_elements() == 0 {
+        return f32::tensor(Vec::new(), shape);
     }
-    let mut sums = vec![0.0; lines * call.features()];
-    for (task, part) in parts.into_iter().enumerate() {
-        let first = task % heads * width;
-        for (line, row) in sums.chunks_exact_mut(heads * width).zip(part.chunks_exact(width)) {
-            for (sum, &value) in line[first..first + width].iter_mut().zip(row) {
-                *sum += value;
-            }
-        }
-    }
-    f32::tensor(sums, shape)
-}
-
-/// Sums over heads, and over examples that share the factors, in order: `[1 | B, count, rank]`.
-fn hidden_gradient(call: &Call<'_>, rows: &Rows<'_>, parts: &[&TermGradient]) -> FlexTensor {
-    let size = rows.count * rows.rank;
-    let mut sums = vec![0.0; rows.factors * size];
-    for (task, part) in parts.iter().enumerate() {
-        let example = if rows.factors == 1 { 0 } else { task / call.layout.heads };
-        for (sum, &value) in sums[example * size..][..size].iter_mut().zip(&part.hidden) {
-            *sum += value;
-        }
-    }
-    f32::tensor(sums, Shape::new([rows.factors, rows.count, rows.rank]))
-}
-
-/// The heads beside each other, summed over examples that share the factors: `[1 | B, rank, H·d]`.
-fn up_gradient(call: &Call<'_>, rows: &Rows<'_>, parts: &[&TermGradient]) -> FlexTensor {
-    let parts = parts.iter().map(|part| part.up.as_slice()).collect();
-    beside(call, parts, rows.factors, rows.rank)
-}
-
-/// `[B, lines, H·d]` from one `[lines, d]` per example and head.
-fn interleave(parts: &[&[f32]], shape: Shape, heads: usize) -> FlexTensor {
-    let (lines, width) = (shape[1], shape[2] / heads);
-    let mut values = Vec::with_capacity(shape.num_elements());
-    for example in parts.chunks_exact(heads) {
-        for line in 0..lines {
-            for head in example {
-                values.extend_from_slice(&head[line * width..][..width]);
-            }
-        }
-    }
-    f32::tensor(values, shape)
+    let size = [shape[1], shape[2] / heads];
+    f32::tensor(Parts { heads, groups: heads, shared: false, size }.join(parts), shape)
 }
