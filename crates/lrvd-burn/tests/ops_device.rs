@@ -9,7 +9,7 @@ mod ops_checks;
 use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::ops;
 use lrvd_core::noise::{fill_normal_f64, fill_uniform};
-use ops_checks::cases::{each, each_of_many_rows, key};
+use ops_checks::cases::{each, each_of_many_rows, key, noise};
 use ops_checks::{distance, evaluate, host, leaf, wave};
 
 /// All checks in one test: they share the device.
@@ -120,5 +120,5 @@ fn empty_tensors_stay_empty(device: &Device) {
     let mask = Tensor::<2>::zeros([2, 0], device);
     let out = ops::causal_attention(tokens.clone(), tokens.clone(), tokens, mask, 1.0);
     assert_eq!(out.dims(), [2, 0, 1, 3]);
-    assert_eq!(ops::add_gaussian_noise(rows.clone(), rows, key()).dims(), [0, 3]);
+    assert_eq!(ops::add_gaussian_noise(rows.clone(), rows, noise()).dims(), [0, 3]);
 }

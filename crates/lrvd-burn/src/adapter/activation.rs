@@ -7,15 +7,15 @@ use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{NoiseKey, Stream};
 
 use super::kind::{LowRankAdapter, Posterior, clamped};
-use crate::ops::{add_gaussian_noise, add_rank_two_noise, row_energy, standard_normal};
+use crate::ops::{Noise, add_gaussian_noise, add_rank_two_noise, row_energy, standard_normal};
 
 impl LowRankAdapter {
-    /// Update with output noise of the exact per-coordinate variance, unscaled by `c`.
+    /// `mean` with output noise of the update's exact per-coordinate variance.
     ///
     /// # Formula
     ///
     /// ```text
-    /// y = S·B + eps ⊙ sqrt(V + 1e-8),   S = x·A
+    /// y = mean + c · eps ⊙ sqrt(V + 1e-8),   S = x·A
     /// rank variance:    V[n,k] = q[n]·(w[k] + κu) + t[n],
     ///                   q = ‖x_n‖², w = Σ_i v_i B_ik², t = Σ_i v_i S_ni², u = Σ_i v_i², v = exp(ℓ)
     /// noise to signal:  V = C·B²,  C = x²·A² ⊙ α(1 + κα) + S² ⊙ α
@@ -31,9 +31,10 @@ impl LowRankAdapter {
     ///
     /// # Shapes
     ///
-    /// `x` is `[n, d_input]`, the result `[n, d_output]`.
+    /// `x` is `[n, d_input]`, `mean` and the result `[n, d_output]`.
     pub(super) fn moment_matched(
         &self,
+        mean: Tensor<2>,
         x: Tensor<2>,
         posterior: &Posterior,
         cross: CrossTerm,
@@ -41,39 +42,41 @@ impl LowRankAdapter {
         use_index: u32,
     ) -> Tensor<2> {
         let key = key.on_stream(Stream::OUTPUT).with_use(use_index);
+        let noise = Noise { key, scale: self.scaling };
         let kappa = match cross {
             CrossTerm::Exact => 1.0,
             CrossTerm::Omitted => 0.0,
         };
         let (a, b) = (self.a.val(), self.b.val());
-        let s = linear(x.clone(), a.clone(), None);
-        let mean = linear(s.clone(), b.clone(), None);
+        let rank_activations = |x: &Tensor<2>| linear(x.clone(), a.clone(), None);
         match posterior {
             Posterior::RankVariance(p) => {
                 let v = clamped(p.value.val()).exp();
                 let w = weighted_squares(&b, &v) + v.clone().square().sum().mul_scalar(kappa);
-                let t = row_energy(s, Some(v));
-                add_rank_two_noise(mean, row_energy(x, None), w, t, key)
+                let t = row_energy(rank_activations(&x), Some(v));
+                add_rank_two_noise(mean, row_energy(x, None), w, t, noise)
             }
             Posterior::AsymRankVariance(p) => {
                 let v = clamped(p.value.val()).exp();
                 let q = row_energy(x, None);
                 let t = q.zeros_like();
-                add_rank_two_noise(mean, q, weighted_squares(&b, &v), t, key)
+                add_rank_two_noise(mean, q, weighted_squares(&b, &v), t, noise)
             }
             Posterior::NoiseToSignal(p) => {
                 let alpha = p.value.val().exp();
                 let inner = alpha.clone() + alpha.clone().square().mul_scalar(kappa);
+                let s = rank_activations(&x);
                 let u = linear(x.square(), a.square(), None);
                 let c = u * inner.unsqueeze() + s.square() * alpha.unsqueeze();
-                add_gaussian_noise(mean, linear(c, b.square(), None), key)
+                add_gaussian_noise(mean, linear(c, b.square(), None), noise)
             }
             Posterior::ElementVariance(p) => {
                 let var_a = clamped(p.a.val()).exp();
                 let var_b = clamped(p.b.val()).exp();
+                let s = rank_activations(&x);
                 let v_s = linear(x.square(), var_a, None);
                 let of_s = linear(v_s, b.square() + var_b.clone().mul_scalar(kappa), None);
-                add_gaussian_noise(mean, of_s + linear(s.square(), var_b, None), key)
+                add_gaussian_noise(mean, of_s + linear(s.square(), var_b, None), noise)
             }
         }
     }
@@ -102,7 +105,8 @@ impl LowRankAdapter {
         let with_noise = |variance: Tensor<2>| {
             mean.clone() + variance.add_scalar(EPS_VARIANCE).sqrt() * eps.clone()
         };
-        let key = key.on_stream(Stream::OUTPUT).with_use(use_index);
+        let noise =
+            Noise { key: key.on_stream(Stream::OUTPUT).with_use(use_index), scale: 1.0 };
         match posterior {
             Posterior::RankVariance(p) => {
                 let v = clamped(p.value.val()).exp();
@@ -114,7 +118,7 @@ impl LowRankAdapter {
                 let device = out.device();
                 let dtype = out.dtype();
                 let q = Tensor::zeros([n], (&device, dtype));
-                add_rank_two_noise(out, q, Tensor::zeros([d], (&device, dtype)), rho, key)
+                add_rank_two_noise(out, q, Tensor::zeros([d], (&device, dtype)), rho, noise)
             }
             Posterior::AsymRankVariance(p) => {
                 let v = clamped(p.value.val()).exp();
@@ -125,12 +129,12 @@ impl LowRankAdapter {
                 let alpha = p.value.val().exp().unsqueeze_dim::<2>(0);
                 let s = with_noise(linear(x.square(), a.square(), None) * alpha.clone());
                 let rho = linear(s.clone().square() * alpha, b.clone().square(), None);
-                add_gaussian_noise(linear(s, b, None), rho, key)
+                add_gaussian_noise(linear(s, b, None), rho, noise)
             }
             Posterior::ElementVariance(p) => {
                 let s = with_noise(linear(x.square(), clamped(p.a.val()).exp(), None));
                 let rho = linear(s.clone().square(), clamped(p.b.val()).exp(), None);
-                add_gaussian_noise(linear(s, b, None), rho, key)
+                add_gaussian_noise(linear(s, b, None), rho, noise)
             }
         }
     }

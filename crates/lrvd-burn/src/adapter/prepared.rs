@@ -152,7 +152,7 @@ impl PreparedLinear<'_> {
         } else {
             x.reshape([sequences, tokens, features])
         };
-        let out = self.apply(self.of_draws(x));
+        let out = self.apply(self.of_draws(x), TOKENS);
         if D == 3 {
             return Tensor::from_dispatch(out.into_dispatch());
         }
@@ -166,12 +166,16 @@ impl PreparedLinear<'_> {
         if self.diverges { self.pass.repeated(x, count * rows) } else { x }
     }
 
-    /// In one operator where the update is a product of two factors that nobody looks into.
-    fn apply(&self, x: Tensor<3>) -> Tensor<3> {
-        if let Some(low) = self.factors(x.dtype()) {
-            return self.with_factors(x, low);
+    /// In one operator where the update's mean is a product of two factors that nobody looks into.
+    fn apply(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
+        let Some(low) = self.factors(x.dtype()) else { return self.separately(x, use_index) };
+        let out = self.with_factors(x.clone(), low);
+        match &self.update {
+            Update::Activations { adapter, posterior, key } => {
+                self.with_noise(adapter, posterior, out, x, (*key, use_index))
+            }
+            _ => out,
         }
-        self.separately(x, TOKENS)
     }
 
     /// The base product, and the update beside it.
@@ -190,7 +194,14 @@ impl PreparedLinear<'_> {
 
     /// The factors of an update without dropout or observer, all in the type of the activations.
     fn factors(&self, activations: DType) -> Option<LowRank> {
-        let Update::Weights { adapter, a, b } = &self.update else { return None };
+        let (adapter, a, b) = match &self.update {
+            Update::Weights { adapter, a, b } => (adapter, a.clone(), b.clone()),
+            Update::Activations { adapter, .. } if self.pass.scheme != Scheme::Nested => {
+                let (a, b) = adapter.means();
+                (adapter, a, b)
+            }
+            _ => return None,
+        };
         let dropped =
             adapter.dropout > 0.0 && self.pass.adapter_dropout_key(self.layer.noise_id()).is_some();
         let watched = self.layer.observer.as_ref().is_some_and(Observer::wants_uses);
@@ -199,10 +210,10 @@ impl PreparedLinear<'_> {
             return None;
         }
         let a = match adapter.singular_values() {
-            Some(e) => a.clone() * e.val().unsqueeze(),
-            None => a.clone(),
+            Some(e) => a * e.val().unsqueeze(),
+            None => a,
         };
-        Some(LowRank { a, b: b.clone(), scale: adapter.scaling })
+        Some(LowRank { a, b, scale: adapter.scaling })
     }
 
     /// The layer applied to rows that all sequences share (relative positions):
@@ -212,8 +223,8 @@ impl PreparedLinear<'_> {
     /// rank-space update is per sequence.
     pub fn forward_shared(&self, rows: Tensor<2>) -> Tensor<3> {
         let x: Tensor<3> = rows.unsqueeze_dim(0);
-        if let Some(low) = self.factors(x.dtype()).filter(|low| low.a.dims()[0] == 1) {
-            return self.with_factors(x, low);
+        if self.factors(x.dtype()).is_some_and(|low| low.a.dims()[0] == 1) {
+            return self.apply(x, SHARED);
         }
         self.of_sequences(self.separately(x, SHARED))
     }
@@ -228,7 +239,8 @@ impl PreparedLinear<'_> {
     /// has two.
     pub fn position_rows(&self, rows: Tensor<2>) -> PositionRows {
         let x: Tensor<3> = rows.clone().unsqueeze_dim(0);
-        match self.factors(x.dtype()) {
+        let random = matches!(self.update, Update::Activations { .. });
+        match self.factors(x.dtype()).filter(|_| !random) {
             None => PositionRows { shared: self.forward_shared(rows), low: None },
             Some(LowRank { a, b, scale }) => {
                 // One product for all sequences, whose factors stand side by side.
@@ -280,7 +292,7 @@ impl PreparedLinear<'_> {
                 |s| draw.up(adapter, s, use_index),
             ),
             Update::Activations { adapter, posterior, key } => {
-                self.activations(adapter, posterior, x, *key, use_index)
+                self.activations(adapter, posterior, x, (*key, use_index))
             }
             Update::Scaled { adapter, scales } => self.in_rank_space(
                 x,
@@ -332,23 +344,41 @@ impl PreparedLinear<'_> {
         self.in_rank_space(x, use_index, down, |h| adapter.scale_rank(h), up)
     }
 
+    /// The update alone, with its noise.
     fn activations(
         &self,
         adapter: &LowRankAdapter,
         posterior: &Posterior,
         x: Tensor<3>,
-        key: NoiseKey,
-        use_index: u32,
+        (key, use_index): (NoiseKey, u32),
     ) -> Tensor<3> {
-        let [batch, tokens, d_input] = x.dims();
-        let x = x.reshape([batch * tokens, d_input]);
-        let update = match self.pass.scheme {
-            Scheme::MomentMatched(cross) => {
-                adapter.moment_matched(x, posterior, cross, key, use_index)
-            }
-            _ => adapter.nested(x, posterior, key, use_index),
-        };
-        update.mul_scalar(adapter.scaling).reshape([batch, tokens, adapter.d_output()])
+        if self.pass.scheme == Scheme::Nested {
+            let [batch, tokens, d_input] = x.dims();
+            let x = x.reshape([batch * tokens, d_input]);
+            let update = adapter.nested(x, posterior, key, use_index);
+            return update
+                .mul_scalar(adapter.scaling)
+                .reshape([batch, tokens, adapter.d_output()]);
+        }
+        let s = adapter.scale_rank(linear(x.clone(), adapter.a.val(), None));
+        let mean = linear(s, adapter.b.val(), None);
+        self.with_noise(adapter, posterior, mean, x, (key, use_index))
+    }
+
+    /// `mean` with the noise of the update of `x`.
+    fn with_noise(
+        &self,
+        adapter: &LowRankAdapter,
+        posterior: &Posterior,
+        mean: Tensor<3>,
+        x: Tensor<3>,
+        (key, use_index): (NoiseKey, u32),
+    ) -> Tensor<3> {
+        let Scheme::MomentMatched(cross) = self.pass.scheme else { return mean };
+        let (shape, [batch, tokens, d_input]) = (mean.dims(), x.dims());
+        let rows = batch * tokens;
+        let (mean, x) = (mean.reshape([rows, shape[2]]), x.reshape([rows, d_input]));
+        adapter.moment_matched(mean, x, posterior, cross, key, use_index).reshape(shape)
     }
 
     fn mixed(

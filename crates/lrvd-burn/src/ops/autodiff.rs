@@ -13,6 +13,7 @@ use lrvd_core::noise::NoiseKey;
 
 use super::backend::{LrvdBackend, Maybe};
 use super::disentangled_attention::{AttentionLayout, PositionTerm};
+use super::rank_two_noise::Noise;
 use super::{
     adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gaussian_draw,
     gelu, kl_log_uniform, layer_norm, rank_two_noise, rms_norm, row_energy, standard_normal,
@@ -110,17 +111,17 @@ impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
         q: FloatTensor<Self>,
         w: FloatTensor<Self>,
         t: FloatTensor<Self>,
-        key: NoiseKey,
+        noise: Noise,
     ) -> FloatTensor<Self> {
-        rank_two_noise::backward::forward::<B, C>(mean, q, w, t, key)
+        rank_two_noise::backward::forward::<B, C>(mean, q, w, t, noise)
     }
 
     fn fused_gaussian_noise(
         mean: FloatTensor<Self>,
         variance: FloatTensor<Self>,
-        key: NoiseKey,
+        noise: Noise,
     ) -> FloatTensor<Self> {
-        rank_two_noise::backward::gaussian_forward::<B, C>(mean, variance, key)
+        rank_two_noise::backward::gaussian_forward::<B, C>(mean, variance, noise)
     }
 
     fn fused_kl_log_uniform(

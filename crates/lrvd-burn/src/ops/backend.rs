@@ -8,6 +8,7 @@ use burn::tensor::Shape;
 use lrvd_core::noise::NoiseKey;
 
 use super::disentangled_attention::{AttentionLayout, PositionTerm};
+use super::rank_two_noise::Noise;
 use super::{
     adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gaussian_draw,
     gelu, kl_log_uniform, layer_norm, rank_two_noise, rms_norm, row_energy, standard_normal,
@@ -279,9 +280,9 @@ pub trait LrvdBackend: Backend {
         q: FloatTensor<Self>,
         w: FloatTensor<Self>,
         t: FloatTensor<Self>,
-        key: NoiseKey,
+        noise: Noise,
     ) -> FloatTensor<Self> {
-        rank_two_noise::composite::forward::<Self>(mean, q, w, t, key)
+        rank_two_noise::composite::forward::<Self>(mean, q, w, t, noise)
     }
 
     /// Gradients for `q`, `w` and `t`; that for the mean is `grad` itself.
@@ -290,28 +291,28 @@ pub trait LrvdBackend: Backend {
         w: FloatTensor<Self>,
         t: FloatTensor<Self>,
         grad: FloatTensor<Self>,
-        key: NoiseKey,
+        noise: Noise,
         wanted: [bool; 3],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        rank_two_noise::composite::backward::<Self>(q, w, t, grad, key, wanted)
+        rank_two_noise::composite::backward::<Self>(q, w, t, grad, noise, wanted)
     }
 
     /// See [`add_gaussian_noise`](super::add_gaussian_noise).
     fn fused_gaussian_noise(
         mean: FloatTensor<Self>,
         variance: FloatTensor<Self>,
-        key: NoiseKey,
+        noise: Noise,
     ) -> FloatTensor<Self> {
-        rank_two_noise::composite::gaussian_forward::<Self>(mean, variance, key)
+        rank_two_noise::composite::gaussian_forward::<Self>(mean, variance, noise)
     }
 
     /// Gradient for `variance`; that for the mean is `grad` itself.
     fn fused_gaussian_noise_grad(
         variance: FloatTensor<Self>,
         grad: FloatTensor<Self>,
-        key: NoiseKey,
+        noise: Noise,
     ) -> FloatTensor<Self> {
-        rank_two_noise::composite::gaussian_backward::<Self>(variance, grad, key)
+        rank_two_noise::composite::gaussian_backward::<Self>(variance, grad, noise)
     }
 
     /// See [`kl_log_uniform()`](fn@super::kl_log_uniform).

@@ -7,6 +7,7 @@ use lrvd_core::noise::NoiseKey;
 
 use super::backend::{LrvdBackend, Maybe};
 use super::disentangled_attention::{AttentionLayout, PositionTerm};
+use super::rank_two_noise::Noise;
 use super::{
     adapted_linear, causal_attention, disentangled_attention, dropout, gated_silu, gaussian_draw,
     gelu, kl_log_uniform, layer_norm, rank_two_noise, rms_norm, row_energy, standard_normal,
@@ -238,9 +239,9 @@ impl LrvdBackend for Flex {
         q: FloatTensor<Self>,
         w: FloatTensor<Self>,
         t: FloatTensor<Self>,
-        key: NoiseKey,
+        noise: Noise,
     ) -> FloatTensor<Self> {
-        by_element!(mean, rank_two_noise::forward(mean, q, w, t, key))
+        by_element!(mean, rank_two_noise::forward(mean, q, w, t, noise))
     }
 
     fn fused_rank_two_noise_grad(
@@ -248,26 +249,26 @@ impl LrvdBackend for Flex {
         w: FloatTensor<Self>,
         t: FloatTensor<Self>,
         grad: FloatTensor<Self>,
-        key: NoiseKey,
+        noise: Noise,
         wanted: [bool; 3],
     ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(grad, rank_two_noise::backward(q, w, t, grad, key, wanted))
+        by_element!(grad, rank_two_noise::backward(q, w, t, grad, noise, wanted))
     }
 
     fn fused_gaussian_noise(
         mean: FloatTensor<Self>,
         variance: FloatTensor<Self>,
-        key: NoiseKey,
+        noise: Noise,
     ) -> FloatTensor<Self> {
-        by_element!(mean, rank_two_noise::gaussian_forward(mean, variance, key))
+        by_element!(mean, rank_two_noise::gaussian_forward(mean, variance, noise))
     }
 
     fn fused_gaussian_noise_grad(
         variance: FloatTensor<Self>,
         grad: FloatTensor<Self>,
-        key: NoiseKey,
+        noise: Noise,
     ) -> FloatTensor<Self> {
-        by_element!(grad, rank_two_noise::gaussian_backward(variance, grad, key))
+        by_element!(grad, rank_two_noise::gaussian_backward(variance, grad, noise))
     }
 
     fn fused_kl_log_uniform(

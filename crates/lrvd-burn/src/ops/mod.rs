@@ -64,7 +64,7 @@ pub use gaussian_draw::gaussian_draw;
 pub use gelu::gelu;
 pub use kl_log_uniform::kl_log_uniform;
 pub use layer_norm::layer_norm;
-pub use rank_two_noise::{add_gaussian_noise, add_rank_two_noise};
+pub use rank_two_noise::{Noise, add_gaussian_noise, add_rank_two_noise};
 pub use rms_norm::rms_norm;
 pub use row_energy::row_energy;
 pub use standard_normal::standard_normal;

@@ -7,7 +7,7 @@ use lrvd_burn::ops::disentangled_attention::{
 };
 use lrvd_burn::ops::gaussian_draw::gaussian_draw_composite;
 use lrvd_burn::ops::{
-    adapted_linear, add_gaussian_noise, add_rank_two_noise, causal_attention,
+    Noise, adapted_linear, add_gaussian_noise, add_rank_two_noise, causal_attention,
     disentangled_attention, dropout, gated_silu, gaussian_draw, gelu, kl_log_uniform, layer_norm,
     rms_norm, row_energy,
 };
@@ -26,6 +26,11 @@ use super::{Case, wave};
 
 pub(crate) fn key() -> NoiseKey {
     NoiseKey::new(0x1234_5678_9abc_def0).at_step(3).for_module(77).on_stream(2)
+}
+
+/// A scale other than 1, so that a forgotten factor shows.
+pub(crate) fn noise() -> Noise {
+    Noise { key: key(), scale: 1.75 }
 }
 
 fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
@@ -349,12 +354,12 @@ fn noise_cases(f: &mut dyn FnMut(&Case)) {
             name: &format!("add_rank_two_noise {n}x{d}"),
             fused: &|x| {
                 let mean = x[0].clone().reshape([n, d]);
-                flat(add_rank_two_noise(mean, x[1].clone(), x[2].clone(), x[3].clone(), key()))
+                flat(add_rank_two_noise(mean, x[1].clone(), x[2].clone(), x[3].clone(), noise()))
             },
             composite: &|x| {
                 let mean = x[0].clone().reshape([n, d]);
                 let [q, w, t] = [x[1].clone(), x[2].clone(), x[3].clone()];
-                flat(add_rank_two_noise_composite(mean, q, w, t, key()))
+                flat(add_rank_two_noise_composite(mean, q, w, t, noise()))
             },
             leaves: vec![
                 wave(n * d, 0.1),
@@ -369,11 +374,11 @@ fn noise_cases(f: &mut dyn FnMut(&Case)) {
             name: &format!("add_gaussian_noise {n}x{d}"),
             fused: &|x| {
                 let [mean, variance] = [0, 1].map(|i: usize| x[i].clone().reshape([n, d]));
-                flat(add_gaussian_noise(mean, variance, key()))
+                flat(add_gaussian_noise(mean, variance, noise()))
             },
             composite: &|x| {
                 let [mean, variance] = [0, 1].map(|i: usize| x[i].clone().reshape([n, d]));
-                flat(add_gaussian_noise_composite(mean, variance, key()))
+                flat(add_gaussian_noise_composite(mean, variance, noise()))
             },
             leaves: vec![
                 wave(n * d, 0.1),

@@ -2,15 +2,15 @@
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, TensorMetadata};
-use lrvd_core::noise::NoiseKey;
 
-use super::VARIANCE_EPSILON;
+use super::{Noise, VARIANCE_EPSILON};
 use crate::ops::standard_normal;
 use crate::ops::value::{ThreeGradients, Value};
 
 /// Noise of the shape of `like`.
-fn noise<B: Backend>(like: &FloatTensor<B>, key: NoiseKey) -> Value<B> {
-    Value(standard_normal::composite::forward::<B>(like.clone(), like.shape(), key))
+fn scaled<B: Backend>(noise: Noise, like: &FloatTensor<B>) -> Value<B> {
+    let Noise { key, scale } = noise;
+    Value(standard_normal::composite::forward::<B>(like.clone(), like.shape(), key)) * scale
 }
 
 /// `q wᵀ + t`.
@@ -24,12 +24,12 @@ pub(crate) fn forward<B: Backend>(
     q: FloatTensor<B>,
     w: FloatTensor<B>,
     t: FloatTensor<B>,
-    key: NoiseKey,
+    noise: Noise,
 ) -> FloatTensor<B> {
     if mean.shape().num_elements() == 0 {
         return mean;
     }
-    gaussian_forward::<B>(mean, rank_two::<B>(Value(q), Value(w), Value(t)).0, key)
+    gaussian_forward::<B>(mean, rank_two::<B>(Value(q), Value(w), Value(t)).0, noise)
 }
 
 pub(crate) fn backward<B: Backend>(
@@ -37,7 +37,7 @@ pub(crate) fn backward<B: Backend>(
     w: FloatTensor<B>,
     t: FloatTensor<B>,
     grad: FloatTensor<B>,
-    key: NoiseKey,
+    noise: Noise,
     wanted: [bool; 3],
 ) -> ThreeGradients<B> {
     let (q, w, t) = (Value::<B>(q), Value::<B>(w), Value::<B>(t));
@@ -51,7 +51,7 @@ pub(crate) fn backward<B: Backend>(
         );
     }
     let variance = rank_two(q.clone(), w.clone(), t);
-    let gamma = Value::<B>(gaussian_backward::<B>(variance.0, grad, key));
+    let gamma = Value::<B>(gaussian_backward::<B>(variance.0, grad, noise));
     sums(gamma, q, w, wanted)
 }
 
@@ -79,18 +79,18 @@ fn std<B: Backend>(variance: Value<B>) -> Value<B> {
 pub(crate) fn gaussian_forward<B: Backend>(
     mean: FloatTensor<B>,
     variance: FloatTensor<B>,
-    key: NoiseKey,
+    noise: Noise,
 ) -> FloatTensor<B> {
-    let noise = noise::<B>(&mean, key);
+    let noise = scaled::<B>(noise, &mean);
     (Value(mean) + noise * std(Value::<B>(variance))).0
 }
 
 pub(crate) fn gaussian_backward<B: Backend>(
     variance: FloatTensor<B>,
     grad: FloatTensor<B>,
-    key: NoiseKey,
+    noise: Noise,
 ) -> FloatTensor<B> {
-    let noise = noise::<B>(&variance, key);
+    let noise = scaled::<B>(noise, &variance);
     let variance = Value::<B>(variance);
     let passes = variance.clone().inside(0.0, f64::MAX);
     (Value(grad) * noise * passes * 0.5 / std(variance)).0

@@ -5,9 +5,8 @@
 use burn::backend::TensorMetadata;
 use burn::tensor::Shape;
 use burn_flex::FlexTensor;
-use lrvd_core::noise::NoiseKey;
 
-use super::VARIANCE_EPSILON;
+use super::{Noise, VARIANCE_EPSILON};
 use crate::ops::cpu::{Real, TASK, contiguous, rows_per_task, run, sum, sum_pairs, sum_rows, wide};
 
 /// `sqrt(max(variance, 0) + epsilon)`.
@@ -26,9 +25,10 @@ fn slope<E: Real>(variance: E, noise: E) -> E {
 
 wide! {
     /// Adds the noise of one row.
-    fn add_row<'a, E>(out: &'a mut [E], noise: &'a [E], w: &'a [E], q: E, t: E) {
+    fn add_row<'a, E>(out: &'a mut [E], noise: &'a [E], w: &'a [E], of_row: [E; 3]) {
+        let [q, t, scale] = of_row;
         for ((out, &noise), &w) in out.iter_mut().zip(noise).zip(w) {
-            *out += noise * std(q * w + t);
+            *out += scale * noise * std(q * w + t);
         }
     }
 
@@ -38,11 +38,11 @@ wide! {
         grad: &'a [E],
         w: &'a [E],
         d_w: &'a mut [E],
-        of_row: [E; 2],
+        of_row: [E; 3],
     ) -> [E; 2] {
-        let [q, t] = of_row;
+        let [q, t, scale] = of_row;
         for ((gamma, &grad), &w) in gamma.iter_mut().zip(grad).zip(w) {
-            *gamma = grad * slope(q * w + t, *gamma);
+            *gamma = grad * slope(q * w + t, scale * *gamma);
         }
         for (d_w, &gamma) in d_w.iter_mut().zip(&*gamma) {
             *d_w += gamma * q;
@@ -56,7 +56,7 @@ pub(crate) fn forward<E: Real>(
     q: FlexTensor,
     w: FlexTensor,
     t: FlexTensor,
-    key: NoiseKey,
+    noise: Noise,
 ) -> FlexTensor {
     let mut mean = contiguous(mean);
     let (q, w, t) = (contiguous(q), contiguous(w), contiguous(t));
@@ -64,7 +64,8 @@ pub(crate) fn forward<E: Real>(
     if mean.shape().num_elements() == 0 {
         return mean;
     }
-    let width = w.len();
+    let Noise { key, scale } = noise;
+    let (width, scale) = (w.len(), E::of(scale));
     let rows = rows_per_task(width);
     let tasks = E::slice_mut(&mut mean).chunks_mut(rows * width).enumerate().collect();
     run(tasks, |(task, out): (usize, &mut [E])| {
@@ -72,8 +73,8 @@ pub(crate) fn forward<E: Real>(
         E::fill_normal(key, (task * rows * width) as u64, &mut noise);
         let lines = out.chunks_exact_mut(width).zip(noise.chunks_exact(width));
         for (k, (out, noise)) in lines.enumerate() {
-            let (q, t) = (q[task * rows + k], t[task * rows + k]);
-            add_row(out, noise, w, q, t);
+            let row = task * rows + k;
+            add_row(out, noise, w, [q[row], t[row], scale]);
         }
     });
     mean
@@ -87,12 +88,14 @@ pub(crate) fn backward<E: Real>(
     w: FlexTensor,
     t: FlexTensor,
     grad: FlexTensor,
-    key: NoiseKey,
+    noise: Noise,
     wanted: [bool; 3],
 ) -> (Option<FlexTensor>, Option<FlexTensor>, Option<FlexTensor>) {
     let (q, w, t) = (contiguous(q), contiguous(w), contiguous(t));
     let grad = contiguous(grad);
     let (n, width) = (q.shape()[0], w.shape()[0]);
+    let Noise { key, scale } = noise;
+    let scale = E::of(scale);
     let (q, w, t) = (E::slice(&q), E::slice(&w), E::slice(&t));
     let (mut d_q, mut d_t) = (vec![E::ZERO; n], vec![E::ZERO; n]);
     let mut parts = Vec::new();
@@ -110,8 +113,9 @@ pub(crate) fn backward<E: Real>(
             E::fill_normal(key, (task * rows * width) as u64, &mut gamma);
             let lines = gamma.chunks_exact_mut(width).zip(grad.chunks_exact(width));
             for (k, (gamma, grad)) in lines.enumerate() {
-                let (q, t) = (q[task * rows + k], t[task * rows + k]);
-                [d_q[k], d_t[k]] = slope_row(gamma, grad, w, &mut d_w, [q, t]);
+                let row = task * rows + k;
+                let of_row = [q[row], t[row], scale];
+                [d_q[k], d_t[k]] = slope_row(gamma, grad, w, &mut d_w, of_row);
             }
             d_w
         });
@@ -126,26 +130,28 @@ pub(crate) fn backward<E: Real>(
 pub(crate) fn gaussian_forward<E: Real>(
     mean: FlexTensor,
     variance: FlexTensor,
-    key: NoiseKey,
+    noise: Noise,
 ) -> FlexTensor {
-    combine(mean, variance, key, |mean: E, variance, noise| mean + noise * std(variance))
+    combine(mean, variance, noise, |mean: E, variance, noise| mean + noise * std(variance))
 }
 
 pub(crate) fn gaussian_backward<E: Real>(
     variance: FlexTensor,
     grad: FlexTensor,
-    key: NoiseKey,
+    noise: Noise,
 ) -> FlexTensor {
-    combine(grad, variance, key, |grad: E, variance, noise| grad * slope(variance, noise))
+    combine(grad, variance, noise, |grad: E, variance, noise| grad * slope(variance, noise))
 }
 
 /// `f(x, variance, noise)` elementwise, written over `x` when no other tensor shares it.
 fn combine<E: Real>(
     x: FlexTensor,
     variance: FlexTensor,
-    key: NoiseKey,
+    noise: Noise,
     f: impl Fn(E, E, E) -> E + Sync + Send,
 ) -> FlexTensor {
+    let Noise { key, scale } = noise;
+    let scale = E::of(scale);
     let (mut x, variance) = (contiguous(x), contiguous(variance));
     let variance = E::slice(&variance).chunks(TASK);
     let tasks = E::slice_mut(&mut x).chunks_mut(TASK).zip(variance).enumerate().collect();
@@ -153,7 +159,7 @@ fn combine<E: Real>(
         let mut noise = vec![E::ZERO; x.len()];
         E::fill_normal(key, (task * TASK) as u64, &mut noise);
         for ((x, &variance), &noise) in x.iter_mut().zip(variance).zip(&noise) {
-            *x = f(*x, variance, noise);
+            *x = f(*x, variance, scale * noise);
         }
     });
     x

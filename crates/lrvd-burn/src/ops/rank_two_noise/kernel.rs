@@ -25,7 +25,7 @@ fn rank_two<F: Float>(q: &Tensor<F>, w: &Tensor<F>, t: &Tensor<F>, element: usiz
     f32::cast_from(q[row]) * f32::cast_from(w[column]) + f32::cast_from(t[row])
 }
 
-/// `mean + noise · std`, or the slope times `x` if `of_gradient`; one unit per four elements.
+/// `mean + scale · noise · std`, or the slope times `x` if `of_gradient`; one unit per four elements.
 #[cube(launch)]
 pub(super) fn rank_two_kernel<F: Float>(
     x: &Tensor<F>,
@@ -34,6 +34,7 @@ pub(super) fn rank_two_kernel<F: Float>(
     t: &Tensor<F>,
     out: &mut Tensor<F>,
     key: KernelKey,
+    scale: f32,
     #[comptime] of_gradient: bool,
     #[define(F)] _dtype: ElemType,
 ) {
@@ -50,9 +51,9 @@ pub(super) fn rank_two_kernel<F: Float>(
             let variance = rank_two::<F>(q, w, t, element);
             let value = f32::cast_from(x[element]);
             if of_gradient {
-                out[element] = F::cast_from(value * slope(variance, noise[lane]));
+                out[element] = F::cast_from(value * slope(variance, scale * noise[lane]));
             } else {
-                out[element] = F::cast_from(value + noise[lane] * std(variance));
+                out[element] = F::cast_from(value + scale * noise[lane] * std(variance));
             }
         }
     }
@@ -65,6 +66,7 @@ pub(super) fn gaussian_kernel<F: Float>(
     variance: &Tensor<F>,
     out: &mut Tensor<F>,
     key: KernelKey,
+    scale: f32,
     #[comptime] of_gradient: bool,
     #[define(F)] _dtype: ElemType,
 ) {
@@ -81,9 +83,9 @@ pub(super) fn gaussian_kernel<F: Float>(
             let variance = f32::cast_from(variance[element]);
             let value = f32::cast_from(x[element]);
             if of_gradient {
-                out[element] = F::cast_from(value * slope(variance, noise[lane]));
+                out[element] = F::cast_from(value * slope(variance, scale * noise[lane]));
             } else {
-                out[element] = F::cast_from(value + noise[lane] * std(variance));
+                out[element] = F::cast_from(value + scale * noise[lane] * std(variance));
             }
         }
     }

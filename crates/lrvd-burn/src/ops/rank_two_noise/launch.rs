@@ -7,8 +7,8 @@ use burn::backend::cubecl::dtype_to_storage_type;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use lrvd_core::noise::NoiseKey;
 
+use super::Noise;
 use super::kernel::{gaussian_kernel, rank_two_kernel};
 use crate::ops::cube::{empty_like, sizes};
 use crate::ops::standard_normal::launch::kernel_key;
@@ -18,7 +18,7 @@ use crate::ops::value::Value;
 fn rank_two(
     x: CubeTensor,
     [q, w, t]: [CubeTensor; 3],
-    key: NoiseKey,
+    noise: Noise,
     of_gradient: bool,
 ) -> CubeTensor {
     let x = into_contiguous(x);
@@ -33,7 +33,8 @@ fn rank_two(
         into_contiguous(w).into_tensor_arg(),
         into_contiguous(t).into_tensor_arg(),
         out.clone().into_tensor_arg(),
-        kernel_key(key),
+        kernel_key(noise.key),
+        noise.scale as f32,
         of_gradient,
         dtype_to_storage_type(out.dtype),
     );
@@ -45,9 +46,9 @@ pub(crate) fn forward(
     q: CubeTensor,
     w: CubeTensor,
     t: CubeTensor,
-    key: NoiseKey,
+    noise: Noise,
 ) -> CubeTensor {
-    rank_two(mean, [q, w, t], key, false)
+    rank_two(mean, [q, w, t], noise, false)
 }
 
 pub(crate) fn backward(
@@ -55,18 +56,18 @@ pub(crate) fn backward(
     w: CubeTensor,
     t: CubeTensor,
     grad: CubeTensor,
-    key: NoiseKey,
+    noise: Noise,
     wanted: [bool; 3],
 ) -> (Option<CubeTensor>, Option<CubeTensor>, Option<CubeTensor>) {
     if grad.shape().num_elements() == 0 {
-        return super::composite::backward::<CubeBackend>(q, w, t, grad, key, wanted);
+        return super::composite::backward::<CubeBackend>(q, w, t, grad, noise, wanted);
     }
-    let gamma = rank_two(grad, [q.clone(), w.clone(), t], key, true);
+    let gamma = rank_two(grad, [q.clone(), w.clone(), t], noise, true);
     super::composite::sums::<CubeBackend>(Value(gamma), Value(q), Value(w), wanted)
 }
 
 /// The output for `x = mean`, or the gradient of the variance for `x` = gradient.
-fn gaussian(x: CubeTensor, variance: CubeTensor, key: NoiseKey, of_gradient: bool) -> CubeTensor {
+fn gaussian(x: CubeTensor, variance: CubeTensor, noise: Noise, of_gradient: bool) -> CubeTensor {
     let x = into_contiguous(x);
     let out = empty_like(&x);
     let Some((count, dim)) = sizes(&out, 4) else { return out };
@@ -77,7 +78,8 @@ fn gaussian(x: CubeTensor, variance: CubeTensor, key: NoiseKey, of_gradient: boo
         x.into_tensor_arg(),
         into_contiguous(variance).into_tensor_arg(),
         out.clone().into_tensor_arg(),
-        kernel_key(key),
+        kernel_key(noise.key),
+        noise.scale as f32,
         of_gradient,
         dtype_to_storage_type(out.dtype),
     );
@@ -87,15 +89,15 @@ fn gaussian(x: CubeTensor, variance: CubeTensor, key: NoiseKey, of_gradient: boo
 pub(crate) fn gaussian_forward(
     mean: CubeTensor,
     variance: CubeTensor,
-    key: NoiseKey,
+    noise: Noise,
 ) -> CubeTensor {
-    gaussian(mean, variance, key, false)
+    gaussian(mean, variance, noise, false)
 }
 
 pub(crate) fn gaussian_backward(
     variance: CubeTensor,
     grad: CubeTensor,
-    key: NoiseKey,
+    noise: Noise,
 ) -> CubeTensor {
-    gaussian(grad, variance, key, true)
+    gaussian(grad, variance, noise, true)
 }

@@ -19,16 +19,25 @@ use super::backend::LrvdBackend;
 /// Added to a variance before its root, so that the root has a slope at 0: ε of `docs/math/notation.md`.
 pub const VARIANCE_EPSILON: f64 = EPS_VARIANCE;
 
+/// Where a noise comes from and what multiplies it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Noise {
+    /// The stream of the standard-normal numbers.
+    pub key: NoiseKey,
+    /// The factor `c`.
+    pub scale: f64,
+}
+
 /// `mean` plus Gaussian noise whose variance has rank two across tokens and channels.
 ///
 /// # Formula
 ///
 /// ```text
-/// out[n,k] = mean[n,k] + E[n,k] · sqrt(max(V[n,k], 0) + 1e-8),   V[n,k] = q[n]·w[k] + t[n]
+/// out[n,k] = mean[n,k] + c · E[n,k] · sqrt(max(V[n,k], 0) + 1e-8),   V[n,k] = q[n]·w[k] + t[n]
 /// ```
 ///
-/// `E` is element `n·d + k` of the standard-normal stream of `key`, a constant for gradients. With
-/// `G` the gradient of `out` and `Γ = G ⊙ E / (2 sqrt(V + 1e-8))`, 0 where `V < 0`:
+/// `E` is element `n·d + k` of the standard-normal stream of the noise's key, a constant for gradients.
+/// With `G` the gradient of `out` and `Γ = c · G ⊙ E / (2 sqrt(V + 1e-8))`, 0 where `V < 0`:
 ///
 /// ```text
 /// dmean = G,   dq = Γ w,   dw = Γᵀ q,   dt = Γ 1
@@ -45,7 +54,7 @@ pub const VARIANCE_EPSILON: f64 = EPS_VARIANCE;
 ///
 /// # Numerics
 ///
-/// The noise is recomputed in the backward pass: saved are `q`, `w`, `t` and the key. Sums over rows
+/// The noise is recomputed in the backward pass: saved are `q`, `w`, `t` and the key of the noise. Sums over rows
 /// are taken in chunks that depend on the shape alone.
 ///
 /// # Panics
@@ -56,7 +65,7 @@ pub fn add_rank_two_noise(
     q: Tensor<1>,
     w: Tensor<1>,
     t: Tensor<1>,
-    key: NoiseKey,
+    noise: Noise,
 ) -> Tensor<2> {
     check(&mean, &q, &w, &t);
     Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_rank_two_noise(
@@ -64,7 +73,7 @@ pub fn add_rank_two_noise(
         q.into_dispatch(),
         w.into_dispatch(),
         t.into_dispatch(),
-        key,
+        noise,
     ))
 }
 
@@ -78,7 +87,7 @@ pub fn add_rank_two_noise_composite(
     q: Tensor<1>,
     w: Tensor<1>,
     t: Tensor<1>,
-    key: NoiseKey,
+    noise: Noise,
 ) -> Tensor<2> {
     check(&mean, &q, &w, &t);
     Tensor::from_dispatch(composite::forward::<Dispatch>(
@@ -86,7 +95,7 @@ pub fn add_rank_two_noise_composite(
         q.into_dispatch(),
         w.into_dispatch(),
         t.into_dispatch(),
-        key,
+        noise,
     ))
 }
 
@@ -102,8 +111,8 @@ fn check(mean: &Tensor<2>, q: &Tensor<1>, w: &Tensor<1>, t: &Tensor<1>) {
 /// # Formula
 ///
 /// ```text
-/// out = mean + E ⊙ sqrt(max(variance, 0) + 1e-8)
-/// dmean = G,   dvariance = G ⊙ E / (2 sqrt(variance + 1e-8)),  0 where variance < 0
+/// out = mean + c · E ⊙ sqrt(max(variance, 0) + 1e-8)
+/// dmean = G,   dvariance = c · G ⊙ E / (2 sqrt(variance + 1e-8)),  0 where variance < 0
 /// ```
 ///
 /// `E` as in [`add_rank_two_noise`]; all tensors are `[n, d]`. Saved for the backward pass: `variance`.
@@ -111,12 +120,12 @@ fn check(mean: &Tensor<2>, q: &Tensor<1>, w: &Tensor<1>, t: &Tensor<1>) {
 /// # Panics
 ///
 /// If the shapes differ.
-pub fn add_gaussian_noise(mean: Tensor<2>, variance: Tensor<2>, key: NoiseKey) -> Tensor<2> {
+pub fn add_gaussian_noise(mean: Tensor<2>, variance: Tensor<2>, noise: Noise) -> Tensor<2> {
     assert_eq!(variance.dims(), mean.dims(), "shape of `variance`");
     Tensor::from_dispatch(<Dispatch as LrvdBackend>::fused_gaussian_noise(
         mean.into_dispatch(),
         variance.into_dispatch(),
-        key,
+        noise,
     ))
 }
 
@@ -128,12 +137,12 @@ pub fn add_gaussian_noise(mean: Tensor<2>, variance: Tensor<2>, key: NoiseKey) -
 pub fn add_gaussian_noise_composite(
     mean: Tensor<2>,
     variance: Tensor<2>,
-    key: NoiseKey,
+    noise: Noise,
 ) -> Tensor<2> {
     assert_eq!(variance.dims(), mean.dims(), "shape of `variance`");
     Tensor::from_dispatch(composite::gaussian_forward::<Dispatch>(
         mean.into_dispatch(),
         variance.into_dispatch(),
-        key,
+        noise,
     ))
 }
