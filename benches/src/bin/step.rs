@@ -58,8 +58,15 @@ struct Options {
     warmup: usize,
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), String> {
     lrvd_perf::keep_pages();
+    if std::env::var("NOSCOPE").is_ok() {
+        return timed().map_err(|e| e.to_string());
+    }
+    rayon::scope(|_| timed().map_err(|error| error.to_string()))
+}
+
+fn timed() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::parse();
     let device = lrvd_burn::device::open(&options.device)?;
     let Options { config, method, layers, rank, .. } = options;

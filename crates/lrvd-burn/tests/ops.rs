@@ -304,7 +304,8 @@ fn empty_tensors_stay_empty() {
     assert_eq!(ops::standard_normal(&none, [0, 3], key()).dims(), [0, 3]);
     let rows = none.clone().reshape([0, 3]);
     assert_eq!(ops::layer_norm(rows.clone(), zeros(3), zeros(3), 1e-7).dims(), [0, 3]);
-    let noisy = ops::add_rank_two_noise(rows.clone(), none.clone(), zeros(3), none.clone(), noise());
+    let noisy =
+        ops::add_rank_two_noise(rows.clone(), none.clone(), zeros(3), none.clone(), noise());
     assert_eq!(noisy.dims(), [0, 3]);
     assert_eq!(ops::add_gaussian_noise(rows.clone(), rows.clone(), noise()).dims(), [0, 3]);
     assert_eq!(ops::rms_norm(rows.clone(), zeros(3), 1e-7).dims(), [0, 3]);

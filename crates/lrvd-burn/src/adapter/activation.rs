@@ -7,7 +7,9 @@ use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{NoiseKey, Stream};
 
 use super::kind::{LowRankAdapter, Posterior, clamped};
-use crate::ops::{Noise, add_gaussian_noise, add_rank_two_noise, row_energy, standard_normal};
+use crate::ops::{
+    Noise, OutputNoise, add_gaussian_noise, add_rank_two_noise, row_energy, standard_normal,
+};
 
 impl LowRankAdapter {
     /// `mean` with output noise of the update's exact per-coordinate variance.
@@ -27,7 +29,9 @@ impl LowRankAdapter {
     /// family needs no product beyond LoRA's own two: its variance has rank two over
     /// (token, channel), and the noise operator rebuilds it from `q`, `w` and `t`.
     ///
-    /// `use_index` separates the noise of several uses of one layer in a forward.
+    /// The use index separates the noise of several uses of one layer in a forward. Where nothing comes between
+    /// the update and its base product, the tied families run as
+    /// [`moment_matched_linear`](crate::ops::moment_matched_linear).
     ///
     /// # Shapes
     ///
@@ -38,47 +42,53 @@ impl LowRankAdapter {
         x: Tensor<2>,
         posterior: &Posterior,
         cross: CrossTerm,
-        key: NoiseKey,
-        use_index: u32,
+        key: (NoiseKey, u32),
     ) -> Tensor<2> {
-        let key = key.on_stream(Stream::OUTPUT).with_use(use_index);
-        let noise = Noise { key, scale: self.scaling };
-        let kappa = match cross {
-            CrossTerm::Exact => 1.0,
-            CrossTerm::Omitted => 0.0,
-        };
+        let OutputNoise { noise, cross: kappa, .. } = self.output_noise(key, cross, true);
         let (a, b) = (self.a.val(), self.b.val());
-        let rank_activations = |x: &Tensor<2>| linear(x.clone(), a.clone(), None);
-        match posterior {
-            Posterior::RankVariance(p) => {
-                let v = clamped(p.value.val()).exp();
-                let w = weighted_squares(&b, &v) + v.clone().square().sum().mul_scalar(kappa);
-                let t = row_energy(rank_activations(&x), Some(v));
-                add_rank_two_noise(mean, row_energy(x, None), w, t, noise)
+        let s = linear(x.clone(), a.clone(), None);
+        if let Some((v, both)) = posterior.tied_variance() {
+            let q = row_energy(x, None);
+            let w = (b.square() * v.clone().unsqueeze_dim(1)).sum_dim(0).squeeze_dim(0);
+            if !both {
+                return add_rank_two_noise(mean, q.clone(), w, q.zeros_like(), noise);
             }
-            Posterior::AsymRankVariance(p) => {
-                let v = clamped(p.value.val()).exp();
-                let q = row_energy(x, None);
-                let t = q.zeros_like();
-                add_rank_two_noise(mean, q, weighted_squares(&b, &v), t, noise)
-            }
+            let w = w + v.clone().square().sum().mul_scalar(kappa);
+            return add_rank_two_noise(mean, q, w, row_energy(s, Some(v)), noise);
+        }
+        let variance = match posterior {
             Posterior::NoiseToSignal(p) => {
                 let alpha = p.value.val().exp();
                 let inner = alpha.clone() + alpha.clone().square().mul_scalar(kappa);
-                let s = rank_activations(&x);
                 let u = linear(x.square(), a.square(), None);
                 let c = u * inner.unsqueeze() + s.square() * alpha.unsqueeze();
-                add_gaussian_noise(mean, linear(c, b.square(), None), noise)
+                linear(c, b.square(), None)
             }
             Posterior::ElementVariance(p) => {
                 let var_a = clamped(p.a.val()).exp();
                 let var_b = clamped(p.b.val()).exp();
-                let s = rank_activations(&x);
                 let v_s = linear(x.square(), var_a, None);
                 let of_s = linear(v_s, b.square() + var_b.clone().mul_scalar(kappa), None);
-                add_gaussian_noise(mean, of_s + linear(s.square(), var_b, None), noise)
+                of_s + linear(s.square(), var_b, None)
             }
-        }
+            Posterior::RankVariance(_) | Posterior::AsymRankVariance(_) => return mean,
+        };
+        add_gaussian_noise(mean, variance, noise)
+    }
+
+    /// Where the noise of an output comes from.
+    pub(super) fn output_noise(
+        &self,
+        (key, use_index): (NoiseKey, u32),
+        cross: CrossTerm,
+        both: bool,
+    ) -> OutputNoise {
+        let key = key.on_stream(Stream::OUTPUT).with_use(use_index);
+        let cross = match cross {
+            CrossTerm::Exact => 1.0,
+            CrossTerm::Omitted => 0.0,
+        };
+        OutputNoise { noise: Noise { key, scale: self.scaling }, both, cross }
     }
 
     /// Update with noise on the rank activations first and on the outputs given them.
@@ -105,8 +115,7 @@ impl LowRankAdapter {
         let with_noise = |variance: Tensor<2>| {
             mean.clone() + variance.add_scalar(EPS_VARIANCE).sqrt() * eps.clone()
         };
-        let noise =
-            Noise { key: key.on_stream(Stream::OUTPUT).with_use(use_index), scale: 1.0 };
+        let noise = Noise { key: key.on_stream(Stream::OUTPUT).with_use(use_index), scale: 1.0 };
         match posterior {
             Posterior::RankVariance(p) => {
                 let v = clamped(p.value.val()).exp();
@@ -138,9 +147,4 @@ impl LowRankAdapter {
             }
         }
     }
-}
-
-/// `Σ_i v_i B_ik²`, `[d_output]`.
-fn weighted_squares(b: &Tensor<2>, v: &Tensor<1>) -> Tensor<1> {
-    (b.clone().square() * v.clone().unsqueeze_dim(1)).sum_dim(0).squeeze_dim(0)
 }

@@ -15,7 +15,7 @@ use super::linear::AdaptedLinear;
 use super::observer::{ContextDivergence, Observer};
 use super::wide::adapter_dtype;
 use crate::ops::disentangled_attention::PositionRows;
-use crate::ops::{LowRank, adapted_linear, dropout};
+use crate::ops::{LowRank, adapted_linear, dropout, moment_matched_linear};
 use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
 
 /// Use index of tokens.
@@ -169,13 +169,20 @@ impl PreparedLinear<'_> {
     /// In one operator where the update's mean is a product of two factors that nobody looks into.
     fn apply(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
         let Some(low) = self.factors(x.dtype()) else { return self.separately(x, use_index) };
-        let out = self.with_factors(x.clone(), low);
-        match &self.update {
-            Update::Activations { adapter, posterior, key } => {
-                self.with_noise(adapter, posterior, out, x, (*key, use_index))
-            }
-            _ => out,
+        let Update::Activations { adapter, posterior, key } = &self.update else {
+            return self.with_factors(x, low);
+        };
+        let key = (*key, use_index);
+        if let (Scheme::MomentMatched(cross), Some((variance, both))) =
+            (self.pass.scheme, posterior.tied_variance())
+            && adapter.rank() > 0
+            && adapter.scaling != 0.0
+        {
+            let noise = adapter.output_noise(key, cross, both);
+            let bias = self.layer.bias.as_ref().map(Param::val);
+            return moment_matched_linear(x, self.layer.weight.val(), bias, low, variance, noise);
         }
+        self.with_noise(adapter, posterior, self.with_factors(x.clone(), low), x, key)
     }
 
     /// The base product, and the update beside it.
@@ -356,9 +363,7 @@ impl PreparedLinear<'_> {
             let [batch, tokens, d_input] = x.dims();
             let x = x.reshape([batch * tokens, d_input]);
             let update = adapter.nested(x, posterior, key, use_index);
-            return update
-                .mul_scalar(adapter.scaling)
-                .reshape([batch, tokens, adapter.d_output()]);
+            return update.mul_scalar(adapter.scaling).reshape([batch, tokens, adapter.d_output()]);
         }
         let s = adapter.scale_rank(linear(x.clone(), adapter.a.val(), None));
         let mean = linear(s, adapter.b.val(), None);
@@ -372,13 +377,13 @@ impl PreparedLinear<'_> {
         posterior: &Posterior,
         mean: Tensor<3>,
         x: Tensor<3>,
-        (key, use_index): (NoiseKey, u32),
+        key: (NoiseKey, u32),
     ) -> Tensor<3> {
         let Scheme::MomentMatched(cross) = self.pass.scheme else { return mean };
         let (shape, [batch, tokens, d_input]) = (mean.dims(), x.dims());
         let rows = batch * tokens;
         let (mean, x) = (mean.reshape([rows, shape[2]]), x.reshape([rows, d_input]));
-        adapter.moment_matched(mean, x, posterior, cross, key, use_index).reshape(shape)
+        adapter.moment_matched(mean, x, posterior, cross, key).reshape(shape)
     }
 
     fn mixed(

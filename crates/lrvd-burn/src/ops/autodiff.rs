@@ -11,6 +11,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::Shape;
 use lrvd_core::noise::NoiseKey;
 
+use super::adapted_linear::OutputNoise;
 use super::backend::{LrvdBackend, Maybe};
 use super::disentangled_attention::{AttentionLayout, PositionTerm};
 use super::rank_two_noise::Noise;
@@ -30,6 +31,19 @@ impl<B: LrvdBackend, C: CheckpointStrategy> LrvdBackend for Autodiff<B, C> {
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
         let (bias, a, b) = (bias.into_option(), a.into_option(), b.into_option());
         adapted_linear::backward::forward::<B, C>(x, weight, bias, a, b, scale)
+    }
+
+    fn fused_moment_matched_linear(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: Maybe<Self>,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        variance: FloatTensor<Self>,
+        noise: OutputNoise,
+    ) -> FloatTensor<Self> {
+        let bias = bias.into_option();
+        adapted_linear::moment_matched::forward::<B, C>(x, weight, bias, [a, b, variance], noise)
     }
 
     fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {

@@ -7,6 +7,7 @@ use burn::backend::{Backend, ExtensionType, backend_extension};
 use burn::tensor::Shape;
 use lrvd_core::noise::NoiseKey;
 
+use super::adapted_linear::OutputNoise;
 use super::disentangled_attention::{AttentionLayout, PositionTerm};
 use super::rank_two_noise::Noise;
 use super::{
@@ -60,7 +61,8 @@ pub trait LrvdBackend: Backend {
         adapted_linear::composite::forward::<Self>(x, weight, bias, a, b, scale)
     }
 
-    /// Gradients for `x`, `weight`, `bias`, `a` and `b`.
+    /// Gradients for `x`, `weight`, `bias`, `a` and `b`; those of `x` and of `x·A` are added to what another
+    /// path has begun.
     #[allow(
         clippy::too_many_arguments,
         reason = "the operands of the forward pass and what it saved"
@@ -74,6 +76,8 @@ pub trait LrvdBackend: Backend {
         grad: FloatTensor<Self>,
         scale: f64,
         wanted: [bool; 5],
+        #[extension_type] begun_x: Maybe<Self>,
+        #[extension_type] begun_h: Maybe<Self>,
     ) -> (
         Option<FloatTensor<Self>>,
         Option<FloatTensor<Self>>,
@@ -82,7 +86,25 @@ pub trait LrvdBackend: Backend {
         Option<FloatTensor<Self>>,
     ) {
         let (a, b, hidden) = (a.into_option(), b.into_option(), hidden.into_option());
-        adapted_linear::composite::backward::<Self>(x, weight, a, b, hidden, grad, scale, wanted)
+        let begun = [begun_x.into_option(), begun_h.into_option()];
+        adapted_linear::composite::backward::<Self>(
+            x, weight, a, b, hidden, grad, scale, wanted, begun,
+        )
+    }
+
+    /// See [`moment_matched_linear()`](fn@super::moment_matched_linear).
+    #[allow(clippy::too_many_arguments, reason = "the operands of the layer")]
+    fn fused_moment_matched_linear(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        #[extension_type] bias: Maybe<Self>,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        variance: FloatTensor<Self>,
+        noise: OutputNoise,
+    ) -> FloatTensor<Self> {
+        let bias = bias.into_option();
+        adapted_linear::moment_matched::run::<Self>(x, weight, bias, [a, b, variance], noise).0
     }
 
     /// See [`gelu()`](fn@super::gelu).

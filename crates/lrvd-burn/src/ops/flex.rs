@@ -50,6 +50,8 @@ impl LrvdBackend for Flex {
         grad: FloatTensor<Self>,
         scale: f64,
         wanted: [bool; 5],
+        begun_x: Maybe<Self>,
+        begun_h: Maybe<Self>,
     ) -> (
         Option<FloatTensor<Self>>,
         Option<FloatTensor<Self>>,
@@ -58,11 +60,12 @@ impl LrvdBackend for Flex {
         Option<FloatTensor<Self>>,
     ) {
         let (a, b, hidden) = (a.into_option(), b.into_option(), hidden.into_option());
+        let begun = [begun_x.into_option(), begun_h.into_option()];
         if x.dtype() == DType::F32 {
-            adapted_linear::cpu::backward(x, weight, a, b, hidden, grad, scale, wanted)
+            adapted_linear::cpu::backward(x, weight, a, b, hidden, grad, scale, wanted, begun)
         } else {
             adapted_linear::composite::backward::<Self>(
-                x, weight, a, b, hidden, grad, scale, wanted,
+                x, weight, a, b, hidden, grad, scale, wanted, begun,
             )
         }
     }

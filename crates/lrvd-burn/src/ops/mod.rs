@@ -3,6 +3,7 @@
 //! | Operator                | What is fused                                                     |
 //! |-------------------------|-------------------------------------------------------------------|
 //! | [`adapted_linear()`]      | a frozen linear layer and its low-rank update, in one pass        |
+//! | [`moment_matched_linear()`] | the same with the noise of a rank-tied posterior on its output |
 //! | [`gelu()`]                | exact GELU, several times faster than one `erf` call per element  |
 //! | [`gated_silu()`]          | the gate of a feed-forward block: `SiLU` times the other factor   |
 //! | [`causal_attention()`]    | scores, mask, softmax and mixing, without a matrix of scores      |
@@ -54,7 +55,7 @@ pub mod rms_norm;
 pub mod row_energy;
 pub mod standard_normal;
 
-pub use adapted_linear::{LowRank, adapted_linear};
+pub use adapted_linear::{LowRank, OutputNoise, adapted_linear, moment_matched_linear};
 pub use backend::{LrvdBackend, Maybe};
 pub use causal_attention::causal_attention;
 pub use disentangled_attention::disentangled_attention;

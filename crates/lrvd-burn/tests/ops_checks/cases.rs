@@ -7,9 +7,9 @@ use lrvd_burn::ops::disentangled_attention::{
 };
 use lrvd_burn::ops::gaussian_draw::gaussian_draw_composite;
 use lrvd_burn::ops::{
-    Noise, adapted_linear, add_gaussian_noise, add_rank_two_noise, causal_attention,
+    Noise, OutputNoise, adapted_linear, add_gaussian_noise, add_rank_two_noise, causal_attention,
     disentangled_attention, dropout, gated_silu, gaussian_draw, gelu, kl_log_uniform, layer_norm,
-    rms_norm, row_energy,
+    moment_matched_linear, rms_norm, row_energy,
 };
 use lrvd_burn::ops::{
     causal_attention::causal_attention_composite, dropout::dropout_composite,
@@ -65,6 +65,7 @@ pub(crate) fn each(f: &mut dyn FnMut(&Case)) {
     );
     draw_cases(f);
     energy_cases(f);
+    moment_matched_cases(f);
     noise_cases(f);
     kl_cases(
         f,
@@ -344,6 +345,59 @@ fn energy_cases(f: &mut dyn FnMut(&Case)) {
             composite: &|x| run(row_energy_composite, x),
             leaves: vec![wave(n * d, 0.1), wave(d, 0.5)],
             differentiable: vec![true, weighted],
+        });
+    }
+}
+
+/// The fused layer against the operators that it joins.
+fn moment_matched_cases(f: &mut dyn FnMut(&Case)) {
+    let sizes = [([1, 3, 5, 4, 2], true), ([2, 7, 19, 33, 1], false), ([2, 25, 40, 70, 9], true)];
+    for (([n, t, i, o, r], with_bias), both) in
+        sizes.into_iter().flat_map(|s| [(s, true), (s, false)])
+    {
+        let sum_of = noise();
+        let noise = OutputNoise { noise: sum_of, both, cross: if r == 2 { 0.0 } else { 1.0 } };
+        let parts = move |x: &[Tensor<1>]| {
+            let low = LowRank {
+                a: x[3].clone().reshape([1, i, r]),
+                b: x[4].clone().reshape([1, r, o]),
+                scale: sum_of.scale,
+            };
+            let bias = with_bias.then(|| x[2].clone());
+            (x[0].clone().reshape([n, t, i]), x[1].clone().reshape([i, o]), bias, low, x[5].clone())
+        };
+        f(&Case {
+            name: &format!("moment_matched_linear {n}x{t}x{i}x{o} {r} {with_bias} {both}"),
+            fused: &|x| {
+                let (x, weight, bias, low, variance) = parts(x);
+                flat(moment_matched_linear(x, weight, bias, low, variance, noise))
+            },
+            composite: &|x| {
+                let (x, weight, bias, low, v) = parts(x);
+                let (a, b) = (low.a.clone(), low.b.clone());
+                let mean = adapted_linear_composite(x.clone(), weight, bias, Some(low));
+                let s = x.clone().reshape([n * t, i]).matmul(a.squeeze_dim::<2>(0));
+                let q = x.reshape([n * t, i]).square().sum_dim(1).squeeze_dim(1);
+                let b = b.squeeze_dim::<2>(0).square();
+                let mut w = (b * v.clone().unsqueeze_dim(1)).sum_dim(0).squeeze_dim(0);
+                let mut t_ = (s.square() * v.clone().unsqueeze_dim(0)).sum_dim(1).squeeze_dim(1);
+                if both {
+                    w = w + v.square().sum() * noise.cross;
+                } else {
+                    t_ = t_ * 0.0;
+                }
+                let mean = mean.reshape([n * t, o]);
+                flat(add_rank_two_noise_composite(mean, q, w, t_, sum_of))
+            },
+            leaves: vec![
+                wave(n * t * i, 0.1),
+                wave(i * o, 0.9),
+                wave(o, 0.4),
+                wave(i * r, 1.7),
+                wave(r * o, 2.3),
+                (0..r).map(|k| 0.1 + 0.05 * k as f64).collect(),
+            ],
+            differentiable: vec![true, false, with_bias, true, true, true],
         });
     }
 }

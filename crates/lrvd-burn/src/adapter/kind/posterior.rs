@@ -85,6 +85,16 @@ impl Posterior {
         }
     }
 
+    /// One variance per rank, `[rank]`, and whether B has it too; `None` of the other families.
+    pub(in crate::adapter) fn tied_variance(&self) -> Option<(Tensor<1>, bool)> {
+        let variance = |p: &RankParameters| clamped(p.value.val()).exp();
+        match self {
+            Self::RankVariance(p) => Some((variance(p), true)),
+            Self::AsymRankVariance(p) => Some((variance(p), false)),
+            Self::NoiseToSignal(_) | Self::ElementVariance(_) => None,
+        }
+    }
+
     /// Noise parameters that all start at `initial`.
     pub(super) fn fresh(init: &Initialiser, family: VariationalFamily, initial: f64) -> Self {
         let of = schemas(family);

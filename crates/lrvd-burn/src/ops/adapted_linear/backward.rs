@@ -64,6 +64,8 @@ impl<B: LrvdBackend> Backward<B, 5> for AdaptedLinear {
             grad,
             saved.scale,
             wanted,
+            Maybe::Absent,
+            Maybe::Absent,
         );
         register::<B, _>(grads, parents, [d_x, d_weight, d_bias, d_a, d_b]);
     }

@@ -84,6 +84,7 @@ pub(crate) fn backward(
     grad: FlexTensor,
     scale: f64,
     wanted: [bool; 5],
+    begun: [Option<FlexTensor>; 2],
 ) -> FiveGradients<Flex> {
     let (x, grad) = (contiguous(x), contiguous(grad));
     let [n, tokens, d_input] = [0, 1, 2].map(|axis| x.shape()[axis]);
@@ -91,8 +92,14 @@ pub(crate) fn backward(
     let (x_values, g) = (f32::slice(&x), f32::slice(&grad));
     let factors = a.map(Factor::new).zip(b.map(Factor::new));
     let [groups, _, rank] = factors.as_ref().map_or([1, 0, 0], |(a, _)| a.shape);
-    let mut d_x = wanted[0].then(|| zeros(rows * d_input));
-    let mut h = vec![0.0; rows * rank];
+    let adds = begun.iter().any(Option::is_some);
+    let [begun_x, begun_h] = begun;
+    let start = |begun: Option<FlexTensor>, shape: [usize; 3]| {
+        let empty = || f32::tensor(zeros(shape.iter().product()), Shape::new(shape));
+        begun.map_or_else(empty, contiguous)
+    };
+    let mut d_x = wanted[0].then(|| start(begun_x, [n, tokens, d_input]));
+    let mut h = start(begun_h, [groups, rows / groups.max(1), rank]);
     if wanted[0] || wanted[3] {
         let base = wanted[0].then(|| packed_weight(&weight, true));
         let packed = factors.as_ref().map(|(a, b)| {
@@ -101,11 +108,11 @@ pub(crate) fn backward(
         });
         let low = packed.as_ref().map(|(down, up)| Low { down, up, scale: scale as f32 });
         let g = Matrix::new(g, rows, d_output);
-        Product { x: g, base: base.as_ref(), bias: None, low, adds: false }
-            .run(d_x.as_deref_mut().unwrap_or_default(), &mut h);
+        Product { x: g, base: base.as_ref(), bias: None, low, adds }
+            .run(d_x.as_mut().map(f32::slice_mut).unwrap_or_default(), f32::slice_mut(&mut h));
     }
     let d_a = wanted[3].then(|| {
-        let turned = transposed_product(&h, x_values, rank, d_input, groups);
+        let turned = transposed_product(f32::slice(&h), x_values, rank, d_input, groups);
         f32::tensor(turned, Shape::new([groups, rank, d_input])).transpose(1, 2)
     });
     let d_b = hidden.filter(|_| wanted[4]).map(|s| {
@@ -124,6 +131,5 @@ pub(crate) fn backward(
         let ones = vec![1.0; rows];
         f32::tensor(transposed_product(&ones, g, 1, d_output, 1), Shape::new([d_output]))
     });
-    let d_x = d_x.map(|d_x| f32::tensor(d_x, Shape::new([n, tokens, d_input])));
     (d_x, d_weight, d_bias, d_a, d_b)
 }

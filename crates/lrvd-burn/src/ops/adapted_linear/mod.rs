@@ -4,12 +4,15 @@ pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;
+pub(crate) mod moment_matched;
 
 use burn::backend::Dispatch;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Tensor;
 
 use super::backend::LrvdBackend;
+
+pub use moment_matched::{OutputNoise, moment_matched_linear};
 
 /// The factors of an update and what multiplies their product.
 #[derive(Clone, Debug)]

@@ -41,7 +41,7 @@ pub(crate) struct Product<'a> {
     pub(crate) bias: Option<&'a [f32]>,
     /// The low-rank part.
     pub(crate) low: Option<Low<'a>>,
-    /// Whether the products are added to what is in `out`, without a bias.
+    /// Whether the products are added to what is in `out` and `hidden`, without a bias.
     pub(crate) adds: bool,
 }
 
@@ -76,7 +76,8 @@ impl<'a> Product<'a> {
         self.low.map_or(0, |low| low.down.first().map_or(0, |down| down.columns))
     }
 
-    /// Writes `out`, `[rows, columns]`, and `hidden`, `[rows, rank]`; both start at zero.
+    /// Writes `out`, `[rows, columns]`, and `hidden`, `[rows, rank]`; both start at zero, or at
+    /// what is added to.
     pub(crate) fn run(self, out: &mut [f32], hidden: &mut [f32]) {
         let (columns, rank) = (self.columns(), self.rank());
         let groups = self.low.map_or(1, |low| low.down.len());
@@ -192,8 +193,11 @@ impl Rows<'_> {
                         *value *= low.scale;
                     }
                     for (row, hidden) in hidden.chunks_exact_mut(rank.max(1)).enumerate() {
-                        let tile = &packed_hidden[row / MR * rank..][..rank];
+                        let tile = &mut packed_hidden[row / MR * rank..][..rank];
                         for (hidden, column) in hidden.iter_mut().zip(tile) {
+                            if adds {
+                                column[row % MR] += *hidden;
+                            }
                             *hidden = column[row % MR];
                         }
                     }

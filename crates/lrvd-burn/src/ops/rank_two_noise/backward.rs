@@ -7,8 +7,8 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 
-use crate::ops::autodiff::register;
 use super::Noise;
+use crate::ops::autodiff::register;
 use crate::ops::backend::LrvdBackend;
 
 #[derive(Debug)]
@@ -29,8 +29,14 @@ impl<B: LrvdBackend> Backward<B, 4> for RankTwoNoise {
         let grad = grads.consume::<B>(&ops.node);
         let wanted = parents.each_ref().map(Option::is_some);
         if wanted.contains(&true) {
-            let (d_q, d_w, d_t) =
-                B::fused_rank_two_noise_grad(q_saved, w_saved, t_saved, grad.clone(), noise, wanted);
+            let (d_q, d_w, d_t) = B::fused_rank_two_noise_grad(
+                q_saved,
+                w_saved,
+                t_saved,
+                grad.clone(),
+                noise,
+                wanted,
+            );
             register::<B, _>(grads, parents, [d_q, d_w, d_t]);
         }
         register::<B, _>(grads, [mean], [Some(grad)]);

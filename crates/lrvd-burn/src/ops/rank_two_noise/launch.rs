@@ -86,11 +86,7 @@ fn gaussian(x: CubeTensor, variance: CubeTensor, noise: Noise, of_gradient: bool
     out
 }
 
-pub(crate) fn gaussian_forward(
-    mean: CubeTensor,
-    variance: CubeTensor,
-    noise: Noise,
-) -> CubeTensor {
+pub(crate) fn gaussian_forward(mean: CubeTensor, variance: CubeTensor, noise: Noise) -> CubeTensor {
     gaussian(mean, variance, noise, false)
 }
 
