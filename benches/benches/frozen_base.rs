@@ -39,7 +39,6 @@ fn backward(c: &mut Criterion) {
 criterion_group!(benches, backward);
 
 fn main() {
-    lrvd_perf::keep_pages();
-    benches();
+    lrvd_perf::as_command(benches);
     Criterion::default().configure_from_args().final_summary();
 }

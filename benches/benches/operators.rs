@@ -150,7 +150,6 @@ fn layers(c: &mut Criterion) {
 criterion_group!(benches, operators, layers);
 
 fn main() {
-    lrvd_perf::keep_pages();
-    benches();
+    lrvd_perf::as_command(benches);
     Criterion::default().configure_from_args().final_summary();
 }

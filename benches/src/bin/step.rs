@@ -59,11 +59,7 @@ struct Options {
 }
 
 fn main() -> Result<(), String> {
-    lrvd_perf::keep_pages();
-    if std::env::var("NOSCOPE").is_ok() {
-        return timed().map_err(|e| e.to_string());
-    }
-    rayon::scope(|_| timed().map_err(|error| error.to_string()))
+    lrvd_perf::as_command(|| timed().map_err(|error| error.to_string()))
 }
 
 fn timed() -> Result<(), Box<dyn std::error::Error>> {

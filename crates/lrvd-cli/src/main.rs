@@ -1,10 +1,10 @@
 //! The `lrvd` command: fine-tune with adapters that learn their rank, and know how sure they are.
 
-mod allocator;
 mod args;
 mod commands;
 mod exit;
 mod printer;
+mod process;
 mod progress;
 mod signals;
 
@@ -13,7 +13,10 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    allocator::keep_pages();
+    process::run(command)
+}
+
+fn command() -> ExitCode {
     let arguments = args::Arguments::parse();
     let printer = printer::Printer::new(arguments.global.format, arguments.global.quiet);
     match commands::run(arguments, printer) {

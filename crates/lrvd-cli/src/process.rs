@@ -1,4 +1,4 @@
-//! Memory that stays with the process between steps.
+//! How the process runs: memory that stays with it between steps, and the thread that takes them.
 
 use mimalloc::MiMalloc;
 
@@ -17,7 +17,7 @@ const DELAY: &str = "MIMALLOC_PURGE_DELAY";
 /// buffer again. It reads its settings once, before `main`; there is no other way to tell it. The process
 /// keeps its number, its files and its arguments.
 #[expect(clippy::disallowed_methods, reason = "the allocator listens to nothing else")]
-pub(crate) fn keep_pages() {
+fn keep_pages() {
     #[cfg(unix)]
     if std::env::var_os(DELAY).is_none()
         && let Ok(program) = std::env::current_exe()
@@ -29,4 +29,18 @@ pub(crate) fn keep_pages() {
         let _ =
             std::process::Command::new(program).arg0(name).args(arguments).env(DELAY, "-1").exec();
     }
+}
+
+/// A worker's stack: that of a main thread.
+const STACK: usize = 8 << 20;
+
+/// Runs `command` with an allocator that keeps its pages, on a thread of the pool that the operators share.
+///
+/// They hand out their parts hundreds of times a step. From a thread outside the pool each time wakes a worker and
+/// sleeps until it is done; a worker takes the first part itself.
+pub(crate) fn run<R: Send>(command: impl FnOnce() -> R + Send) -> R {
+    keep_pages();
+    // Only a pool that is there already is refused, and then that one serves.
+    let _ = rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global();
+    rayon::scope(|_| command())
 }
