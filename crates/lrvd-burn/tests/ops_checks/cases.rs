@@ -351,7 +351,7 @@ fn energy_cases(f: &mut dyn FnMut(&Case)) {
 
 /// The fused layer against the operators that it joins.
 fn moment_matched_cases(f: &mut dyn FnMut(&Case)) {
-    let sizes = [([1, 3, 5, 4, 2], true), ([2, 7, 19, 33, 1], false), ([2, 25, 40, 70, 9], true)];
+    let sizes = [([1, 3, 5, 4, 2], true), ([2, 7, 19, 33, 3], false), ([2, 25, 40, 70, 9], true)];
     for (([n, t, i, o, r], with_bias), both) in
         sizes.into_iter().flat_map(|s| [(s, true), (s, false)])
     {
