@@ -6,6 +6,11 @@ pub(crate) fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> Strin
     names.join(", ")
 }
 
+/// The first `limit` characters (not bytes) of a text.
+pub(crate) fn head(text: &str, limit: usize) -> &str {
+    text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
+}
+
 /// A name that is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} `{found}`; wanted one of {wanted}{}", meant(.suggestion.as_deref()))]
@@ -66,6 +71,14 @@ pub fn grouped(n: u64, separator: char) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_are_cut_by_characters() {
+        assert_eq!(head("naïve", 3), "naï");
+        assert_eq!(head("naïve", 5), "naïve");
+        assert_eq!(head("naïve", 0), "");
+        assert_eq!(head("naïve", usize::MAX), "naïve");
+    }
 
     #[test]
     fn only_a_close_name_is_suggested() {

@@ -10,7 +10,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::BackboneError;
+use crate::data::{Wording, WordingError};
 use crate::io::read_json;
+use crate::settings::WordingSettings;
+use crate::task::{GlueTask, Goal};
 
 /// Every linear layer of a language model, by the end of the path.
 const LLAMA_LAYERS: [&str; 8] =
@@ -103,6 +106,21 @@ impl Architecture {
             own.iter().map(ToString::to_string).collect()
         } else {
             targets.to_vec()
+        }
+    }
+
+    /// How this kind of model is asked for the classes of `goal`: in words, or by a head and not at all.
+    pub(crate) fn wording(
+        &self,
+        given: &WordingSettings,
+        goal: &Goal,
+        task: Option<GlueTask>,
+        pairs: bool,
+    ) -> Result<Option<Wording>, WordingError> {
+        match (self, given.given()) {
+            (Self::Deberta(_), Some(key)) => Err(WordingError::Encoder { key }),
+            (Self::Deberta(_), None) => Ok(None),
+            (Self::Llama(_), _) => Wording::resolve(given, goal, task, pairs).map(Some),
         }
     }
 

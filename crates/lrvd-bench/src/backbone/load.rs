@@ -13,7 +13,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use super::BackboneError;
 use super::architecture::Architecture;
 use super::locate::ModelLocation;
-use crate::data::PreparedTask;
+use crate::data::{PreparedTask, TextReader, WordedTexts, Wording, WordingError};
 use crate::io::sha256_file;
 use crate::settings::BasePrecision;
 
@@ -53,6 +53,23 @@ impl Backbone {
                 model: self.location.name.clone(),
                 reason: format!("{what} needs an encoder (DeBERTa), and this is a Llama"),
             }),
+        }
+    }
+
+    /// How the texts of `task` become what this model reads; a language model needs its `wording`.
+    pub(crate) fn reader<'a>(
+        &'a self,
+        task: &'a str,
+        wording: Option<&'a Wording>,
+        max_length: usize,
+    ) -> Result<TextReader<'a>, WordingError> {
+        let tokenizer = &self.tokenizer;
+        match (&self.architecture, wording) {
+            (Architecture::Deberta(_), _) => Ok(TextReader::Segments { tokenizer, max_length }),
+            (Architecture::Llama(_), Some(wording)) => {
+                Ok(TextReader::Worded(WordedTexts::new(wording, task, tokenizer, max_length)?))
+            }
+            (Architecture::Llama(_), None) => Err(WordingError::Unworded { task: task.to_owned() }),
         }
     }
 

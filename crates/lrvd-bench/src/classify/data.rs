@@ -54,6 +54,14 @@ pub struct ClassifyData {
 }
 
 impl DataSource {
+    /// The benchmark task that the examples belong to.
+    pub(super) fn task(&self) -> Option<GlueTask> {
+        match self {
+            Self::Glue { task, .. } => Some(*task),
+            Self::Files { .. } => None,
+        }
+    }
+
     /// Reads everything.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use lrvd_models::deberta::ConfigError;
 use lrvd_models::tokenizer::TokenizerError;
 
 use crate::backbone::BackboneError;
-use crate::data::{DataError, Place, TableError};
+use crate::data::{DataError, Place, TableError, WordingError};
 use crate::eval::EvalError;
 use crate::io::IoError;
 use crate::run::RunError;
@@ -49,6 +49,9 @@ pub enum ClassifyError {
     /// Tokenizer.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// The question to a language model.
+    #[error(transparent)]
+    Wording(#[from] WordingError),
     /// Model configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),

@@ -106,8 +106,8 @@ pub fn evaluate(
     } else {
         Goal::classification(&info.goal.name, info.goal.classes.clone())
     };
-    let tokenizer = &classifier.backbone.tokenizer;
-    let task = PreparedTask::from_examples(goal, &[], examples, tokenizer, info.max_length)?;
+    let reader = info.reader(&classifier.backbone)?;
+    let task = PreparedTask::from_examples(goal, &[], examples, &reader)?;
     let examples = TokenExamples {
         examples: &task.validation,
         pad_id: task.pad_id,

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ClassifyError;
 use super::rows::TextColumns;
+use crate::backbone::Backbone;
+use crate::data::{TextReader, Wording, WordingError};
 use crate::io::{JsonLayout, parse_json, read_text, write_json};
-use crate::settings::{CheckpointChoice, PredictionDraws};
+use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 
 /// Name of the file in an adapter folder.
@@ -30,6 +32,12 @@ pub struct ClassifierInfo {
     pub goal: Goal,
     /// Columns of the training file, for files of the user's own.
     pub columns: Option<TextColumns>,
+    /// How a language model is asked; `None` for an encoder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wording: Option<Wording>,
+    /// How the base is held, which a language model's answers depend on.
+    #[serde(default)]
+    pub base_precision: BasePrecision,
     /// Whether inputs are pairs of texts; `None` if that is not known.
     pub pairs: Option<bool>,
     /// Longest encoded input.
@@ -62,6 +70,14 @@ pub struct ClassifierInfo {
 impl ClassifierInfo {
     /// The version to write.
     pub(super) const SCHEMA: u32 = SCHEMA_VERSION;
+
+    /// How texts become what the model reads.
+    pub(super) fn reader<'a>(
+        &'a self,
+        backbone: &'a Backbone,
+    ) -> Result<TextReader<'a>, WordingError> {
+        backbone.reader(&self.goal.name, self.wording.as_ref(), self.max_length)
+    }
 
     /// Writes the file into `dir`.
     ///

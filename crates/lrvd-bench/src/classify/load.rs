@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use burn::tensor::{DType, Device};
+use burn::tensor::Device;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
@@ -16,7 +16,7 @@ use super::source::AdapterSource;
 use crate::backbone::{Backbone, load_model, locate_model};
 use crate::data::PreparedTask;
 use crate::data::batch::TokenExamples;
-use crate::settings::{CheckpointChoice, PredictionDraws};
+use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 use crate::text::quoted;
 
@@ -90,9 +90,10 @@ impl SavedClassifier {
             }
             None => foreign(&source, &backbone, name)?,
         };
-        let task = PreparedTask::without_examples(info.goal.clone());
-        let (mut model, fresh) =
-            load_model(&backbone, &task, false, info.seed, device, DType::F32)?;
+        let task =
+            PreparedTask::from_examples(info.goal.clone(), &[], &[], &info.reader(&backbone)?)?;
+        let dtype = backbone.stored_as(info.base_precision)?;
+        let (mut model, fresh) = load_model(&backbone, &task, false, info.seed, device, dtype)?;
         let absent: Vec<&String> =
             fresh.iter().filter(|name| !source.saved.adapter.saved.contains_key(*name)).collect();
         if !absent.is_empty() {
@@ -192,7 +193,7 @@ fn foreign(
     backbone: &Backbone,
     base_model: String,
 ) -> Result<ClassifierInfo, ClassifyError> {
-    let encoder = backbone.encoder_for("a classifier's adapter")?;
+    let encoder = backbone.encoder_for("an adapter without `lrvd_classifier.json`")?;
     let head =
         source.saved.adapter.saved.iter().find(|(name, _)| name.ends_with("classifier.weight"));
     let width = head.and_then(|(_, tensor)| tensor.shape().first().copied());
@@ -210,6 +211,8 @@ fn foreign(
         weights: backbone.hashes.clone(),
         goal,
         columns: None,
+        wording: None,
+        base_precision: BasePrecision::F32,
         pairs: None,
         max_length: backbone.tokenizer.model_max_length().unwrap_or(MAX_LENGTH).min(MAX_LENGTH),
         batch_size: BATCH_SIZE,

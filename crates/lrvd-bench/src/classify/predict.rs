@@ -9,9 +9,9 @@ use lrvd_burn::train::{ClassAnswer, ScoreAnswer};
 use super::error::ClassifyError;
 use super::load::SavedClassifier;
 use super::rows::{self, Row, TextColumns};
-use crate::data::Label;
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::table::{Format, Table, TableError};
+use crate::data::{Label, TextReader};
 
 /// A text, or a pair of texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,10 +96,11 @@ impl SavedClassifier {
         seed: u64,
         first: usize,
     ) -> Result<Vec<Prediction>, ClassifyError> {
-        let examples = self.encode(inputs, first)?;
+        let reader = self.info.reader(&self.backbone)?;
+        let examples = self.encode(&reader, inputs, first)?;
         let examples = TokenExamples {
             examples: &examples,
-            pad_id: self.backbone.tokenizer.special_tokens().pad.unwrap_or(0),
+            pad_id: reader.pad_id(),
             labels: self.info.goal.n_labels(),
             device: &self.device,
             dtype: DType::F32,
@@ -123,6 +124,7 @@ impl SavedClassifier {
 
     fn encode(
         &self,
+        reader: &TextReader<'_>,
         inputs: &[Input],
         first: usize,
     ) -> Result<Vec<TokenisedExample>, ClassifyError> {
@@ -133,12 +135,8 @@ impl SavedClassifier {
                 let (found, wanted) = (kind(pair), kind(wanted));
                 return Err(ClassifyError::Pairs { number: first + i + 1, found, wanted });
             }
-            let tokenizer = &self.backbone.tokenizer;
-            let encoded =
-                tokenizer.encode(&input.text, input.pair.as_deref(), Some(self.info.max_length))?;
             // Without a target: the label is not read in prediction.
-            let label = Label::Class(0);
-            Ok(TokenisedExample { ids: encoded.ids, type_ids: encoded.type_ids, label })
+            Ok(reader.encode(&input.text, input.pair.as_deref(), Label::Class(0))?.0)
         };
         inputs.iter().enumerate().map(encode).collect()
     }

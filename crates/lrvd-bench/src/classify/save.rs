@@ -52,10 +52,15 @@ pub(super) fn take(
     } else {
         PeftConfig::lora(initial_rank, config.lora_alpha, targets)
     };
+    // A language model answers by its own head, which is adapted and not replaced.
+    let (task_type, whole): (_, &[&str]) = match info.wording {
+        Some(_) => ("CAUSAL_LM", &[]),
+        None => ("SEQ_CLS", &["pooler", "classifier"]),
+    };
     let template = PeftConfig {
         base_model_name_or_path: Some(info.base_model.clone()),
-        task_type: Some("SEQ_CLS".to_owned()),
-        modules_to_save: ["pooler", "classifier"].map(str::to_owned).to_vec(),
+        task_type: Some(task_type.to_owned()),
+        modules_to_save: whole.iter().map(ToString::to_string).collect(),
         lora_dropout: dropout,
         ..template
     };

@@ -111,7 +111,8 @@ impl AdapterSource {
         let settings: TrainSettings =
             read_versioned(&out.join(SETTINGS_FILE), TrainSettings::SCHEMA)?;
         let backbone = Backbone::open(locate_model(&settings.model)?)?;
-        let task = PreparedTask::without_examples(settings.goal.clone());
+        let reader = settings.reader(&backbone)?;
+        let task = PreparedTask::from_examples(settings.goal.clone(), &[], &[], &reader)?;
         let mut run = settings.start(&backbone, &task, device).resumed(&checkpoint)?;
         run.method.compact(&mut run.state.model);
         let info = settings.info(run.state.done, CheckpointChoice::Last);

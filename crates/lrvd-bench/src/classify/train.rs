@@ -9,6 +9,7 @@ use lrvd_burn::device;
 use lrvd_burn::peft::ExportLayout;
 use lrvd_burn::train::Checkpoints;
 use lrvd_core::error::ParameterError;
+use lrvd_models::deberta::ADAPTER_TARGETS;
 use serde::{Deserialize, Serialize};
 
 use super::data::DataSource;
@@ -17,7 +18,7 @@ use super::info::ClassifierInfo;
 use super::rows::TextColumns;
 use super::save::take;
 use crate::backbone::{Backbone, ModelLocation, locate_model};
-use crate::data::PreparedTask;
+use crate::data::{PreparedTask, TextReader, Wording, WordingError};
 use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
@@ -81,6 +82,9 @@ pub struct TrainSettings {
     pub data: BTreeMap<String, String>,
     /// Columns of the data files.
     pub columns: Option<TextColumns>,
+    /// How a language model is asked; `None` for an encoder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wording: Option<Wording>,
     /// Whether inputs are pairs.
     pub pairs: bool,
     /// Classes and metrics.
@@ -128,6 +132,15 @@ impl TrainSettings {
         }
     }
 
+    /// How this run's texts become what its model reads.
+    pub(super) fn reader<'a>(
+        &'a self,
+        backbone: &'a Backbone,
+    ) -> Result<TextReader<'a>, WordingError> {
+        let length = self.experiment.max_length;
+        backbone.reader(&self.goal.name, self.wording.as_ref(), length)
+    }
+
     /// The description of a model of this run after `step` steps, of which it is the `checkpoint`.
     pub(super) fn info(&self, step: usize, checkpoint: CheckpointChoice) -> ClassifierInfo {
         let config = &self.experiment;
@@ -138,6 +151,8 @@ impl TrainSettings {
             weights: self.weights.clone(),
             goal: self.goal.clone(),
             columns: self.columns.clone(),
+            wording: self.wording.clone(),
+            base_precision: config.base_precision,
             pairs: Some(self.pairs),
             max_length: config.max_length,
             batch_size: config.evaluation_batch_size,
@@ -189,20 +204,30 @@ pub fn train_classifier(
     let device = device::open(&options.device)?;
     let data = options.data.read()?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
-    backbone.encoder_for("a classifier")?;
+    let pairs = data.train.iter().any(|example| example.text_b.is_some());
+    let architecture = &backbone.architecture;
+    let (task, given) = (options.data.task(), &options.config.wording);
+    let wording = architecture.wording(given, &data.goal, task, pairs)?;
+    // The presets name the layers of an encoder.
+    let experiment = options.config.with(|config| {
+        if config.target_modules == ADAPTER_TARGETS {
+            config.target_modules = architecture.target_modules(&config.target_modules);
+        }
+    })?;
     let settings = TrainSettings {
         schema_version: TrainSettings::SCHEMA,
         model: lasting_name(&backbone.location),
         weights: backbone.hashes.clone(),
         data: data.files,
         columns: data.columns,
-        pairs: data.train.iter().any(|example| example.text_b.is_some()),
+        wording,
+        pairs,
         goal: data.goal,
         method: options.method,
         target_rank: options.target_rank,
         seed: options.seed,
         device: options.device.clone(),
-        experiment: options.config.clone(),
+        experiment,
     };
     let mut out = OutputFolder::look(&options.out, options.resume)?;
     let value = serde_json::to_value(&settings)
@@ -214,13 +239,11 @@ pub fn train_classifier(
         return Ok(TrainOutcome { record, adapter });
     }
 
-    let task = PreparedTask::from_examples(
-        settings.goal.clone(),
-        &data.train,
-        &data.validation,
-        &backbone.tokenizer,
-        settings.experiment.max_length,
-    )?;
+    let reader = settings.reader(&backbone)?;
+    let goal = settings.goal.clone();
+    let task = PreparedTask::from_examples(goal, &data.train, &data.validation, &reader)?;
+    let asked = settings.wording.as_ref().map(Wording::describe);
+    asked.into_iter().chain(task.notes.clone()).for_each(|note| sink.event(&Event::Note(note)));
     let label = format!("{} / {} / seed {}", task.goal.name, options.method, options.seed);
     let run = Run::new(settings.start(&backbone, &task, &device), stop, label.clone(), (1, 1))?;
     let folder = out.file(CHECKPOINT_DIR);

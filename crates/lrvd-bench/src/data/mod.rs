@@ -13,11 +13,15 @@
 //! | `load`      | reads what was located; counts, hashes and notes for the record                |
 //! | `generate`  | GLUE-like tasks from small grammars, for runs without any data                 |
 //! | `generator` | draws of words, for these grammars and those of the reasoning sets             |
+//! | `bare`      | the tokens of a text without those around it; the longest beginning that fits  |
+//! | `wording`   | [`Wording`]: how a language model is asked for a class                         |
+//! | `reader`    | [`TextReader`]: texts as either kind of model reads them                       |
 //! | `prepared`  | [`PreparedTask`]: token ids and labels of a task                               |
 //! | `batch`     | [`TokenExamples`](batch::TokenExamples): batches on the device                 |
 //!
 //! A bad row is an error that names file, line and column; no row is skipped.
 
+pub(crate) mod bare;
 pub mod batch;
 mod columns;
 mod error;
@@ -30,16 +34,21 @@ mod load;
 mod locate;
 mod prepared;
 mod read;
+mod reader;
 pub(crate) mod search;
 #[cfg(test)]
 mod smoke;
 pub mod table;
+mod wording;
 
+pub use bare::FrameError;
 pub use error::DataError;
 pub use example::{Dataset, Example, Label, Origin, SourceFile, Split, SplitName};
 pub(crate) use load::{describe, limit, load};
 pub(crate) use locate::locate;
 pub use prepared::PreparedTask;
 pub(crate) use read::read_examples;
+pub use reader::TextReader;
 pub use search::{FileSet, Located};
 pub use table::{At, Format, Place, TableError};
+pub use wording::{WordedTexts, Wording, WordingError};

@@ -1,9 +1,7 @@
 //! A task as the model sees it: token ids and labels of both splits.
 
-use lrvd_models::tokenizer::{TextTokenizer, TokenizerError};
-
 use super::batch::TokenisedExample;
-use super::{Dataset, Example};
+use super::{Dataset, Example, SplitName, TextReader, WordingError};
 use crate::record::Metrics;
 use crate::task::{Goal, Metric};
 
@@ -26,62 +24,57 @@ pub struct PreparedTask {
     pub pad_id: u32,
     /// Tokens that stand for the classes, for a language model; empty for an encoder.
     pub answers: Vec<u32>,
+    /// What a reader of the results must know of the encoding, one sentence each.
+    pub notes: Vec<String>,
 }
 
 impl PreparedTask {
-    /// Encodes `dataset`, `[CLS] a [SEP] b [SEP]`, longest first cut to `max_length`.
+    /// Encodes `dataset` as `reader` does.
     ///
     /// # Errors
     ///
-    /// [`TokenizerError`] if a text cannot be encoded.
-    pub fn new(
-        dataset: &Dataset,
-        tokenizer: &TextTokenizer,
-        max_length: usize,
-    ) -> Result<Self, TokenizerError> {
+    /// [`WordingError`] if a text cannot be encoded.
+    pub fn new(dataset: &Dataset, reader: &TextReader<'_>) -> Result<Self, WordingError> {
         let (train, validation) = (&dataset.train.examples, &dataset.validation.examples);
-        let goal = Goal::of_task(dataset.task);
-        Self::from_examples(goal, train, validation, tokenizer, max_length)
+        Self::from_examples(Goal::of_task(dataset.task), train, validation, reader)
     }
 
     /// Encodes examples of any origin; `train` may be empty where nothing is trained.
     ///
     /// # Errors
     ///
-    /// [`TokenizerError`] if a text cannot be encoded.
+    /// [`WordingError`] if a text cannot be encoded.
     pub fn from_examples(
         goal: Goal,
         train: &[Example],
         validation: &[Example],
-        tokenizer: &TextTokenizer,
-        max_length: usize,
-    ) -> Result<Self, TokenizerError> {
-        let encode = |examples: &[Example]| -> Result<Vec<TokenisedExample>, TokenizerError> {
-            examples
-                .iter()
-                .map(|example| {
-                    let encoded = tokenizer.encode(
-                        &example.text_a,
-                        example.text_b.as_deref(),
-                        Some(max_length),
-                    )?;
-                    Ok(TokenisedExample {
-                        ids: encoded.ids,
-                        type_ids: encoded.type_ids,
-                        label: example.label,
-                    })
-                })
-                .collect()
+        reader: &TextReader<'_>,
+    ) -> Result<Self, WordingError> {
+        let mut notes = Vec::new();
+        let mut encode = |split: SplitName, examples: &[Example]| {
+            let mut encoded = Vec::with_capacity(examples.len());
+            let mut n_cut = 0;
+            for Example { text_a, text_b, label, .. } in examples {
+                let (example, cut) = reader.encode(text_a, text_b.as_deref(), *label)?;
+                encoded.push(example);
+                n_cut += usize::from(cut);
+            }
+            if n_cut > 0 {
+                let rows = examples.len();
+                notes.push(format!("{split}: {n_cut} of {rows} prompts lost the end of a text"));
+            }
+            Ok::<_, WordingError>(encoded)
         };
         Ok(Self {
             labels: goal.n_labels(),
             goal,
-            train: encode(train)?,
+            train: encode(SplitName::Train, train)?,
             holdout: Vec::new(),
-            validation: encode(validation)?,
+            validation: encode(SplitName::Validation, validation)?,
             validation_ids: validation.iter().map(|e| e.id.clone()).collect(),
-            pad_id: tokenizer.special_tokens().pad.unwrap_or(0),
-            answers: Vec::new(),
+            pad_id: reader.pad_id(),
+            answers: reader.answers().to_vec(),
+            notes,
         })
     }
 
@@ -96,6 +89,7 @@ impl PreparedTask {
             validation_ids: Vec::new(),
             pad_id: 0,
             answers: Vec::new(),
+            notes: Vec::new(),
         }
     }
 

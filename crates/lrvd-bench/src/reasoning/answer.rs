@@ -6,8 +6,8 @@
 
 use lrvd_models::tokenizer::TextTokenizer;
 
-use super::bare::{BareTokens, file};
 use super::{PromptSet, ReasoningError, ReasoningSet};
+use crate::data::bare::{BareTokens, file, is_special};
 
 /// The token that stands for a label.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +101,7 @@ fn find(
         .iter()
         .map(|label| match prompt {
             PromptSet::Blob | PromptSet::Laplace => bare.ids(label),
-            PromptSet::Clean => following(&bare, cue, label),
+            PromptSet::Clean => bare.following(cue, &format!(" {label}")),
         })
         .collect::<Result<Vec<_>, _>>()?;
     let mut answers: Vec<AnswerToken> = Vec::with_capacity(labels.len());
@@ -134,15 +134,6 @@ fn find(
     Ok(answers)
 }
 
-/// The tokens of `label` where it follows `cue` and a space.
-fn following(bare: &BareTokens<'_>, cue: &str, label: &str) -> Result<Vec<u32>, ReasoningError> {
-    let before = bare.ids(cue)?;
-    let mut ids = bare.ids(&format!("{cue} {label}"))?;
-    let shared = before.iter().zip(&ids).take_while(|(a, b)| a == b).count();
-    ids.drain(..shared);
-    Ok(ids)
-}
-
 /// No label has a token that stands for another one; for `clean`, nor one that occurs in it.
 fn check_distinct(
     tokenizer: &TextTokenizer,
@@ -167,12 +158,6 @@ fn check_distinct(
         }
     }
     Ok(())
-}
-
-fn is_special(tokenizer: &TextTokenizer, id: u32) -> bool {
-    let special = tokenizer.special_tokens();
-    let all = [special.bos, special.eos, special.cls, special.sep, special.pad, special.unk];
-    all.contains(&Some(id)) || special.mask == Some(id)
 }
 
 #[cfg(test)]

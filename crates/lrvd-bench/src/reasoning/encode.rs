@@ -3,10 +3,10 @@
 use lrvd_models::tokenizer::{TextTokenizer, TokenizerError};
 use serde::{Deserialize, Serialize};
 
-use super::bare::{BareTokens, file};
 use super::prompt::Room;
 use super::{ChoiceItem, PromptSet, ReasoningError, ReasoningSet};
 use crate::data::Label;
+use crate::data::bare::{BareTokens, file, longest};
 use crate::data::batch::TokenisedExample;
 
 /// Which kind of model reads the prompts.
@@ -89,7 +89,7 @@ impl<'a> PromptEncoder<'a> {
     ///
     /// # Errors
     ///
-    /// [`ReasoningError::Template`] if that differs from text to text, and [`ReasoningError::NoSpecialToken`] for a
+    /// [`ReasoningError::Frame`] if that differs from text to text, and [`ReasoningError::NoSpecialToken`] for a
     /// decoder whose tokenizer has no beginning-of-text token.
     pub fn new(tokenizer: &'a TextTokenizer, config: EncodeConfig) -> Result<Self, ReasoningError> {
         let encoder = Self { tokenizer, bare: BareTokens::new(tokenizer)?, config };
@@ -164,7 +164,7 @@ impl<'a> PromptEncoder<'a> {
             return Err(TokenizerError::MaxLength { max_length, special }.into());
         }
         let limit = max_length - special;
-        let encode = |room| self.bare.ids(&prompt.text_within(set, item, room));
+        let encode = |room| Ok(self.bare.ids(&prompt.text_within(set, item, room))?);
         let (text, cut) = if prompt == PromptSet::Clean {
             self.fitted(item, limit, special, encode)?
         } else {
@@ -243,30 +243,4 @@ enum Cut {
     Right,
     Body,
     Choices,
-}
-
-/// The encoding with the most characters (below `length`) that has at most `limit` tokens; `None` if none fits.
-///
-/// By bisection: token numbers do not always grow with the text, so it may stop a few characters short, but what it
-/// returns fits.
-fn longest(
-    length: usize,
-    limit: usize,
-    encode: impl Fn(usize) -> Result<Vec<u32>, ReasoningError>,
-) -> Result<Option<Vec<u32>>, ReasoningError> {
-    let mut best = encode(0)?;
-    if best.len() > limit {
-        return Ok(None);
-    }
-    let (mut fits, mut too_long) = (0, length.max(1));
-    while too_long - fits > 1 {
-        let middle = usize::midpoint(fits, too_long);
-        let ids = encode(middle)?;
-        if ids.len() <= limit {
-            (fits, best) = (middle, ids);
-        } else {
-            too_long = middle;
-        }
-    }
-    Ok(Some(best))
 }

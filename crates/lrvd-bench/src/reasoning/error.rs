@@ -3,7 +3,7 @@
 use lrvd_models::tokenizer::TokenizerError;
 use thiserror::Error;
 
-use crate::data::{DataError, Place, TableError};
+use crate::data::{DataError, FrameError, Place, TableError};
 use crate::io::IoError;
 use crate::text::quoted;
 
@@ -192,12 +192,9 @@ pub enum ReasoningError {
         /// The tokenizer's file.
         tokenizer: String,
     },
-    /// The tokenizer puts special tokens around a text in a way that cannot be undone.
-    #[error("tokenizer `{tokenizer}` does not put the same special tokens around every text")]
-    Template {
-        /// The tokenizer's file.
-        tokenizer: String,
-    },
+    /// What the tokenizer puts around every text is not known.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
     /// A prompt does not fit even after everything that may be cut is gone.
     #[error(
         "item `{id}`: the prompt takes {found} tokens without what may be cut, but the limit is {max_length}"

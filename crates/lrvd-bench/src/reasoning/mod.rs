@@ -8,7 +8,7 @@
 //! | `locate`, `load`| which files of a directory serve a set; counts, hashes and notes for the record |
 //! | `prompt`        | [`PromptSet`]: how a question becomes a text, and which words answer it        |
 //! | `answer`        | which token stands for which label, checked when loaded                         |
-//! | `bare`, `encode`| prompts as token ids of a limited length                                       |
+//! | `encode`        | prompts as token ids of a limited length                                       |
 //! | `task`          | [`ReasoningTask`]: both splits as the model sees them                           |
 //! | `generate`      | the six sets from small grammars, for runs without any data                     |
 //!
@@ -16,7 +16,6 @@
 //! counted and noted.
 
 mod answer;
-mod bare;
 mod encode;
 mod error;
 pub(crate) mod generate;

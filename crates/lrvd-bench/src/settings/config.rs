@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::methods::MethodSettings;
 use super::{
     Bucketing, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, PromptSet,
-    PrunePlacement,
+    PrunePlacement, WordingSettings,
 };
 
 /// How the posterior is sampled in training.
@@ -240,6 +240,9 @@ pub struct ExperimentConfig {
     pub last_batch: LastBatch,
     /// Prompts of the reasoning sets.
     pub prompt: PromptSet,
+    /// How a language model is asked for a class; written where it differs from the task's own wording.
+    #[serde(default, skip_serializing_if = "WordingSettings::is_default")]
+    pub wording: WordingSettings,
 }
 
 impl ExperimentConfig {

@@ -11,6 +11,7 @@ mod preset;
 mod prompt;
 mod range;
 mod valid;
+mod wording;
 
 pub use config::{
     AdaLoraSettings, BasePrecision, CheckpointChoice, ExperimentConfig, LogVarianceSettings,
@@ -33,3 +34,4 @@ pub use overrides::ConfigOverrides;
 pub use preset::Preset;
 pub use prompt::PromptSet;
 pub use valid::ValidConfig;
+pub use wording::WordingSettings;

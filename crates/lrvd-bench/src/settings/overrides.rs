@@ -14,6 +14,8 @@ const EVALUATIONS: usize = 10;
 
 /// The section of settings by method.
 const METHODS: &str = "methods";
+/// The section of a language model's question.
+const WORDING: &str = "wording";
 
 /// Settings that are being put together.
 ///
@@ -63,6 +65,7 @@ impl ConfigOverrides {
         let mut value = serde_json::to_value(config).map_err(failed)?;
         // Also those that have their defaults: what is not here does not exist.
         value[METHODS] = serde_json::to_value(&config.methods).map_err(failed)?;
+        value[WORDING] = serde_json::to_value(&config.wording).map_err(failed)?;
         Ok(Self { config: value, evaluate_every: true })
     }
 
@@ -104,6 +107,24 @@ impl ConfigOverrides {
         self.apply(key, &toml::Value::Integer(value as i64))
     }
 
+    /// Sets one text, taken as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError::Setting`].
+    pub fn set_text(&mut self, key: &str, text: &str) -> Result<(), SettingError> {
+        self.apply(key, &toml::Value::String(text.to_owned()))
+    }
+
+    /// Sets a list of texts, taken as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError::Setting`].
+    pub fn set_texts(&mut self, key: &str, texts: &[String]) -> Result<(), SettingError> {
+        self.apply(key, &toml::Value::from(texts.to_vec()))
+    }
+
     /// The settings, every range checked.
     ///
     /// # Errors
@@ -119,7 +140,7 @@ impl ConfigOverrides {
 
     /// Sets `key`; a table is walked down to its leaves.
     fn apply(&mut self, key: &str, value: &toml::Value) -> Result<(), SettingError> {
-        let sections = ["", "log_variance", "prune", "adalora", "optimizer", METHODS];
+        let sections = ["", "log_variance", "prune", "adalora", "optimizer", METHODS, WORDING];
         let of_method = key.strip_prefix("methods.").is_some_and(|rest| !rest.contains('.'));
         if let (Some(table), true) = (value.as_table(), of_method || sections.contains(&key)) {
             for (name, value) in table {

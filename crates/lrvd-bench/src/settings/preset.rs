@@ -14,7 +14,7 @@ use super::config::{
 };
 use super::{
     Bucketing, LastBatch, MaskPlacement, MethodSettings, OptimizerOnPrune, PredictionDraws,
-    PromptSet, PrunePlacement,
+    PromptSet, PrunePlacement, WordingSettings,
 };
 
 /// Steps of the published GLUE command.
@@ -209,6 +209,7 @@ fn recommended() -> ExperimentConfig {
         bucketing: Bucketing::Shuffled,
         last_batch: LastBatch::Keep,
         prompt: PromptSet::Clean,
+        wording: WordingSettings::default(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What an experiment would take, without making it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use lrvd_burn::adapter::AdapterKind;
@@ -10,8 +11,10 @@ use super::SuiteError;
 use super::ood::OodSet;
 use super::options::SuiteOptions;
 use super::plan::{Plan, PlannedRun};
+use super::settings::wordings;
 use super::task::SuiteTask;
 use crate::backbone::Architecture;
+use crate::data::Wording;
 use crate::settings::{RankRequest, ValidConfig};
 use crate::text::grouped;
 
@@ -42,6 +45,9 @@ pub struct DryRun {
     pub time: PlannedTime,
     /// Every run, in the order in which they are made.
     pub runs: Vec<String>,
+    /// How a language model is asked, by task.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub wording: BTreeMap<String, Wording>,
     /// Resolved settings.
     pub settings: ValidConfig,
 }
@@ -162,6 +168,7 @@ impl DryRun {
                 assumed_flops: ASSUMED_FLOPS,
             },
             runs: plan.runs.iter().map(described).collect(),
+            wording: wordings(options, &config, architecture)?,
             settings: config,
         })
     }
@@ -213,6 +220,9 @@ impl DryRun {
             time.evaluation,
             time.assumed_flops / 1e12,
         );
+        for (task, wording) in &self.wording {
+            let _ = writeln!(text, "{task}: {}", wording.describe());
+        }
         for run in &self.runs {
             let _ = writeln!(text, "  {run}");
         }

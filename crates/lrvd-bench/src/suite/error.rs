@@ -9,7 +9,7 @@ use lrvd_models::deberta::ConfigError;
 use lrvd_models::tokenizer::TokenizerError;
 
 use crate::backbone::BackboneError;
-use crate::data::DataError;
+use crate::data::{DataError, WordingError};
 use crate::eval::EvalError;
 use crate::io::IoError;
 use crate::method::MethodError;
@@ -36,6 +36,9 @@ pub enum SuiteError {
     /// The pretrained model.
     #[error(transparent)]
     Backbone(#[from] BackboneError),
+    /// The question to a language model.
+    #[error(transparent)]
+    Wording(#[from] WordingError),
     /// Model configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),

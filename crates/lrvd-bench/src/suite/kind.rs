@@ -13,7 +13,7 @@ use crate::task::GlueTask;
 /// A benchmark of several tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
-    /// GLUE with an encoder: the paper's first table.
+    /// GLUE, the paper's first table: with an encoder, or in words with a language model.
     Glue,
     /// Multiple-choice questions with a language model: its uncertainty tables.
     Reasoning,

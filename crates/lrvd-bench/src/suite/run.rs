@@ -32,7 +32,7 @@ use crate::record::{ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::Published;
 use crate::run::{OutputFolder, RunStart};
 use crate::settings::{
-    BasePrecision, ConfigOverrides, MethodForm, MethodName, RankRequest, ValidConfig,
+    BasePrecision, ConfigOverrides, MethodForm, MethodName, RankRequest, SettingError, ValidConfig,
 };
 use crate::text::quoted;
 
@@ -70,8 +70,15 @@ fn resolve_config(
     // A preset is written for one architecture; on the other its targets have other names, and an
     // encoder is held in single precision.
     config.target_modules = architecture.target_modules(&config.target_modules);
-    if matches!(architecture, Architecture::Deberta(_)) {
-        config.base_precision = BasePrecision::F32;
+    match (options.suite, architecture) {
+        (_, Architecture::Deberta(_)) => config.base_precision = BasePrecision::F32,
+        (Suite::Glue, Architecture::Llama(_)) => {
+            // A profile's rate and length are those of a tiny encoder and of texts without a question.
+            let preset = options.preset.config();
+            config.learning_rate = preset.learning_rate;
+            config.max_length = preset.max_length;
+        }
+        (Suite::Reasoning, Architecture::Llama(_)) => {}
     }
     let mut overrides = ConfigOverrides::over(&config)?;
     if let Some(file) = &options.config {
@@ -80,7 +87,18 @@ fn resolve_config(
     for assignment in &options.set {
         overrides.assign(assignment)?;
     }
-    Ok(overrides.finish()?)
+    let config = overrides.finish()?;
+    if let Some(key) = config.wording.given() {
+        let several = options.tasks.len() > 1;
+        let reason = match options.suite {
+            Suite::Glue if several => "it words one task, and several are run",
+            Suite::Glue => return Ok(config),
+            Suite::Reasoning => "reasoning sets are asked by the prompts of `prompt`",
+        };
+        let (value, reason) = ("set".to_owned(), reason.to_owned());
+        return Err(SettingError::Pair { key, value, reason }.into());
+    }
+    Ok(config)
 }
 
 fn open_backbone(options: &SuiteOptions) -> Result<Backbone, SuiteError> {
@@ -107,7 +125,7 @@ pub fn run_suite(
     let published = options.compare.as_deref().map(Published::read).transpose()?;
     let backbone = open_backbone(&options)?;
     let config = resolve_config(&options, &backbone.architecture)?;
-    let mut settings = settings::resolved(&options, &config, &backbone);
+    let mut settings = settings::resolved(&options, &config, &backbone)?;
     let mut folder = OutputFolder::look(&options.out, options.resume)?;
     folder.check(&settings)?;
     let started_at = now();

@@ -1,15 +1,22 @@
 //! The resolved settings of an output folder, so that `--resume` continues the same experiment.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use super::options::SuiteOptions;
 use super::task::ReadyTask;
-use crate::backbone::Backbone;
+use crate::backbone::{Architecture, Backbone};
+use crate::data::{Wording, WordingError};
 use crate::settings::ValidConfig;
 
 /// Everything that decides the numbers of an experiment.
-pub(super) fn resolved(options: &SuiteOptions, config: &ValidConfig, backbone: &Backbone) -> Value {
-    json!({
+pub(super) fn resolved(
+    options: &SuiteOptions,
+    config: &ValidConfig,
+    backbone: &Backbone,
+) -> Result<Value, WordingError> {
+    let mut settings = json!({
         "suite": options.suite.name(),
         "profile": options.profile.name(),
         "preset": options.preset.name(),
@@ -22,7 +29,25 @@ pub(super) fn resolved(options: &SuiteOptions, config: &ValidConfig, backbone: &
         "data_dir": options.data_dir,
         "validation_rows": options.profile.validation_rows(options.suite),
         "experiment": config,
-    })
+    });
+    let wordings = wordings(options, config, &backbone.architecture)?;
+    if !wordings.is_empty() {
+        settings["wording"] = json!(wordings);
+    }
+    Ok(settings)
+}
+
+/// How a language model is asked, by task; nothing for an encoder.
+pub(super) fn wordings(
+    options: &SuiteOptions,
+    config: &ValidConfig,
+    architecture: &Architecture,
+) -> Result<BTreeMap<String, Wording>, WordingError> {
+    let worded = options.tasks.iter().map(|task| {
+        let wording = task.wording(architecture, config)?;
+        Ok(wording.map(|wording| (task.key().to_owned(), wording)))
+    });
+    worded.filter_map(Result::transpose).collect()
 }
 
 /// SHA-256 of every data file, by task.

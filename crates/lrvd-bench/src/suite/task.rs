@@ -6,14 +6,14 @@ use super::SuiteError;
 use super::kind::Suite;
 use super::profile::Profile;
 use crate::backbone::{Architecture, Backbone};
-use crate::data::{self, Dataset, Origin, PreparedTask, SourceFile, limit};
+use crate::data::{self, Dataset, Origin, PreparedTask, SourceFile, Wording, WordingError, limit};
 use crate::reasoning::{
     self, AnswerToken, EncodeConfig, InputForm, LLAMA_2_LABELS, ReasoningData, ReasoningSet,
     ReasoningTask, check_known, require_single,
 };
 use crate::record::{DataFile, DataOrigin, SplitRecord, TaskData};
 use crate::settings::{LastBatch, ValidConfig};
-use crate::task::GlueTask;
+use crate::task::{GlueTask, Goal};
 
 /// A task of GLUE or a reasoning set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +69,17 @@ impl SuiteTask {
         }
     }
 
+    /// How a model of this kind is asked for the classes of a GLUE task; reasoning sets have their prompts.
+    pub(super) fn wording(
+        self,
+        architecture: &Architecture,
+        config: &ValidConfig,
+    ) -> Result<Option<Wording>, WordingError> {
+        let Self::Glue(task) = self else { return Ok(None) };
+        let pairs = task.spec().keys.len() == 2;
+        architecture.wording(&config.wording, &Goal::of_task(task), Some(task), pairs)
+    }
+
     /// Reads, limits, encodes and checks the task.
     pub(super) fn prepare(
         self,
@@ -80,11 +91,17 @@ impl SuiteTask {
         let validation_rows = profile.validation_rows(self.suite());
         match self {
             Self::Glue(task) => {
-                backbone.encoder_for(self.display_name())?;
+                let wording = self.wording(&backbone.architecture, config)?;
+                let reader = backbone.reader(self.key(), wording.as_ref(), config.max_length)?;
                 let mut dataset = data::load(data_dir, task)?;
-                let note = limit(&mut dataset.validation.examples, validation_rows);
-                let prepared = PreparedTask::new(&dataset, &backbone.tokenizer, config.max_length)?;
-                Ok(ReadyTask { task: self, prepared, data: glue_data(&dataset, note), items: None })
+                let cut = limit(&mut dataset.validation.examples, validation_rows);
+                let prepared = PreparedTask::new(&dataset, &reader)?;
+                let mut data = glue_data(&dataset, cut);
+                let asked = wording.as_ref().map(Wording::describe);
+                let before = Some(data.note).filter(|note| !note.is_empty());
+                let notes = before.into_iter().chain(asked).chain(prepared.notes.clone());
+                data.note = notes.collect::<Vec<_>>().join("; ");
+                Ok(ReadyTask { task: self, prepared, data, items: None })
             }
             Self::Reasoning(set) => {
                 let mut data = reasoning::load_first(data_dir, set, validation_rows)?;

@@ -248,6 +248,7 @@ fn task() -> PreparedTask {
         validation,
         pad_id: 0,
         answers: Vec::new(),
+        notes: Vec::new(),
     }
 }
 

@@ -56,6 +56,7 @@ fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
         validation_ids: (0..n_validation).map(|i| i.to_string()).collect(),
         pad_id: 0,
         answers: Vec::new(),
+        notes: Vec::new(),
     }
 }
 

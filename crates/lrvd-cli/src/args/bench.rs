@@ -21,10 +21,15 @@ Examples:
   lrvd bench glue --data-dir GLUE --tasks sst2,mrpc --seeds 1,2,3
   lrvd bench glue --tasks sst2 --methods all       every method that `lrvd bench reasoning` knows
   lrvd bench glue --profile paper --data-dir GLUE --model microsoft/deberta-v3-base --device cuda:0
+  lrvd bench glue --model LLAMA-DIR --data-dir GLUE --tasks sst2 --steps 60 --set batch_size=16
   lrvd bench glue --resume                         go on after an interruption
 
 Presets: `default` (recommended), `paper-glue` (the paper's text), `author-glue` (the authors'
 script, quirks included). Tasks: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
+
+The architecture is the one in the model's `config.json`. A Llama is asked in words, one token for each class:
+`--dry-run` shows templates and answers, and for one task `--set wording.template='Review: {text}\\nSentiment:'` and
+`--set 'wording.answers=[\"bad\", \"good\"]'` change them. stsb, a regression, needs an encoder.
 
 Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` goes on, with the
 same numbers bit for bit on the CPU.";

@@ -11,10 +11,16 @@ Examples:
       --pair-column answer --label-column verdict --method lora --rank 8
   lrvd train --model DIR --task sst2 --data-dir GLUE --steps 2000 --set prune.log_alpha_threshold=3
   lrvd train --model DIR --train t.jsonl --validation v.jsonl --config run.toml
+  lrvd train --model LLAMA-DIR --train t.tsv --validation v.tsv --labels bad,good \
+      --template 'Review: {text}\\nSentiment:' --answers negative,positive
   lrvd train ... --resume                          go on after an interruption
 
 Data: `.tsv` (header, a quote is a letter), `.csv` (header, quoted fields), `.jsonl`, `.parquet`.
 Labels are any texts or whole numbers; their order is by value, or the one of `--labels`.
+
+A Llama is asked in words: it reads a prompt and answers by the logits of one word for each class. The words and the
+template are in `settings.json`; a word that is not one token after the prompt is refused by name. Too long texts
+lose their ends, the question never. Numbers (`--regression`, stsb) need an encoder.
 
 Settings come from the preset (with 1000 steps), then `--config`, then `--set`, then the other
 options; what comes later wins. A configuration file is TOML:
@@ -35,7 +41,8 @@ same numbers bit for bit on the CPU.";
 /// Options of `lrvd train`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainArguments {
-    /// Pretrained DeBERTa-v2 or -v3: a folder, or a repository `owner/name` on the Hugging Face Hub.
+    /// Pretrained DeBERTa-v2 or -v3, or Llama: a folder, or a repository `owner/name` on the Hugging Face Hub. Its
+    /// `config.json` says which.
     #[arg(long, value_name = "DIR|HUB-ID")]
     pub(crate) model: String,
     /// Training examples.
@@ -59,6 +66,14 @@ pub(crate) struct TrainArguments {
     /// Learn numbers instead of classes.
     #[arg(long, conflicts_with = "task")]
     pub(crate) regression: bool,
+    /// Prompt of a Llama: `{text}` and, for pairs, `{pair}` stand for the texts, `\n` for a line break
+    /// [default: the task's own, or a plain one].
+    #[arg(long, value_name = "TEXT", conflicts_with = "regression")]
+    pub(crate) template: Option<String>,
+    /// Words by which a Llama answers, one for each class in its order, each one token after the prompt
+    /// [default: the task's own, or the labels].
+    #[arg(long, value_delimiter = ',', value_name = "A,B", conflicts_with = "regression")]
+    pub(crate) answers: Vec<String>,
     /// A GLUE task instead of files: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
     #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with = "train")]
     pub(crate) task: Option<String>,

@@ -94,6 +94,12 @@ fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error
             config.set_count(key, value)?;
         }
     }
+    if let Some(template) = &arguments.template {
+        config.set_text("wording.template", template)?;
+    }
+    if !arguments.answers.is_empty() {
+        config.set_texts("wording.answers", &arguments.answers)?;
+    }
     let data = match (arguments.task, arguments.data_dir, arguments.train, arguments.validation) {
         (Some(task), Some(data_dir), _, _) => {
             DataSource::Glue { task: task.parse::<GlueTask>()?, data_dir }

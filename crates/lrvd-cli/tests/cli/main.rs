@@ -8,4 +8,5 @@ mod refusals;
 mod resume;
 mod support;
 mod verify;
+mod worded;
 mod workflow;

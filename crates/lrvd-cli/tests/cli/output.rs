@@ -68,7 +68,8 @@ fn a_refused_start_leaves_nothing_and_the_corrected_one_begins() {
     ] {
         refused(&train(&data, &out, 2, more), wanted);
     }
-    refused(&replaced(&train(&data, &out, 2, &[]), "--model", &llama), "Llama");
+    let worded = replaced(&train(&data, &out, 2, &[]), "--model", &llama);
+    refused(&worded, "task `train`: the answer `bad` is 2 tokens after the prompt");
     let whole_batches = train(&data, &out, 2, &["--set", "last_batch=drop"]);
     refused(&replaced(&whole_batches, "--batch-size", "64"), "at least 64");
 

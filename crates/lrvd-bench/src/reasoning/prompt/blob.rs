@@ -12,9 +12,10 @@
 //!
 //! Wang et al. 2024, arXiv:2406.11675, and its public code.
 
-use super::{head, two};
+use super::two;
 use crate::reasoning::set::Layout;
 use crate::reasoning::{ChoiceItem, ReasoningSet};
+use crate::text::head;
 
 /// Characters of a passage that are shown.
 const PASSAGE: usize = 1_024;

@@ -3,10 +3,11 @@
 //! Letters by place, text after letter; of a passage as much as fits. Where a prompt has to be cut, the passage (or
 //! the question, where there is none) loses its end first, then every choice; the cue always stays.
 
-use super::{Room, head};
+use super::Room;
 use crate::reasoning::item::LETTERS;
 use crate::reasoning::set::Layout;
 use crate::reasoning::{ChoiceItem, ReasoningSet};
+use crate::text::head;
 
 pub(super) fn text(set: ReasoningSet, item: &ChoiceItem, room: Room) -> String {
     if set.spec().layout == Layout::Passage {

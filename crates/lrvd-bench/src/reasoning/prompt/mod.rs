@@ -95,26 +95,7 @@ impl PromptSet {
     }
 }
 
-/// The first `limit` characters (not bytes) of a text.
-fn head(text: &str, limit: usize) -> &str {
-    text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
-}
-
 /// The texts of an item's two choices.
 fn two(item: &ChoiceItem) -> [&str; 2] {
     [0, 1].map(|i| item.choices.get(i).map_or("", |choice| choice.text.as_str()))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn texts_are_cut_by_characters() {
-        assert_eq!(head("naïve", 3), "naï");
-        assert_eq!(head("naïve", 5), "naïve");
-        assert_eq!(head("naïve", 0), "");
-        assert_eq!(head("naïve", usize::MAX), "naïve");
-    }
 }

@@ -1,0 +1,107 @@
+//! The tokens of a text alone, without the special tokens that its tokenizer puts around it.
+
+use lrvd_models::tokenizer::{TextTokenizer, TokenizerError};
+use thiserror::Error;
+
+/// Why a tokenizer's special tokens cannot be told from a text's own.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// The tokenizer refused.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The tokenizer puts special tokens around a text in a way that cannot be undone.
+    #[error("tokenizer `{tokenizer}` does not put the same special tokens around every text")]
+    Template {
+        /// The tokenizer's file.
+        tokenizer: String,
+    },
+}
+
+/// Encodes texts without special tokens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BareTokens<'a> {
+    tokenizer: &'a TextTokenizer,
+    before: usize,
+    after: usize,
+}
+
+impl<'a> BareTokens<'a> {
+    /// Looks at the empty text to learn what is put around every text.
+    pub(crate) fn new(tokenizer: &'a TextTokenizer) -> Result<Self, FrameError> {
+        let frame = tokenizer.encode("", None, None)?.ids;
+        let special = tokenizer.special_tokens();
+        let begins = |id: &&u32| [special.bos, special.cls].contains(&Some(**id));
+        let before = frame.iter().take_while(begins).count();
+        let after = frame.len() - before;
+        let probe = tokenizer.encode("A", None, None)?.ids;
+        let framed = probe.len() >= frame.len()
+            && probe.starts_with(&frame[..before])
+            && probe.ends_with(&frame[before..]);
+        if !framed {
+            return Err(FrameError::Template { tokenizer: file(tokenizer) });
+        }
+        Ok(Self { tokenizer, before, after })
+    }
+
+    /// The tokens of `text` alone.
+    pub(crate) fn ids(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let mut ids = self.opened(text)?;
+        ids.drain(..self.before.min(ids.len()));
+        Ok(ids)
+    }
+
+    /// The tokens of `text` behind those that begin every text, with nothing after them.
+    pub(crate) fn opened(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let mut ids = self.tokenizer.encode(text, None, None)?.ids;
+        ids.truncate(ids.len().saturating_sub(self.after));
+        Ok(ids)
+    }
+
+    /// The tokens by which `text` followed by `more` is longer than `text`.
+    pub(crate) fn following(&self, text: &str, more: &str) -> Result<Vec<u32>, TokenizerError> {
+        let before = self.ids(text)?;
+        let mut ids = self.ids(&format!("{text}{more}"))?;
+        let shared = before.iter().zip(&ids).take_while(|(a, b)| a == b).count();
+        ids.drain(..shared);
+        Ok(ids)
+    }
+}
+
+/// The vocabulary file, for messages.
+pub(crate) fn file(tokenizer: &TextTokenizer) -> String {
+    tokenizer.file().display().to_string()
+}
+
+/// Whether `id` has a role in every text, the unknown token's included.
+pub(crate) fn is_special(tokenizer: &TextTokenizer, id: u32) -> bool {
+    let special = tokenizer.special_tokens();
+    let all = [special.bos, special.eos, special.cls, special.sep, special.pad, special.unk];
+    all.contains(&Some(id)) || special.mask == Some(id)
+}
+
+/// The encoding with the most characters (below `length`) that has at most `limit` tokens; `None` if none fits.
+///
+/// By bisection: token numbers do not always grow with the text, so it may stop a few characters short, but what it
+/// returns fits.
+pub(crate) fn longest<E>(
+    length: usize,
+    limit: usize,
+    encode: impl Fn(usize) -> Result<Vec<u32>, E>,
+) -> Result<Option<Vec<u32>>, E> {
+    let mut best = encode(0)?;
+    if best.len() > limit {
+        return Ok(None);
+    }
+    let (mut fits, mut too_long) = (0, length.max(1));
+    while too_long - fits > 1 {
+        let middle = usize::midpoint(fits, too_long);
+        let ids = encode(middle)?;
+        if ids.len() <= limit {
+            (fits, best) = (middle, ids);
+        } else {
+            too_long = middle;
+        }
+    }
+    Ok(Some(best))
+}

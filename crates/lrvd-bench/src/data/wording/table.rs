@@ -1,0 +1,39 @@
+//! The questions of the GLUE tasks, and those of data that nobody worded.
+
+use crate::task::GlueTask;
+
+/// Template and answer words, in class order, of a classification task of GLUE; `None` for a regression.
+pub(super) const fn of_task(task: GlueTask) -> Option<(&'static str, &'static [&'static str])> {
+    Some(match task {
+        GlueTask::Cola => {
+            ("Sentence: {text}\nIs this sentence grammatical? Answer:", &["no", "yes"])
+        }
+        GlueTask::Sst2 => ("Review: {text}\nSentiment:", &["negative", "positive"]),
+        GlueTask::Mrpc => (
+            "Sentence 1: {text}\nSentence 2: {pair}\nDo both sentences mean the same? Answer:",
+            &["no", "yes"],
+        ),
+        GlueTask::Qqp => (
+            "Question 1: {text}\nQuestion 2: {pair}\nDo both questions ask the same? Answer:",
+            &["no", "yes"],
+        ),
+        GlueTask::Mnli => (
+            "Premise: {text}\nHypothesis: {pair}\nDoes the premise entail the hypothesis (yes, maybe, no)? Answer:",
+            &["yes", "maybe", "no"],
+        ),
+        GlueTask::Qnli => (
+            "Question: {text}\nSentence: {pair}\nDoes the sentence answer the question? Answer:",
+            &["yes", "no"],
+        ),
+        GlueTask::Rte => (
+            "Premise: {text}\nHypothesis: {pair}\nDoes the premise entail the hypothesis? Answer:",
+            &["yes", "no"],
+        ),
+        GlueTask::Stsb => return None,
+    })
+}
+
+/// The template of a user's own texts, or pairs of them; the answers are the names of the classes.
+pub(super) const fn of_own(pairs: bool) -> &'static str {
+    if pairs { "First text: {text}\nSecond text: {pair}\nLabel:" } else { "Text: {text}\nLabel:" }
+}

@@ -1,0 +1,186 @@
+//! Prompts as token ids of a limited length, and the tokens that answer them.
+
+use lrvd_models::tokenizer::TextTokenizer;
+
+use super::{Wording, WordingError};
+use crate::data::bare::{BareTokens, file, is_special, longest};
+
+/// Turns texts into prompts of at most `max_length` tokens.
+///
+/// A prompt begins as the tokenizer begins every text and ends in the template's own end; the answer is read at its
+/// last token. What is too long loses the ends of its texts, the longer one first.
+#[derive(Debug)]
+pub struct WordedTexts<'a> {
+    wording: &'a Wording,
+    task: &'a str,
+    tokens: BareTokens<'a>,
+    max_length: usize,
+    /// The token of each answer, in class order.
+    pub answers: Vec<u32>,
+    /// The token that fills a batch, which nothing reads.
+    pub pad_id: u32,
+}
+
+impl<'a> WordedTexts<'a> {
+    /// Finds and checks the tokens of the answers to `task`.
+    ///
+    /// # Errors
+    ///
+    /// [`WordingError::AnswerTokens`], [`WordingError::AnswerSpecial`] and [`WordingError::AnswerTwice`] for
+    /// words that are not single tokens of their own behind the prompt, [`WordingError::PromptLength`] if the
+    /// template alone is too long, [`WordingError::Frame`] for a tokenizer that cannot be used.
+    pub fn new(
+        wording: &'a Wording,
+        task: &'a str,
+        tokenizer: &'a TextTokenizer,
+        max_length: usize,
+    ) -> Result<Self, WordingError> {
+        let tokens = BareTokens::new(tokenizer)?;
+        let special = tokenizer.special_tokens();
+        let pad_id = special.pad.or(special.bos).or(special.eos).unwrap_or(0);
+        let found = tokens.opened(&wording.prompt("", None, 0))?.len();
+        if found > max_length {
+            let task = task.to_owned();
+            return Err(WordingError::PromptLength { task, found, max_length });
+        }
+        let answers = answers(wording, task, tokenizer, tokens)?;
+        Ok(Self { wording, task, tokens, max_length, answers, pad_id })
+    }
+
+    /// The prompt, and whether a text had to be cut for it.
+    ///
+    /// # Errors
+    ///
+    /// [`WordingError::PromptLength`] if it does not fit even without its texts.
+    pub fn encode(&self, text: &str, pair: Option<&str>) -> Result<(Vec<u32>, bool), WordingError> {
+        let prompt = |room| self.tokens.opened(&self.wording.prompt(text, pair, room));
+        let whole = prompt(usize::MAX)?;
+        if whole.len() <= self.max_length {
+            return Ok((whole, false));
+        }
+        let characters = [text, pair.unwrap_or_default()].map(|text| text.trim().chars().count());
+        let most = characters[0].max(characters[1]);
+        match longest(most, self.max_length, prompt)? {
+            Some(ids) => Ok((ids, true)),
+            None => {
+                let (task, found) = (self.task.to_owned(), prompt(0)?.len());
+                Err(WordingError::PromptLength { task, found, max_length: self.max_length })
+            }
+        }
+    }
+}
+
+/// The token of each word where it follows the prompt and a space.
+fn answers(
+    wording: &Wording,
+    task: &str,
+    tokenizer: &TextTokenizer,
+    tokens: BareTokens<'_>,
+) -> Result<Vec<u32>, WordingError> {
+    let prompt = wording.prompt("A", Some("B"), 1);
+    let mut answers: Vec<u32> = Vec::with_capacity(wording.answers.len());
+    for word in &wording.answers {
+        // A space alone may be a token, but it is no word.
+        let ids = match word.as_str() {
+            "" => Vec::new(),
+            word => tokens.following(&prompt, &format!(" {word}"))?,
+        };
+        let task = || task.to_owned();
+        let [id] = ids[..] else {
+            let pieces = ids.iter().map(|&id| tokenizer.token(id)).collect::<Result<_, _>>()?;
+            let (task, word, tokenizer) = (task(), word.clone(), file(tokenizer));
+            return Err(WordingError::AnswerTokens { task, word, pieces, tokenizer });
+        };
+        let piece = tokenizer.token(id)?;
+        if is_special(tokenizer, id) {
+            let (task, word, tokenizer) = (task(), word.clone(), file(tokenizer));
+            return Err(WordingError::AnswerSpecial { task, word, piece, id, tokenizer });
+        }
+        if let Some(at) = answers.iter().position(|&other| other == id) {
+            let (first, second) = (wording.answers[at].clone(), word.clone());
+            return Err(WordingError::AnswerTwice { task: task(), first, second, piece, id });
+        }
+        answers.push(id);
+    }
+    Ok(answers)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use super::*;
+
+    /// 512 pieces with byte fallback; `<s>` before every text.
+    fn stories() -> TextTokenizer {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
+        TextTokenizer::from_dir(&folder).unwrap()
+    }
+
+    fn wording(template: &str, answers: &[&str]) -> Wording {
+        let answers = answers.iter().map(ToString::to_string).collect();
+        Wording { template: template.to_owned(), answers }
+    }
+
+    #[test]
+    fn prompts_and_answers_have_the_ids_of_the_tokenizers_library() {
+        let tokenizer = stories();
+        let wording = wording("Text: {text}\nLabel:", &["happy", "big", "it"]);
+        let texts = WordedTexts::new(&wording, "tone", &tokenizer, 32).unwrap();
+        // By tokenizers 0.23.3.
+        assert_eq!(texts.answers, [393, 370, 312]);
+        let (ids, cut) = texts.encode(" the cat\n", None).unwrap();
+        let wanted = [1, 274, 411, 444, 413, 467, 265, 280, 294, 13, 438, 412, 430, 411, 421, 467];
+        assert_eq!((ids.as_slice(), cut), (&wanted[..], false));
+        // Filled up by a token that the mask hides; this vocabulary has none of its own for it.
+        assert_eq!(texts.pad_id, 1);
+    }
+
+    #[test]
+    fn only_texts_are_cut_and_the_longer_one_first() {
+        let tokenizer = stories();
+        let wording = wording("One: {text}\nTwo: {pair}\nSame:", &["it", "big"]);
+        let long = "she saw a big red ball and ".repeat(9);
+        let bare = |text: &str| tokenizer.encode(text, None, None).unwrap().ids;
+        let frame = bare("One: \nTwo: \nSame:").len();
+        let texts = WordedTexts::new(&wording, "tone", &tokenizer, frame + 12).unwrap();
+        let (ids, cut) = texts.encode(&long, Some("it was")).unwrap();
+        assert!(cut && (frame + 8..=frame + 12).contains(&ids.len()), "{}", ids.len());
+        let text = tokenizer.decode(&ids, true).unwrap();
+        assert!(text.starts_with("One: she saw"), "{text}");
+        assert!(text.ends_with("\nTwo: it was\nSame:"), "{text}");
+        let (ids, cut) = texts.encode("it", Some("it was")).unwrap();
+        assert_eq!((ids, cut), (bare("One: it\nTwo: it was\nSame:"), false));
+        let short = WordedTexts::new(&wording, "tone", &tokenizer, frame - 1).unwrap_err();
+        let wanted = format!(
+            "task `tone`: the prompt takes {frame} tokens without its texts, but `max_length` is {}",
+            frame - 1
+        );
+        assert_eq!(short.to_string(), wanted);
+    }
+
+    #[test]
+    fn words_that_are_no_single_tokens_of_their_own_are_named() {
+        let tokenizer = stories();
+        let message = |answers: &[&str]| {
+            let wording = wording("{text}\nLabel:", answers);
+            WordedTexts::new(&wording, "tone", &tokenizer, 32).unwrap_err().to_string()
+        };
+        let split = message(&["big", "negative"]);
+        let wanted = "task `tone`: the answer `negative` is 5 tokens after the prompt (`▁ne`, `g`, `at`, `i`, `ve`) in \
+                      tokenizer `";
+        assert!(split.starts_with(wanted), "{split}");
+        assert!(
+            split.ends_with("wanted one; choose other words with `wording.answers`"),
+            "{split}"
+        );
+        let twice = message(&["big", "it", "big"]);
+        assert!(
+            twice.contains("the answers `big` and `big` are both the token `▁big` (id 370)"),
+            "{twice}"
+        );
+        assert!(message(&["big", "</s>"]).contains("`</s>`"));
+        assert!(message(&["big", ""]).contains("the answer `` is 0 tokens"));
+    }
+}

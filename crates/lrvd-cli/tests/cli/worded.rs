@@ -1,0 +1,180 @@
+//! Classification in words, with the shipped language model.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::{borrowed, difference, done, lines, model, replaced, run, train, write_data};
+
+/// Words that are single tokens of the shipped vocabulary behind any prompt.
+const ANSWERS: [&str; 2] = ["--answers", "big,happy"];
+const TEMPLATE: [&str; 2] = ["--template", r"It said: {text}\nIt is"];
+
+fn llama() -> String {
+    model().with_file_name("stories260K").display().to_string()
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// A training command for the language model.
+fn worded(data: &[String; 2], out: &Path, steps: usize, more: &[&str]) -> Vec<String> {
+    let arguments = replaced(&train(data, out, steps, more), "--model", &llama());
+    replaced(&arguments, "--max-length", "40")
+}
+
+#[test]
+fn a_language_model_is_trained_reloaded_and_asked_in_the_same_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let out = dir.path().join("out");
+    let pruning = ["--set", "prune.log_alpha_threshold=1.8", "--set", "prune.every=0.34"];
+    let more = [&ANSWERS[..], &TEMPLATE, &pruning].concat();
+    let arguments = worded(&data, &out, 6, &more);
+    done(&borrowed(&arguments));
+
+    let wording = json!({ "template": "It said: {text}\nIt is", "answers": ["big", "happy"] });
+    let info = read(&out.join("adapter/lrvd_classifier.json"));
+    assert_eq!(
+        (&read(&out.join("settings.json"))["wording"], &info["wording"]),
+        (&wording, &wording)
+    );
+    assert_eq!(info["goal"]["classes"], json!(["bad", "good"]));
+    let peft = read(&out.join("adapter/adapter_config.json"));
+    assert_eq!((&peft["task_type"], &peft["modules_to_save"]), (&"CAUSAL_LM".into(), &Value::Null));
+    // Two projections of five layers, and the head.
+    let report = done(&["inspect", &out.display().to_string(), "--format", "json"]).json();
+    assert_eq!(report["modules"].as_array().unwrap().len(), 11);
+    assert!(report["pruned"].as_u64() > Some(0), "{report}");
+
+    let adapter = out.join("adapter").display().to_string();
+    let again = dir.path().join("again.jsonl");
+    let again_name = again.display().to_string();
+    done(&["eval", &adapter, "--data", &data[1], "--out", &again_name, "--quiet"]);
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let (before, after) = (text(&out.join("predictions-last.jsonl")), text(&again));
+    let (before, after) = (lines(&before), lines(&after));
+    assert_eq!((before.len(), after.len()), (12, 12));
+    for (b, a) in before.iter().zip(&after) {
+        for draws in ["0", "3"] {
+            assert!(difference(&b["probs"][draws], &a["probs"][draws]) <= 1e-6, "{b} {a}");
+        }
+    }
+    let answers = done(&["predict", &adapter, "--draws", "3", "a fine film", "a grim book"]).stdout;
+    let answers = lines(&answers);
+    assert!(answers.iter().all(|a| ["good", "bad"].contains(&a["predicted"].as_str().unwrap())));
+    assert!(answers[0]["probs"] != answers[1]["probs"], "{answers:?}");
+    // A finished run is not made again, and one in other words is another run.
+    done(&borrowed(&[&arguments[..], &["--resume".to_owned()]].concat()));
+    let other = replaced(&arguments, "--answers", "big,little");
+    let other = run(&borrowed(&[&other[..], &["--resume".to_owned()]].concat()));
+    assert!(other.code == 2 && other.stderr.contains("wording"), "{}", other.stderr);
+}
+
+#[test]
+fn what_cannot_be_asked_in_words_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let out = dir.path().join("out");
+    let refused = |arguments: &[String], wanted: &str| {
+        let found = run(&borrowed(arguments));
+        assert!(found.code == 2 && found.stderr.contains(wanted), "{wanted}: {}", found.stderr);
+        assert!(!out.exists(), "{wanted}");
+    };
+    for (more, wanted) in [
+        (
+            &["--answers", "big,negative"][..],
+            "the answer `negative` is 5 tokens after the prompt (`▁ne`, `g`",
+        ),
+        (
+            &["--answers", "big,big"],
+            "the answers `big` and `big` are both the token `▁big` (id 370)",
+        ),
+        (
+            &["--answers", "big"],
+            "1 words in `wording.answers`, wanted 2: one each for `bad`, `good`",
+        ),
+        (&["--template", "{text} {pair}:"], "it has `{pair}` 1 times, wanted 0 for single texts"),
+        (&["--template", "{sentence}"], "it has `{text}` 0 times"),
+        (&["--template", "{text}: ", "--answers", "big,it"], "ends in white space"),
+        (&["--set", "base_precision=f8"], "base_precision"),
+    ] {
+        refused(&worded(&data, &out, 2, more), wanted);
+    }
+    let numbers = dir.path().join("numbers.tsv").display().to_string();
+    std::fs::write(&numbers, "text\tlabel\na\t0.5\nb\t1.5\n").unwrap();
+    let numbers = worded(&[numbers.clone(), numbers], &out, 2, &["--regression"]);
+    refused(&numbers, "task `numbers` is answered by a number");
+    let short = worded(&data, &out, 2, &[&ANSWERS[..], &TEMPLATE].concat());
+    refused(
+        &replaced(&short, "--max-length", "8"),
+        "tokens without its texts, but `max_length` is 8",
+    );
+    let encoder = train(&data, &out, 2, &ANSWERS);
+    refused(&encoder, "`wording.answers` words the prompt of a language model");
+}
+
+#[test]
+fn a_glue_suite_asks_a_language_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let (name, model) = (out.display().to_string(), llama());
+    let bench = |tasks: &'static str, more: &[&str]| {
+        let fixed =
+            ["bench", "glue", "--quiet", "--model", &model, "--out", &name, "--tasks", tasks];
+        let short =
+            ["--steps", "2", "--seeds", "1", "--draws", "2", "--methods", "lora,adalora,bayeslora"];
+        run(&[&fixed[..], &short, more].concat())
+    };
+    let answers = ["--set", "wording.answers=[\"big\", \"happy\"]"];
+    for (tasks, more, wanted) in [
+        ("sst2", &[][..], "task `sst2`: the answer `negative` is 5 tokens after the prompt (`▁ne`"),
+        (
+            "cola,sst2",
+            &answers,
+            "setting `wording.answers` is set: it words one task, and several are run",
+        ),
+        ("rte", &["--set", "wording.template={text}?"], "wanted 1 for pairs of texts"),
+    ] {
+        let found = bench(tasks, more);
+        assert!(found.code == 2 && found.stderr.contains(wanted), "{wanted}: {}", found.stderr);
+        assert!(!out.exists(), "{wanted}");
+    }
+    let reasoning = ["bench", "reasoning", "--out", &name, answers[0], answers[1]];
+    assert!(run(&reasoning).stderr.contains("asked by the prompts of `prompt`"));
+    let scores = bench("stsb", &["--data-dir", "."]).stderr;
+    assert!(scores.contains("task `stsb` is answered by a number"), "{scores}");
+
+    let plan = bench("sst2", &[&answers[..], &["--dry-run", "--format", "json"]].concat()).json();
+    let wording = json!({
+        "sst2": { "template": "Review: {text}\nSentiment:", "answers": ["big", "happy"] }
+    });
+    assert_eq!(plan["wording"], wording);
+    assert_eq!(
+        (&plan["settings"]["max_length"], &plan["settings"]["learning_rate"]),
+        (&128.into(), &1e-3.into())
+    );
+    let data = dir.path().join("data");
+    std::fs::create_dir_all(data.join("SST-2")).unwrap();
+    let rows = "a good tale\t1\na bad tale\t0\n".repeat(12);
+    for file in ["train.tsv", "dev.tsv"] {
+        std::fs::write(data.join("SST-2").join(file), format!("sentence\tlabel\n{rows}")).unwrap();
+    }
+    let folder = data.display().to_string();
+    let made = bench("sst2", &[&answers[..], &["--data-dir", &folder]].concat());
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let results = read(&out.join("results.json"));
+    assert_eq!(results["config"]["wording"], wording);
+    let note = results["data"]["sst2"]["note"].as_str().unwrap();
+    assert!(
+        note.contains(r"asked as `Review: {text}\nSentiment:`, answered by `big`, `happy`"),
+        "{note}"
+    );
+    let runs = results["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 3);
+    for record in runs {
+        let metrics = &record["checkpoints"]["last"]["metrics"]["0"];
+        assert!(metrics["nll"].as_f64().unwrap().is_finite(), "{record}");
+    }
+}
