@@ -13,7 +13,7 @@ use super::prepared::PreparedLinear;
 use super::schema::{Axis, ParameterSchema, Parameters};
 use crate::error::AdapterError;
 use crate::parameters::{Layout, NamedParameter, NamedParameterMut, ParameterValue, Role};
-use crate::sampling::{Pass, Scheme};
+use crate::sampling::{DrawPer, Pass, Scheme};
 
 /// What was attached to a layer, for files; it outlives the adapter when every rank is pruned.
 ///
@@ -174,6 +174,19 @@ impl AdaptedLinear {
     pub fn tells_draws_apart(&self, pass: &Pass) -> bool {
         let is_random = |e: &Extension| !matches!(e, Extension::SingularValues(_));
         pass.draws.count > 1 && self.extension().is_some_and(is_random)
+    }
+
+    /// Whether each row of the output is the same whatever rows are beside it: nothing is drawn row by row, and
+    /// nobody watches the uses.
+    pub fn keeps_rows_apart(&self, pass: &Pass) -> bool {
+        let drawn_whole = matches!(
+            pass.scheme,
+            Scheme::Mean | Scheme::Weights(DrawPer::Sequence | DrawPer::Batch)
+        );
+        let by_token = matches!(self.extension(), Some(Extension::Contextual(_)));
+        let drops = pass.dropout.is_some();
+        let is_alone = self.adapter.is_none() || drawn_whole && !by_token && !drops;
+        is_alone && self.observer.is_none()
     }
 
     /// Puts `adapter` on the layer in place of what was there; rank 0 leaves only the slot, so that no

@@ -97,11 +97,12 @@ impl DebertaClassifier {
 
     /// Logits `[batch, labels]`.
     pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        let hidden = self.encoder.forward(input, pass);
-        self.head(hidden, pass).1
+        let first = self.encoder.first_token(input, pass);
+        self.head(first, pass).1
     }
 
-    /// Pooled first token and logits of the last hidden state `[batch, tokens, hidden]`.
+    /// Pooled first token and logits of the last hidden state `[batch, tokens, hidden]`, of which the first
+    /// token is enough.
     pub fn head(&self, hidden: Tensor<3>, pass: &Pass) -> (Tensor<2>, Tensor<2>) {
         let first = hidden.narrow(1, 0, 1);
         let dropped = |x: Tensor<3>, rate: f64, site: &str| match pass.dropout_key(module_id(site))

@@ -15,6 +15,10 @@ use crate::batch::TokenBatch;
 use crate::norm::LayerNorm;
 use crate::source::{Init, WeightSource};
 
+/// What is computed of a layer.
+type LayerForward =
+    fn(&EncoderLayer, Tensor<3>, Option<&Tensor<2>>, Option<&Positions>, &Pass) -> Tensor<3>;
+
 /// The DeBERTa-v2/v3 encoder, without a head.
 #[derive(Module, Debug)]
 pub struct DebertaEncoder {
@@ -58,17 +62,36 @@ impl DebertaEncoder {
 
     /// The last hidden state, `[batch, tokens, hidden]`.
     pub fn forward(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
-        self.run(input, pass, &mut |_| ())
+        self.run(input, pass, &mut |_| (), EncoderLayer::forward)
+    }
+
+    /// The first token of the last hidden state, `[batch, 1, hidden]`, without those rows of the last layer that
+    /// only other tokens need: to the bit what [`Self::forward`] gives in `f32` on a CPU, and so are the gradients.
+    pub fn first_token(&self, input: &TokenBatch, pass: &Pass) -> Tensor<3> {
+        // A convolution behind the last layer reads all of them.
+        let last = if self.convolution.is_some() && self.layers.len() == 1 {
+            EncoderLayer::forward
+        } else {
+            EncoderLayer::first_row
+        };
+        self.run(input, pass, &mut |_| (), last).narrow(1, 0, 1)
     }
 
     /// Every hidden state: the embedding output, then the output of each layer.
     pub fn hidden_states(&self, input: &TokenBatch, pass: &Pass) -> Vec<Tensor<3>> {
         let mut states = Vec::with_capacity(self.layers.len() + 1);
-        self.run(input, pass, &mut |state| states.push(state.clone()));
+        self.run(input, pass, &mut |state| states.push(state.clone()), EncoderLayer::forward);
         states
     }
 
-    fn run(&self, input: &TokenBatch, pass: &Pass, seen: &mut dyn FnMut(&Tensor<3>)) -> Tensor<3> {
+    /// All layers, the last one by `last`.
+    fn run(
+        &self,
+        input: &TokenBatch,
+        pass: &Pass,
+        seen: &mut dyn FnMut(&Tensor<3>),
+        last: LayerForward,
+    ) -> Tensor<3> {
         let tokens = input.ids.dims()[1];
         let embedded =
             self.embeddings.forward(input.ids.clone(), input.type_ids.clone(), &input.mask, pass);
@@ -84,7 +107,8 @@ impl DebertaEncoder {
         });
         let mut x = embedded.clone();
         for (i, layer) in self.layers.iter().enumerate() {
-            x = layer.forward(x, Some(&input.mask), positions.as_ref(), pass);
+            let forward = if i + 1 == self.layers.len() { last } else { EncoderLayer::forward };
+            x = forward(layer, x, Some(&input.mask), positions.as_ref(), pass);
             if i == 0
                 && let Some(convolution) = &self.convolution
             {

@@ -86,6 +86,29 @@ impl EncoderLayer {
         pass: &Pass,
     ) -> Tensor<3> {
         let context = self.attention.forward(x.clone(), mask, positions, pass);
+        self.behind_attention(context, x, pass)
+    }
+
+    /// The first token's row of [`Self::forward`], `[batch, 1, hidden]`. The other rows are not computed behind
+    /// the attention, unless they share noise, a mask or an observer with the first.
+    pub(super) fn first_row(
+        &self,
+        x: Tensor<3>,
+        mask: Option<&Tensor<2>>,
+        positions: Option<&Positions>,
+        pass: &Pass,
+    ) -> Tensor<3> {
+        let context = self.attention.forward(x.clone(), mask, positions, pass);
+        let dense = [&self.attention_output.dense, &self.intermediate, &self.output.dense];
+        let first = |x: Tensor<3>| x.narrow(1, 0, 1);
+        if pass.dropout.is_none() && dense.into_iter().all(|layer| layer.keeps_rows_apart(pass)) {
+            return self.behind_attention(first(context), first(x), pass);
+        }
+        first(self.behind_attention(context, x, pass))
+    }
+
+    /// Both residual outputs, row by row.
+    fn behind_attention(&self, context: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
         let x = self.attention_output.forward(context, x, pass);
         let wide = gelu(self.intermediate.forward(x.clone(), pass));
         self.output.forward(wide, x, pass)
