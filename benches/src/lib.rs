@@ -5,17 +5,19 @@
 //! | `model` | the architectures, with random weights, their adapters, and a prune |
 //! | `trainer` | one training step, ours and that of Burn's own LoRA |
 //! | `predict` | predictions with draws, by each way of drawing |
+//! | `classifier` | a trained model whose predictions are worth something |
 //! | `process` | how the `lrvd` command runs, so that what is timed is what users run |
 //!
 //! `cargo xtask bench` runs the program `step` beside its peers; `cargo bench -p lrvd-perf` times operators.
 
-#[path = "../../crates/lrvd-cli/src/process.rs"]
-mod process;
-
+mod classifier;
 mod model;
 mod predict;
+#[path = "../../crates/lrvd-cli/src/process.rs"]
+mod process;
 mod trainer;
 
+pub use classifier::{Held, Worth};
 pub use model::{Architecture, batch, keep_last_layers, model, prune_to};
 pub use predict::{Way, predict, prove};
 pub use trainer::{Method, Trainer};

@@ -14,6 +14,23 @@ pub enum Way {
     Sequential,
     /// Several draws in a pass, after what they share.
     Batched,
+    /// The same, for those texts only whose answer at the mean is undecided.
+    Cascade,
+}
+
+/// Margin of a cascade.
+const MARGIN: f64 = 0.5;
+
+impl Way {
+    /// How this way makes its draws.
+    pub fn policy(self) -> DrawPolicy {
+        let usual = DrawPolicy::default();
+        match self {
+            Self::Sequential => DrawPolicy { tokens_per_pass: 0, ..usual },
+            Self::Batched => usual,
+            Self::Cascade => DrawPolicy { cascade: Some(MARGIN), ..usual },
+        }
+    }
 }
 
 /// Texts of one length that are ready to be read.
@@ -53,21 +70,15 @@ pub fn predict(
     draws: usize,
 ) -> Result<Logits, TrainError> {
     let texts = Texts(input);
-    let inputs = Inputs { batch_size: texts.len(), ..Inputs::new(&texts) };
-    match way {
-        Way::Sequential => {
-            let policy = DrawPolicy { tokens_per_pass: 0, ..DrawPolicy::default() };
-            Inputs { policy, ..inputs }.predict(model, draws)
-        }
-        Way::Batched => inputs.predict(model, draws),
-    }
+    let policy = way.policy();
+    Inputs { batch_size: texts.len(), policy, ..Inputs::new(&texts) }.predict(model, draws)
 }
 
 /// Holds a way against one pass for each draw, before it is timed.
 ///
 /// # Errors
 ///
-/// If its answers are not the same to the bit.
+/// If its answers are not the same to the bit, as those of a cascade are not: it is for a model that has learnt.
 pub fn prove(
     way: Way,
     model: &AutoClassifier,

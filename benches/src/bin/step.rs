@@ -5,15 +5,17 @@
 //! ```
 #![allow(clippy::print_stdout, reason = "the line of JSON is the product")]
 
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn::module::Module;
 use clap::{Parser, ValueEnum};
 use lrvd_burn::model::trainable_counts;
 use lrvd_perf::{
-    Architecture, Method, Trainer, Way, batch, keep_last_layers, predict, prove, prune_to,
+    Architecture, Held, Method, Trainer, Way, Worth, batch, keep_last_layers, predict, prove,
+    prune_to,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Times training steps, or predictions with `--draws`.
 #[derive(Parser)]
@@ -51,6 +53,10 @@ struct Options {
     /// How they are drawn
     #[arg(long, value_enum, default_value_t = Way::Sequential)]
     way: Way,
+    /// Asks a classifier that is trained into this folder unless it is there, with `--live-layers` if given, for
+    /// held-out texts
+    #[arg(long, requires = "draws", value_name = "FOLDER")]
+    trained: Option<PathBuf>,
     #[arg(long, default_value_t = 5)]
     steps: usize,
     /// Steps before the clock starts
@@ -64,8 +70,18 @@ fn main() -> Result<(), String> {
 
 fn timed() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::parse();
+    let line = match &options.trained {
+        Some(folder) => classifier(&options, folder)?,
+        None => random(&options)?,
+    };
+    println!("{line}");
+    Ok(())
+}
+
+/// Steps or predictions of a model with random weights.
+fn random(options: &Options) -> Result<Value, Box<dyn std::error::Error>> {
     let device = lrvd_burn::device::open(&options.device)?;
-    let Options { config, method, layers, rank, .. } = options;
+    let Options { config, method, layers, rank, .. } = *options;
     let mut trainer = Trainer::new(config, layers, method, rank, &device)?;
     if options.keep < 100 || options.modules < 100 {
         prune_to(&mut trainer.model, options.keep, options.modules);
@@ -74,44 +90,68 @@ fn timed() -> Result<(), Box<dyn std::error::Error>> {
         keep_last_layers(&mut trainer.model, live);
     }
     let (input, labels) = batch(config, options.batch, options.length, &device);
-    let (mut seconds, mut forward_seconds) = (Vec::new(), Vec::new());
     let frozen = options.draws.map(|draws| (draws, trainer.model.clone().valid()));
     if let Some((draws, model)) = &frozen {
         prove(options.way, model, &input, *draws)?;
     }
-    for number in 0..options.warmup + options.steps {
-        let begun = Instant::now();
-        let forward = match &frozen {
-            Some((draws, model)) => {
-                predict(options.way, model, &input, *draws)?;
-                begun.elapsed().as_secs_f64()
-            }
-            None => trainer.step(&input, &labels, number),
-        };
-        device.sync()?;
-        if number >= options.warmup {
-            seconds.push(begun.elapsed().as_secs_f64());
-            forward_seconds.push(forward);
+    let mut forward_seconds = Vec::new();
+    let seconds = times(options, |number| {
+        match &frozen {
+            Some((draws, model)) => drop(predict(options.way, model, &input, *draws)?),
+            None => forward_seconds.push(trainer.step(&input, &labels, number)),
         }
-    }
+        Ok(device.sync()?)
+    })?;
     let counts = trainable_counts(&trainer.model);
     let name = |value: Option<clap::builder::PossibleValue>| value.map(|v| v.get_name().to_owned());
-    println!(
-        "{}",
-        json!({
-            "framework": "lrvd",
-            "config": name(config.to_possible_value()),
-            "method": name(method.to_possible_value()),
-            "batch": options.batch,
-            "length": options.length,
-            "trainable_parameters": trainer.trainable(),
-            "adapter_bytes": 4 * (counts.adapter + counts.posterior),
-            "seconds": seconds,
-            "forward_seconds": forward_seconds,
-            "peak_rss_bytes": peak_rss(),
-        })
-    );
-    Ok(())
+    Ok(json!({
+        "framework": "lrvd",
+        "config": name(config.to_possible_value()),
+        "method": name(method.to_possible_value()),
+        "batch": options.batch,
+        "length": options.length,
+        "trainable_parameters": trainer.trainable(),
+        "adapter_bytes": 4 * (counts.adapter + counts.posterior),
+        "seconds": seconds,
+        "forward_seconds": forward_seconds.split_off(options.warmup.min(forward_seconds.len())),
+        "peak_rss_bytes": peak_rss(),
+    }))
+}
+
+/// Predictions of a trained classifier, and what they are worth.
+fn classifier(options: &Options, folder: &Path) -> Result<Value, Box<dyn std::error::Error>> {
+    let held = Held::open(folder, options.live_layers, options.way.policy())?;
+    let draws = options.draws.unwrap_or(0);
+    let mut answers = Vec::new();
+    let seconds = times(options, |_| {
+        answers = held.answers(draws)?;
+        Ok(())
+    })?;
+    let Worth { nll, accuracy, draws } = held.worth(&answers)?;
+    Ok(json!({
+        "framework": "lrvd",
+        "texts": answers.len(),
+        "rank": held.rank(),
+        "nll": nll,
+        "accuracy": accuracy,
+        "draws": draws,
+        "seconds": seconds,
+        "peak_rss_bytes": peak_rss(),
+    }))
+}
+
+/// Seconds of each step after those that warm up.
+fn times(
+    options: &Options,
+    mut step: impl FnMut(usize) -> Result<(), Box<dyn std::error::Error>>,
+) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
+    let mut seconds = Vec::new();
+    for number in 0..options.warmup + options.steps {
+        let begun = Instant::now();
+        step(number)?;
+        seconds.push(begun.elapsed().as_secs_f64());
+    }
+    Ok(seconds.split_off(options.warmup))
 }
 
 /// Largest resident set so far in bytes; `None` where the system does not tell.

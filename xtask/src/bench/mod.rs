@@ -34,7 +34,7 @@ pub(crate) enum Program {
 pub(crate) struct Side {
     pub(crate) label: String,
     pub(crate) program: Program,
-    /// Options of the program, separated by spaces.
+    /// Options of the program, separated by spaces; `FOLDER` stands for one that all sides share.
     pub(crate) arguments: String,
 }
 
@@ -48,6 +48,15 @@ pub(crate) struct Comparison {
     pub(crate) reference: usize,
     /// Largest ratio that meets the aim, if there is one.
     pub(crate) target: Option<f64>,
+    /// Index of the side whose answers must be worth as much as ours for the aim to be met.
+    pub(crate) worth: Option<usize>,
+}
+
+impl Comparison {
+    /// The sides that it reads.
+    fn sides(&self) -> impl Iterator<Item = usize> {
+        [self.ours, self.reference].into_iter().chain(self.worth)
+    }
 }
 
 /// A quantity that grows from side to side, over which the time is fitted.
@@ -80,11 +89,11 @@ impl Group {
         if self.axis.is_some() {
             return;
         }
-        let uses =
-            |side: usize| self.comparisons.iter().any(|c| [c.ours, c.reference].contains(&side));
+        let uses = |side: usize| self.comparisons.iter().any(|c| c.sides().any(|i| i == side));
         let used: Vec<bool> = (0..self.sides.len()).map(uses).collect();
         for comparison in &mut self.comparisons {
-            for side in [&mut comparison.ours, &mut comparison.reference] {
+            let Comparison { ours, reference, worth, .. } = comparison;
+            for side in [ours, reference].into_iter().chain(worth) {
                 *side = used[..*side].iter().filter(|&&used| used).count();
             }
         }
@@ -99,7 +108,7 @@ impl Group {
 
     /// Whether `comparison` needs `program`.
     pub(crate) fn needs(&self, comparison: &Comparison, program: Program) -> bool {
-        [comparison.ours, comparison.reference].iter().any(|&i| self.sides[i].program == program)
+        comparison.sides().any(|i| self.sides[i].program == program)
     }
 }
 

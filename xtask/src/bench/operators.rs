@@ -45,7 +45,13 @@ pub(crate) fn group() -> Group {
             sides.push(side(other));
             let name = format!("{operator}-{ours}-{other}");
             let reference = sides.len() - 1;
-            comparisons.push(Comparison { name, ours: first, reference, target: None });
+            comparisons.push(Comparison {
+                name,
+                ours: first,
+                reference,
+                target: None,
+                worth: None,
+            });
         }
     }
     Group {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::machine::Machine;
-use super::report::{Entry, Measured};
+use super::report::{EQUAL_NLL, Entry, Measured};
 use super::table::RANK;
 
 const BEGIN: &str = "<!-- written by `cargo xtask bench`: begin -->";
@@ -58,7 +58,7 @@ fn head(out: &mut String, account: &Account<'_>, measured: &[Measured]) {
         out,
         "{}, {}, {} threads on each side, {}; revision {}; load average {} as it began.{versions}\n\n\
          ```console\n{command}\n```\n\n\
-         Random weights, no padding, no dropout, single precision; rank {RANK} where nothing else is said. A step is \
+         Random weights, no padding, no dropout, single precision, rank {RANK}, where nothing else is said. A step is \
          forward, cross-entropy, backward, clipping of the gradient norm and AdamW. The sides of a table run in turn, \
          A B A B, each as a process of its own with one step to warm up. Times are medians over the steps of all \
          rounds; a ratio is ours by the other's, in brackets that of each round.\n",
@@ -101,24 +101,34 @@ fn tables(out: &mut String, one: &Measured) {
     } else {
         format!("Rounds: {}, steps in each: {}", group.rounds, group.steps)
     };
+    let answers = one.samples.iter().any(|sample| sample.facts.get("draws").is_some());
     let _ = writeln!(
         out,
         "### {}\n\n{}.\n\n\
-         | side | median, s | fastest, s | peak memory, MiB | trained values | adapter, KiB |\n\
-         |---|---|---|---|---|---|",
-        group.title, how
+         | side | median, s | fastest, s | peak memory, MiB | {} |\n\
+         |---|---|---|---|---|---|{}",
+        group.title,
+        how,
+        if answers { "rank left | draws | NLL" } else { "trained values | adapter, KiB" },
+        if answers { "---|" } else { "" },
     );
     for (side, sample) in group.sides.iter().zip(&one.samples) {
         let fact = |name: &str| sample.facts.get(name).and_then(Value::as_f64);
         let _ = writeln!(
             out,
-            "| {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} |",
             side.label,
             digits(sample.median()),
             sample.fastest().map(digits).unwrap_or_default(),
             cell(fact("peak_rss_bytes").map(|bytes| bytes / f64::from(1 << 20))),
-            cell(fact("trainable_parameters")),
-            cell(fact("adapter_bytes").map(|bytes| bytes / 1024.0)),
+            if answers {
+                let exact = |name: &str| fact(name).map(digits).unwrap_or_default();
+                let nll = fact("nll").map(|nll| format!("{nll:.4}")).unwrap_or_default();
+                format!("{} | {} | {nll}", cell(fact("rank")), exact("draws"))
+            } else {
+                let kilobytes = fact("adapter_bytes").map(|bytes| bytes / 1024.0);
+                format!("{} | {}", cell(fact("trainable_parameters")), cell(kilobytes))
+            },
         );
     }
     out.push_str("\n| comparison | ratio | target | met |\n|---|---|---|---|\n");
@@ -136,6 +146,18 @@ fn tables(out: &mut String, one: &Measured) {
             target.unwrap_or_default(),
             met.unwrap_or_default(),
         );
+    }
+    for Entry { comparison, nll, .. } in one.entries() {
+        if let (Some([ours, wanted]), Some(side)) = (nll, comparison.worth) {
+            let _ = writeln!(
+                out,
+                "\n`{}` counts as met only within {:.0} % of the NLL of \"{}\": {:+.2} %.",
+                comparison.name,
+                100.0 * EQUAL_NLL,
+                group.sides[side].label,
+                100.0 * (ours / wanted - 1.0),
+            );
+        }
     }
     if let (Some(axis), Some(fit)) = (&group.axis, one.fit()) {
         let _ = writeln!(
@@ -190,6 +212,24 @@ mod tests {
             "| `nano-lora-pytorch` | 2.00 (2.00, 2.00) | 1.00 | **no** |",
             "| `nano-bayeslora-pytorch` | 3.00 (3.00, 3.00) |  |  |",
             "Fitted: time grows as layers^",
+        ] {
+            assert!(page.contains(wanted), "{wanted}\n{page}");
+        }
+    }
+
+    #[test]
+    fn answers_are_shown_with_their_worth() {
+        let mut trained = measured("draws-trained");
+        for sample in &mut trained.samples {
+            sample.facts["draws"] = 2.25.into();
+            sample.facts["rank"] = 41.into();
+        }
+        let mut page = String::new();
+        tables(&mut page, &trained);
+        for wanted in [
+            "| rank left | draws | NLL |\n|---|---|---|---|---|---|---|\n",
+            "| 3 | 41 | 2.25 | 0.5000 |",
+            "`draws-trained-cascade-mean` counts as met only within 1 % of the NLL of \"ten draws, one by one\": +0.80 %.",
         ] {
             assert!(page.contains(wanted), "{wanted}\n{page}");
         }

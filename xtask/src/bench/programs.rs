@@ -10,6 +10,8 @@ use super::measure::Run;
 use super::{Program, Side};
 use crate::{forward, process};
 
+/// Stands for the shared folder in a side's arguments.
+pub(crate) const FOLDER: &str = "FOLDER";
 /// The other side's script.
 const SCRIPT: &str = "xtask/python/torch_step.py";
 
@@ -19,6 +21,15 @@ pub(crate) struct Programs {
     python: String,
     root: PathBuf,
     threads: usize,
+    /// What a side leaves for the others.
+    folder: PathBuf,
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        // It is there only if a side wrote into it.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
 }
 
 impl Programs {
@@ -32,7 +43,8 @@ impl Programs {
             &[&packages[..], &["--bin", "lrvd", "--bin", "step"]].concat(),
             "step",
         )?;
-        Ok(Self { step, python: python.to_owned(), root: root.to_owned(), threads })
+        let folder = std::env::temp_dir().join(format!("lrvd-bench-{}", std::process::id()));
+        Ok(Self { step, python: python.to_owned(), root: root.to_owned(), threads, folder })
     }
 
     /// The call that times `steps` steps of a side.
@@ -51,7 +63,12 @@ impl Programs {
             }
             Program::Criterion => bail!("criterion has no single runs"),
         };
-        command.args(side.arguments.split_whitespace());
+        for argument in side.arguments.split_whitespace() {
+            match argument {
+                FOLDER => command.arg(&self.folder),
+                other => command.arg(other),
+            };
+        }
         command.args(["--warmup", "1", "--steps", &steps.to_string()]);
         Ok(command)
     }
@@ -113,17 +130,18 @@ mod tests {
             python: "py".to_owned(),
             root: "root".into(),
             threads: 3,
+            folder: "shared".into(),
         };
         let shown = |program| {
-            let side =
-                Side { label: String::new(), program, arguments: "--config nano".to_owned() };
+            let arguments = "--config nano --trained FOLDER".to_owned();
+            let side = Side { label: String::new(), program, arguments };
             process::show(&programs.command(&side, 4).unwrap())
         };
         assert_eq!(
             [Program::Ours, Program::Torch].map(shown),
             [
-                "RAYON_NUM_THREADS=3 step --config nano --warmup 1 --steps 4",
-                "py root/xtask/python/torch_step.py --threads 3 --config nano --warmup 1 --steps 4"
+                "RAYON_NUM_THREADS=3 step --config nano --trained shared --warmup 1 --steps 4",
+                "py root/xtask/python/torch_step.py --threads 3 --config nano --trained shared --warmup 1 --steps 4"
             ]
         );
     }

@@ -25,9 +25,14 @@ pub(crate) struct Entry<'a> {
     pub(crate) ratio: f64,
     /// The ratio of the medians of each round.
     pub(crate) by_round: Vec<f64>,
-    /// Whether the ratio is at most the target; `None` without one.
+    /// Negative log-likelihoods of our side and of the one that ours must be worth.
+    pub(crate) nll: Option<[f64; 2]>,
+    /// Whether the ratio is at most the target, and the answers are worth as much; `None` without a target.
     pub(crate) met: Option<bool>,
 }
+
+/// Largest difference of negative log-likelihoods that count as equal, as a share.
+pub(crate) const EQUAL_NLL: f64 = 0.01;
 
 impl Measured {
     pub(crate) fn entries(&self) -> Vec<Entry<'_>> {
@@ -46,8 +51,11 @@ impl Measured {
         let ratio = ours / reference;
         let median = |round: &[f64]| super::measure::median(round);
         let by_round = a.rounds.iter().zip(&b.rounds).map(|(a, b)| median(a) / median(b)).collect();
-        let met = comparison.target.map(|target| ratio <= target);
-        Entry { comparison, ours, reference, ratio, by_round, met }
+        let of = |side: usize| self.samples[side].facts["nll"].as_f64().unwrap_or(f64::NAN);
+        let nll = comparison.worth.map(|wanted| [of(comparison.ours), of(wanted)]);
+        let equal = nll.is_none_or(|[a, b]| (a - b).abs() <= EQUAL_NLL * b);
+        let met = comparison.target.map(|target| ratio <= target && equal);
+        Entry { comparison, ours, reference, ratio, by_round, nll, met }
     }
 
     /// The entries as JSON, each with the machine and the command that repeats it.
@@ -73,25 +81,27 @@ impl Measured {
                 "seconds_per_unit": fit.per_unit,
             })
         });
-        let entry = |Entry { comparison, ours, reference, ratio, by_round, met }: Entry<'_>| {
-            json!({
-                "name": comparison.name,
-                "ours": ours,
-                "reference": reference,
-                "ratio": ratio,
-                "target": comparison.target,
-                "met": met,
-                "unit": "seconds",
-                "ratio_by_round": by_round,
-                "medians": {
-                    "ours": side(comparison.ours),
-                    "reference": side(comparison.reference),
-                },
-                "fit": fitted,
-                "command": format!("cargo xtask bench --only {}", comparison.name),
-                "machine": machine.json(),
-            })
-        };
+        let entry =
+            |Entry { comparison, ours, reference, ratio, by_round, nll, met }: Entry<'_>| {
+                json!({
+                    "name": comparison.name,
+                    "ours": ours,
+                    "reference": reference,
+                    "ratio": ratio,
+                    "target": comparison.target,
+                    "nll": nll.map(|[ours, wanted]| json!({ "ours": ours, "wanted": wanted })),
+                    "met": met,
+                    "unit": "seconds",
+                    "ratio_by_round": by_round,
+                    "medians": {
+                        "ours": side(comparison.ours),
+                        "reference": side(comparison.reference),
+                    },
+                    "fit": fitted,
+                    "command": format!("cargo xtask bench --only {}", comparison.name),
+                    "machine": machine.json(),
+                })
+            };
         self.entries().into_iter().map(entry).collect()
     }
 }
@@ -107,7 +117,8 @@ pub(crate) mod tests {
         let group = found.unwrap_or_else(|| panic!("no group {name}"));
         let sample = |i: usize| {
             let seconds = (i + 1) as f64;
-            let facts = json!({"peak_rss_bytes": 3 << 20, "adapter_bytes": 2048});
+            let nll = 0.5 * 1.004_f64.powi(i as i32);
+            let facts = json!({"peak_rss_bytes": 3 << 20, "adapter_bytes": 2048, "nll": nll});
             Sample { rounds: vec![vec![seconds; 2], vec![2.0 * seconds; 2]], facts }
         };
         Measured { samples: (0..group.sides.len()).map(sample).collect(), group }
@@ -148,5 +159,30 @@ pub(crate) mod tests {
         assert_eq!(entries[0]["fit"]["at"], json!([2.0, 4.0, 8.0, 16.0]));
         assert_eq!(entries[0]["ratio"], 4.0);
         assert!(entries[0]["fit"]["exponent"].as_f64().is_some_and(|p| p > 0.5 && p < 1.0));
+    }
+
+    #[test]
+    fn a_ratio_counts_only_at_equal_worth() {
+        // Sides take 1, 2, 3 … seconds, and each has an NLL 0.4 % above the one before.
+        let mut draws = measured("draws-trained");
+        let comparison = |ours, target, worth| Comparison {
+            name: format!("{ours}"),
+            ours,
+            reference: 0,
+            target: Some(target),
+            worth,
+        };
+        draws.group.comparisons = vec![
+            comparison(3, 4.0, Some(1)),
+            comparison(3, 4.0, Some(0)),
+            comparison(3, 4.0, None),
+            comparison(3, 3.9, Some(1)),
+        ];
+        let met: Vec<Option<bool>> = draws.entries().iter().map(|entry| entry.met).collect();
+        assert_eq!(met, [Some(true), Some(false), Some(true), Some(false)]);
+        assert_eq!(draws.json(&machine())[1]["nll"]["wanted"], 0.5);
+        // Nothing is equal to what nobody measured.
+        draws.samples[1].facts = Value::Null;
+        assert_eq!(draws.entries()[0].met, Some(false));
     }
 }

@@ -1,5 +1,6 @@
 //! Every comparison with its target.
 
+use super::programs::FOLDER;
 use super::{Axis, Comparison, Group, Program, Side, operators};
 
 /// `BayesLoRA` next to LoRA: weights per sequence, and moment-matched.
@@ -21,6 +22,15 @@ const PREDICTED: [(&str, &str, Option<f64>); 4] = [
     ("batched", "mean", None),
     ("pruned-batched", "pruned-mean", Some(3.0)),
 ];
+/// Predictions of a classifier that was trained and pruned here: what a side is called, and what is asked.
+const TRAINED: [(&str, &str); 6] = [
+    ("the mean", "--draws 0"),
+    ("ten draws, one by one", "--draws 10 --way sequential"),
+    ("ten draws, several in a pass", "--draws 10 --way batched"),
+    ("ten draws where the mean is undecided", "--draws 10 --way cascade"),
+    ("adapters on the last layer: the mean", "--draws 0 --live-layers 1"),
+    ("adapters on the last layer: ten draws", "--draws 10 --way batched --live-layers 1"),
+];
 /// Rank of both programs unless a side says otherwise.
 pub(crate) const RANK: usize = 8;
 
@@ -32,7 +42,8 @@ pub(crate) fn groups(avx512: bool) -> Vec<Group> {
         steps("base", "DeBERTa-v3-base: 12 layers of 768, 8 texts of 128 tokens", base, 3, 3),
         steps("smollm2", "SmolLM2-135M: 30 layers of 576, 8 texts of 100 tokens", 1.0, 3, 3),
     ];
-    groups.extend([1, 4].map(draws));
+    groups.extend([(1, 32), (1, 128), (4, 128)].map(draws));
+    groups.push(trained());
     groups.push(growth("tokens", "length", &[32, 64, 128, 256, 512]));
     groups.push(growth("rank", "rank", &[4, 8, 16, 32, 64]));
     groups.push(growth("layers", "layers", &[2, 4, 8, 16]));
@@ -45,7 +56,7 @@ fn ours(label: impl Into<String>, arguments: String) -> Side {
 }
 
 fn compare(name: String, ours: usize, reference: usize, target: Option<f64>) -> Comparison {
-    Comparison { name, ours, reference, target }
+    Comparison { name, ours, reference, target, worth: None }
 }
 
 /// A training step of each method beside PyTorch's, beside LoRA's, and LoRA's beside Burn's.
@@ -83,24 +94,52 @@ fn steps(config: &str, title: &str, pytorch: f64, rounds: usize, steps: usize) -
     Group { name: config.to_owned(), title, sides, comparisons, axis: None, rounds, steps }
 }
 
-/// Ten draws for `rows` texts by each way, beside the mean.
-fn draws(rows: usize) -> Group {
-    let side = |(name, arguments): (&str, &str)| {
-        ours(name, format!("--config nano --method bayeslora --batch {rows} {arguments}"))
-    };
+/// Ten draws for `rows` texts of `length` tokens by each way, beside the mean.
+fn draws((rows, length): (usize, usize)) -> Group {
+    let model = format!("--config nano --method bayeslora --batch {rows} --length {length}");
+    let side = |(name, arguments): (&str, &str)| ours(name, format!("{model} {arguments}"));
     let index = |wanted: &str| PREDICTIONS.iter().position(|(name, _)| *name == wanted);
     let comparison = |(left, right, target): (&str, &str, Option<f64>)| {
-        let name = format!("draws-{rows}-{left}-{right}");
+        let name = format!("draws-{rows}x{length}-{left}-{right}");
         Some(compare(name, index(left)?, index(right)?, target))
     };
     Group {
-        name: format!("draws-{rows}"),
-        title: format!("Ten draws for a prediction, DeBERTa nano, {rows} x 128 tokens at once"),
+        name: format!("draws-{rows}x{length}"),
+        title: format!(
+            "Ten draws for a prediction, DeBERTa nano, {rows} x {length} tokens at once"
+        ),
         sides: PREDICTIONS.into_iter().map(side).collect(),
         comparisons: PREDICTED.into_iter().filter_map(comparison).collect(),
         axis: None,
         rounds: 3,
         steps: 10,
+    }
+}
+
+/// The same for a classifier that has learnt, whose answers must be worth as much.
+fn trained() -> Group {
+    let side =
+        |(label, arguments): (&str, &str)| ours(label, format!("--trained {FOLDER} {arguments}"));
+    let name = "draws-trained".to_owned();
+    let comparison = |what: &str, ours, reference, target| {
+        compare(format!("{name}-{what}"), ours, reference, target)
+    };
+    let cascade = comparison("cascade-mean", 3, 0, Some(3.0));
+    Group {
+        title: "Ten draws for 500 held-out texts, the shipped DeBERTa after 400 steps on a generated task (SST-2)"
+            .to_owned(),
+        sides: TRAINED.into_iter().map(side).collect(),
+        comparisons: vec![
+            comparison("sequential-mean", 1, 0, None),
+            comparison("batched-sequential", 2, 1, None),
+            comparison("batched-mean", 2, 0, None),
+            Comparison { worth: Some(1), ..cascade },
+            comparison("shared-mean", 5, 4, Some(3.0)),
+        ],
+        axis: None,
+        rounds: 3,
+        steps: 5,
+        name,
     }
 }
 
@@ -166,7 +205,7 @@ mod tests {
                 assert!(comparison.ours.max(comparison.reference) < group.sides.len());
                 assert_ne!(comparison.ours, comparison.reference);
             }
-            if group.name.starts_with("draws") {
+            if group.name.starts_with("draws-4") {
                 assert_eq!(group.comparisons.len(), PREDICTED.len());
             }
             assert!(group.axis.as_ref().is_none_or(|axis| axis.at.len() == group.sides.len()));

@@ -40,7 +40,7 @@ impl Profile {
     }
 
     /// What the profile changes about a preset: lengths, and for the tiny models rank and rates.
-    pub(super) fn shorten(self, suite: Suite, config: ExperimentConfig) -> ExperimentConfig {
+    pub fn shorten(self, suite: Suite, config: ExperimentConfig) -> ExperimentConfig {
         match (self, suite) {
             (Self::Paper, _) => config,
             (Self::Quick, Suite::Glue) => ExperimentConfig {

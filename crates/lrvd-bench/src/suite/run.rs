@@ -22,8 +22,7 @@ use super::settings;
 use super::summary::write_summary;
 use super::task::{ReadyTask, SuiteTask};
 use crate::backbone::{Architecture, Backbone, locate_config, locate_model};
-use crate::data::generate::{GenerateConfig, write_all};
-use crate::data::{DataError, PreparedTask};
+use crate::data::{DataError, PreparedTask, write_generated};
 use crate::method::MethodError;
 use crate::progress::{Event, ProgressSink};
 use crate::reasoning::generate::ReasoningGenerateConfig;
@@ -411,7 +410,7 @@ fn generated_data(
         sink.event(&Event::Note(format!("writing generated tasks to {}", folder.display())));
         let building = AtomicDir::create(&folder)?;
         match suite {
-            Suite::Glue => drop(write_all(building.path(), &GenerateConfig::default())?),
+            Suite::Glue => write_generated(building.path())?,
             Suite::Reasoning => {
                 let config = ReasoningGenerateConfig::default();
                 reasoning::generate::write_all(building.path(), &config)?;

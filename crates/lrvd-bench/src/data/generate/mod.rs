@@ -30,7 +30,8 @@ use crate::data::DataError;
 use crate::task::GlueTask;
 
 pub(crate) use build::{GenerateConfig, Generated, generate};
-pub(crate) use write::{GeneratedMark, write_all};
+pub(crate) use write::GeneratedMark;
+pub use write::write_generated;
 
 /// The tasks that can be generated.
 pub(crate) const GENERATED: [GlueTask; 3] = [GlueTask::Cola, GlueTask::Sst2, GlueTask::Rte];

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use lrvd_core::noise::{Draws, NoiseKey};
 
 use super::phrase::Draft;
+use super::write::write_all;
 use super::*;
 use crate::data::generator::Generator;
 use crate::data::{Example, Origin, describe, load};

@@ -67,8 +67,17 @@ impl Generated {
     }
 }
 
+/// Writes the tasks of the quick profile into `dir`, as its runs have them: folders that every reader of GLUE takes.
+///
+/// # Errors
+///
+/// [`DataError`] if a file cannot be written.
+pub fn write_generated(dir: &Path) -> Result<(), DataError> {
+    write_all(dir, &GenerateConfig::default())
+}
+
 /// Generates all tasks that can be and writes each into `dir/<table name>`, with a README.
-pub(crate) fn write_all(dir: &Path, config: &GenerateConfig) -> Result<(), DataError> {
+pub(super) fn write_all(dir: &Path, config: &GenerateConfig) -> Result<(), DataError> {
     let mut rows = Vec::new();
     for task in super::GENERATED {
         let generated = super::generate(task, config)?;

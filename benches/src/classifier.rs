@@ -1,0 +1,137 @@
+//! A classifier that has learnt something, and what its answers to held-out texts are worth.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use burn::tensor::Device;
+use lrvd_bench::classify::{
+    DataSource, Input, LoadOptions, Prediction, SavedClassifier, TrainOptions, train_classifier,
+};
+use lrvd_bench::data::write_generated;
+use lrvd_bench::progress::Silent;
+use lrvd_bench::settings::{ExperimentConfig, MethodName, Preset};
+use lrvd_bench::suite::{Profile, Suite};
+use lrvd_bench::task::GlueTask;
+use lrvd_burn::train::DrawPolicy;
+use lrvd_core::metrics::Predictions;
+
+/// The shipped tiny `DeBERTa`.
+const BACKBONE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/lrvd-bench/assets/deberta-v3-nano");
+const LAYERS: usize = 4;
+const TASK: GlueTask = GlueTask::Sst2;
+const SEED: u64 = 1;
+/// Twice those of the quick profile, after which this task is learnt.
+const STEPS: usize = 400;
+
+/// A trained classifier with texts that it has not seen.
+pub struct Held {
+    classifier: SavedClassifier,
+    texts: Vec<Input>,
+    labels: Vec<usize>,
+}
+
+/// What the answers to all texts are worth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Worth {
+    /// Negative log-likelihood of the labels, nats for each text.
+    pub nll: f64,
+    /// Share of right answers.
+    pub accuracy: f64,
+    /// Draws that a text got, in the mean.
+    pub draws: f64,
+}
+
+impl Held {
+    /// The classifier in `folder`, trained and pruned there first unless it is there: the settings of the quick
+    /// profile, with adapters on the last `live` layers or on all of them.
+    ///
+    /// # Errors
+    ///
+    /// If `folder` holds something else, or cannot be written.
+    pub fn open(
+        folder: &Path,
+        live: Option<usize>,
+        policy: DrawPolicy,
+    ) -> Result<Self, Box<dyn Error>> {
+        let data_dir = folder.join("data");
+        if !data_dir.is_dir() {
+            std::fs::create_dir_all(&data_dir)?;
+            write_generated(&data_dir)?;
+        }
+        let live = live.unwrap_or(LAYERS);
+        let options = TrainOptions {
+            model: BACKBONE.to_owned(),
+            data: DataSource::Glue { task: TASK, data_dir: data_dir.clone() },
+            method: MethodName::BAYES_LORA,
+            target_rank: None,
+            config: config(live).validate()?,
+            seed: SEED,
+            device: "cpu".to_owned(),
+            out: folder.join(format!("last-{live}")),
+            resume: true,
+        };
+        let trained = train_classifier(&options, &AtomicBool::new(false), &mut Silent)?;
+        let load = LoadOptions { policy, ..LoadOptions::default() };
+        let classifier = SavedClassifier::load(&trained.adapter, &load, &Device::flex())?;
+        let examples = classifier.read_task(TASK, &data_dir)?;
+        let labels = examples.iter().filter_map(|example| example.label.class()).collect();
+        let texts = examples.into_iter().map(|e| Input { text: e.text_a, pair: e.text_b });
+        Ok(Self { texts: texts.collect(), labels, classifier })
+    }
+
+    /// Ranks that pruning left, of all that there were.
+    pub fn rank(&self) -> usize {
+        self.classifier.info.ranks.values().sum()
+    }
+
+    /// Answers every text, by the call that a user makes.
+    ///
+    /// # Errors
+    ///
+    /// As [`SavedClassifier::predict`].
+    pub fn answers(&self, draws: usize) -> Result<Vec<Prediction>, Box<dyn Error>> {
+        Ok(self.classifier.predict(&self.texts, draws, SEED, 0)?)
+    }
+
+    /// What `answers` are worth.
+    ///
+    /// # Errors
+    ///
+    /// For answers that are no classes.
+    pub fn worth(&self, answers: &[Prediction]) -> Result<Worth, Box<dyn Error>> {
+        let (mut all, mut made) = (Vec::new(), 0);
+        for answer in answers {
+            let Prediction::Class { probabilities, draws, .. } = answer else {
+                return Err("an answer is a score".into());
+            };
+            all.extend_from_slice(probabilities);
+            made += draws;
+        }
+        let rows = self.labels.len();
+        let scored = Predictions::new(&all, all.len() / rows.max(1), &self.labels)?;
+        let draws = made as f64 / rows as f64;
+        Ok(Worth { nll: scored.nll(), accuracy: scored.accuracy(), draws })
+    }
+}
+
+/// Settings with adapters on the last `live` layers.
+fn config(live: usize) -> ExperimentConfig {
+    let quick = Profile::Quick.shorten(Suite::Glue, Preset::Default.config());
+    let layers = [
+        "attention.self.query_proj",
+        "attention.self.key_proj",
+        "attention.self.value_proj",
+        "attention.output.dense",
+        "intermediate.dense",
+        "output.dense",
+    ];
+    let of_layer = |i: usize| layers.map(|name| format!("encoder.layer.{i}.{name}"));
+    ExperimentConfig {
+        target_modules: (LAYERS.saturating_sub(live)..LAYERS).flat_map(of_layer).collect(),
+        steps: STEPS,
+        evaluate_every: STEPS,
+        ..quick
+    }
+}
