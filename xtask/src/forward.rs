@@ -1,6 +1,5 @@
 //! Building the CLI and becoming it.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -37,6 +36,26 @@ pub(crate) fn split(arguments: &[String]) -> Result<Split> {
         }
     }
     Ok(split)
+}
+
+/// Runs the suite `name`; the quick profile on what the repository holds builds neither the hub's client nor the
+/// parquet reader, a minute less.
+pub(crate) fn suite(name: &str, arguments: &[String]) -> Result<ExitCode> {
+    let lean = needs_no_files(arguments) && split(arguments)?.build.is_empty();
+    let features = ["--no-default-features", "--features", "flex,dashboard"].map(str::to_owned);
+    let features = if lean { features.as_slice() } else { &[] };
+    lrvd(&["bench", name], &[features, arguments].concat())
+}
+
+/// Whether a suite reads nothing but generated data and the repository's own models.
+fn needs_no_files(arguments: &[String]) -> bool {
+    let has = |option: &str| {
+        let with_value = format!("{option}=");
+        arguments.iter().any(|text| text == option || text.starts_with(&with_value))
+    };
+    let quick = arguments.windows(2).any(|pair| pair == ["--profile", "quick"])
+        || arguments.iter().any(|text| text == "--profile=quick");
+    quick && !["--data-dir", "--model", "--config", "--set"].into_iter().any(has)
 }
 
 /// Builds `lrvd` in release mode and runs it in the current folder with `before` and `arguments`.
@@ -97,29 +116,17 @@ fn executable(messages: &str, program: &str) -> Option<PathBuf> {
 #[cfg(unix)]
 fn become_program(command: &mut Command) -> Result<ExitCode> {
     use std::os::unix::process::CommandExt;
-    forget_cargo(command);
-    // `exec` only returns if it failed.
+    process::forget_cargo(command);
+    // As if typed. `exec` only returns if it failed.
     Err(command.exec().into())
 }
 
 #[cfg(not(unix))]
 fn become_program(command: &mut Command) -> Result<ExitCode> {
-    forget_cargo(command);
+    process::forget_cargo(command);
     let status = command.status()?;
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
     Ok(ExitCode::from(code))
-}
-
-/// The CLI runs as if typed: without the variables that `cargo run` set for this program.
-fn forget_cargo(command: &mut Command) {
-    let set_by_run = |name: &OsString| {
-        name.to_str().is_some_and(|name| {
-            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
-        })
-    };
-    for (name, _) in std::env::vars_os().filter(|(name, _)| set_by_run(name)) {
-        command.env_remove(name);
-    }
 }
 
 #[cfg(test)]
@@ -145,6 +152,20 @@ mod tests {
         check("--no-default-features --features wgpu", "--no-default-features --features wgpu", "");
         check("--out x -- --features y -- z", "", "--out x --features y -- z");
         assert!(split(&words("--features")).is_err());
+    }
+
+    #[test]
+    fn only_the_quick_profile_on_its_own_data_does_without_readers() {
+        for (given, lean) in [
+            ("--profile quick", true),
+            ("--profile=quick --seeds 1", true),
+            ("--profile quick --data-dir GLUE", false),
+            ("--profile quick --model=owner/name", false),
+            ("--profile result", false),
+            ("", false),
+        ] {
+            assert_eq!(needs_no_files(&words(given)), lean, "{given}");
+        }
     }
 
     #[test]

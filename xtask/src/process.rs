@@ -1,16 +1,31 @@
 //! Running other programs.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// The cargo that started us, or the one on the path.
+/// The cargo that started us, or the one on the path, without what `cargo run` set for this program: build
+/// scripts that watch these variables would run again.
 pub(crate) fn cargo(root: &Path) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(root);
+    forget_cargo(&mut command);
     command
+}
+
+/// Removes the variables that `cargo run` set for this program.
+pub(crate) fn forget_cargo(command: &mut Command) {
+    let set_by_run = |name: &OsString| {
+        name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        })
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| set_by_run(name)) {
+        command.env_remove(name);
+    }
 }
 
 /// Runs `command` with our terminal; an unsuccessful end is an error that names it.

@@ -30,7 +30,7 @@ pub(crate) fn dispatch(arguments: &[String]) -> Result<ExitCode> {
         "test" => test::run(rest).map(|()| ExitCode::SUCCESS),
         "check" => check::run(rest),
         "tidy" => tidy::run(rest),
-        "glue" | "reasoning" => forward::lrvd(&["bench", name.as_str()], rest),
+        "glue" | "reasoning" => forward::suite(name, rest),
         "bench" => bench::run(rest),
         "lrvd" => forward::lrvd(&[], rest),
         "wgpu-test" => device::test(device::Backend::Wgpu, rest),

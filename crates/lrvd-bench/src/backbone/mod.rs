@@ -2,6 +2,10 @@
 
 mod architecture;
 mod error;
+#[cfg(feature = "hub")]
+mod hub;
+#[cfg(not(feature = "hub"))]
+#[path = "no_hub.rs"]
 mod hub;
 mod load;
 mod locate;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use parquet::record::Field;
 use serde_json::Value;
 
 /// One value of a table, as far as its format tells types apart.
@@ -71,35 +70,6 @@ impl From<Value> for Cell {
             Value::Object(fields) => {
                 Self::Object(fields.into_iter().map(|(key, value)| (key, value.into())).collect())
             }
-        }
-    }
-}
-
-impl From<Field> for Cell {
-    fn from(field: Field) -> Self {
-        match field {
-            Field::Null => Self::Null,
-            Field::Bool(flag) => Self::Bool(flag),
-            Field::Byte(number) => Self::Integer(number.into()),
-            Field::Short(number) => Self::Integer(number.into()),
-            Field::Int(number) => Self::Integer(number.into()),
-            Field::Long(number) => Self::Integer(number),
-            Field::UByte(number) => Self::Integer(number.into()),
-            Field::UShort(number) => Self::Integer(number.into()),
-            Field::UInt(number) => Self::Integer(number.into()),
-            Field::ULong(number) => {
-                i64::try_from(number).map_or(Self::Float(number as f64), Self::Integer)
-            }
-            Field::Float(number) => Self::Float(number.into()),
-            Field::Double(number) => Self::Float(number),
-            Field::Str(text) => Self::Text(text),
-            Field::Group(row) => Self::Object(
-                row.into_columns().into_iter().map(|(key, value)| (key, value.into())).collect(),
-            ),
-            Field::ListInternal(list) => {
-                Self::List(list.elements().iter().cloned().map(Self::from).collect())
-            }
-            _ => Self::Other,
         }
     }
 }

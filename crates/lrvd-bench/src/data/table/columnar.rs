@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parquet::basic::ConvertedType;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 
@@ -61,6 +62,35 @@ impl Columnar {
         }
         let place = Place { file: file.into(), at: At::Row(self.number) };
         Ok(Some(Row::under(Arc::clone(&self.names), place, cells)))
+    }
+}
+
+impl From<Field> for Cell {
+    fn from(field: Field) -> Self {
+        match field {
+            Field::Null => Self::Null,
+            Field::Bool(flag) => Self::Bool(flag),
+            Field::Byte(number) => Self::Integer(number.into()),
+            Field::Short(number) => Self::Integer(number.into()),
+            Field::Int(number) => Self::Integer(number.into()),
+            Field::Long(number) => Self::Integer(number),
+            Field::UByte(number) => Self::Integer(number.into()),
+            Field::UShort(number) => Self::Integer(number.into()),
+            Field::UInt(number) => Self::Integer(number.into()),
+            Field::ULong(number) => {
+                i64::try_from(number).map_or(Self::Float(number as f64), Self::Integer)
+            }
+            Field::Float(number) => Self::Float(number.into()),
+            Field::Double(number) => Self::Float(number),
+            Field::Str(text) => Self::Text(text),
+            Field::Group(row) => Self::Object(
+                row.into_columns().into_iter().map(|(key, value)| (key, value.into())).collect(),
+            ),
+            Field::ListInternal(list) => {
+                Self::List(list.elements().iter().cloned().map(Self::from).collect())
+            }
+            _ => Self::Other,
+        }
     }
 }
 

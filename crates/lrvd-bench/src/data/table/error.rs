@@ -166,6 +166,16 @@ pub enum TableError {
         /// The column.
         column: String,
     },
+    /// The program was built without parquet.
+    #[error(
+        "`{}`: this program was built without its feature `parquet`; build with it (`--features parquet`), or give \
+         the rows as `.csv`, `.tsv` or `.jsonl`",
+        .file.display()
+    )]
+    NoParquet {
+        /// The file.
+        file: PathBuf,
+    },
     /// A parquet file cannot be decoded.
     #[error("cannot decode parquet file `{}`", .file.display())]
     Parquet {

@@ -5,7 +5,7 @@
 //! | `cell` | [`Cell`]: one value |
 //! | `row` | [`Row`]: values by column name, with errors that name file, line and column |
 //! | `error` | [`TableError`], [`Place`] |
-//! | `lines`, `commas`, `columnar` | tab-separated files and JSONL; CSV; parquet |
+//! | `lines`, `commas`, `columnar` | tab-separated files and JSONL; CSV; parquet (feature `parquet`) |
 //!
 //! | Format | Ending | Values |
 //! |---|---|---|
@@ -17,12 +17,16 @@
 //! Tab-separated files are not read as CSV: that merges rows wherever a text holds a lone quote.
 
 mod cell;
+#[cfg(feature = "parquet")]
+mod columnar;
+#[cfg(not(feature = "parquet"))]
+#[path = "no_columnar.rs"]
 mod columnar;
 mod commas;
 mod error;
 mod lines;
 mod row;
-#[cfg(test)]
+#[cfg(all(test, feature = "parquet"))]
 mod tests;
 
 use std::fs::File;
