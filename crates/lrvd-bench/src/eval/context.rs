@@ -33,12 +33,13 @@ impl<'a> RunContext<'a> {
         TokenExamples { examples, pad_id: task.pad_id, labels: task.labels, device, dtype }
     }
 
-    /// `examples` to be asked about with this run's draws.
+    /// `examples` to be asked about with this run's draws, by its policy.
     pub fn inputs<'e>(&self, examples: &'e TokenExamples<'_>) -> Inputs<'e, TokenBatch> {
         Inputs {
             batch_size: self.config.evaluation_batch_size,
             seed: self.seed,
             kind: self.config.prediction_draws,
+            policy: self.config.prediction,
             ..Inputs::new(examples)
         }
     }

@@ -32,7 +32,7 @@ use lrvd_burn::adapter::{
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::ParameterValue;
-use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise, TrainError};
+use lrvd_burn::train::{Attach, DrawPolicy, Logits, Predict, RankPolicy, Regularise, TrainError};
 use lrvd_core::baselines::tfb::{AdmissibleChange, RotatedAdapter, largest_admissible};
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
@@ -100,7 +100,9 @@ impl PostHoc for Tfb {
         rotate(model)?;
         let anchors = anchors(context, self.settings.anchors);
         let examples = context.examples(&anchors);
-        let inputs = Inputs { seed: context.seed ^ SALT, ..context.inputs(&examples) };
+        // The criterion is about all draws, whatever is spared later.
+        let (seed, policy) = (context.seed ^ SALT, DrawPolicy::default());
+        let inputs = Inputs { seed, policy, ..context.inputs(&examples) };
         let change = Change::new(model.clone().valid(), &inputs, &self.settings)?;
         let found = largest_admissible(
             self.settings.range,

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use burn::module::Module;
 use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
-    self, Checkpoints, Evaluation, Observer, Ordered, Outcome, TrainError, TrainState,
-    latest_checkpoint, load_checkpoint,
+    self, Checkpoints, DrawPolicy, Evaluation, Inputs, Observer, Ordered, Outcome, TrainError,
+    TrainState, latest_checkpoint, load_checkpoint,
 };
 use lrvd_models::AutoClassifier;
 
@@ -78,7 +79,37 @@ impl RunStart<'_> {
         let config = self.config;
         let method = self.method.build(config, self.request)?;
         let targets = AdapterTargets::Names(config.target_modules.clone());
-        Ok(train::Run::with(model, method, &targets, &config.training(self.seed))?)
+        let run = train::Run::with(model, method, &targets, &config.training(self.seed))?;
+        self.check_policy(&run)?;
+        Ok(run)
+    }
+
+    /// Refuses a policy of draws that the method or the task has no use for, by one question.
+    ///
+    /// Whoever follows a policy answers a cascade that decides everything without a draw, and says so.
+    fn check_policy(&self, run: &RunState) -> Result<(), TrainError> {
+        let (config, policy) = (self.config, self.config.prediction);
+        let (draws, first) = (self.method.draws(config), self.task.validation.first());
+        let (Some(setting), Some(first)) = (policy.asked(), first) else { return Ok(()) };
+        let Some(&draws) = draws.iter().max() else { return Ok(()) };
+        let examples = TokenExamples {
+            examples: std::slice::from_ref(first),
+            pad_id: self.task.pad_id,
+            labels: self.task.labels,
+            device: self.device,
+            dtype: DType::F32,
+        };
+        let cascade = if self.task.goal.is_regression() { policy.cascade } else { Some(0.0) };
+        let policy = DrawPolicy { cascade, ..policy };
+        let kind = config.prediction_draws;
+        let inputs = Inputs { policy, kind, ..Inputs::new(&examples) };
+        let model = run.state.model.clone().valid();
+        let answer = run.method.predict(&model, &inputs, draws)?;
+        if cascade.is_some() && answer.made.is_none() {
+            let what = "is for draws that a seed addresses one by one, and the method has others";
+            return Err(TrainError::Draws { setting, what });
+        }
+        Ok(())
     }
 
     /// The state in the checkpoint at `path`.

@@ -4,7 +4,7 @@ use burn::tensor::DType;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Scheme};
-use lrvd_burn::train::{OrderConfig, TrainConfig};
+use lrvd_burn::train::{DrawPolicy, OrderConfig, TrainConfig};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
@@ -232,6 +232,9 @@ pub struct ExperimentConfig {
     pub draws: Vec<usize>,
     /// What such a draw is.
     pub prediction_draws: PredictionDraws,
+    /// How such draws are made, and when fewer of them will do.
+    #[serde(default)]
+    pub prediction: DrawPolicy,
     /// What the headline table reports.
     pub checkpoint: CheckpointChoice,
     /// Order of the training examples.

@@ -140,7 +140,8 @@ impl ConfigOverrides {
 
     /// Sets `key`; a table is walked down to its leaves.
     fn apply(&mut self, key: &str, value: &toml::Value) -> Result<(), SettingError> {
-        let sections = ["", "log_variance", "prune", "adalora", "optimizer", METHODS, WORDING];
+        let sections =
+            ["", "log_variance", "prune", "adalora", "optimizer", "prediction", METHODS, WORDING];
         let of_method = key.strip_prefix("methods.").is_some_and(|rest| !rest.contains('.'));
         if let (Some(table), true) = (value.as_table(), of_method || sections.contains(&key)) {
             for (name, value) in table {
@@ -275,6 +276,9 @@ mod tests {
         assert_eq!(config.target_modules, ["query_proj"]);
         assert_eq!((config.gradient_clip, config.draws.clone()), (None, vec![2, 4]));
         assert_eq!(config.optimizer.beta2, 0.98);
+        let policy = ["prediction.cascade=0.4", "prediction.antithetic=true"];
+        let policy = with(&policy).unwrap().prediction;
+        assert_eq!((policy.cascade, policy.tolerance, policy.antithetic), (Some(0.4), None, true));
         assert_eq!(with(&["evaluate_every=7"]).unwrap().evaluate_every, 7);
     }
 
@@ -309,6 +313,7 @@ mod tests {
         for (assignment, meant) in [
             ("learning_rat=1", "`learning_rate`"),
             ("prune.min_ranks=1", "`prune.min_rank`"),
+            ("prediction.cascades=1", "`prediction.cascade`"),
             ("methods.laplase.samples=3", "`methods.laplace`"),
             ("methods.tfb.sample=3", "`methods.tfb.samples`"),
         ] {

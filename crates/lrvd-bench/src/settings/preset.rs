@@ -2,6 +2,7 @@
 
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::AdamWConfig;
+use lrvd_burn::train::DrawPolicy;
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::schedule::KlDivisor;
@@ -205,6 +206,7 @@ fn recommended() -> ExperimentConfig {
         evaluate_every: 200,
         draws: vec![10],
         prediction_draws: PredictionDraws::Weights,
+        prediction: DrawPolicy::default(),
         checkpoint: CheckpointChoice::Last,
         bucketing: Bucketing::Shuffled,
         last_batch: LastBatch::Keep,

@@ -3,12 +3,13 @@
 use std::ops::Deref;
 
 use lrvd_burn::adapter::Prior;
+use lrvd_burn::train::DrawPolicy;
 use lrvd_core::family::VariationalFamily;
 use serde::{Deserialize, Serialize};
 
 use super::methods::check_hyper;
 use super::range::{POSITIVE, count_in_range, in_range, positive_to};
-use super::{ExperimentConfig, SettingError};
+use super::{ExperimentConfig, PredictionDraws, SettingError};
 
 /// Settings whose every range holds, and the only ones that can be run; read like the
 /// [`ExperimentConfig`] that they are.
@@ -50,6 +51,7 @@ impl ExperimentConfig {
         self.check_objective()?;
         self.check_optimizer()?;
         self.check_ranks()?;
+        self.check_prediction()?;
         self.methods.check()?;
         Ok(ValidConfig(self))
     }
@@ -70,6 +72,24 @@ impl ExperimentConfig {
             });
         }
         self.draws.iter().try_for_each(|&draws| count("draws", draws))
+    }
+
+    fn check_prediction(&self) -> Result<(), SettingError> {
+        let DrawPolicy { cascade, tolerance, antithetic, .. } = self.prediction;
+        let within = |key, value: Option<f64>, range| {
+            value.map_or(Ok(()), |value| in_range(key, value, range))
+        };
+        within("prediction.cascade", cascade, DrawPolicy::CASCADE)?;
+        within("prediction.tolerance", tolerance, DrawPolicy::TOLERANCE)?;
+        if antithetic && self.prediction_draws == PredictionDraws::Activation {
+            return Err(SettingError::Pair {
+                key: "prediction.antithetic",
+                value: antithetic.to_string(),
+                reason: "it is for draws of weights, and `prediction_draws` is `activation`"
+                    .to_owned(),
+            });
+        }
+        Ok(())
     }
 
     fn check_adapter(&self) -> Result<(), SettingError> {
@@ -193,6 +213,22 @@ mod tests {
         refused(
             &|c| c.methods.laplace_last.holdout = 1.0,
             "setting `methods.laplace-last.holdout` is 1, wanted 0.01 to 0.9",
+        );
+        refused(
+            &|c| c.prediction.cascade = Some(1.5),
+            "setting `prediction.cascade` is 1.5, wanted 0 to 1",
+        );
+        refused(
+            &|c| c.prediction.tolerance = Some(0.0),
+            "setting `prediction.tolerance` is 0, wanted 1e-6 to 0.5",
+        );
+        refused(
+            &|c| {
+                c.prediction.antithetic = true;
+                c.prediction_draws = PredictionDraws::Activation;
+            },
+            "setting `prediction.antithetic` is true: it is for draws of weights, and `prediction_draws` is \
+             `activation`",
         );
         refused(
             &|c| c.prior = Prior::Gaussian { std: 0.0 },

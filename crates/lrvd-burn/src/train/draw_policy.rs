@@ -1,5 +1,7 @@
 //! How much is spent on a prediction with draws, and when fewer of them will do.
 
+use std::ops::RangeInclusive;
+
 use lrvd_core::error::ParameterError;
 use lrvd_core::metrics::{mean, sample_sd, softmax};
 use serde::{Deserialize, Serialize};
@@ -65,20 +67,26 @@ impl Default for DrawPolicy {
 }
 
 impl DrawPolicy {
+    /// Margins of a cascade.
+    pub const CASCADE: RangeInclusive<f64> = 0.0..=1.0;
+    /// Standard errors that settle an example.
+    pub const TOLERANCE: RangeInclusive<f64> = 1e-6..=0.5;
+
     /// Checks every range.
     ///
     /// # Errors
     ///
     /// [`ParameterError::OutOfRange`] naming the setting.
     pub fn check(&self) -> Result<(), ParameterError> {
-        let range = |name, value: Option<f64>, low, high| match value {
-            Some(value) if !(low..=high).contains(&value) => {
+        let within = |name, value: Option<f64>, range: RangeInclusive<f64>| match value {
+            Some(value) if !range.contains(&value) => {
+                let (low, high) = range.into_inner();
                 Err(ParameterError::OutOfRange { name, value, low, high })
             }
             _ => Ok(()),
         };
-        range("cascade", self.cascade, 0.0, 1.0)?;
-        range("tolerance", self.tolerance, 1e-6, 0.5)
+        within("cascade", self.cascade, Self::CASCADE)?;
+        within("tolerance", self.tolerance, Self::TOLERANCE)
     }
 
     /// The first setting that has no meaning without draws.

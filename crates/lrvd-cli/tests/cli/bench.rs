@@ -173,6 +173,11 @@ fn every_way_to_draw_and_to_prompt_can_be_asked_for() {
     let weights = nll(&[]);
     let fresh = nll(&["prediction_draws=fresh"]);
     let activation = nll(&["prediction_draws=activation"]);
+    // A policy of draws acts: nothing, everything or something is answered at the mean.
+    let (mean, settled) = (nll(&["prediction.cascade=0"]), nll(&["prediction.tolerance=0.5"]));
+    assert!(mean != weights && settled == weights);
+    assert_eq!(nll(&["prediction.cascade=1"]), weights);
+    assert_ne!(nll(&["prediction.antithetic=true"]), weights);
     assert!(weights != fresh && fresh != activation && activation != weights);
     assert!((weights - nll(&["prompt=clean"])).abs() > 1e-6);
     // A narrow base changes the answers a little.
@@ -232,6 +237,12 @@ fn what_cannot_be_used_is_refused_before_anything_is_trained() {
     refused(&["--set", "methods.laplase.samples=3"], &["unknown setting `methods.laplase`"]);
     refused(&["--set", "base_precision=f8"], &["base_precision"]);
     refused(&["--seeds", "99999999999"], &["seed"]);
+    refused(&["--set", "prediction.margin=0.3"], &["unknown setting `prediction.margin`"]);
+    let others = ["`cascade` is for draws that a seed addresses one by one"];
+    let swag = ["--methods", "swag", "--set", "steps=20", "--set", "prediction.cascade=0.3"];
+    refused(&swag, &others);
+    let opposite = ["`antithetic` is for weights that are drawn once a batch"];
+    refused(&["--methods", "mcd", "--set", "prediction.antithetic=true"], &opposite);
 
     // Data: all sets once, then one file of each damaged.
     let whole = dir.path().join("whole");
