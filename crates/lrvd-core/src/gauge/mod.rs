@@ -5,6 +5,8 @@
 
 mod action;
 mod push_forward;
+mod singular;
 
 pub use action::{DiagonalAction, Gauge};
 pub use push_forward::{PushForward, push_forward};
+pub use singular::{SingularFactors, singular_factors};

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, ParameterError, check_range};
 use crate::family::{EPS_MEAN, VariationalFamily, clamp_log_variance};
+use crate::kl::{ArdPrior, ArdScales, kl_ard};
 use crate::numeric::MedianKind;
 use crate::posterior::{Factor, NoiseParameters, Posterior};
 
@@ -19,9 +20,23 @@ pub enum StatisticLogVariance {
     Raw,
 }
 
+/// What the statistic says of the entries of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StatisticAggregate {
+    /// The median noise-to-signal ratio of an entry, as published; its threshold is 4.
+    #[default]
+    Median,
+    /// Noise energy over mean energy of the whole rank, the relevance of the hierarchical prior
+    /// ([`kl_ard`]); its natural threshold is 0. It is the same in every basis of the inputs and
+    /// outputs.
+    Energy,
+}
+
 /// How [`rank_statistic`] aggregates.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StatisticOptions {
+    /// Medians of entries, or energies of ranks; the options below are for medians.
+    pub aggregate: StatisticAggregate,
     /// Which median of an even count.
     pub median: MedianKind,
     /// Clamped or raw log-variances.
@@ -40,6 +55,7 @@ pub struct StatisticOptions {
 /// noise-to-signal log_alpha[k]
 /// asym            med_i log_alpha_A[k,i] − ln(d_input/reference)
 /// log_alpha = ℓ − ln(mean² + EPS_MEAN);     the last term only with fan_in_correction
+/// energy          ln(Σ σ² / Σ mean²) over the random entries of the rank
 /// ```
 ///
 /// The correction follows the weight that the median of A has: a fresh `a_mean` is uniform in
@@ -78,6 +94,9 @@ pub fn rank_statistic(
     }
     if let NoiseParameters::NoiseToSignal(log_alpha) = posterior.parameters() {
         return Ok(log_alpha.to_vec());
+    }
+    if options.aggregate == StatisticAggregate::Energy {
+        return Ok(kl_ard(posterior, ArdPrior::EmpiricalBayes, ArdScales::Shared)?.log_relevance);
     }
     let a = medians(posterior, Factor::A, options)?;
     if posterior.family() == VariationalFamily::AsymRankVariance {
@@ -142,6 +161,19 @@ mod tests {
         let midpoint = statistic(NoiseParameters::RankVariance(&l), options);
         let wanted = -1.0 - 0.5 * ((8.0_f64).ln() + (0.125_f64).ln());
         assert!((midpoint[0] - wanted).abs() < 1e-7, "{midpoint:?}");
+    }
+
+    #[test]
+    fn energies_of_a_rank() {
+        let energy =
+            StatisticOptions { aggregate: StatisticAggregate::Energy, ..Default::default() };
+        let l = [-1.0];
+        // Six entries of variance e^-1; squares of A 1 + 4 + 16 + 64, of B 1/4 + 1/16.
+        let found = statistic(NoiseParameters::RankVariance(&l), energy)[0];
+        assert!((found - ((6.0_f64 / 85.3125).ln() - 1.0)).abs() < 1e-14, "{found}");
+        let found = statistic(NoiseParameters::AsymRankVariance(&l), energy)[0];
+        assert!((found - ((4.0_f64 / 85.0).ln() - 1.0)).abs() < 1e-14, "{found}");
+        assert_eq!(statistic(NoiseParameters::NoiseToSignal(&l), energy), l);
     }
 
     #[test]

@@ -103,7 +103,7 @@ fn statistic_tensors(posterior: &Posterior<'_>) -> Found {
     let mut found: Found = Vec::new();
     for (median, name) in [(MedianKind::Lower, "lower"), (MedianKind::Midpoint, "midpoint")] {
         let of = |log_variance| {
-            let options = StatisticOptions { median, log_variance, fan_in_correction: None };
+            let options = StatisticOptions { median, log_variance, ..Default::default() };
             rank_statistic(posterior, options).unwrap()
         };
         let raw = of(StatisticLogVariance::Raw);

@@ -169,7 +169,7 @@ impl Inputs {
                 (StatisticLogVariance::Raw, "rank_statistic"),
                 (StatisticLogVariance::Clamped, "rank_statistic_clamped"),
             ] {
-                let options = StatisticOptions { median, log_variance, fan_in_correction: None };
+                let options = StatisticOptions { median, log_variance, ..Default::default() };
                 let statistic = rank_statistic(&posterior, options)?;
                 found.push((format!("{name}.{median_name}"), Values::list(statistic)));
             }

@@ -1,0 +1,137 @@
+//! The fewest ranks that held-out rows cannot tell from the best.
+
+use crate::error::{Error, ParameterError, check_length, check_range};
+
+/// One model of a [`RankPath`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PathPoint {
+    /// Its number of ranks.
+    pub rank: usize,
+    /// Mean loss over the held-out rows.
+    pub loss: f64,
+    /// Standard error of the mean difference to the best model, over the same rows; 0 for the best.
+    pub standard_error: f64,
+}
+
+/// Models of falling or rising rank, by their loss on the same held-out rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RankPath {
+    /// In the order given.
+    pub points: Vec<PathPoint>,
+    /// Place of the smallest loss; the fewer ranks among equals.
+    pub best: usize,
+    /// Place of the fewest ranks whose loss is within `tolerance` standard errors of the best.
+    pub chosen: usize,
+}
+
+impl RankPath {
+    /// Compares models by their losses, row-major `[models, rows]`, in nats.
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// d_n      = loss[m, n] − loss[best, n]
+    /// se       = sd(d) / √rows                         sd with n − 1; 0 for one row
+    /// chosen   = argmin rank[m]  over  mean(d) ≤ tolerance · se
+    /// ```
+    ///
+    /// The difference is taken row by row: rows that are hard for every model add nothing to its error.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::Empty`] without a model or a row, [`ShapeError::Length`](crate::ShapeError)
+    /// unless every model has as many losses, [`ParameterError::NotANumber`] for a loss that is none,
+    /// [`ParameterError::OutOfRange`] for a negative tolerance.
+    ///
+    /// # References
+    ///
+    /// Breiman et al. 1984, section 3.4.3, the one-standard-error rule; with paired differences.
+    pub fn new(ranks: &[usize], losses: &[f64], tolerance: f64) -> Result<Self, Error> {
+        check_range("tolerance", tolerance, 0.0, f64::MAX)?;
+        if ranks.is_empty() || losses.is_empty() {
+            return Err(ParameterError::Empty { name: "losses" }.into());
+        }
+        let rows = losses.len() / ranks.len();
+        check_length("losses", losses.len(), rows.max(1) * ranks.len())?;
+        if let Some(index) = losses.iter().position(|loss| loss.is_nan()) {
+            return Err(ParameterError::NotANumber { name: "losses", index }.into());
+        }
+        let of = |m: usize| &losses[m * rows..(m + 1) * rows];
+        let mean = |m: usize| of(m).iter().sum::<f64>() / rows as f64;
+        let means: Vec<f64> = (0..ranks.len()).map(mean).collect();
+        let smaller =
+            |&i: &usize, &j: &usize| means[i].total_cmp(&means[j]).then(ranks[i].cmp(&ranks[j]));
+        let best = (0..ranks.len()).min_by(smaller).unwrap_or(0);
+        let point = |m: usize| {
+            let differences: Vec<f64> = of(m).iter().zip(of(best)).map(|(x, y)| x - y).collect();
+            let standard_error = standard_error(&differences);
+            PathPoint { rank: ranks[m], loss: means[m], standard_error }
+        };
+        let points: Vec<PathPoint> = (0..ranks.len()).map(point).collect();
+        let within =
+            |&m: &usize| points[m].loss - points[best].loss <= tolerance * points[m].standard_error;
+        let chosen = (0..ranks.len()).filter(within).min_by_key(|&m| ranks[m]).unwrap_or(best);
+        Ok(Self { points, best, chosen })
+    }
+
+    /// The chosen number of ranks.
+    pub fn rank(&self) -> usize {
+        self.points[self.chosen].rank
+    }
+}
+
+fn standard_error(differences: &[f64]) -> f64 {
+    let n = differences.len() as f64;
+    if n < 2.0 {
+        return 0.0;
+    }
+    let mean = differences.iter().sum::<f64>() / n;
+    let squares: f64 = differences.iter().map(|d| (d - mean).powi(2)).sum();
+    (squares / (n - 1.0) / n).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Three models on four rows: means 2, 1.1, 1. Against the best the second differs by
+    /// 0.4, -0.2, 0.4, -0.2: mean 0.1, sd √(0.36/3) = 0.34641, standard error 0.17321.
+    const LOSSES: [f64; 12] = [2.0, 3.0, 1.0, 2.0, 1.4, 1.3, 0.9, 0.8, 1.0, 1.5, 0.5, 1.0];
+
+    #[test]
+    fn the_fewest_within_one_standard_error() {
+        let path = RankPath::new(&[0, 2, 5], &LOSSES, 1.0).unwrap();
+        assert_eq!((path.best, path.chosen, path.rank()), (2, 1, 2));
+        assert!((path.points[1].loss - 1.1).abs() < 1e-15);
+        assert!((path.points[1].standard_error - 0.03_f64.sqrt()).abs() < 1e-12);
+        assert_eq!(path.points[2].standard_error, 0.0);
+        // 0.1 / 0.17321 = 0.577 standard errors.
+        assert_eq!(RankPath::new(&[0, 2, 5], &LOSSES, 0.57).unwrap().rank(), 5);
+        assert_eq!(RankPath::new(&[0, 2, 5], &LOSSES, 0.58).unwrap().rank(), 2);
+        // The order of the models does not matter, their ranks do.
+        assert_eq!(RankPath::new(&[5, 2, 0], &LOSSES, 1.0).unwrap().rank(), 0);
+    }
+
+    #[test]
+    fn hard_rows_do_not_hide_a_difference() {
+        // Each row is 0.1 worse, whatever its own loss: the difference has no error at all.
+        let path = RankPath::new(&[1, 2], &[9.1, 0.1, 9.0, 0.0], 1.0).unwrap();
+        assert_eq!(path.rank(), 2);
+    }
+
+    #[test]
+    fn equals_go_to_fewer_ranks_and_nonsense_is_refused() {
+        assert_eq!(RankPath::new(&[3, 1, 2], &[0.5, 0.5, 0.5], 0.0).unwrap().rank(), 1);
+        for (ranks, losses, tolerance) in [
+            (&[][..], &[][..], 1.0),
+            (&[1], &[], 1.0),
+            (&[1, 2], &[0.5], 1.0),
+            (&[1, 2], &[0.5, 0.5, 0.5], 1.0),
+            (&[1], &[f64::NAN], 1.0),
+            (&[1], &[0.5], -1.0),
+        ] {
+            assert!(RankPath::new(ranks, losses, tolerance).is_err(), "{ranks:?} {losses:?}");
+        }
+    }
+}
