@@ -44,6 +44,14 @@ pub enum AdapterError {
         /// Members of this one.
         found: usize,
     },
+    /// The adapter's noise belongs to its basis.
+    #[error(
+        "adapter `{path}` cannot be turned: wanted two factors with at most one variance per rank"
+    )]
+    Gauge {
+        /// Module path of the layer.
+        path: String,
+    },
     /// The scheme of a pass has no meaning for the adapter of a layer.
     #[error("adapter `{path}` cannot be sampled by {scheme:?}")]
     Scheme {

@@ -12,6 +12,7 @@
 //! | [`model`], [`parameters`] | how a model of yours takes part |
 //! | [`objective`], [`optimizer`] | what is minimised, and by what |
 //! | [`prune`], [`adalora`] | how ranks go |
+//! | [`gauge`] | adapters turned to the singular directions of their update |
 //! | [`peft`], [`files`] | how adapters come from and go to disk |
 //! | [`ops`] | the fused operators |
 //! | [`device`] | devices by name |
@@ -24,6 +25,7 @@ pub mod burn_train;
 pub mod device;
 pub mod error;
 pub mod files;
+pub mod gauge;
 pub mod host;
 pub mod model;
 pub mod objective;

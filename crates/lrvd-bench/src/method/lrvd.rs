@@ -98,6 +98,7 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
             placement: config.prune.placement,
             optimizer: config.prune.optimizer,
         }),
+        turn: None,
     })
 }
 

@@ -22,6 +22,7 @@ use super::method::{
 use super::model::Model;
 use super::state::RankCause;
 use crate::adapter::{AdapterConfig, AdapterKind, ArdHyper, Prior};
+use crate::gauge;
 use crate::model::{AdapterTargets, attach_adapters, ranks, total_kl};
 use crate::optimizer::ParameterGroups;
 use crate::peft::PosteriorRun;
@@ -86,6 +87,19 @@ impl Pruning {
     }
 }
 
+/// Turning the adapters to the singular directions of their mean update, once in a run.
+///
+/// See [`gauge::turn`](crate::gauge::turn). Before it, one direction of the update may be spread over
+/// several ranks; after it each rank is one direction, and what the data does not pay for fades away.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Turn {
+    /// Completed steps before it, at least 1.
+    pub after: u64,
+    /// Factor of the KL weight from then on. The bound charges a whole rank what its loosest entry
+    /// needs, which is too much for a weak direction; spread ranks need the full weight to become few.
+    pub kl_factor: f64,
+}
+
 /// BayesLoRA; a relative is another family, another prior or no pruning.
 ///
 /// | Field | Default | Meaning |
@@ -103,6 +117,7 @@ impl Pruning {
 /// | `kl_divisor` | `NTrain` | with weight 1 the bound on the evidence, per example; below it a tempered one |
 /// | `scheme` | weights per sequence | where noise enters in training |
 /// | `pruning` | every 200 steps | none never prunes |
+/// | `turn` | none | when the adapters are turned to their singular directions |
 #[derive(Clone, Debug, PartialEq)]
 pub struct BayesLora {
     /// Initial rank.
@@ -131,6 +146,8 @@ pub struct BayesLora {
     pub scheme: Scheme,
     /// When ranks are pruned; `None` never prunes.
     pub pruning: Option<Pruning>,
+    /// When the adapters are turned to their singular directions; `None` never turns them.
+    pub turn: Option<Turn>,
 }
 
 impl Default for BayesLora {
@@ -150,6 +167,7 @@ impl Default for BayesLora {
             kl_divisor: KlDivisor::NTrain,
             scheme: Scheme::Weights(DrawPer::Sequence),
             pruning: schedule.ok().map(Pruning::at),
+            turn: None,
         }
     }
 }
@@ -174,6 +192,20 @@ impl BayesLora {
         if let Prior::Ard { hyper: ArdHyper::InverseGamma { shape, rate }, .. } = self.prior {
             range("hyper.shape", shape, f64::MIN_POSITIVE, 1e6)?;
             range("hyper.rate", rate, f64::MIN_POSITIVE, 1e6)?;
+        }
+        if let Some(turn) = self.turn {
+            range("turn.after", turn.after as f64, 1.0, 1e9)?;
+            range("turn.kl_factor", turn.kl_factor, 0.0, 1e6)?;
+            if !matches!(
+                self.family,
+                VariationalFamily::RankVariance | VariationalFamily::AsymRankVariance
+            ) {
+                return Err(ParameterError::Family {
+                    operation: "turning the adapters",
+                    family: self.family.name(),
+                    reason: "its noise belongs to the entries",
+                });
+            }
         }
         if self.family == VariationalFamily::NoiseToSignal && self.prior != Prior::LogUniform {
             return Err(ParameterError::Family {
@@ -276,7 +308,8 @@ impl<M: Model> Regularise<M> for BayesLora {
     fn terms(&self, model: &M, _pass: &Pass, sizes: StepSizes) -> Result<Terms, TrainError> {
         let divisor = self.kl_divisor.divisor(sizes.batch)?;
         let kl = total_kl(model, self.prior, self.kl_reduction);
-        let kl_weight = self.kl.weight(sizes.step as u32);
+        let turned = self.turn.filter(|turn| sizes.step as u64 >= turn.after);
+        let kl_weight = self.kl.weight(sizes.step as u32) * turned.map_or(1.0, |t| t.kl_factor);
         Ok(Terms { kl, kl_weight, divisor, penalty: None })
     }
 }
@@ -295,6 +328,9 @@ impl<M: Model> RankPolicy<M> for BayesLora {
 
     fn after_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, TrainError> {
         let (done, steps) = (step.sizes.step + 1, step.sizes.steps);
+        if self.turn.is_some_and(|turn| turn.after == done as u64) {
+            gauge::turn(step.model, Some(step.optimizer))?;
+        }
         match &self.pruning {
             Some(p) if p.placement == PrunePlacement::AfterUpdate && p.is_due(done, steps) => {
                 p.prune(step, false)

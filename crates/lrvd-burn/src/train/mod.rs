@@ -11,6 +11,7 @@
 //! | `watch`, `progress` | who looks at a run: [`Observer`], [`Watch`], [`Event`] |
 //! | `state`, `checkpoint` | [`TrainState`], [`Checkpoints`] |
 //! | `inputs`, `draw_policy`, `spared` | [`Inputs`]; [`DrawPolicy`]: when fewer draws will do |
+//! | `rank_path` | [`rank_path()`]: how many directions are enough, by held-out rows |
 //! | `predict`, `save` | [`Logits`] and what they answer; adapters in a folder |
 //!
 //! The loop is our own rather than burn-train's, whose checkpoints are written per epoch without
@@ -36,6 +37,7 @@ mod model;
 mod order;
 mod predict;
 mod progress;
+mod rank_path;
 mod run;
 mod save;
 mod spared;
@@ -47,7 +49,7 @@ mod watch;
 pub use adalora::{AdaLora, MaskPlacement};
 pub use batch::{Batch, Targets, negative_log_likelihood};
 pub use batches::{Batches, Ordered};
-pub use bayes_lora::{BayesLora, OptimizerOnPrune, PrunePlacement, Pruning};
+pub use bayes_lora::{BayesLora, OptimizerOnPrune, PrunePlacement, Pruning, Turn};
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 pub use config::{Plan, TrainConfig};
 pub use draw_policy::DrawPolicy;
@@ -69,6 +71,7 @@ pub use order::{
 };
 pub use predict::{ClassAnswer, DrawSeed, Logits, PredictionDraws, ScoreAnswer};
 pub use progress::{Event, ProgressSink, Silent};
+pub use rank_path::{Direction, directions, keep, rank_path};
 pub use run::Run;
 pub use save::load_adapter;
 pub use state::{

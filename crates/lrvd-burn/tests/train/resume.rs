@@ -6,7 +6,7 @@ use lrvd_burn::burn::tensor::Tensor;
 use lrvd_burn::model::ranks;
 use lrvd_burn::train::{
     AdaLora, BayesLora, Checkpoints, Lora, MaskPlacement, Method, OptimizerOnPrune, Outcome,
-    PrunePlacement, Pruning, Run, TrainConfig, Watch,
+    PrunePlacement, Pruning, Run, TrainConfig, Turn, Watch,
 };
 use lrvd_core::adalora::AdaLoraConfig;
 
@@ -65,6 +65,26 @@ fn a_resumed_run_is_the_run_without_a_break_also_across_prunes() {
             );
             assert!((1..5).contains(&rank), "{placement:?} {optimizer:?}: {rank}");
         }
+    }
+}
+
+#[test]
+fn a_run_that_turns_its_adapters_resumes_too() {
+    let config = config(10);
+    let turn = Some(Turn { after: 5, kl_factor: 0.5 });
+    let method = BayesLora { turn, pruning: None, noise_rate_factor: 5.0, ..pruned() };
+    assert_eq!(compare(&method, &config, "turned"), 5);
+    let (mut turned, mut plain) =
+        (run(method.clone(), &config), run(BayesLora { turn: None, ..method }, &config));
+    for run in [&mut turned, &mut plain] {
+        run.fit(&mut batches(&config), &mut Watch::<Tensor<2>>::default()).unwrap();
+    }
+    assert_ne!(numbers(&turned.state), numbers(&plain.state));
+    // The moments began anew with the turn.
+    let adapter = |name: &&String| name.contains("hidden");
+    for name in turned.state.optimizer.state().keys().filter(adapter) {
+        assert_eq!(turned.state.optimizer.state()[name].steps, 5, "{name}");
+        assert_eq!(plain.state.optimizer.state()[name].steps, 10, "{name}");
     }
 }
 

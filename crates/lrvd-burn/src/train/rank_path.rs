@@ -1,0 +1,152 @@
+//! What is left of a model when its directions go one after another, and how many are enough.
+//!
+//! The last step of every rule that looks at held-out rows, after any training run:
+//!
+//! ```text
+//! turn(&mut model)                               each rank a singular direction of its module's update
+//! order = directions(&model)                     of all modules together, the most important first
+//! path  = rank_path(&model, &order, ...)         held-out loss with the first 0, 1, 2, ... of them
+//! keep(&mut model, &order, path.rank(), ...)     the others are cut out of the tensors
+//! ```
+
+use std::collections::BTreeMap;
+
+use lrvd_core::metrics::log_softmax;
+use lrvd_core::prune::RankPath;
+
+use super::batch::Targets;
+use super::error::TrainError;
+use super::examples::LabelledExamples;
+use super::inputs::Inputs;
+use super::model::Model;
+use super::predict::Logits;
+use crate::host::{HostAdapter, values};
+use crate::model::AdaptedModel;
+use crate::optimizer::AdamW;
+use crate::prune::{PruneEvent, apply};
+
+/// One rank of one module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Direction {
+    /// Module path.
+    pub path: String,
+    /// Its number in the module.
+    pub index: usize,
+    /// What the order goes by.
+    pub importance: f64,
+}
+
+/// Every direction of every pair of factors, the largest `c·‖a_i‖·‖b_i‖` first.
+///
+/// Of a model that was [turned](crate::gauge::turn) these are the singular values of the updates. For
+/// another order, sort by another importance.
+pub fn directions(model: &(impl AdaptedModel + ?Sized)) -> Vec<Direction> {
+    let mut found = Vec::new();
+    model.visit_layers(&mut |path, layer| {
+        let Some(adapter) = layer.low_rank() else { return };
+        let host = HostAdapter::read(adapter);
+        let norm = |factor: &[f64], width: usize, k: usize| {
+            lrvd_core::numeric::dense::norm(&factor[k * width..(k + 1) * width])
+        };
+        found.extend((0..host.rank).map(|index| {
+            let length = norm(&host.a, host.d_input, index) * norm(&host.b, host.d_output, index);
+            let scale = host.e.as_ref().map_or(1.0, |e| e[index].abs());
+            Direction {
+                path: path.to_owned(),
+                index,
+                importance: host.scaling.abs() * scale * length,
+            }
+        }));
+    });
+    found.sort_by(|x, y| y.importance.total_cmp(&x.importance));
+    found
+}
+
+/// The loss of `model` at its mean, row by row, with the first `n` directions of `order` for every `n`
+/// of `ranks`, and the fewest within `tolerance` standard errors of the best.
+///
+/// The loss is the negative log-likelihood in nats, or the squared error of scores. The model itself is
+/// not changed, nothing is trained. `held_out` should be rows that training has not seen.
+///
+/// # Errors
+///
+/// [`TrainError`] if examples do not go together or an answer is not finite; see [`RankPath::new`].
+pub fn rank_path<M: Model>(
+    model: &M,
+    order: &[Direction],
+    ranks: &[usize],
+    held_out: &dyn LabelledExamples<Input = M::Input>,
+    batch_size: usize,
+    tolerance: f64,
+) -> Result<RankPath, TrainError> {
+    let all: Vec<usize> = (0..held_out.len()).collect();
+    let targets = held_out.targets(&all)?;
+    let inputs = Inputs { batch_size, ..Inputs::new(&held_out) };
+    let whole = model.clone().valid();
+    let mut losses = Vec::with_capacity(ranks.len() * all.len());
+    for &n in ranks {
+        let mut part = whole.clone();
+        keep(&mut part, order, n, None);
+        losses.extend(row_losses(&inputs.predict(&part, 0)?, &targets)?);
+    }
+    Ok(RankPath::new(ranks, &losses, tolerance)?)
+}
+
+/// Keeps the first `n` directions of `order` and cuts all others out of the tensors of `model` and the
+/// moments of `optimizer`. Modules without a direction in `order` stay as they are.
+pub fn keep(
+    model: &mut (impl AdaptedModel + ?Sized),
+    order: &[Direction],
+    n: usize,
+    optimizer: Option<&mut AdamW>,
+) -> PruneEvent {
+    let mut event = PruneEvent::default();
+    let mut ranks: BTreeMap<&str, usize> = BTreeMap::new();
+    for (place, direction) in order.iter().enumerate() {
+        let kept = event.kept.entry(direction.path.clone()).or_default();
+        if place < n {
+            kept.push(direction.index);
+        }
+        *ranks.entry(&direction.path).or_default() += 1;
+        let statistics = event.statistics.entry(direction.path.clone()).or_default();
+        statistics.push(direction.importance);
+    }
+    for (path, kept) in &mut event.kept {
+        kept.sort_unstable();
+        if kept.len() < ranks[path.as_str()] {
+            event.changed.insert(path.clone());
+        }
+    }
+    apply(model, &event, optimizer, None);
+    event
+}
+
+/// The loss of every row at the first member.
+fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainError> {
+    let first = logits.first(1);
+    let width = first.width.max(1);
+    Ok(match targets {
+        Targets::Classes(one_hot) => {
+            let logs = log_softmax(&first.values, width)?;
+            let wanted = values(one_hot.clone());
+            let row = |(logs, wanted): (&[f64], &[f64])| {
+                -logs
+                    .iter()
+                    .zip(wanted)
+                    .filter(|(_, w)| **w != 0.0)
+                    .map(|(l, w)| l * w)
+                    .sum::<f64>()
+            };
+            logs.chunks(width).zip(wanted.chunks(width)).map(row).collect()
+        }
+        Targets::Scores(scores) => {
+            let wanted = values(scores.clone());
+            first
+                .values
+                .iter()
+                .zip(&wanted)
+                .map(|(found, wanted)| (found - wanted).powi(2))
+                .collect()
+        }
+    })
+}

@@ -1,0 +1,203 @@
+//! Turning adapters changes no answer, and held-out rows choose the directions that matter.
+
+#![cfg(feature = "flex")]
+#![allow(clippy::unwrap_used)]
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor, TensorData};
+use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, ArdHyper, Prior};
+use lrvd_burn::error::AdapterError;
+use lrvd_burn::gauge::turn;
+use lrvd_burn::host::HostAdapter;
+use lrvd_burn::optimizer::GroupRates;
+use lrvd_burn::train::{
+    BayesLora, Inputs, LabelledRows, Model, OrderConfig, Ordered, Run, Targets, TrainConfig, Turn,
+    Watch, directions, keep, rank_path,
+};
+use lrvd_burn::{AdapterTargets, Pass, Scheme, adapted_model, attach_adapters, ranks};
+use lrvd_core::family::VariationalFamily;
+use lrvd_core::gauge::singular_factors;
+use lrvd_core::kl::ArdScales;
+use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
+use lrvd_core::prune::{PruneRule, StatisticAggregate, StatisticOptions};
+use lrvd_core::schedule::KlSchedule;
+
+const INPUT: usize = 10;
+const OUTPUT: usize = 6;
+const RANK: usize = 5;
+
+/// Two layers side by side, whose outputs are added.
+#[derive(Module, Debug)]
+struct Pair {
+    one: AdaptedLinear,
+    other: AdaptedLinear,
+}
+
+adapted_model!(Pair { one, other });
+
+impl Model for Pair {
+    type Input = Tensor<2>;
+
+    fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
+        self.one.forward(input.clone(), pass) + self.other.forward(input.clone(), pass)
+    }
+}
+
+fn normal(seed: u64, n: usize) -> Vec<f64> {
+    let mut values = vec![0.0; n];
+    fill_normal_f64(NoiseKey::new(seed).on_stream(Stream::DATA), 0, &mut values);
+    values
+}
+
+fn tensor(values: Vec<f64>, shape: [usize; 2]) -> Tensor<2> {
+    Tensor::from_data(TensorData::new(values, shape), &Device::flex())
+}
+
+fn pair() -> Pair {
+    let layer =
+        |path| AdaptedLinear::new(path, tensor(vec![0.0; INPUT * OUTPUT], [INPUT, OUTPUT]), None);
+    Pair { one: layer("one"), other: layer("other") }
+}
+
+fn both() -> AdapterTargets {
+    AdapterTargets::Names(vec!["one".into(), "other".into()])
+}
+
+/// Rows whose class is drawn from two planted directions: class 0 or 1 by the first coordinate, 2 or 3
+/// by the second; sharp, but not without chance.
+fn rows(seed: u64, n: usize) -> LabelledRows<2> {
+    let x = normal(seed, n * INPUT);
+    let noise = normal(seed + 1000, n * OUTPUT);
+    let mut one_hot = vec![0.0; n * OUTPUT];
+    for (row, x) in x.chunks(INPUT).enumerate() {
+        let score = |class: usize| {
+            let signal = [3.0 * x[0], -3.0 * x[0], 2.0 * x[1], -2.0 * x[1]];
+            signal.get(class).copied().unwrap_or(0.0) + noise[row * OUTPUT + class]
+        };
+        let class = (0..OUTPUT).max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap();
+        one_hot[row * OUTPUT + class] = 1.0;
+    }
+    LabelledRows::new(tensor(x, [n, INPUT]), Targets::Classes(tensor(one_hot, [n, OUTPUT])))
+}
+
+fn adapted(family: VariationalFamily) -> Pair {
+    let mut model = pair();
+    let kind = AdapterKind::Variational { family, initial: -4.0 };
+    let config = AdapterConfig { kind, rank: RANK, lora_alpha: 10.0, dropout: 0.0 };
+    attach_adapters(&mut model, &both(), &config, NoiseKey::new(1)).unwrap();
+    for (seed, layer) in [(1, &mut model.one), (2, &mut model.other)] {
+        let adapter = layer.low_rank_mut().unwrap();
+        adapter.b = adapter.b.clone().map(|_| tensor(normal(seed, RANK * OUTPUT), [RANK, OUTPUT]));
+    }
+    model
+}
+
+#[test]
+fn a_turned_model_answers_the_same_by_orthogonal_directions() {
+    let model = adapted(VariationalFamily::RankVariance);
+    let mut turned = model.clone();
+    let spectra = turn(&mut turned, None).unwrap();
+    let x = rows(3, 20).inputs.0;
+    let answer = |model: &Pair| -> Vec<f64> {
+        model.logits(&x, &Pass::mean()).into_data().iter::<f64>().collect()
+    };
+    for (before, after) in answer(&model).iter().zip(answer(&turned)) {
+        assert!((before - after).abs() < 1e-4 * before.abs().max(1.0), "{before} and {after}");
+    }
+    let before = HostAdapter::read(model.one.low_rank().unwrap());
+    let (a, b) = before.factors().unwrap();
+    let wanted = singular_factors(a, b).unwrap();
+    let host = HostAdapter::read(turned.one.low_rank().unwrap());
+    for (k, value) in spectra["one"].iter().enumerate() {
+        // c = 10 / 5, and each factor carries the root of the singular value.
+        assert!((value - 2.0 * wanted.values[k]).abs() < 1e-12);
+        let square: f64 = host.a[k * INPUT..][..INPUT].iter().map(|v| v * v).sum();
+        assert!((square - wanted.values[k]).abs() < 1e-5 * wanted.values[0]);
+    }
+    // All directions of both modules, by singular value.
+    let order = directions(&turned);
+    assert_eq!(order.len(), 2 * RANK);
+    assert!(order.windows(2).all(|w| w[0].importance >= w[1].importance));
+    let of_one: Vec<usize> = order.iter().filter(|d| d.path == "one").map(|d| d.index).collect();
+    assert_eq!(of_one, [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn variances_are_averaged_and_other_families_refused() {
+    let mut model = adapted(VariationalFamily::AsymRankVariance);
+    turn(&mut model, None).unwrap();
+    let mut other = adapted(VariationalFamily::ElementVariance);
+    let answer = turn(&mut other, None);
+    assert!(matches!(answer, Err(AdapterError::Gauge { path }) if path == "other"));
+}
+
+#[test]
+fn keeping_cuts_what_the_order_has_last() {
+    let mut model = adapted(VariationalFamily::RankVariance);
+    let mut order = directions(&model);
+    order.sort_by_key(|d| (d.path != "other", d.index));
+    let event = keep(&mut model, &order, 2, None);
+    assert_eq!(event.kept["other"], [0, 1]);
+    let left: Vec<usize> = ranks(&model).into_iter().map(|(_, rank)| rank).collect();
+    assert_eq!(left, [0, 2]);
+}
+
+fn method() -> BayesLora {
+    BayesLora {
+        rank: RANK,
+        lora_alpha: RANK as f64,
+        noise_rate_factor: 1.0,
+        prior: Prior::Ard { scales: ArdScales::Shared, hyper: ArdHyper::EmpiricalBayes },
+        kl: KlSchedule::linear_warmup(1.0, 150).unwrap(),
+        scheme: Scheme::Nested,
+        pruning: None,
+        turn: Some(Turn { after: 150, kl_factor: 0.8 }),
+        ..BayesLora::default()
+    }
+}
+
+#[test]
+fn two_planted_directions_are_found() {
+    let (train, held_out) = (rows(10, 2000), rows(11, 1000));
+    let mut config = TrainConfig {
+        steps: 300,
+        seed: 3,
+        gradient_clip: None,
+        evaluate_every: 300,
+        ..TrainConfig::default()
+    };
+    config.groups.adapter = GroupRates { learning_rate: 3e-2, weight_decay: 0.0 };
+    let mut batches = Ordered::new(&train, OrderConfig::shuffled(64), 3).unwrap();
+    let targets = AdapterTargets::Names(vec!["one".into()]);
+    let mut run = Run::new(pair(), method(), &targets, &config).unwrap();
+    run.fit(&mut batches, &mut Watch::default()).unwrap();
+    let model = &mut run.state.model;
+    // By held-out rows.
+    let mut turned = model.clone();
+    turn(&mut turned, None).unwrap();
+    let order = directions(&turned);
+    let all: Vec<usize> = (0..=RANK).collect();
+    let path = rank_path(&turned, &order, &all, &held_out, 500, 1.0).unwrap();
+    assert_eq!(path.rank(), 2, "{path:?}");
+    let losses: Vec<f64> = path.points.iter().map(|point| point.loss).collect();
+    assert!((losses[0] - (OUTPUT as f64).ln()).abs() < 1e-5, "no direction is a guess: {losses:?}");
+    assert!(losses[1] < losses[0] - 0.1 && losses[2] < losses[1] - 0.1, "{losses:?}");
+    // By the posterior alone.
+    let energy = StatisticOptions { aggregate: StatisticAggregate::Energy, ..Default::default() };
+    let event = lrvd_burn::prune::plan(model, &PruneRule::new(0.0, 0).unwrap(), energy).unwrap();
+    assert_eq!(event.kept["one"].len(), 2, "{:?}", event.statistics);
+    lrvd_burn::prune::apply(model, &event, None, None);
+    let classes = run.predict(&Inputs::new(&held_out), 0).unwrap().classes().unwrap();
+    assert_eq!((classes.len(), run.state.model.one.rank()), (1000, 2));
+}
+
+#[test]
+fn a_turn_is_refused_where_it_has_no_meaning() {
+    let refused = |method: BayesLora| method.check().unwrap_err().to_string();
+    let turn = Some(Turn { after: 0, kl_factor: 1.0 });
+    assert!(refused(BayesLora { turn, ..method() }).contains("turn.after"));
+    let turn = Some(Turn { after: 1, kl_factor: -1.0 });
+    assert!(refused(BayesLora { turn, ..method() }).contains("turn.kl_factor"));
+    let (family, prior) = (VariationalFamily::NoiseToSignal, Prior::LogUniform);
+    assert!(refused(BayesLora { family, prior, ..method() }).contains("turning"));
+}
