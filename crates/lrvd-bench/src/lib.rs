@@ -17,6 +17,7 @@
 //! | `report` | tables, comparisons, the page that a person looks at |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
 //! | [`suite`] | whole reproductions: GLUE and reasoning |
+//! | [`planted`] | a task whose rank is known, and the rank that is found |
 //! | [`verify`] | golden folders |
 //!
 //! The loop is [`lrvd_burn::train`]'s. Nothing here prints: callers pass a [`progress::ProgressSink`].
@@ -27,6 +28,7 @@ pub mod data;
 pub mod eval;
 mod io;
 pub mod method;
+pub mod planted;
 pub mod reasoning;
 pub mod record;
 mod report;

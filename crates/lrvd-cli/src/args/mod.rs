@@ -2,6 +2,7 @@
 
 mod bench;
 mod classifier;
+mod demo;
 mod files;
 mod train;
 
@@ -11,6 +12,7 @@ use lrvd_bench::classify::{MAX_DRAWS, MAX_SEED};
 
 pub(crate) use bench::{BenchCommand, SuiteArguments};
 pub(crate) use classifier::{ClassifierArguments, EvalArguments, InputColumns, PredictArguments};
+pub(crate) use demo::{DemoCommand, PlantedRankArguments};
 pub(crate) use files::{
     CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, PrecisionName,
     VerifyArguments,
@@ -79,6 +81,9 @@ pub(crate) enum Command {
     /// Reproduce a benchmark: train, evaluate and report several methods.
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Watch the method at work on a task whose answer is known.
+    #[command(subcommand)]
+    Demo(DemoCommand),
     /// Print a completion script for a shell.
     Completions(CompletionsArguments),
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod completions;
+mod demo;
 mod eval;
 mod export;
 
@@ -31,6 +32,7 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Export(arguments) => export::run(arguments, printer),
         Command::Verify(arguments) => verify::run(arguments, printer),
         Command::Completions(arguments) => completions::run(arguments, printer),
+        Command::Demo(command) => demo::run(command, global, printer),
         Command::Bench(command) => bench::run(command, global, printer),
     }
 }

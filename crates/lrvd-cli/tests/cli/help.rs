@@ -2,7 +2,7 @@
 
 use crate::support::{done, run};
 
-const COMMANDS: [&[&str]; 9] = [
+const COMMANDS: [&[&str]; 10] = [
     &["train"],
     &["eval"],
     &["predict"],
@@ -11,6 +11,7 @@ const COMMANDS: [&[&str]; 9] = [
     &["verify"],
     &["bench", "glue"],
     &["bench", "reasoning"],
+    &["demo", "planted-rank"],
     &["completions"],
 ];
 
