@@ -19,7 +19,7 @@ use lrvd_core::family::VariationalFamily;
 use lrvd_core::gauge::singular_factors;
 use lrvd_core::kl::ArdScales;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
-use lrvd_core::prune::{PruneRule, StatisticAggregate, StatisticOptions};
+use lrvd_core::prune::{PathTolerance, PruneRule, StatisticAggregate, StatisticOptions};
 use lrvd_core::schedule::KlSchedule;
 
 const INPUT: usize = 10;
@@ -177,7 +177,7 @@ fn two_planted_directions_are_found() {
     turn(&mut turned, None).unwrap();
     let order = directions(&turned);
     let all: Vec<usize> = (0..=RANK).collect();
-    let path = rank_path(&turned, &order, &all, &held_out, 500, 1.0).unwrap();
+    let path = rank_path(&turned, &order, &all, &held_out, 500, PathTolerance::default()).unwrap();
     assert_eq!(path.rank(), 2, "{path:?}");
     let losses: Vec<f64> = path.points.iter().map(|point| point.loss).collect();
     assert!((losses[0] - (OUTPUT as f64).ln()).abs() < 1e-5, "no direction is a guess: {losses:?}");

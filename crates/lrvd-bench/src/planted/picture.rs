@@ -208,13 +208,15 @@ fn ticks(text: &mut String, corner: (f64, f64), low: f64, high: f64) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use lrvd_core::prune::RankPath;
+    use lrvd_core::prune::{PathTolerance, RankPath};
 
     use super::*;
     use crate::planted::LayerRank;
 
     fn run() -> Recovery {
-        let path = RankPath::new(&[0, 1, 2], &[2.0, 2.2, 1.0, 1.2, 1.0, 1.1], 1.0).unwrap();
+        let path =
+            RankPath::new(&[0, 1, 2], &[2.0, 2.2, 1.0, 1.2, 1.0, 1.1], PathTolerance::default())
+                .unwrap();
         let layer =
             LayerRank { path: "layer.0".to_owned(), found: 1, singular_values: vec![2.0, 0.5] };
         Recovery {

@@ -15,7 +15,7 @@ use lrvd_burn::{AdapterTargets, Scheme, prune, ranks};
 use lrvd_core::error::ParameterError;
 use lrvd_core::kl::ArdScales;
 use lrvd_core::metrics::{MetricError, Predictions};
-use lrvd_core::prune::{PruneRule, RankPath, StatisticAggregate, StatisticOptions};
+use lrvd_core::prune::{PathTolerance, PruneRule, RankPath, StatisticAggregate, StatisticOptions};
 use lrvd_core::schedule::{KlDivisor, KlSchedule};
 use serde::Serialize;
 
@@ -28,8 +28,6 @@ pub(super) const INITIAL_RANK: usize = 16;
 pub(super) const BATCH: usize = 64;
 /// Rows per batch of an evaluation.
 const EVALUATION_BATCH: usize = 1000;
-/// Standard errors within which fewer ranks win, for the path that is drawn.
-const TOLERANCE: f64 = 1.0;
 
 /// A planted task cannot be made, learnt or measured.
 #[derive(Debug, thiserror::Error)]
@@ -208,7 +206,14 @@ pub fn recover(
     let spectra = turn(&mut turned, None).map_err(TrainError::from)?;
     let order = directions(&turned);
     let longest = (0..=order.len().min(INITIAL_RANK)).collect::<Vec<_>>();
-    let path = rank_path(&turned, &order, &longest, &task.fresh, EVALUATION_BATCH, TOLERANCE)?;
+    let path = rank_path(
+        &turned,
+        &order,
+        &longest,
+        &task.fresh,
+        EVALUATION_BATCH,
+        PathTolerance::default(),
+    )?;
     prune::apply(model, &event, None, None);
     let layers = ranks(model).into_iter().map(|(path, found)| {
         let singular_values = spectra.get(&path).cloned().unwrap_or_default();

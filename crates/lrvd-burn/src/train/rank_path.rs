@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use lrvd_core::metrics::log_softmax;
-use lrvd_core::prune::RankPath;
+use lrvd_core::prune::{PathTolerance, RankPath};
 
 use super::batch::Targets;
 use super::error::TrainError;
@@ -63,7 +63,7 @@ pub fn directions(model: &(impl AdaptedModel + ?Sized)) -> Vec<Direction> {
 }
 
 /// The loss of `model` at its mean, row by row, with the first `n` directions of `order` for every `n`
-/// of `ranks`, and the fewest within `tolerance` standard errors of the best.
+/// of `ranks`, and the fewest within `tolerance` of the best.
 ///
 /// The loss is the negative log-likelihood in nats, or the squared error of scores. The model itself is
 /// not changed, nothing is trained. `held_out` should be rows that training has not seen.
@@ -77,7 +77,7 @@ pub fn rank_path<M: Model>(
     ranks: &[usize],
     held_out: &dyn LabelledExamples<Input = M::Input>,
     batch_size: usize,
-    tolerance: f64,
+    tolerance: PathTolerance,
 ) -> Result<RankPath, TrainError> {
     let all: Vec<usize> = (0..held_out.len()).collect();
     let targets = held_out.targets(&all)?;

@@ -2,6 +2,22 @@
 
 use crate::error::{Error, ParameterError, check_length, check_range};
 
+/// How much worse than the best a model may be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PathTolerance {
+    /// In standard errors of the difference.
+    pub standard_errors: f64,
+    /// In nats per row: models that hardly differ do so with a tiny error, and a direction that is worth
+    /// less than this is not worth its weights.
+    pub nats: f64,
+}
+
+impl Default for PathTolerance {
+    fn default() -> Self {
+        Self { standard_errors: 1.0, nats: 1e-3 }
+    }
+}
+
 /// One model of a [`RankPath`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathPoint {
@@ -20,7 +36,7 @@ pub struct RankPath {
     pub points: Vec<PathPoint>,
     /// Place of the smallest loss; the fewer ranks among equals.
     pub best: usize,
-    /// Place of the fewest ranks whose loss is within `tolerance` standard errors of the best.
+    /// Place of the fewest ranks whose loss is within the tolerance of the best.
     pub chosen: usize,
 }
 
@@ -32,7 +48,7 @@ impl RankPath {
     /// ```text
     /// d_n      = loss[m, n] − loss[best, n]
     /// se       = sd(d) / √rows                         sd with n − 1; 0 for one row
-    /// chosen   = argmin rank[m]  over  mean(d) ≤ tolerance · se
+    /// chosen   = argmin rank[m]  over  mean(d) ≤ max(standard_errors · se, nats)
     /// ```
     ///
     /// The difference is taken row by row: rows that are hard for every model add nothing to its error.
@@ -46,8 +62,9 @@ impl RankPath {
     /// # References
     ///
     /// Breiman et al. 1984, section 3.4.3, the one-standard-error rule; with paired differences.
-    pub fn new(ranks: &[usize], losses: &[f64], tolerance: f64) -> Result<Self, Error> {
-        check_range("tolerance", tolerance, 0.0, f64::MAX)?;
+    pub fn new(ranks: &[usize], losses: &[f64], tolerance: PathTolerance) -> Result<Self, Error> {
+        check_range("standard_errors", tolerance.standard_errors, 0.0, f64::MAX)?;
+        check_range("nats", tolerance.nats, 0.0, f64::MAX)?;
         if ranks.is_empty() || losses.is_empty() {
             return Err(ParameterError::Empty { name: "losses" }.into());
         }
@@ -68,8 +85,11 @@ impl RankPath {
             PathPoint { rank: ranks[m], loss: means[m], standard_error }
         };
         let points: Vec<PathPoint> = (0..ranks.len()).map(point).collect();
-        let within =
-            |&m: &usize| points[m].loss - points[best].loss <= tolerance * points[m].standard_error;
+        let within = |&m: &usize| {
+            let allowed =
+                (tolerance.standard_errors * points[m].standard_error).max(tolerance.nats);
+            points[m].loss - points[best].loss <= allowed
+        };
         let chosen = (0..ranks.len()).filter(within).min_by_key(|&m| ranks[m]).unwrap_or(best);
         Ok(Self { points, best, chosen })
     }
@@ -99,30 +119,38 @@ mod tests {
     /// 0.4, -0.2, 0.4, -0.2: mean 0.1, sd √(0.36/3) = 0.34641, standard error 0.17321.
     const LOSSES: [f64; 12] = [2.0, 3.0, 1.0, 2.0, 1.4, 1.3, 0.9, 0.8, 1.0, 1.5, 0.5, 1.0];
 
+    fn errors(standard_errors: f64) -> PathTolerance {
+        PathTolerance { standard_errors, nats: 0.0 }
+    }
+
     #[test]
     fn the_fewest_within_one_standard_error() {
-        let path = RankPath::new(&[0, 2, 5], &LOSSES, 1.0).unwrap();
+        let path = RankPath::new(&[0, 2, 5], &LOSSES, errors(1.0)).unwrap();
         assert_eq!((path.best, path.chosen, path.rank()), (2, 1, 2));
         assert!((path.points[1].loss - 1.1).abs() < 1e-15);
         assert!((path.points[1].standard_error - 0.03_f64.sqrt()).abs() < 1e-12);
         assert_eq!(path.points[2].standard_error, 0.0);
         // 0.1 / 0.17321 = 0.577 standard errors.
-        assert_eq!(RankPath::new(&[0, 2, 5], &LOSSES, 0.57).unwrap().rank(), 5);
-        assert_eq!(RankPath::new(&[0, 2, 5], &LOSSES, 0.58).unwrap().rank(), 2);
+        assert_eq!(RankPath::new(&[0, 2, 5], &LOSSES, errors(0.57)).unwrap().rank(), 5);
+        assert_eq!(RankPath::new(&[0, 2, 5], &LOSSES, errors(0.58)).unwrap().rank(), 2);
         // The order of the models does not matter, their ranks do.
-        assert_eq!(RankPath::new(&[5, 2, 0], &LOSSES, 1.0).unwrap().rank(), 0);
+        assert_eq!(RankPath::new(&[5, 2, 0], &LOSSES, errors(1.0)).unwrap().rank(), 0);
     }
 
     #[test]
     fn hard_rows_do_not_hide_a_difference() {
         // Each row is 0.1 worse, whatever its own loss: the difference has no error at all.
-        let path = RankPath::new(&[1, 2], &[9.1, 0.1, 9.0, 0.0], 1.0).unwrap();
+        let path = RankPath::new(&[1, 2], &[9.1, 0.1, 9.0, 0.0], errors(1.0)).unwrap();
         assert_eq!(path.rank(), 2);
+        // Unless it is too small to matter.
+        let tolerance = PathTolerance { standard_errors: 1.0, nats: 0.11 };
+        let path = RankPath::new(&[1, 2], &[9.1, 0.1, 9.0, 0.0], tolerance).unwrap();
+        assert_eq!((path.rank(), path.best), (1, 1));
     }
 
     #[test]
     fn equals_go_to_fewer_ranks_and_nonsense_is_refused() {
-        assert_eq!(RankPath::new(&[3, 1, 2], &[0.5, 0.5, 0.5], 0.0).unwrap().rank(), 1);
+        assert_eq!(RankPath::new(&[3, 1, 2], &[0.5, 0.5, 0.5], errors(0.0)).unwrap().rank(), 1);
         for (ranks, losses, tolerance) in [
             (&[][..], &[][..], 1.0),
             (&[1], &[], 1.0),
@@ -131,7 +159,10 @@ mod tests {
             (&[1], &[f64::NAN], 1.0),
             (&[1], &[0.5], -1.0),
         ] {
-            assert!(RankPath::new(ranks, losses, tolerance).is_err(), "{ranks:?} {losses:?}");
+            assert!(
+                RankPath::new(ranks, losses, errors(tolerance)).is_err(),
+                "{ranks:?} {losses:?}"
+            );
         }
     }
 }
