@@ -190,7 +190,9 @@ fn mixing(draws: &mut Draws) -> Vec<f64> {
     let total: f64 = (1..=INPUT).map(|j| 1.0 / j as f64).sum();
     for (j, row) in mixing.chunks_mut(INPUT).enumerate() {
         let variance = INPUT as f64 / total / (j + 1) as f64;
-        row.iter_mut().for_each(|value| *value *= variance.sqrt());
+        for value in row.iter_mut() {
+            *value *= variance.sqrt();
+        }
     }
     mixing
 }
@@ -206,7 +208,9 @@ fn label(
     let mut hidden = x.to_vec();
     for layer in layers {
         hidden = times_transposed(&hidden, &layer.planted, n, layer.width, HIDDEN);
-        hidden.iter_mut().for_each(|value| *value = value.tanh());
+        for value in &mut hidden {
+            *value = value.tanh();
+        }
     }
     let logits = times_transposed(&hidden, readout, n, HIDDEN, CLASSES);
     let (mut one_hot, mut nll) = (vec![0.0; n * CLASSES], 0.0);
