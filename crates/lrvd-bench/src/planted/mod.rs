@@ -12,7 +12,7 @@ mod recover;
 mod student;
 mod task;
 
-pub use picture::{svg, terminal};
+pub use picture::{save, svg, terminal};
 pub use recover::{LayerRank, PlantedError, PlantedSettings, Recovery, recover};
 pub use student::Student;
 pub use task::{InputLaw, PlantedConfig, PlantedTask};

@@ -1,8 +1,12 @@
 //! What a run found, to look at: the singular values and the loss over rank.
 
 use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::Serialize;
 
 use super::recover::Recovery;
+use crate::io::{IoError, JsonLayout, create_dir, write_json, write_text};
 
 /// Width of the longest bar, characters.
 const BAR: usize = 36;
@@ -47,6 +51,17 @@ pub fn terminal(run: &Recovery) -> String {
         );
     }
     text
+}
+
+/// Writes `report` and the image of `runs` into the folder `dir`, which is made if it is not there.
+///
+/// # Errors
+///
+/// [`IoError`] naming the file.
+pub fn save(dir: &Path, report: &impl Serialize, runs: &[Recovery]) -> Result<(), IoError> {
+    create_dir(dir)?;
+    write_json(&dir.join("planted-rank.json"), report, JsonLayout::Pretty)?;
+    write_text(&dir.join("planted-rank.svg"), &svg(runs))
 }
 
 /// The largest and the smallest loss to draw, the truth included.

@@ -46,32 +46,32 @@ impl LowRankAdapter {
     ) -> Tensor<2> {
         let OutputNoise { noise, cross: kappa, .. } = self.output_noise(key, cross, true);
         let (a, b) = (self.a.val(), self.b.val());
-        let s = linear(x.clone(), a.clone(), None);
-        if let Some((v, both)) = posterior.tied_variance() {
-            let q = row_energy(x, None);
-            let w = (b.square() * v.clone().unsqueeze_dim(1)).sum_dim(0).squeeze_dim(0);
-            if !both {
-                return add_rank_two_noise(mean, q.clone(), w, q.zeros_like(), noise);
-            }
-            let w = w + v.clone().square().sum().mul_scalar(kappa);
-            return add_rank_two_noise(mean, q, w, row_energy(s, Some(v)), noise);
-        }
+        let s = || linear(x.clone(), a.clone(), None);
         let variance = match posterior {
+            Posterior::RankVariance(p) | Posterior::AsymRankVariance(p) => {
+                let v = clamped(p.value.val()).exp();
+                let w = (b.square() * v.clone().unsqueeze_dim(1)).sum_dim(0).squeeze_dim(0);
+                let q = row_energy(x.clone(), None);
+                if matches!(posterior, Posterior::AsymRankVariance(_)) {
+                    return add_rank_two_noise(mean, q.clone(), w, q.zeros_like(), noise);
+                }
+                let w = w + v.clone().square().sum().mul_scalar(kappa);
+                return add_rank_two_noise(mean, q, w, row_energy(s(), Some(v)), noise);
+            }
             Posterior::NoiseToSignal(p) => {
                 let alpha = p.value.val().exp();
                 let inner = alpha.clone() + alpha.clone().square().mul_scalar(kappa);
-                let u = linear(x.square(), a.square(), None);
-                let c = u * inner.unsqueeze() + s.square() * alpha.unsqueeze();
+                let u = linear(x.clone().square(), a.clone().square(), None);
+                let c = u * inner.unsqueeze() + s().square() * alpha.unsqueeze();
                 linear(c, b.square(), None)
             }
             Posterior::ElementVariance(p) => {
                 let var_a = clamped(p.a.val()).exp();
                 let var_b = clamped(p.b.val()).exp();
-                let v_s = linear(x.square(), var_a, None);
+                let v_s = linear(x.clone().square(), var_a, None);
                 let of_s = linear(v_s, b.square() + var_b.clone().mul_scalar(kappa), None);
-                of_s + linear(s.square(), var_b, None)
+                of_s + linear(s().square(), var_b, None)
             }
-            Posterior::RankVariance(_) | Posterior::AsymRankVariance(_) => return mean,
         };
         add_gaussian_noise(mean, variance, noise)
     }

@@ -3,6 +3,7 @@
 use burn::module::Param;
 use burn::tensor::module::linear;
 use burn::tensor::{DType, Tensor};
+use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 
 use super::flipout::FlippedDraw;
@@ -152,7 +153,7 @@ impl PreparedLinear<'_> {
         } else {
             x.reshape([sequences, tokens, features])
         };
-        let out = self.apply(self.of_draws(x), TOKENS);
+        let out = self.apply(self.of_draws(x));
         if D == 3 {
             return Tensor::from_dispatch(out.into_dispatch());
         }
@@ -167,22 +168,11 @@ impl PreparedLinear<'_> {
     }
 
     /// In one operator where the update's mean is a product of two factors that nobody looks into.
-    fn apply(&self, x: Tensor<3>, use_index: u32) -> Tensor<3> {
-        let Some(low) = self.factors(x.dtype()) else { return self.separately(x, use_index) };
-        let Update::Activations { adapter, posterior, key } = &self.update else {
-            return self.with_factors(x, low);
-        };
-        let key = (*key, use_index);
-        if let (Scheme::MomentMatched(cross), Some((variance, both))) =
-            (self.pass.scheme, posterior.tied_variance())
-            && adapter.rank() > 0
-            && adapter.scaling != 0.0
-        {
-            let noise = adapter.output_noise(key, cross, both);
-            let bias = self.layer.bias.as_ref().map(Param::val);
-            return moment_matched_linear(x, self.layer.weight.val(), bias, low, variance, noise);
+    fn apply(&self, x: Tensor<3>) -> Tensor<3> {
+        match self.factors(x.dtype()) {
+            Some(low) => self.with_factors(x, low, TOKENS),
+            None => self.separately(x, TOKENS),
         }
-        self.with_noise(adapter, posterior, self.with_factors(x.clone(), low), x, key)
     }
 
     /// The base product, and the update beside it.
@@ -194,16 +184,32 @@ impl PreparedLinear<'_> {
         }
     }
 
-    fn with_factors(&self, x: Tensor<3>, low: LowRank) -> Tensor<3> {
-        let bias = self.layer.bias.as_ref().map(Param::val);
-        adapted_linear(x, self.layer.weight.val(), bias, Some(low))
+    fn with_factors(&self, x: Tensor<3>, low: LowRank, use_index: u32) -> Tensor<3> {
+        let (weight, bias) = (self.layer.weight.val(), self.layer.bias.as_ref().map(Param::val));
+        let (Update::Activations { adapter, posterior, key }, Scheme::MomentMatched(cross)) =
+            (&self.update, self.pass.scheme)
+        else {
+            return adapted_linear(x, weight, bias, Some(low));
+        };
+        let key = (*key, use_index);
+        if let Some((variance, both)) = posterior.tied_variance()
+            && adapter.rank() > 0
+            && adapter.scaling != 0.0
+        {
+            let noise = adapter.output_noise(key, cross, both);
+            return moment_matched_linear(x, weight, bias, low, variance, noise);
+        }
+        let mean = adapted_linear(x.clone(), weight, bias, Some(low));
+        with_noise(adapter, posterior, cross, mean, x, key)
     }
 
     /// The factors of an update without dropout or observer, all in the type of the activations.
     fn factors(&self, activations: DType) -> Option<LowRank> {
         let (adapter, a, b) = match &self.update {
             Update::Weights { adapter, a, b } => (adapter, a.clone(), b.clone()),
-            Update::Activations { adapter, .. } if self.pass.scheme != Scheme::Nested => {
+            Update::Activations { adapter, .. }
+                if matches!(self.pass.scheme, Scheme::MomentMatched(_)) =>
+            {
                 let (a, b) = adapter.means();
                 (adapter, a, b)
             }
@@ -230,10 +236,10 @@ impl PreparedLinear<'_> {
     /// rank-space update is per sequence.
     pub fn forward_shared(&self, rows: Tensor<2>) -> Tensor<3> {
         let x: Tensor<3> = rows.unsqueeze_dim(0);
-        if self.factors(x.dtype()).is_some_and(|low| low.a.dims()[0] == 1) {
-            return self.apply(x, SHARED);
+        match self.factors(x.dtype()).filter(|low| low.a.dims()[0] == 1) {
+            Some(low) => self.with_factors(x, low, SHARED),
+            None => self.of_sequences(self.separately(x, SHARED)),
         }
-        self.of_sequences(self.separately(x, SHARED))
     }
 
     /// What holds one entry for each draw, once for each sequence of the batch.
@@ -246,8 +252,9 @@ impl PreparedLinear<'_> {
     /// has two.
     pub fn position_rows(&self, rows: Tensor<2>) -> PositionRows {
         let x: Tensor<3> = rows.clone().unsqueeze_dim(0);
-        let random = matches!(self.update, Update::Activations { .. });
-        match self.factors(x.dtype()).filter(|_| !random) {
+        // Noise on activations is of each row: there are no factors to leave it in.
+        let is_product = matches!(self.update, Update::Weights { .. });
+        match is_product.then(|| self.factors(x.dtype())).flatten() {
             None => PositionRows { shared: self.forward_shared(rows), low: None },
             Some(LowRank { a, b, scale }) => {
                 // One product for all sequences, whose factors stand side by side.
@@ -359,31 +366,15 @@ impl PreparedLinear<'_> {
         x: Tensor<3>,
         (key, use_index): (NoiseKey, u32),
     ) -> Tensor<3> {
-        if self.pass.scheme == Scheme::Nested {
-            let [batch, tokens, d_input] = x.dims();
-            let x = x.reshape([batch * tokens, d_input]);
-            let update = adapter.nested(x, posterior, key, use_index);
-            return update.mul_scalar(adapter.scaling).reshape([batch, tokens, adapter.d_output()]);
+        if let Scheme::MomentMatched(cross) = self.pass.scheme {
+            let s = adapter.scale_rank(linear(x.clone(), adapter.a.val(), None));
+            let mean = linear(s, adapter.b.val(), None);
+            return with_noise(adapter, posterior, cross, mean, x, (key, use_index));
         }
-        let s = adapter.scale_rank(linear(x.clone(), adapter.a.val(), None));
-        let mean = linear(s, adapter.b.val(), None);
-        self.with_noise(adapter, posterior, mean, x, (key, use_index))
-    }
-
-    /// `mean` with the noise of the update of `x`.
-    fn with_noise(
-        &self,
-        adapter: &LowRankAdapter,
-        posterior: &Posterior,
-        mean: Tensor<3>,
-        x: Tensor<3>,
-        key: (NoiseKey, u32),
-    ) -> Tensor<3> {
-        let Scheme::MomentMatched(cross) = self.pass.scheme else { return mean };
-        let (shape, [batch, tokens, d_input]) = (mean.dims(), x.dims());
-        let rows = batch * tokens;
-        let (mean, x) = (mean.reshape([rows, shape[2]]), x.reshape([rows, d_input]));
-        adapter.moment_matched(mean, x, posterior, cross, key).reshape(shape)
+        let [batch, tokens, d_input] = x.dims();
+        let x = x.reshape([batch * tokens, d_input]);
+        let update = adapter.nested(x, posterior, key, use_index);
+        update.mul_scalar(adapter.scaling).reshape([batch, tokens, adapter.d_output()])
     }
 
     fn mixed(
@@ -456,4 +447,19 @@ impl PreparedLinear<'_> {
             _ => up(middle(down(x))),
         }
     }
+}
+
+/// `mean` with the noise of the update of `x`.
+fn with_noise(
+    adapter: &LowRankAdapter,
+    posterior: &Posterior,
+    cross: CrossTerm,
+    mean: Tensor<3>,
+    x: Tensor<3>,
+    key: (NoiseKey, u32),
+) -> Tensor<3> {
+    let (shape, [batch, tokens, d_input]) = (mean.dims(), x.dims());
+    let rows = batch * tokens;
+    let (mean, x) = (mean.reshape([rows, shape[2]]), x.reshape([rows, d_input]));
+    adapter.moment_matched(mean, x, posterior, cross, key).reshape(shape)
 }

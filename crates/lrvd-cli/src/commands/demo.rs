@@ -1,9 +1,7 @@
 //! `lrvd demo planted-rank`
 
-use std::path::Path;
-
 use lrvd_bench::planted::{
-    PlantedConfig, PlantedSettings, PlantedTask, Recovery, recover, svg, terminal,
+    PlantedConfig, PlantedSettings, PlantedTask, Recovery, recover, save, terminal,
 };
 use lrvd_bench::progress::Event;
 use lrvd_burn::device;
@@ -59,8 +57,7 @@ pub(super) fn run(command: DemoCommand, global: GlobalArguments, printer: Printe
     drop(sink); // gives the screen back
     let report = report(&arguments, &runs);
     if let Some(out) = &arguments.out {
-        write(out, "planted-rank.json", &serde_json::to_string_pretty(&report)?)?;
-        write(out, "planted-rank.svg", &svg(&runs))?;
+        save(out, &report, &runs)?;
     }
     match printer.format() {
         Format::Json => printer.data(&serde_json::to_string_pretty(&report)?)?,
@@ -110,19 +107,4 @@ fn report(arguments: &PlantedRankArguments, runs: &[Recovery]) -> Value {
         "seconds": all(&|r| r.seconds.into()),
         "runs": all(&run),
     })
-}
-
-/// A file of the output folder cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write `{path}`: {source}")]
-struct WriteError {
-    path: String,
-    source: std::io::Error,
-}
-
-fn write(dir: &Path, name: &str, text: &str) -> Result<(), WriteError> {
-    let path = dir.join(name);
-    std::fs::create_dir_all(dir)
-        .and_then(|()| std::fs::write(&path, text))
-        .map_err(|source| WriteError { path: path.display().to_string(), source })
 }

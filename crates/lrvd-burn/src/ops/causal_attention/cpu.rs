@@ -128,11 +128,8 @@ fn join<'a>(
     shape: Shape,
     heads: usize,
 ) -> FlexTensor {
-    if shape.num_elements() == 0 {
-        return f32::tensor(Vec::new(), shape);
-    }
-    let size = [shape[1], shape[3]];
-    f32::tensor(Parts { heads, groups: shape[2], shared: false, size }.join(parts), shape)
+    let (groups, size) = (shape[2], [shape[1], shape[3]]);
+    Parts { heads, groups, shared: false, size }.tensor(parts, shape)
 }
 
 pub(crate) fn forward(

@@ -1,5 +1,10 @@
 //! Heads of attention beside each other.
 
+use burn::tensor::Shape;
+use burn_flex::FlexTensor;
+
+use super::real::Real;
+
 /// Where the parts of the heads go.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts {
@@ -14,9 +19,19 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    /// The parts beside each other as a tensor of `shape`.
+    pub(crate) fn tensor<'a>(
+        self,
+        parts: impl ExactSizeIterator<Item = &'a [f32]>,
+        shape: Shape,
+    ) -> FlexTensor {
+        let empty = shape.num_elements() == 0;
+        f32::tensor(if empty { Vec::new() } else { self.join(parts) }, shape)
+    }
+
     /// `[1 | B, lines, groups, width]` from one `[lines, width]` per example and head; parts of one place are
     /// summed in order.
-    pub(crate) fn join<'a>(self, parts: impl ExactSizeIterator<Item = &'a [f32]>) -> Vec<f32> {
+    fn join<'a>(self, parts: impl ExactSizeIterator<Item = &'a [f32]>) -> Vec<f32> {
         let Self { heads, groups, shared, size: [lines, width] } = self;
         let examples = if shared { 1 } else { parts.len() / heads };
         let mut values = vec![0.0; examples * lines * groups * width];

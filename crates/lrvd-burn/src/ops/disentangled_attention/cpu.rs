@@ -307,9 +307,8 @@ fn term_gradients(
     let joined =
         |of: fn(&TermGradient) -> &[f32], copies: usize, groups: usize, size: [usize; 2]| {
             let shared = copies == 1;
-            let values =
-                Parts { heads, groups, shared, size }.join(parts.iter().map(|part| of(part)));
-            f32::tensor(values, Shape::new([copies, size[0], groups * size[1]]))
+            let shape = Shape::new([copies, size[0], groups * size[1]]);
+            Parts { heads, groups, shared, size }.tensor(parts.iter().map(|part| of(part)), shape)
         };
     [
         wanted[0].then(|| joined(|part| &part.rows, rows.copies, heads, [rows.count, width])),
@@ -326,9 +325,6 @@ fn beside<'a>(
     shape: Shape,
     heads: usize,
 ) -> FlexTensor {
-    if shape.num_elements() == 0 {
-        return f32::tensor(Vec::new(), shape);
-    }
     let size = [shape[1], shape[2] / heads];
-    f32::tensor(Parts { heads, groups: heads, shared: false, size }.join(parts), shape)
+    Parts { heads, groups: heads, shared: false, size }.tensor(parts, shape)
 }
