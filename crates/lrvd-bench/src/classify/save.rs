@@ -26,11 +26,14 @@ pub struct SavedAdapter {
 
 /// Reads the adapters, the head and the posterior of `model` back.
 ///
+/// `kl_weight` is the one that the posterior was trained with in the end.
+///
 /// Pooler and head are always stored: the base checkpoint has none, and a frozen one is as
 /// random as a trained one is new.
 pub(super) fn take(
     model: &impl AdaptedModel,
     config: &ExperimentConfig,
+    kl_weight: f64,
     mut info: ClassifierInfo,
 ) -> Result<SavedAdapter, ClassifyError> {
     let mut diagonal = false;
@@ -69,7 +72,7 @@ pub(super) fn take(
     let run = PosteriorRun {
         scheme: config.training_scheme.scheme(),
         log_alpha_threshold: config.prune.log_alpha_threshold,
-        kl_weight: config.kl_weight,
+        kl_weight,
         seed: info.seed,
     };
     let posterior = posterior_from_model(model, run)?;

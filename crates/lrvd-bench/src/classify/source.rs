@@ -116,7 +116,7 @@ impl AdapterSource {
         let mut run = settings.start(&backbone, &task, device).resumed(&checkpoint)?;
         run.method.compact(&mut run.state.model);
         let info = settings.info(run.state.done, CheckpointChoice::Last);
-        let saved = take(&run.state.model, &settings.experiment, info)?;
+        let saved = take(&run.state.model, &settings.experiment, run.kl_weight(), info)?;
         Ok(Self { kind: SourceKind::Checkpoint, folder: checkpoint, saved })
     }
 }

@@ -270,13 +270,14 @@ pub fn train_classifier(
     };
     let Finished { record, summary, .. } =
         record(&run.context(), &mut trained, &run_label, &options.out)?;
+    let kl_weight = trained.kl_weight();
     let (model, info) = match (settings.experiment.checkpoint, trained.state.best) {
         (CheckpointChoice::Best, Some(best)) => {
             (best.model, settings.info(best.info.step, CheckpointChoice::Best))
         }
         _ => (trained.state.model, settings.info(trained.state.done, CheckpointChoice::Last)),
     };
-    take(&model, &settings.experiment, info)?.write(&adapter, ExportLayout::Ragged)?;
+    take(&model, &settings.experiment, kl_weight, info)?.write(&adapter, ExportLayout::Ragged)?;
     write_json(&record_file, &record, JsonLayout::Pretty)?;
     checkpoints.remove()?;
     sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });

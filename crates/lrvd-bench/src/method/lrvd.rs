@@ -19,12 +19,13 @@
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::train::{AdaLora, BayesLora, Lora, Pruning};
 use lrvd_core::adalora::AdaLoraConfig;
+use lrvd_core::error::ParameterError;
 use lrvd_core::family::VariationalFamily;
-use lrvd_core::prune::PruneRule;
+use lrvd_core::prune::{PathTolerance, PruneRule};
 use lrvd_core::schedule::KlSchedule;
 
 use super::{MethodError, RankRequest};
-use crate::settings::{ArdSettings, ExperimentConfig};
+use crate::settings::{ArdSettings, ExperimentConfig, KlPathSettings, KlWeight};
 
 /// LoRA at the rank asked for.
 pub(super) fn lora(config: &ExperimentConfig, request: RankRequest) -> Lora {
@@ -71,12 +72,12 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
             config.prior = Prior::Ard { scales, hyper };
         }
         "bayeslora-expanded-run" => {
-            config.kl_weight *= config.methods.bayeslora_expanded.kl_factor;
+            let factor = config.methods.bayeslora_expanded.kl_factor;
+            config.kl_weight = config.kl_weight.times(factor);
         }
         _ => {}
     }
     let config = config.validate()?;
-    let warmup = config.share(config.kl_warmup) as u32;
     let rule = PruneRule::new(config.prune.log_alpha_threshold, config.prune.min_rank)?;
     Ok(BayesLora {
         rank: config.initial_rank,
@@ -88,7 +89,7 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
         weight_decay: config.adapter_weight_decay,
         prior: config.prior,
         kl_reduction: config.kl_reduction,
-        kl: KlSchedule::linear_warmup(config.kl_weight, warmup)?,
+        kl: kl(&config)?,
         kl_divisor: config.kl_divisor,
         scheme: config.training_scheme.scheme(),
         pruning: config.prune_schedule().map(|schedule| Pruning {
@@ -99,7 +100,25 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
             optimizer: config.prune.optimizer,
         }),
         turn: None,
+        choice: (config.kl_weight == KlWeight::Auto).then_some(PathTolerance {
+            standard_errors: config.kl_path.standard_errors,
+            nats: config.kl_path.nats,
+        }),
     })
+}
+
+/// The weight by step: warm-up, then constant or, for one that held-out rows choose, along the path.
+fn kl(config: &ExperimentConfig) -> Result<KlSchedule, ParameterError> {
+    let warmup = config.share(config.kl_warmup) as u32;
+    let KlPathSettings { low, high, .. } = config.kl_path;
+    match (config.kl_weight, config.prune_schedule()) {
+        (KlWeight::Fixed(weight), _) => KlSchedule::linear_warmup(weight, warmup),
+        (KlWeight::Auto, schedule) => {
+            let steps = |step: Option<u64>| step.unwrap_or_default() as u32;
+            let (start, stop) = (schedule.map(|s| s.start()), schedule.and_then(|s| s.stop()));
+            KlSchedule::linear_warmup(low, warmup)?.rising_to(high, steps(start), steps(stop))
+        }
+    }
 }
 
 /// The rate of `ln α` that suits runs of the published length.

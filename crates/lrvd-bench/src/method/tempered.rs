@@ -26,6 +26,7 @@ use lrvd_burn::train::{
 use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_core::noise::NoiseKey;
+use lrvd_core::prune::PathTolerance;
 use lrvd_models::AutoClassifier;
 
 use super::{Inputs, Method, MethodError, PostHoc};
@@ -120,6 +121,18 @@ impl RankPolicy<AutoClassifier> for Tempered {
         state: StepState<'_, AutoClassifier>,
     ) -> Result<Option<RankChange>, TrainError> {
         self.inner.after_update(state)
+    }
+
+    fn chooses(&self) -> Option<PathTolerance> {
+        self.inner.chooses()
+    }
+
+    fn is_candidate(&self, done: usize, steps: usize) -> bool {
+        self.inner.is_candidate(done, steps)
+    }
+
+    fn settle(&mut self, done: usize) {
+        self.inner.settle(done);
     }
 
     fn ranks(&self, model: &AutoClassifier) -> BTreeMap<String, usize> {

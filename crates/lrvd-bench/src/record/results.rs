@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_burn::train::RankEvent;
+use lrvd_burn::train::{Choice, RankEvent};
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::{Checkpoints, OodRecord};
@@ -184,6 +184,9 @@ pub struct RunRecord {
     pub history: Vec<EvalPoint>,
     /// The ranks whenever they changed, the first entry at the start of training.
     pub rank_events: Vec<RankEvent>,
+    /// The choice that held-out training rows made of an automatic KL weight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<Choice>,
     /// Uncertainty about questions of other sets (out of distribution), by set and number of posterior draws.
     pub ood: BTreeMap<String, BTreeMap<u32, OodRecord>>,
 }

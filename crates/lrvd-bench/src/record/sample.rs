@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lrvd_burn::train::{Choice, ChoicePoint};
 use lrvd_core::noise::{Draws, NoiseKey, module_id};
 
 use super::checkpoint::{
@@ -209,6 +210,7 @@ impl Suite {
             fitted: BTreeMap::new(),
             history,
             rank_events,
+            choice: (end != start && bayes).then(|| choice(total(&start), total(&end))),
             ood,
         }
     }
@@ -421,4 +423,16 @@ pub(crate) fn set_accuracy(results: &mut Results, task: &str, method: &str, valu
             metrics.expect("every checkpoint has metrics").accuracy = Some(*value);
         }
     }
+}
+
+/// Two models on the path of a run, and the smaller one taken up.
+fn choice(start: u64, end: u64) -> Choice {
+    let point = |i: usize, total_rank: u64, standard_error: f64| ChoicePoint {
+        step: (i + 1) * STEPS as usize / 4,
+        kl_weight: 0.01 * 10_f64.powi(i as i32),
+        total_rank: total_rank as usize,
+        loss: 0.6 + 0.002 * i as f64,
+        standard_error,
+    };
+    Choice { points: vec![point(0, start, 0.0), point(1, end, 0.004)], best: 0, chosen: 1 }
 }

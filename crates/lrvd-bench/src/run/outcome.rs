@@ -135,6 +135,7 @@ pub(crate) fn record(
         fitted: method.fitted(),
         history: history(context, label.method, journal.history),
         rank_events: journal.rank_events,
+        choice: journal.choice,
         ood: BTreeMap::new(),
     };
     Ok(Finished { record, summary, scored })

@@ -9,8 +9,8 @@ use burn::module::Module;
 use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
-    self, Checkpoints, DrawPolicy, Evaluation, Inputs, Observer, Ordered, Outcome, TrainError,
-    TrainState, latest_checkpoint, load_checkpoint,
+    self, Checkpoints, DrawPolicy, Evaluation, Examples, Inputs, LabelledExamples, Observer,
+    Ordered, Outcome, TrainError, TrainState, latest_checkpoint, load_checkpoint, row_losses,
 };
 use lrvd_models::AutoClassifier;
 
@@ -128,8 +128,11 @@ impl<'a> Run<'a> {
         label: String,
         position: (usize, usize),
     ) -> Result<Self, RunError> {
-        let share = start.method.build(start.config, start.request)?.holdout();
-        let task = if share > 0.0 {
+        let method = start.method.build(start.config, start.request)?;
+        let share = method.holdout();
+        let task = if method.chooses().is_some() {
+            Cow::Owned(start.task.holding_out_evenly(share.max(start.config.kl_path.holdout)))
+        } else if share > 0.0 {
             Cow::Owned(start.task.holding_out(share))
         } else {
             Cow::Borrowed(start.task)
@@ -246,6 +249,20 @@ impl Observer<AutoClassifier, dyn Tuning> for Watched<'_> {
             score: Some(task.score(&metrics)).filter(|score| score.is_finite()),
             metrics: finite.collect::<BTreeMap<_, _>>(),
         }))
+    }
+
+    fn held_out(
+        &mut self,
+        model: &AutoClassifier,
+        method: &(dyn Tuning + 'static),
+    ) -> Result<Option<Vec<f64>>, RunError> {
+        let examples = self.context.examples(&self.context.task.holdout);
+        if examples.is_empty() {
+            return Ok(None);
+        }
+        let logits = method.predict(model, &self.context.inputs(&examples), 0)?;
+        let all: Vec<usize> = (0..examples.len()).collect();
+        Ok(Some(row_losses(&logits, &examples.targets(&all)?)?))
     }
 
     fn checkpoint(

@@ -9,14 +9,14 @@ use lrvd_core::family::VariationalFamily;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
-use lrvd_core::prune::{PruneSchedule, StatisticOptions};
+use lrvd_core::prune::{PruneSchedule, StatisticAggregate, StatisticOptions};
 use lrvd_core::schedule::KlDivisor;
 use serde::{Deserialize, Serialize};
 
 use super::methods::MethodSettings;
 use super::{
-    Bucketing, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, PromptSet,
-    PrunePlacement, WordingSettings,
+    Bucketing, KlPathSettings, KlWeight, LastBatch, MaskPlacement, OptimizerOnPrune,
+    PredictionDraws, PromptSet, PrunePlacement, WordingSettings,
 };
 
 /// How the posterior is sampled in training.
@@ -117,6 +117,9 @@ pub struct LogVarianceSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PruneSettings {
+    /// What the statistic is of: medians of a rank's entries, or its energies.
+    #[serde(default)]
+    pub statistic: StatisticAggregate,
     /// Keep a rank iff its statistic is below this.
     pub log_alpha_threshold: f64,
     /// First step at which pruning may happen, as a share of all steps.
@@ -167,8 +170,11 @@ pub struct ExperimentConfig {
     pub kl_reduction: KlReduction,
     /// The prior.
     pub prior: Prior,
-    /// Factor of the KL.
-    pub kl_weight: f64,
+    /// Factor of the KL, or `"auto"`.
+    pub kl_weight: KlWeight,
+    /// The path of an automatic one.
+    #[serde(default)]
+    pub kl_path: KlPathSettings,
     /// What the KL is divided by.
     pub kl_divisor: KlDivisor,
     /// Share of the steps over which the KL weight rises from 0.
@@ -265,6 +271,7 @@ impl ExperimentConfig {
     /// How the relevance statistic is computed.
     pub fn statistic_options(&self) -> StatisticOptions {
         StatisticOptions {
+            aggregate: self.prune.statistic,
             fan_in_correction: self.prune.fan_in_correction.then_some(REFERENCE_FAN_IN),
             ..StatisticOptions::default()
         }

@@ -3,6 +3,7 @@
 mod config;
 mod error;
 mod family;
+mod kl_weight;
 mod method_name;
 mod method_table;
 mod methods;
@@ -19,6 +20,7 @@ pub use config::{
 };
 pub use error::SettingError;
 pub(crate) use family::Family;
+pub use kl_weight::{KlPathSettings, KlWeight};
 pub use lrvd_burn::train::{
     Bucketing, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, PrunePlacement,
 };

@@ -140,8 +140,17 @@ impl ConfigOverrides {
 
     /// Sets `key`; a table is walked down to its leaves.
     fn apply(&mut self, key: &str, value: &toml::Value) -> Result<(), SettingError> {
-        let sections =
-            ["", "log_variance", "prune", "adalora", "optimizer", "prediction", METHODS, WORDING];
+        let sections = [
+            "",
+            "log_variance",
+            "kl_path",
+            "prune",
+            "adalora",
+            "optimizer",
+            "prediction",
+            METHODS,
+            WORDING,
+        ];
         let of_method = key.strip_prefix("methods.").is_some_and(|rest| !rest.contains('.'));
         if let (Some(table), true) = (value.as_table(), of_method || sections.contains(&key)) {
             for (name, value) in table {

@@ -5,6 +5,7 @@ use lrvd_burn::optimizer::AdamWConfig;
 use lrvd_burn::train::DrawPolicy;
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
+use lrvd_core::prune::StatisticAggregate;
 use lrvd_core::schedule::KlDivisor;
 use lrvd_models::deberta::ADAPTER_TARGETS;
 use lrvd_models::llama::ADAPTER_TARGETS as LLAMA_TARGETS;
@@ -14,8 +15,8 @@ use super::config::{
     PoolerMode, PruneSettings, TrainingScheme,
 };
 use super::{
-    Bucketing, LastBatch, MaskPlacement, MethodSettings, OptimizerOnPrune, PredictionDraws,
-    PromptSet, PrunePlacement, WordingSettings,
+    Bucketing, KlPathSettings, KlWeight, LastBatch, MaskPlacement, MethodSettings,
+    OptimizerOnPrune, PredictionDraws, PromptSet, PrunePlacement, WordingSettings,
 };
 
 /// Steps of the published GLUE command.
@@ -85,7 +86,7 @@ impl Preset {
             Self::AuthorLlm => ExperimentConfig {
                 preset: self.name().to_owned(),
                 training_scheme: TrainingScheme::MomentMatched,
-                kl_weight: 1e-6,
+                kl_weight: KlWeight::Fixed(1e-6),
                 kl_divisor: KlDivisor::Batch,
                 initial_rank: 16,
                 target_modules: ["q_proj", "v_proj", "o_proj"].map(str::to_owned).to_vec(),
@@ -155,7 +156,8 @@ fn recommended() -> ExperimentConfig {
         family: VariationalFamily::RankVariance,
         kl_reduction: KlReduction::Element,
         prior: Prior::LogUniform,
-        kl_weight: 1e-6,
+        kl_weight: KlWeight::Fixed(1e-6),
+        kl_path: KlPathSettings::default(),
         kl_divisor: KlDivisor::None,
         kl_warmup: 0.0,
         log_variance: LogVarianceSettings {
@@ -183,6 +185,7 @@ fn recommended() -> ExperimentConfig {
         warmup_ratio: WARMUP,
         gradient_clip: Some(0.1),
         prune: PruneSettings {
+            statistic: StatisticAggregate::Median,
             log_alpha_threshold: 4.0,
             start: WARMUP,
             every: PRUNE_EVERY,
@@ -221,7 +224,7 @@ fn recommended_reasoning() -> ExperimentConfig {
     let glue = recommended();
     ExperimentConfig {
         preset: Preset::DefaultReasoning.name().to_owned(),
-        kl_weight: 1e-7,
+        kl_weight: KlWeight::Fixed(1e-7),
         log_variance: LogVarianceSettings { learning_rate_factor: 1.0, ..glue.log_variance },
         initial_rank: 8,
         target_modules: LLAMA_TARGETS.map(str::to_owned).to_vec(),
@@ -274,7 +277,10 @@ mod tests {
                 (0..=5000).filter(|&done| config.prune_schedule().unwrap().is_due(done)).collect();
             assert_eq!(due, events);
             assert_eq!(config.prune.log_alpha_threshold, 4.0);
-            assert_eq!((config.kl_weight, config.kl_divisor), (1e-7, KlDivisor::None));
+            assert_eq!(
+                (config.kl_weight, config.kl_divisor),
+                (KlWeight::Fixed(1e-7), KlDivisor::None)
+            );
             assert_eq!((config.initial_rank, config.max_length), (8, 300));
             assert_eq!((config.warmup_ratio, config.gradient_clip), (0.06, None));
             assert_eq!(config.draws, [5, 10]);
@@ -288,7 +294,10 @@ mod tests {
 
         assert_eq!(author.target_modules, ["q_proj", "v_proj", "o_proj"]);
         assert_eq!((author.initial_rank, author.max_length, author.accumulation), (16, 1024, 8));
-        assert_eq!((author.kl_weight, author.kl_divisor), (1e-6, KlDivisor::Batch));
+        assert_eq!(
+            (author.kl_weight, author.kl_divisor),
+            (KlWeight::Fixed(1e-6), KlDivisor::Batch)
+        );
         assert_eq!((author.prune.log_alpha_threshold, author.gradient_clip), (3.0, Some(1.0)));
         assert_eq!(author.training(0).check().unwrap().schedule().warmup_steps(), 200);
         let due: Vec<u64> =

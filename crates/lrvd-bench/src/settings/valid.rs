@@ -5,11 +5,12 @@ use std::ops::Deref;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::train::DrawPolicy;
 use lrvd_core::family::VariationalFamily;
+use lrvd_core::schedule::KlDivisor;
 use serde::{Deserialize, Serialize};
 
 use super::methods::check_hyper;
 use super::range::{POSITIVE, count_in_range, in_range, positive_to};
-use super::{ExperimentConfig, PredictionDraws, SettingError};
+use super::{ExperimentConfig, KlWeight, PredictionDraws, SettingError};
 
 /// Settings whose every range holds, and the only ones that can be run; read like the
 /// [`ExperimentConfig`] that they are.
@@ -101,7 +102,10 @@ impl ExperimentConfig {
     }
 
     fn check_objective(&self) -> Result<(), SettingError> {
-        in_range("kl_weight", self.kl_weight, 0.0..=1e6)?;
+        match self.kl_weight {
+            KlWeight::Fixed(weight) => in_range("kl_weight", weight, 0.0..=1e6)?,
+            KlWeight::Auto => self.check_path()?,
+        }
         in_range("kl_warmup", self.kl_warmup, 0.0..=1.0)?;
         match self.prior {
             Prior::LogUniform => return Ok(()),
@@ -115,6 +119,35 @@ impl ExperimentConfig {
                 reason: "its variance is tied to the means, so that `prior` must be log-uniform"
                     .to_owned(),
             });
+        }
+        Ok(())
+    }
+
+    /// What an automatic weight needs of the other settings.
+    fn check_path(&self) -> Result<(), SettingError> {
+        self.kl_path.check()?;
+        let refused = |reason: String| {
+            let (key, value) = ("kl_weight", "auto".to_owned());
+            Err(SettingError::Pair { key, value, reason })
+        };
+        if self.kl_divisor != KlDivisor::NTrain {
+            return refused(
+                "its path is in units of the evidence bound: set `kl_divisor=n_train`".to_owned(),
+            );
+        }
+        if self.kl_warmup > self.prune.start {
+            return refused(format!(
+                "`kl_warmup` must end before the first prune: {} is above `prune.start`, which is {}",
+                self.kl_warmup, self.prune.start
+            ));
+        }
+        let events = self.prune_schedule().map_or(0, |schedule| {
+            (1..=self.steps as u64).filter(|&step| schedule.is_due(step)).count()
+        });
+        if events < 2 {
+            return refused(format!(
+                "held-out rows have {events} models to choose among, wanted 2 prunes"
+            ));
         }
         Ok(())
     }

@@ -108,6 +108,7 @@ impl Rows<'_> {
             fitted: BTreeMap::new(),
             history: Vec::new(),
             rank_events: Vec::new(),
+            choice: None,
             ..named(run, first)
         })
     }

@@ -47,7 +47,7 @@ impl Profile {
                 steps: QUICK_STEPS,
                 batch_size: 32,
                 // Three times the published weight: at 1e-6 nothing is pruned in so few steps.
-                kl_weight: 3.0 * config.kl_weight,
+                kl_weight: config.kl_weight.times(3.0),
                 learning_rate: 4e-3,
                 head_learning_rate: 4e-3,
                 backbone_dropout: false,
@@ -63,7 +63,7 @@ impl Profile {
                 batch_size: 8,
                 // At the published weight and the means' rate, made for 5,000 steps, so few move no
                 // variance and prune nothing.
-                kl_weight: 1e3 * config.kl_weight,
+                kl_weight: config.kl_weight.times(1e3),
                 log_variance: LogVarianceSettings {
                     learning_rate_factor: 20.0,
                     ..config.log_variance

@@ -123,6 +123,10 @@ where
         plan: LearnerPlan,
         interrupter: Interrupter,
     ) -> Result<Self, TrainError> {
+        // burn-train's own loop takes up no earlier model.
+        if method.chooses().is_some() {
+            return Err(TrainError::NoHeldOut);
+        }
         method.attach(&mut model, targets, NoiseKey::new(plan.seed))?;
         check_scheme(&model, method.scheme())?;
         model.visit_parameters_mut(&mut |p| {

@@ -10,7 +10,7 @@ use lrvd_core::error::ParameterError;
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
-use lrvd_core::prune::{PruneRule, PruneSchedule, StatisticOptions};
+use lrvd_core::prune::{PathTolerance, PruneRule, PruneSchedule, StatisticOptions};
 use lrvd_core::schedule::{KlDivisor, KlSchedule};
 use serde::{Deserialize, Serialize};
 
@@ -118,6 +118,7 @@ pub struct Turn {
 /// | `scheme` | weights per sequence | where noise enters in training |
 /// | `pruning` | every 200 steps | none never prunes |
 /// | `turn` | none | when the adapters are turned to their singular directions |
+/// | `choice` | none | whether held-out rows choose among the models after the prunes |
 #[derive(Clone, Debug, PartialEq)]
 pub struct BayesLora {
     /// Initial rank.
@@ -148,6 +149,11 @@ pub struct BayesLora {
     pub pruning: Option<Pruning>,
     /// When the adapters are turned to their singular directions; `None` never turns them.
     pub turn: Option<Turn>,
+    /// Whether held-out rows choose among the models after the prunes: the fewest ranks within the
+    /// tolerance of the smallest loss. Training goes on from that model, at the KL weight that it had and
+    /// without further prunes. Together with a weight [that rises](KlSchedule::rising_to) from the first
+    /// prune to the last this finds the weight from the training data alone: one run, one path.
+    pub choice: Option<PathTolerance>,
 }
 
 impl Default for BayesLora {
@@ -168,6 +174,7 @@ impl Default for BayesLora {
             scheme: Scheme::Weights(DrawPer::Sequence),
             pruning: schedule.ok().map(Pruning::at),
             turn: None,
+            choice: None,
         }
     }
 }
@@ -206,6 +213,12 @@ impl BayesLora {
                     reason: "its noise belongs to the entries",
                 });
             }
+        }
+        if self.choice.is_some()
+            && self.pruning.is_none_or(|pruning| pruning.schedule.stop().is_none())
+        {
+            let reason = "it chooses among the models after the prunes, which must have a last one";
+            return Err(ParameterError::Undefined { name: "choice", reason });
         }
         if self.family == VariationalFamily::NoiseToSignal && self.prior != Prior::LogUniform {
             return Err(ParameterError::Family {
@@ -337,6 +350,19 @@ impl<M: Model> RankPolicy<M> for BayesLora {
             }
             _ => Ok(None),
         }
+    }
+
+    fn chooses(&self) -> Option<PathTolerance> {
+        self.choice
+    }
+
+    fn is_candidate(&self, done: usize, steps: usize) -> bool {
+        self.choice.and(self.pruning).is_some_and(|pruning| pruning.is_due(done, steps))
+    }
+
+    fn settle(&mut self, done: usize) {
+        self.kl = self.kl.held_at(done.saturating_sub(1) as u32);
+        self.choice = None;
     }
 }
 

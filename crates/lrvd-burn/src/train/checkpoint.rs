@@ -15,7 +15,7 @@ use super::digest::{check_sums, write_sums};
 use super::error::TrainError;
 use super::method::{Method, MethodState};
 use super::model::Model;
-use super::state::{BestInfo, BestModel, Journal, TrainState};
+use super::state::{BestInfo, BestModel, Candidate, CandidateInfo, Journal, TrainState};
 use super::tensors::{collect, host, moment, place, placement};
 use crate::files::{AtomicDir, FileError, TensorFile, write_atomic, write_safetensors};
 use crate::model::ranks;
@@ -37,6 +37,8 @@ struct Values {
     ranks: BTreeMap<String, usize>,
     moment_steps: BTreeMap<String, u64>,
     best: Option<BestInfo>,
+    #[serde(default)]
+    candidates: Vec<CandidateInfo>,
     journal: Journal,
     method: serde_json::Value,
 }
@@ -102,6 +104,9 @@ impl Checkpoints {
         if let Some(best) = &state.best {
             collect("best", &best.model, &mut tensors)?;
         }
+        for (i, candidate) in state.candidates.iter().enumerate() {
+            collect(&format!("candidate{i}"), &candidate.model, &mut tensors)?;
+        }
         let method_state = method.state();
         for (name, tensor) in method_state.tensors {
             tensors.insert(format!("method/{name}"), tensor);
@@ -114,6 +119,7 @@ impl Checkpoints {
             ranks: ranks(&state.model).into_iter().collect(),
             moment_steps,
             best: state.best.as_ref().map(|best| best.info.clone()),
+            candidates: state.candidates.iter().map(|candidate| candidate.info.clone()).collect(),
             journal: state.journal.clone(),
             method: method_state.values,
         };
@@ -195,14 +201,19 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
         moments.insert(name.clone(), Moments { first, second, steps });
     }
     state.optimizer.restore(&state.model, moments)?;
+    let kept = |prefix: &str, ranks: &BTreeMap<String, usize>| {
+        let mut model = fresh.clone();
+        place(prefix, ranks, &file, &mut model)?;
+        Ok::<_, TrainError>(model)
+    };
     state.best = match values.best {
-        Some(info) => {
-            let mut model = fresh;
-            place("best", &info.ranks, &file, &mut model)?;
-            Some(BestModel { model, info })
-        }
+        Some(info) => Some(BestModel { model: kept("best", &info.ranks)?, info }),
         None => None,
     };
+    let candidates = values.candidates.into_iter().enumerate().map(|(i, info)| {
+        Ok(Candidate { model: kept(&format!("candidate{i}"), &info.ranks)?, info })
+    });
+    state.candidates = candidates.collect::<Result<_, TrainError>>()?;
     let mut tensors = BTreeMap::new();
     for name in file.names() {
         if let Some(short) = name.strip_prefix("method/") {
@@ -210,6 +221,9 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
         }
     }
     method.restore(&state.model, MethodState { tensors, values: values.method })?;
+    if let Some(choice) = &values.journal.choice {
+        method.settle(choice.point().step);
+    }
     state.done = values.done;
     state.position = values.position;
     state.skip_next_update = values.skip_next_update;

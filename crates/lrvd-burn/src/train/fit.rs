@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::batches::Batches;
+use super::choice::look;
 use super::config::Plan;
 use super::error::TrainError;
 use super::method::{Method, RankChange};
@@ -26,6 +27,16 @@ pub trait Observer<M: Model, T: Method<M> + ?Sized> {
     ///
     /// Whatever goes wrong; it ends the run.
     fn evaluate(&mut self, _model: &M, _method: &T) -> Result<Option<Evaluation>, Self::Error> {
+        Ok(None)
+    }
+
+    /// The loss of `model` on every row that was held out of training, for a method that chooses by them;
+    /// `None` if there are none.
+    ///
+    /// # Errors
+    ///
+    /// Whatever goes wrong; it ends the run.
+    fn held_out(&mut self, _model: &M, _method: &T) -> Result<Option<Vec<f64>>, Self::Error> {
         Ok(None)
     }
 
@@ -99,6 +110,12 @@ where
         state.journal.train_seconds += begun.elapsed().as_secs_f64();
 
         let (done, parts) = (state.done, taken.parts);
+        if method.is_candidate(done, steps)
+            && look(state, method, observer, parts.kl_weight, steps)?
+        {
+            record_ranks(state, method, RankCause::Choice, done);
+            warn_if_empty(state, method, observer);
+        }
         let seconds = clock.elapsed().as_secs_f64();
         observer.event(&Event::Step {
             done,
@@ -142,6 +159,23 @@ fn note_change<M, T, O>(
     record_ranks(state, method, change.cause, done);
     if change.after != change.before {
         observer.event(&Event::Pruned { done, before: change.before, after: change.after });
+        if method.chooses().is_none() {
+            warn_if_empty(state, method, observer);
+        }
+    }
+}
+
+/// A model without any rank left is trained on in its head alone, which nobody should find out at the end.
+fn warn_if_empty<M, T, O>(state: &TrainState<M>, method: &T, observer: &mut O)
+where
+    M: Model,
+    T: Method<M> + ?Sized,
+    O: Observer<M, T>,
+{
+    if method.ranks(&state.model).values().all(|&rank| rank == 0) {
+        let note = "no adapter has a rank left, only the head is trained on: a smaller KL weight, more \
+                    examples or a later prune keep some";
+        observer.event(&Event::Note(note.to_owned()));
     }
 }
 

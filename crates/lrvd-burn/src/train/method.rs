@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 use lrvd_core::noise::NoiseKey;
+use lrvd_core::prune::PathTolerance;
 use lrvd_core::schedule::BatchSize;
 
 use super::error::TrainError;
@@ -98,6 +99,20 @@ pub trait RankPolicy<M: Model> {
     fn after_update(&mut self, _step: StepState<'_, M>) -> Result<Option<RankChange>, TrainError> {
         Ok(None)
     }
+
+    /// How the method chooses among the models that it passes through, by rows that are held out of
+    /// training; `None` if it does not.
+    fn chooses(&self) -> Option<PathTolerance> {
+        None
+    }
+
+    /// Whether the model after `done` of `steps` steps is one of those.
+    fn is_candidate(&self, _done: usize, _steps: usize) -> bool {
+        false
+    }
+
+    /// The model after `done` steps was chosen, and training goes on from it.
+    fn settle(&mut self, _done: usize) {}
 
     /// Ranks in use, by module path.
     fn ranks(&self, model: &M) -> BTreeMap<String, usize> {

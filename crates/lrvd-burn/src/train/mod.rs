@@ -11,7 +11,7 @@
 //! | `watch`, `progress` | who looks at a run: [`Observer`], [`Watch`], [`Event`] |
 //! | `state`, `checkpoint` | [`TrainState`], [`Checkpoints`] |
 //! | `inputs`, `draw_policy`, `spared` | [`Inputs`]; [`DrawPolicy`]: when fewer draws will do |
-//! | `rank_path` | [`rank_path()`]: how many directions are enough, by held-out rows |
+//! | `rank_path`, `choice` | [`rank_path()`], [`Choice`]: how many directions are enough, by held-out rows |
 //! | `predict`, `save` | [`Logits`] and what they answer; adapters in a folder |
 //!
 //! The loop is our own rather than burn-train's, whose checkpoints are written per epoch without
@@ -22,6 +22,7 @@ mod batch;
 mod batches;
 mod bayes_lora;
 mod checkpoint;
+mod choice;
 mod config;
 mod digest;
 mod draw_policy;
@@ -71,11 +72,12 @@ pub use order::{
 };
 pub use predict::{ClassAnswer, DrawSeed, Logits, PredictionDraws, ScoreAnswer};
 pub use progress::{Event, ProgressSink, Silent};
-pub use rank_path::{Direction, directions, keep, rank_path};
+pub use rank_path::{Direction, directions, keep, rank_path, row_losses};
 pub use run::Run;
 pub use save::load_adapter;
 pub use state::{
-    BestInfo, BestModel, EvalPoint, Evaluation, Journal, RankCause, RankEvent, TrainState,
+    BestInfo, BestModel, Candidate, CandidateInfo, Choice, ChoicePoint, EvalPoint, Evaluation,
+    Journal, RankCause, RankEvent, TrainState,
 };
 #[cfg(feature = "train")]
 pub(crate) use step::part_key;

@@ -121,8 +121,13 @@ pub fn keep(
     event
 }
 
-/// The loss of every row at the first member.
-fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainError> {
+/// The loss of every row at the first member: the negative log-likelihood in nats, or the squared error of
+/// scores.
+///
+/// # Errors
+///
+/// [`TrainError`] for logits that are not finite.
+pub fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainError> {
     let first = logits.first(1);
     let width = first.width.max(1);
     Ok(match targets {

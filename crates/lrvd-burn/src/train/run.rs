@@ -73,6 +73,12 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         self.plan.config()
     }
 
+    /// Factor of the KL that a posterior was trained with in the end, which held-out rows may have chosen;
+    /// 0 of a method without one.
+    pub fn kl_weight(&self) -> f64 {
+        self.method.posterior(self.config().seed).map_or(0.0, |run| run.kl_weight)
+    }
+
     /// Goes on from the newest checkpoint; `false` if there is none.
     ///
     /// # Errors

@@ -22,6 +22,8 @@ pub struct TrainState<M> {
     pub skip_next_update: bool,
     /// Best model so far.
     pub best: Option<BestModel<M>>,
+    /// Models that held-out rows will choose among; empty before the first and after the choice.
+    pub candidates: Vec<Candidate<M>>,
     /// What happened.
     pub journal: Journal,
 }
@@ -36,6 +38,7 @@ impl<M> TrainState<M> {
             position: serde_json::Value::Null,
             skip_next_update: false,
             best: None,
+            candidates: Vec::new(),
             journal: Journal::default(),
         }
     }
@@ -64,6 +67,59 @@ pub struct BestInfo {
     pub removed: BTreeMap<String, Vec<f64>>,
 }
 
+/// A model that training passed through.
+#[derive(Clone, Debug)]
+pub struct Candidate<M> {
+    /// A copy of the model.
+    pub model: M,
+    /// What is known of it.
+    pub info: CandidateInfo,
+}
+
+/// Facts about a candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CandidateInfo {
+    /// Completed steps.
+    pub step: usize,
+    /// Factor of the KL that it was trained with.
+    pub kl_weight: f64,
+    /// Ranks by module path.
+    pub ranks: BTreeMap<String, usize>,
+    /// Statistics of the directions pruned before it, by module path.
+    pub removed: BTreeMap<String, Vec<f64>>,
+    /// Its loss on every held-out row.
+    pub losses: Vec<f64>,
+}
+
+/// The choice among the candidates of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
+    /// The candidates in the order of training.
+    pub points: Vec<ChoicePoint>,
+    /// Place of the smallest held-out loss.
+    pub best: usize,
+    /// Place of the fewest ranks that held-out rows cannot tell from it.
+    pub chosen: usize,
+}
+
+/// One candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChoicePoint {
+    /// Completed steps.
+    pub step: usize,
+    /// Factor of the KL.
+    pub kl_weight: f64,
+    /// Sum of ranks over all adapters.
+    pub total_rank: usize,
+    /// Mean loss over the held-out rows.
+    pub loss: f64,
+    /// Standard error of the mean difference to the best.
+    pub standard_error: f64,
+}
+
 /// What happened so far, as plain numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -78,6 +134,9 @@ pub struct Journal {
     pub evaluate_seconds: f64,
     /// Statistics of pruned directions at the time they went, by module path.
     pub removed: BTreeMap<String, Vec<f64>>,
+    /// The choice that held-out rows made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<Choice>,
 }
 
 /// One evaluation.
@@ -134,4 +193,6 @@ pub enum RankCause {
     Budget,
     /// An evaluation looked.
     Evaluation,
+    /// Held-out rows chose an earlier model.
+    Choice,
 }

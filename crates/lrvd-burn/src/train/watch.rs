@@ -15,11 +15,13 @@ use super::method::Method;
 use super::model::Model;
 use super::predict::Logits;
 use super::progress::{Event, ProgressSink};
+use super::rank_path::row_losses;
 use super::state::{Evaluation, TrainState};
 
 /// What is looked at and kept while a model trains; nothing by default.
 pub struct Watch<'a, I> {
     validation: Option<&'a dyn LabelledExamples<Input = I>>,
+    held_out: Option<&'a dyn LabelledExamples<Input = I>>,
     checkpoints: Option<&'a Checkpoints>,
     sink: Option<&'a mut dyn ProgressSink>,
     stop: Option<&'a AtomicBool>,
@@ -27,7 +29,7 @@ pub struct Watch<'a, I> {
 
 impl<I> Default for Watch<'_, I> {
     fn default() -> Self {
-        Self { validation: None, checkpoints: None, sink: None, stop: None }
+        Self { validation: None, held_out: None, checkpoints: None, sink: None, stop: None }
     }
 }
 
@@ -37,6 +39,13 @@ impl<'a, I> Watch<'a, I> {
     #[must_use]
     pub fn validating(self, examples: &'a dyn LabelledExamples<Input = I>) -> Self {
         Self { validation: Some(examples), ..self }
+    }
+
+    /// Lets a method that [chooses](super::RankPolicy::chooses) do so by `examples`, which training must not
+    /// see.
+    #[must_use]
+    pub fn choosing_by(self, examples: &'a dyn LabelledExamples<Input = I>) -> Self {
+        Self { held_out: Some(examples), ..self }
     }
 
     /// Keeps checkpoints there.
@@ -76,6 +85,13 @@ where
         let logits = method.predict(model, &Inputs::new(&examples), 0)?;
         let all: Vec<usize> = (0..examples.len()).collect();
         measure(&logits, &examples.targets(&all)?).map(Some)
+    }
+
+    fn held_out(&mut self, model: &M, method: &T) -> Result<Option<Vec<f64>>, TrainError> {
+        let Some(examples) = self.held_out else { return Ok(None) };
+        let logits = method.predict(model, &Inputs::new(&examples), 0)?;
+        let all: Vec<usize> = (0..examples.len()).collect();
+        row_losses(&logits, &examples.targets(&all)?).map(Some)
     }
 
     fn checkpoint(&mut self, state: &TrainState<M>, method: &T) -> Result<(), TrainError> {

@@ -5,22 +5,25 @@ use std::sync::atomic::AtomicBool;
 use lrvd_burn::burn::tensor::Tensor;
 use lrvd_burn::model::ranks;
 use lrvd_burn::train::{
-    AdaLora, BayesLora, Checkpoints, Lora, MaskPlacement, Method, OptimizerOnPrune, Outcome,
-    PrunePlacement, Pruning, Run, TrainConfig, Turn, Watch,
+    AdaLora, BayesLora, Checkpoints, LabelledRows, Lora, MaskPlacement, Method, OptimizerOnPrune,
+    Outcome, PrunePlacement, Pruning, Run, Targets, TrainConfig, TrainError, Turn, Watch,
 };
 use lrvd_core::adalora::AdaLoraConfig;
+use lrvd_core::prune::{PathTolerance, PruneRule, PruneSchedule};
+use lrvd_core::schedule::KlSchedule;
 
 use crate::net::{Net, batches, config, examples, net, numbers, pruned, run, targets};
 
 /// Trains to the end without a break, and once more with a stop after every step.
 fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str) -> usize {
-    let validation = examples(8, 12);
+    let (validation, against) = (examples(8, 12), contrary());
     let start = || Run::new(net(), method.clone(), &targets(), config).unwrap();
     let mut whole = start();
     let folder = tempfile::tempdir().unwrap();
     let never = folder.path().join("whole");
     let checkpoints = Checkpoints::open(&never).unwrap();
-    let mut watch = Watch::default().validating(&validation).keeping(&checkpoints);
+    let mut watch =
+        Watch::default().validating(&validation).choosing_by(&against).keeping(&checkpoints);
     assert_eq!(whole.fit(&mut batches(config), &mut watch).unwrap(), Outcome::Finished);
 
     let folder = folder.path().join("broken");
@@ -31,8 +34,9 @@ fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str)
         let mut run = start();
         assert_eq!(run.resume(&checkpoints).unwrap(), restarts > 0);
         assert_eq!(run.state.done, restarts);
-        let mut watch =
-            Watch::default().validating(&validation).keeping(&checkpoints).stopping_at(&stop);
+        let watch =
+            Watch::default().validating(&validation).choosing_by(&against).keeping(&checkpoints);
+        let mut watch = watch.stopping_at(&stop);
         match run.fit(&mut batches(config), &mut watch).unwrap() {
             Outcome::Stopped => restarts += 1,
             Outcome::Finished => break run,
@@ -47,6 +51,7 @@ fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str)
     assert_eq!(found.rank_events, wanted.rank_events, "{name}");
     assert_eq!(found.history, wanted.history, "{name}");
     assert_eq!(found.removed, wanted.removed, "{name}");
+    assert_eq!(found.choice, wanted.choice, "{name}");
     broken.method.ranks(&broken.state.model).values().sum()
 }
 
@@ -66,6 +71,53 @@ fn a_resumed_run_is_the_run_without_a_break_also_across_prunes() {
             assert!((1..5).contains(&rank), "{placement:?} {optimizer:?}: {rank}");
         }
     }
+}
+
+/// Rows of the next class, whose loss rises with what is learnt, so that early models are best.
+fn contrary() -> LabelledRows<2> {
+    let LabelledRows { inputs, targets } = examples(8, 12);
+    let Targets::Classes(one_hot) = targets else { panic!("{targets:?}") };
+    let columns: Vec<Tensor<2>> =
+        [2, 0, 1].map(|class| one_hot.clone().narrow(1, class, 1)).to_vec();
+    LabelledRows::new(inputs.0, Targets::Classes(Tensor::cat(columns, 1)))
+}
+
+#[test]
+fn a_choice_takes_up_an_earlier_model_and_resumes_too() {
+    let config = config(10);
+    // Candidates after steps 2, 4, 6 and 8, at ever more noise; a tolerance of nothing takes the best.
+    let schedule = PruneSchedule::new(2, 2, Some(8)).unwrap();
+    let rule = PruneRule::new(6.0, 1).unwrap();
+    let pruning = pruned().pruning.map(|p| Pruning { schedule, rule, ..p });
+    let kl = KlSchedule::constant(0.1).unwrap().rising_to(1.0, 2, 8).unwrap();
+    let choosing = |nats| {
+        let choice = Some(PathTolerance { standard_errors: 0.0, nats });
+        BayesLora { pruning, kl, choice, ..pruned() }
+    };
+    let mut ranks = Vec::new();
+    for (nats, name) in [(0.0, "the best"), (1e3, "the smallest")] {
+        assert!(compare(&choosing(nats), &config, name) > 0);
+        let mut run = run(choosing(nats), &config);
+        let held_out = contrary();
+        run.fit(&mut batches(&config), &mut Watch::default().choosing_by(&held_out)).unwrap();
+        let choice = run.state.journal.choice.clone().unwrap();
+        let chosen = choice.point();
+        let wanted = choice.points.iter().map(|p| p.loss).fold(f64::INFINITY, f64::min);
+        assert_eq!(choice.points[choice.best].loss, wanted);
+        let smallest = choice.points.iter().map(|p| p.total_rank).min().unwrap();
+        assert_eq!(chosen.total_rank, if nats > 0.0 { smallest } else { chosen.total_rank });
+        assert_eq!(lrvd_burn::model::ranks(&run.state.model)[0].1, chosen.total_rank);
+        // The weight stays where the chosen model had it.
+        assert_eq!(run.kl_weight(), chosen.kl_weight);
+        assert!(run.state.candidates.is_empty());
+        ranks.push(chosen.total_rank);
+    }
+    assert!(ranks[1] < ranks[0], "{ranks:?}");
+    let mut alone = run(choosing(0.0), &config);
+    let error = alone.fit(&mut batches(&config), &mut Watch::default()).unwrap_err();
+    assert!(matches!(error, TrainError::NoHeldOut), "{error}");
+    let endless = BayesLora { pruning: pruned().pruning, ..choosing(0.0) };
+    assert!(endless.check().unwrap_err().to_string().contains("`choice`"));
 }
 
 #[test]

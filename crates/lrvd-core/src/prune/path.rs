@@ -36,7 +36,8 @@ pub struct RankPath {
     pub points: Vec<PathPoint>,
     /// Place of the smallest loss; the fewer ranks among equals.
     pub best: usize,
-    /// Place of the fewest ranks whose loss is within the tolerance of the best.
+    /// Place of the fewest ranks whose loss is within the tolerance of the best; the smaller loss among
+    /// equals.
     pub chosen: usize,
 }
 
@@ -90,7 +91,9 @@ impl RankPath {
                 (tolerance.standard_errors * points[m].standard_error).max(tolerance.nats);
             points[m].loss - points[best].loss <= allowed
         };
-        let chosen = (0..ranks.len()).filter(within).min_by_key(|&m| ranks[m]).unwrap_or(best);
+        let fewer =
+            |&i: &usize, &j: &usize| ranks[i].cmp(&ranks[j]).then(means[i].total_cmp(&means[j]));
+        let chosen = (0..ranks.len()).filter(within).min_by(fewer).unwrap_or(best);
         Ok(Self { points, best, chosen })
     }
 

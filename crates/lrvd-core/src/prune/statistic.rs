@@ -22,6 +22,8 @@ pub enum StatisticLogVariance {
 
 /// What the statistic says of the entries of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum StatisticAggregate {
     /// The median noise-to-signal ratio of an entry, as published; its threshold is 4.
     #[default]

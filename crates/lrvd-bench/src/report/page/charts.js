@@ -235,6 +235,27 @@ function reliability(bins, ece, name) {
   ] };
 }
 
+/** Held-out loss over the total rank of the models that a run passed through, and the one that was taken up. */
+function choicePath({ points, chosen }, name) {
+  const taken = points[chosen];
+  const title = (d) => `step ${d.step}: rank ${d.total_rank}, KL weight ${d.kl_weight.toPrecision(2)}, ` +
+    `loss ${d.loss.toFixed(4)} ± ${d.standard_error.toFixed(4)}`;
+  const at = { x: "total_rank", y: "loss" };
+  return { height: 250, plots: () => ({
+    height: 250, marginLeft: 56, marginRight: 14, marginBottom: 40,
+    x: { label: "sum of ranks", zero: true, ...CENTRED },
+    y: { label: "held-out loss (nats per example)", nice: true, ...CENTRED },
+    marks: [
+      gridY(),
+      Plot.ruleX(points, { x: "total_rank", y1: (d) => d.loss - d.standard_error, y2: (d) => d.loss + d.standard_error,
+        stroke: "var(--soft)" }),
+      Plot.line(points, { ...at, stroke: colour(name), strokeWidth: 1.6 }),
+      Plot.dot(points, { ...at, r: 3.2, fill: colour(name), title }),
+      Plot.dot([taken], { ...at, r: 7, stroke: "var(--ink)", strokeWidth: 1.8, title }),
+    ],
+  }) };
+}
+
 /** One small panel per module: its components in order, the largest gap and the threshold. */
 function statisticTrellis(record, name) {
   const parts = [];

@@ -602,7 +602,22 @@ function rankParts(groups) {
     return [found[0], page.uncertainty ? null : fold(`${g.method}: the other seeds`, ...found.slice(1))];
   }).filter(Boolean);
   const energies = own.map(energy).filter(Boolean);
+  const choices = groups.flatMap((g) => {
+    const made = g.runs.filter((run) => run.choice);
+    const drawn = made.map(({ seed, choice }) =>
+      figure({ title: methodName(g.method), note: `seed ${seed}, rank ${choice.points[choice.chosen].total_rank}`,
+        label: `${g.method}, seed ${seed}: held-out loss over rank`, ...choicePath(choice, g.method) })
+    );
+    return drawn.length ? [grid("two", drawn)] : [];
+  });
   return [
+    choices.length
+      ? part("Held-out loss along the path",
+        how(
+          "While the KL weight rises, ranks go; every dot is a model that the run passed through, with the " +
+          "standard error of its difference to the best. Circled: the fewest ranks that held-out training " +
+          "rows cannot tell from the best, from which training went on."
+        ), choices) : [],
     settled.length
       ? part("How much rank does each layer need?", answers,
         how("Last checkpoint: layers down, module types across.")) : [],

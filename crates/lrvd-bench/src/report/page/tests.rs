@@ -72,6 +72,7 @@ fn the_script_reads_fields_that_are_written() {
                 "trainable_parameters",
                 "peak_memory_bytes",
                 "rank_events",
+                "choice",
                 "history",
                 "nll_val",
                 "total_rank",
