@@ -5,7 +5,7 @@
 //!
 //! | Module | What is in it |
 //! |---|---|
-//! | `text`, `io` | words of messages, whole files |
+//! | `text`, `io`, `chart` | words of messages, whole files, images |
 //! | [`settings`] | every setting of a run, the presets, the methods there are |
 //! | [`record`] | what a run leaves behind |
 //! | [`task`], [`data`] | what is learnt, from which files |
@@ -18,11 +18,13 @@
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
 //! | [`suite`] | whole reproductions: GLUE and reasoning |
 //! | [`planted`] | a task whose rank is known, and the rank that is found |
+//! | [`study`] | questions that a few settings side by side answer, and their verdicts |
 //! | [`verify`] | golden folders |
 //!
 //! The loop is [`lrvd_burn::train`]'s. Nothing here prints: callers pass a [`progress::ProgressSink`].
 
 mod backbone;
+mod chart;
 pub mod classify;
 pub mod data;
 pub mod eval;
@@ -34,6 +36,7 @@ pub mod record;
 mod report;
 pub mod run;
 pub mod settings;
+pub mod study;
 pub mod suite;
 pub mod task;
 mod text;

@@ -18,7 +18,7 @@ use super::info::ClassifierInfo;
 use super::rows::TextColumns;
 use super::save::take;
 use crate::backbone::{Backbone, ModelLocation, locate_model};
-use crate::data::{PreparedTask, TextReader, Wording, WordingError};
+use crate::data::{PreparedTask, TextReader, Wording, WordingError, sample};
 use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
@@ -241,9 +241,15 @@ pub fn train_classifier(
 
     let reader = settings.reader(&backbone)?;
     let goal = settings.goal.clone();
-    let task = PreparedTask::from_examples(goal, &data.train, &data.validation, &reader)?;
+    let mut train = data.train;
+    let drawn = sample(&mut train, settings.experiment.train_rows);
+    let task = PreparedTask::from_examples(goal, &train, &data.validation, &reader)?;
     let asked = settings.wording.as_ref().map(Wording::describe);
-    asked.into_iter().chain(task.notes.clone()).for_each(|note| sink.event(&Event::Note(note)));
+    drawn
+        .into_iter()
+        .chain(asked)
+        .chain(task.notes.clone())
+        .for_each(|note| sink.event(&Event::Note(note)));
     let label = format!("{} / {} / seed {}", task.goal.name, options.method, options.seed);
     let run = Run::new(settings.start(&backbone, &task, &device), stop, label.clone(), (1, 1))?;
     let folder = out.file(CHECKPOINT_DIR);

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use lrvd_core::noise::{NoiseKey, Stream, permutation};
+
 use super::generate::GeneratedMark;
 use super::table::{Format, Layout, Table};
 use super::{
@@ -110,6 +112,19 @@ pub(crate) fn limit<T>(rows: &mut Vec<T>, most: Option<usize>) -> Option<String>
     let all = rows.len();
     rows.truncate(most);
     Some(format!("evaluated on the first {most} of {all} validation rows"))
+}
+
+/// Cuts training `rows` to `most` drawn without replacement, in their order, and says so. The same rows
+/// whatever the seed of the run: seeds then differ in nothing but training.
+pub(crate) fn sample<T>(rows: &mut Vec<T>, most: Option<usize>) -> Option<String> {
+    let most = most.filter(|&most| most < rows.len())?;
+    let all = rows.len();
+    let order = permutation(NoiseKey::new(0).on_stream(Stream::DATA), all);
+    let mut is_drawn = vec![false; all];
+    order[..most].iter().for_each(|&row| is_drawn[row] = true);
+    let mut drawn = is_drawn.into_iter();
+    rows.retain(|_| drawn.next().unwrap_or(false));
+    Some(format!("trained on {most} of {all} rows, drawn at random"))
 }
 
 #[cfg(test)]

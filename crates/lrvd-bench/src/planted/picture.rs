@@ -3,11 +3,15 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use lrvd_core::prune::PathPoint;
 use serde::Serialize;
 
 use super::recover::Recovery;
+use crate::chart::{COLOURS, Panel, document};
 use crate::io::{IoError, JsonLayout, create_dir, write_json, write_text};
 
+/// Colour of a direction that was cut.
+const CUT: &str = "#c9c9c9";
 /// Width of the longest bar, characters.
 const BAR: usize = 36;
 /// Directions shown beyond the last that was planted or found.
@@ -72,36 +76,16 @@ fn losses(run: &Recovery) -> (f64, f64) {
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 260.0;
-const LEFT: f64 = 56.0;
-const RIGHT: f64 = 16.0;
-const TOP: f64 = 34.0;
-const BOTTOM: f64 = 36.0;
 
 /// The same as an SVG image: for every run the singular values beside the loss over rank.
 pub fn svg(runs: &[Recovery]) -> String {
-    let panels = 2 * runs.len();
-    let height = HEIGHT * runs.len() as f64;
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {height}\" font-family=\"sans-serif\" \
-         font-size=\"12\" role=\"img\" aria-label=\"planted and found rank, {panels} panels\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
-        2.0 * WIDTH
-    );
-    for (row, run) in runs.iter().enumerate() {
-        spectrum(&mut text, run, row as f64 * HEIGHT);
-        curve(&mut text, run, row as f64 * HEIGHT);
-    }
-    text.push_str("</svg>\n");
-    text
+    let rows = runs.iter().enumerate();
+    let body: String = rows.map(|(row, run)| spectrum(run, row) + &curve(run, row)).collect();
+    let label = format!("planted and found rank, {} panels", 2 * runs.len());
+    document(2.0 * WIDTH, HEIGHT * runs.len() as f64, &label, &body)
 }
 
-/// Maps the unit square to a panel whose left upper corner is `(x0, y0)`.
-fn place((x0, y0): (f64, f64), x: f64, y: f64) -> (f64, f64) {
-    (x0 + LEFT + x * (WIDTH - LEFT - RIGHT), y0 + HEIGHT - BOTTOM - y * (HEIGHT - TOP - BOTTOM))
-}
-
-fn spectrum(text: &mut String, run: &Recovery, y0: f64) {
-    let corner = (0.0, y0);
+fn spectrum(run: &Recovery, row: usize) -> String {
     let bars: Vec<(f64, bool)> = run
         .layers
         .iter()
@@ -110,114 +94,43 @@ fn spectrum(text: &mut String, run: &Recovery, y0: f64) {
         })
         .collect();
     let largest = bars.iter().map(|bar| bar.0).fold(f64::MIN_POSITIVE, f64::max);
-    title(
-        text,
-        corner,
-        &format!(
-            "seed {}: singular values of the learnt update, {} of {} planted found",
-            run.seed,
-            run.found_rank(),
-            run.planted_rank * run.layers.len()
-        ),
-    );
-    let width = (WIDTH - LEFT - RIGHT) / bars.len().max(1) as f64;
+    let corner = (0.0, row as f64 * HEIGHT);
+    let x = (0.0, bars.len().max(1) as f64);
+    let mut panel = Panel::new(corner, (WIDTH, HEIGHT), x, (0.0, largest));
+    panel.title(&format!(
+        "seed {}: singular values of the learnt update, {} of {} planted found",
+        run.seed,
+        run.found_rank(),
+        run.planted_rank * run.layers.len()
+    ));
     for (k, (value, kept)) in bars.iter().enumerate() {
-        let (x, y) = place(corner, k as f64 / bars.len() as f64, value / largest);
-        let colour = if *kept { "#1f6f8b" } else { "#c9c9c9" };
-        let (_, base) = place(corner, 0.0, 0.0);
-        let _ = writeln!(
-            text,
-            "<rect x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{colour}\">\
-             <title>{value:.4}</title></rect>",
-            x + 0.1 * width,
-            0.8 * width,
-            (base - y).max(1.0)
-        );
+        let colour = if *kept { COLOURS[0] } else { CUT };
+        panel.bar((k as f64 + 0.1, *value), 0.8, colour, &format!("{value:.4}"));
     }
-    ticks(text, corner, 0.0, largest);
+    panel.axes(&[]);
+    panel.finish()
 }
 
-fn curve(text: &mut String, run: &Recovery, y0: f64) {
-    let corner = (WIDTH, y0);
+fn curve(run: &Recovery, row: usize) -> String {
     let (worst, best) = losses(run);
-    let range = (worst - best).max(f64::MIN_POSITIVE);
+    let high = worst.max(best + f64::MIN_POSITIVE);
     let last = run.path.points.last().map_or(1, |point| point.rank).max(1) as f64;
-    let at = |rank: usize, loss: f64| place(corner, rank as f64 / last, (loss - best) / range);
-    title(text, corner, "loss on fresh rows (nats) with the first k directions");
-    let points: Vec<String> = run
-        .path
-        .points
-        .iter()
-        .map(|point| {
-            let (x, y) = at(point.rank, point.loss);
-            format!("{x:.1},{y:.1}")
-        })
-        .collect();
-    let _ = writeln!(
-        text,
-        "<polyline points=\"{}\" fill=\"none\" stroke=\"#1f6f8b\" stroke-width=\"2\"/>",
-        points.join(" ")
-    );
-    let (left, right) = (at(0, run.nll_oracle), at(last as usize, run.nll_oracle));
-    let _ = writeln!(
-        text,
-        "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" stroke=\"#888888\" stroke-dasharray=\"4 4\"/>\n\
-         <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#666666\">the truth</text>",
-        left.0,
-        left.1,
-        right.0,
-        right.1,
-        right.0,
-        right.1 - 5.0
-    );
+    let corner = (WIDTH, row as f64 * HEIGHT);
+    let mut panel = Panel::new(corner, (WIDTH, HEIGHT), (0.0, last), (best, high));
+    panel.title("loss on fresh rows (nats) with the first k directions");
+    let at = |point: &PathPoint| (point.rank as f64, point.loss);
+    let points: Vec<(f64, f64)> = run.path.points.iter().map(at).collect();
+    panel.curve(&points, COLOURS[0], "");
+    panel.curve(&[(0.0, run.nll_oracle), (last, run.nll_oracle)], "#888888", "4 4");
+    panel.words((last, run.nll_oracle), (0.0, -5.0), "end", "#666666", "the truth");
     if let Some(point) = run.path.points.iter().find(|point| point.rank == run.found_rank()) {
-        let (x, y) = at(point.rank, point.loss);
-        let _ = writeln!(
-            text,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6\" fill=\"#d1495b\"/>\n\
-             <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#d1495b\">found: {}</text>",
-            x + 9.0,
-            y - 9.0,
-            point.rank
-        );
+        let name = format!("found: {}", point.rank);
+        panel.point(at(point), 6.0, COLOURS[1], "");
+        panel.words(at(point), (9.0, -9.0), "start", COLOURS[1], &name);
     }
-    for point in &run.path.points {
-        let (x, y) = place(corner, point.rank as f64 / last, 0.0);
-        let _ = writeln!(
-            text,
-            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            y + 18.0,
-            point.rank
-        );
-    }
-    ticks(text, corner, best, worst);
-}
-
-fn title(text: &mut String, corner: (f64, f64), words: &str) {
-    let (x, y) = place(corner, 0.0, 1.0);
-    let _ = writeln!(
-        text,
-        "<text x=\"{x:.1}\" y=\"{:.1}\" font-weight=\"bold\">{words}</text>",
-        y - 12.0
-    );
-}
-
-fn ticks(text: &mut String, corner: (f64, f64), low: f64, high: f64) {
-    for share in [0.0, 0.5, 1.0] {
-        let (x, y) = place(corner, 0.0, share);
-        let value = low + share * (high - low);
-        let _ = writeln!(
-            text,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{value:.2}</text>",
-            x - 6.0,
-            y + 4.0
-        );
-    }
-    let ((x, low), (right, high)) = (place(corner, 0.0, 0.0), place(corner, 1.0, 1.0));
-    let _ = writeln!(
-        text,
-        "<path d=\"M{x:.1} {high:.1}V{low:.1}H{right:.1}\" fill=\"none\" stroke=\"#444444\"/>"
-    );
+    let ticks: Vec<_> = points.iter().map(|point| (point.0, point.0.to_string())).collect();
+    panel.axes(&ticks);
+    panel.finish()
 }
 
 #[cfg(test)]

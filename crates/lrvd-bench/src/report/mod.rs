@@ -23,5 +23,6 @@ pub(crate) use compare::{Comparison, compare};
 pub use error::PublishedError;
 pub(crate) use page::write_html;
 pub(crate) use published::Published;
+pub(crate) use spread::Spread;
 pub(crate) use summary::{Summary, csv_metrics, headline_metrics};
 pub(crate) use table::{render_csv, render_markdown, render_text};

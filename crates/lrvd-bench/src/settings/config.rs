@@ -207,6 +207,9 @@ pub struct ExperimentConfig {
     pub optimizer: AdamWConfig,
     /// Optimiser steps.
     pub steps: usize,
+    /// Training rows that are used, the same ones for every seed; `None` for all.
+    #[serde(default)]
+    pub train_rows: Option<usize>,
     /// Examples per step.
     pub batch_size: usize,
     /// Micro-batches per step; must divide the batch.

@@ -177,6 +177,7 @@ fn recommended() -> ExperimentConfig {
         head_weight_decay: 1e-2,
         optimizer: AdamWConfig::default(),
         steps: STEPS,
+        train_rows: None,
         batch_size: 32,
         accumulation: 1,
         evaluation_batch_size: 128,

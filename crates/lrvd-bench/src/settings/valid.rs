@@ -60,6 +60,7 @@ impl ExperimentConfig {
     fn check_lengths(&self) -> Result<(), SettingError> {
         let count = |key, value: usize| count_in_range(key, value, 1..=1_000_000_000);
         count("steps", self.steps)?;
+        self.train_rows.map_or(Ok(()), |rows| count("train_rows", rows))?;
         count("batch_size", self.batch_size)?;
         count("evaluation_batch_size", self.evaluation_batch_size)?;
         count("evaluate_every", self.evaluate_every)?;

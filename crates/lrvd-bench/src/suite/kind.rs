@@ -96,7 +96,7 @@ impl Suite {
     }
 
     /// The pretrained model where none is named.
-    pub(super) fn model(self, profile: Profile) -> Result<ModelLocation, SuiteError> {
+    pub(crate) fn model(self, profile: Profile) -> Result<ModelLocation, SuiteError> {
         let shipped =
             |name: &str| ModelLocation { name: format!("{name} (shipped)"), folder: shipped(name) };
         Ok(match (self, profile) {

@@ -7,6 +7,7 @@ use burn::tensor::Device;
 use lrvd_burn::train::Checkpoints;
 
 use super::SuiteError;
+use super::analysis::{Analysis, Trained, measure};
 use super::ood::{OodSet, ood_answers};
 use super::plan::PlannedRun;
 use super::task::ReadyTask;
@@ -32,6 +33,8 @@ pub(super) struct Shared<'a> {
     pub matches: bool,
     /// Stop request.
     pub stop: &'a AtomicBool,
+    /// What is measured beyond the record.
+    pub analysis: Option<&'a dyn Analysis>,
 }
 
 impl<'a> Shared<'a> {
@@ -96,6 +99,11 @@ pub(super) fn run_one(
     let context = training.context();
     let Finished { mut record, summary, scored } = record(&context, &mut trained, &label, &folder)?;
     record.ood = ood_answers(&context, &trained, &scored, ood, &folder)?;
+    if let Some(analysis) = shared.analysis {
+        let (model, method) = (&trained.state.model, &*trained.method);
+        let finished = Trained { context: &context, model, method, record: &record };
+        measure(analysis, &finished, shared.out, run)?;
+    }
     write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
     checkpoints.remove()?;
     sink.event(&Event::RunFinished { label: run.label(), summary, seconds: record.train_seconds });

@@ -9,6 +9,7 @@ use lrvd_burn::files::AtomicDir;
 use lrvd_burn::model::trainable_counts;
 
 use super::SuiteError;
+use super::analysis::{Analysis, measured};
 use super::clock::now;
 use super::dry_run::DryRun;
 use super::ensemble::{Budget, Rows};
@@ -27,7 +28,7 @@ use crate::method::MethodError;
 use crate::progress::{Event, ProgressSink};
 use crate::reasoning::generate::ReasoningGenerateConfig;
 use crate::reasoning::{self, ReasoningError};
-use crate::record::{ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
+use crate::record::{Measurement, ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::Published;
 use crate::run::{OutputFolder, RunStart};
 use crate::settings::{
@@ -50,6 +51,8 @@ pub struct SuiteOutcome {
     pub comparison: Option<String>,
     /// The report page.
     pub report: PathBuf,
+    /// The rows, and what an analysis measured of each.
+    pub runs: Vec<(RunRecord, Vec<Measurement>)>,
 }
 
 /// Resolved settings of `options` for a model: preset, profile, what the model's kind asks for, then the
@@ -118,6 +121,20 @@ pub fn run_suite(
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<SuiteOutcome, SuiteError> {
+    run_suite_with(options, None, stop, sink)
+}
+
+/// As [`run_suite`], with `analysis` of every model that is trained, before it is forgotten.
+///
+/// # Errors
+///
+/// As [`run_suite`].
+pub fn run_suite_with(
+    options: SuiteOptions,
+    analysis: Option<&dyn Analysis>,
+    stop: &AtomicBool,
+    sink: &mut dyn ProgressSink,
+) -> Result<SuiteOutcome, SuiteError> {
     let options = options.resolved()?;
     options.check_data()?;
     let device = device::open(&options.device)?;
@@ -156,21 +173,30 @@ pub fn run_suite(
     let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);
     let matches = options.suite.matches_ranks() && options.methods.iter().all(first_table);
     let out = options.out.as_path();
-    let shared =
-        Shared { config: &config, backbone: &backbone, device: &device, out, matches, stop };
+    let shared = Shared {
+        config: &config,
+        backbone: &backbone,
+        device: &device,
+        out,
+        matches,
+        stop,
+        analysis,
+    };
     if let Some((first, _)) = ready.first() {
         check_methods(&shared, &first.prepared, &plan)?;
     }
     folder.begin(&settings)?;
-    let (mut records, mut data) = (Vec::new(), BTreeMap::new());
+    let (mut records, mut made, mut data) = (Vec::new(), Vec::new(), BTreeMap::new());
     let mut finished = true;
     for (ready, ood) in ready {
         data.insert(ready.task.key().to_owned(), ready.data.clone());
         let mut runs =
             TaskRuns { shared: &shared, plan: &plan, ready: &ready, ood, done: Vec::new() };
         finished = runs.run(sink)?;
-        let rows = runs.done.into_iter().filter(|(run, _)| !run.is_member);
-        records.extend(rows.map(|(_, record)| record));
+        for (run, record) in runs.done.into_iter().filter(|(run, _)| !run.is_member) {
+            made.push((record.clone(), measured(out, &run)?));
+            records.push(record);
+        }
         if !finished {
             break;
         }
@@ -205,6 +231,7 @@ pub fn run_suite(
         table: written.table,
         comparison: written.comparison,
         report: written.report,
+        runs: made,
     })
 }
 
@@ -399,7 +426,7 @@ fn ood_sets(
 }
 
 /// Writes the generated tasks once into the output folder, which is ours by then.
-fn generated_data(
+pub(crate) fn generated_data(
     suite: Suite,
     out: &mut OutputFolder,
     sink: &mut dyn ProgressSink,

@@ -6,7 +6,9 @@ use super::SuiteError;
 use super::kind::Suite;
 use super::profile::Profile;
 use crate::backbone::{Architecture, Backbone};
-use crate::data::{self, Dataset, Origin, PreparedTask, SourceFile, Wording, WordingError, limit};
+use crate::data::{
+    self, Dataset, Origin, PreparedTask, SourceFile, Wording, WordingError, limit, sample,
+};
 use crate::reasoning::{
     self, AnswerToken, EncodeConfig, InputForm, LLAMA_2_LABELS, ReasoningData, ReasoningSet,
     ReasoningTask, check_known, require_single,
@@ -95,8 +97,9 @@ impl SuiteTask {
                 let reader = backbone.reader(self.key(), wording.as_ref(), config.max_length)?;
                 let mut dataset = data::load(data_dir, task)?;
                 let cut = limit(&mut dataset.validation.examples, validation_rows);
+                let drawn = sample(&mut dataset.train.examples, config.train_rows);
                 let prepared = PreparedTask::new(&dataset, &reader)?;
-                let mut data = glue_data(&dataset, cut);
+                let mut data = glue_data(&dataset, drawn, cut);
                 let asked = wording.as_ref().map(Wording::describe);
                 let before = Some(data.note).filter(|note| !note.is_empty());
                 let notes = before.into_iter().chain(asked).chain(prepared.notes.clone());
@@ -105,6 +108,12 @@ impl SuiteTask {
             }
             Self::Reasoning(set) => {
                 let mut data = reasoning::load_first(data_dir, set, validation_rows)?;
+                if let Some(note) = sample(&mut data.train.examples, config.train_rows) {
+                    if data.train.origin == Origin::Official {
+                        data.train.origin = Origin::Subset;
+                    }
+                    data.notes.push(note);
+                }
                 // The protocol drops it from both splits.
                 let dropped = match config.last_batch {
                     LastBatch::Keep => 0,
@@ -164,14 +173,14 @@ fn split_record(files: &[SourceFile], rows: usize, origin: Origin, cut: bool) ->
     }
 }
 
-fn glue_data(dataset: &Dataset, note: Option<String>) -> TaskData {
+fn glue_data(dataset: &Dataset, drawn: Option<String>, cut: Option<String>) -> TaskData {
     let (train, validation) = (&dataset.train, &dataset.validation);
-    let cut = note.is_some();
+    let (is_drawn, is_cut) = (drawn.is_some(), cut.is_some());
     let standard = dataset.task.spec().standard_metrics.first().map_or("", |m| m.name());
-    let notes: Vec<String> = dataset.notes.iter().cloned().chain(note).collect();
+    let notes: Vec<String> = dataset.notes.iter().cloned().chain(drawn).chain(cut).collect();
     TaskData {
-        train: split_record(&train.files, train.rows(), train.origin, false),
-        validation: split_record(&validation.files, validation.rows(), validation.origin, cut),
+        train: split_record(&train.files, train.rows(), train.origin, is_drawn),
+        validation: split_record(&validation.files, validation.rows(), validation.origin, is_cut),
         standard_metric: standard.to_owned(),
         note: notes.join("; "),
     }

@@ -4,6 +4,7 @@ mod bench;
 mod classifier;
 mod demo;
 mod files;
+mod study;
 mod train;
 
 use clap::builder::RangedI64ValueParser;
@@ -17,6 +18,7 @@ pub(crate) use files::{
     CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, PrecisionName,
     VerifyArguments,
 };
+pub(crate) use study::StudyArguments;
 pub(crate) use train::TrainArguments;
 
 use crate::printer::Format;
@@ -81,6 +83,9 @@ pub(crate) enum Command {
     /// Reproduce a benchmark: train, evaluate and report several methods.
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Answer a question by training a few settings side by side: table, figures, verdicts.
+    #[command(after_help = study::EXAMPLES)]
+    Study(StudyArguments),
     /// Watch the method at work on a task whose answer is known.
     #[command(subcommand)]
     Demo(DemoCommand),

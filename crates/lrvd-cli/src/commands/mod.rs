@@ -8,6 +8,7 @@ mod export;
 
 mod inspect;
 mod predict;
+mod study;
 mod table;
 mod train;
 mod verify;
@@ -32,6 +33,7 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Export(arguments) => export::run(arguments, printer),
         Command::Verify(arguments) => verify::run(arguments, printer),
         Command::Completions(arguments) => completions::run(arguments, printer),
+        Command::Study(arguments) => study::run(arguments, global, printer),
         Command::Demo(command) => demo::run(command, global, printer),
         Command::Bench(command) => bench::run(command, global, printer),
     }

@@ -1,0 +1,38 @@
+//! What can go wrong in a study.
+
+use std::path::PathBuf;
+
+use crate::io::IoError;
+use crate::run::RunError;
+use crate::suite::SuiteError;
+
+/// A study cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StudyError {
+    /// An arm.
+    #[error("arm `{arm}`")]
+    Arm {
+        /// Its label.
+        arm: String,
+        /// What is wrong.
+        source: SuiteError,
+    },
+    /// Data, a model or a device.
+    #[error(transparent)]
+    Suite(#[from] SuiteError),
+    /// The output folder.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Files.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// The table cannot be written.
+    #[error("cannot write `{path}`")]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: csv::Error,
+    },
+}
