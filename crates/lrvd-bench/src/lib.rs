@@ -13,6 +13,7 @@
 //! | `backbone` | where the pretrained model comes from |
 //! | [`eval`] | predictions and what is measured of them |
 //! | [`method`] | what each fine-tuning method attaches, minimises and does to ranks |
+//! | [`confidence`] | what few numbers, fitted on held-out rows, make of a trained adapter's answers |
 //! | [`run`] | one run: beginning, loop, record, folder |
 //! | `report` | tables, comparisons, the page that a person looks at |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
@@ -26,6 +27,7 @@
 mod backbone;
 mod chart;
 pub mod classify;
+pub mod confidence;
 pub mod data;
 pub mod eval;
 mod io;

@@ -41,6 +41,7 @@
 //! | [`forward`]   | passes with given noise, and their gradients                        |
 //! | [`prune`]     | statistic, rule, schedule                                           |
 //! | [`gauge`]     | changes of basis of rank space                                      |
+//! | [`gates`]     | a posterior over one multiplier per rank, and its predictive        |
 //! | [`energy`]    | energy capture and the quality of a rank order                      |
 //! | [`adalora`]   | the AdaLoRA baseline: importance, budget, masks                     |
 //! | [`baselines`] | every other uncertainty baseline, one file each                     |
@@ -55,6 +56,7 @@ pub mod error;
 pub mod factor;
 pub mod family;
 pub mod forward;
+pub mod gates;
 pub mod gauge;
 pub mod kl;
 pub mod log_alpha;

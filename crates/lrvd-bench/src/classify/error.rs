@@ -197,6 +197,28 @@ pub enum ClassifyError {
         /// Of the data.
         found: String,
     },
+    /// A temperature divides logits, so it must be positive.
+    #[error("`{file}`: the temperature of {draws} draws is {found}, wanted a positive number")]
+    Temperature {
+        /// The description.
+        file: PathBuf,
+        /// Number of draws.
+        draws: usize,
+        /// The value.
+        found: f64,
+    },
+    /// The answer of so many draws has no temperature, and those of other numbers have.
+    #[error(
+        "no temperature was fitted for {draws} draws in `{dir}`: pass `--draws` with one of {known}"
+    )]
+    NoTemperature {
+        /// Draws asked for.
+        draws: usize,
+        /// The folder.
+        dir: PathBuf,
+        /// Numbers of draws that have one.
+        known: String,
+    },
     /// Draws are asked of an adapter that has no posterior.
     #[error("{draws} draws need a posterior, and `{dir}` has no `{file}`")]
     NoPosterior {

@@ -119,7 +119,15 @@ pub fn evaluate(
     let mut scored = BTreeMap::new();
     for draws in numbers {
         let logits = classifier.logits(&examples, draws, seed).map_err(EvalError::from)?;
-        scored.insert(draws as u32, score_draws(&logits, &task)?);
+        let raw = score_draws(&logits, &task)?;
+        let logits = classifier.calibrated(logits, draws).map_err(EvalError::from)?;
+        let mut answers = score_draws(&logits, &task)?;
+        // What the draws disagree about is theirs, whatever the temperature.
+        answers.metrics.mutual_information = raw.metrics.mutual_information;
+        if let (Some(own), Some(raw)) = (&mut answers.uncertainty, raw.uncertainty) {
+            own.mutual_information = raw.mutual_information;
+        }
+        scored.insert(draws as u32, answers);
     }
     Ok(Evaluation { scored, task })
 }

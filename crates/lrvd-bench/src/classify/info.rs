@@ -65,6 +65,9 @@ pub struct ClassifierInfo {
     /// What is drawn.
     #[serde(default)]
     pub prediction_draws: PredictionDraws,
+    /// Temperature of the answer by number of draws, where it was fitted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub temperatures: BTreeMap<usize, f64>,
 }
 
 impl ClassifierInfo {
@@ -93,13 +96,18 @@ impl ClassifierInfo {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::Schema`] for another version, [`ClassifyError::Io`] for a broken file.
+    /// [`ClassifyError::Schema`] for another version, [`ClassifyError::Temperature`] for a temperature that is none,
+    /// [`ClassifyError::Io`] for a broken file.
     pub fn read(dir: &Path) -> Result<Option<Self>, ClassifyError> {
         let path = dir.join(INFO_FILE);
         if !path.is_file() {
             return Ok(None);
         }
         let info: Self = read_versioned(&path, SCHEMA_VERSION)?;
+        let wrong = |t: &f64| !(t.is_finite() && *t > 0.0);
+        if let Some((&draws, &found)) = info.temperatures.iter().find(|(_, t)| wrong(t)) {
+            return Err(ClassifyError::Temperature { file: path, draws, found });
+        }
         Ok(Some(info))
     }
 }

@@ -1,5 +1,6 @@
 //! From an adapter folder to a classifier that predicts.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
@@ -16,6 +17,7 @@ use super::source::AdapterSource;
 use crate::backbone::{Backbone, load_model, locate_model};
 use crate::data::PreparedTask;
 use crate::data::batch::TokenExamples;
+use crate::method::softened;
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 use crate::text::quoted;
@@ -139,6 +141,14 @@ impl SavedClassifier {
         }
     }
 
+    /// `logits` of `draws` draws under the temperature that was fitted for so many, if any was.
+    pub(super) fn calibrated(&self, logits: Logits, draws: usize) -> Result<Logits, TrainError> {
+        match self.info.temperatures.get(&draws) {
+            Some(&temperature) => softened(logits, temperature),
+            None => Ok(logits),
+        }
+    }
+
     /// The folder that was loaded.
     pub fn folder(&self) -> &Path {
         &self.dir
@@ -150,6 +160,7 @@ impl SavedClassifier {
     ///
     /// [`ClassifyError::NoPosterior`] if draws are asked of a deterministic adapter,
     /// [`ClassifyError::Train`] for a policy of draws where none are made,
+    /// [`ClassifyError::NoTemperature`] for a number of draws without one where others have it,
     /// [`ClassifyError::Parameter`] above [`MAX_DRAWS`].
     pub fn draws(&self, asked: Option<usize>) -> Result<usize, ClassifyError> {
         let draws = match (asked, self.sampler) {
@@ -170,6 +181,11 @@ impl SavedClassifier {
             let range =
                 ParameterError::OutOfRange { name, value, low: 0.0, high: MAX_DRAWS as f64 };
             return Err(range.into());
+        }
+        let fitted = &self.info.temperatures;
+        if !fitted.is_empty() && !fitted.contains_key(&draws) {
+            let (dir, known) = (self.dir.clone(), quoted(fitted.keys().map(usize::to_string)));
+            return Err(ClassifyError::NoTemperature { draws, dir, known });
         }
         Ok(draws)
     }
@@ -226,5 +242,6 @@ fn foreign(
         fan_in_correction: false,
         draws: if source.saved.posterior.is_some() { 10 } else { 0 },
         prediction_draws: PredictionDraws::default(),
+        temperatures: BTreeMap::new(),
     })
 }

@@ -111,12 +111,16 @@ impl SavedClassifier {
                 |a: ScoreAnswer| Prediction::Score { score: a.score, deviation: a.deviation };
             return Ok(logits.scores()?.into_iter().map(score).collect());
         }
+        // What the draws disagree about is theirs, whatever the temperature.
+        let information: Vec<f64> =
+            logits.classes()?.into_iter().map(|answer| answer.mutual_information).collect();
+        let logits = self.calibrated(logits, draws)?;
         let made = |row: usize| logits.made.as_ref().map_or(draws, |made| made[row]);
         let answer = |(row, a): (usize, ClassAnswer)| Prediction::Class {
             probabilities: a.probabilities,
             class: a.class,
             entropy: a.entropy,
-            mutual_information: (made(row) > 0).then_some(a.mutual_information),
+            mutual_information: (made(row) > 0).then_some(information[row]),
             draws: made(row),
         };
         Ok(logits.classes()?.into_iter().enumerate().map(answer).collect())

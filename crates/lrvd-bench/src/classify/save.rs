@@ -103,6 +103,7 @@ impl SavedAdapter {
             Some(_) => {
                 if let Some(info) = &mut info {
                     info.draws = 0;
+                    info.temperatures.retain(|draws, _| *draws == 0);
                 }
             }
             None => {}

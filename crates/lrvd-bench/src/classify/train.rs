@@ -33,6 +33,9 @@ pub(super) const CHECKPOINT_DIR: &str = "checkpoints";
 const RECORD_FILE: &str = "record.json";
 const LABELS_FILE: &str = "labels.json";
 
+/// Share of the training file that a temperature is fitted to where the settings hold out none: the rows of a file may
+/// be in any order, so they are drawn.
+const HOLDOUT: f64 = 0.1;
 /// Largest seed: what is mixed into the higher bits must stay apart.
 pub const MAX_SEED: u64 = (1 << 40) - 1;
 
@@ -167,6 +170,7 @@ impl TrainSettings {
             fan_in_correction: config.prune.fan_in_correction,
             draws: config.draws.iter().copied().max().filter(|_| can.draws).unwrap_or(0),
             prediction_draws: config.prediction_draws,
+            temperatures: BTreeMap::new(),
         }
     }
 }
@@ -187,20 +191,8 @@ pub fn train_classifier(
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<TrainOutcome, ClassifyError> {
-    if !options.method.can().saved {
-        return Err(ClassifyError::Options(
-            "the method's outcome is more than an adapter: use `lrvd bench`",
-        ));
-    }
-    if options.seed > MAX_SEED {
-        let (name, value) = ("seed", options.seed as f64);
-        let range = ParameterError::OutOfRange { name, value, low: 0.0, high: MAX_SEED as f64 };
-        return Err(range.into());
-    }
+    check(options)?;
     let can = options.method.can();
-    if options.target_rank.is_some() && !can.budget {
-        return Err(ClassifyError::Options("a target rank is for the method `adalora` only"));
-    }
     let device = device::open(&options.device)?;
     let data = options.data.read()?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
@@ -212,6 +204,9 @@ pub fn train_classifier(
     let experiment = options.config.with(|config| {
         if config.target_modules == ADAPTER_TARGETS {
             config.target_modules = architecture.target_modules(&config.target_modules);
+        }
+        if can.post_hoc && config.holdout == 0.0 {
+            config.holdout = HOLDOUT;
         }
     })?;
     let settings = TrainSettings {
@@ -277,17 +272,43 @@ pub fn train_classifier(
     let Finished { record, summary, .. } =
         record(&run.context(), &mut trained, &run_label, &options.out)?;
     let kl_weight = trained.kl_weight();
+    let temperatures = trained.method.temperatures();
     let (model, info) = match (settings.experiment.checkpoint, trained.state.best) {
         (CheckpointChoice::Best, Some(best)) => {
             (best.model, settings.info(best.info.step, CheckpointChoice::Best))
         }
         _ => (trained.state.model, settings.info(trained.state.done, CheckpointChoice::Last)),
     };
+    let info = ClassifierInfo { temperatures, ..info };
     take(&model, &settings.experiment, kl_weight, info)?.write(&adapter, ExportLayout::Ragged)?;
     write_json(&record_file, &record, JsonLayout::Pretty)?;
     checkpoints.remove()?;
     sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
     Ok(TrainOutcome { record: Some(record), adapter })
+}
+
+/// Refuses what no run can be made of.
+fn check(options: &TrainOptions) -> Result<(), ClassifyError> {
+    let can = options.method.can();
+    if !can.saved {
+        return Err(ClassifyError::Options(
+            "the method's outcome is more than an adapter: use `lrvd bench`",
+        ));
+    }
+    if options.seed > MAX_SEED {
+        let (name, value) = ("seed", options.seed as f64);
+        let range = ParameterError::OutOfRange { name, value, low: 0.0, high: MAX_SEED as f64 };
+        return Err(range.into());
+    }
+    if can.post_hoc && options.config.checkpoint == CheckpointChoice::Best {
+        return Err(ClassifyError::Options(
+            "a temperature is fitted to the last model: pass `--set checkpoint=last`",
+        ));
+    }
+    if options.target_rank.is_some() && !can.budget {
+        return Err(ClassifyError::Options("a target rank is for the method `adalora` only"));
+    }
+    Ok(())
 }
 
 /// A name that still finds the model from another working directory.

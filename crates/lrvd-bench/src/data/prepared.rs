@@ -1,9 +1,16 @@
 //! A task as the model sees it: token ids and labels of both splits.
 
+use std::collections::BTreeSet;
+
+use lrvd_core::noise::{NoiseKey, Stream, permutation};
+
 use super::batch::TokenisedExample;
 use super::{Dataset, Example, SplitName, TextReader, WordingError};
 use crate::record::Metrics;
 use crate::task::{Goal, Metric};
+
+/// Mixed into the run's seed, so that the rows held out are no order of an epoch.
+const HOLDOUT_SALT: u64 = 0x484f_4c44_4f55_5421;
 
 /// Tokenised splits of one task.
 #[derive(Clone, Debug)]
@@ -116,6 +123,21 @@ impl PreparedTask {
         task
     }
 
+    /// The same task with `share` of the training examples kept out of training, drawn by `seed`; both parts stay in
+    /// their order.
+    #[must_use]
+    pub fn holding_out_drawn(&self, share: f64, seed: u64) -> Self {
+        let n = self.train.len();
+        let wanted = ((share * n as f64).round() as usize).min(n.saturating_sub(1));
+        let key = NoiseKey::new(seed ^ HOLDOUT_SALT).on_stream(Stream::DATA);
+        let drawn: BTreeSet<usize> = permutation(key, n).into_iter().take(wanted).collect();
+        let part = |held: bool| {
+            let rows = self.train.iter().enumerate();
+            rows.filter(|(i, _)| drawn.contains(i) == held).map(|(_, e)| e.clone()).collect()
+        };
+        Self { train: part(false), holdout: part(true), ..self.clone() }
+    }
+
     /// Name of the metric that picks the best checkpoint.
     pub fn selection_metric(&self) -> &'static str {
         self.goal.selection.name()
@@ -150,5 +172,26 @@ mod tests {
         assert_eq!(ids(&even.holdout), [4, 9, 14, 19, 24]);
         assert_eq!(even.train.len(), 20);
         assert_eq!(ids(&task.holding_out(0.2).holdout), [20, 21, 22, 23, 24]);
+    }
+
+    #[test]
+    fn rows_held_out_are_drawn_by_the_seed_and_go_nowhere_else() {
+        let one =
+            |i: u32| TokenisedExample { ids: vec![i], type_ids: vec![0], label: Label::Class(0) };
+        let goal = Goal::classification("tone", ["a", "b"].map(String::from).to_vec());
+        let task = PreparedTask {
+            train: (0..40).map(one).collect(),
+            ..PreparedTask::without_examples(goal)
+        };
+        let ids = |rows: &[TokenisedExample]| rows.iter().map(|e| e.ids[0]).collect::<Vec<_>>();
+        let (first, other) = (task.holding_out_drawn(0.1, 1), task.holding_out_drawn(0.1, 2));
+        assert_eq!((first.train.len(), first.holdout.len()), (36, 4));
+        assert_ne!(ids(&first.holdout), ids(&other.holdout));
+        assert_eq!(ids(&first.holdout), ids(&task.holding_out_drawn(0.1, 1).holdout));
+        let mut all = [ids(&first.train), ids(&first.holdout)].concat();
+        assert!(ids(&first.train).is_sorted() && ids(&first.holdout).is_sorted());
+        all.sort_unstable();
+        assert_eq!(all, ids(&task.train));
+        assert_eq!(task.holding_out_drawn(1.0, 1).train.len(), 1);
     }
 }

@@ -14,18 +14,18 @@ use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::method::Inputs;
 
 /// Classes of every model here.
-pub(super) const LABELS: usize = 3;
+pub(crate) const LABELS: usize = 3;
 const VOCABULARY: u32 = 50;
 
 /// Relative positions that pass through the query and key projections.
-pub(super) const SHARED_KEYS: &str = r#""relative_attention": true, "share_att_key": true,
+pub(crate) const SHARED_KEYS: &str = r#""relative_attention": true, "share_att_key": true,
     "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm", "position_biased_input": false"#;
 /// Absolute positions only.
-pub(super) const NO_POSITIONS: &str =
+pub(crate) const NO_POSITIONS: &str =
     r#""relative_attention": false, "position_biased_input": true"#;
 
 /// Two layers of width 24 with LoRA of rank 4 on all six projections, B away from 0.
-pub(super) fn deberta(positions: &str, dtype: DType) -> AutoClassifier {
+pub(crate) fn deberta(positions: &str, dtype: DType) -> AutoClassifier {
     let config = format!(
         r#"{{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
             "num_hidden_layers": 2, "intermediate_size": 40, "vocab_size": {VOCABULARY},
@@ -41,7 +41,7 @@ pub(super) fn deberta(positions: &str, dtype: DType) -> AutoClassifier {
 }
 
 /// Two layers of width 20 with LoRA of rank 4 on queries, values and the head.
-pub(super) fn llama(dtype: DType) -> AutoClassifier {
+pub(crate) fn llama(dtype: DType) -> AutoClassifier {
     let config = format!(
         r#"{{"model_type": "llama", "hidden_size": 20, "num_attention_heads": 6,
             "num_key_value_heads": 2, "head_dim": 4, "num_hidden_layers": 2,
@@ -65,7 +65,7 @@ fn adapt(model: &mut AutoClassifier, names: &[&str]) {
 }
 
 /// Examples of the given lengths with random tokens and labels.
-pub(super) fn examples(lengths: &[usize]) -> Vec<TokenisedExample> {
+pub(crate) fn examples(lengths: &[usize]) -> Vec<TokenisedExample> {
     let mut draws = Draws::new(NoiseKey::new(9).on_stream(Stream::DATA));
     let example = |&length: &usize| TokenisedExample {
         ids: (0..length).map(|_| draws.bounded(VOCABULARY)).collect(),
@@ -77,20 +77,20 @@ pub(super) fn examples(lengths: &[usize]) -> Vec<TokenisedExample> {
 
 /// Examples and how many of them make a pass.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
-    pub(super) examples: TokenExamples<'a>,
-    pub(super) batch_size: usize,
+pub(crate) struct Asked<'a> {
+    pub(crate) examples: TokenExamples<'a>,
+    pub(crate) batch_size: usize,
 }
 
 impl Asked<'_> {
-    pub(super) fn all(&self) -> Inputs<'_> {
+    pub(crate) fn all(&self) -> Inputs<'_> {
         let Self { examples, batch_size } = self;
         Inputs { batch_size: *batch_size, seed: 3, ..Inputs::new(examples) }
     }
 }
 
 /// `examples` in batches of `batch_size` on `device`.
-pub(super) fn inputs<'a>(
+pub(crate) fn inputs<'a>(
     examples: &'a [TokenisedExample],
     batch_size: usize,
     device: &'a Device,
@@ -102,7 +102,7 @@ pub(super) fn inputs<'a>(
 
 /// Equal up to `limit`, absolutely for small and relatively for large values.
 #[track_caller]
-pub(super) fn close(what: &str, found: &[f64], wanted: &[f64], limit: f64) {
+pub(crate) fn close(what: &str, found: &[f64], wanted: &[f64], limit: f64) {
     assert_eq!(found.len(), wanted.len(), "{what}");
     for (i, (found, wanted)) in found.iter().zip(wanted).enumerate() {
         let limit = limit * wanted.abs().max(1.0);

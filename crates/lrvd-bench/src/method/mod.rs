@@ -8,7 +8,7 @@ mod blob;
 mod c_lora;
 mod error;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod kl_cycle;
 mod laplace;
 mod lora_ensemble;
@@ -32,6 +32,8 @@ use crate::eval::RunContext;
 
 pub use crate::settings::{MethodName, RankRequest};
 pub use error::MethodError;
+pub(crate) use tempered::softened;
+pub(crate) use tfb::{add_noise, rotate};
 
 /// A method with its settings, ready to run.
 pub type Method = Box<dyn Tuning>;
@@ -71,6 +73,11 @@ pub trait PostHoc {
 
     /// The numbers that [`finish`](Self::finish) found and a reader would ask for, by name.
     fn fitted(&self) -> BTreeMap<String, f64> {
+        BTreeMap::new()
+    }
+
+    /// Temperature by number of draws, if that is what was fitted.
+    fn temperatures(&self) -> BTreeMap<usize, f64> {
         BTreeMap::new()
     }
 

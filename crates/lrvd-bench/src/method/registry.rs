@@ -93,7 +93,8 @@ mod tests {
                         | AdapterKind::AdaLora
                         | AdapterKind::Variational { .. }
                 );
-                assert_eq!(can.saved, plain && !can.post_hoc, "{name}");
+                assert_eq!(can.saved, plain && !name.entry().can.post_hoc, "{name}");
+                assert_eq!(can.post_hoc, name.is_tempered() || name.entry().can.post_hoc);
                 assert_eq!(can.posterior, method.posterior(1).is_some(), "{name}");
                 assert_eq!(can.draws, !name.draws(&config).is_empty(), "{name}");
             }

@@ -49,21 +49,22 @@ impl Tempered {
     pub(super) fn new(inner: Method, draws: Vec<usize>) -> Self {
         Self { inner, draws, temperatures: BTreeMap::new() }
     }
+}
 
-    /// Logarithms of the averaged probabilities, of one member.
-    fn averaged(
-        &self,
-        model: &AutoClassifier,
-        inputs: &Inputs<'_>,
-        draws: usize,
-    ) -> Result<Logits, TrainError> {
-        let logits = self.inner.predict(model, inputs, draws)?;
-        let logs = log_softmax(&logits.values, logits.width)?;
-        let mean = mean_probability(&logs, logits.members().max(1), logits.width)?;
-        // A probability that underflowed has no logarithm to scale.
-        let values = mean.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect();
-        Ok(Logits { values, ..logits })
-    }
+/// Logarithms of the averaged probabilities of `logits`, of one member.
+fn averaged(logits: Logits) -> Result<Logits, TrainError> {
+    let logs = log_softmax(&logits.values, logits.width)?;
+    let mean = mean_probability(&logs, logits.members().max(1), logits.width)?;
+    // A probability that underflowed has no logarithm to scale.
+    let values = mean.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect();
+    Ok(Logits { values, ..logits })
+}
+
+/// The averaged probabilities of `logits` under `temperature`, as logits of one member.
+pub(crate) fn softened(logits: Logits, temperature: f64) -> Result<Logits, TrainError> {
+    let mut logs = averaged(logits)?;
+    logs.values.iter_mut().for_each(|value| *value /= temperature);
+    Ok(logs)
 }
 
 impl Attach<AutoClassifier> for Tempered {
@@ -163,9 +164,7 @@ impl Predict<AutoClassifier> for Tempered {
         let Some(temperature) = self.temperatures.get(&draws) else {
             return self.inner.predict(model, inputs, draws);
         };
-        let mut logs = self.averaged(model, inputs, draws)?;
-        logs.values.iter_mut().for_each(|value| *value /= temperature);
-        Ok(logs)
+        softened(self.inner.predict(model, inputs, draws)?, *temperature)
     }
 
     /// Each number of draws has a temperature of its own, unless there is none.
@@ -195,11 +194,15 @@ impl PostHoc for Tempered {
         let classes: Vec<usize> =
             holdout.iter().filter_map(|example| example.label.class()).collect();
         for draws in std::iter::once(0).chain(self.draws.iter().copied()) {
-            let logs = self.averaged(&model, &inputs, draws)?;
+            let logs = averaged(self.inner.predict(&model, &inputs, draws)?)?;
             let fit = temperature_scaling(&logs.values, logs.width, &classes)?;
             self.temperatures.insert(draws, if fit.at_bound { 1.0 } else { fit.temperature });
         }
         Ok(())
+    }
+
+    fn temperatures(&self) -> BTreeMap<usize, f64> {
+        self.temperatures.clone()
     }
 
     /// The temperature of each number of draws, beside what the method below found.

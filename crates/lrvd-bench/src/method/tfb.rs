@@ -111,7 +111,7 @@ impl PostHoc for Tfb {
             |level| change.is_admissible(level),
         )?;
         if let Some(level) = found {
-            add_noise(model, level)?;
+            add_noise(model, |_| level)?;
         }
         self.level = Some(found.unwrap_or(0.0));
         Ok(())
@@ -162,7 +162,7 @@ impl<'a> Change<'a> {
             return Ok(false);
         }
         let mut noisy = self.model.clone();
-        add_noise(&mut noisy, level)?;
+        add_noise(&mut noisy, |_| level)?;
         let noisy = averaged(&noisy, self.inputs, self.samples)?;
         Ok(self.criterion.holds(&self.reference.values, &noisy.values, labels)?)
     }
@@ -181,7 +181,7 @@ fn averaged(
 }
 
 /// Brings every adapter into the form `A ← diag(d)·Vᵀ·A`, `B ← U`; its product stays.
-fn rotate(model: &mut AutoClassifier) -> Result<(), MethodError> {
+pub(crate) fn rotate(model: &mut AutoClassifier) -> Result<(), MethodError> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |_, layer| {
         if let (Ok(()), Some(adapter)) = (&outcome, layer.low_rank_mut()) {
@@ -213,15 +213,18 @@ fn rotate_adapter(adapter: &mut LowRankAdapter) -> Result<(), MethodError> {
     Ok(())
 }
 
-/// Gives every adapter noise of standard deviation `level` on A. It is fitted, not trained: the
-/// log-variances take no gradient.
-fn add_noise(model: &mut AutoClassifier, level: f64) -> Result<(), MethodError> {
+/// Gives every adapter noise of the standard deviation on A that `level` says of its path. It is fitted, not
+/// trained: the log-variances take no gradient.
+pub(crate) fn add_noise(
+    model: &mut AutoClassifier,
+    level: impl Fn(&str) -> f64,
+) -> Result<(), MethodError> {
     let mut outcome = Ok(());
-    model.visit_layers_mut(&mut |_, layer| {
+    model.visit_layers_mut(&mut |path, layer| {
         let Some(adapter) = layer.low_rank() else { return };
         let a = adapter.a.val();
         let place = (&a.device().inner(), a.dtype());
-        let value = Tensor::full([adapter.rank()], 2.0 * level.ln(), place);
+        let value = Tensor::full([adapter.rank()], 2.0 * level(path).ln(), place);
         let value = Param::from_tensor(value).set_require_grad(false);
         let noise = Posterior::AsymRankVariance(RankParameters { value });
         if outcome.is_ok() {
@@ -268,7 +271,7 @@ mod tests {
                 assert!((value - f64::from(at % 5 == 0)).abs() < 1e-12, "{gram:?}");
             }
         });
-        add_noise(&mut model, 0.01).unwrap();
+        add_noise(&mut model, |_| 0.01).unwrap();
         assert_eq!(trainable_counts(&model), counts, "noise is not trained");
     }
 
@@ -304,7 +307,7 @@ mod tests {
         let certain = Change { reference: Logits { values, ..published.reference }, ..published };
         assert!(!certain.is_admissible(found).unwrap());
         let before = inputs.logits(&model, &Pass::mean()).unwrap().values;
-        add_noise(&mut model, found).unwrap();
+        add_noise(&mut model, |_| found).unwrap();
         let predicted = |draws| inputs.predict(&model, draws).unwrap().values;
         close("mean", &predicted(0), &before, 1e-12);
         assert!(predicted(2)[..before.len()] != before[..]);

@@ -121,7 +121,7 @@ impl RunStart<'_> {
 }
 
 impl<'a> Run<'a> {
-    /// A run of `start` on `start.task`, less what its method holds out.
+    /// A run of `start` on `start.task`, less what its settings hold out, or else its method.
     pub(crate) fn new(
         start: RunStart<'a>,
         stop: &'a AtomicBool,
@@ -129,9 +129,12 @@ impl<'a> Run<'a> {
         position: (usize, usize),
     ) -> Result<Self, RunError> {
         let method = start.method.build(start.config, start.request)?;
-        let share = method.holdout();
-        let task = if method.chooses().is_some() {
-            Cow::Owned(start.task.holding_out_evenly(share.max(start.config.kl_path.holdout)))
+        let (drawn, share) = (start.config.holdout, method.holdout());
+        let path = method.chooses().map_or(0.0, |_| start.config.kl_path.holdout);
+        let task = if drawn > 0.0 {
+            Cow::Owned(start.task.holding_out_drawn(drawn.max(path), start.seed))
+        } else if path > 0.0 {
+            Cow::Owned(start.task.holding_out_evenly(share.max(path)))
         } else if share > 0.0 {
             Cow::Owned(start.task.holding_out(share))
         } else {

@@ -69,8 +69,8 @@ impl MethodName {
         listed.map(Self::plain).collect::<Vec<_>>().into_iter()
     }
 
-    /// The methods whose outcome is an adapter that can be saved, without anything fitted afterwards:
-    /// those of a user's own classifier.
+    /// The methods whose outcome is an adapter that can be saved: those of a user's own classifier, each also with
+    /// temperature scaling on top.
     pub fn saved() -> impl Iterator<Item = Self> {
         Self::all().filter(|method| method.can().saved)
     }
@@ -78,7 +78,7 @@ impl MethodName {
     /// What the method can do.
     pub const fn can(self) -> Capabilities {
         if self.tempered {
-            Capabilities { saved: false, post_hoc: true, ..self.entry.can }
+            Capabilities { post_hoc: true, ..self.entry.can }
         } else {
             self.entry.can
         }

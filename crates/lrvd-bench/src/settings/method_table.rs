@@ -60,7 +60,7 @@ pub enum Average {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one independent fact")]
 pub struct Capabilities {
-    /// Its outcome is an adapter that can be saved, with nothing fitted or kept beside it.
+    /// Its outcome is an adapter that can be saved, with nothing fitted or kept beside it but a temperature.
     pub saved: bool,
     /// The saved adapter has a posterior.
     pub posterior: bool,

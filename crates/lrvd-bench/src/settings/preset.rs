@@ -208,6 +208,7 @@ fn recommended() -> ExperimentConfig {
         pooler: PoolerMode::Trained,
         backbone_dropout: true,
         evaluate_every: 200,
+        holdout: 0.0,
         draws: vec![10],
         prediction_draws: PredictionDraws::Weights,
         prediction: DrawPolicy::default(),

@@ -73,6 +73,7 @@ impl ExperimentConfig {
                 reason: format!("it does not divide `batch_size`, which is {}", self.batch_size),
             });
         }
+        in_range("holdout", self.holdout, 0.0..=0.5)?;
         self.draws.iter().try_for_each(|&draws| count("draws", draws))
     }
 

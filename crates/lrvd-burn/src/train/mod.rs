@@ -12,6 +12,7 @@
 //! | `state`, `checkpoint` | [`TrainState`], [`Checkpoints`] |
 //! | `inputs`, `draw_policy`, `spared` | [`Inputs`]; [`DrawPolicy`]: when fewer draws will do |
 //! | `rank_path`, `choice` | [`rank_path()`], [`Choice`]: how many directions are enough, by held-out rows |
+//! | `gates` | [`GateGradients`]: the logits' gradients by one multiplier per rank; [`Observed`] |
 //! | `predict`, `save` | [`Logits`] and what they answer; adapters in a folder |
 //!
 //! The loop is our own rather than burn-train's, whose checkpoints are written per epoch without
@@ -29,6 +30,7 @@ mod draw_policy;
 mod error;
 mod examples;
 mod fit;
+mod gates;
 mod inputs;
 #[cfg(feature = "train")]
 mod loader;
@@ -57,6 +59,7 @@ pub use draw_policy::DrawPolicy;
 pub use error::TrainError;
 pub use examples::{Examples, LabelledExamples, LabelledRows, Rows};
 pub use fit::{Observer, Outcome, fit};
+pub use gates::{GateGradients, Observed};
 pub use inputs::Inputs;
 #[cfg(feature = "train")]
 pub use loader::{LoaderBatches, LoaderPosition};

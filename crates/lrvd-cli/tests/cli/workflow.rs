@@ -279,6 +279,58 @@ fn every_method_predicts_by_the_draws_it_was_trained_with() {
 }
 
 #[test]
+fn a_fitted_temperature_is_saved_with_the_adapter_and_used() {
+    let fitted = ["--set", "draws=[2]", "--set", "holdout=0.3"];
+    for (method, draws) in [("lora+ts", 0), ("bayeslora+ts", 2)] {
+        let more = [["--method", method].as_slice(), &fitted].concat();
+        let (dir, data) = reload_predicts_the_same(&more, draws);
+        let out = dir.path().join("out");
+        let path = out.join("adapter/lrvd_classifier.json");
+        let mut info: serde_json::Value = serde_json::from_str(&text(&path)).unwrap();
+        let temperatures = info["temperatures"].as_object().unwrap().clone();
+        assert_eq!(temperatures.len(), if draws > 0 { 2 } else { 1 });
+        let record: serde_json::Value =
+            serde_json::from_str(&text(&out.join("record.json"))).unwrap();
+        assert_eq!(record["fitted"]["temperature-k0"], temperatures["0"]);
+        // Without it the same weights answer otherwise; twice as hot, nearer to even.
+        let adapter = out.join("adapter").display().to_string();
+        let mut asked = |temperature: Option<f64>| {
+            match temperature {
+                Some(t) => info["temperatures"] = serde_json::json!({ "0": t }),
+                None => drop(info.as_object_mut().unwrap().remove("temperatures")),
+            }
+            std::fs::write(&path, info.to_string()).unwrap();
+            run(&["predict", &adapter, "--draws", "0", "a fine film"])
+        };
+        let top = |answer: &serde_json::Value| {
+            let p: Vec<f64> = answer["probs"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(serde_json::Value::as_f64)
+                .collect();
+            p.into_iter().fold(0.0, f64::max)
+        };
+        let log_odds = |p: f64| (p / (1.0 - p)).ln();
+        let of = |output: &super::support::Output| top(&lines(&output.stdout)[0]);
+        let (plain, hot) = (of(&asked(None)), of(&asked(Some(4.0))));
+        assert!((log_odds(plain) / log_odds(hot) - 4.0).abs() < 1e-3, "{plain} {hot}");
+        let wrong = asked(Some(-1.0));
+        assert!(wrong.code == 2 && wrong.stderr.contains("temperature of 0 draws is -1"));
+        asked(Some(2.0));
+        if draws > 0 {
+            let other = run(&["eval", &adapter, "--data", &data[1], "--draws", "2"]);
+            assert!(other.code == 2 && other.stderr.contains("no temperature was fitted for 2"));
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let best = ["--method", "lora+ts", "--set", "checkpoint=best"];
+    let refused = run(&borrowed(&train(&data, &dir.path().join("out"), 2, &best)));
+    assert!(refused.code == 2 && refused.stderr.contains("checkpoint=last"), "{}", refused.stderr);
+}
+
+#[test]
 fn a_run_says_what_became_of_its_ranks() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());

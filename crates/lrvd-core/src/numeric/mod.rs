@@ -10,6 +10,7 @@ pub mod divergence;
 pub mod eigen;
 pub mod gamma;
 pub mod median;
+pub mod search;
 pub mod sum;
 pub mod svd;
 
@@ -19,5 +20,6 @@ pub use divergence::width_divergence;
 pub use eigen::{SymmetricEigen, symmetric_eigen};
 pub use gamma::{digamma, ln_gamma};
 pub use median::{MedianKind, lower_median, midpoint_median};
+pub use search::minimise_on_log;
 pub use sum::{CompensatedSum, compensated_sum};
 pub use svd::{Svd, svd};

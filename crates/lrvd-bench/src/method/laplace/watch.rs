@@ -1,34 +1,18 @@
 //! One pass over a batch with the gradients that every adapter sees, example by example.
 
-use std::collections::BTreeSet;
-
-use burn::module::{Module, Param};
 use burn::tensor::{Gradients, Int, Tensor, TensorData};
-use lrvd_burn::adapter::{Extension, ObservedUse, Observer, Posterior, RankParameters};
+use lrvd_burn::adapter::{AdaptedLinear, ObservedUse};
 use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_burn::train::{Examples, Model, TrainError};
-use lrvd_core::noise::NoiseKey;
+use lrvd_burn::train::{Examples, Model, Observed, TrainError};
 use lrvd_models::{AutoClassifier, TokenBatch};
 
 use crate::settings::LaplaceLayers as Layers;
 
-/// `ln α` of a posterior without noise: its exponential is 0 in every float type.
-const NO_NOISE: f64 = -1e4;
-
-/// A model whose adapters are observed.
-///
-/// `DeBERTa` with shared keys sends the table of relative positions through adapters, once for all
-/// sequences; the gradient there is a sum over the batch. Those adapters get a posterior without
-/// noise and are drawn once a sequence, which keeps their values and gives every example its own
-/// rows.
+/// A model whose adapters are observed, every sequence apart.
 pub(super) struct Watch {
-    model: AutoClassifier,
-    observer: Observer,
-    pass: Pass,
+    observed: Observed<AutoClassifier>,
     modules: Vec<u32>,
-    labels: usize,
 }
 
 /// What one pass showed. `n` is the number of examples, `s` that of seeds.
@@ -70,7 +54,6 @@ impl Watch {
         layers: Layers,
         examples: &dyn Examples<Input = TokenBatch>,
     ) -> Result<Self, TrainError> {
-        let mut model = model.clone().valid();
         let mut modules = Vec::new();
         model.visit_layers(&mut |_, layer| {
             if layer.low_rank().is_some() {
@@ -80,40 +63,19 @@ impl Watch {
         if layers == Layers::Last {
             modules.drain(..modules.len().saturating_sub(1));
         }
-        let observer = Observer::of_gradients();
-        model.visit_layers_mut(&mut |_, layer| {
-            let meant = modules.contains(&layer.noise_id());
-            layer.observe(meant.then(|| observer.clone()));
-        });
-        let [_, labels] = model.logits(&examples.input(&[0])?, &Pass::mean()).dims();
-        let uses = observer.take_uses();
-        let shared: BTreeSet<u32> =
-            uses.into_iter().filter(|used| used.use_index != 0).map(|used| used.module).collect();
-        let mut outcome = Ok(());
-        model.visit_layers_mut(&mut |_, layer| {
-            let Some(adapter) = layer.low_rank() else { return };
-            if shared.contains(&layer.noise_id()) && outcome.is_ok() {
-                let a = adapter.a.val();
-                let value =
-                    Tensor::full([adapter.rank()], NO_NOISE, (&a.device().inner(), a.dtype()));
-                let value = Param::from_tensor(value).set_require_grad(false);
-                let noise = Posterior::NoiseToSignal(RankParameters { value });
-                outcome = layer.extend(Some(Extension::Posterior(noise))).map(drop);
-            }
-        });
-        outcome?;
-        let pass = Pass::sampled(Scheme::Weights(DrawPer::Sequence), NoiseKey::new(0));
-        Ok(Self { model, observer, pass, modules, labels })
+        let meant = |layer: &AdaptedLinear| modules.contains(&layer.noise_id());
+        let observed = Observed::new(model, &examples.input(&[0])?, meant)?;
+        Ok(Self { observed, modules })
     }
 
     /// The observed model.
     pub(super) fn model(&self) -> &AutoClassifier {
-        &self.model
+        &self.observed.model
     }
 
     /// Width of the model's answer.
     pub(super) fn labels(&self) -> usize {
-        self.labels
+        self.observed.width
     }
 
     /// Identities of the observed layers, in the order of [`Used::module`].
@@ -132,13 +94,13 @@ impl Watch {
         seeds: impl FnOnce(&[f64]) -> Vec<f64>,
     ) -> Seen {
         let [n, _] = batch.ids.dims();
-        let logits = self.model.logits(&batch.repeat(s), &self.pass);
-        let [_, labels] = logits.dims();
+        let Observed { model, observer, pass, width: labels } = &self.observed;
+        let logits = model.logits(&batch.repeat(s), pass);
         let host = values(logits.clone().inner().narrow(0, 0, n));
-        let seeds = TensorData::new(seeds(&host), [s * n, labels]);
+        let seeds = TensorData::new(seeds(&host), [s * n, *labels]);
         let seeds = Tensor::<2>::from_data(seeds, (&logits.device().inner(), logits.dtype()));
         let gradients = (logits * seeds).sum().backward();
-        let uses = self.observer.take_uses();
+        let uses = observer.take_uses();
         let uses = uses.iter().filter_map(|used| self.used(used, &gradients, &batch.mask, s));
         Seen { logits: host, uses: uses.collect() }
     }
