@@ -362,6 +362,27 @@ fn a_flipped_mask_fails() {
 }
 
 #[test]
+fn a_schedule_that_begins_later_is_read_by_steps_of_the_loop() {
+    // The same run three steps later in a schedule that is three steps longer: masks are due at the same steps of
+    // the loop, which is what the recorded names and lists count.
+    let copy = Copy::of(ALLOCATED_RUN);
+    copy.edit_json(|json| {
+        for key in ["tinit", "total_step"] {
+            let value = json["hyperparameters"][key].as_u64().unwrap();
+            json["hyperparameters"][key] = (value + 3).into();
+        }
+        json["adalora"]["first_global_step"] = 3.into();
+    });
+    let report = copy.run().unwrap();
+    assert!(report.holds(), "{report}");
+    let scores = report.checks.iter().filter(|check| check.name.starts_with("score."));
+    assert_eq!(scores.count(), 7);
+    // One step off, and masks fall elsewhere.
+    copy.edit_json(|json| json["adalora"]["first_global_step"] = 4.into());
+    assert!(copy.run().map_or(true, |report| !report.holds()));
+}
+
+#[test]
 fn damaged_formulas_fail() {
     for (case, name) in [
         ("forward_r4_in6_out5", "additive.v_y_exact"),

@@ -20,8 +20,8 @@ pub(super) struct Decisions {
     mask: Vec<Vec<Vec<bool>>>,
     /// Singular values that are not 0, by step and module.
     nonzero: Vec<Vec<Vec<bool>>>,
-    /// Scores at the steps that chose a mask.
-    scores: BTreeMap<u32, Vec<Vec<f64>>>,
+    /// Scores at the steps that chose a mask, by step of the loop from 0, as every table here.
+    scores: BTreeMap<usize, Vec<Vec<f64>>>,
 }
 
 impl Decisions {
@@ -37,7 +37,9 @@ impl Decisions {
         }
     }
 
-    /// Takes in what was decided at `step`, after it was applied to the model.
+    /// Takes in what was decided at `step` of the schedule, after it was applied to the model.
+    ///
+    /// The schedule may begin later than at 0: where in the loop this is, is how often it was called.
     pub(super) fn record(
         &mut self,
         step: u32,
@@ -45,12 +47,13 @@ impl Decisions {
         allocator: &AdaLora,
         model: &impl AdaptedModel,
     ) {
+        let t = self.budget.len();
         self.budget.push(made.budget as f64);
         self.masked_now.push(made.masked_now);
         let all = || vec![vec![true; self.config.init_r]; self.paths.len()];
         self.mask.push(made.mask.clone().unwrap_or_else(all));
         if self.config.phase(step) == Phase::Choose {
-            self.scores.insert(step, allocator.scores());
+            self.scores.insert(t, allocator.scores());
         }
         let mut nonzero = Vec::new();
         model.visit_layers(&mut |_, layer| {
@@ -91,10 +94,10 @@ impl Decisions {
             comparison.required(name, found, Limit::EXACT)?;
         }
         let limit = score_limit(comparison, &section)?;
-        for (step, scores) in &self.scores {
+        for (t, scores) in &self.scores {
             let found = order.iter().flat_map(|&m| scores[m].clone()).collect();
             let found = Values::new([order.len(), self.config.init_r], found);
-            comparison.required(&format!("score.{step}"), &found, limit)?;
+            comparison.required(&format!("score.{t}"), &found, limit)?;
         }
         self.compare_lists(comparison, &section, &order, &ranks)
     }
@@ -107,7 +110,7 @@ impl Decisions {
         order: &[usize],
         ranks: &[Vec<f64>],
     ) -> Result<(), VerifyError> {
-        let steps: Vec<f64> = self.scores.keys().map(|&step| f64::from(step)).collect();
+        let steps: Vec<f64> = self.scores.keys().map(|&t| t as f64).collect();
         let totals: Vec<f64> = ranks.iter().map(|row| row.iter().sum()).collect();
         for (key, found) in [("masking_steps", steps), ("total_rank_at_each_step", totals)] {
             if let Some(entry) = section.find(key) {
