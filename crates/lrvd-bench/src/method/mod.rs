@@ -81,6 +81,12 @@ pub trait PostHoc {
         BTreeMap::new()
     }
 
+    /// Whether a model that answers among other tokens than it was trained with can be asked. What is fitted to the
+    /// trained answers cannot.
+    fn takes_other_answers(&self) -> bool {
+        true
+    }
+
     /// Numbers that the method keeps for prediction beside the trained parameters of the model; records
     /// and tables count them apart.
     fn stored_parameters(&self) -> usize {

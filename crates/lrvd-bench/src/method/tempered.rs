@@ -5,9 +5,9 @@
 //! draws, `T` divides the logarithm of the averaged probabilities: what is calibrated is the answer
 //! that is given.
 //!
-//! Where the held-out examples do not determine a temperature (all of them are answered rightly, and
-//! the colder the better, or the logits speak against the labels) it stays 1. A score has no
-//! temperature: a regression task gets the answers of the method below as they are.
+//! Where the loss of the held-out examples has no minimum (all of them are answered rightly, and the colder the
+//! better, or the logits speak against the labels) the temperature is the bound of the search that it runs into, 0.01 or
+//! 100. A score has no temperature: a regression task gets the answers of the method below as they are.
 //!
 //! Source: Guo et al. 2017, arXiv:1706.04599.
 
@@ -196,7 +196,7 @@ impl PostHoc for Tempered {
         for draws in std::iter::once(0).chain(self.draws.iter().copied()) {
             let logs = averaged(self.inner.predict(&model, &inputs, draws)?)?;
             let fit = temperature_scaling(&logs.values, logs.width, &classes)?;
-            self.temperatures.insert(draws, if fit.at_bound { 1.0 } else { fit.temperature });
+            self.temperatures.insert(draws, fit.temperature);
         }
         Ok(())
     }
@@ -210,6 +210,10 @@ impl PostHoc for Tempered {
         let mut found = self.inner.fitted();
         found.extend(self.temperatures.iter().map(|(k, &t)| (format!("temperature-k{k}"), t)));
         found
+    }
+
+    fn takes_other_answers(&self) -> bool {
+        self.inner.takes_other_answers()
     }
 
     fn stored_parameters(&self) -> usize {

@@ -107,7 +107,8 @@ impl ReasoningTask {
     /// The validation items of another set, to be answered with the labels of this one: what a model of this task is
     /// shown from another distribution. Items with more choices than labels are left out and counted.
     ///
-    /// To score the other set with *its* labels instead (five letters for a model trained on four), make a task of it.
+    /// To score the other set with *its* labels instead (five letters for a model trained on four), see
+    /// [`with_letters_of`](Self::with_letters_of).
     ///
     /// # Errors
     ///
@@ -131,6 +132,25 @@ impl ReasoningTask {
         let encoder = PromptEncoder::new(tokenizer, self.config)?;
         let encoded = encoder.encode(other.set, &other.validation.examples, self.classes)?;
         not_empty(encoded, other.set, SplitName::Validation, prompt)
+    }
+
+    /// The validation items of another set with the labels of that set: what a language model of this task is asked
+    /// with other answer tokens. `None` where the labels are the same, or where answers are no tokens.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_letters_of(
+        &self,
+        other: &ReasoningData,
+        tokenizer: &TextTokenizer,
+    ) -> Result<Option<PreparedTask>, ReasoningError> {
+        let theirs = self.config.prompt.labels(other.set);
+        if self.config.form == InputForm::Encoder || self.labels == theirs {
+            return Ok(None);
+        }
+        let task = Self::new(other, tokenizer, self.config)?.prepared();
+        Ok(Some(PreparedTask { train: Vec::new(), ..task }))
     }
 
     /// What a reader of the results must know of prompts of `from`, encoded as this task's are.

@@ -121,6 +121,16 @@ pub struct OodRecord {
     /// The same of the mutual information; null where all draws agree by construction.
     #[serde(with = "real")]
     pub auroc_mutual_information: Option<f64>,
+    /// Share of right answers by the labels of the other set, as published; null where the model or what was fitted
+    /// to it has no other answers than its own.
+    #[serde(with = "real", default)]
+    pub accuracy: Option<f64>,
+    /// Mean negative log-likelihood of those answers, nats.
+    #[serde(with = "real", default)]
+    pub nll: Option<f64>,
+    /// Expected calibration error of those answers.
+    #[serde(with = "real", default)]
+    pub ece: Option<f64>,
 }
 
 /// A reliability diagram in numbers.

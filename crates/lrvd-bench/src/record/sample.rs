@@ -265,6 +265,9 @@ impl Suite {
             n: 299,
             auroc_entropy: around(draws, level + 0.1 * (0.2 - over), 0.03),
             auroc_mutual_information: (k > 1).then(|| around(draws, level + 0.03, 0.04)),
+            accuracy: Some(level - 0.2),
+            nll: Some(1.9 - level + over),
+            ece: Some(over),
         };
         [("arc-e", 0.62), ("arc-c", 0.71)]
             .map(|(set, level)| {

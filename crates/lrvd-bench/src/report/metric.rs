@@ -38,6 +38,12 @@ pub(crate) enum Metric {
     EntropyAuroc(ReasoningSet, u32),
     /// The same of the mutual information between prediction and weights.
     InformationAuroc(ReasoningSet, u32),
+    /// Accuracy on the questions of another set by its own labels.
+    OtherAccuracy(ReasoningSet, u32),
+    /// Negative log-likelihood of those answers, nats per example.
+    OtherNll(ReasoningSet, u32),
+    /// Expected calibration error of those answers.
+    OtherEce(ReasoningSet, u32),
     /// Trained parameters of adapters and posterior, the exact count; the head is not in it.
     Parameters,
     /// Numbers kept for prediction beside the trained parameters.
@@ -84,6 +90,11 @@ impl Metric {
             Self::InformationAuroc(..) => {
                 ("auroc_information", "AUROC of the mutual information", Higher, (3, 3))
             }
+            Self::OtherAccuracy(..) => {
+                ("ood_accuracy", "accuracy by its own letters", Higher, (3, 3))
+            }
+            Self::OtherNll(..) => ("ood_nll", "NLL (nats) by its own letters", Lower, (3, 3)),
+            Self::OtherEce(..) => ("ood_ece", "ECE by its own letters", Lower, (3, 3)),
             Self::Parameters => {
                 ("parameters", "trained parameters, head not counted", Neither, (0, 0))
             }
@@ -110,6 +121,9 @@ impl Metric {
             | Self::SelectiveArea(k)
             | Self::EntropyAuroc(_, k)
             | Self::InformationAuroc(_, k)
+            | Self::OtherAccuracy(_, k)
+            | Self::OtherNll(_, k)
+            | Self::OtherEce(_, k)
             | Self::PredictSeconds(k) => Some(k),
             _ => None,
         }
@@ -124,7 +138,11 @@ impl Metric {
     /// The set whose questions are told from a run's own; none for a metric of the run's own questions.
     fn other_set(self) -> Option<ReasoningSet> {
         match self {
-            Self::EntropyAuroc(set, _) | Self::InformationAuroc(set, _) => Some(set),
+            Self::EntropyAuroc(set, _)
+            | Self::InformationAuroc(set, _)
+            | Self::OtherAccuracy(set, _)
+            | Self::OtherNll(set, _)
+            | Self::OtherEce(set, _) => Some(set),
             _ => None,
         }
     }
@@ -132,6 +150,17 @@ impl Metric {
     /// The count that is printed behind this one, after a `+`.
     pub(crate) fn kept_beside(self) -> Option<Self> {
         (self == Self::Parameters).then_some(Self::StoredParameters)
+    }
+
+    /// All metrics of the questions of another set, without draws.
+    pub(crate) fn of_other_set(set: ReasoningSet) -> [Self; 5] {
+        [
+            Self::EntropyAuroc(set, 0),
+            Self::InformationAuroc(set, 0),
+            Self::OtherAccuracy(set, 0),
+            Self::OtherNll(set, 0),
+            Self::OtherEce(set, 0),
+        ]
     }
 
     /// The number of draws; none for what does not depend on one.
@@ -179,9 +208,7 @@ impl Metric {
             Self::PredictSeconds(0),
             Self::MemoryMib,
         ];
-        let ood = ReasoningSet::ALL
-            .into_iter()
-            .flat_map(|set| [Self::EntropyAuroc(set, 0), Self::InformationAuroc(set, 0)]);
+        let ood = ReasoningSet::ALL.into_iter().flat_map(Self::of_other_set);
         let found = all.into_iter().chain(ood).find(|metric| metric.base() == name)?;
         Some(found.at_draws(draws))
     }
@@ -269,6 +296,9 @@ impl Metric {
             Self::InformationAuroc(set, k) => {
                 ood(run, checkpoint, set, k)?.auroc_mutual_information
             }
+            Self::OtherAccuracy(set, k) => ood(run, checkpoint, set, k)?.accuracy,
+            Self::OtherNll(set, k) => ood(run, checkpoint, set, k)?.nll,
+            Self::OtherEce(set, k) => ood(run, checkpoint, set, k)?.ece,
             Self::Parameters => {
                 of_counted(run, checkpoint).then(|| run.trainable_parameters.trained() as f64)
             }
@@ -357,6 +387,9 @@ mod tests {
             Metric::SelectiveArea(10),
             Metric::EntropyAuroc(ReasoningSet::ArcC, 0),
             Metric::InformationAuroc(ReasoningSet::BoolQ, 10),
+            Metric::OtherAccuracy(ReasoningSet::ArcC, 0),
+            Metric::OtherNll(ReasoningSet::ArcE, 5),
+            Metric::OtherEce(ReasoningSet::ArcE, 10),
             Metric::Parameters,
             Metric::StoredParameters,
             Metric::HeadParameters,

@@ -183,10 +183,7 @@ pub(crate) fn csv_metrics(results: &Results) -> Vec<Metric> {
         }
     };
     let standard = results.runs.iter().any(other).then_some(Metric::Standard(0));
-    let ood = ReasoningSet::ALL
-        .into_iter()
-        .filter(shown)
-        .flat_map(|set| [Metric::EntropyAuroc(set, 0), Metric::InformationAuroc(set, 0)]);
+    let ood = ReasoningSet::ALL.into_iter().filter(shown).flat_map(Metric::of_other_set);
     std::iter::once(Metric::Accuracy(0))
         .chain(standard)
         .chain([Metric::MacroF1(0), Metric::Ece(0), Metric::Nll(0), Metric::Brier(0)])

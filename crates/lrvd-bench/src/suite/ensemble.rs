@@ -77,7 +77,15 @@ impl Rows<'_> {
         for other in self.ood {
             let theirs = self.averaged(parts, &other.file(), average, &other.questions)?;
             write_predictions(&other.questions, &theirs, &folder.join(other.file()))?;
-            ood.insert(other.key().to_owned(), OodSet::records(&scored, &theirs)?);
+            let lettered = match other.letters() {
+                Some((letters, file)) => {
+                    let answers = self.averaged(parts, &file, average, letters)?;
+                    write_predictions(letters, &answers, &folder.join(file))?;
+                    answers
+                }
+                None => BTreeMap::new(),
+            };
+            ood.insert(other.key().to_owned(), other.records(&scored, &theirs, &lettered)?);
         }
         let selective = selective_records(&scored, prepared)?;
         let first = first(run, parts)?;
@@ -161,7 +169,10 @@ impl Rows<'_> {
         let found = parts.iter().find(|(part, _)| part.rank == rank);
         let Some((part, record)) = found else { return Err(no_part(run)) };
         let (from, to) = (folder(self.out, part), folder(self.out, run));
-        let others = self.ood.iter().map(OodSet::file);
+        let others = self.ood.iter().flat_map(|other| {
+            let letters = other.letters().map(|(_, file)| file);
+            std::iter::once(other.file()).chain(letters)
+        });
         for name in std::iter::once(PREDICTIONS.to_owned()).chain(others) {
             let source = from.join(&name);
             std::fs::copy(&source, to.join(&name)).map_err(IoError::at("copy", &source))?;

@@ -1,15 +1,21 @@
 //! What a model answers to questions of another set, and whether its uncertainty tells them apart.
+//!
+//! They are asked twice. With the labels of the trained set, so that uncertainties are of the same number of classes:
+//! the areas under the ROC curve. With the other set's own labels, as published (five letters of ARC for a model trained
+//! on the four of `OpenBookQA`): accuracy, likelihood and calibration.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::module::Module;
 use lrvd_core::metrics::auroc;
+use lrvd_models::AutoClassifier;
 
 use super::SuiteError;
 use super::task::ReadyTask;
-use crate::backbone::Backbone;
+use crate::backbone::{Backbone, BackboneError};
 use crate::data::PreparedTask;
+use crate::data::batch::TokenExamples;
 use crate::eval::{RunContext, Scored, score_draws};
 use crate::reasoning::{ReasoningData, ReasoningSet};
 use crate::record::OodRecord;
@@ -26,6 +32,10 @@ pub(super) struct OodSet {
     set: ReasoningSet,
     /// The trained task with the other set's questions for its validation split.
     pub questions: PreparedTask,
+    /// The same questions with the labels of their own set, where those are others and can be asked for.
+    letters: Option<PreparedTask>,
+    /// Whether both sets have the same labels.
+    same_labels: bool,
     /// What a reader of the results must know.
     pub notes: Vec<String>,
 }
@@ -51,6 +61,8 @@ impl OodSet {
         let Some((own, _)) = &task.items else { return Ok(None) };
         other.validation.examples.truncate(rows.unwrap_or(usize::MAX));
         let encoded = own.encode_for(&other, &backbone.tokenizer)?;
+        let letters = own.with_letters_of(&other, &backbone.tokenizer)?;
+        let same_labels = own.config.prompt.labels(other.set) == own.labels;
         let name = other.set.display_name();
         let notes = own.notes_on(&encoded, name);
         let questions = PreparedTask {
@@ -60,7 +72,7 @@ impl OodSet {
             validation_ids: encoded.ids,
             ..task.prepared.clone()
         };
-        Ok(Some(Self { set: other.set, questions, notes }))
+        Ok(Some(Self { set: other.set, questions, letters, same_labels, notes }))
     }
 
     /// Name in records.
@@ -73,15 +85,26 @@ impl OodSet {
         format!("predictions-last-{}.jsonl", self.key())
     }
 
+    /// The questions with the labels of their own set, and the name of the file with the answers.
+    pub(super) fn letters(&self) -> Option<(&PreparedTask, String)> {
+        let name = || format!("predictions-last-{}-letters.jsonl", self.key());
+        self.letters.as_ref().map(|letters| (letters, name()))
+    }
+
     /// For every number of draws: how well entropy and mutual information separate these questions (the
-    /// positive class), answered as `theirs`, from the run's own ones, answered as `own`.
+    /// positive class), answered as `theirs`, from the run's own ones, answered as `own`; and how good the answers by the
+    /// other set's labels are, `lettered` where they are others.
     pub(super) fn records(
+        &self,
         own: &BTreeMap<u32, Scored>,
         theirs: &BTreeMap<u32, Scored>,
+        lettered: &BTreeMap<u32, Scored>,
     ) -> Result<BTreeMap<u32, OodRecord>, SuiteError> {
         let mut found = BTreeMap::new();
         for (&draws, theirs) in theirs {
             let own = own.get(&draws).and_then(|scored| scored.uncertainty.as_ref());
+            let lettered = if self.same_labels { Some(theirs) } else { lettered.get(&draws) };
+            let answers = lettered.map(|scored| &scored.metrics);
             let (Some(own), Some(theirs)) = (own, &theirs.uncertainty) else { continue };
             let several = own.mutual_information.iter().any(|&value| value > SAME);
             let by_information =
@@ -90,6 +113,9 @@ impl OodSet {
                 n: theirs.predictive_entropy.len() as u64,
                 auroc_entropy: auroc(&own.predictive_entropy, &theirs.predictive_entropy)?,
                 auroc_mutual_information: by_information.transpose()?,
+                accuracy: answers.and_then(|metrics| metrics.accuracy),
+                nll: answers.and_then(|metrics| metrics.nll),
+                ece: answers.and_then(|metrics| metrics.ece),
             };
             found.insert(draws, record);
         }
@@ -109,15 +135,30 @@ pub(super) fn ood_answers(
     let model = run.state.model.clone().valid();
     let mut found = BTreeMap::new();
     for other in ood {
-        let examples = context.examples(&other.questions.validation);
-        let inputs = context.inputs(&examples);
-        let mut theirs = BTreeMap::new();
-        for &draws in scored.keys() {
-            let logits = run.method.predict(&model, &inputs, draws as usize)?;
-            theirs.insert(draws, score_draws(&logits, &other.questions)?);
-        }
-        write_predictions(&other.questions, &theirs, &folder.join(other.file()))?;
-        found.insert(other.key().to_owned(), OodSet::records(scored, &theirs)?);
+        let asked = |model: &AutoClassifier, questions: &PreparedTask, file: &str| {
+            let examples = context.examples(&questions.validation);
+            let examples = TokenExamples { labels: questions.labels, ..examples };
+            let inputs = context.inputs(&examples);
+            let mut answers = BTreeMap::new();
+            for &draws in scored.keys() {
+                let logits = run.method.predict(model, &inputs, draws as usize)?;
+                answers.insert(draws, score_draws(&logits, questions)?);
+            }
+            write_predictions(questions, &answers, &folder.join(file))?;
+            Ok::<_, SuiteError>(answers)
+        };
+        let theirs = asked(&model, &other.questions, &other.file())?;
+        let lettered = match (other.letters(), &model) {
+            (Some((letters, file)), AutoClassifier::Llama(choice))
+                if run.method.takes_other_answers() =>
+            {
+                let choice = choice.clone().answering(letters.answers.clone());
+                let model = AutoClassifier::Llama(choice.map_err(BackboneError::from)?);
+                asked(&model, letters, &file)?
+            }
+            _ => BTreeMap::new(),
+        };
+        found.insert(other.key().to_owned(), other.records(scored, &theirs, &lettered)?);
     }
     Ok(found)
 }

@@ -75,8 +75,25 @@ fn a_reasoning_suite_trains_scores_and_keeps_what_it_found() {
         for set in ["arc-e", "arc-c"] {
             let auroc = records[method]["ood"][set]["0"]["auroc_entropy"].as_f64().unwrap();
             assert!((0.0..=1.0).contains(&auroc), "{method} {set}: {auroc}");
+            // By ARC's own five letters, which anyone can recompute; the model was trained on four.
+            let name = format!("predictions-last-{set}-letters.jsonl");
+            let file = out.join(format!("runs/obqa/{}/seed-1", method.to_lowercase())).join(name);
+            let (mut right, mut n) = (0.0, 0.0);
+            for line in lines(&std::fs::read_to_string(&file).unwrap()) {
+                let p = line["probs"]["0"].as_array().unwrap();
+                let p: Vec<f64> = p.iter().map(|v| v.as_f64().unwrap()).collect();
+                assert_eq!(p.len(), 5, "{file:?}");
+                let best = (0..5).fold(0, |best, i| if p[i] > p[best] { i } else { best });
+                right += f64::from(u8::from(Some(best as f64) == line["label"].as_f64()));
+                n += 1.0;
+            }
+            let recorded = &records[method]["ood"][set]["0"];
+            assert!((recorded["accuracy"].as_f64().unwrap() - right / n).abs() < 1e-12);
+            assert!(recorded["nll"].as_f64().unwrap() > 0.0 && recorded["ece"].is_number());
         }
     }
+    // The curvature of Laplace is that of the four trained answers.
+    assert!(records["LAP"]["ood"]["arc-e"]["0"]["accuracy"].is_null());
     assert!(records["ENS-3+TS"]["ood"]["arc-e"]["0"]["auroc_mutual_information"].is_number());
 
     // Anyone can recompute the metrics from the predictions.

@@ -77,6 +77,15 @@ impl LlamaChoice {
         Ok(Self { model, answer_ids })
     }
 
+    /// The same model, to choose among other answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn answering(self, answer_ids: Vec<u32>) -> Result<Self, ChoiceError> {
+        Self::new(self.model, answer_ids)
+    }
+
     /// The language model.
     pub fn model(&self) -> &LlamaForCausalLm {
         &self.model

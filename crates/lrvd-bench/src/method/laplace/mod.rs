@@ -194,6 +194,11 @@ impl PostHoc for Laplace {
         Ok(())
     }
 
+    /// The curvature of the head is that of the trained answers' rows.
+    fn takes_other_answers(&self) -> bool {
+        self.fitted.is_none()
+    }
+
     fn fitted(&self) -> BTreeMap<String, f64> {
         let precision = self.fitted.as_ref().map(|fitted| fitted.prior_precision);
         precision.map(|value| ("prior-precision".to_owned(), value)).into_iter().collect()

@@ -157,7 +157,10 @@ fn metric_index(metric: Metric) -> (u8, Metric) {
         | Metric::Brier(_)
         | Metric::SelectiveArea(_)
         | Metric::EntropyAuroc(..)
-        | Metric::InformationAuroc(..) => 1,
+        | Metric::InformationAuroc(..)
+        | Metric::OtherAccuracy(..)
+        | Metric::OtherNll(..)
+        | Metric::OtherEce(..) => 1,
         Metric::Parameters
         | Metric::StoredParameters
         | Metric::HeadParameters

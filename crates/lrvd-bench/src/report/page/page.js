@@ -912,18 +912,23 @@ function oodSection() {
             page.draws,
             "auroc_mutual_information",
             "mutual information"
-          ]] : [])
-      ].map(([k, key, words]) => {
+          ]] : []),
+        // By the letters of the other set.
+        ...[["accuracy", 1], ["nll", -1], ["ece", -1]].flatMap(([key, way]) =>
+          [0, ...(page.draws ? [page.draws] : [])].map((k) => [k, key, describe(key).title, way])
+        )
+      ].map(([k, key, words, way = 1]) => {
         const spreads = page.methods.map((m) =>
           spread(runs.filter((r) => r.method === m.name).map((r) => oodOf(r)[set]?.[k]?.[key] ?? null))
         );
-        return { text: `${words}, k\u202f=\u202f${k}`, spreads, verdict: verdicts(spreads, 1, 3) };
+        const metric = key.startsWith("auroc") ? "auroc" : key;
+        return { metric, text: `${words}, k\u202f=\u202f${k}`, spreads, verdict: verdicts(spreads, way, 3) };
       })
     );
     const row = (name) => {
       const i = page.methods.findIndex((m) => m.name === name);
       return columns.some((c) => c.spreads[i])
-        && columns.map((c) => valueCell("auroc", c.spreads[i], { verdict: c.verdict[i] }));
+        && columns.map((c) => valueCell(c.metric, c.spreads[i], { verdict: c.verdict[i] }));
     };
     const counts = sets.map((set) =>
       `${Object.values(oodOf(runs.find((r) => oodOf(r)[set]))[set])[0]?.n} of ${page.sets[set]}`
@@ -935,15 +940,16 @@ function oodSection() {
     return [
       h("h3", {}, `Trained on ${task.label}`),
       how(`Questions of the other sets: ${counts.join(", ")}.`),
-      table({ over, head: ["AUROC", ...columns.map(({ text }) => ({ text }))], bodies: familyBodies(row) })
+      table({ over, head: ["Other sets", ...columns.map(({ text }) => ({ text }))], bodies: familyBodies(row) })
     ];
   }).filter(Boolean);
   return tables.length
     ? section("ood", "Out-of-distribution questions",
       how(
-        "Each model answers questions it was not trained for, with the labels of its own set. The area " +
+        "Each model answers questions it was not trained for. With the labels of its own set, the area " +
         "under the ROC curve says how well its uncertainty tells them from its own validation questions: " +
-        "1 is always, one half is chance. Mutual information needs several draws."
+        "1 is always, one half is chance. Mutual information needs several draws. Accuracy, " +
+        "likelihood and calibration are those of the answers by the other set's own labels."
       ), tables) : null;
 }
 function costsSection() {
