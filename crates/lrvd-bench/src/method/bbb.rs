@@ -10,6 +10,9 @@
 //!            (blundell);  1/batch (batch)
 //! ```
 //!
+//! `ρ` learns at a rate of its own, at which it can go from its start to the prior's within the run: at the means' rate
+//! it could not at any published length.
+//!
 //! Parameters: `2·rank·(d_input + d_output)` per layer, or `rank·(2·d_input + d_output)` with noise on
 //! A only. Sources: Blundell et al. 2015, arXiv:1505.05424; `bbb-bt` has the defaults of
 //! Bayesian-Torch, whose KL is the mean over the entries of each factor, divided by the batch size.
@@ -22,8 +25,8 @@ use lrvd_burn::train::{Attach, Predict, RankPolicy, Regularise, StepSizes, Terms
 use lrvd_core::baselines::{MinibatchWeight, ScaleMixture};
 use lrvd_models::AutoClassifier;
 
-use super::kl_cycle::KlCycle;
-use super::setup::{NoisyRates, adapter};
+use super::kl_cycle::{KlCycle, PUBLISHED_STEPS};
+use super::setup::{NoisyRates, adapter, rate_to_reach};
 use super::{MethodError, PostHoc, RankRequest};
 use crate::settings::{BbbPrior, BbbSettings, BbbWeight, ExperimentConfig, MixtureSettings};
 
@@ -46,14 +49,18 @@ impl Bbb {
     ) -> Result<Self, MethodError> {
         let BbbSettings { both, rho, rho_std, mean_std, mixture, .. } = settings;
         let kind = AdapterKind::BayesByBackprop { both, rho, rho_std, mean_std };
+        let rho_rate = match settings.rho_learning_rate {
+            Some(rate) => rate,
+            None => rate_to_reach(config, settings.distance())?,
+        };
         let MixtureSettings { weight, first_std, second_std } = mixture;
         Ok(Self {
             adapter: adapter(config, kind, request),
             settings,
             mixture: ScaleMixture::new(weight, first_std, second_std)?,
-            epoch: KlCycle::new(config, None),
+            epoch: KlCycle::new(config, None, PUBLISHED_STEPS),
             batch_size: config.batch_size,
-            rates: NoisyRates::new(config, settings.rho_rate_factor),
+            rates: NoisyRates::new(config, rho_rate),
         })
     }
 

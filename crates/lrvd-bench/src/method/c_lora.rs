@@ -7,7 +7,8 @@
 //! ```
 //!
 //! over the tokens of the batch, padding included as published (it is a 10⁻⁶th of a small number), with
-//! BLoB's `π_i`. `k` draws have noise for every token as training does; `k = 0` is the mean of `E`.
+//! BLoB's `π_i`. `AdamW` moves A, B and the head; the network that reads the law of `E` off the input follows the
+//! gradient of both by plain descent at 0.01, as published (0.01 to 0.02 there, by set), unclipped. `k` draws have noise for every token as training does; `k = 0` is the mean of `E`.
 //! Parameters: `rank·(d_input + d_output) + hidden·(rank + 1) + 2·rank²·(hidden + 1)` per layer. Source:
 //! Rahmati et al. 2025, arXiv:2505.17773. Its factors of the likelihood per task and its choice of the
 //! checkpoint by accuracy and calibration are not taken over: every method has one protocol here.
@@ -16,6 +17,7 @@ use std::collections::BTreeSet;
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind, ContextDivergence, Observer};
 use lrvd_burn::model::{AdapterTargets, attach_adapters, observe};
+use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::{
     Attach, Logits, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState, Terms,
@@ -25,9 +27,13 @@ use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
 
 use super::kl_cycle::KlCycle;
+use super::second_optimizer::{Owned, SecondOptimizer};
 use super::setup::adapter;
 use super::{Inputs, PostHoc, RankRequest};
 use crate::settings::{CLoraSettings, ExperimentConfig};
+
+/// Steps of the longest published run.
+const PUBLISHED_STEPS: usize = 2000;
 
 /// C-LoRA.
 #[derive(Clone, Debug)]
@@ -35,17 +41,21 @@ pub(super) struct CLora {
     adapter: AdapterConfig,
     kl_weight: f64,
     cycle: KlCycle,
+    /// Moves the network.
+    second: SecondOptimizer,
     /// Sees the divergence of every use of an adapter in training.
     observer: Observer,
 }
 
 impl CLora {
     pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
-        let CLoraSettings { hidden, prior_std, kl_weight, gamma } = config.methods.c_lora;
+        let CLoraSettings { hidden, prior_std, kl_weight, gamma, learning_rate } =
+            config.methods.c_lora;
         let adapter = adapter(config, AdapterKind::CLora { hidden }, request);
-        let cycle = KlCycle::new(config, gamma);
+        let cycle = KlCycle::new(config, gamma, PUBLISHED_STEPS);
+        let second = SecondOptimizer::new(learning_rate, Owned::Context);
         let observer = Observer::of_divergences(prior_std);
-        Self { adapter, kl_weight, cycle, observer }
+        Self { adapter, kl_weight, cycle, second, observer }
     }
 }
 
@@ -94,10 +104,19 @@ impl Regularise<AutoClassifier> for CLora {
 impl RankPolicy<AutoClassifier> for CLora {
     fn before_update(
         &mut self,
-        _state: StepState<'_, AutoClassifier>,
+        state: StepState<'_, AutoClassifier>,
     ) -> Result<Option<RankChange>, TrainError> {
         // Divergences of further micro-batches keep their graphs until they are taken.
         drop(self.observer.take_divergences());
+        self.second.before_update(state);
+        Ok(None)
+    }
+
+    fn after_update(
+        &mut self,
+        state: StepState<'_, AutoClassifier>,
+    ) -> Result<Option<RankChange>, TrainError> {
+        self.second.descend(state.model, state.rate_factor, &NamedGradients::default());
         Ok(None)
     }
 

@@ -24,14 +24,15 @@ use lrvd_core::family::VariationalFamily;
 use lrvd_core::prune::{PathTolerance, PruneRule};
 use lrvd_core::schedule::KlSchedule;
 
+use super::setup::rate_to_reach;
 use super::{MethodError, RankRequest};
 use crate::settings::{ArdSettings, ExperimentConfig, KlPathSettings, KlWeight};
 
-/// LoRA at the rank asked for.
+/// LoRA at the rank asked for, with the scaling `c` of the settings' rank.
 pub(super) fn lora(config: &ExperimentConfig, request: RankRequest) -> Lora {
     Lora {
         rank: request.rank(config),
-        lora_alpha: config.lora_alpha,
+        lora_alpha: request.lora_alpha(config),
         dropout: config.adapter_dropout,
         b_bound: config.lora_b_bound,
     }
@@ -137,13 +138,10 @@ fn noise_to_signal(config: &mut ExperimentConfig) -> Result<(), MethodError> {
     Ok(())
 }
 
-/// `max(0.02, |threshold − initial| / Σ_t factor(t))`: under Adam a parameter moves by at most its rate
-/// a step, so a slower one could not reach the threshold within the run.
+/// `max(0.02, |threshold − initial| / Σ_t factor(t))`: a slower one could not reach the threshold within the run.
 fn noise_rate(config: &ExperimentConfig, initial: f64) -> Result<f64, MethodError> {
-    let schedule = config.training(0).check()?.schedule();
-    let reach: f64 = (0..config.steps as u32).map(|step| schedule.factor(step)).sum();
     let distance = (config.prune.log_alpha_threshold - initial).abs();
-    Ok(if reach > 0.0 { NOISE_RATE.max(distance / reach) } else { NOISE_RATE })
+    Ok(rate_to_reach(config, distance)?.max(NOISE_RATE))
 }
 
 #[cfg(test)]

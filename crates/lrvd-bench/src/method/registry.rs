@@ -23,7 +23,7 @@ fn build(
     let own = &config.methods;
     Ok(Some(match key {
         "lora" => Box::new(lrvd::lora(config, request)),
-        "map" => Box::new(Map::new(config, request)),
+        "map" => Box::new(Map::new(config, request)?),
         "mcd" => Box::new(McDropout::new(config, request)),
         "lora-ensemble" => Box::new(LoraEnsemble::new(config, request)),
         "bbb" => Box::new(Bbb::new(config, request, own.bbb)?),

@@ -5,12 +5,14 @@
 //! ```text
 //! ΔW = c·B·diag(s)·V,   s ~ N(exp(log_mean), exp(log_std)²)      one draw per module and forward
 //! 1. AdamW on the mean negative log-likelihood: B, V, log_mean, log_std, head
-//! 2. descent at 0.2 on π_i·KL(q ‖ N(0, 1)): log_mean, log_std
+//! 2. descent at 0.1 on π_i·KL(N(0, 1) ‖ q): log_mean, log_std
 //! ```
 //!
 //! Parameters: `rank·(d_input + d_output + 2)` per layer. Source: Samplawski et al. 2025,
-//! arXiv:2506.21408; update and schedule as in the `BayesAdapt` suite of the same authors. Its code
-//! computes the divergence of the prior from the posterior; `kl_direction: coded` does so too.
+//! arXiv:2506.21408; update and schedule as in the `BayesAdapt` suite of the same authors, whose code
+//! computes the divergence of the prior from the posterior. Rate and direction belong together. The coded divergence
+//! pulls `ln σ` up by `(1 + m²)/σ² − 1`, 600 at the start; the standard one (`kl_direction: standard`) by `1 − σ²`, at
+//! most 1: a tenth of a nat in a cycle at the published rate, of the 3.2 nats to the prior. It has a rate of 1.
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
@@ -22,17 +24,23 @@ use lrvd_burn::train::{
 use lrvd_core::baselines::KlDirection;
 use lrvd_models::AutoClassifier;
 
-use super::kl_cycle::KlCycle;
+use super::kl_cycle::{KlCycle, PUBLISHED_STEPS};
 use super::second_optimizer::SecondOptimizer;
 use super::setup::{NoisyRates, adapter};
 use super::{PostHoc, RankRequest};
 use crate::settings::{ExperimentConfig, KlDirectionSetting};
+
+/// Published rate of the second optimiser for Llama-2, in the coded direction.
+const PUBLISHED_RATE: f64 = 0.1;
+/// That of the standard direction: it carries `ln σ` to the prior's within the cycles of a published run.
+const STANDARD_RATE: f64 = 1.0;
 
 /// `ScalaBL`.
 #[derive(Clone, Debug)]
 pub(super) struct ScalaBl {
     adapter: AdapterConfig,
     direction: KlDirection,
+    cycle: KlCycle,
     second: SecondOptimizer,
     rates: NoisyRates,
 }
@@ -42,14 +50,15 @@ impl ScalaBl {
         let settings = config.methods.scalabl;
         let kind = AdapterKind::ScalaBl { epsilon: settings.epsilon };
         let adapter = adapter(config, kind, request);
-        let cycle = KlCycle::new(config, settings.gamma);
-        let rate = settings.kl_learning_rate;
-        let second = SecondOptimizer::new(config, rate, cycle, settings.optimizers);
-        let direction = match settings.kl_direction {
-            KlDirectionSetting::Standard => KlDirection::PosteriorFromPrior,
-            KlDirectionSetting::Coded => KlDirection::PriorFromPosterior,
+        let cycle = KlCycle::new(config, settings.gamma, PUBLISHED_STEPS);
+        let (direction, rate) = match settings.kl_direction {
+            KlDirectionSetting::Standard => (KlDirection::PosteriorFromPrior, STANDARD_RATE),
+            KlDirectionSetting::Coded => (KlDirection::PriorFromPosterior, PUBLISHED_RATE),
         };
-        Self { adapter, direction, second, rates: NoisyRates::new(config, 1.0) }
+        let rate = settings.kl_learning_rate.unwrap_or(rate);
+        let second = SecondOptimizer::new(rate, settings.optimizers);
+        let rates = NoisyRates::new(config, config.learning_rate * settings.noise_rate_factor);
+        Self { adapter, direction, cycle, second, rates }
     }
 }
 
@@ -74,7 +83,7 @@ impl RankPolicy<AutoClassifier> for ScalaBl {
         &mut self,
         state: StepState<'_, AutoClassifier>,
     ) -> Result<Option<RankChange>, TrainError> {
-        self.second.before_update(state)?;
+        self.second.before_update(state);
         Ok(None)
     }
 
@@ -83,7 +92,7 @@ impl RankPolicy<AutoClassifier> for ScalaBl {
         state: StepState<'_, AutoClassifier>,
     ) -> Result<Option<RankChange>, TrainError> {
         let direction = self.direction;
-        self.second.after_update(state, |model| {
+        self.second.after_update(state, self.cycle, |model| {
             total_over_adapters(model, |layer| layer.kl_scale(direction))
         })?;
         Ok(None)

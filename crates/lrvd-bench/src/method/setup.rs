@@ -3,7 +3,7 @@
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::optimizer::ParameterGroups;
 
-use super::RankRequest;
+use super::{MethodError, RankRequest};
 use crate::settings::ExperimentConfig;
 
 /// The adapter of `kind` with the experiment's scaling and dropout, at the rank asked for.
@@ -15,29 +15,42 @@ pub(super) fn adapter(
     AdapterConfig {
         kind,
         rank: request.rank(config),
-        lora_alpha: config.lora_alpha,
+        lora_alpha: request.lora_alpha(config),
         dropout: config.adapter_dropout,
     }
 }
 
-/// The rates of a method whose noise parameters learn `noise_factor` times as fast as its means, and
-/// whose means decay as `BayesLoRA`'s: its prior does what decay would.
+/// `Σ_t factor(t)` of the run's schedule: under `AdamW` a parameter moves by at most its peak rate times this.
+pub(super) fn reach(config: &ExperimentConfig) -> Result<f64, MethodError> {
+    let schedule = config.training(0).check()?.schedule();
+    Ok((0..config.steps as u32).map(|step| schedule.factor(step)).sum())
+}
+
+/// The peak rate at which a parameter under `AdamW` can just go `distance` in the run; 0 in a run whose every rate
+/// is 0.
+pub(super) fn rate_to_reach(config: &ExperimentConfig, distance: f64) -> Result<f64, MethodError> {
+    let reach = reach(config)?;
+    Ok(if reach > 0.0 { distance / reach } else { 0.0 })
+}
+
+/// The rates of a method with noise of its own, whose means decay as `BayesLoRA`'s: its prior does what decay would.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NoisyRates {
     weight_decay: f64,
-    noise_factor: f64,
+    noise: f64,
 }
 
 impl NoisyRates {
-    pub(super) fn new(config: &ExperimentConfig, noise_factor: f64) -> Self {
-        Self { weight_decay: config.adapter_weight_decay, noise_factor }
+    /// Noise parameters that learn at the rate `noise`.
+    pub(super) fn new(config: &ExperimentConfig, noise: f64) -> Self {
+        Self { weight_decay: config.adapter_weight_decay, noise }
     }
 
     /// The rates made from those of the settings.
     pub(super) fn groups(self, settings: &ParameterGroups) -> ParameterGroups {
         let mut groups = *settings;
         groups.adapter.weight_decay = self.weight_decay;
-        groups.log_variance.learning_rate = settings.adapter.learning_rate * self.noise_factor;
+        groups.log_variance.learning_rate = self.noise;
         groups
     }
 }

@@ -1,7 +1,7 @@
 //! SWAG-LoRA: the tail of the optimiser's path as a Gaussian.
 //!
-//! Objective: mean negative log-likelihood. From a share of the steps on the learning rate stays
-//! constant, and every so many steps the factors `θ` of the adapters are collected:
+//! Objective: mean negative log-likelihood. From a share of the steps on the learning rate goes to a constant in a
+//! line, and every so many steps the factors `θ` of the adapters are collected:
 //!
 //! ```text
 //! mean, second moment:  running averages of θ, θ²        deviations: the last K of θ − mean
@@ -14,8 +14,10 @@
 //!
 //! Parameters: LoRA's, `P = rank·(d_input + d_output)` per layer, of which the mean takes the place;
 //! second moment and deviations store `(1 + K)·P` numbers more. Source: Maddox et al. 2019,
-//! arXiv:1902.02476; on adapters Onal et al. 2024, arXiv:2405.03425. The standard sampler has
-//! `scale` ½, the published configuration for adapters 1.
+//! arXiv:1902.02476; on adapters Onal et al. 2024, arXiv:2405.03425, whose configuration is the default: of 15 epochs
+//! the tail begins after 8, each further one is collected, the rate falls to a tenth of its peak within 5, and `scale` is
+//! 1 (the standard sampler has ½). Its tail goes on from the model with the lowest validation loss so far; here from
+//! the step before, as every method reports its last step.
 
 use std::collections::BTreeMap;
 
@@ -49,6 +51,8 @@ pub(super) struct Swag {
     settings: SwagSettings,
     /// First step of the tail, and steps between collections.
     tail: (usize, usize),
+    /// The schedule's factor where the tail begins, and the steps from there to the constant one.
+    anneal: (f64, usize),
     /// Of every factor, by name; a head has a mean only.
     moments: BTreeMap<String, Moments>,
 }
@@ -71,7 +75,9 @@ impl Swag {
         }
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         let adapter = adapter(config, kind, request);
-        Ok(Self { adapter, settings, tail, moments: BTreeMap::new() })
+        let from = config.training(0).check()?.schedule().factor(tail.0 as u32);
+        let anneal = (from, config.share(settings.anneal));
+        Ok(Self { adapter, settings, tail, anneal, moments: BTreeMap::new() })
     }
 
     /// Whether a collection is due after `done` completed steps.
@@ -142,7 +148,10 @@ impl Attach<AutoClassifier> for Swag {
 
 impl Regularise<AutoClassifier> for Swag {
     fn rate_factor(&self, step: usize, scheduled: f64) -> f64 {
-        if step >= self.tail.0 { self.settings.learning_rate_factor } else { scheduled }
+        let ((start, _), (from, steps)) = (self.tail, self.anneal);
+        let Some(since) = step.checked_sub(start) else { return scheduled };
+        let to = self.settings.learning_rate_factor;
+        if since >= steps { to } else { from + (to - from) * since as f64 / steps as f64 }
     }
 }
 
@@ -252,7 +261,7 @@ mod tests {
 
     fn swag(settings: SwagSettings) -> Swag {
         let adapter = AdapterConfig::default();
-        Swag { adapter, settings, tail: (50, 10), moments: BTreeMap::new() }
+        Swag { adapter, settings, tail: (50, 10), anneal: (0.6, 20), moments: BTreeMap::new() }
     }
 
     /// Moves every trainable parameter.
@@ -329,7 +338,10 @@ mod tests {
     #[test]
     fn posthoc_swag_holds_the_rate_and_needs_two_collections() {
         let swag = swag(SwagSettings { learning_rate_factor: 0.3, ..SwagSettings::default() });
-        assert_eq!((swag.rate_factor(49, 0.6), swag.rate_factor(50, 0.6)), (0.6, 0.3));
+        let rates = [49, 50, 60, 70, 99].map(|step| swag.rate_factor(step, 0.62));
+        for (found, wanted) in rates.into_iter().zip([0.62, 0.6, 0.45, 0.3, 0.3]) {
+            assert!((found - wanted).abs() < 1e-15, "{rates:?}");
+        }
         let due: Vec<usize> = (0..=80).filter(|&done| swag.is_due(done)).collect();
         assert_eq!(due, [60, 70, 80]);
         let build = |start: f64, every: f64| {

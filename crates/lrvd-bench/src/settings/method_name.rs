@@ -36,6 +36,17 @@ impl RankRequest {
             Self::Average(rank) => rank,
         }
     }
+
+    /// The numerator of the scaling at that rank: `c = lora_alpha / rank` stays that of the settings' rank.
+    ///
+    /// A row at another rank then differs in rank alone; with the settings' numerator it would also learn
+    /// `initial_rank / rank` times as fast.
+    pub fn lora_alpha(self, config: &ExperimentConfig) -> f64 {
+        match self {
+            Self::Initial => config.lora_alpha,
+            Self::Average(rank) => config.lora_alpha * rank as f64 / config.initial_rank as f64,
+        }
+    }
 }
 
 impl MethodName {

@@ -335,7 +335,7 @@ mod tests {
     fn settings_of_methods_are_set_one_by_one() {
         let config = with(&["methods.map.l2_in_loss=true", "methods.map.precision=2"]).unwrap();
         assert!(config.methods.map.l2_in_loss);
-        assert_eq!((config.methods.map.precision, config.methods.map.weight_decay), (2.0, 1e-5));
+        assert_eq!((config.methods.map.precision, config.methods.map.weight_decay), (2.0, None));
         let wrong = with(&["methods.mep.delta=2"]).unwrap_err().to_string();
         assert!(wrong.starts_with("unknown setting `methods.mep`; wanted one of `methods."));
         let wrong = with(&["methods.map.delta=2"]).unwrap_err().to_string();

@@ -204,7 +204,7 @@ fn recommended() -> ExperimentConfig {
             beta: 0.85,
             placement: MaskPlacement::AfterUpdate,
         },
-        methods: MethodSettings::default(),
+        methods: glue_methods(),
         pooler: PoolerMode::Trained,
         backbone_dropout: true,
         evaluate_every: 200,
@@ -218,6 +218,13 @@ fn recommended() -> ExperimentConfig {
         prompt: PromptSet::Clean,
         wording: WordingSettings::default(),
     }
+}
+
+/// What published commands for GLUE change about those for a language model.
+fn glue_methods() -> MethodSettings {
+    let mut methods = MethodSettings::default();
+    methods.blob.kl_learning_rate = 0.002;
+    methods
 }
 
 /// What we recommend for a language model on multiple-choice questions: the published lengths and
@@ -243,6 +250,7 @@ fn recommended_reasoning() -> ExperimentConfig {
         evaluate_every: 1000,
         draws: vec![5, 10],
         prompt: PromptSet::Blob,
+        methods: MethodSettings::default(),
         ..glue
     }
 }

@@ -1,7 +1,7 @@
 //! The two lengths of a reproduction.
 
 use super::kind::Suite;
-use crate::settings::{BasePrecision, ExperimentConfig, LogVarianceSettings, MethodSettings};
+use crate::settings::{BasePrecision, ExperimentConfig, MethodSettings};
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,8 +46,6 @@ impl Profile {
             (Self::Quick, Suite::Glue) => ExperimentConfig {
                 steps: QUICK_STEPS,
                 batch_size: 32,
-                // Three times the published weight: at 1e-6 nothing is pruned in so few steps.
-                kl_weight: config.kl_weight.times(3.0),
                 learning_rate: 4e-3,
                 head_learning_rate: 4e-3,
                 backbone_dropout: false,
@@ -55,19 +53,14 @@ impl Profile {
                 max_length: 64,
                 initial_rank: 8,
                 evaluate_every: QUICK_STEPS / 4,
-                methods: quick_methods(),
+                methods: quick_methods(config.methods),
                 ..config
-            },
+            }
+            // At 1e-6 nothing is pruned in so few steps.
+            .raised(3.0, 1.0),
             (Self::Quick, Suite::Reasoning) => ExperimentConfig {
                 steps: QUICK_REASONING_STEPS,
                 batch_size: 8,
-                // At the published weight and the means' rate, made for 5,000 steps, so few move no
-                // variance and prune nothing.
-                kl_weight: config.kl_weight.times(1e3),
-                log_variance: LogVarianceSettings {
-                    learning_rate_factor: 20.0,
-                    ..config.log_variance
-                },
                 learning_rate: 5e-3,
                 evaluation_batch_size: 32,
                 max_length: 256,
@@ -75,10 +68,33 @@ impl Profile {
                 base_precision: BasePrecision::F32,
                 evaluate_every: QUICK_REASONING_STEPS,
                 draws: vec![10],
-                methods: quick_methods(),
+                methods: quick_methods(config.methods),
                 ..config
-            },
+            }
+            // At the published weight and the means' rate, made for 5,000 steps, so few move no variance and prune
+            // nothing.
+            .raised(1e3, 20.0),
         }
+    }
+}
+
+impl ExperimentConfig {
+    /// `kl` times the weight of every divergence that is tempered, and `noise` times the rate of every noise parameter that
+    /// follows the likelihood, whatever the method.
+    ///
+    /// Not raised is what carries the whole evidence bound by itself, and more than it if raised: the KL of Bayes by
+    /// backprop (`1/N`), and the second optimisers of BLoB and `ScalaBL`, whose cycles keep their number in a short run.
+    /// Nor is a rate that follows from the length of the run: those of Bayes by backprop and `lrvd-nts`.
+    fn raised(mut self, kl: f64, noise: f64) -> Self {
+        let MethodSettings { blob, scalabl, c_lora, .. } = &mut self.methods;
+        self.kl_weight = self.kl_weight.times(kl);
+        c_lora.kl_weight *= kl;
+        let log_variance = &mut self.log_variance.learning_rate_factor;
+        let own = [&mut blob.noise_rate_factor, &mut scalabl.noise_rate_factor];
+        for rate in own.into_iter().chain([log_variance, &mut c_lora.learning_rate]) {
+            *rate *= noise;
+        }
+        self
     }
 }
 
@@ -86,11 +102,42 @@ const QUICK_STEPS: usize = 200;
 const QUICK_REASONING_STEPS: usize = 60;
 
 /// Methods that look at the training set after training see a part of it.
-fn quick_methods() -> MethodSettings {
-    let mut methods = MethodSettings::default();
+fn quick_methods(mut methods: MethodSettings) -> MethodSettings {
     methods.laplace.examples = Some(256);
     methods.laplace_last.examples = Some(256);
     methods.tfb.anchors = 100;
     methods.tfb.samples = 5;
     methods
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{KlWeight, LogVarianceSettings, Preset};
+
+    #[test]
+    fn what_is_raised_is_raised_for_every_method() {
+        let factors = |suite: Suite, preset: Preset| {
+            let before = preset.config();
+            let after = Profile::Quick.shorten(suite, before.clone());
+            let log_variance = |c: &ExperimentConfig| {
+                let LogVarianceSettings { learning_rate_factor, .. } = c.log_variance;
+                learning_rate_factor
+            };
+            let (was, is) = (&before.methods, &after.methods);
+            assert_eq!((is.blob.kl_learning_rate, is.bbb), (was.blob.kl_learning_rate, was.bbb));
+            let kl =
+                [after.kl_weight / before.kl_weight, is.c_lora.kl_weight / was.c_lora.kl_weight];
+            let noise = [
+                log_variance(&after) / log_variance(&before),
+                is.blob.noise_rate_factor / was.blob.noise_rate_factor,
+                is.scalabl.noise_rate_factor / was.scalabl.noise_rate_factor,
+                is.c_lora.learning_rate / was.c_lora.learning_rate,
+            ];
+            (kl.map(f64::round), noise.map(f64::round))
+        };
+        assert_eq!(factors(Suite::Glue, Preset::Default), ([3.0; 2], [1.0; 4]));
+        let reasoning = factors(Suite::Reasoning, Preset::DefaultReasoning);
+        assert_eq!(reasoning, ([1e3; 2], [20.0; 4]));
+    }
 }

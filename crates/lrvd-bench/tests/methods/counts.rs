@@ -93,6 +93,22 @@ fn methods_with_a_uniform_rank_take_the_rank_asked_for() {
 }
 
 #[test]
+fn methods_at_another_rank_keep_the_scaling() {
+    let bench = Bench::new(Backbone::Deberta);
+    let scaling = |key: &str, request: RankRequest| {
+        let adapter = method(key).build(&bench.config, request).unwrap().adapter();
+        adapter.lora_alpha / adapter.rank as f64
+    };
+    for key in ["lora", "map", "mcd", "swag", "tfb", "blob", "bbb"] {
+        for request in [RankRequest::Initial, RankRequest::Average(1), RankRequest::Average(3)] {
+            assert_eq!(scaling(key, request), 6.0 / 4.0, "{key} {request:?}");
+        }
+    }
+    // The published update of LoRA-Ensemble is not scaled.
+    assert_eq!(scaling("lora-ensemble", RankRequest::Average(3)), 1.0);
+}
+
+#[test]
 fn methods_of_several_runs_name_single_ones() {
     let single = |key: &str| {
         let member = MethodName::from_name(key).unwrap_or_else(|| panic!("{key}"));
@@ -137,6 +153,7 @@ fn methods_refuse_settings_out_of_range_and_unknown_ones() {
         ("bbb", json!({ "prior_std": 0.0 })),
         ("bbb", json!({ "prior": "laplace" })),
         ("bbb", json!({ "rho": 11.0 })),
+        ("bbb", json!({ "rho_learning_rate": -1.0 })),
         ("bbb-a", json!({ "mixture.weight": 1.5 })),
         ("bbb-bt", json!({ "mean_std": 0.0 })),
         ("blob", json!({ "epsilon": 0.0 })),
@@ -145,6 +162,9 @@ fn methods_refuse_settings_out_of_range_and_unknown_ones() {
         ("blob", json!({ "optimizers": "three" })),
         ("scalabl", json!({ "kl_direction": "both" })),
         ("scalabl", json!({ "epsilon": 2.0 })),
+        ("scalabl", json!({ "kl_learning_rate": -1.0 })),
+        ("blob", json!({ "noise_rate_factor": -1.0 })),
+        ("c-lora", json!({ "learning_rate": -1.0 })),
         ("c-lora", json!({ "hidden": 0 })),
         ("c-lora", json!({ "kl_weight": -1.0 })),
     ];

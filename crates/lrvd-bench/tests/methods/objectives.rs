@@ -30,9 +30,12 @@ fn methods_map_decays_or_penalises() {
     let mut bench = double();
     let groups =
         |bench: &Bench| bench.build(method("map")).groups(&bench.config.training(0).groups);
-    assert_eq!(groups(&bench).adapter.weight_decay, 1e-5);
+    // 3 steps at 1, ⅔, ⅓ of 0.01: the decay that makes their sum 1.
+    close(groups(&bench).adapter.weight_decay, 1.0 / (2.0 * 1e-2), 1e-12, "decay");
     assert_eq!(groups(&bench).head, bench.config.training(0).groups.head);
     assert!(regularised(&bench, "map", &Pass::mean()).penalty.is_none());
+    bench.set("map", json!({ "weight_decay": 1e-5 }));
+    assert_eq!(groups(&bench).adapter.weight_decay, 1e-5);
     bench.set("map", json!({ "l2_in_loss": true, "precision": 3.0 }));
     assert_eq!(groups(&bench).adapter.weight_decay, 0.0);
     let (state, _) = bench.fresh(method("map"));
@@ -84,6 +87,23 @@ fn methods_bbb_adds_the_closed_form() {
 }
 
 #[test]
+fn methods_bbb_noise_can_go_from_its_start_to_the_prior_within_the_run() {
+    // σ_p = 0.2 from ρ = −6, σ_p = 1 from ρ = −3, and a mixture whose wider part has σ = 1, in 1 + ⅔ + ⅓ steps.
+    let softplus_inverse = |width: f64| width.exp_m1().ln();
+    let rate = |bench: &Bench, key: &str| {
+        bench.build(method(key)).groups(&bench.config.training(0).groups).log_variance.learning_rate
+    };
+    let mut bench = double();
+    close(rate(&bench, "bbb"), (softplus_inverse(0.2) + 6.0) / 2.0, 1e-12, "bbb");
+    close(rate(&bench, "bbb-a"), (softplus_inverse(0.2) + 6.0) / 2.0, 1e-12, "bbb-a");
+    close(rate(&bench, "bbb-bt"), (softplus_inverse(1.0) + 3.0) / 2.0, 1e-12, "bbb-bt");
+    bench.set("bbb", json!({ "prior": "mixture" }));
+    close(rate(&bench, "bbb"), (softplus_inverse(1.0) + 6.0) / 2.0, 1e-12, "mixture");
+    bench.set("bbb", json!({ "rho_learning_rate": 0.125 }));
+    assert_eq!(rate(&bench, "bbb"), 0.125);
+}
+
+#[test]
 fn methods_bbb_bt_starts_as_bayesian_torch_does() {
     let bench = double();
     let pairs = noisy_factors(&bench, "bbb-bt");
@@ -127,6 +147,7 @@ fn methods_bbb_mixture_is_the_sampled_divergence_of_the_batch() {
 #[test]
 fn methods_c_lora_weighs_the_divergence_of_every_token() {
     let mut bench = double();
+    bench.change(|config| config.steps = 2000);
     // Layers that see tokens only: the query and key projections also see relative positions.
     bench.change(|config| {
         config.target_modules = vec!["value_proj".to_owned(), "intermediate.dense".to_owned()];

@@ -17,6 +17,7 @@ use lrvd_bench::settings::{
 use lrvd_bench::task::Goal;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
+use lrvd_burn::sampling::{DrawPer, Scheme};
 use lrvd_burn::train::{self, Checkpoints, Logits, Outcome, TrainState};
 use lrvd_core::metrics::{Predictions, log_softmax, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
@@ -373,4 +374,45 @@ fn posthoc_temperature_keeps_accuracy_and_lowers_the_held_out_loss() {
     assert!(first > 1.0, "a model this sure is cooled: {first}");
     assert!(ratios.iter().all(|r| (r / first - 1.0).abs() < 1e-6), "{ratios:?}");
     assert_eq!(run.method.stored_parameters(), 1);
+}
+
+#[test]
+fn posthoc_a_temperature_at_the_bound_of_the_search_stays_there() {
+    let bed = Bed::new(config(60), task(6, 96, 48));
+    let mut run = bed.run("lora+ts");
+    // Held-out examples whose labels are the model's own answers: the colder, the better; or never: the warmer.
+    let examples = bed.context(&run.task);
+    let examples = examples.examples(&run.task.holdout);
+    let inputs = bed.context(&run.task).inputs(&examples);
+    let model = run.model.clone().valid();
+    let logits = inputs.predict(&model, 0).unwrap().values;
+    let place = |row: &[f64], best: fn(f64, f64) -> bool| {
+        (0..LABELS).fold(0, |at, i| if best(row[i], row[at]) { i } else { at })
+    };
+    let labels = |best: fn(f64, f64) -> bool| -> Vec<usize> {
+        logits.chunks(LABELS).map(|row| place(row, best)).collect()
+    };
+    for (labels, bound) in [(labels(|a, b| a > b), 0.01), (labels(|a, b| a < b), 100.0)] {
+        let mut task = run.task.clone();
+        for (example, class) in task.holdout.iter_mut().zip(labels) {
+            example.label = Label::Class(class);
+        }
+        run.method.finish(&mut run.model, &bed.context(&task)).unwrap();
+        let found = run.method.fitted()["temperature-k0"];
+        assert!((found / bound - 1.0).abs() < 1e-12, "{found} {bound}");
+    }
+}
+
+#[test]
+fn posthoc_tfb_turns_its_draws_for_every_token() {
+    let settings = json!({ "range": [0.0, 0.2], "tolerance": 0.1 });
+    let bed = Bed::new(with(config(40), "tfb", settings), task(5, 96, 48));
+    let run = bed.run("tfb");
+    let model = run.model.clone().valid();
+    let context = bed.context(&run.task);
+    let examples = context.examples(&run.task.validation);
+    let by = |scheme| context.inputs(&examples).predict_by(scheme, &model, 3).unwrap().values;
+    let found = bed.answers(&run, 3);
+    assert_eq!(found, by(Scheme::FLIPOUT));
+    assert_ne!(found, by(Scheme::Weights(DrawPer::Batch)));
 }

@@ -1,4 +1,4 @@
-//! Steps of BLoB and `ScalaBL` by hand, in double precision.
+//! Steps of BLoB, `ScalaBL` and C-LoRA by hand, in double precision.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,10 @@ fn hook(
 
 fn bench() -> Bench {
     let mut bench = Bench { dtype: DType::F64, ..Bench::new(Backbone::Deberta) };
+    // As long as published, so that cycles are.
+    bench.change(|config| config.steps = 5000);
     bench.change(|config| config.gradient_clip = None);
+    bench.set("blob", json!({ "kl_learning_rate": 0.01 }));
     bench
 }
 
@@ -147,13 +150,17 @@ fn methods_blob_as_bayesadapt_gives_adamw_everything() {
 
 #[test]
 fn methods_scalabl_descends_on_the_divergence_of_the_scales() {
-    let cases =
-        [("standard", KlDirection::PosteriorFromPrior), ("coded", KlDirection::PriorFromPosterior)];
-    for (name, direction) in cases {
+    let cases = [
+        (None, 0.1, KlDirection::PriorFromPosterior),
+        (Some("standard"), 1.0, KlDirection::PosteriorFromPrior),
+    ];
+    for (name, rate, direction) in cases {
         let mut bench = bench();
-        bench.set("scalabl", json!({ "kl_direction": name }));
+        if let Some(name) = name {
+            bench.set("scalabl", json!({ "kl_direction": name }));
+        }
         let step = step(&bench, "scalabl");
-        let rate = 0.2 * FACTOR * rising_weight(cycle(), cycle()).unwrap();
+        let rate = rate * FACTOR * rising_weight(cycle(), cycle()).unwrap();
         for (mean, std) in pairs(&step, "lora_scale_log_mean", "lora_scale_log_std") {
             let kl = scala_bl_kl(&step.by_first[&mean], &step.by_first[&std], direction).unwrap();
             let moved = step.by_first[&mean].iter().zip(&kl.by_log_mean);
@@ -171,24 +178,37 @@ fn methods_scalabl_descends_on_the_divergence_of_the_scales() {
 }
 
 #[test]
-fn methods_blob_clips_all_gradients_together() {
-    let clipped = |clip: Option<f64>| {
+fn methods_blob_does_not_clip_the_gradient_of_the_noise() {
+    // The step of G is that of its whole gradient, however little the experiment leaves of the others'.
+    let moved = |clip: Option<f64>| {
         let mut bench = bench();
         bench.change(|config| config.gradient_clip = clip);
-        let (mut state, mut tuning) = bench.fresh(method("blob"));
-        let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(3));
-        let gradients = bench.gradients(&mut state.model, &pass);
-        state.optimizer.step(&mut state.model, &gradients, 1.0);
-        let mut gradients = bench.gradients(&mut state.model, &pass);
-        let norm = gradients.global_norm();
-        hook(&bench, &mut state, &mut tuning, &mut gradients, &pass, false);
-        assert!(gradients.names().all(|name| !name.ends_with("lora_A_G")));
-        (norm, gradients.global_norm())
+        let step = step(&bench, "blob");
+        let noise = step.after.into_iter().filter(|(name, _)| name.ends_with("lora_A_G"));
+        noise.collect::<Values>()
     };
-    let (norm, rest) = clipped(None);
-    assert!(rest < norm);
-    let (_, small) = clipped(Some(0.01));
-    close(small, rest * 0.01 / norm, 1e-3, "norm of what is left to AdamW");
+    assert_eq!(moved(Some(1e-3)), moved(None));
+    assert!(!moved(None).is_empty());
+}
+
+#[test]
+fn methods_c_lora_moves_its_network_by_plain_descent() {
+    let bench = bench();
+    let step = step(&bench, "c-lora");
+    let (mut network, mut others) = (0, 0);
+    for (name, value) in &step.after {
+        if name.contains(".lora_context_") {
+            network += 1;
+            assert_eq!(step.before[name], step.by_first[name], "{name} is not AdamW's");
+            let moved = step.before[name].iter().zip(&step.gradients[name]);
+            all_close(value, moved.map(|(v, g)| v - 0.01 * FACTOR * g), name);
+            assert!(step.gradients[name].iter().any(|g| *g != 0.0), "{name}");
+        } else {
+            others += 1;
+            assert_eq!(value, &step.by_first[name], "{name} is AdamW's alone");
+        }
+    }
+    assert!(network > 0 && others > 0);
 }
 
 #[test]

@@ -51,8 +51,8 @@ pub struct BbbSettings {
     pub weight: BbbWeight,
     /// Sum or mean over the entries of a factor (`sum`; `bbb-bt`: `mean`).
     pub reduction: ElementReduction,
-    /// Rate of ρ as a multiple of the means', at least 0 (1).
-    pub rho_rate_factor: f64,
+    /// Rate of ρ, at least 0; without one, the rate at which it can go from its start to the prior's within the run.
+    pub rho_learning_rate: Option<f64>,
 }
 
 /// The scale mixture as settings spell it.
@@ -79,7 +79,7 @@ impl Default for BbbSettings {
             mixture: MixtureSettings { weight: 0.5, first_std: 1.0, second_std: (-6.0_f64).exp() },
             weight: BbbWeight::NTrain,
             reduction: ElementReduction::Sum,
-            rho_rate_factor: 1.0,
+            rho_learning_rate: None,
         }
     }
 }
@@ -109,6 +109,22 @@ impl BbbSettings {
         in_range(&name("mixture.weight"), self.mixture.weight, 0.0..=1.0)?;
         in_range(&name("mixture.first_std"), self.mixture.first_std, POSITIVE)?;
         in_range(&name("mixture.second_std"), self.mixture.second_std, POSITIVE)?;
-        in_range(&name("rho_rate_factor"), self.rho_rate_factor, 0.0..=1e4)
+        let rate = |rate| in_range(&name("rho_learning_rate"), rate, 0.0..=1e3);
+        self.rho_learning_rate.map_or(Ok(()), rate)
+    }
+
+    /// How far ρ is from that of the prior's width: `|ln(e^σ_p − 1) − ρ_0|`.
+    ///
+    /// A scale mixture is as wide as the wider of its parts that it has.
+    pub(crate) fn distance(&self) -> f64 {
+        let MixtureSettings { weight, first_std, second_std } = self.mixture;
+        let width = match self.prior {
+            BbbPrior::Gaussian => self.prior_std,
+            BbbPrior::Mixture if weight >= 1.0 => first_std,
+            BbbPrior::Mixture if weight <= 0.0 => second_std,
+            BbbPrior::Mixture => first_std.max(second_std),
+        };
+        // `ln(e^x − 1)` without overflow.
+        (width + (-(-width).exp_m1()).ln() - self.rho).abs()
     }
 }

@@ -24,12 +24,14 @@ pub struct BlobSettings {
     pub epsilon: f64,
     /// Width of the prior, above 0 (0.2).
     pub prior_std: f64,
-    /// Rate of the second optimiser, at least 0 (0.01).
+    /// Rate of the second optimiser, at least 0 (0.01; 0.002 in the presets of GLUE).
     pub kl_learning_rate: f64,
     /// Dataset rescaling of the KL's cycle, above 0 (8); null makes a cycle an epoch.
     pub gamma: Option<f64>,
     /// Which optimiser follows what (`two`).
     pub optimizers: Optimizers,
+    /// Rate of G as a multiple of the means', where AdamW moves it; at least 0 (1).
+    pub noise_rate_factor: f64,
 }
 
 impl Default for BlobSettings {
@@ -40,6 +42,7 @@ impl Default for BlobSettings {
             kl_learning_rate: 0.01,
             gamma: Some(minibatch_weight::GAMMA),
             optimizers: Optimizers::Two,
+            noise_rate_factor: 1.0,
         }
     }
 }
@@ -49,6 +52,7 @@ impl BlobSettings {
         in_range(&format!("{key}.epsilon"), self.epsilon, positive_to(1.0))?;
         in_range(&format!("{key}.prior_std"), self.prior_std, positive_to(1e6))?;
         in_range(&format!("{key}.kl_learning_rate"), self.kl_learning_rate, 0.0..=1e6)?;
+        in_range(&format!("{key}.noise_rate_factor"), self.noise_rate_factor, 0.0..=1e4)?;
         check_gamma(key, self.gamma)
     }
 }
@@ -69,24 +73,27 @@ pub enum KlDirectionSetting {
 pub struct ScalaBlSettings {
     /// Upper end of the initialisation of the scales' deviations, `U(ε/√2, ε)`; above 0, to 1 (0.05).
     pub epsilon: f64,
-    /// Which way round the divergence is (`standard`).
+    /// Which way round the divergence is (`coded`).
     pub kl_direction: KlDirectionSetting,
-    /// Rate of the second optimiser, at least 0 (0.2).
-    pub kl_learning_rate: f64,
+    /// Rate of the second optimiser, at least 0; without one, that of the direction: 0.1 for `coded`, 1 for `standard`.
+    pub kl_learning_rate: Option<f64>,
     /// Dataset rescaling of the KL's cycle, above 0 (8); null makes a cycle an epoch.
     pub gamma: Option<f64>,
     /// Which optimiser follows what (`bayesadapt`).
     pub optimizers: Optimizers,
+    /// Rate of the scales' deviations as a multiple of the means', where AdamW moves them; at least 0 (1).
+    pub noise_rate_factor: f64,
 }
 
 impl Default for ScalaBlSettings {
     fn default() -> Self {
         Self {
             epsilon: scala_bl::INITIAL_STD_DEV_LIMIT,
-            kl_direction: KlDirectionSetting::Standard,
-            kl_learning_rate: 0.2,
+            kl_direction: KlDirectionSetting::Coded,
+            kl_learning_rate: None,
             gamma: Some(minibatch_weight::GAMMA),
             optimizers: Optimizers::Bayesadapt,
+            noise_rate_factor: 1.0,
         }
     }
 }
@@ -94,7 +101,10 @@ impl Default for ScalaBlSettings {
 impl ScalaBlSettings {
     pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
         in_range(&format!("{key}.epsilon"), self.epsilon, positive_to(1.0))?;
-        in_range(&format!("{key}.kl_learning_rate"), self.kl_learning_rate, 0.0..=1e6)?;
+        if let Some(rate) = self.kl_learning_rate {
+            in_range(&format!("{key}.kl_learning_rate"), rate, 0.0..=1e6)?;
+        }
+        in_range(&format!("{key}.noise_rate_factor"), self.noise_rate_factor, 0.0..=1e4)?;
         check_gamma(key, self.gamma)
     }
 }
@@ -111,6 +121,8 @@ pub struct CLoraSettings {
     pub kl_weight: f64,
     /// Dataset rescaling of the KL's cycle, above 0 (8); null makes a cycle an epoch.
     pub gamma: Option<f64>,
+    /// Rate of the network, at least 0 (0.01).
+    pub learning_rate: f64,
 }
 
 impl Default for CLoraSettings {
@@ -120,6 +132,7 @@ impl Default for CLoraSettings {
             prior_std: c_lora::PRIOR_STD_DEV,
             kl_weight: 1e-6,
             gamma: Some(minibatch_weight::GAMMA),
+            learning_rate: 0.01,
         }
     }
 }
@@ -129,6 +142,7 @@ impl CLoraSettings {
         count_in_range(&format!("{key}.hidden"), self.hidden, 1..=65_536)?;
         in_range(&format!("{key}.prior_std"), self.prior_std, positive_to(1e6))?;
         in_range(&format!("{key}.kl_weight"), self.kl_weight, 0.0..=1e6)?;
+        in_range(&format!("{key}.learning_rate"), self.learning_rate, 0.0..=1e6)?;
         check_gamma(key, self.gamma)
     }
 }

@@ -9,8 +9,9 @@ use crate::settings::range::{POSITIVE, count_in_range, in_range, positive_to};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MapSettings {
-    /// Decoupled decay of the factors, at least 0 (1e-5); unused with `l2_in_loss`.
-    pub weight_decay: f64,
+    /// Decoupled decay of the factors, at least 0; without one, the decay that takes a factor without a gradient to
+    /// `1/e` within the run. The published 1e-5 leaves all but some millionths. Unused with `l2_in_loss`.
+    pub weight_decay: Option<f64>,
     /// Whether the prior stands in the loss instead (false).
     pub l2_in_loss: bool,
     /// Precision of the prior, at least 0 (1); used with `l2_in_loss`.
@@ -19,13 +20,14 @@ pub struct MapSettings {
 
 impl Default for MapSettings {
     fn default() -> Self {
-        Self { weight_decay: 1e-5, l2_in_loss: false, precision: 1.0 }
+        Self { weight_decay: None, l2_in_loss: false, precision: 1.0 }
     }
 }
 
 impl MapSettings {
     pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
-        in_range(&format!("{key}.weight_decay"), self.weight_decay, 0.0..=1e6)?;
+        let decay = |decay| in_range(&format!("{key}.weight_decay"), decay, 0.0..=1e6);
+        self.weight_decay.map_or(Ok(()), decay)?;
         in_range(&format!("{key}.precision"), self.precision, 0.0..=1e12)
     }
 }
@@ -59,7 +61,7 @@ pub struct LoraEnsembleSettings {
     pub members: usize,
     /// Gain of the initialisation of A, above 0 (10).
     pub gain: f64,
-    /// Rate of the factors, published with that gain, at least 0 (1e-4).
+    /// Rate of the factors, published with that gain and a scaling of 1, at least 0 (1e-4).
     pub learning_rate: f64,
 }
 
