@@ -283,8 +283,12 @@ mod tests {
 
     #[test]
     fn only_changed_settings_of_methods_are_written() {
-        let config = Preset::Default.config().validate().unwrap();
+        let config = Preset::DefaultReasoning.config().validate().unwrap();
         assert_eq!(serde_json::to_value(&config).unwrap()["methods"], serde_json::json!({}));
+        // The presets of GLUE have BLoB's rate for it.
+        let glue = serde_json::to_value(Preset::Default.config()).unwrap();
+        assert_eq!(glue["methods"].as_object().unwrap().keys().collect::<Vec<_>>(), ["blob"]);
+        assert_eq!(glue["methods"]["blob"]["kl_learning_rate"], 0.002);
         let changed = config.with(|c| c.methods.mcd.dropout = 0.2).unwrap();
         let json = serde_json::to_value(&changed).unwrap();
         assert_eq!(json["methods"], serde_json::json!({ "mcd": { "dropout": 0.2 } }));

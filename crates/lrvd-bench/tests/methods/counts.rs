@@ -99,7 +99,7 @@ fn methods_at_another_rank_keep_the_scaling() {
         let adapter = method(key).build(&bench.config, request).unwrap().adapter();
         adapter.lora_alpha / adapter.rank as f64
     };
-    for key in ["lora", "map", "mcd", "swag", "tfb", "blob", "bbb"] {
+    for key in ["lora", "map", "mcd", "tfb", "blob", "bbb"] {
         for request in [RankRequest::Initial, RankRequest::Average(1), RankRequest::Average(3)] {
             assert_eq!(scaling(key, request), 6.0 / 4.0, "{key} {request:?}");
         }
