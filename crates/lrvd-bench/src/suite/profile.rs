@@ -126,8 +126,11 @@ mod tests {
             };
             let (was, is) = (&before.methods, &after.methods);
             assert_eq!((is.blob.kl_learning_rate, is.bbb), (was.blob.kl_learning_rate, was.bbb));
-            let kl =
-                [after.kl_weight / before.kl_weight, is.c_lora.kl_weight / was.c_lora.kl_weight];
+            let fixed = |config: &ExperimentConfig| match config.kl_weight {
+                KlWeight::Fixed(weight) => weight,
+                KlWeight::Auto => f64::NAN,
+            };
+            let kl = [fixed(&after) / fixed(&before), is.c_lora.kl_weight / was.c_lora.kl_weight];
             let noise = [
                 log_variance(&after) / log_variance(&before),
                 is.blob.noise_rate_factor / was.blob.noise_rate_factor,
