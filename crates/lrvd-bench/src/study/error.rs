@@ -16,7 +16,7 @@ pub enum StudyError {
         /// Its label.
         arm: String,
         /// What is wrong.
-        source: SuiteError,
+        source: Box<SuiteError>,
     },
     /// Data, a model or a device.
     #[error(transparent)]

@@ -77,7 +77,8 @@ impl StudyOptions {
 
     /// The runs of one arm.
     pub(super) fn suite(&self, arm: &Arm) -> Result<SuiteOptions, StudyError> {
-        self.suite_of(arm).map_err(|source| StudyError::Arm { arm: arm.label.clone(), source })
+        self.suite_of(arm)
+            .map_err(|source| StudyError::Arm { arm: arm.label.clone(), source: Box::new(source) })
     }
 
     fn suite_of(&self, arm: &Arm) -> Result<SuiteOptions, SuiteError> {

@@ -108,7 +108,8 @@ pub fn plan_study(options: &StudyOptions) -> Result<StudyPlan, StudyError> {
     let arms = (options.study.arms)()
         .iter()
         .map(|arm| {
-            let failed = |source| StudyError::Arm { arm: arm.label.clone(), source };
+            let failed =
+                |source| StudyError::Arm { arm: arm.label.clone(), source: Box::new(source) };
             Ok((arm.label.clone(), planned(options.suite(arm)?).map_err(failed)?))
         })
         .collect::<Result<Vec<_>, StudyError>>()?;
@@ -160,8 +161,10 @@ pub fn run_study(
     let (mut finished, mut complete, mut before) = (0, true, 0);
     for (arm, (_, own)) in arms.iter().zip(&plan.arms) {
         let mut sink = ArmSink { sink: &mut *sink, arm: &arm.label, before, runs: plan.runs };
-        let outcome = run_suite_with(options.suite(arm)?, study.analysis, stop, &mut sink)
-            .map_err(|source| StudyError::Arm { arm: arm.label.clone(), source })?;
+        let outcome =
+            run_suite_with(options.suite(arm)?, study.analysis, stop, &mut sink).map_err(
+                |source| StudyError::Arm { arm: arm.label.clone(), source: Box::new(source) },
+            )?;
         finished += outcome.finished;
         before += own.runs.len();
         for (record, measured) in outcome.runs {

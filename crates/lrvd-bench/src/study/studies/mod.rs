@@ -4,6 +4,7 @@ mod beta;
 mod families;
 mod k;
 mod proportion;
+mod rule;
 mod schemes;
 mod tau;
 
@@ -11,8 +12,15 @@ use super::design::Study;
 use crate::text::UnknownName;
 
 /// All studies, by name.
-pub const STUDIES: &[Study] =
-    &[beta::STUDY, families::STUDY, k::STUDY, proportion::STUDY, schemes::STUDY, tau::STUDY];
+pub const STUDIES: &[Study] = &[
+    beta::STUDY,
+    families::STUDY,
+    k::STUDY,
+    proportion::STUDY,
+    rule::STUDY,
+    schemes::STUDY,
+    tau::STUDY,
+];
 
 /// The study called `name`.
 ///
