@@ -79,12 +79,12 @@ pub struct Judgement {
 impl Judgement {
     /// All of `parts` are needed, each with its own verdict.
     pub fn all(parts: impl IntoIterator<Item = (Paired, Verdict)>) -> Self {
-        Self::by(parts, |verdicts| Verdict::all(verdicts))
+        Self::by(parts, Verdict::all)
     }
 
     /// One of `parts` is needed.
     pub fn any(parts: impl IntoIterator<Item = (Paired, Verdict)>) -> Self {
-        Self::by(parts, |verdicts| Verdict::any(verdicts))
+        Self::by(parts, Verdict::any)
     }
 
     fn by(
