@@ -17,9 +17,9 @@ use super::method::{Method, MethodState};
 use super::model::Model;
 use super::state::{BestInfo, BestModel, Candidate, CandidateInfo, Journal, TrainState};
 use super::tensors::{collect, host, moment, place, placement};
-use crate::files::{AtomicDir, FileError, TensorFile, write_atomic, write_safetensors};
+use crate::files::{AtomicDir, FileError, HostTensor, TensorFile, write_atomic, write_safetensors};
 use crate::model::ranks;
-use crate::optimizer::Moments;
+use crate::optimizer::{AdamW, Moments};
 
 const FORMAT: u32 = 2;
 const TENSORS: &str = "state.safetensors";
@@ -38,9 +38,16 @@ struct Values {
     moment_steps: BTreeMap<String, u64>,
     best: Option<BestInfo>,
     #[serde(default)]
-    candidates: Vec<CandidateInfo>,
+    candidates: Vec<CandidateValues>,
     journal: Journal,
     method: serde_json::Value,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CandidateValues {
+    info: CandidateInfo,
+    moment_steps: BTreeMap<String, u64>,
 }
 
 /// The checkpoints of one run, in a folder that no other run can use meanwhile.
@@ -95,17 +102,16 @@ impl Checkpoints {
         }
         let mut tensors = BTreeMap::new();
         collect("parameter", &state.model, &mut tensors)?;
-        let mut moment_steps = BTreeMap::new();
-        for (name, moments) in state.optimizer.state() {
-            tensors.insert(format!("moment1/{name}"), host(moments.first.clone())?);
-            tensors.insert(format!("moment2/{name}"), host(moments.second.clone())?);
-            moment_steps.insert(name.clone(), moments.steps);
-        }
+        let moment_steps = collect_moments("", &state.optimizer, &mut tensors)?;
         if let Some(best) = &state.best {
             collect("best", &best.model, &mut tensors)?;
         }
-        for (i, candidate) in state.candidates.iter().enumerate() {
-            collect(&format!("candidate{i}"), &candidate.model, &mut tensors)?;
+        let mut candidates = Vec::new();
+        for (i, Candidate { model, optimizer, info }) in state.candidates.iter().enumerate() {
+            collect(&format!("candidate{i}"), model, &mut tensors)?;
+            let prefix = format!("candidate{i}/");
+            let moment_steps = collect_moments(&prefix, optimizer, &mut tensors)?;
+            candidates.push(CandidateValues { info: info.clone(), moment_steps });
         }
         let method_state = method.state();
         for (name, tensor) in method_state.tensors {
@@ -119,7 +125,7 @@ impl Checkpoints {
             ranks: ranks(&state.model).into_iter().collect(),
             moment_steps,
             best: state.best.as_ref().map(|best| best.info.clone()),
-            candidates: state.candidates.iter().map(|candidate| candidate.info.clone()).collect(),
+            candidates,
             journal: state.journal.clone(),
             method: method_state.values,
         };
@@ -193,14 +199,10 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
     let file = TensorFile::open(path.join(TENSORS))?;
     let fresh = state.model.clone();
     place("parameter", &values.ranks, &file, &mut state.model)?;
-    let mut moments = BTreeMap::new();
-    let (device, dtype) = placement(&state.model);
-    for (name, &steps) in &values.moment_steps {
-        let read = |kind: &str| moment(&file, &format!("{kind}/{name}"), &device, dtype);
-        let (first, second) = (read("moment1")?, read("moment2")?);
-        moments.insert(name.clone(), Moments { first, second, steps });
-    }
-    state.optimizer.restore(&state.model, moments)?;
+    let mut without_moments = state.optimizer.clone();
+    without_moments.reset();
+    state.optimizer =
+        with_moments("", &without_moments, &state.model, &values.moment_steps, &file)?;
     let kept = |prefix: &str, ranks: &BTreeMap<String, usize>| {
         let mut model = fresh.clone();
         place(prefix, ranks, &file, &mut model)?;
@@ -210,8 +212,12 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
         Some(info) => Some(BestModel { model: kept("best", &info.ranks)?, info }),
         None => None,
     };
-    let candidates = values.candidates.into_iter().enumerate().map(|(i, info)| {
-        Ok(Candidate { model: kept(&format!("candidate{i}"), &info.ranks)?, info })
+    let candidates = values.candidates.into_iter().enumerate().map(|(i, candidate)| {
+        let CandidateValues { info, moment_steps } = candidate;
+        let model = kept(&format!("candidate{i}"), &info.ranks)?;
+        let prefix = format!("candidate{i}/");
+        let optimizer = with_moments(&prefix, &without_moments, &model, &moment_steps, &file)?;
+        Ok(Candidate { model, optimizer, info })
     });
     state.candidates = candidates.collect::<Result<_, TrainError>>()?;
     let mut tensors = BTreeMap::new();
@@ -229,6 +235,37 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
     state.skip_next_update = values.skip_next_update;
     state.journal = values.journal;
     Ok(())
+}
+
+/// Adds the moments of `optimizer` under `prefix`, and returns their counts.
+fn collect_moments(
+    prefix: &str,
+    optimizer: &AdamW,
+    tensors: &mut BTreeMap<String, HostTensor>,
+) -> Result<BTreeMap<String, u64>, TrainError> {
+    for (name, moments) in optimizer.state() {
+        tensors.insert(format!("{prefix}moment1/{name}"), host(moments.first.clone())?);
+        tensors.insert(format!("{prefix}moment2/{name}"), host(moments.second.clone())?);
+    }
+    Ok(optimizer.state().iter().map(|(name, moments)| (name.clone(), moments.steps)).collect())
+}
+
+/// `optimizer` with the moments that are stored under `prefix`.
+fn with_moments<M: Model>(
+    prefix: &str,
+    optimizer: &AdamW,
+    model: &M,
+    steps: &BTreeMap<String, u64>,
+    file: &TensorFile,
+) -> Result<AdamW, TrainError> {
+    let (device, dtype) = placement(model);
+    let stored = steps.iter().map(|(name, &steps)| {
+        let read = |kind: &str| moment(file, &format!("{prefix}{kind}/{name}"), &device, dtype);
+        Ok((name.clone(), Moments { first: read("moment1")?, second: read("moment2")?, steps }))
+    });
+    let mut optimizer = optimizer.clone();
+    optimizer.restore(model, stored.collect::<Result<_, TrainError>>()?)?;
+    Ok(optimizer)
 }
 
 fn read_values(file: &Path) -> Result<Values, TrainError> {

@@ -5,8 +5,7 @@
 //! after the last of them:      take up the fewest ranks within the tolerance of the smallest loss
 //! ```
 //!
-//! A rank that went too early comes back with the model that had it. The optimiser begins anew: its
-//! moments belong to the last model, and those of the chosen one are not kept.
+//! A rank that went too early comes back with the model that had it, and so do the optimiser's moments.
 
 use std::fmt;
 
@@ -36,21 +35,19 @@ where
     let step = state.done;
     let losses = observer.held_out(&state.model.clone().valid(), method)?;
     let losses = losses.filter(|losses| !losses.is_empty()).ok_or(TrainError::NoHeldOut)?;
-    let (model, ranks) = (state.model.clone(), method.ranks(&state.model));
-    let removed = state.journal.removed.clone();
+    let (ranks, removed) = (method.ranks(&state.model), state.journal.removed.clone());
     let info = CandidateInfo { step, kl_weight, ranks, removed, losses };
-    state.candidates.push(Candidate { model, info });
+    let (model, optimizer) = (state.model.clone(), state.optimizer.clone());
+    state.candidates.push(Candidate { model, optimizer, info });
     if (step + 1..=steps).any(|done| method.is_candidate(done, steps)) {
         return Ok(false);
     }
     let candidates = std::mem::take(&mut state.candidates);
     let choice = choose(&candidates, tolerance)?;
     observer.event(&Event::Note(choice.to_string()));
-    let chosen = candidates.into_iter().nth(choice.chosen);
-    if let Some(Candidate { model, info }) = chosen.filter(|chosen| chosen.info.step < step) {
-        state.model = model;
+    if let Some(Candidate { model, optimizer, info }) = candidates.into_iter().nth(choice.chosen) {
+        (state.model, state.optimizer) = (model, optimizer);
         state.journal.removed = info.removed;
-        state.optimizer.reset();
     }
     method.settle(choice.point().step);
     state.journal.choice = Some(choice);

@@ -72,6 +72,8 @@ pub struct BestInfo {
 pub struct Candidate<M> {
     /// A copy of the model.
     pub model: M,
+    /// The optimiser with its moments.
+    pub optimizer: AdamW,
     /// What is known of it.
     pub info: CandidateInfo,
 }
