@@ -23,7 +23,7 @@ use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{Finished, OutputFolder, Run, RunLabel, RunStart, SETTINGS_FILE, record};
-use crate::settings::{CheckpointChoice, MethodName, RankRequest, ValidConfig};
+use crate::settings::{CheckpointChoice, HOLDOUT, MethodName, RankRequest, ValidConfig};
 use crate::task::Goal;
 
 /// Folder of the adapter within an output folder.
@@ -33,9 +33,6 @@ pub(super) const CHECKPOINT_DIR: &str = "checkpoints";
 const RECORD_FILE: &str = "record.json";
 const LABELS_FILE: &str = "labels.json";
 
-/// Share of the training file that a temperature is fitted to where the settings hold out none: the rows of a file may
-/// be in any order, so they are drawn.
-const HOLDOUT: f64 = 0.1;
 /// Largest seed: what is mixed into the higher bits must stay apart.
 pub const MAX_SEED: u64 = (1 << 40) - 1;
 

@@ -109,20 +109,6 @@ impl PreparedTask {
         task
     }
 
-    /// The same task with `share` of the training examples kept out of training, spread evenly over the
-    /// file: one that is sorted by class keeps its classes on both sides.
-    #[must_use]
-    pub fn holding_out_evenly(&self, share: f64) -> Self {
-        let mut task = self.clone();
-        let place = |i: usize| (share * i as f64).floor();
-        let rows = std::mem::take(&mut task.train).into_iter().enumerate();
-        let (held, kept): (Vec<_>, Vec<_>) = rows.partition(|&(i, _)| place(i + 1) > place(i));
-        let examples =
-            |rows: Vec<(usize, TokenisedExample)>| rows.into_iter().map(|(_, e)| e).collect();
-        (task.train, task.holdout) = (examples(kept), examples(held));
-        task
-    }
-
     /// The same task with `share` of the training examples kept out of training, drawn by `seed`; both parts stay in
     /// their order.
     #[must_use]
@@ -157,22 +143,6 @@ impl PreparedTask {
 mod tests {
     use super::*;
     use crate::data::Label;
-
-    #[test]
-    fn what_is_held_out_is_spread_over_the_file_or_its_end() {
-        let goal = Goal::classification("tone", ["a", "b"].map(String::from).to_vec());
-        let row =
-            |id: u32| TokenisedExample { ids: vec![id], type_ids: vec![0], label: Label::Class(0) };
-        let task = PreparedTask {
-            train: (0..25).map(row).collect(),
-            ..PreparedTask::without_examples(goal)
-        };
-        let ids = |rows: &[TokenisedExample]| rows.iter().map(|row| row.ids[0]).collect::<Vec<_>>();
-        let even = task.holding_out_evenly(0.2);
-        assert_eq!(ids(&even.holdout), [4, 9, 14, 19, 24]);
-        assert_eq!(even.train.len(), 20);
-        assert_eq!(ids(&task.holding_out(0.2).holdout), [20, 21, 22, 23, 24]);
-    }
 
     #[test]
     fn rows_held_out_are_drawn_by_the_seed_and_go_nowhere_else() {

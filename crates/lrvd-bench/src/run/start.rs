@@ -21,7 +21,7 @@ use crate::data::batch::TokenExamples;
 use crate::eval::{PeakMemory, RunContext, score_draws};
 use crate::method::Tuning;
 use crate::progress::{Event, ProgressSink};
-use crate::settings::{MethodName, RankRequest, ValidConfig};
+use crate::settings::{HOLDOUT, MethodName, RankRequest, ValidConfig};
 
 /// A model with what trains it.
 pub(crate) type RunState = train::Run<AutoClassifier, dyn Tuning>;
@@ -129,12 +129,13 @@ impl<'a> Run<'a> {
         position: (usize, usize),
     ) -> Result<Self, RunError> {
         let method = start.method.build(start.config, start.request)?;
-        let (drawn, share) = (start.config.holdout, method.holdout());
-        let path = method.chooses().map_or(0.0, |_| start.config.kl_path.holdout);
+        let share = method.holdout();
+        let drawn = match start.config.holdout {
+            0.0 if method.chooses().is_some() => HOLDOUT,
+            drawn => drawn,
+        };
         let task = if drawn > 0.0 {
-            Cow::Owned(start.task.holding_out_drawn(drawn.max(path), start.seed))
-        } else if path > 0.0 {
-            Cow::Owned(start.task.holding_out_evenly(share.max(path)))
+            Cow::Owned(start.task.holding_out_drawn(drawn, start.seed))
         } else if share > 0.0 {
             Cow::Owned(start.task.holding_out(share))
         } else {

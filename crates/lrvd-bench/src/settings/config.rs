@@ -238,7 +238,8 @@ pub struct ExperimentConfig {
     /// Steps between evaluations on the validation split.
     pub evaluate_every: usize,
     /// Share of the training examples that no step sees, drawn by the seed: what is fitted after training is
-    /// fitted to them. At 0 a method holds out what its own publication does.
+    /// fitted to them. At 0 a method holds out what its own publication does, and an automatic KL weight a
+    /// tenth.
     #[serde(default)]
     pub holdout: f64,
     /// Monte Carlo draws of the final evaluation, beside the posterior mean.

@@ -8,6 +8,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::SettingError;
 use super::range::in_range;
 
+/// Share of the training rows that is held out where a method needs some and nobody says how many. They are drawn: a
+/// file may be in any order.
+pub const HOLDOUT: f64 = 0.1;
+
 /// Factor of the KL, written as a number or as `"auto"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KlWeight {
@@ -76,7 +80,8 @@ impl<'de> Deserialize<'de> for KlWeight {
 /// w(t) = low                                   until the first prune, after the warm-up
 ///        low · (high/low)^u                    u from 0 to 1 between the first prune and the last
 /// chosen: the fewest ranks within `standard_errors` standard errors, or `nats`, of the smallest loss
-///         on the held-out rows; training goes on from that model, at its weight
+///         on the held-out rows (`holdout`, a tenth unless it is set); training goes on from that model, at
+///         its weight
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -89,13 +94,11 @@ pub struct KlPathSettings {
     pub standard_errors: f64,
     /// Tolerance in nats a row, at least 0 (0.001).
     pub nats: f64,
-    /// Share of the training rows that is held out, 0.01 to 0.9 (0.1).
-    pub holdout: f64,
 }
 
 impl Default for KlPathSettings {
     fn default() -> Self {
-        Self { low: 0.01, high: 1.0, standard_errors: 1.0, nats: 1e-3, holdout: 0.1 }
+        Self { low: 0.01, high: 1.0, standard_errors: 1.0, nats: 1e-3 }
     }
 }
 
@@ -104,8 +107,7 @@ impl KlPathSettings {
         in_range("kl_path.low", self.low, 1e-12..=1e6)?;
         in_range("kl_path.high", self.high, self.low..=1e6)?;
         in_range("kl_path.standard_errors", self.standard_errors, 0.0..=1e3)?;
-        in_range("kl_path.nats", self.nats, 0.0..=1e3)?;
-        in_range("kl_path.holdout", self.holdout, 0.01..=0.9)
+        in_range("kl_path.nats", self.nats, 0.0..=1e3)
     }
 }
 
