@@ -142,4 +142,11 @@ pub enum Curves {
     OverArms(&'static [(&'static str, Quantity)]),
     /// Metrics over what they are a function of, a curve for each arm.
     OverAt(&'static [&'static str]),
+    /// A point for each name `n` of the metrics `x/n` and `y/n`, a colour for each arm.
+    Points {
+        /// Goes to the right.
+        x: &'static str,
+        /// Goes up.
+        y: &'static str,
+    },
 }

@@ -1,6 +1,6 @@
 //! Every number that a study measured, and differences between arms.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::design::Arm;
@@ -90,17 +90,49 @@ impl Evidence {
 
     /// `quantity` of `arm` by task and seed.
     pub fn values(&self, arm: &str, quantity: Quantity) -> BTreeMap<(&str, u64), f64> {
-        let is_it = |o: &&Observation| {
-            o.arm == arm && o.found.metric == quantity.metric && o.found.at == quantity.at
-        };
-        let entry = |o: &'_ Observation| o.found.value;
+        self.metric(arm, quantity.metric, quantity.at)
+    }
+
+    /// `metric` of `arm` at `at` by task and seed.
+    pub fn metric(&self, arm: &str, metric: &str, at: Option<f64>) -> BTreeMap<(&str, u64), f64> {
+        let is_it = |o: &&Observation| o.arm == arm && o.found.metric == metric && o.found.at == at;
         let found = self.observations.iter().filter(is_it);
-        found.map(|o| ((o.task.as_str(), o.seed), entry(o))).collect()
+        found.map(|o| ((o.task.as_str(), o.seed), o.found.value)).collect()
+    }
+
+    /// What `metric` of `arm` is at every row, by task, seed and row.
+    pub fn rows(&self, arm: &str, metric: &str) -> BTreeMap<(&str, u64, u64), f64> {
+        let own = self.observations.iter().filter(|o| o.arm == arm && o.found.metric == metric);
+        own.filter_map(|o| Some(((o.task.as_str(), o.seed, o.found.at? as u64), o.found.value)))
+            .collect()
+    }
+
+    /// The names `n` of metrics `x/n` of `arm` for any `x`, in their order.
+    pub fn names(&self, arm: &str) -> Vec<&str> {
+        let own = self.observations.iter().filter(|o| o.arm == arm);
+        in_order(own.filter_map(|o| Some(o.found.metric.split_once('/')?.1)))
+    }
+
+    /// The `x` of all such metrics that are no function of anything.
+    pub(super) fn named_metrics(&self) -> Vec<&str> {
+        let own = self.observations.iter().filter(|o| o.found.at.is_none());
+        in_order(own.filter_map(|o| Some(o.found.metric.split_once('/')?.0)))
     }
 
     /// Mean and spread over seeds of `quantity` of `arm` on `task`.
     pub(super) fn spread(&self, arm: &str, task: &str, quantity: Quantity) -> Option<Spread> {
-        let all = self.values(arm, quantity);
+        self.metric_spread(arm, task, quantity.metric, quantity.at)
+    }
+
+    /// The same of `metric` at `at`.
+    pub(super) fn metric_spread(
+        &self,
+        arm: &str,
+        task: &str,
+        metric: &str,
+        at: Option<f64>,
+    ) -> Option<Spread> {
+        let all = self.metric(arm, metric, at);
         let values: Vec<f64> =
             all.iter().filter(|((t, _), _)| *t == task).map(|(_, &value)| value).collect();
         Spread::of(&values)
@@ -143,6 +175,12 @@ impl Evidence {
         };
         Paired::of(name, &pairs)
     }
+}
+
+/// Each once, in the order of its first place.
+fn in_order<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen = BTreeSet::new();
+    names.filter(|name| seen.insert(*name)).collect()
 }
 
 /// A difference between two arms: mean over task and seed, and its standard error.

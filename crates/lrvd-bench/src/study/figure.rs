@@ -13,6 +13,8 @@ const LINE: f64 = 18.0;
 struct Curve {
     name: String,
     points: Vec<(f64, f64, f64)>,
+    /// What each point is, where they are not joined.
+    labels: Vec<String>,
 }
 
 /// The image `figure` of `evidence`.
@@ -29,10 +31,13 @@ pub(super) fn svg(figure: &Figure, evidence: &Evidence) -> String {
     for (place, curve) in curves.iter().enumerate() {
         let colour = COLOURS[place % COLOURS.len()];
         let means: Vec<(f64, f64)> = curve.points.iter().map(|p| (p.0, p.1)).collect();
-        panel.curve(&means, colour, "");
-        for &(x, mean, error) in &curve.points {
+        if curve.labels.is_empty() {
+            panel.curve(&means, colour, "");
+        }
+        for (place, &(x, mean, error)) in curve.points.iter().enumerate() {
             panel.curve(&[(x, mean - error), (x, mean + error)], colour, "");
-            panel.point((x, mean), 3.0, colour, &format!("{}: {mean:.4}", curve.name));
+            let label = curve.labels.get(place).map_or_else(String::new, |l| format!(" {l}"));
+            panel.point((x, mean), 3.0, colour, &format!("{}{label}: {mean:.4}", curve.name));
         }
         if curves.len() > 1 {
             let down = LINE * (place as f64 + 0.5);
@@ -59,10 +64,10 @@ fn ticks(figure: &Figure, evidence: &Evidence, mut places: Vec<f64>) -> Vec<(f64
 fn curves(figure: &Figure, evidence: &Evidence) -> Vec<Curve> {
     let tasks = evidence.tasks();
     let mut curves = Vec::new();
-    let mut add = |name: &str, task: &str, points: Vec<(f64, f64, f64)>| {
+    let mut add = |name: &str, task: &str, points: Vec<(f64, f64, f64)>, labels| {
         if !points.is_empty() {
             let name = if tasks.len() > 1 { format!("{name} ({task})") } else { name.to_owned() };
-            curves.push(Curve { name, points });
+            curves.push(Curve { name, points, labels });
         }
     };
     let point = |arm: &str, task: &str, quantity: Quantity, x: f64| {
@@ -80,7 +85,23 @@ fn curves(figure: &Figure, evidence: &Evidence) -> Vec<Curve> {
                         let x = if is_numeric { arm.value? } else { place as f64 };
                         point(&arm.label, task, *quantity, x)
                     });
-                    add(name, task, points.collect());
+                    add(name, task, points.collect(), Vec::new());
+                }
+            }
+            Curves::Points { x, y } => {
+                for arm in &evidence.arms {
+                    let label = arm.label.as_str();
+                    let of = |metric: &str, name: &str| {
+                        evidence.metric_spread(label, task, &format!("{metric}/{name}"), None)
+                    };
+                    let point = |name: &str| {
+                        let (x, y) = (of(x, name)?, of(y, name)?);
+                        let error = y.standard_error().unwrap_or(0.0);
+                        Some(((x.mean, y.mean, error), name.to_owned()))
+                    };
+                    let (points, labels) =
+                        evidence.names(label).into_iter().filter_map(point).unzip();
+                    add(label, task, points, labels);
                 }
             }
             Curves::OverAt(metrics) => {
@@ -94,7 +115,7 @@ fn curves(figure: &Figure, evidence: &Evidence) -> Vec<Curve> {
                         let points = places.into_iter().filter_map(|at| {
                             point(&arm.label, task, Quantity { metric, at: Some(at) }, at)
                         });
-                        add(&name, task, points.collect());
+                        add(&name, task, points.collect(), Vec::new());
                     }
                 }
             }

@@ -9,6 +9,7 @@ use super::figure;
 use super::options::StudyOptions;
 use super::run::{StudyOutcome, StudyPlan};
 use crate::io::write_text;
+use crate::report::Spread;
 
 /// Writes CSV, images and page.
 pub(super) fn write(
@@ -22,14 +23,17 @@ pub(super) fn write(
     for (figure, path) in options.study.figures.iter().zip(&outcome.figures) {
         write_text(path, &figure::svg(figure, evidence))?;
     }
-    Ok(write_text(&outcome.page, &page(options, plan, outcome))?)
+    Ok(write_text(&outcome.page, &page(options, plan, evidence, outcome))?)
 }
 
-/// `arm,task,seed,metric,at,value`, one line for each number.
+/// What a metric of single rows begins with: too many numbers for the table.
+const ROWS: &str = "row ";
+
+/// `arm,task,seed,metric,at,value`, one line for each number that is not a single row's.
 fn table(evidence: &Evidence) -> Result<String, csv::Error> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(["arm", "task", "seed", "metric", "at", "value"])?;
-    for o in &evidence.observations {
+    for o in evidence.observations.iter().filter(|o| !o.found.metric.starts_with(ROWS)) {
         let at = o.found.at.map_or_else(String::new, |at| at.to_string());
         let (seed, value) = (o.seed.to_string(), o.found.value.to_string());
         writer.write_record([&o.arm, &o.task, &seed, &o.found.metric, &at, &value])?;
@@ -57,8 +61,11 @@ pub(super) fn rows(study: &Study, evidence: &Evidence) -> Vec<Vec<String>> {
 }
 
 fn cell(evidence: &Evidence, arm: &str, task: &str, column: &Column) -> String {
-    let digits = column.digits;
-    match evidence.spread(arm, task, column.quantity) {
+    printed(evidence.spread(arm, task, column.quantity), column.digits)
+}
+
+fn printed(spread: Option<Spread>, digits: usize) -> String {
+    match spread {
         None => "–".to_owned(),
         Some(spread) => {
             let std = spread.std.map_or_else(String::new, |std| format!(" ±{std:.digits$}"));
@@ -67,7 +74,12 @@ fn cell(evidence: &Evidence, arm: &str, task: &str, column: &Column) -> String {
     }
 }
 
-fn page(options: &StudyOptions, plan: &StudyPlan, outcome: &StudyOutcome) -> String {
+fn page(
+    options: &StudyOptions,
+    plan: &StudyPlan,
+    evidence: &Evidence,
+    outcome: &StudyOutcome,
+) -> String {
     let study = options.study;
     let mut text = format!("# Study `{}`\n\n{}\n\n", study.name, study.question);
     let _ = writeln!(text, "```console\n{}\n```\n", options.command);
@@ -112,6 +124,12 @@ fn page(options: &StudyOptions, plan: &StudyPlan, outcome: &StudyOutcome) -> Str
             let _ = writeln!(text, "|{}", "---|".repeat(row.len()));
         }
     }
+    for (place, row) in named_rows(evidence).iter().enumerate() {
+        let _ = writeln!(text, "{}| {} |", if place == 0 { "\n" } else { "" }, row.join(" | "));
+        if place == 0 {
+            let _ = writeln!(text, "|{}", "---|".repeat(row.len()));
+        }
+    }
     let _ = writeln!(text, "\nEvery number: [{0}.csv]({0}.csv).", study.name);
     for (figure, path) in study.figures.iter().zip(&outcome.figures) {
         let file = path.file_name().unwrap_or_default().display();
@@ -121,6 +139,30 @@ fn page(options: &StudyOptions, plan: &StudyPlan, outcome: &StudyOutcome) -> Str
         let _ = writeln!(text, "\n## Notes\n\n{}", study.notes.trim());
     }
     text
+}
+
+/// Headings, then a row for every arm, task and name `n` of metrics `x/n`; empty where there is none.
+fn named_rows(evidence: &Evidence) -> Vec<Vec<String>> {
+    let metrics: Vec<&str> =
+        evidence.named_metrics().into_iter().filter(|m| !m.starts_with(ROWS)).collect();
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for arm in &evidence.arms {
+        for task in evidence.tasks() {
+            for name in evidence.names(&arm.label) {
+                let spread = |metric: &str| {
+                    evidence.metric_spread(&arm.label, task, &format!("{metric}/{name}"), None)
+                };
+                let cells = metrics.iter().map(|metric| printed(spread(metric), 4));
+                let names = [arm.label.as_str(), task, name].map(str::to_owned);
+                rows.push(names.into_iter().chain(cells).collect());
+            }
+        }
+    }
+    if !rows.is_empty() {
+        let headings = ["arm", "task", "candidate"].into_iter().chain(metrics);
+        rows.insert(0, headings.map(str::to_owned).collect());
+    }
+    rows
 }
 
 /// The last part of a folder's name.

@@ -33,6 +33,8 @@ pub(super) struct Shared<'a> {
     pub matches: bool,
     /// Stop request.
     pub stop: &'a AtomicBool,
+    /// Where the data of all tasks are.
+    pub data_dir: &'a Path,
     /// What is measured beyond the record.
     pub analysis: Option<&'a dyn Analysis>,
 }
@@ -101,7 +103,15 @@ pub(super) fn run_one(
     record.ood = ood_answers(&context, &trained, &scored, ood, &folder)?;
     if let Some(analysis) = shared.analysis {
         let (model, method) = (&trained.state.model, &*trained.method);
-        let finished = Trained { context: &context, model, method, record: &record };
+        let finished = Trained {
+            context: &context,
+            model,
+            method,
+            record: &record,
+            task: task.task,
+            backbone: shared.backbone,
+            data_dir: shared.data_dir,
+        };
         measure(analysis, &finished, shared.out, run)?;
     }
     write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;

@@ -180,6 +180,7 @@ pub fn run_suite_with(
         out,
         matches,
         stop,
+        data_dir: &data_dir,
         analysis,
     };
     if let Some((first, _)) = ready.first() {

@@ -1,6 +1,7 @@
 //! The studies, one file each.
 
 mod beta;
+mod confidence;
 mod families;
 mod k;
 mod proportion;
@@ -14,6 +15,7 @@ use crate::text::UnknownName;
 /// All studies, by name.
 pub const STUDIES: &[Study] = &[
     beta::STUDY,
+    confidence::STUDY,
     families::STUDY,
     k::STUDY,
     proportion::STUDY,
