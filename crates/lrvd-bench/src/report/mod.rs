@@ -2,6 +2,7 @@
 //!
 //! - [`spread`], [`metric`], [`summary`], [`table`]: mean and sample standard deviation over seeds,
 //!   the paper's tables as text, markdown and CSV.
+//! - [`verdict`]: what a run showed, in words.
 //! - [`published`], [`mod@compare`]: published numbers beside measured ones.
 //! - [`page`]: one self-contained `report.html`.
 //! - [`names`], `family`: what a module path or a task key is called in print, and which methods are of a kind.
@@ -18,6 +19,7 @@ mod published;
 mod spread;
 mod summary;
 mod table;
+mod verdict;
 
 pub(crate) use compare::{Comparison, compare};
 pub use error::PublishedError;
@@ -26,3 +28,4 @@ pub(crate) use published::Published;
 pub(crate) use spread::Spread;
 pub(crate) use summary::{Summary, csv_metrics, headline_metrics};
 pub(crate) use table::{render_csv, render_markdown, render_text};
+pub(crate) use verdict::{lead, verdict};

@@ -54,6 +54,8 @@ pub(crate) struct Summary {
     pub(crate) methods: Vec<String>,
     /// Task keys in print order.
     pub(crate) tasks: Vec<String>,
+    /// Rank that a cell's average is a part of: the settings' one, or where a run began with more, that.
+    full_ranks: BTreeMap<(String, String), u32>,
     cells: BTreeMap<(Metric, String, String), Spread>,
 }
 
@@ -87,7 +89,19 @@ impl Summary {
             .into_iter()
             .filter_map(|(key, values)| Spread::of(&values).map(|spread| (key, spread)))
             .collect();
-        Self { choice, metrics: metrics.to_vec(), methods, tasks, cells }
+        let said = results.config.pointer("/experiment/initial_rank").and_then(Value::as_u64);
+        let mut full_ranks: BTreeMap<(String, String), u32> = BTreeMap::new();
+        for run in &results.runs {
+            let begun = u64::from(run.rank_budget.initial_rank).max(said.unwrap_or(0)) as u32;
+            let full = full_ranks.entry((run.method.clone(), run.task.clone())).or_insert(begun);
+            *full = begun.max(*full);
+        }
+        Self { choice, metrics: metrics.to_vec(), methods, tasks, full_ranks, cells }
+    }
+
+    /// The rank that the average rank of a cell is a part of.
+    pub(crate) fn full_rank(&self, method: &str, task: &str) -> Option<u32> {
+        self.full_ranks.get(&(method.to_owned(), task.to_owned())).copied()
     }
 
     /// One cell; none where no finished run has the metric.
@@ -144,7 +158,7 @@ pub(crate) fn evaluated_draws(results: &Results) -> Vec<u32> {
 }
 
 /// Rows of the headline table. The paper's first table: accuracy, rank and time, and the standard metric where some
-/// task has another one. Its uncertainty tables: accuracy, macro F1, ECE, NLL and Brier score at every number of draws
+/// task has another one; ECE, NLL and parameters beside them. Its uncertainty tables: accuracy, macro F1, ECE, NLL and Brier score at every number of draws
 /// that was evaluated, parameters, rank, and the times of training and of prediction.
 pub(crate) fn headline_metrics(results: &Results) -> Vec<Metric> {
     let first_table = !is_about_uncertainty(results);
@@ -153,13 +167,16 @@ pub(crate) fn headline_metrics(results: &Results) -> Vec<Metric> {
         .into_iter()
         .filter(|metric| match metric {
             Metric::Accuracy(k) | Metric::Standard(k) => *k == 0 || !first_table,
-            Metric::Rank | Metric::TimeMin => true,
+            Metric::Nll(0)
+            | Metric::Ece(0)
+            | Metric::Parameters
+            | Metric::Rank
+            | Metric::TimeMin => true,
             Metric::HeadParameters => head && !first_table,
             Metric::MacroF1(_)
             | Metric::Ece(_)
             | Metric::Nll(_)
             | Metric::Brier(_)
-            | Metric::Parameters
             | Metric::PredictSeconds(_) => !first_table,
             // For programs: the kept numbers stand behind the parameters, and the page draws the others.
             _ => false,
@@ -233,7 +250,15 @@ mod tests {
         let metrics = headline_metrics(&results);
         assert_eq!(
             metrics,
-            [Metric::Accuracy(0), Metric::Standard(0), Metric::Rank, Metric::TimeMin]
+            [
+                Metric::Accuracy(0),
+                Metric::Standard(0),
+                Metric::Ece(0),
+                Metric::Nll(0),
+                Metric::Parameters,
+                Metric::Rank,
+                Metric::TimeMin
+            ]
         );
         let summary = Summary::new(&results, CheckpointChoice::Last, &metrics);
         assert!(summary.cell(Metric::Accuracy(0), "LoRA", "stsb").is_none());
@@ -268,7 +293,14 @@ mod tests {
         results.runs.retain(|run| ["LoRA", "BayesLoRA"].contains(&run.method.as_str()));
         assert_eq!(
             headline_metrics(&results),
-            [Metric::Accuracy(0), Metric::Rank, Metric::TimeMin]
+            [
+                Metric::Accuracy(0),
+                Metric::Ece(0),
+                Metric::Nll(0),
+                Metric::Parameters,
+                Metric::Rank,
+                Metric::TimeMin
+            ]
         );
     }
 

@@ -40,6 +40,10 @@ fn cell(summary: &Summary, metric: Metric, method: &str, task: &str) -> String {
     let text = metric.format_spread(spread);
     match summary.kept(metric, method, task) {
         Some(kept) => format!("{text} + {}", metric.format(kept)),
+        None if metric == Metric::Rank => match summary.full_rank(method, task) {
+            Some(full) => format!("{text} of {full}"),
+            None => text,
+        },
         None => text,
     }
 }

@@ -70,8 +70,8 @@ impl Suite {
         let sets = |sets: &[ReasoningSet]| sets.iter().copied().map(SuiteTask::Reasoning).collect();
         match (self, profile) {
             (Self::Glue, Profile::Quick) if real_text => glue(&[Cola, Sst2, Mrpc, Qnli]),
-            // The tiny model does not learn the generated MRPC and QNLI in so few steps.
-            (Self::Glue, Profile::Quick) => glue(&[Cola, Sst2, Rte]),
+            // What the tiny model learns in so few steps; the generated RTE takes longer.
+            (Self::Glue, Profile::Quick) => glue(&[Cola, Sst2]),
             (Self::Glue, Profile::Paper) => glue(&[Cola, Mnli, Mrpc, Qnli, Qqp, Rte, Sst2]),
             (Self::Reasoning, Profile::Quick) => sets(&[ReasoningSet::Obqa, ReasoningSet::WgS]),
             (Self::Reasoning, Profile::Paper) => sets(&ReasoningSet::ALL),

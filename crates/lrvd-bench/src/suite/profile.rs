@@ -46,8 +46,10 @@ impl Profile {
             (Self::Quick, Suite::Glue) => ExperimentConfig {
                 steps: QUICK_STEPS,
                 batch_size: 32,
-                learning_rate: 4e-3,
-                head_learning_rate: 4e-3,
+                // At 4e-3 after the preset's short warm-up one seed in two never leaves chance.
+                learning_rate: 3e-3,
+                head_learning_rate: 2e-3,
+                warmup_ratio: 0.15,
                 backbone_dropout: false,
                 evaluation_batch_size: 64,
                 max_length: 64,
@@ -98,7 +100,7 @@ impl ExperimentConfig {
     }
 }
 
-const QUICK_STEPS: usize = 200;
+const QUICK_STEPS: usize = 260;
 const QUICK_REASONING_STEPS: usize = 60;
 
 /// Methods that look at the training set after training see a part of it.

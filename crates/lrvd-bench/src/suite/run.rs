@@ -49,6 +49,8 @@ pub struct SuiteOutcome {
     pub table: Option<String>,
     /// The comparison with published numbers as text.
     pub comparison: Option<String>,
+    /// What the runs showed, in words: a sentence or two for every task.
+    pub verdict: Vec<String>,
     /// The report page.
     pub report: PathBuf,
     /// The rows, and what an analysis measured of each.
@@ -231,6 +233,7 @@ pub fn run_suite_with(
         planned,
         table: written.table,
         comparison: written.comparison,
+        verdict: written.verdict,
         report: written.report,
         runs: made,
     })

@@ -6,8 +6,8 @@ use super::SuiteError;
 use crate::io::write_text;
 use crate::record::{JsonLines, RankLine, Results, write_results};
 use crate::report::{
-    Comparison, Published, Summary, compare, csv_metrics, headline_metrics, render_csv,
-    render_markdown, render_text, write_html,
+    Comparison, Published, Summary, compare, csv_metrics, headline_metrics, lead, render_csv,
+    render_markdown, render_text, verdict, write_html,
 };
 use crate::settings::CheckpointChoice;
 
@@ -17,6 +17,8 @@ pub(super) struct Written {
     pub table: Option<String>,
     /// The comparison with published numbers as text.
     pub comparison: Option<String>,
+    /// What the runs showed, in words.
+    pub verdict: Vec<String>,
     /// The report page.
     pub report: PathBuf,
 }
@@ -54,8 +56,10 @@ pub(super) fn write_summary(
     let summary = Summary::new(results, choice, &headline_metrics(results));
     let comparison: Option<Comparison> =
         published.map(|published| compare(results, published, choice));
-    let lead = lead(choice);
-    let mut markdown = format!("{lead}\n\n{}\n", render_markdown(&summary));
+    let lead = lead(results, &summary);
+    let verdict = verdict(results, &summary);
+    let said = verdict.join("\n\n");
+    let mut markdown = format!("{lead}\n\n{}\n{said}\n", render_markdown(&summary));
     if let Some(comparison) = &comparison {
         markdown.push_str(&comparison.render_markdown());
     }
@@ -65,18 +69,7 @@ pub(super) fn write_summary(
     let rows = !results.runs.is_empty();
     let table = rows.then(|| format!("{lead}\n\n{}", render_text(&summary)));
     let comparison = comparison.filter(|_| rows).map(|c| c.render_text());
-    Ok(Written { table, comparison, report })
-}
-
-/// What stands above a table: which checkpoint it speaks of.
-fn lead(choice: CheckpointChoice) -> &'static str {
-    match choice {
-        CheckpointChoice::Last => "Last checkpoint.",
-        CheckpointChoice::Best => {
-            "Best checkpoint, chosen on the data it is reported on. Ensembles and methods that are \
-             fitted after training have none: table-last.csv has their numbers."
-        }
-    }
+    Ok(Written { table, comparison, verdict, report })
 }
 
 #[cfg(test)]

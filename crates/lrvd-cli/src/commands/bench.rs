@@ -38,7 +38,7 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     match printer.format() {
         Format::Json => printer.data(&std::fs::read_to_string(out.join("results.json"))?)?,
         Format::Text => {
-            for text in outcome.table.iter().chain(&outcome.comparison) {
+            for text in outcome.table.iter().chain(&outcome.comparison).chain(&outcome.verdict) {
                 printer.data(text)?;
             }
         }

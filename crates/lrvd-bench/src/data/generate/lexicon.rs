@@ -11,12 +11,8 @@ use super::morphology::{Noun, Verb};
 /// Words by what they can stand for.
 #[derive(Debug)]
 pub(super) struct Lexicon {
-    pub(super) men: Vec<Noun>,
-    pub(super) women: Vec<Noun>,
     /// Men, women, and persons of either sex.
     pub(super) persons: Vec<Noun>,
-    pub(super) things: Vec<Noun>,
-    pub(super) animals: Vec<Noun>,
     pub(super) places: Vec<&'static str>,
     pub(super) times: Vec<&'static str>,
     /// Adjectives before a person.
@@ -40,31 +36,23 @@ pub(super) struct Lexicon {
 }
 
 /// The lexicon; built once.
-pub(super) static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
-    let (men, women) = (nouns(MEN), nouns(WOMEN));
-    let persons = [men.clone(), women.clone(), nouns(EITHER)].concat();
-    Lexicon {
-        men,
-        women,
-        persons,
-        things: nouns(THINGS),
-        animals: nouns(ANIMALS),
-        places: phrases(PLACES),
-        times: phrases(TIMES),
-        epithets: words(EPITHETS),
-        states: words(STATES),
-        deeds: verbs(DEEDS),
-        twins: words(TWINS).iter().filter_map(|pair| twin(pair)).collect(),
-        acts: verbs(ACTS),
-        comparatives: words(COMPARATIVES)
-            .iter()
-            .filter_map(|pair| pair.split_once('=').map(|(more, less)| [more, less]))
-            .collect(),
-        praise: words(PRAISE),
-        blame: words(BLAME),
-        topics: words(TOPICS),
-        parts: words(PARTS),
-    }
+pub(super) static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| Lexicon {
+    persons: [nouns(MEN), nouns(WOMEN), nouns(EITHER)].concat(),
+    places: phrases(PLACES),
+    times: phrases(TIMES),
+    epithets: words(EPITHETS),
+    states: words(STATES),
+    deeds: verbs(DEEDS),
+    twins: words(TWINS).iter().filter_map(|pair| twin(pair)).collect(),
+    acts: verbs(ACTS),
+    comparatives: words(COMPARATIVES)
+        .iter()
+        .filter_map(|pair| pair.split_once('=').map(|(more, less)| [more, less]))
+        .collect(),
+    praise: words(PRAISE),
+    blame: words(BLAME),
+    topics: words(TOPICS),
+    parts: words(PARTS),
 });
 
 fn words(list: &'static str) -> Vec<&'static str> {
@@ -103,16 +91,6 @@ const EITHER: &str = "doctor servant child/children traveller stranger cousin co
     beggar orphan messenger waiter hunter guide engineer printer editor visitor guest neighbour friend \
     enemy companion artist physician surgeon peasant lodger passenger witness spy/spies pupil tutor \
     secretary lover rival heir native relation";
-
-const THINGS: &str = "letter book key lamp candle basket box trunk coat hat cloak ring watch knife/knives \
-    sword pistol purse coin bottle glass cup plate kettle chair table bed clock picture portrait map \
-    newspaper paper parcel packet umbrella stick handkerchief ribbon necklace mirror carpet curtain \
-    blanket pillow pipe drum flute violin bell rope hammer axe spade ladder wheel carriage saddle whip \
-    gun boat flag loaf/loaves cake apple pear flower rose jewel diamond glove boot button drawer shelf/shelves \
-    window door gate note bill document lantern torch needle thread bonnet dress";
-
-const ANIMALS: &str = "horse dog cat cow pig goat donkey fox wolf/wolves rabbit bird hen goose/geese duck \
-    crow eagle parrot mouse/mice rat bear lion monkey pony kitten puppy calf/calves lamb swan owl squirrel";
 
 const PLACES: &str = "in the garden|in the kitchen|in the library|in the church|at the inn|in the village|\
     at the market|in the harbour|in the forest|in the meadow|in the cottage|in the castle|in the parlour|\

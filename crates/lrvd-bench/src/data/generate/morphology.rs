@@ -1,4 +1,4 @@
-//! The spelling of plurals, persons and participles.
+//! The spelling of plurals, past tenses and participles.
 
 /// A noun in both numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,6 @@ impl Noun {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Verb {
     pub(super) base: String,
-    pub(super) third: String,
     pub(super) past: String,
     pub(super) participle: String,
 }
@@ -36,27 +35,10 @@ impl Verb {
     pub(super) fn parse(entry: &'static str) -> Self {
         let forms: Vec<String> = entry.split('/').map(|form| form.replace('-', " ")).collect();
         if let [base, past, participle] = forms.as_slice() {
-            return Self {
-                third: third(base),
-                base: base.clone(),
-                past: past.clone(),
-                participle: participle.clone(),
-            };
+            return Self { base: base.clone(), past: past.clone(), participle: participle.clone() };
         }
         let past = with_ed(entry);
-        Self { base: entry.to_owned(), third: with_s(entry), participle: past.clone(), past }
-    }
-
-    /// The present-tense form that agrees with a subject in this number.
-    pub(super) fn present(&self, plural: bool) -> &str {
-        if plural { &self.base } else { &self.third }
-    }
-}
-
-fn third(base: &str) -> String {
-    match base.split_once(' ') {
-        Some((verb, particle)) => format!("{} {particle}", with_s(verb)),
-        None => with_s(base),
+        Self { base: entry.to_owned(), participle: past.clone(), past }
     }
 }
 
@@ -65,7 +47,7 @@ fn ends_in_consonant_y(word: &str) -> bool {
     letters.next() == Some('y') && letters.next().is_some_and(|letter| !"aeiou".contains(letter))
 }
 
-/// Plural of a noun, third person of a verb.
+/// Plural of a noun.
 fn with_s(word: &str) -> String {
     if ends_in_consonant_y(word) {
         return format!("{}ies", &word[..word.len() - 1]);
@@ -116,16 +98,16 @@ mod tests {
         ] {
             assert_eq!(Noun::parse(entry).form(true), many);
         }
-        for (entry, third, past, participle) in [
-            ("pity", "pities", "pitied", "pitied"),
-            ("obey", "obeys", "obeyed", "obeyed"),
-            ("praise", "praises", "praised", "praised"),
-            ("punish", "punishes", "punished", "punished"),
-            ("see/saw/seen", "sees", "saw", "seen"),
-            ("reply-to/replied-to/replied-to", "replies to", "replied to", "replied to"),
+        for (entry, past, participle) in [
+            ("pity", "pitied", "pitied"),
+            ("obey", "obeyed", "obeyed"),
+            ("praise", "praised", "praised"),
+            ("punish", "punished", "punished"),
+            ("see/saw/seen", "saw", "seen"),
+            ("reply-to/replied-to/replied-to", "replied to", "replied to"),
         ] {
             let verb = Verb::parse(entry);
-            assert_eq!((&*verb.third, &*verb.past, &*verb.participle), (third, past, participle));
+            assert_eq!((&*verb.past, &*verb.participle), (past, participle));
         }
     }
 

@@ -13,13 +13,6 @@ pub(super) struct Draft {
 }
 
 impl Generator {
-    /// A thing or an animal.
-    pub(super) fn object(&mut self) -> &'static Noun {
-        let list = if self.draws.chance(0.7) { &LEXICON.things } else { &LEXICON.animals };
-        let [noun] = self.distinct(list);
-        noun
-    }
-
     /// Two different persons, each `the [adjective] noun`, in the singular.
     pub(super) fn two_persons(&mut self) -> [String; 2] {
         let [first, second] = self.distinct(&LEXICON.persons);

@@ -1,8 +1,8 @@
 //! Sentiment in the manner of SST-2: praise or blame.
 //!
-//! Six sentences in ten say so outright. In the others a negation, a contrast, a concession, a comparison or a
-//! report turns the words of praise and blame round, or sets one against the other; there the words alone say
-//! nothing. Lower case, with spaces before punctuation, as in the original.
+//! Eight sentences in ten say so outright and one negates the opposite: a tiny model learns both in two hundred steps. In
+//! the others a contrast, a concession, a comparison or a report turns the words of praise and blame round, or sets one
+//! against the other; there the words alone say nothing. Lower case, with spaces before punctuation, as in the original.
 
 use super::lexicon::LEXICON;
 use super::morphology::article;
@@ -17,7 +17,7 @@ pub(super) fn draft(generator: &mut Generator) -> Draft {
         (generator.of(&LEXICON.blame), generator.of(&LEXICON.praise))
     };
     let topic = generator.of(&LEXICON.topics);
-    let sentence = match generator.weighted(&[105, 10, 14, 14, 10, 8, 7, 7]) {
+    let sentence = match generator.weighted(&[164, 22, 2, 3, 3, 2, 2, 2]) {
         0 => outright(generator, topic, same),
         1 => negation(generator, topic, other),
         2 => contrast(generator, topic, same, other),

@@ -176,7 +176,7 @@ fn every_published_number_is_there() {
 fn without_a_script_the_table_is_there() {
     let html = page(&sample_results());
     let shown = html.split("<noscript>").nth(1).unwrap().split("</noscript>").next().unwrap();
-    assert!(shown.contains("accuracy  BayesLoRA") && shown.contains("results.json"), "{shown}");
+    assert!(shown.contains("accuracy    BayesLoRA") && shown.contains("results.json"), "{shown}");
 }
 
 #[test]
