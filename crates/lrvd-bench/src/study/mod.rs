@@ -8,6 +8,7 @@
 //! | `verdict` | [`Judgement`]: holds, fails, cannot be said here |
 //! | `options`, `run` | what the command line asks for; the runs |
 //! | `page`, `figure` | CSV, page and images |
+//! | `orders` | analyses that cut a trained model: energy, held-out loss over ranks |
 //! | `studies` | one file per study |
 //!
 //! # How to add a study
@@ -31,6 +32,7 @@ mod error;
 mod evidence;
 mod figure;
 mod options;
+mod orders;
 mod page;
 mod recipe;
 mod run;

@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicBool;
 use super::*;
 use crate::progress::Silent;
 use crate::record::Measurement;
-use crate::suite::{Analysis, SuiteError, Trained};
 
 /// Evidence in which every arm of `study` has `value` of `quantity` with seeds 1, 2 and so on.
 fn made_up(
@@ -145,27 +144,31 @@ fn claims_hold_and_fail_by_made_up_numbers() {
         &is("noise to signal", 100.0, 3.0),
         &is("noise to signal", 90.0, 3.0),
     );
+    // One quantity on top of another, the same for all arms.
+    let check = |study: &str, claim: &str, base: (Quantity, f64), other: (Quantity, [f64; 2])| {
+        for (value, wanted) in other.1.into_iter().zip([Verdict::Holds, Verdict::Fails]) {
+            let mut evidence = made_up(named(study).unwrap(), 3, base.0, |_, _| base.1);
+            let more = made_up(named(study).unwrap(), 3, other.0, |_, seed| value + wobble(seed));
+            evidence.observations.extend(more.observations);
+            assert_eq!(verdict(study, claim, &evidence), wanted, "{study}/{claim}");
+        }
+    };
+    let own = Quantity::of("energy: own statistic");
+    check("symmetry", "magnitude", (Quantity::of("energy: magnitude"), 0.7), (own, [0.8, 0.6]));
+    let (leaves, stays) = ("leaves by rotation", "leaves by permutation");
+    check("symmetry", "theorem", (Quantity::of(stays), 0.0), (Quantity::of(leaves), [0.3, 0.0]));
+    let by = |at| Quantity::at("nll by own statistic", at);
+    check("symmetry", "carry", (by(192.0), 0.5), (by(24.0), [0.5, 0.6]));
+    check(
+        "symmetry",
+        "lora",
+        (Quantity::at("nll by singular value", 192.0), 0.5),
+        (Quantity::at("nll by singular value", 24.0), [0.6, 0.5]),
+    );
+    check("k", "nll", (Quantity::at("nll", 0.0), 0.6), (nll, [0.5, 0.7]));
     // Nothing left of either is no number found.
     let empty = made_up(named("proportion").unwrap(), 3, ranks, |_, _| 0.0);
     assert_eq!(verdict("proportion", "number", &empty), Verdict::CannotBeSaid);
-    let study = named("k").unwrap();
-    for (drawn, wanted) in [(0.5, Verdict::Holds), (0.7, Verdict::Fails)] {
-        let mut evidence = made_up(study, 3, Quantity::at("nll", 0.0), |_, _| 0.6);
-        let more = made_up(study, 3, nll, |_, seed| drawn + wobble(seed));
-        evidence.observations.extend(more.observations);
-        assert_eq!(verdict("k", "nll", &evidence), wanted);
-    }
-}
-
-/// The norm of the first adapter, to see that the trained model arrives.
-struct Norms;
-
-impl Analysis for Norms {
-    fn measure(&self, trained: &Trained<'_>) -> Result<Vec<Measurement>, SuiteError> {
-        let found = lrvd_burn::train::directions(trained.model);
-        let largest = found.first().map_or(0.0, |direction| direction.importance);
-        Ok(vec![Measurement::at("importance", trained.record.steps as f64, largest)])
-    }
 }
 
 static STUDY: Study = Study {
@@ -183,7 +186,7 @@ static STUDY: Study = Study {
         },
     }],
     arms: || Arm::sweep("initial_rank", &[2.0, 4.0]),
-    analysis: Some(&Norms),
+    analysis: Some(&orders::Symmetry),
     columns: Column::COMMON,
     figures: &[Figure {
         name: "nll",
@@ -227,12 +230,7 @@ fn a_study_writes_its_page_and_goes_on_after_an_interruption() {
     }
     let table = std::fs::read_to_string(&whole.table).unwrap();
     assert!(table.starts_with("arm,task,seed,metric,at,value\ninitial_rank 2,sst2,1,parameters,,"));
-    let importance: Vec<f64> = table
-        .lines()
-        .filter_map(|line| line.split_once(",importance,4,"))
-        .map(|(_, value)| value.parse().unwrap())
-        .collect();
-    assert!(importance.len() == 2 && importance.iter().all(|v| *v > 0.0), "{importance:?}");
+    check_orders(&table);
     let image = std::fs::read_to_string(&whole.figures[0]).unwrap();
     assert!(image.starts_with("<svg") && image.contains("polyline"), "{image}");
 
@@ -241,4 +239,33 @@ fn a_study_writes_its_page_and_goes_on_after_an_interruption() {
     options.steps = Some(5);
     let other = run_study(&options, &AtomicBool::new(false), &mut Silent).unwrap_err().to_string();
     assert!(other.contains("other settings"), "{other}");
+}
+
+/// What orders have in common in `table`: nothing kept is nothing kept, and everything is the model as it is.
+fn check_orders(table: &str) {
+    let value = |start: String| -> f64 {
+        let line = table.lines().find_map(|line| line.strip_prefix(&start));
+        line.unwrap_or_else(|| panic!("{start}")).parse().unwrap()
+    };
+    for (arm, total) in [("initial_rank 2", 8), ("initial_rank 4", 16)] {
+        let of = |metric: &str, at: &str| value(format!("{arm},sst2,1,{metric},{at},"));
+        let total = total.to_string();
+        let (whole, empty) = (of("nll", "0"), of("nll at random", "0"));
+        assert!((whole - empty).abs() > 1e-6, "{whole} {empty}");
+        for by in [
+            "nll by own statistic",
+            "nll by magnitude",
+            "nll by sensitivity",
+            "nll at random",
+            "nll by singular value",
+        ] {
+            assert!((of(by, &total) - whole).abs() < 1e-4, "{arm} {by}");
+            assert!((of(by, "0") - empty).abs() < 1e-6, "{arm} {by}");
+        }
+        let area = |name: &str| of(&format!("energy: {name}"), "");
+        for name in ["own statistic", "magnitude", "sensitivity", "random"] {
+            assert!(area(name) <= area("svd") + 1e-9, "{arm} {name}");
+        }
+        assert!(of("leaves by permutation", "") < 1e-9 && of("leaves by scaling", "") > 0.5);
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{done, run};
 
-const COMMANDS: [&[&str]; 10] = [
+const COMMANDS: [&[&str]; 11] = [
     &["train"],
     &["eval"],
     &["predict"],
@@ -11,6 +11,7 @@ const COMMANDS: [&[&str]; 10] = [
     &["verify"],
     &["bench", "glue"],
     &["bench", "reasoning"],
+    &["study"],
     &["demo", "planted-rank"],
     &["completions"],
 ];

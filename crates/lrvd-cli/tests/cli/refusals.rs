@@ -47,6 +47,14 @@ fn settings_and_names_that_do_not_exist() {
 }
 
 #[test]
+fn studies_that_do_not_exist_or_cannot_run() {
+    refused(&["study", "bet"], "unknown study `bet`; wanted one of `beta`");
+    refused(&["study", "beta", "--size", "large"], "unknown size `large`; wanted one of `quick`");
+    refused(&["study", "beta", "--dry-run", "--set", "kl_wait=1"], "arm `kl_weight 0.008`");
+    refused(&["study", "k", "--dry-run", "--tasks", "obqa"], "unknown task `obqa`");
+}
+
+#[test]
 fn folders_that_hold_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().display().to_string();

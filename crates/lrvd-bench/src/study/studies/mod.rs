@@ -5,8 +5,10 @@ mod confidence;
 mod families;
 mod k;
 mod proportion;
+mod published;
 mod rule;
 mod schemes;
+mod symmetry;
 mod tau;
 
 use super::design::Study;
@@ -19,8 +21,10 @@ pub const STUDIES: &[Study] = &[
     families::STUDY,
     k::STUDY,
     proportion::STUDY,
+    published::STUDY,
     rule::STUDY,
     schemes::STUDY,
+    symmetry::STUDY,
     tau::STUDY,
 ];
 
