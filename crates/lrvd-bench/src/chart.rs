@@ -158,3 +158,39 @@ impl Panel {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_beside_axes_are_short() {
+        for (value, wanted) in [
+            (0.0, "0"),
+            (10.0, "10"),
+            (0.6504, "0.65"),
+            (-0.0123456, "-0.0123"),
+            (12345.6, "12346"),
+        ] {
+            assert_eq!(significant(value), wanted);
+        }
+    }
+
+    #[test]
+    fn axes_leave_room_and_never_vanish() {
+        assert_eq!(range([].into_iter()), (0.0, 1.0));
+        assert_eq!(range([5.0].into_iter()), (2.5, 7.5));
+        assert_eq!(range([100.0, 0.0].into_iter()), (-6.0, 106.0));
+    }
+
+    #[test]
+    fn values_are_placed_upwards_and_words_are_escaped() {
+        let mut panel = Panel::new((100.0, 0.0), (276.0, 278.0), (0.0, 2.0), (10.0, 20.0));
+        // Margins leave 200 by 200.
+        assert_eq!(panel.place(0.0, 10.0), (160.0, 234.0));
+        assert_eq!(panel.place(2.0, 20.0), (360.0, 34.0));
+        panel.words((1.0, 15.0), (0.0, 0.0), "start", "#000000", "a < b & c");
+        assert!(panel.finish().contains("x=\"260.0\" y=\"134.0\""));
+        assert_eq!(escaped("a < b & \"c\""), "a &lt; b &amp; &quot;c&quot;");
+    }
+}

@@ -134,6 +134,22 @@ mod tests {
     use std::fs;
 
     #[test]
+    fn a_sample_keeps_its_order_and_is_always_the_same() {
+        let drawn = |most: usize| {
+            let mut rows: Vec<usize> = (0..100).collect();
+            let note = sample(&mut rows, Some(most));
+            (rows, note)
+        };
+        let (rows, note) = drawn(30);
+        assert_eq!((rows.len(), rows.is_sorted()), (30, true));
+        assert_eq!(note.unwrap(), "trained on 30 of 100 rows, drawn at random");
+        assert_eq!(drawn(30).0, rows);
+        // Not the first ones, and more rows are these and others.
+        assert!(rows[29] > 60 && drawn(60).0.iter().filter(|row| rows.contains(row)).count() == 30);
+        assert_eq!(drawn(100), ((0..100).collect(), None));
+    }
+
+    #[test]
     fn splits_are_hashed_counted_and_labelled_honestly() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("SST-2");

@@ -6,8 +6,9 @@ use crate::chart::{COLOURS, Panel, document, range, significant};
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 400.0;
-/// Height of a line of the legend.
+/// Height of a line of the legend, and width of a letter at most.
 const LINE: f64 = 18.0;
+const LETTER: f64 = 7.5;
 
 /// A curve: places, means and standard errors.
 struct Curve {
@@ -41,10 +42,13 @@ pub(super) fn svg(figure: &Figure, evidence: &Evidence) -> String {
         }
         if curves.len() > 1 {
             let down = LINE * (place as f64 + 0.5);
-            panel.words((x.1, y.1), (0.0, down), "end", colour, &curve.name);
+            panel.words((x.1, y.1), (10.0, down), "start", colour, &curve.name);
         }
     }
-    document(WIDTH, HEIGHT, figure.title, &panel.finish())
+    // The legend stands beside the panel.
+    let longest = curves.iter().map(|curve| curve.name.chars().count()).max().unwrap_or(0);
+    let legend = if curves.len() > 1 { LETTER * longest as f64 } else { 0.0 };
+    document(WIDTH + legend, HEIGHT, figure.title, &panel.finish())
 }
 
 /// What stands below the axis: the arms in a row, or the places of points.
