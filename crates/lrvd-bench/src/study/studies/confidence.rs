@@ -296,7 +296,7 @@ mod tests {
         // The same means from rows that disagree: the error over rows is told beside that over seeds.
         let mixed = |arm: &str, name: &str, row: usize| {
             let turn = if (arm, name) == ("LRVD w=.03", "gates") { 0.8 } else { 0.0 };
-            good(arm, name, row) + turn * if row % 2 == 0 { 1.0 } else { -1.0 }
+            good(arm, name, row) + turn * if row.is_multiple_of(2) { 1.0 } else { -1.0 }
         };
         let paired = losses(&evidence(mixed, "gates-full"), ("LRVD w=.03", "gates"), BLOB);
         assert!((paired.mean.unwrap_or(0.0) + 0.2).abs() < 1e-9);
