@@ -11,7 +11,7 @@ Examples:
   lrvd study beta --dry-run --size full            the runs and about how long they take
   lrvd study k --data-dir GLUE --model DIR --tasks sst2,qnli --seeds 1,2 --resume
 
-Studies: beta, families, k, proportion, published, rule, schemes, symmetry, tau.
+Studies: beta, confidence, families, k, proportion, published, rule, schemes, symmetry, tau.
 
 In the output folder: NAME.md, the page with the verdicts; NAME.csv, every number by arm, task and seed; NAME-*.svg,
 the figures; arms/, the runs. A claim holds or fails by two standard errors of the difference, paired by task and
