@@ -32,6 +32,8 @@ pub enum Preset {
     /// Our recommendation: sampling on, exact KL, prune after the update, last checkpoint.
     #[default]
     Default,
+    /// As the default, the KL weight chosen by held-out rows along one run.
+    Auto,
     /// The paper's text read literally. Its noise parameters cannot reach the threshold within the
     /// published steps, so it prunes nothing; kept as a documented test case.
     PaperGlue,
@@ -50,12 +52,13 @@ pub enum Preset {
 
 impl Preset {
     /// The presets of a classifier.
-    pub const ALL: [Self; 3] = [Self::Default, Self::PaperGlue, Self::AuthorGlue];
+    pub const ALL: [Self; 4] = [Self::Default, Self::Auto, Self::PaperGlue, Self::AuthorGlue];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Default | Self::DefaultReasoning => "default",
+            Self::Auto => "auto",
             Self::PaperReasoning => "paper-reasoning",
             Self::AuthorLlm => "author-llm",
             Self::BlobCompat => "blob-compat",
@@ -74,6 +77,27 @@ impl Preset {
         let default = recommended();
         match self {
             Self::Default => default,
+            // Variances that reach their place while the weight is still low, ranks judged by energy, the last
+            // quarter for the model that was chosen.
+            Self::Auto => ExperimentConfig {
+                preset: self.name().to_owned(),
+                kl_weight: KlWeight::Auto,
+                kl_divisor: KlDivisor::NTrain,
+                kl_warmup: 0.25,
+                log_variance: LogVarianceSettings {
+                    learning_rate_factor: 2.0,
+                    ..default.log_variance
+                },
+                prune: PruneSettings {
+                    statistic: StatisticAggregate::Energy,
+                    log_alpha_threshold: 0.0,
+                    start: 0.25,
+                    every: 0.05,
+                    end: 0.75,
+                    ..default.prune
+                },
+                ..default
+            },
             Self::DefaultReasoning => recommended_reasoning(),
             Self::PaperReasoning => ExperimentConfig {
                 preset: self.name().to_owned(),

@@ -48,7 +48,7 @@ impl Suite {
     /// The presets of the suite.
     pub const fn presets(self) -> &'static [Preset] {
         match self {
-            Self::Glue => &[Preset::Default, Preset::PaperGlue, Preset::AuthorGlue],
+            Self::Glue => &Preset::ALL,
             Self::Reasoning => &[
                 Preset::DefaultReasoning,
                 Preset::PaperReasoning,
@@ -73,16 +73,22 @@ impl Suite {
             // What the tiny model learns in so few steps; the generated RTE takes longer.
             (Self::Glue, Profile::Quick) => glue(&[Cola, Sst2]),
             (Self::Glue, Profile::Paper) => glue(&[Cola, Mnli, Mrpc, Qnli, Qqp, Rte, Sst2]),
-            (Self::Reasoning, Profile::Quick) => sets(&[ReasoningSet::Obqa, ReasoningSet::WgS]),
+            // The one that the tiny Llama learns in minutes.
+            (Self::Reasoning, Profile::Quick) => sets(&[ReasoningSet::Obqa]),
             (Self::Reasoning, Profile::Paper) => sets(&ReasoningSet::ALL),
         }
     }
 
-    /// Methods where none are named.
-    pub(super) fn methods(self) -> Vec<MethodName> {
-        match self {
-            Self::Glue => MethodName::FIRST_TABLE.to_vec(),
-            Self::Reasoning => MethodName::all().chain([MethodName::LORA.tempered()]).collect(),
+    /// Methods where none are named: in the quick reasoning profile those that cost one run each, one of
+    /// every kind.
+    pub(super) fn methods(self, profile: Profile) -> Vec<MethodName> {
+        let all = || MethodName::all().chain([MethodName::LORA.tempered()]);
+        match (self, profile) {
+            (Self::Glue, _) => MethodName::FIRST_TABLE.to_vec(),
+            (Self::Reasoning, Profile::Paper) => all().collect(),
+            (Self::Reasoning, Profile::Quick) => {
+                all().filter(|method| QUICK_REASONING.contains(&method.key().as_str())).collect()
+            }
         }
     }
 
@@ -90,8 +96,7 @@ impl Suite {
     pub(super) fn seeds(self, profile: Profile) -> Vec<u64> {
         match (self, profile) {
             (_, Profile::Paper) => vec![1, 2, 3],
-            (Self::Glue, Profile::Quick) => vec![1, 2],
-            (Self::Reasoning, Profile::Quick) => vec![1],
+            (_, Profile::Quick) => vec![1, 2],
         }
     }
 
@@ -121,6 +126,10 @@ impl Suite {
         matches!(self, Self::Glue)
     }
 }
+
+/// Methods of the quick reasoning profile, by their keys.
+const QUICK_REASONING: [&str; 9] =
+    ["lora", "lora+ts", "mcd", "laplace", "swag", "blob", "tfb", "adalora", "bayeslora"];
 
 /// A shipped checkpoint: beside the program if it was installed with its assets, else in the source
 /// tree it was built from.

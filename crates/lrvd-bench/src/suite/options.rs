@@ -91,7 +91,7 @@ impl SuiteOptions {
             self.seeds = self.suite.seeds(self.profile);
         }
         if self.methods.is_empty() {
-            self.methods = self.suite.methods();
+            self.methods = self.suite.methods(self.profile);
         }
         self.methods.sort();
         no_repeats("task", &self.tasks, |t| t.key().to_owned())?;

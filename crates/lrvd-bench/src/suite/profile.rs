@@ -34,7 +34,7 @@ impl Profile {
     pub(super) const fn validation_rows(self, suite: Suite) -> Option<usize> {
         match (self, suite) {
             (Self::Quick, Suite::Glue) => Some(500),
-            (Self::Quick, Suite::Reasoning) => Some(100),
+            (Self::Quick, Suite::Reasoning) => Some(200),
             (Self::Paper, _) => None,
         }
     }
@@ -75,7 +75,7 @@ impl Profile {
             }
             // At the published weight and the means' rate, made for 5,000 steps, so few move no variance and prune
             // nothing.
-            .raised(1e3, 20.0),
+            .raised(100.0, 4.0),
         }
     }
 }
@@ -101,7 +101,7 @@ impl ExperimentConfig {
 }
 
 const QUICK_STEPS: usize = 260;
-const QUICK_REASONING_STEPS: usize = 60;
+const QUICK_REASONING_STEPS: usize = 450;
 
 /// Methods that look at the training set after training see a part of it.
 fn quick_methods(mut methods: MethodSettings) -> MethodSettings {
@@ -143,6 +143,6 @@ mod tests {
         };
         assert_eq!(factors(Suite::Glue, Preset::Default), ([3.0; 2], [1.0; 4]));
         let reasoning = factors(Suite::Reasoning, Preset::DefaultReasoning);
-        assert_eq!(reasoning, ([1e3; 2], [20.0; 4]));
+        assert_eq!(reasoning, ([100.0; 2], [4.0; 4]));
     }
 }

@@ -24,7 +24,7 @@ Examples:
   lrvd bench glue --model LLAMA-DIR --data-dir GLUE --tasks sst2 --steps 60 --set batch_size=16
   lrvd bench glue --resume                         go on after an interruption
 
-Presets: `default` (recommended), `paper-glue` (the paper's text), `author-glue` (the authors'
+Presets: `default` (recommended), `auto` (held-out rows choose the KL weight), `paper-glue` (the paper's text), `author-glue` (the authors'
 script, quirks included). Tasks: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
 
 The architecture is the one in the model's `config.json`. A Llama is asked in words, one token for each class:

@@ -84,7 +84,7 @@ pub(crate) struct TrainArguments {
     /// bayeslora-fixed, lrvd-element, …
     #[arg(long, default_value = "bayeslora", value_name = "NAME")]
     pub(crate) method: String,
-    /// Settings to start from: default, paper-glue, author-glue [default: the file's, or default].
+    /// Settings to start from: default, auto, paper-glue, author-glue [default: the file's, or default].
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Option<String>,
     /// Settings that differ from the preset; an unknown key is an error.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::study::design::{Arm, Claim, Column, Curves, Figure, Study};
+use crate::settings::Preset;
+use crate::study::design::{Arm, Base, Claim, Column, Curves, Figure, Study};
 use crate::study::evidence::{Evidence, Paired, Quantity};
 use crate::study::verdict::{Judgement, Verdict};
 
@@ -84,17 +85,6 @@ pub(super) const STUDY: Study = Study {
             keeps its scale at 2 whatever its rank, so that rows differ in rank alone. Parameters include the head.",
 };
 
-/// The path: it begins when a quarter of the run is done, and leaves the last quarter to the chosen model.
-const PATH: &[&str] = &[
-    "kl_weight=auto",
-    "kl_warmup=0.25",
-    "prune.start=0.25",
-    "prune.every=0.05",
-    "prune.end=0.75",
-    "prune.statistic=energy",
-    "prune.log_alpha_threshold=0",
-];
-
 fn arms() -> Vec<Arm> {
     let fixed = |weight: &str, more: &[&str]| {
         let weight_is = format!("kl_weight={weight}");
@@ -103,8 +93,12 @@ fn arms() -> Vec<Arm> {
     };
     let ard = "prior={ard={scales=\"shared\", hyper=\"empirical-bayes\"}}";
     let bound = Arm { label: "ARD, w = 1".to_owned(), ..fixed("1", &[ard]) };
-    let mut arms =
-        vec![Arm::new(AUTO, "bayeslora", PATH), fixed("0.03", &[]), fixed("0.1", &[]), bound];
+    let mut arms = vec![
+        Arm::new(AUTO, "bayeslora", &[]).on(Base::Preset(Preset::Auto)),
+        fixed("0.03", &[]),
+        fixed("0.1", &[]),
+        bound,
+    ];
     arms.extend(SEARCHED.map(|rank| {
         let set = [format!("initial_rank={rank}"), format!("lora_alpha={}", 2 * rank)];
         Arm::new(format!("LoRA, rank {rank}"), "lora", &set.each_ref().map(String::as_str))
