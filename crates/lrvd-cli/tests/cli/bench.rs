@@ -112,7 +112,7 @@ fn a_reasoning_suite_trains_scores_and_keeps_what_it_found() {
             brier += p.iter().enumerate().map(|(i, p)| (p - target(i)).powi(2)).sum::<f64>();
             n += 1.0;
         }
-        assert_eq!(n, 100.0);
+        assert_eq!(n, 200.0);
         for (name, value) in [("accuracy", right / n), ("nll", nll / n), ("brier", brier / n)] {
             let recorded = metrics("BayesLoRA")[k][name].as_f64().unwrap();
             assert!((recorded - value).abs() < 1e-9, "{name} at {k}: {recorded} {value}");
@@ -185,7 +185,12 @@ fn every_way_to_draw_and_to_prompt_can_be_asked_for() {
         let record = &records(&out)["BayesLoRA"];
         record["checkpoints"]["last"]["metrics"]["3"]["nll"].as_f64().unwrap()
     };
-    let noisy = ["log_variance.initial=-2", "prune.end=0"];
+    let noisy = [
+        "log_variance.initial=-2",
+        "log_variance.learning_rate_factor=20",
+        "kl_weight=1e-4",
+        "prune.end=0",
+    ];
     let nll = |settings: &[&str]| nll(&[&noisy, settings].concat());
     let weights = nll(&[]);
     let fresh = nll(&["prediction_draws=fresh"]);
