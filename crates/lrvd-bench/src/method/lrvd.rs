@@ -19,14 +19,13 @@
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::train::{AdaLora, BayesLora, Lora, Pruning};
 use lrvd_core::adalora::AdaLoraConfig;
-use lrvd_core::error::ParameterError;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::prune::{PathTolerance, PruneRule};
 use lrvd_core::schedule::KlSchedule;
 
 use super::setup::rate_to_reach;
 use super::{MethodError, RankRequest};
-use crate::settings::{ArdSettings, ExperimentConfig, KlPathSettings, KlWeight};
+use crate::settings::{ArdSettings, ExperimentConfig, KlPathSettings, KlWeight, SettingError};
 
 /// LoRA at the rank asked for, with the scaling `c` of the settings' rank.
 pub(super) fn lora(config: &ExperimentConfig, request: RankRequest) -> Lora {
@@ -63,7 +62,13 @@ pub(super) fn adalora(
 pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora, MethodError> {
     let mut config = config.clone();
     match key {
-        "bayeslora-fixed" => config.prune.end = 0.0,
+        // Without prunes there is no path: an automatic weight stays where its path begins.
+        "bayeslora-fixed" => {
+            config.prune.end = 0.0;
+            if config.kl_weight == KlWeight::Auto {
+                config.kl_weight = KlWeight::Fixed(config.kl_path.low);
+            }
+        }
         "lrvd-nts" => noise_to_signal(&mut config)?,
         "lrvd-element" => config.family = VariationalFamily::ElementVariance,
         "lrvd-a-only" => config.family = VariationalFamily::AsymRankVariance,
@@ -109,17 +114,28 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
 }
 
 /// The weight by step: warm-up, then constant or, for one that held-out rows choose, along the path.
-fn kl(config: &ExperimentConfig) -> Result<KlSchedule, ParameterError> {
+fn kl(config: &ExperimentConfig) -> Result<KlSchedule, MethodError> {
     let warmup = config.share(config.kl_warmup) as u32;
-    let KlPathSettings { low, high, .. } = config.kl_path;
-    match (config.kl_weight, config.prune_schedule()) {
-        (KlWeight::Fixed(weight), _) => KlSchedule::linear_warmup(weight, warmup),
-        (KlWeight::Auto, schedule) => {
-            let steps = |step: Option<u64>| step.unwrap_or_default() as u32;
-            let (start, stop) = (schedule.map(|s| s.start()), schedule.and_then(|s| s.stop()));
-            KlSchedule::linear_warmup(low, warmup)?.rising_to(high, steps(start), steps(stop))
-        }
+    if let KlWeight::Fixed(weight) = config.kl_weight {
+        return Ok(KlSchedule::linear_warmup(weight, warmup)?);
     }
+    let schedule = config.prune_schedule();
+    let is_due = |step: &u64| schedule.is_some_and(|schedule| schedule.is_due(*step));
+    let events: Vec<u64> = (1..=config.steps as u64).filter(is_due).collect();
+    let (Some(&first), Some(&last), 2..) = (events.first(), events.last(), events.len()) else {
+        return Err(MethodError::Setting(SettingError::Pair {
+            key: "kl_weight",
+            value: "auto".to_owned(),
+            reason: format!(
+                "held-out rows choose among the models after the prunes, and {} steps have {}, wanted 2 (a preset with a \
+                 fixed weight: `default`)",
+                config.steps,
+                events.len()
+            ),
+        }));
+    };
+    let KlPathSettings { low, high, .. } = config.kl_path;
+    Ok(KlSchedule::linear_warmup(low, warmup)?.rising_to(high, first as u32, last as u32)?)
 }
 
 /// The rate of `ln α` that suits runs of the published length.
@@ -150,6 +166,25 @@ mod tests {
 
     use super::*;
     use crate::settings::Preset;
+
+    #[test]
+    fn an_automatic_weight_rises_between_the_first_prune_and_the_last() {
+        let config = ExperimentConfig { steps: 40, ..Preset::Auto.config() };
+        let method = variant("bayeslora", &config).unwrap();
+        // Prunes after steps 10, 12, ..., 30; the weight is .01 up to the first and 1 from the last on.
+        assert!(method.choice.is_some());
+        for (step, wanted) in [(5, 0.005), (10, 0.01), (20, 0.1), (30, 1.0), (39, 1.0)] {
+            assert!((method.kl.weight(step) - wanted).abs() < 1e-12, "{step}");
+        }
+        let fixed = variant("bayeslora-fixed", &config).unwrap();
+        assert!(fixed.choice.is_none() && fixed.kl.weight(39) == 0.01);
+        let short = ExperimentConfig { steps: 2, ..config };
+        let error = variant("bayeslora", &short).unwrap_err().to_string();
+        assert!(
+            error.contains("`kl_weight`") && error.contains("2 steps have 1, wanted 2"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn a_long_run_has_the_published_rate_and_a_short_one_reaches_the_threshold() {

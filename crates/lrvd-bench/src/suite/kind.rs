@@ -58,9 +58,13 @@ impl Suite {
         }
     }
 
-    /// The recommended settings.
-    pub const fn default_preset(self) -> Preset {
-        self.presets()[0]
+    /// The settings where none are named: the recommended ones, and in the quick GLUE profile those that
+    /// choose the KL weight by held-out rows, since no constant suits so short a run.
+    pub const fn default_preset(self, profile: Profile) -> Preset {
+        match (self, profile) {
+            (Self::Glue, Profile::Quick) => Preset::Auto,
+            _ => self.presets()[0],
+        }
     }
 
     /// Tasks where none are named; `real_text` if there is a data folder.

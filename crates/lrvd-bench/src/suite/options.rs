@@ -59,7 +59,7 @@ impl SuiteOptions {
         Self {
             suite,
             profile,
-            preset: suite.default_preset(),
+            preset: suite.default_preset(profile),
             tasks: Vec::new(),
             methods: Vec::new(),
             seeds: Vec::new(),

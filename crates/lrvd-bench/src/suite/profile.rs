@@ -100,7 +100,7 @@ impl ExperimentConfig {
     }
 }
 
-const QUICK_STEPS: usize = 260;
+const QUICK_STEPS: usize = 520;
 const QUICK_REASONING_STEPS: usize = 450;
 
 /// Methods that look at the training set after training see a part of it.

@@ -54,9 +54,9 @@ pub(crate) struct SuiteArguments {
     /// `quick`: minutes on two cores with a shipped tiny model; `paper`: the full reproduction.
     #[arg(long, default_value = "quick", value_name = "quick|paper")]
     pub(crate) profile: String,
-    /// Named settings; see below.
-    #[arg(long, default_value = "default", value_name = "NAME")]
-    pub(crate) preset: String,
+    /// Named settings; see below [default: `auto` in the quick GLUE profile, else `default`].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) preset: Option<String>,
     /// Tasks or sets, by the names below [default: the profile's].
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     pub(crate) tasks: Vec<String>,

@@ -63,10 +63,11 @@ fn options(
     let profile = Profile::from_name(&arguments.profile).ok_or_else(|| {
         UnknownName::new("profile", &arguments.profile, Profile::ALL.map(Profile::name))
     })?;
-    let preset = suite.preset(&arguments.preset).ok_or_else(|| {
-        let known = suite.presets().iter().map(|preset| preset.name());
-        UnknownName::new("preset", &arguments.preset, known)
-    })?;
+    let named = |name: &String| {
+        let known = || suite.presets().iter().map(|preset| preset.name());
+        suite.preset(name).ok_or_else(|| UnknownName::new("preset", name, known()))
+    };
+    let preset = arguments.preset.as_ref().map(named).transpose()?;
     let tasks =
         arguments.tasks.iter().map(|name| suite.task(name)).collect::<Result<Vec<_>, _>>()?;
     let mut methods = Vec::new();
@@ -81,7 +82,7 @@ fn options(
     }
     let out = arguments.out.unwrap_or_else(|| ["runs", suite.name()].iter().collect());
     let mut options = SuiteOptions::new(suite, profile, out);
-    options.preset = preset;
+    options.preset = preset.unwrap_or(options.preset);
     options.tasks = tasks;
     options.methods = methods;
     options.seeds = arguments.seeds;

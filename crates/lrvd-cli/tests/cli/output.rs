@@ -21,7 +21,16 @@ fn a_folder_of_somebody_elses_is_refused_untouched() {
     std::fs::create_dir_all(out.join("adapter")).unwrap();
     std::fs::write(out.join("adapter/mine.txt"), "mine").unwrap();
     let arguments = train(&data, &out, 2, &[]);
-    let suite = ["bench", "glue", "--steps", "1", "--out", &out.display().to_string()];
+    let suite = [
+        "bench",
+        "glue",
+        "--steps",
+        "1",
+        "--preset",
+        "default",
+        "--out",
+        &out.display().to_string(),
+    ];
     for name in ["adapter", "data"] {
         for command in [&borrowed(&arguments)[..], &suite] {
             for more in [&[][..], &["--resume"]] {

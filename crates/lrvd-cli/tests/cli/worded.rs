@@ -124,7 +124,7 @@ fn a_glue_suite_asks_a_language_model() {
         let fixed =
             ["bench", "glue", "--quiet", "--model", &model, "--out", &name, "--tasks", tasks];
         let short =
-            ["--steps", "2", "--seeds", "1", "--draws", "2", "--methods", "lora,adalora,bayeslora"];
+            ["--steps", "4", "--seeds", "1", "--draws", "2", "--methods", "lora,adalora,bayeslora"];
         run(&[&fixed[..], &short, more].concat())
     };
     let answers = ["--set", "wording.answers=[\"big\", \"happy\"]"];
