@@ -118,7 +118,7 @@ impl Held {
 
 /// Settings with adapters on the last `live` layers.
 fn config(live: usize) -> ExperimentConfig {
-    let quick = Profile::Quick.shorten(Suite::Glue, Preset::Default.config());
+    let quick = Profile::Quick.shorten(Suite::Glue, Preset::ConstantWeight.config());
     let layers = [
         "attention.self.query_proj",
         "attention.self.key_proj",

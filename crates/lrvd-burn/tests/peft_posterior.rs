@@ -15,11 +15,13 @@ use lrvd_burn::peft::{
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
+use lrvd_core::prune::StatisticAggregate;
 use support::net::{Net, data};
 use support::{SCHEMES, host, host_adapter};
 
 const RUN: PosteriorRun = PosteriorRun {
     scheme: Scheme::Weights(DrawPer::Sequence),
+    statistic: StatisticAggregate::Energy,
     log_alpha_threshold: 3.5,
     kl_weight: 0.25,
     seed: 7,

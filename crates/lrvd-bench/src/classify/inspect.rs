@@ -7,7 +7,7 @@ use lrvd_burn::files::{HostTensor, TensorError, WeightStore};
 use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_burn::peft::{PeftModule, posterior_family_name};
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
-use lrvd_core::prune::{StatisticOptions, rank_statistic};
+use lrvd_core::prune::{StatisticAggregate, StatisticOptions, rank_statistic};
 use serde::Serialize;
 
 use super::error::ClassifyError;
@@ -52,10 +52,14 @@ pub struct AdapterReport {
     pub method: String,
     /// Posterior family, if there is a posterior.
     pub family: Option<&'static str>,
+    /// What the statistic is, if there is a posterior.
+    pub statistic: Option<StatisticAggregate>,
     /// Statistic at or above which a direction counts as noise, and is pruned where the method prunes.
     pub log_alpha_threshold: Option<f64>,
     /// Classes in id order, where they are known.
     pub labels: Vec<String>,
+    /// Temperature of the answer by number of draws, where it was fitted.
+    pub temperatures: BTreeMap<usize, f64>,
     /// Adapted layers by path.
     pub modules: Vec<ModuleReport>,
     /// Sum of the ranks.
@@ -84,11 +88,12 @@ pub struct AdapterReport {
 /// that is not a number.
 pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, ClassifyError> {
     let corrected = source.saved.info.as_ref().is_some_and(|info| info.fan_in_correction);
+    let header = source.saved.posterior.as_ref().map(|p| &p.header);
     let options = StatisticOptions {
+        aggregate: header.map(|h| h.statistic).unwrap_or_default(),
         fan_in_correction: corrected.then_some(REFERENCE_FAN_IN),
         ..StatisticOptions::default()
     };
-    let header = source.saved.posterior.as_ref().map(|p| &p.header);
     let mut modules = BTreeMap::new();
     for (path, initial_rank, scaling) in pruned(source) {
         let empty = ModuleReport {
@@ -152,10 +157,17 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
             None => source.saved.adapter.config.method.name().to_owned(),
         },
         family: header.map(|h| posterior_family_name(h.family)),
+        statistic: header.map(|h| h.statistic),
         log_alpha_threshold: threshold,
         pruned: modules.iter().map(|m| m.initial_rank.saturating_sub(m.rank)).sum(),
         above_threshold: modules.iter().map(above).sum(),
         labels: source.saved.info.as_ref().map(|i| i.goal.classes.clone()).unwrap_or_default(),
+        temperatures: source
+            .saved
+            .info
+            .as_ref()
+            .map(|i| i.temperatures.clone())
+            .unwrap_or_default(),
         total_rank,
         average_rank: total_rank as f64 / modules.len().max(1) as f64,
         max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),

@@ -71,6 +71,7 @@ pub(super) fn take(
     let adapter = peft_from_model(model, &template)?;
     let run = PosteriorRun {
         scheme: config.training_scheme.scheme(),
+        statistic: config.prune.statistic,
         log_alpha_threshold: config.prune.log_alpha_threshold,
         kl_weight,
         seed: info.seed,

@@ -23,7 +23,7 @@ use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{Finished, OutputFolder, Run, RunLabel, RunStart, SETTINGS_FILE, record};
-use crate::settings::{CheckpointChoice, HOLDOUT, MethodName, RankRequest, ValidConfig};
+use crate::settings::{CheckpointChoice, MethodName, RankRequest, ValidConfig, holdout_share};
 use crate::task::Goal;
 
 /// Folder of the adapter within an output folder.
@@ -203,7 +203,7 @@ pub fn train_classifier(
             config.target_modules = architecture.target_modules(&config.target_modules);
         }
         if can.post_hoc && config.holdout == 0.0 {
-            config.holdout = HOLDOUT;
+            config.holdout = holdout_share(data.train.len());
         }
     })?;
     let settings = TrainSettings {

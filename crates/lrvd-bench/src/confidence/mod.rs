@@ -49,7 +49,7 @@ pub const TEMPERED: &str = "+ts";
 pub struct Effort {
     /// Draws of an answer that is made of draws.
     pub draws: usize,
-    /// Whether the noise of every module is fitted by itself: two answers to the held-out rows for each.
+    /// Whether the noise of every module is fitted by itself: one or two answers to the held-out rows for each.
     pub noise_per_module: bool,
     /// Most training rows that the Gauss-Newton matrix is taken of, whichever the seed picks.
     pub curvature_rows: usize,

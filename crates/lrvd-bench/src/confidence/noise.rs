@@ -22,7 +22,7 @@ const POINTS: usize = 9;
 /// Golden-section steps between the best of them and its neighbours.
 const STEPS: usize = 3;
 
-/// Most draws of an answer while one module after the other is tried: the same ones for all of them.
+/// Most draws of an answer while a scale is looked for: the same ones for every scale.
 const SWEEP: usize = 4;
 
 /// A number for every module.
@@ -85,27 +85,27 @@ pub(super) fn add(
     let paths: Vec<String> =
         ranks(model).into_iter().filter(|(_, rank)| *rank > 0).map(|(path, _)| path).collect();
     let all = |scale: f64| -> ByModule { paths.iter().map(|p| (p.clone(), scale)).collect() };
-    let held_out = |scale: &ByModule, draws: usize| -> Result<f64, MethodError> {
-        let model = noisy.at(scale)?;
+    let held_out = |scale: &ByModule| -> Result<f64, MethodError> {
+        let (model, draws) = (noisy.at(scale)?, draws.min(SWEEP));
         let answers = fits.ask(fits.sets[0], |inputs| averaged(&inputs.predict(&model, draws)?))?;
         fits.nll(&answers)
     };
     let begun = Instant::now();
     let range = if noisy.form == Form::Plain { LEVELS } else { FACTORS };
-    let (scale, _) = minimise_on_log(range, POINTS, STEPS, |scale| held_out(&all(scale), draws))?;
+    let (scale, _) = minimise_on_log(range, POINTS, STEPS, |scale| held_out(&all(scale)))?;
     let mut kept = vec![("noise", 1, all(scale), begun)];
     if fits.effort.noise_per_module {
         let begun = Instant::now();
-        let draws = draws.min(SWEEP);
         let mut scales = all(scale);
-        let mut best = held_out(&scales, draws)?;
+        let mut best = held_out(&scales)?;
         for path in &paths {
             for factor in [0.5, 2.0] {
                 let mut tried = scales.clone();
                 tried.insert(path.clone(), scale * factor);
-                let nll = held_out(&tried, draws)?;
+                let nll = held_out(&tried)?;
                 if nll < best {
                     (scales, best) = (tried, nll);
+                    break;
                 }
             }
         }

@@ -97,7 +97,7 @@ fn asked(model: &AutoClassifier, key: &str, effort: Effort) -> (Vec<Candidate>, 
         validation: all[24..].to_vec(),
         ..PreparedTask::without_examples(goal)
     };
-    let config = ExperimentConfig { evaluation_batch_size: 8, ..Preset::Default.config() };
+    let config = ExperimentConfig { evaluation_batch_size: 8, ..Preset::ConstantWeight.config() };
     let config = config.validate().unwrap();
     let method = MethodName::from_name(key).unwrap().build(&config, RankRequest::Initial).unwrap();
     let device = Device::flex();

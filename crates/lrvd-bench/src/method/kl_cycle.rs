@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn what_gives_no_cycle_is_refused() {
         for gamma in [0.0, -1.0, f64::INFINITY, f64::NAN] {
-            let mut config = Preset::Default.config();
+            let mut config = Preset::ConstantWeight.config();
             config.methods.blob.gamma = Some(gamma);
             assert!(config.validate().is_err());
         }

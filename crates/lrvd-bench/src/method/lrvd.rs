@@ -128,7 +128,7 @@ fn kl(config: &ExperimentConfig) -> Result<KlSchedule, MethodError> {
             value: "auto".to_owned(),
             reason: format!(
                 "held-out rows choose among the models after the prunes, and {} steps have {}, wanted 2 (a preset with a \
-                 fixed weight: `default`)",
+                 constant weight: `constant-weight`)",
                 config.steps,
                 events.len()
             ),
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn an_automatic_weight_rises_between_the_first_prune_and_the_last() {
-        let config = ExperimentConfig { steps: 40, ..Preset::Auto.config() };
+        let config = ExperimentConfig { steps: 40, ..Preset::Default.config() };
         let method = variant("bayeslora", &config).unwrap();
         // Prunes after steps 10, 12, ..., 30; the weight is .01 up to the first and 1 from the last on.
         assert!(method.choice.is_some());

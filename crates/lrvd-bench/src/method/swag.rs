@@ -345,7 +345,7 @@ mod tests {
         let due: Vec<usize> = (0..=80).filter(|&done| swag.is_due(done)).collect();
         assert_eq!(due, [60, 70, 80]);
         let build = |start: f64, every: f64| {
-            let mut config = ExperimentConfig { steps: 100, ..Preset::Default.config() };
+            let mut config = ExperimentConfig { steps: 100, ..Preset::ConstantWeight.config() };
             config.methods.swag = SwagSettings { start, every, ..SwagSettings::default() };
             Swag::new(&config, RankRequest::Initial).map(drop)
         };

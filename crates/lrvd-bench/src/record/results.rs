@@ -27,7 +27,7 @@ pub struct Results {
     pub tool: Tool,
     /// `quick` or `paper`.
     pub profile: String,
-    /// `default`, `auto`, `paper-glue`, `author-glue`, or a preset of the user's.
+    /// `default`, `constant-weight`, `paper-glue`, `author-glue`, or a preset of the user's.
     pub preset: String,
     /// The command line as given.
     pub command: String,

@@ -21,7 +21,7 @@ use crate::data::batch::TokenExamples;
 use crate::eval::{PeakMemory, RunContext, score_draws};
 use crate::method::Tuning;
 use crate::progress::{Event, ProgressSink};
-use crate::settings::{HOLDOUT, MethodName, RankRequest, ValidConfig};
+use crate::settings::{MethodName, RankRequest, ValidConfig, holdout_share};
 
 /// A model with what trains it.
 pub(crate) type RunState = train::Run<AutoClassifier, dyn Tuning>;
@@ -131,7 +131,7 @@ impl<'a> Run<'a> {
         let method = start.method.build(start.config, start.request)?;
         let share = method.holdout();
         let drawn = match start.config.holdout {
-            0.0 if method.chooses().is_some() => HOLDOUT,
+            0.0 if method.chooses().is_some() => holdout_share(start.task.train.len()),
             drawn => drawn,
         };
         let task = if drawn > 0.0 {

@@ -8,9 +8,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::SettingError;
 use super::range::in_range;
 
-/// Share of the training rows that is held out where a method needs some and nobody says how many. They are drawn: a
-/// file may be in any order.
-pub const HOLDOUT: f64 = 0.1;
+/// Share of `rows` training rows that is held out where a method needs some and nobody says how many: a tenth, or as much
+/// as 5000 rows are, since they are looked at again and again. They are drawn: a file may be in any order.
+pub fn holdout_share(rows: usize) -> f64 {
+    0.1_f64.min(5000.0 / rows.max(1) as f64)
+}
 
 /// Factor of the KL, written as a number or as `"auto"`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,7 +82,7 @@ impl<'de> Deserialize<'de> for KlWeight {
 /// w(t) = low                                   until the first prune, after the warm-up
 ///        low · (high/low)^u                    u from 0 to 1 between the first prune and the last
 /// chosen: the fewest ranks within `standard_errors` standard errors, or `nats`, of the smallest loss
-///         on the held-out rows (`holdout`, a tenth unless it is set); training goes on from that model, at
+///         on the held-out rows (`holdout`, a tenth or 5000 rows unless it is set); training goes on from that model, at
 ///         its weight
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn what_used_to_be_taken_silently_is_refused_by_name() {
         let refused = |change: &dyn Fn(&mut ExperimentConfig), wanted: &str| {
-            let mut config = Preset::Default.config();
+            let mut config = Preset::ConstantWeight.config();
             change(&mut config);
             assert_eq!(config.validate().unwrap_err().to_string(), wanted);
         };
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_file_with_settings_out_of_range_is_not_read() {
-        let good = Preset::Default.config().validate().unwrap();
+        let good = Preset::ConstantWeight.config().validate().unwrap();
         let mut json = serde_json::to_value(&good).unwrap();
         assert_eq!(serde_json::from_value::<ValidConfig>(json.clone()).unwrap(), good);
         json["optimizer"]["beta1"] = 2.0.into();
@@ -278,7 +278,7 @@ mod tests {
         let config = Preset::DefaultReasoning.config().validate().unwrap();
         assert_eq!(serde_json::to_value(&config).unwrap()["methods"], serde_json::json!({}));
         // The presets of GLUE have BLoB's rate for it.
-        let glue = serde_json::to_value(Preset::Default.config()).unwrap();
+        let glue = serde_json::to_value(Preset::ConstantWeight.config()).unwrap();
         assert_eq!(glue["methods"].as_object().unwrap().keys().collect::<Vec<_>>(), ["blob"]);
         assert_eq!(glue["methods"]["blob"]["kl_learning_rate"], 0.002);
         let changed = config.with(|c| c.methods.mcd.dropout = 0.2).unwrap();

@@ -83,7 +83,7 @@ impl StudyOptions {
 
     fn suite_of(&self, arm: &Arm) -> Result<SuiteOptions, SuiteError> {
         let preset = match arm.base {
-            Base::Recipe => Preset::Default,
+            Base::Recipe => Preset::ConstantWeight,
             Base::Preset(preset) => preset,
         };
         let method = MethodName::from_name(arm.method).ok_or_else(|| {

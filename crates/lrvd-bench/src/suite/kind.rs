@@ -58,13 +58,9 @@ impl Suite {
         }
     }
 
-    /// The settings where none are named: the recommended ones, and in the quick GLUE profile those that
-    /// choose the KL weight by held-out rows, since no constant suits so short a run.
-    pub const fn default_preset(self, profile: Profile) -> Preset {
-        match (self, profile) {
-            (Self::Glue, Profile::Quick) => Preset::Auto,
-            _ => self.presets()[0],
-        }
+    /// The settings where none are named: the recommended ones.
+    pub const fn default_preset(self) -> Preset {
+        self.presets()[0]
     }
 
     /// Tasks where none are named; `real_text` if there is a data folder.
@@ -132,8 +128,8 @@ impl Suite {
 }
 
 /// Methods of the quick reasoning profile, by their keys.
-const QUICK_REASONING: [&str; 9] =
-    ["lora", "lora+ts", "mcd", "laplace", "swag", "blob", "tfb", "adalora", "bayeslora"];
+const QUICK_REASONING: [&str; 7] =
+    ["lora", "lora+ts", "laplace", "blob", "tfb", "adalora", "bayeslora"];
 
 /// A shipped checkpoint: beside the program if it was installed with its assets, else in the source
 /// tree it was built from.

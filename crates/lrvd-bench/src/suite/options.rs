@@ -59,7 +59,7 @@ impl SuiteOptions {
         Self {
             suite,
             profile,
-            preset: suite.default_preset(profile),
+            preset: suite.default_preset(),
             tasks: Vec::new(),
             methods: Vec::new(),
             seeds: Vec::new(),

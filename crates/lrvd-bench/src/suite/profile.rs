@@ -39,6 +39,14 @@ impl Profile {
         }
     }
 
+    /// Largest number of questions of another set: every number of draws answers them twice, by the labels of either set.
+    pub(super) const fn other_rows(self) -> Option<usize> {
+        match self {
+            Self::Quick => Some(100),
+            Self::Paper => None,
+        }
+    }
+
     /// What the profile changes about a preset: lengths, and for the tiny models rank and rates.
     pub fn shorten(self, suite: Suite, config: ExperimentConfig) -> ExperimentConfig {
         match (self, suite) {
@@ -141,7 +149,7 @@ mod tests {
             ];
             (kl.map(f64::round), noise.map(f64::round))
         };
-        assert_eq!(factors(Suite::Glue, Preset::Default), ([3.0; 2], [1.0; 4]));
+        assert_eq!(factors(Suite::Glue, Preset::ConstantWeight), ([3.0; 2], [1.0; 4]));
         let reasoning = factors(Suite::Reasoning, Preset::DefaultReasoning);
         assert_eq!(reasoning, ([100.0; 2], [4.0; 4]));
     }

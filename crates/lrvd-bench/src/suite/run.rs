@@ -401,7 +401,7 @@ fn ood_sets(
     backbone: &Backbone,
     profile: Profile,
 ) -> Result<Vec<OodSet>, SuiteError> {
-    let rows = profile.validation_rows(ready.task.suite());
+    let rows = profile.other_rows();
     let sets = match ready.task {
         SuiteTask::Reasoning(set) => OodSet::of(set),
         SuiteTask::Glue(_) => &[],

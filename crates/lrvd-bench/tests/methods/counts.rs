@@ -27,7 +27,7 @@ fn nano() -> AutoClassifier {
 
 #[test]
 fn methods_add_exactly_what_is_counted_for_them() {
-    let config = Preset::Default.config().validate().unwrap();
+    let config = Preset::ConstantWeight.config().validate().unwrap();
     let targets = AdapterTargets::Names(config.target_modules.clone());
     let base = nano();
     let mut layers = Vec::new();
@@ -71,7 +71,7 @@ fn methods_add_exactly_what_is_counted_for_them() {
 #[test]
 fn methods_refuse_targets_that_match_no_layer() {
     let built = method("lora")
-        .build(&Preset::Default.config().validate().unwrap(), RankRequest::Initial)
+        .build(&Preset::ConstantWeight.config().validate().unwrap(), RankRequest::Initial)
         .unwrap();
     let names = ["query_proj", "quary_proj"].map(str::to_owned).to_vec();
     let mut model = nano();

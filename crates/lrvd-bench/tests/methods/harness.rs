@@ -90,7 +90,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new(backbone: Backbone) -> Self {
         let preset = match backbone {
-            Backbone::Deberta => Preset::Default,
+            Backbone::Deberta => Preset::ConstantWeight,
             Backbone::Llama | Backbone::NarrowLlama => Preset::DefaultReasoning,
         };
         let config = ExperimentConfig {

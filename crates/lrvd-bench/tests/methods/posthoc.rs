@@ -73,7 +73,7 @@ fn config(steps: usize) -> ValidConfig {
         backbone_dropout: false,
         evaluate_every: 1_000_000,
         draws: vec![5],
-        ..Preset::Default.config()
+        ..Preset::ConstantWeight.config()
     };
     config.validate().unwrap()
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
+use lrvd_core::prune::StatisticAggregate;
 use serde::{Deserialize, Serialize};
 
 use super::adapter::PeftAdapter;
@@ -30,6 +31,8 @@ const SCALING_TOLERANCE: f64 = 1e-12;
 pub struct PosteriorRun {
     /// How noise entered the forward pass in training.
     pub scheme: Scheme,
+    /// What the statistic of a rank is.
+    pub statistic: StatisticAggregate,
     /// Ranks with a statistic at or above this were pruned, in nats.
     pub log_alpha_threshold: f64,
     /// Weight of the KL divergence in the objective.
@@ -63,6 +66,9 @@ pub struct PosteriorHeader {
     /// kept, and reads as exact.
     #[serde(with = "names::scheme")]
     pub scheme: Scheme,
+    /// What the statistic of a rank is; the median where the file does not say.
+    #[serde(default)]
+    pub statistic: StatisticAggregate,
     /// Ranks with a statistic at or above this were pruned, in nats.
     pub log_alpha_threshold: f64,
     /// Range that log-variances are clamped to in use, in ln(weight²).
@@ -78,11 +84,12 @@ pub struct PosteriorHeader {
 impl PosteriorHeader {
     /// A header of the present version and this build's clamp, without modules.
     pub fn new(family: VariationalFamily, run: PosteriorRun) -> Self {
-        let PosteriorRun { scheme, log_alpha_threshold, kl_weight, seed } = run;
+        let PosteriorRun { scheme, statistic, log_alpha_threshold, kl_weight, seed } = run;
         Self {
             schema_version: SCHEMA_VERSION,
             family,
             scheme,
+            statistic,
             log_alpha_threshold,
             log_variance_clamp: CLAMP,
             kl_weight,

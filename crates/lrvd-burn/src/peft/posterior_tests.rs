@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
+use lrvd_core::prune::StatisticAggregate;
 
 use super::{HEADER_KEY, POSTERIOR_FILE};
 use crate::files::{HostTensor, LoadError, LoadReport, TensorFile, write_safetensors};
@@ -22,7 +23,9 @@ fn tensor(shape: &[usize]) -> HostTensor {
 fn sample(family: VariationalFamily) -> (PeftAdapter, PeftPosterior) {
     let shapes = [("h.0.q", 3, 5, 7), ("h.1.q", 2, 5, 6)];
     let scheme = Scheme::Weights(DrawPer::Sequence);
-    let run = PosteriorRun { scheme, log_alpha_threshold: 4.0, kl_weight: 0.1, seed: u64::MAX };
+    let statistic = StatisticAggregate::Energy;
+    let (log_alpha_threshold, kl_weight, seed) = (4.0, 0.1, u64::MAX);
+    let run = PosteriorRun { scheme, statistic, log_alpha_threshold, kl_weight, seed };
     let mut header = PosteriorHeader::new(family, run);
     let mut modules = BTreeMap::new();
     let mut tensors = BTreeMap::new();

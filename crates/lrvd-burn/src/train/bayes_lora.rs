@@ -304,8 +304,10 @@ impl<M: Model> Attach<M> for BayesLora {
 
     fn posterior(&self, seed: u64) -> Option<PosteriorRun> {
         let rule = self.pruning.map_or_else(PruneRule::default, |pruning| pruning.rule);
+        let statistic = self.pruning.map(|pruning| pruning.statistic.aggregate).unwrap_or_default();
         Some(PosteriorRun {
             scheme: self.scheme,
+            statistic,
             log_alpha_threshold: rule.log_alpha_threshold(),
             kl_weight: self.kl.kl_weight(),
             seed,

@@ -24,8 +24,8 @@ Examples:
   lrvd bench glue --model LLAMA-DIR --data-dir GLUE --tasks sst2 --steps 60 --set batch_size=16
   lrvd bench glue --resume                         go on after an interruption
 
-Presets: `default` (recommended), `auto` (held-out rows choose the KL weight), `paper-glue` (the paper's text), `author-glue` (the authors'
-script, quirks included). Tasks: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
+Presets: `default` (recommended: held-out training rows choose the KL weight), `constant-weight` (the published one),
+`paper-glue` (the paper's text), `author-glue` (the authors' script, quirks included). Tasks: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
 
 The architecture is the one in the model's `config.json`. A Llama is asked in words, one token for each class:
 `--dry-run` shows templates and answers, and for one task `--set wording.template='Review: {text}\\nSentiment:'` and
@@ -36,7 +36,7 @@ same numbers bit for bit on the CPU.";
 
 const REASONING_EXAMPLES: &str = "\
 Examples:
-  lrvd bench reasoning                             every method on two generated sets, in minutes
+  lrvd bench reasoning                             one method of every kind on generated questions, in minutes
   lrvd bench reasoning --data-dir REASONING --tasks obqa,arc-e --seeds 1,2,3
   lrvd bench reasoning --methods lora,lora+ts,bayeslora --draws 1,2,5,10,20
   lrvd bench reasoning --set prompt=clean --set methods.laplace.prior=validation
@@ -54,7 +54,7 @@ pub(crate) struct SuiteArguments {
     /// `quick`: minutes on two cores with a shipped tiny model; `paper`: the full reproduction.
     #[arg(long, default_value = "quick", value_name = "quick|paper")]
     pub(crate) profile: String,
-    /// Named settings; see below [default: `auto` in the quick GLUE profile, else `default`].
+    /// Named settings; see below [default: `default`].
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Option<String>,
     /// Tasks or sets, by the names below [default: the profile's].

@@ -22,6 +22,9 @@ A Llama is asked in words: it reads a prompt and answers by the logits of one wo
 template are in `settings.json`; a word that is not one token after the prompt is refused by name. Too long texts
 lose their ends, the question never. Numbers (`--regression`, stsb) need an encoder.
 
+BayesLoRA holds a tenth of the training rows out: they choose the KL weight, and with it the ranks, along one run.
+`--preset constant-weight` or `--set kl_weight=0.03` trains on all of them.
+
 Settings come from the preset (with 1000 steps), then `--config`, then `--set`, then the other
 options; what comes later wins. A configuration file is TOML:
 
@@ -84,7 +87,7 @@ pub(crate) struct TrainArguments {
     /// bayeslora-fixed, lrvd-element, …
     #[arg(long, default_value = "bayeslora", value_name = "NAME")]
     pub(crate) method: String,
-    /// Settings to start from: default, auto, paper-glue, author-glue [default: the file's, or default].
+    /// Settings to start from: default, constant-weight, paper-glue, author-glue [default: the file's, or default].
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Option<String>,
     /// Settings that differ from the preset; an unknown key is an error.

@@ -18,8 +18,8 @@ fn read(path: &Path) -> Value {
 
 /// Arguments of a two-step suite into `out`, too short for held-out rows to choose anything.
 fn arguments<'a>(suite: &'a str, tasks: &'a str, methods: &'a str, out: &'a str) -> Vec<&'a str> {
-    let fixed =
-        ["--quiet", "--steps", "2", "--seeds", "1", "--draws", "2,3", "--preset", "default"];
+    let preset = if suite == "glue" { "constant-weight" } else { "default" };
+    let fixed = ["--quiet", "--steps", "2", "--seeds", "1", "--draws", "2,3", "--preset", preset];
     let mut all = vec!["bench", suite, "--tasks", tasks, "--methods", methods, "--out", out];
     all.extend(fixed);
     all

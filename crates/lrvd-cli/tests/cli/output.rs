@@ -27,7 +27,7 @@ fn a_folder_of_somebody_elses_is_refused_untouched() {
         "--steps",
         "1",
         "--preset",
-        "default",
+        "constant-weight",
         "--out",
         &out.display().to_string(),
     ];

@@ -28,7 +28,8 @@ fn settings_and_names_that_do_not_exist() {
     refused_with(&["--set", "prune.every=often"], "setting `prune.every` cannot be `often`");
     refused_with(&["--set", "prune.every=2"], "prune.every");
     refused_with(&["--method", "bora"], "unknown method `bora`; wanted one of `LoRA`");
-    refused_with(&["--preset", "best"], "unknown preset `best`");
+    let best = replaced(&train(&data, &out, 4, &[]), "--preset", "best");
+    refused(&borrowed(&best), "unknown preset `best`");
     refused_with(&["--device", "tpu"], "tpu");
     refused_with(&["--target-rank", "2"], "adalora");
     refused_with(&["--text-column", "body"], "no column `body`; its columns are `text`, `label`");

@@ -100,6 +100,9 @@ pub(crate) fn train(data: &[String; 2], out: &Path, steps: usize, more: &[&str])
         "3",
         "--max-length",
         "16",
+        // So few steps have no path to choose from.
+        "--preset",
+        "constant-weight",
         "--set",
         "evaluation_batch_size=8",
         "--set",

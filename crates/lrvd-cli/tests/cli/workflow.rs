@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::support::{
     borrowed, difference, done, lines, model, replaced, run, run_with, train, write_data,
 };
@@ -144,7 +146,7 @@ fn bayes_lora_from_training_to_export() {
     });
     assert!(ragged.1["max_rank"].as_u64().unwrap() <= 3);
     assert_eq!((&ragged.1["posterior"], &uniform.1["posterior"]), (&true.into(), &false.into()));
-    let ranks = |report: &serde_json::Value| -> Vec<u64> {
+    let ranks = |report: &Value| -> Vec<u64> {
         report["ranks"].as_object().unwrap().values().map(|r| r.as_u64().unwrap()).collect()
     };
     assert_eq!(ranks(&ragged.1).iter().sum::<u64>(), total);
@@ -243,6 +245,30 @@ fn deterministic_methods_come_back_without_a_posterior() {
 }
 
 #[test]
+fn by_default_held_out_rows_choose_the_kl_weight() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let out = dir.path().join("out");
+    let arguments = replaced(&train(&data, &out, 8, &[]), "--preset", "default");
+    done(&borrowed(&arguments));
+    let record: Value = serde_json::from_str(&text(&out.join("record.json"))).unwrap();
+    let path = record["choice"]["points"].as_array().unwrap();
+    let weights: Vec<f64> = path.iter().filter_map(|point| point["kl_weight"].as_f64()).collect();
+    assert!(weights.len() >= 2 && weights.is_sorted_by(|a, b| a < b), "{weights:?}");
+    let report = done(&["inspect", &out.display().to_string(), "--format", "json"]).json();
+    assert_eq!(report["statistic"], "energy", "the one that the run pruned by");
+    // Too few steps for a path: said, with what to do.
+    let short = replaced(&arguments, "--steps", "2");
+    let short = replaced(&short, "--out", &dir.path().join("short").display().to_string());
+    let refused = run(&borrowed(&short));
+    assert!(
+        refused.code == 2 && refused.stderr.contains("`constant-weight`"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
 fn a_run_whose_ranks_are_all_pruned_is_still_a_classifier() {
     let pruning = ["--set", "prune.log_alpha_threshold=-20", "--set", "prune.every=0.34"];
     let dir = tempfile::tempdir().unwrap();
@@ -271,7 +297,7 @@ fn every_method_predicts_by_the_draws_it_was_trained_with() {
     assert!(answer["draws"] == 3 && answer["mutual_information"].as_f64().unwrap() > 0.0);
     let exported = dir.path().join("exported").display().to_string();
     done(&["export", "--to", "peft", &out, "--out", &exported]);
-    let config: serde_json::Value =
+    let config: Value =
         serde_json::from_str(&text(&Path::new(&exported).join("adapter_config.json"))).unwrap();
     assert_eq!(config["lora_dropout"], 0.1);
     let asked = done(&["eval", &exported, "--data", &data[1], "--draws", "2", "--format", "json"]);
@@ -286,14 +312,15 @@ fn a_fitted_temperature_is_saved_with_the_adapter_and_used() {
         let (dir, data) = reload_predicts_the_same(&more, draws);
         let out = dir.path().join("out");
         let path = out.join("adapter/lrvd_classifier.json");
-        let mut info: serde_json::Value = serde_json::from_str(&text(&path)).unwrap();
+        let mut info: Value = serde_json::from_str(&text(&path)).unwrap();
         let temperatures = info["temperatures"].as_object().unwrap().clone();
         assert_eq!(temperatures.len(), if draws > 0 { 2 } else { 1 });
-        let record: serde_json::Value =
-            serde_json::from_str(&text(&out.join("record.json"))).unwrap();
+        let record: Value = serde_json::from_str(&text(&out.join("record.json"))).unwrap();
         assert_eq!(record["fitted"]["temperature-k0"], temperatures["0"]);
         // Without it the same weights answer otherwise; twice as hot, nearer to even.
         let adapter = out.join("adapter").display().to_string();
+        let report = done(&["inspect", &adapter, "--format", "json"]).json();
+        assert_eq!(report["temperatures"]["0"], temperatures["0"]);
         let mut asked = |temperature: Option<f64>| {
             match temperature {
                 Some(t) => info["temperatures"] = serde_json::json!({ "0": t }),
@@ -302,13 +329,9 @@ fn a_fitted_temperature_is_saved_with_the_adapter_and_used() {
             std::fs::write(&path, info.to_string()).unwrap();
             run(&["predict", &adapter, "--draws", "0", "a fine film"])
         };
-        let top = |answer: &serde_json::Value| {
-            let p: Vec<f64> = answer["probs"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .filter_map(serde_json::Value::as_f64)
-                .collect();
+        let top = |answer: &Value| {
+            let p: Vec<f64> =
+                answer["probs"].as_array().unwrap().iter().filter_map(Value::as_f64).collect();
             p.into_iter().fold(0.0, f64::max)
         };
         let log_odds = |p: f64| (p / (1.0 - p)).ln();
@@ -339,8 +362,7 @@ fn a_run_says_what_became_of_its_ranks() {
     {
         let out = dir.path().join(method);
         done(&borrowed(&train(&data, &out, 2, &["--method", method])));
-        let record: serde_json::Value =
-            serde_json::from_str(&text(&out.join("record.json"))).unwrap();
+        let record: Value = serde_json::from_str(&text(&out.join("record.json"))).unwrap();
         assert_eq!(record["rank_budget"]["note"], wanted, "{method}");
     }
     // Nothing was pruned, whatever the threshold says.

@@ -15,7 +15,7 @@ const BLOB: (&str, &str) = ("BLoB", "draws");
 /// What costs one number.
 const TEMPERATURE: (&str, &str) = ("LoRA", "mean+ts");
 /// Sentences of every other task that a model is shown.
-const OTHERS: usize = 200;
+const OTHERS: usize = 60;
 /// Most modules whose noise is fitted one by one.
 const MODULES: usize = 24;
 

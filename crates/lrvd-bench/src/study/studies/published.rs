@@ -10,7 +10,7 @@ const AUTHOR: &str = "author-glue";
 const DEFAULT: &str = "default";
 /// The same, trained whole and cut afterwards.
 const AUTHOR_CUT: &str = "author-glue, cut";
-const DEFAULT_CUT: &str = "default, cut";
+const CONSTANT_CUT: &str = "constant-weight, cut";
 const RECIPE_CUT: &str = "recipe, cut";
 const OWN: &str = Order::Statistic.loss();
 
@@ -34,20 +34,20 @@ pub(super) const STUDY: Study = Study {
             },
         },
         Claim {
-            id: "default",
-            sentence: "Cut to a half or a quarter of the ranks, our preset has a lower held-out NLL than the authors'",
+            id: "noise",
+            sentence: "Cut to a half or a quarter of the ranks, noise in training at the same KL weight has a lower held-out NLL",
             source: "ours",
-            judge: |e| less(e, DEFAULT_CUT, AUTHOR_CUT),
+            judge: |e| less(e, CONSTANT_CUT, AUTHOR_CUT),
         },
         Claim {
             id: "recipe",
-            sentence: "Cut as far, w = .03 with its warm-up has a lower held-out NLL than our preset at the published weight",
+            sentence: "Cut as far, w = .03 with its warm-up has a lower held-out NLL than the published weight",
             source: "ours",
-            judge: |e| less(e, RECIPE_CUT, DEFAULT_CUT),
+            judge: |e| less(e, RECIPE_CUT, CONSTANT_CUT),
         },
         Claim {
             id: "accuracy",
-            sentence: "As they run, pruning in training, both presets end within .01 in accuracy",
+            sentence: "As they run, pruning in training, our default and the authors' preset end within .01 in accuracy",
             source: "ours",
             judge: |e| {
                 let difference = e.difference(Quantity::at("accuracy", 0.0), DEFAULT, AUTHOR);
@@ -65,7 +65,7 @@ pub(super) const STUDY: Study = Study {
             of(AUTHOR, Preset::AuthorGlue, &[]),
             of(DEFAULT, Preset::Default, &[]),
             of(AUTHOR_CUT, Preset::AuthorGlue, &[never]),
-            of(DEFAULT_CUT, Preset::Default, &[never]),
+            of(CONSTANT_CUT, Preset::ConstantWeight, &[never]),
             Arm::new(RECIPE_CUT, "bayeslora", &[never]),
         ]
     },

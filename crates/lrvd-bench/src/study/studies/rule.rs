@@ -94,7 +94,7 @@ fn arms() -> Vec<Arm> {
     let ard = "prior={ard={scales=\"shared\", hyper=\"empirical-bayes\"}}";
     let bound = Arm { label: "ARD, w = 1".to_owned(), ..fixed("1", &[ard]) };
     let mut arms = vec![
-        Arm::new(AUTO, "bayeslora", &[]).on(Base::Preset(Preset::Auto)),
+        Arm::new(AUTO, "bayeslora", &[]).on(Base::Preset(Preset::Default)),
         fixed("0.03", &[]),
         fixed("0.1", &[]),
         bound,
