@@ -5,13 +5,22 @@ use std::path::{Path, PathBuf};
 
 use super::error::ClassifyError;
 use super::rows::{Row, TextColumns, read_rows};
-use crate::data::{Example, Label, load};
+use crate::data::{Example, Label, drawn, load};
 use crate::io::sha256_file;
 use crate::task::{GlueTask, Goal};
 use crate::text::quoted;
 
 /// More distinct labels than this are hardly classes: a wrong column, most likely.
 const MOST_CLASSES: usize = 1000;
+
+/// What a classifier is measured on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Validation {
+    /// A file of its own.
+    File(PathBuf),
+    /// This share of the training file's rows, drawn once, the same ones for every seed.
+    Share(f64),
+}
 
 /// Where examples come from.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +30,7 @@ pub enum DataSource {
         /// To fit.
         train: PathBuf,
         /// To measure on.
-        validation: PathBuf,
+        validation: Validation,
         /// What is in which column.
         columns: TextColumns,
         /// Classes in id order; those of the training file, sorted, if `None`.
@@ -62,6 +71,14 @@ impl DataSource {
         }
     }
 
+    /// Share of the training file that is measured on.
+    pub(super) fn validation_split(&self) -> Option<f64> {
+        match self {
+            Self::Files { validation: Validation::Share(share), .. } => Some(*share),
+            _ => None,
+        }
+    }
+
     /// Reads everything.
     ///
     /// # Errors
@@ -84,7 +101,11 @@ impl DataSource {
             }
             Self::Files { train, validation, columns, labels, regression } => {
                 let mut files = BTreeMap::new();
-                for file in [train, validation] {
+                let other = match validation {
+                    Validation::File(file) => Some(file),
+                    Validation::Share(_) => None,
+                };
+                for file in std::iter::once(train).chain(other) {
                     let hash = sha256_file(file)?;
                     files.insert(file.display().to_string(), hash);
                 }
@@ -96,12 +117,31 @@ impl DataSource {
                     let classes = classes(train, columns, &rows, labels.clone())?;
                     Goal::classification(name, classes)
                 };
-                let validation = labelled(&goal, columns, read_rows(validation, columns)?)?;
-                let train = labelled(&goal, columns, rows)?;
+                let whole = labelled(&goal, columns, rows)?;
+                let (train, validation) = match validation {
+                    Validation::File(file) => (whole, read_examples(file, columns, &goal)?),
+                    Validation::Share(share) => split(train, whole, *share)?,
+                };
                 Ok(ClassifyData { goal, train, validation, files, columns: Some(columns.clone()) })
             }
         }
     }
+}
+
+/// The `examples` of `file` less `share` of them, and those.
+fn split(
+    file: &Path,
+    examples: Vec<Example>,
+    share: f64,
+) -> Result<(Vec<Example>, Vec<Example>), ClassifyError> {
+    let rows = examples.len();
+    let held = (share * rows as f64).round() as usize;
+    if held == 0 || held >= rows {
+        let file = file.to_owned();
+        return Err(ClassifyError::Split { file, rows, share });
+    }
+    let (validation, train) = drawn(examples, held);
+    Ok((train, validation))
 }
 
 /// The labelled examples of one file, for a classifier that exists already.
@@ -213,6 +253,7 @@ mod tests {
         std::fs::write(&paths[0], train).unwrap();
         std::fs::write(&paths[1], validation).unwrap();
         let [train, validation] = paths;
+        let validation = Validation::File(validation);
         let columns = TextColumns::default();
         let source = DataSource::Files { train, validation, columns, labels: None, regression };
         source.read().map_err(|error| error.to_string().replace(dir.path().to_str().unwrap(), ""))
@@ -249,6 +290,33 @@ mod tests {
         );
         let unread = "text,label,note,note\na,0,x,y\nb,1,x,y\n";
         assert_eq!(read(unread, good, false).unwrap().goal.classes, ["0", "1"]);
+    }
+
+    #[test]
+    fn a_share_of_one_file_is_measured_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let train = dir.path().join("all.csv");
+        let rows: Vec<String> = (0..40).map(|i| format!("t{i},{}\n", i % 2)).collect();
+        std::fs::write(&train, format!("text,label\n{}", rows.concat())).unwrap();
+        let read = |share: f64| {
+            let (columns, validation) = (TextColumns::default(), Validation::Share(share));
+            let train = train.clone();
+            DataSource::Files { train, validation, columns, labels: None, regression: false }.read()
+        };
+        let data = read(0.25).unwrap();
+        assert_eq!((data.train.len(), data.validation.len(), data.files.len()), (30, 10, 1));
+        let ids = |examples: &[Example]| -> BTreeSet<String> {
+            examples.iter().map(|example| example.id.clone()).collect()
+        };
+        assert!(ids(&data.train).is_disjoint(&ids(&data.validation)));
+        assert_eq!(ids(&read(0.25).unwrap().validation), ids(&data.validation));
+        for share in [0.001, 0.999] {
+            let message = read(share).unwrap_err().to_string();
+            assert!(
+                message.contains("40 rows") && message.contains(&share.to_string()),
+                "{message}"
+            );
+        }
     }
 
     #[test]

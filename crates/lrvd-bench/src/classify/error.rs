@@ -73,6 +73,17 @@ pub enum ClassifyError {
         /// The label.
         found: String,
     },
+    /// A share that leaves no row on one side.
+    #[error("`{}`: {share} of its {rows} rows leaves none to train on or none to measure on; pass another \
+             `--validation-split`, or `--validation FILE`", file.display())]
+    Split {
+        /// The file.
+        file: PathBuf,
+        /// Its rows.
+        rows: usize,
+        /// The share.
+        share: f64,
+    },
     /// A data file.
     #[error(transparent)]
     Table(#[from] TableError),

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `rows` | the rows of a data file |
 //! | `data` | the classes and examples that those rows are |
+//! | `check` | what there is to know of the data before anything is trained |
 //! | `train` | training into a folder |
 //! | `info`, `save`, `load` | what lies in an adapter folder, and the way back |
 //! | `source` | the adapter in a folder, a training run or one of its checkpoints |
 //! | `predict`, `evaluate` | using a saved classifier |
 //! | `inspect` | ranks, statistics and sizes |
 
+mod check;
 mod data;
 mod error;
 mod evaluate;
@@ -22,7 +24,8 @@ mod save;
 mod source;
 mod train;
 
-pub use data::{ClassifyData, DataSource};
+pub use check::{DataReport, RenderedExample, SplitReport, Spread, check_data};
+pub use data::{ClassifyData, DataSource, Validation};
 pub use error::ClassifyError;
 pub use evaluate::{Evaluation, evaluate};
 pub use info::{ClassifierInfo, INFO_FILE};

@@ -80,6 +80,9 @@ pub struct TrainSettings {
     pub weights: BTreeMap<String, String>,
     /// SHA-256 of the data files.
     pub data: BTreeMap<String, String>,
+    /// Share of the training file that is measured on, where there is no other file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation_split: Option<f64>,
     /// Columns of the data files.
     pub columns: Option<TextColumns>,
     /// How a language model is asked; `None` for an encoder.
@@ -211,6 +214,7 @@ pub fn train_classifier(
         model: lasting_name(&backbone.location),
         weights: backbone.hashes.clone(),
         data: data.files,
+        validation_split: options.data.validation_split(),
         columns: data.columns,
         wording,
         pairs,

@@ -45,7 +45,7 @@ pub use bare::FrameError;
 pub use error::DataError;
 pub use example::{Dataset, Example, Label, Origin, SourceFile, Split, SplitName};
 pub use generate::write_generated;
-pub(crate) use load::{describe, limit, load, sample};
+pub(crate) use load::{describe, drawn, limit, load, sample};
 pub(crate) use locate::locate;
 pub use prepared::PreparedTask;
 pub(crate) use read::read_examples;

@@ -46,6 +46,28 @@ impl TextReader<'_> {
         }
     }
 
+    /// Tokens of one example before anything is cut from it, and whether something will be.
+    ///
+    /// # Errors
+    ///
+    /// As [`encode`](Self::encode).
+    pub(crate) fn measure(
+        &self,
+        text: &str,
+        pair: Option<&str>,
+    ) -> Result<(usize, bool), WordingError> {
+        match self {
+            Self::Segments { tokenizer, max_length } => {
+                let whole = tokenizer.encode(text, pair, None)?.len();
+                Ok((whole, whole > *max_length))
+            }
+            Self::Worded(texts) => {
+                let whole = texts.whole(text, pair)?.len();
+                Ok((whole, whole > texts.max_length()))
+            }
+        }
+    }
+
     /// Id that fills a batch.
     pub fn pad_id(&self) -> u32 {
         match self {

@@ -98,6 +98,11 @@ impl ConfigOverrides {
         self.apply(key, &value)
     }
 
+    /// What the whole number at `key` is now; `None` if it is none.
+    pub fn count(&self, key: &str) -> Option<usize> {
+        self.config[key].as_u64().map(|count| count as usize)
+    }
+
     /// Sets one number.
     ///
     /// # Errors

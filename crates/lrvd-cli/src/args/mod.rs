@@ -2,6 +2,7 @@
 
 mod bench;
 mod classifier;
+mod data;
 mod demo;
 mod files;
 mod study;
@@ -13,10 +14,11 @@ use lrvd_bench::classify::{MAX_DRAWS, MAX_SEED};
 
 pub(crate) use bench::{BenchCommand, SuiteArguments};
 pub(crate) use classifier::{ClassifierArguments, EvalArguments, InputColumns, PredictArguments};
+pub(crate) use data::{CheckArguments, DataCommand, ExampleArguments};
 pub(crate) use demo::{DemoCommand, PlantedRankArguments};
 pub(crate) use files::{
     CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, PrecisionName,
-    VerifyArguments,
+    RanksCommand, VerifyArguments,
 };
 pub(crate) use study::StudyArguments;
 pub(crate) use train::TrainArguments;
@@ -71,9 +73,15 @@ pub(crate) enum Command {
     /// Classify texts and say how sure the answers are.
     #[command(after_help = classifier::PREDICT_EXAMPLES)]
     Predict(PredictArguments),
+    /// Look at your data before training.
+    #[command(subcommand)]
+    Data(DataCommand),
     /// Show ranks, relevance and sizes of an adapter or a checkpoint.
     #[command(after_help = files::INSPECT_EXAMPLES)]
     Inspect(InspectArguments),
+    /// Take the learnt ranks somewhere else.
+    #[command(subcommand)]
+    Ranks(RanksCommand),
     /// Write an adapter for other programs.
     #[command(after_help = files::EXPORT_EXAMPLES)]
     Export(ExportArguments),
@@ -101,6 +109,18 @@ fn seed() -> RangedI64ValueParser<u64> {
 /// A number of draws, refused with its range.
 fn draws() -> RangedI64ValueParser<usize> {
     RangedI64ValueParser::new().range(0..=MAX_DRAWS as i64)
+}
+
+/// A number above 0.
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "wanted a number above 0".to_owned())
+}
+
+/// A number between 0 and 1.
+fn share(text: &str) -> Result<f64, String> {
+    let number = positive(text).ok().filter(|number| *number < 1.0);
+    number.ok_or_else(|| "wanted a number between 0 and 1".to_owned())
 }
 
 /// A count of at least one, refused with its range.

@@ -4,9 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::ExampleArguments;
+
 pub(crate) const TRAIN_EXAMPLES: &str = "\
 Examples:
-  lrvd train --model microsoft/deberta-v3-base --train train.tsv --validation dev.tsv --out runs/mine
+  lrvd train --model microsoft/deberta-v3-base --train reviews.csv --epochs 3 --out runs/mine
+  lrvd train --model DIR --train train.tsv --validation dev.tsv --learning-rate 5e-4
   lrvd train --model DIR --train a.csv --validation b.csv --text-column question \\
       --pair-column answer --label-column verdict --method lora --rank 8
   lrvd train --model DIR --task sst2 --data-dir GLUE --steps 2000 --set prune.log_alpha_threshold=3
@@ -48,41 +51,8 @@ pub(crate) struct TrainArguments {
     /// `config.json` says which.
     #[arg(long, value_name = "DIR|HUB-ID")]
     pub(crate) model: String,
-    /// Training examples.
-    #[arg(long, value_name = "FILE", requires = "validation", required_unless_present = "task")]
-    pub(crate) train: Option<PathBuf>,
-    /// Examples to measure on.
-    #[arg(long, value_name = "FILE", requires = "train")]
-    pub(crate) validation: Option<PathBuf>,
-    /// Column or key of the text.
-    #[arg(long, value_name = "NAME", default_value = "text")]
-    pub(crate) text_column: String,
-    /// Column or key of the second text, for pairs.
-    #[arg(long, value_name = "NAME", conflicts_with = "task")]
-    pub(crate) pair_column: Option<String>,
-    /// Column or key of the label.
-    #[arg(long, value_name = "NAME", default_value = "label")]
-    pub(crate) label_column: String,
-    /// Labels in the order of their class ids [default: those of the training file, sorted].
-    #[arg(long, value_delimiter = ',', value_name = "A,B", conflicts_with_all = ["task", "regression"])]
-    pub(crate) labels: Vec<String>,
-    /// Learn numbers instead of classes.
-    #[arg(long, conflicts_with = "task")]
-    pub(crate) regression: bool,
-    /// Prompt of a Llama: `{text}` and, for pairs, `{pair}` stand for the texts, `\n` for a line break
-    /// [default: the task's own, or a plain one].
-    #[arg(long, value_name = "TEXT", conflicts_with = "regression")]
-    pub(crate) template: Option<String>,
-    /// Words by which a Llama answers, one for each class in its order, each one token after the prompt
-    /// [default: the task's own, or the labels].
-    #[arg(long, value_delimiter = ',', value_name = "A,B", conflicts_with = "regression")]
-    pub(crate) answers: Vec<String>,
-    /// A GLUE task instead of files: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
-    #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with = "train")]
-    pub(crate) task: Option<String>,
-    /// Folder of the GLUE data.
-    #[arg(long, value_name = "DIR", requires = "task")]
-    pub(crate) data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) examples: ExampleArguments,
     /// Method: lora, adalora, bayeslora, or any other whose outcome is one adapter: map, mcd,
     /// bayeslora-fixed, lrvd-element, …
     #[arg(long, default_value = "bayeslora", value_name = "NAME")]
@@ -96,9 +66,15 @@ pub(crate) struct TrainArguments {
     /// One setting, e.g. `kl_weight=1e-5` or `prune.every=0.1`; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Optimiser steps.
+    /// Optimiser steps [default: the settings', 1000].
     #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) steps: Option<usize>,
+    /// Passes over the training rows instead of steps; parts of one are fine.
+    #[arg(long, value_name = "N", value_parser = super::positive, conflicts_with = "steps", allow_negative_numbers = true)]
+    pub(crate) epochs: Option<f64>,
+    /// Peak learning rate of the adapters.
+    #[arg(long, value_name = "RATE", value_parser = super::positive, allow_negative_numbers = true)]
+    pub(crate) learning_rate: Option<f64>,
     /// Examples per step.
     #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) batch_size: Option<usize>,

@@ -2,12 +2,14 @@
 
 mod bench;
 mod completions;
+mod data;
 mod demo;
 mod eval;
 mod export;
 
 mod inspect;
 mod predict;
+mod ranks;
 mod study;
 mod table;
 mod train;
@@ -29,7 +31,9 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Train(arguments) => train::run(*arguments, global, printer),
         Command::Eval(arguments) => eval::run(arguments, printer),
         Command::Predict(arguments) => predict::run(arguments, printer),
+        Command::Data(command) => data::run(command, printer),
         Command::Inspect(arguments) => inspect::run(arguments, printer),
+        Command::Ranks(command) => ranks::run(command, printer),
         Command::Export(arguments) => export::run(arguments, printer),
         Command::Verify(arguments) => verify::run(arguments, printer),
         Command::Completions(arguments) => completions::run(arguments, printer),

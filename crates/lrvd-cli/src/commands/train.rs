@@ -1,11 +1,11 @@
 //! `lrvd train`
 
 use lrvd_bench::UnknownName;
-use lrvd_bench::classify::{DataSource, TextColumns, TrainOptions, train_classifier};
+use lrvd_bench::classify::{TrainOptions, train_classifier};
 use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName, Preset};
-use lrvd_bench::task::GlueTask;
 use serde_json::json;
 
+use super::data::source;
 use super::{Outcome, table};
 use crate::args::{GlobalArguments, TrainArguments};
 use crate::exit::ExitStatus;
@@ -94,29 +94,21 @@ fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error
             config.set_count(key, value)?;
         }
     }
-    if let Some(template) = &arguments.template {
+    if let Some(rate) = arguments.learning_rate {
+        config.assign(&format!("learning_rate={rate:e}"))?;
+    }
+    if let Some(template) = &arguments.examples.template {
         config.set_text("wording.template", template)?;
     }
-    if !arguments.answers.is_empty() {
-        config.set_texts("wording.answers", &arguments.answers)?;
+    if !arguments.examples.answers.is_empty() {
+        config.set_texts("wording.answers", &arguments.examples.answers)?;
     }
-    let data = match (arguments.task, arguments.data_dir, arguments.train, arguments.validation) {
-        (Some(task), Some(data_dir), _, _) => {
-            DataSource::Glue { task: task.parse::<GlueTask>()?, data_dir }
-        }
-        (_, _, Some(train), Some(validation)) => DataSource::Files {
-            train,
-            validation,
-            columns: TextColumns {
-                text: arguments.text_column,
-                pair: arguments.pair_column,
-                label: Some(arguments.label_column),
-            },
-            labels: (!arguments.labels.is_empty()).then_some(arguments.labels),
-            regression: arguments.regression,
-        },
-        _ => return Err("pass --train and --validation, or --task and --data-dir".into()),
-    };
+    let data = source(arguments.examples)?;
+    if let Some(epochs) = arguments.epochs {
+        let batch = config.count("batch_size").unwrap_or(1).max(1);
+        let steps = epochs * data.read()?.train.len().div_ceil(batch) as f64;
+        config.set_count("steps", (steps.ceil() as usize).max(1))?;
+    }
     Ok(TrainOptions {
         model: arguments.model,
         data,

@@ -2,11 +2,13 @@
 
 use crate::support::{done, run};
 
-const COMMANDS: [&[&str]; 11] = [
+const COMMANDS: [&[&str]; 13] = [
     &["train"],
+    &["data", "check"],
     &["eval"],
     &["predict"],
     &["inspect"],
+    &["ranks", "suggest"],
     &["export"],
     &["verify"],
     &["bench", "glue"],
@@ -33,11 +35,12 @@ fn every_command_has_help_with_examples() {
 
 #[test]
 fn bad_arguments_exit_with_2_and_nothing_on_standard_output() {
-    let bad: [&[&str]; 9] = [
+    let bad: [&[&str]; 10] = [
         &[],
         &["tune"],
         &["train", "--model", "m"],
-        &["train", "--model", "m", "--train", "t.tsv"],
+        &["train", "--model", "m", "--train", "t.tsv", "--validation-split", "1"],
+        &["train", "--model", "m", "--train", "t.tsv", "--epochs", "1", "--steps", "2"],
         &["train", "--model", "m", "--task", "sst2"],
         &["verify"],
         &["verify", "--precision", "f16", "."],

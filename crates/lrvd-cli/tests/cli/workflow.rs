@@ -98,6 +98,18 @@ fn bayes_lora_from_training_to_export() {
         format!("{gone} directions were pruned; {above} of those left have a log_alpha of");
     assert!(printed.contains("log_alpha min") && printed.contains(&wanted), "{printed}");
 
+    // The same ranks and scaling for a plain LoRA.
+    let plain = done(&["ranks", "suggest", &out]).json();
+    let (r, rest) = (plain["r"].as_u64().unwrap(), plain["rank_pattern"].as_object().unwrap());
+    let named = plain["target_modules"].as_array().unwrap().len() as u64;
+    let others: u64 = rest.values().map(|rank| rank.as_u64().unwrap()).sum();
+    assert_eq!(r * (named - rest.len() as u64) + others, total);
+    assert!((plain["lora_alpha"].as_f64().unwrap() / r as f64 - 16.0 / 3.0).abs() < 1e-12);
+    for (path, rank) in rest {
+        let alpha = plain["alpha_pattern"][path].as_f64().unwrap();
+        assert!((alpha / rank.as_f64().unwrap() - 16.0 / 3.0).abs() < 1e-12, "{path}");
+    }
+
     // Arguments, lines and JSONL are the same texts, and so give the same answers.
     let texts = ["a fine film", "a grim book"];
     let predict = ["predict", &out, "--draws", "3"];
@@ -245,6 +257,47 @@ fn deterministic_methods_come_back_without_a_posterior() {
 }
 
 #[test]
+fn one_file_is_enough_and_is_looked_at_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let [file, _] = write_data(dir.path());
+    let base = model().display().to_string();
+    let checked = |more: &[&str]| {
+        let fixed = ["data", "check", "--train", &file, "--model", &base, "--max-length", "6"];
+        done(&[&fixed[..], more].concat())
+    };
+    let report = checked(&["--format", "json", "--validation-split", "0.25"]).json();
+    let splits = report["splits"].as_array().unwrap();
+    assert_eq!((&splits[0]["rows"], &splits[1]["rows"]), (&Value::from(24), &Value::from(8)));
+    let classes = |split: &Value| -> u64 {
+        let counts = split["classes"].as_array().unwrap().iter();
+        counts.map(|class| class[1].as_u64().unwrap()).sum()
+    };
+    assert_eq!((classes(&splits[0]), classes(&splits[1])), (24, 8));
+    let (longest, cut) = (&splits[0]["tokens"]["most"], &splits[0]["truncated"]);
+    assert!(longest.as_u64().unwrap() > 6 && cut.as_u64().unwrap() > 0, "{report}");
+    assert!(report["examples"][0]["input"].as_str().unwrap().starts_with("[CLS]"), "{report}");
+    let shown = checked(&[]).stdout;
+    assert!(shown.contains("class `good`") && shown.contains("cut") && shown.contains("-> good"));
+
+    // Two epochs of 29 rows in batches of 4; the share that is measured on is part of the run.
+    let out = dir.path().join("out");
+    let name = out.display().to_string();
+    let fixed = ["train", "--quiet", "--model", &base, "--train", &file, "--batch-size", "4"];
+    let more = ["--rank", "2", "--max-length", "8", "--method", "lora", "--out", &name];
+    let arguments = [&fixed[..], &more, &["--epochs", "2", "--learning-rate", "2e-3"]].concat();
+    done(&arguments);
+    let settings: Value = serde_json::from_str(&text(&out.join("settings.json"))).unwrap();
+    assert_eq!(settings["experiment"]["steps"], 16);
+    assert_eq!(settings["experiment"]["learning_rate"], 2e-3);
+    assert_eq!(settings["validation_split"], 0.1);
+    assert_eq!(lines(&text(&out.join("predictions-last.jsonl"))).len(), 3);
+    let other = run(&[&arguments[..], &["--validation-split", "0.2", "--resume"]].concat());
+    assert!(other.code == 2 && other.stderr.contains("validation_split"), "{}", other.stderr);
+    let none = run(&[&arguments[..], &["--validation-split", "0.001"]].concat());
+    assert!(none.code == 2 && none.stderr.contains("32 rows"), "{}", none.stderr);
+}
+
+#[test]
 fn by_default_held_out_rows_choose_the_kl_weight() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
@@ -278,6 +331,8 @@ fn a_run_whose_ranks_are_all_pruned_is_still_a_classifier() {
     let out = out.display().to_string();
     let report = done(&["inspect", &out, "--format", "json"]).json();
     assert_eq!(report["total_rank"], 0);
+    let none = run(&["ranks", "suggest", &out]);
+    assert!(none.code == 2 && none.stderr.contains("holds no rank"), "{}", none.stderr);
     assert_eq!(report["modules"].as_array().unwrap().len(), 24);
     done(&["eval", &out, "--data", &data[1]]);
     assert!(done(&["predict", &out, "a fine film"]).stdout.contains("probs"));

@@ -47,6 +47,16 @@ impl<'a> WordedTexts<'a> {
         Ok(Self { wording, task, tokens, max_length, answers, pad_id })
     }
 
+    /// Most tokens of a prompt.
+    pub(crate) fn max_length(&self) -> usize {
+        self.max_length
+    }
+
+    /// The prompt with nothing cut, however long.
+    pub(crate) fn whole(&self, text: &str, pair: Option<&str>) -> Result<Vec<u32>, WordingError> {
+        Ok(self.tokens.opened(&self.wording.prompt(text, pair, usize::MAX))?)
+    }
+
     /// The prompt, and whether a text had to be cut for it.
     ///
     /// # Errors
@@ -54,7 +64,7 @@ impl<'a> WordedTexts<'a> {
     /// [`WordingError::PromptLength`] if it does not fit even without its texts.
     pub fn encode(&self, text: &str, pair: Option<&str>) -> Result<(Vec<u32>, bool), WordingError> {
         let prompt = |room| self.tokens.opened(&self.wording.prompt(text, pair, room));
-        let whole = prompt(usize::MAX)?;
+        let whole = self.whole(text, pair)?;
         if whole.len() <= self.max_length {
             return Ok((whole, false));
         }

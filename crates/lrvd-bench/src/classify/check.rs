@@ -1,0 +1,205 @@
+//! What there is to know of a data file before anything is trained.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lrvd_models::tokenizer::TextTokenizer;
+use serde::Serialize;
+
+use super::data::DataSource;
+use super::error::ClassifyError;
+use crate::backbone::{Architecture, BackboneError, locate_model};
+use crate::data::{Example, Label, TextReader, WordedTexts, Wording};
+use crate::settings::WordingSettings;
+
+/// Examples that are shown.
+const SHOWN: usize = 3;
+
+/// Numbers of one kind over the rows of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Spread {
+    /// Smallest.
+    pub least: usize,
+    /// The middle one, the lower of two.
+    pub median: usize,
+    /// The one that 95 % of the rows do not exceed.
+    pub most_rows: usize,
+    /// Largest.
+    pub most: usize,
+}
+
+impl Spread {
+    /// Of `values`; `None` without any.
+    fn of(mut values: Vec<usize>) -> Option<Self> {
+        values.sort_unstable();
+        let last = values.len().checked_sub(1)?;
+        let at = |share: f64| values[(share * last as f64).floor() as usize];
+        Some(Self { least: values[0], median: at(0.5), most_rows: at(0.95), most: values[last] })
+    }
+}
+
+/// One split.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SplitReport {
+    /// `train` or `validation`.
+    pub name: &'static str,
+    /// Rows.
+    pub rows: usize,
+    /// Rows of each class, in class order; empty for scores.
+    pub classes: Vec<(String, usize)>,
+    /// Smallest, mean and largest score; `None` for classes.
+    pub scores: Option<[f64; 3]>,
+    /// Characters of the texts of a row.
+    pub characters: Option<Spread>,
+    /// Tokens of a row before anything is cut; `None` without a model.
+    pub tokens: Option<Spread>,
+    /// Rows that are longer than `max_length` and will be cut; `None` without a model.
+    pub truncated: Option<usize>,
+    /// Rows without a letter in their texts.
+    pub empty: usize,
+    /// Rows whose texts have occurred before in the split.
+    pub repeated: usize,
+    /// Rows whose texts are in the training split too; of the validation split only.
+    pub seen_in_training: usize,
+}
+
+/// An example as the model reads it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RenderedExample {
+    /// The text that the model reads, special tokens included; the plain texts without a model.
+    pub input: String,
+    /// Its label.
+    pub label: String,
+}
+
+/// What `lrvd data check` says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DataReport {
+    /// Version of this report.
+    pub schema_version: u32,
+    /// Files with their SHA-256.
+    pub files: BTreeMap<String, String>,
+    /// Whether numbers are learnt instead of classes.
+    pub regression: bool,
+    /// Whether rows are pairs of texts.
+    pub pairs: bool,
+    /// Longest input in tokens; `None` without a model.
+    pub max_length: Option<usize>,
+    /// How a language model is asked.
+    pub wording: Option<String>,
+    /// Training and validation.
+    pub splits: Vec<SplitReport>,
+    /// The first rows.
+    pub examples: Vec<RenderedExample>,
+}
+
+/// Reads the examples of `source`, and with a `model` its configuration and tokenizer: no weights.
+///
+/// # Errors
+///
+/// [`ClassifyError`] naming the first bad row, or what keeps the model from reading the texts.
+pub fn check_data(
+    source: &DataSource,
+    model: Option<&str>,
+    given: &WordingSettings,
+    max_length: usize,
+) -> Result<DataReport, ClassifyError> {
+    let data = source.read()?;
+    let pairs = data.train.iter().any(|example| example.text_b.is_some());
+    let opened = model.map(opened).transpose()?;
+    let wording = match &opened {
+        Some((architecture, _)) => architecture.wording(given, &data.goal, source.task(), pairs)?,
+        None => None,
+    };
+    let tokenizer = opened.as_ref().map(|(_, tokenizer)| tokenizer);
+    let reader = match (tokenizer, &wording) {
+        (None, _) => None,
+        (Some(tokenizer), None) => Some(TextReader::Segments { tokenizer, max_length }),
+        (Some(tokenizer), Some(wording)) => Some(TextReader::Worded(WordedTexts::new(
+            wording,
+            &data.goal.name,
+            tokenizer,
+            max_length,
+        )?)),
+    };
+    let texts = |example: &Example| (example.text_a.clone(), example.text_b.clone());
+    let known: BTreeSet<_> = data.train.iter().map(texts).collect();
+    let mut splits = Vec::new();
+    for (name, examples) in [("train", &data.train), ("validation", &data.validation)] {
+        let characters = examples.iter().map(|example| {
+            example.text_a.chars().count()
+                + example.text_b.as_ref().map_or(0, |text| text.chars().count())
+        });
+        let lengths = match &reader {
+            Some(reader) => Some(
+                examples
+                    .iter()
+                    .map(|e| reader.measure(&e.text_a, e.text_b.as_deref()))
+                    .collect::<Result<Vec<_>, _>>()?,
+            ),
+            None => None,
+        };
+        let mut before = BTreeSet::new();
+        let (mut repeated, mut shared, mut empty) = (0, 0, 0);
+        for example in examples {
+            let texts = texts(example);
+            shared += usize::from(name == "validation" && known.contains(&texts));
+            empty += usize::from(texts.0.trim().is_empty());
+            repeated += usize::from(!before.insert(texts));
+        }
+        let counted = |id: usize| examples.iter().filter(|e| e.label == Label::Class(id)).count();
+        let classes = data.goal.classes.iter().enumerate();
+        splits.push(SplitReport {
+            name,
+            rows: examples.len(),
+            classes: classes.map(|(id, class)| (class.clone(), counted(id))).collect(),
+            scores: scores(examples),
+            characters: Spread::of(characters.collect()),
+            tokens: lengths.as_ref().and_then(|l| Spread::of(l.iter().map(|(n, _)| *n).collect())),
+            truncated: lengths.map(|l| l.iter().filter(|(_, cut)| *cut).count()),
+            empty,
+            repeated,
+            seen_in_training: shared,
+        });
+    }
+    let rendered = |example: &Example| -> Result<RenderedExample, ClassifyError> {
+        let (text, pair) = (&example.text_a, example.text_b.as_deref());
+        let input = match (&reader, tokenizer) {
+            (Some(reader), Some(tokenizer)) => {
+                tokenizer.decode(&reader.encode(text, pair, example.label)?.0.ids, false)?
+            }
+            _ => pair.map_or_else(|| text.clone(), |pair| format!("{text} | {pair}")),
+        };
+        let label = match example.label {
+            Label::Class(id) => data.goal.classes.get(id).cloned().unwrap_or_default(),
+            Label::Score(score) => score.to_string(),
+        };
+        Ok(RenderedExample { input, label })
+    };
+    Ok(DataReport {
+        schema_version: 1,
+        regression: data.goal.is_regression(),
+        pairs,
+        max_length: model.map(|_| max_length),
+        wording: wording.as_ref().map(Wording::describe),
+        splits,
+        examples: data.train.iter().take(SHOWN).map(rendered).collect::<Result<_, _>>()?,
+        files: data.files,
+    })
+}
+
+fn opened(model: &str) -> Result<(Architecture, TextTokenizer), BackboneError> {
+    let folder = locate_model(model)?.folder;
+    Ok((Architecture::read(&folder)?, TextTokenizer::from_dir(&folder)?))
+}
+
+/// Smallest, mean and largest score.
+fn scores(examples: &[Example]) -> Option<[f64; 3]> {
+    let score = |example: &Example| match example.label {
+        Label::Score(score) => Some(score),
+        Label::Class(_) => None,
+    };
+    let scores: Vec<f64> = examples.iter().filter_map(score).collect();
+    let (least, most) =
+        (scores.iter().copied().reduce(f64::min)?, scores.iter().copied().reduce(f64::max)?);
+    Some([least, scores.iter().sum::<f64>() / scores.len() as f64, most])
+}

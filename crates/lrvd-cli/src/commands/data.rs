@@ -1,0 +1,102 @@
+//! `lrvd data`, and the examples that `lrvd train` is given.
+
+use lrvd_bench::classify::{
+    DataReport, DataSource, SplitReport, Spread, TextColumns, Validation, check_data,
+};
+use lrvd_bench::settings::WordingSettings;
+use lrvd_bench::task::GlueTask;
+
+use super::Outcome;
+use super::table::{count, table};
+use crate::args::{CheckArguments, DataCommand, ExampleArguments};
+use crate::exit::ExitStatus;
+use crate::printer::{Format, Printer};
+
+/// Share of the training rows that is measured on where nothing else is named.
+const VALIDATION_SPLIT: f64 = 0.1;
+
+/// The examples that `arguments` name.
+pub(super) fn source(
+    arguments: ExampleArguments,
+) -> Result<DataSource, Box<dyn std::error::Error>> {
+    match (arguments.task, arguments.data_dir, arguments.train) {
+        (Some(task), Some(data_dir), _) => {
+            Ok(DataSource::Glue { task: task.parse::<GlueTask>()?, data_dir })
+        }
+        (_, _, Some(train)) => {
+            let share = arguments.validation_split.unwrap_or(VALIDATION_SPLIT);
+            Ok(DataSource::Files {
+                train,
+                validation: arguments.validation.map_or(Validation::Share(share), Validation::File),
+                columns: TextColumns {
+                    text: arguments.text_column,
+                    pair: arguments.pair_column,
+                    label: Some(arguments.label_column),
+                },
+                labels: (!arguments.labels.is_empty()).then_some(arguments.labels),
+                regression: arguments.regression,
+            })
+        }
+        _ => Err("pass --train, or --task and --data-dir".into()),
+    }
+}
+
+/// Reads the data and describes them.
+pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
+    let DataCommand::Check(arguments) = command;
+    let CheckArguments { examples, model, max_length } = *arguments;
+    let given = WordingSettings {
+        template: examples.template.clone(),
+        answers: (!examples.answers.is_empty()).then(|| examples.answers.clone()),
+    };
+    let report = check_data(&source(examples)?, model.as_deref(), &given, max_length)?;
+    printer.data(&match printer.format() {
+        Format::Json => serde_json::to_string_pretty(&report)?,
+        Format::Text => text(&report),
+    })?;
+    Ok(ExitStatus::Done)
+}
+
+fn text(report: &DataReport) -> String {
+    let mut header = vec![""];
+    header.extend(report.splits.iter().map(|split| split.name));
+    let row = |name: &str, cell: &dyn Fn(&SplitReport) -> Option<String>| {
+        let cells: Vec<String> = report
+            .splits
+            .iter()
+            .map(|split| cell(split).unwrap_or_else(|| "-".to_owned()))
+            .collect();
+        [vec![name.to_owned()], cells].concat()
+    };
+    let mut rows = vec![row("rows", &|split| Some(count(split.rows)))];
+    for (id, (class, _)) in report.splits.iter().take(1).flat_map(|s| &s.classes).enumerate() {
+        rows.push(row(&format!("class `{class}`"), &|split| {
+            let (_, n) = split.classes.get(id)?;
+            Some(format!("{} ({:.0} %)", count(*n), 100.0 * *n as f64 / split.rows.max(1) as f64))
+        }));
+    }
+    if report.regression {
+        rows.push(row("score: least, mean, most", &|split| {
+            split.scores.map(|[least, mean, most]| format!("{least} {mean:.3} {most}"))
+        }));
+    }
+    let spread = |s: Spread| format!("{} {} {} {}", s.least, s.median, s.most_rows, s.most);
+    rows.push(row("characters: least, median, 95 %, most", &|split| split.characters.map(spread)));
+    if let Some(max_length) = report.max_length {
+        rows.push(row("tokens: least, median, 95 %, most", &|split| split.tokens.map(spread)));
+        rows.push(row(&format!("longer than {max_length} tokens, cut"), &|split| {
+            split.truncated.map(count)
+        }));
+    }
+    rows.push(row("without text", &|split| Some(count(split.empty))));
+    rows.push(row("the same text again", &|split| Some(count(split.repeated))));
+    rows.push(row("seen in training", &|split| {
+        (split.name == "validation").then(|| count(split.seen_in_training))
+    }));
+    let mut lines = vec![table(&header, rows)];
+    lines.extend(report.wording.clone());
+    for example in &report.examples {
+        lines.push(format!("\n{}\n  -> {}", example.input, example.label));
+    }
+    lines.join("\n")
+}
