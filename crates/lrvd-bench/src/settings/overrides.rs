@@ -221,6 +221,61 @@ impl ConfigOverrides {
     }
 }
 
+impl ValidConfig {
+    /// The settings as a file for `--config`, every one of them that has a value in them or in `base`, the preset that the
+    /// file is read over.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError::Setting`] for a number that TOML cannot hold.
+    pub fn to_toml(&self, base: &Self) -> Result<String, SettingError> {
+        let mut config = ConfigOverrides::over(self)?.config;
+        name_absent(&mut config, &ConfigOverrides::over(base)?.config);
+        let failed = |reason: String| SettingError::Setting {
+            key: "preset".to_owned(),
+            value: self.preset.clone(),
+            reason,
+        };
+        let table = toml::Value::try_from(config).map_err(|error| failed(error.to_string()))?;
+        toml::to_string(&table).map_err(|error| failed(error.to_string()))
+    }
+
+    /// What is otherwise in `self` than in `base`: key, value there, value here.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ConfigOverrides::over`].
+    pub fn changes(&self, base: &Self) -> Result<Vec<(String, Value, Value)>, SettingError> {
+        let mut changes = Vec::new();
+        let (from, to) = (ConfigOverrides::over(base)?.config, ConfigOverrides::over(self)?.config);
+        differing("", &from, &to, &mut changes);
+        Ok(changes)
+    }
+}
+
+/// `none` for what is absent and there in `base`, as the files have it; nothing for what is absent in both.
+fn name_absent(value: &mut Value, base: &Value) {
+    if let Value::Object(map) = value {
+        map.retain(|name, value| !(value.is_null() && base[name].is_null()));
+        map.iter_mut().for_each(|(name, value)| name_absent(value, &base[name]));
+    } else if value.is_null() {
+        *value = "none".into();
+    }
+}
+
+fn differing(key: &str, from: &Value, to: &Value, found: &mut Vec<(String, Value, Value)>) {
+    match (from, to) {
+        (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
+            for (name, value) in a {
+                let below = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+                differing(&below, value, &b[name], found);
+            }
+        }
+        _ if from != to => found.push((key.to_owned(), from.clone(), to.clone())),
+        _ => {}
+    }
+}
+
 /// Whether every number in `value` is finite: JSON has no others, and neither have settings.
 fn is_finite(value: &toml::Value) -> bool {
     match value {
@@ -270,6 +325,35 @@ mod tests {
             overrides.assign(assignment)?;
         }
         overrides.finish()
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("run.toml");
+        for preset in Preset::ALL {
+            let base = ConfigOverrides::new(Some(preset), None).unwrap().finish().unwrap();
+            let mut changed = ConfigOverrides::new(Some(preset), None).unwrap();
+            let assignments = [
+                "gradient_clip=none",
+                "prior={gaussian={std=0.5}}",
+                "methods.map.weight_decay=0.5",
+            ];
+            assignments.into_iter().for_each(|a| changed.assign(a).unwrap());
+            if preset == Preset::PaperGlue {
+                changed.assign("family=rank-variance").unwrap();
+            }
+            let changed = changed.finish().unwrap();
+            let text = changed.to_toml(&base).unwrap();
+            std::fs::write(&file, &text).unwrap();
+            let again = ConfigOverrides::new(None, Some(&file)).unwrap().finish().unwrap();
+            assert_eq!(again, changed, "{text}");
+            let keys: Vec<String> =
+                changed.changes(&base).unwrap().into_iter().map(|change| change.0).collect();
+            assert!(keys.contains(&"gradient_clip".to_owned()), "{keys:?}");
+            assert!(keys.contains(&"methods.map.weight_decay".to_owned()), "{keys:?}");
+            assert_eq!(base.changes(&base).unwrap(), []);
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod bench;
 mod classifier;
+mod config;
 mod data;
 mod demo;
 mod files;
@@ -14,6 +15,7 @@ use lrvd_bench::classify::{MAX_DRAWS, MAX_SEED};
 
 pub(crate) use bench::{BenchCommand, SuiteArguments};
 pub(crate) use classifier::{ClassifierArguments, EvalArguments, InputColumns, PredictArguments};
+pub(crate) use config::{ConfigCommand, ShowArguments};
 pub(crate) use data::{CheckArguments, DataCommand, ExampleArguments};
 pub(crate) use demo::{DemoCommand, PlantedRankArguments};
 pub(crate) use files::{
@@ -76,6 +78,9 @@ pub(crate) enum Command {
     /// Look at your data before training.
     #[command(subcommand)]
     Data(DataCommand),
+    /// Write and check settings files.
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Show ranks, relevance and sizes of an adapter or a checkpoint.
     #[command(after_help = files::INSPECT_EXAMPLES)]
     Inspect(InspectArguments),

@@ -2,6 +2,7 @@
 
 mod bench;
 mod completions;
+mod config;
 mod data;
 mod demo;
 mod eval;
@@ -31,6 +32,7 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Train(arguments) => train::run(*arguments, global, printer),
         Command::Eval(arguments) => eval::run(arguments, printer),
         Command::Predict(arguments) => predict::run(arguments, printer),
+        Command::Config(command) => config::run(command, printer),
         Command::Data(command) => data::run(command, printer),
         Command::Inspect(arguments) => inspect::run(arguments, printer),
         Command::Ranks(command) => ranks::run(command, printer),

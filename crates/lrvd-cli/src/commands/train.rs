@@ -2,9 +2,10 @@
 
 use lrvd_bench::UnknownName;
 use lrvd_bench::classify::{TrainOptions, train_classifier};
-use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName, Preset};
+use lrvd_bench::settings::{CheckpointChoice, MethodName};
 use serde_json::json;
 
+use super::config::overrides;
 use super::data::source;
 use super::{Outcome, table};
 use crate::args::{GlobalArguments, TrainArguments};
@@ -72,17 +73,8 @@ fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error
     let method = known.ok_or_else(|| {
         UnknownName::new("method", &arguments.method, MethodName::saved().map(MethodName::name))
     })?;
-    let preset = match &arguments.preset {
-        None => None,
-        Some(name) => Some(
-            Preset::from_name(name)
-                .ok_or_else(|| UnknownName::new("preset", name, Preset::ALL.map(Preset::name)))?,
-        ),
-    };
-    let mut config = ConfigOverrides::new(preset, arguments.config.as_deref())?;
-    for assignment in &arguments.set {
-        config.assign(assignment)?;
-    }
+    let preset = arguments.preset.as_deref();
+    let mut config = overrides(preset, arguments.config.as_deref(), &arguments.set)?;
     let counts = [
         ("steps", arguments.steps),
         ("batch_size", arguments.batch_size),

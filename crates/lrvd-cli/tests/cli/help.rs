@@ -2,11 +2,13 @@
 
 use crate::support::{done, run};
 
-const COMMANDS: [&[&str]; 13] = [
+const COMMANDS: [&[&str]; 15] = [
     &["train"],
     &["data", "check"],
     &["eval"],
     &["predict"],
+    &["config", "show"],
+    &["config", "check"],
     &["inspect"],
     &["ranks", "suggest"],
     &["export"],

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{borrowed, replaced, run, train, write_data};
+use crate::support::{borrowed, done, replaced, run, train, write_data};
 
 fn refused(arguments: &[&str], wanted: &str) {
     let output = run(arguments);
@@ -38,6 +38,15 @@ fn settings_and_names_that_do_not_exist() {
     std::fs::write(&config, "[prune]\nthreshold = 4.0\n").unwrap();
     let config = config.display().to_string();
     refused_with(&["--config", &config], "unknown setting `prune.threshold`");
+    refused(&["config", "check", &config], "unknown setting `prune.threshold`");
+    refused(&["config", "show", "--preset", "best"], "unknown preset `best`");
+    let shown = done(&["config", "show", "--set", "gradient_clip=none", "--set", "steps=60"]);
+    let own = dir.path().join("own.toml");
+    std::fs::write(&own, shown.stdout).unwrap();
+    let checked = done(&["config", "check", &own.display().to_string(), "--format", "json"]).json();
+    let keys: Vec<&str> =
+        checked["changes"].as_array().unwrap().iter().filter_map(|c| c["key"].as_str()).collect();
+    assert_eq!(keys, ["evaluate_every", "gradient_clip", "steps"]);
     for (model, wanted) in
         [("no/such-model", "HF_HUB_OFFLINE is set"), ("nowhere", "model `nowhere`: no such folder")]
     {
