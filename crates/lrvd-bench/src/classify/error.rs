@@ -218,6 +218,41 @@ pub enum ClassifyError {
         /// The value.
         found: f64,
     },
+    /// Abstention is from answers that are right or wrong.
+    #[error("a threshold for giving no answer is for classes, and this one predicts numbers")]
+    Scores,
+    /// No entropy keeps the promise.
+    #[error(
+        "{rows} rows cannot promise an error rate of {target} but with probability {delta} at any entropy (the best \
+         group is wrong at a rate of {best:.4}): allow more errors, or bring more rows"
+    )]
+    NoThreshold {
+        /// Error rate that was asked for.
+        target: f64,
+        /// Probability that it is larger.
+        delta: f64,
+        /// Rows.
+        rows: usize,
+        /// Smallest error rate of the surest rows.
+        best: f64,
+    },
+    /// An adapter of another program has no place for what is fitted.
+    #[error("`{dir}` has no `lrvd_classifier.json`, where what is fitted is kept")]
+    Undescribed {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// A threshold was fitted, and not for this answer.
+    #[error(
+        "no threshold was fitted for the answers of {draws} draws in `{dir}`, and one was for others: run `lrvd abstain \
+         fit` with these options, or pass `--abstain-above` (`inf` always answers)"
+    )]
+    NoAbstention {
+        /// Number of draws.
+        draws: usize,
+        /// The folder.
+        dir: PathBuf,
+    },
     /// The answer of so many draws has no temperature, and those of other numbers have.
     #[error(
         "no temperature was fitted for {draws} draws in `{dir}`: pass `--draws` with one of {known}"

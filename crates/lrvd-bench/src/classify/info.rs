@@ -68,6 +68,29 @@ pub struct ClassifierInfo {
     /// Temperature of the answer by number of draws, where it was fitted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub temperatures: BTreeMap<usize, f64>,
+    /// Where no answer is given, by number of draws, where it was fitted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub abstentions: BTreeMap<usize, Abstention>,
+}
+
+/// The entropy above which no answer is given.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Abstention {
+    /// Largest entropy of an answer that is given, nats.
+    pub above: f64,
+    /// Error rate of given answers that was asked for.
+    pub target: f64,
+    /// Probability, over the rows it was fitted to, that the error rate is larger.
+    pub delta: f64,
+    /// What the error rate is at most, but with that probability.
+    pub bound: f64,
+    /// Error rate of the rows that were answered.
+    pub risk: f64,
+    /// Share of the rows that were answered.
+    pub coverage: f64,
+    /// Rows.
+    pub rows: usize,
 }
 
 impl ClassifierInfo {

@@ -243,5 +243,6 @@ fn foreign(
         draws: if source.saved.posterior.is_some() { 10 } else { 0 },
         prediction_draws: PredictionDraws::default(),
         temperatures: BTreeMap::new(),
+        abstentions: BTreeMap::new(),
     })
 }

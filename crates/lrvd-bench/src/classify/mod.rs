@@ -9,8 +9,10 @@
 //! | `info`, `save`, `load` | what lies in an adapter folder, and the way back |
 //! | `source` | the adapter in a folder, a training run or one of its checkpoints |
 //! | `predict`, `evaluate` | using a saved classifier |
+//! | `abstain` | the entropy above which it had better give no answer |
 //! | `inspect` | ranks, statistics and sizes |
 
+mod abstain;
 mod check;
 mod data;
 mod error;
@@ -24,11 +26,12 @@ mod save;
 mod source;
 mod train;
 
+pub use abstain::fit_abstention;
 pub use check::{DataReport, RenderedExample, SplitReport, Spread, check_data};
 pub use data::{ClassifyData, DataSource, Validation};
 pub use error::ClassifyError;
 pub use evaluate::{Evaluation, evaluate};
-pub use info::{ClassifierInfo, INFO_FILE};
+pub use info::{Abstention, ClassifierInfo, INFO_FILE};
 pub use inspect::{AdapterReport, BaseReport, ModuleReport, inspect_adapter, inspect_base};
 pub use load::{LoadOptions, MAX_DRAWS, SavedClassifier};
 pub use predict::{Input, Inputs, Prediction, read_inputs, stream_inputs};

@@ -105,6 +105,7 @@ impl SavedAdapter {
                 if let Some(info) = &mut info {
                     info.draws = 0;
                     info.temperatures.retain(|draws, _| *draws == 0);
+                    info.abstentions.retain(|draws, _| *draws == 0);
                 }
             }
             None => {}

@@ -171,6 +171,7 @@ impl TrainSettings {
             draws: config.draws.iter().copied().max().filter(|_| can.draws).unwrap_or(0),
             prediction_draws: config.prediction_draws,
             temperatures: BTreeMap::new(),
+            abstentions: BTreeMap::new(),
         }
     }
 }

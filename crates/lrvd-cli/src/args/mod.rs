@@ -14,7 +14,10 @@ use clap::{Args, Parser, Subcommand};
 use lrvd_bench::classify::{MAX_DRAWS, MAX_SEED};
 
 pub(crate) use bench::{BenchCommand, SuiteArguments};
-pub(crate) use classifier::{ClassifierArguments, EvalArguments, InputColumns, PredictArguments};
+pub(crate) use classifier::{
+    AbstainArguments, AbstainCommand, ClassifierArguments, EvalArguments, InputColumns,
+    PredictArguments,
+};
 pub(crate) use config::{ConfigCommand, ShowArguments};
 pub(crate) use data::{CheckArguments, DataCommand, ExampleArguments};
 pub(crate) use demo::{DemoCommand, PlantedRankArguments};
@@ -78,6 +81,9 @@ pub(crate) enum Command {
     /// Look at your data before training.
     #[command(subcommand)]
     Data(DataCommand),
+    /// Let a classifier say when it does not know.
+    #[command(subcommand)]
+    Abstain(AbstainCommand),
     /// Write and check settings files.
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lrvd_bench::classify::{LoadOptions, SavedClassifier, evaluate};
+use lrvd_bench::data::Example;
 use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::GlueTask;
 use lrvd_burn::device;
@@ -29,19 +30,7 @@ struct Report<'a> {
 /// Evaluates and prints.
 pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     let classifier = load(&arguments.classifier)?;
-    let (data, examples) = match (&arguments.task, &arguments.data_dir, &arguments.data) {
-        (Some(task), Some(folder), _) => {
-            let task: GlueTask = task.parse()?;
-            (task.name().to_owned(), classifier.read_task(task, folder)?)
-        }
-        (_, _, Some(file)) => {
-            let InputColumns { text_column, pair_column } = arguments.columns;
-            let columns =
-                classifier.columns().with(text_column, pair_column, arguments.label_column);
-            (file.display().to_string(), classifier.read_examples(file, &columns)?)
-        }
-        _ => return Err("pass --data, or --task and --data-dir".into()),
-    };
+    let (data, examples) = examples(&classifier, &arguments)?;
     let draws = classifier.draws(arguments.classifier.draws)?;
     let seed = arguments.classifier.seed.unwrap_or(classifier.info.seed);
     let evaluation = evaluate(&classifier, &examples, draws, seed)?;
@@ -72,6 +61,26 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
         }
     }
     Ok(ExitStatus::Done)
+}
+
+/// The labelled examples that the command line names, and their name.
+pub(super) fn examples(
+    classifier: &SavedClassifier,
+    arguments: &EvalArguments,
+) -> Result<(String, Vec<Example>), Box<dyn std::error::Error>> {
+    Ok(match (&arguments.task, &arguments.data_dir, &arguments.data) {
+        (Some(task), Some(folder), _) => {
+            let task: GlueTask = task.parse()?;
+            (task.name().to_owned(), classifier.read_task(task, folder)?)
+        }
+        (_, _, Some(file)) => {
+            let InputColumns { text_column, pair_column } = arguments.columns.clone();
+            let columns =
+                classifier.columns().with(text_column, pair_column, arguments.label_column.clone());
+            (file.display().to_string(), classifier.read_examples(file, &columns)?)
+        }
+        _ => return Err("pass --data, or --task and --data-dir".into()),
+    })
 }
 
 /// Loads the classifier that the command line names.

@@ -1,5 +1,6 @@
 //! One function for each command.
 
+mod abstain;
 mod bench;
 mod completions;
 mod config;
@@ -32,6 +33,7 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Train(arguments) => train::run(*arguments, global, printer),
         Command::Eval(arguments) => eval::run(arguments, printer),
         Command::Predict(arguments) => predict::run(arguments, printer),
+        Command::Abstain(command) => abstain::run(command, printer),
         Command::Config(command) => config::run(command, printer),
         Command::Data(command) => data::run(command, printer),
         Command::Inspect(arguments) => inspect::run(arguments, printer),

@@ -69,6 +69,10 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
         return Err("`--abstain-above` is for classifiers, and this one predicts numbers".into());
     }
     let draws = classifier.draws(arguments.classifier.draws)?;
+    let limit = match limit {
+        Some(limit) => Some(limit),
+        None => classifier.abstention(draws)?.map(|fitted| fitted.above),
+    };
     let seed = arguments.classifier.seed.unwrap_or(classifier.info.seed);
     let mut all = Vec::new();
     let mut done = 0;

@@ -2,11 +2,12 @@
 
 use crate::support::{done, run};
 
-const COMMANDS: [&[&str]; 15] = [
+const COMMANDS: [&[&str]; 16] = [
     &["train"],
     &["data", "check"],
     &["eval"],
     &["predict"],
+    &["abstain", "fit"],
     &["config", "show"],
     &["config", "check"],
     &["inspect"],

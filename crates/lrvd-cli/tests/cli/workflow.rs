@@ -257,6 +257,36 @@ fn deterministic_methods_come_back_without_a_posterior() {
 }
 
 #[test]
+fn a_fitted_threshold_is_kept_and_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let out = dir.path().join("out").display().to_string();
+    done(&borrowed(&train(&data, Path::new(&out), 4, &[])));
+    let fixed = ["abstain", "fit", &out, "--data", &data[0], "--draws", "2"];
+    let fit = |more: &[&str]| run(&[&fixed[..], more].concat());
+    let never = fit(&["--risk", "0.001"]);
+    assert!(never.code == 2 && never.stderr.contains("32 rows cannot promise"), "{}", never.stderr);
+    let answer = |more: &[&str]| run(&[&["predict", &out, "a fine film"], more].concat());
+    assert!(!answer(&["--draws", "2"]).stdout.contains("abstained"));
+
+    let found = fit(&["--risk", "0.9", "--delta", "0.5", "--format", "json"]).json();
+    let found = &found["abstention"];
+    let (above, bound) = (found["above"].as_f64().unwrap(), found["bound"].as_f64().unwrap());
+    assert!(above > 0.0 && bound <= 0.9 && found["risk"].as_f64().unwrap() <= bound, "{found}");
+    let given = &lines(&answer(&["--draws", "2"]).stdout)[0];
+    assert_eq!(given["abstained"], given["entropy"].as_f64().unwrap() > above);
+    // It is not for other draws; whoever names a threshold has that one.
+    for more in [&["--draws", "3"][..], &["--draws", "2", "--tolerance", "0.1"]] {
+        let refused = answer(more);
+        assert!(refused.code == 2 && refused.stderr.contains("no threshold was fitted"));
+    }
+    let named = &lines(&answer(&["--draws", "3", "--abstain-above", "inf"]).stdout)[0];
+    assert_eq!(named["abstained"], false);
+    let named = &lines(&answer(&["--draws", "2", "--abstain-above", "0"]).stdout)[0];
+    assert_eq!(named["abstained"], true);
+}
+
+#[test]
 fn one_file_is_enough_and_is_looked_at_before() {
     let dir = tempfile::tempdir().unwrap();
     let [file, _] = write_data(dir.path());

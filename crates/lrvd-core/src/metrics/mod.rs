@@ -10,7 +10,7 @@
 //! | `predictions`   | checked probabilities with labels: NLL, Brier score, confidences               |
 //! | `calibration`   | reliability bins, expected calibration error under three binning conventions |
 //! | `ranking`       | area under the ROC curve of a score: out of distribution against in          |
-//! | `selective`     | risk-coverage curve, its area, threshold for a target risk                   |
+//! | `selective`     | risk-coverage curve, its area, threshold for a target risk, with a bound      |
 //! | `uncertainty`   | softmax, Monte Carlo average, entropies, mutual information                  |
 //! | `summary`       | mean, sample standard deviation, median over seeds                           |
 
@@ -31,7 +31,7 @@ pub use correlation::{average_ranks, pearson, spearman};
 pub use error::MetricError;
 pub use predictions::{NLL_FLOOR, Predictions, ROW_SUM_TOLERANCE, argmax_rows};
 pub use ranking::auroc;
-pub use selective::{RiskCoverage, RiskCoveragePoint};
+pub use selective::{RiskCoverage, RiskCoveragePoint, error_rate_bound};
 pub use summary::{mean, median, sample_sd};
 pub use uncertainty::{
     Uncertainty, entropy, log_mean_probability, log_softmax, mean_probability, softmax, uncertainty,

@@ -2,6 +2,7 @@
 
 use super::check;
 use super::error::MetricError;
+use crate::numeric::ln_gamma;
 
 /// Acceptance of every example with at least some confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,6 +99,90 @@ impl RiskCoverage {
     pub fn threshold_for_risk(&self, target: f64) -> Option<RiskCoveragePoint> {
         self.points.iter().rev().find(|point| point.risk <= target).copied()
     }
+
+    /// A threshold whose risk on further examples of the same kind is at most `target`, but with probability `delta` over
+    /// the examples here, and the bound that says so; `None` if these examples cannot promise that of any.
+    ///
+    /// # Formula
+    ///
+    /// ```text
+    /// tests = ⌊log₂ points⌋ + 1 thresholds are looked at, by halving; each passes if
+    /// bound = p: P(Binomial(accepted, p) ≤ errors) = delta/tests   is at most target
+    /// ```
+    ///
+    /// The largest coverage that passes is taken. Since every threshold that is looked at pays its share of `delta`, the
+    /// promise holds for the one that is taken.
+    ///
+    /// # Errors
+    ///
+    /// [`MetricError::Range`] unless `target` and `delta` are in 0 to 1.
+    ///
+    /// # References
+    ///
+    /// Geifman, El-Yaniv 2017, arXiv:1705.08500, algorithm 1.
+    pub fn certified(
+        &self,
+        target: f64,
+        delta: f64,
+    ) -> Result<Option<(RiskCoveragePoint, f64)>, MetricError> {
+        check::range("target", &[target], 0.0, 1.0)?;
+        check::range("delta", &[delta], 0.0, 1.0)?;
+        let share = delta / (f64::from(self.points.len().ilog2()) + 1.0);
+        let (mut from, mut to) = (0, self.points.len());
+        let mut best: Option<(RiskCoveragePoint, f64)> = None;
+        // Everything below `from` passed or is passed over, everything from `to` on failed.
+        while from < to {
+            let middle = from + (to - from) / 2;
+            let point = self.points[middle];
+            let bound = error_rate_bound(point.errors, point.accepted, share);
+            if bound <= target {
+                best = Some((point, bound));
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        Ok(best)
+    }
+}
+
+/// The largest error rate that `errors` wrong ones of `n` do not speak against: `P(Binomial(n, p) ≤ errors) = delta`, the
+/// upper limit of Clopper and Pearson; 1 where all are wrong.
+///
+/// # Numerics
+///
+/// Absolute error below 1e-12. The sum runs down from `errors` and ends where a term no longer counts.
+pub fn error_rate_bound(errors: usize, n: usize, delta: f64) -> f64 {
+    if errors >= n {
+        return 1.0;
+    }
+    let (k, n) = (errors as f64, n as f64);
+    let ways = ln_gamma(n + 1.0) - ln_gamma(k + 1.0) - ln_gamma(n - k + 1.0);
+    let at_most = |p: f64| {
+        let odds = (1.0 - p) / p;
+        let mut term = (ways + k * p.ln() + (n - k) * (-p).ln_1p()).exp();
+        let mut sum = term;
+        for i in (1..=errors).rev() {
+            let i = i as f64;
+            term *= i / (n - i + 1.0) * odds;
+            sum += term;
+            // Below the mode terms only fall.
+            if term < sum * f64::EPSILON && i < n * p {
+                break;
+            }
+        }
+        sum
+    };
+    let (mut low, mut high) = (k / n, 1.0);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if at_most(middle) > delta {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    high
 }
 
 #[cfg(test)]
@@ -117,6 +202,55 @@ mod tests {
         let point = curve.threshold_for_risk(0.3).unwrap();
         assert_eq!((point.threshold, point.coverage), (0.6, 1.0));
         assert_eq!(curve.threshold_for_risk(0.24).unwrap().threshold, 0.9);
+    }
+
+    /// Upper limits by sums of exact fractions.
+    #[test]
+    fn the_bound_is_that_of_clopper_and_pearson() {
+        for (errors, n, delta, wanted) in [
+            (5, 100, 0.05, 0.102_253_377_643_274_51),
+            (0, 30, 0.05, 0.095_033_852_855_304_14),
+            (12, 40, 0.01, 0.494_484_004_641_690_2),
+            (1, 7, 0.1, 0.452_564_943_357_799_7),
+        ] {
+            let found = error_rate_bound(errors, n, delta);
+            assert!((found - wanted).abs() < 1e-12, "{errors} of {n}: {found}, wanted {wanted}");
+        }
+        // Without an error it has a closed form.
+        assert!((error_rate_bound(0, 1000, 0.01) - (1.0 - 0.01_f64.powf(1e-3))).abs() < 1e-12);
+        assert_eq!(error_rate_bound(3, 3, 0.1), 1.0);
+        // Millions of examples take no longer and end near the rate.
+        let many = error_rate_bound(100_000, 1_000_000, 0.05);
+        assert!((0.1..0.1006).contains(&many), "{many}");
+    }
+
+    #[test]
+    fn what_is_certified_is_kept_on_other_examples() {
+        // Wrong with probability (1 − confidence)/2, so that a threshold has a known risk.
+        let draw = |seed: u64| {
+            let mut state = seed;
+            let mut uniform = move || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 11) as f64 / (1u64 << 53) as f64
+            };
+            (0..1500).map(|_| (uniform(), uniform())).map(|(c, u)| (c, u > (1.0 - c) / 2.0)).unzip()
+        };
+        // Of those above t the mean risk is (1 − t)/4.
+        let (mut kept, mut broken) = (0, 0);
+        for seed in 0..200 {
+            let (confidence, correct): (Vec<f64>, Vec<bool>) = draw(seed * 7919 + 1);
+            let curve = RiskCoverage::new(&confidence, &correct).unwrap();
+            let Some((point, bound)) = curve.certified(0.1, 0.1).unwrap() else { continue };
+            assert!(bound <= 0.1 && point.risk < bound);
+            kept += 1;
+            broken += usize::from((1.0 - point.threshold) / 4.0 > 0.1);
+        }
+        assert!(kept > 190 && broken <= 20, "{broken} of {kept}");
+        // A few examples promise nothing, and impossible promises are refused.
+        let few = RiskCoverage::new(&[0.9, 0.8], &[true, true]).unwrap();
+        assert_eq!(few.certified(0.05, 0.05).unwrap(), None);
+        assert_eq!(few.certified(0.0, 0.5).unwrap(), None);
+        assert!(few.certified(-0.1, 0.5).is_err() && few.certified(0.5, f64::NAN).is_err());
     }
 
     #[test]
