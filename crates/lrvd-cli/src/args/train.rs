@@ -54,9 +54,10 @@ pub(crate) struct TrainArguments {
     #[command(flatten)]
     pub(crate) examples: ExampleArguments,
     /// Method: lora, adalora, bayeslora, or any other whose outcome is one adapter: map, mcd,
-    /// bayeslora-fixed, lrvd-element, …
-    #[arg(long, default_value = "bayeslora", value_name = "NAME")]
-    pub(crate) method: String,
+    /// bayeslora-fixed, lrvd-element, …; `+ts` behind it fits a temperature to held-out rows [default: bayeslora+ts, or
+    /// bayeslora for `checkpoint=best`].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) method: Option<String>,
     /// Settings to start from: default, constant-weight, paper-glue, author-glue [default: the file's, or default].
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Option<String>,

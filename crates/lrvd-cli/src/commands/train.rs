@@ -69,10 +69,6 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
 }
 
 fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error::Error>> {
-    let known = MethodName::from_name(&arguments.method).filter(|method| method.can().saved);
-    let method = known.ok_or_else(|| {
-        UnknownName::new("method", &arguments.method, MethodName::saved().map(MethodName::name))
-    })?;
     let preset = arguments.preset.as_deref();
     let mut config = overrides(preset, arguments.config.as_deref(), &arguments.set)?;
     let counts = [
@@ -101,12 +97,23 @@ fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error
         let steps = epochs * data.read()?.train.len().div_ceil(batch) as f64;
         config.set_count("steps", (steps.ceil() as usize).max(1))?;
     }
+    let config = config.finish()?;
+    let method = match &arguments.method {
+        Some(name) => {
+            let known = MethodName::from_name(name).filter(|method| method.can().saved);
+            let names = || MethodName::saved().map(MethodName::name);
+            known.ok_or_else(|| UnknownName::new("method", name, names()))?
+        }
+        // A temperature belongs to the last model.
+        None if config.checkpoint == CheckpointChoice::Best => MethodName::BAYES_LORA,
+        None => MethodName::BAYES_LORA.tempered(),
+    };
     Ok(TrainOptions {
         model: arguments.model,
         data,
         method,
         target_rank: arguments.target_rank,
-        config: config.finish()?,
+        config,
         seed: arguments.seed,
         device: arguments.device,
         out: arguments.out,

@@ -110,7 +110,9 @@ pub(crate) fn train(data: &[String; 2], out: &Path, steps: usize, more: &[&str])
         "--seed",
         "5",
     ];
-    fixed.iter().chain(more).map(ToString::to_string).collect()
+    // Without the temperature that is fitted by default.
+    let method: &[&str] = if more.contains(&"--method") { &[] } else { &["--method", "bayeslora"] };
+    fixed.iter().chain(method).chain(more).map(ToString::to_string).collect()
 }
 
 /// `arguments` with another value of one option.

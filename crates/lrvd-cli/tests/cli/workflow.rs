@@ -256,6 +256,10 @@ fn deterministic_methods_come_back_without_a_posterior() {
     reload_predicts_the_same(&["--method", "adalora", "--target-rank", "1"], 0);
 }
 
+fn report_of(out: &str) -> Value {
+    done(&["inspect", out, "--format", "json"]).json()
+}
+
 #[test]
 fn a_fitted_threshold_is_kept_and_used() {
     let dir = tempfile::tempdir().unwrap();
@@ -313,11 +317,15 @@ fn one_file_is_enough_and_is_looked_at_before() {
     let out = dir.path().join("out");
     let name = out.display().to_string();
     let fixed = ["train", "--quiet", "--model", &base, "--train", &file, "--batch-size", "4"];
-    let more = ["--rank", "2", "--max-length", "8", "--method", "lora", "--out", &name];
+    let more = ["--rank", "2", "--max-length", "8", "--set", "draws=[2]", "--out", &name];
     let arguments = [&fixed[..], &more, &["--epochs", "2", "--learning-rate", "2e-3"]].concat();
     done(&arguments);
     let settings: Value = serde_json::from_str(&text(&out.join("settings.json"))).unwrap();
     assert_eq!(settings["experiment"]["steps"], 16);
+    // Where nobody says otherwise, ranks are learnt and a temperature is fitted.
+    assert_eq!(settings["method"], "BayesLoRA+TS");
+    let temperatures = report_of(&name)["temperatures"].as_object().unwrap().len();
+    assert_eq!(temperatures, 2);
     assert_eq!(settings["experiment"]["learning_rate"], 2e-3);
     assert_eq!(settings["validation_split"], 0.1);
     assert_eq!(lines(&text(&out.join("predictions-last.jsonl"))).len(), 3);
