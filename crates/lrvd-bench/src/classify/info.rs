@@ -97,6 +97,14 @@ impl ClassifierInfo {
     /// The version to write.
     pub(super) const SCHEMA: u32 = SCHEMA_VERSION;
 
+    /// The description without what draws need.
+    pub(super) fn at_the_mean(mut self) -> Self {
+        self.draws = 0;
+        self.temperatures.retain(|draws, _| *draws == 0);
+        self.abstentions.retain(|draws, _| *draws == 0);
+        self
+    }
+
     /// How texts become what the model reads.
     pub(super) fn reader<'a>(
         &'a self,

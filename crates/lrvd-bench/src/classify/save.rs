@@ -5,7 +5,7 @@ use std::path::Path;
 use lrvd_burn::files::AtomicDir;
 use lrvd_burn::model::{AdaptedModel, ranks};
 use lrvd_burn::peft::{
-    AdaLoraConfig, ExportLayout, ExportSummary, PeftAdapter, PeftConfig, PeftPosterior,
+    AdaLoraConfig, CapReport, ExportLayout, ExportSummary, PeftAdapter, PeftConfig, PeftPosterior,
     PosteriorRun, TargetModules, peft_from_model, posterior_from_model,
 };
 
@@ -81,6 +81,17 @@ pub(super) fn take(
 }
 
 impl SavedAdapter {
+    /// The classifier with no module above `rank`; the posterior stays behind, since it is one of other directions.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PeftAdapter::capped`].
+    pub fn capped(&self, rank: usize) -> Result<(Self, CapReport), ClassifyError> {
+        let (adapter, report) = self.adapter.capped(rank)?;
+        let info = self.info.clone().map(ClassifierInfo::at_the_mean);
+        Ok((Self { adapter, posterior: None, info }, report))
+    }
+
     /// Writes the folder `target`, whole or not at all, in place of one that may be there.
     ///
     /// The posterior comes along in the ragged layout, where its factors are those of the file,
@@ -102,11 +113,7 @@ impl SavedAdapter {
                 posterior.write(building.path(), &self.adapter)?;
             }
             Some(_) => {
-                if let Some(info) = &mut info {
-                    info.draws = 0;
-                    info.temperatures.retain(|draws, _| *draws == 0);
-                    info.abstentions.retain(|draws, _| *draws == 0);
-                }
+                info = info.map(ClassifierInfo::at_the_mean);
             }
             None => {}
         }

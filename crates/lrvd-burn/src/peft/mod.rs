@@ -13,12 +13,14 @@
 //! | `adapter`, `check` | the tensors, and whether they fit the configuration and a model |
 //! | `attach` | onto a model, and off it |
 //! | `convert` | `AdaLoRA` to `LoRA` |
+//! | `cap` | a smaller largest rank |
 //! | `export`, `card` | writing a folder |
 //! | `posterior`, `posterior_file`, `posterior_names` | the second file |
 //! | `posterior_model` | a posterior onto a model, and off it |
 
 mod adapter;
 mod attach;
+mod cap;
 mod card;
 mod check;
 mod config;
@@ -37,6 +39,7 @@ mod posterior_names;
 
 pub use adapter::{PeftAdapter, PeftModule};
 pub use attach::{attach_peft, peft_from_model};
+pub use cap::CapReport;
 pub use config::{AdaLoraConfig, PeftConfig, PeftMethod, TargetModules};
 pub use error::PeftError;
 pub use export::{ExportLayout, ExportSummary};

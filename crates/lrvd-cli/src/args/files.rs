@@ -27,11 +27,12 @@ pub(crate) const EXPORT_EXAMPLES: &str = "\
 Examples:
   lrvd export --to peft runs/mine --out adapter
   lrvd export --to peft runs/mine --out adapter-for-server --layout uniform
+  lrvd export --to peft runs/mine --out adapter-r4 --cap-rank 4
   lrvd export --to peft runs/mine/checkpoints/step-00000400 --out adapter-400
 
 `ragged` keeps every module's own rank (rank_pattern, alpha_pattern) and brings the posterior along;
 `uniform` pads all modules to one rank, for servers that know only one, and has no posterior. Both
-give the posterior mean exactly; modules whose rank was pruned to 0 are left out.";
+give the posterior mean exactly, unless `--cap-rank` cuts it, which leaves the posterior behind; modules whose rank was pruned to 0 are left out.";
 
 pub(crate) const VERIFY_EXAMPLES: &str = "\
 Examples:
@@ -89,6 +90,10 @@ pub(crate) struct ExportArguments {
     /// How modules of different ranks are written.
     #[arg(long, value_enum, default_value = "ragged")]
     pub(crate) layout: Layout,
+    /// Largest rank that is written, for servers that allow no more: modules above it keep their largest singular
+    /// directions, and what that loses is printed.
+    #[arg(long, value_name = "R", value_parser = super::count(), allow_negative_numbers = true)]
+    pub(crate) cap_rank: Option<usize>,
 }
 
 /// Float types of `lrvd verify`.

@@ -1,9 +1,11 @@
 //! `lrvd export`
 
+use std::collections::BTreeMap;
+
 use lrvd_bench::classify::AdapterSource;
 use lrvd_burn::device;
 use lrvd_burn::files::FileError;
-use lrvd_burn::peft::{ExportLayout, ExportSummary};
+use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary};
 use serde::Serialize;
 
 use super::Outcome;
@@ -20,11 +22,15 @@ struct Report<'a> {
     out: String,
     max_rank: usize,
     modules: usize,
-    ranks: &'a std::collections::BTreeMap<String, usize>,
+    ranks: &'a BTreeMap<String, usize>,
     dropped: &'a [String],
     zero_module: Option<&'a str>,
     folded: &'a [String],
     posterior: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cap_error: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cap_errors: Option<BTreeMap<String, f64>>,
 }
 
 /// Writes the folder and says what a server must be able to do.
@@ -38,9 +44,16 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
         Layout::Uniform => ExportLayout::Uniform,
     };
     let source = AdapterSource::open(&arguments.dir, &device::open("cpu")?)?;
-    let summary = source.saved.write(&arguments.out, layout)?;
+    let (saved, cut) = match arguments.cap_rank {
+        Some(rank) => {
+            let (saved, cut) = source.saved.capped(rank)?;
+            (saved, Some(cut))
+        }
+        None => (source.saved.clone(), None),
+    };
+    let summary = saved.write(&arguments.out, layout)?;
     let max_rank = summary.ranks.values().copied().max().unwrap_or(0);
-    let posterior = source.saved.posterior.is_some()
+    let posterior = saved.posterior.is_some()
         && layout == ExportLayout::Ragged
         && summary.zero_module.is_none();
     match printer.format() {
@@ -57,11 +70,16 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
                 zero_module: summary.zero_module.as_deref(),
                 folded: &summary.folded,
                 posterior,
+                cap_error: cut.as_ref().map(|cut| cut.error),
+                cap_errors: cut.map(|cut| cut.errors),
             };
             printer.data(&serde_json::to_string_pretty(&report)?)?;
         }
         Format::Text => {
             printer.data(&describe(&summary, max_rank))?;
+            if let Some(cut) = &cut {
+                printer.data(&lost(cut))?;
+            }
             if source.saved.posterior.is_some() && !posterior {
                 printer.data("the posterior stays behind: this is the posterior mean alone")?;
             }
@@ -69,6 +87,14 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
     }
     printer.note(&format!("written: {}", arguments.out.display()));
     Ok(ExitStatus::Done)
+}
+
+fn lost(cut: &CapReport) -> String {
+    let mut lines =
+        vec![format!("cut to that rank: {:.2} % of the update's norm is lost", 100.0 * cut.error)];
+    let modules = cut.errors.iter();
+    lines.extend(modules.map(|(path, error)| format!("  {path}: {:.2} %", 100.0 * error)));
+    lines.join("\n")
 }
 
 fn describe(summary: &ExportSummary, max_rank: usize) -> String {

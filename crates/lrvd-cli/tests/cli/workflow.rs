@@ -110,6 +110,26 @@ fn bayes_lora_from_training_to_export() {
         assert!((alpha / rank.as_f64().unwrap() - 16.0 / 3.0).abs() < 1e-12, "{path}");
     }
 
+    // At rank 1 it is another model, and says how far from this one.
+    let capped = dir.path().join("capped").display().to_string();
+    let report = done(&[
+        "export",
+        "--to",
+        "peft",
+        &out,
+        "--out",
+        &capped,
+        "--cap-rank",
+        "1",
+        "--format",
+        "json",
+    ])
+    .json();
+    let lost = report["cap_error"].as_f64().unwrap();
+    assert!((0.0..1.0).contains(&lost) && lost > 0.0 && report["posterior"] == false, "{report}");
+    assert_eq!((&report["max_rank"], &report_of(&capped)["max_rank"]), (&1.into(), &1.into()));
+    assert!(done(&["predict", &capped, "a fine film"]).stdout.contains("\"draws\":0"));
+
     // Arguments, lines and JSONL are the same texts, and so give the same answers.
     let texts = ["a fine film", "a grim book"];
     let predict = ["predict", &out, "--draws", "3"];
