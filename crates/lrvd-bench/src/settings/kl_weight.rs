@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for KlWeight {
 pub struct KlPathSettings {
     /// Weight at the first prune, above 0 (0.01).
     pub low: f64,
-    /// Weight at the last prune, at least `low` (1).
+    /// Weight at the last prune, at least `low` (0.2).
     pub high: f64,
     /// Tolerance in standard errors of the difference, at least 0 (1).
     pub standard_errors: f64,
@@ -100,7 +100,7 @@ pub struct KlPathSettings {
 
 impl Default for KlPathSettings {
     fn default() -> Self {
-        Self { low: 0.01, high: 1.0, standard_errors: 1.0, nats: 1e-3 }
+        Self { low: 0.01, high: 0.2, standard_errors: 1.0, nats: 1e-3 }
     }
 }
 
