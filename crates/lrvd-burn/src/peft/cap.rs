@@ -99,8 +99,9 @@ mod tests {
     use crate::peft::{PeftConfig, TargetModules};
 
     fn module(rank: usize, d_input: usize, d_output: usize) -> PeftModule {
+        // No sine of multiples: such a matrix has rank 2.
         let wave = |n: usize, turn: f32| -> Vec<f32> {
-            (0..n).map(|i| (i as f32 * turn + 1.0).sin()).collect()
+            (0..n).map(|i| ((i * i) as f32 * turn + 1.0).sin()).collect()
         };
         let a = HostTensor::from_f32(&[rank, d_input], &wave(rank * d_input, 0.7)).unwrap();
         let b = HostTensor::from_f32(&[d_output, rank], &wave(rank * d_output, 1.3)).unwrap();

@@ -126,7 +126,7 @@ fn bayes_lora_from_training_to_export() {
     ])
     .json();
     let lost = report["cap_error"].as_f64().unwrap();
-    assert!((0.0..1.0).contains(&lost) && lost > 0.0 && report["posterior"] == false, "{report}");
+    assert!((0.0..1.0).contains(&lost) && report["posterior"] == false, "{report}");
     assert_eq!((&report["max_rank"], &report_of(&capped)["max_rank"]), (&1.into(), &1.into()));
     assert!(done(&["predict", &capped, "a fine film"]).stdout.contains("\"draws\":0"));
 
