@@ -339,7 +339,9 @@ mod tests {
                 "prior={gaussian={std=0.5}}",
                 "methods.map.weight_decay=0.5",
             ];
-            assignments.into_iter().for_each(|a| changed.assign(a).unwrap());
+            for assignment in assignments {
+                changed.assign(assignment).unwrap();
+            }
             if preset == Preset::PaperGlue {
                 changed.assign("family=rank-variance").unwrap();
             }

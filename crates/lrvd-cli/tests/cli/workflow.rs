@@ -71,6 +71,40 @@ fn trained_and_reloaded(
     (dir, data)
 }
 
+/// The ranks of the adapter in `out`, `total` of them, as settings of a plain LoRA, and cut to one a module.
+fn its_ranks_go_elsewhere(dir: &Path, out: &str, total: u64) {
+    let plain = done(&["ranks", "suggest", out]).json();
+    let (r, rest) = (plain["r"].as_u64().unwrap(), plain["rank_pattern"].as_object().unwrap());
+    let named = plain["target_modules"].as_array().unwrap().len() as u64;
+    let others: u64 = rest.values().map(|rank| rank.as_u64().unwrap()).sum();
+    assert_eq!(r * (named - rest.len() as u64) + others, total);
+    assert!((plain["lora_alpha"].as_f64().unwrap() / r as f64 - 16.0 / 3.0).abs() < 1e-12);
+    for (path, rank) in rest {
+        let alpha = plain["alpha_pattern"][path].as_f64().unwrap();
+        assert!((alpha / rank.as_f64().unwrap() - 16.0 / 3.0).abs() < 1e-12, "{path}");
+    }
+
+    // At rank 1 it is another model, and says how far from this one.
+    let capped = dir.join("capped").display().to_string();
+    let report = done(&[
+        "export",
+        "--to",
+        "peft",
+        out,
+        "--out",
+        &capped,
+        "--cap-rank",
+        "1",
+        "--format",
+        "json",
+    ])
+    .json();
+    let lost = report["cap_error"].as_f64().unwrap();
+    assert!((0.0..1.0).contains(&lost) && report["posterior"] == false, "{report}");
+    assert_eq!((&report["max_rank"], &report_of(&capped)["max_rank"]), (&1.into(), &1.into()));
+    assert!(done(&["predict", &capped, "a fine film"]).stdout.contains("\"draws\":0"));
+}
+
 #[test]
 fn bayes_lora_from_training_to_export() {
     // Every statistic starts between 1.3 and 2.9: a threshold of 1.8 prunes about half.
@@ -98,37 +132,7 @@ fn bayes_lora_from_training_to_export() {
         format!("{gone} directions were pruned; {above} of those left have a log_alpha of");
     assert!(printed.contains("log_alpha min") && printed.contains(&wanted), "{printed}");
 
-    // The same ranks and scaling for a plain LoRA.
-    let plain = done(&["ranks", "suggest", &out]).json();
-    let (r, rest) = (plain["r"].as_u64().unwrap(), plain["rank_pattern"].as_object().unwrap());
-    let named = plain["target_modules"].as_array().unwrap().len() as u64;
-    let others: u64 = rest.values().map(|rank| rank.as_u64().unwrap()).sum();
-    assert_eq!(r * (named - rest.len() as u64) + others, total);
-    assert!((plain["lora_alpha"].as_f64().unwrap() / r as f64 - 16.0 / 3.0).abs() < 1e-12);
-    for (path, rank) in rest {
-        let alpha = plain["alpha_pattern"][path].as_f64().unwrap();
-        assert!((alpha / rank.as_f64().unwrap() - 16.0 / 3.0).abs() < 1e-12, "{path}");
-    }
-
-    // At rank 1 it is another model, and says how far from this one.
-    let capped = dir.path().join("capped").display().to_string();
-    let report = done(&[
-        "export",
-        "--to",
-        "peft",
-        &out,
-        "--out",
-        &capped,
-        "--cap-rank",
-        "1",
-        "--format",
-        "json",
-    ])
-    .json();
-    let lost = report["cap_error"].as_f64().unwrap();
-    assert!((0.0..1.0).contains(&lost) && report["posterior"] == false, "{report}");
-    assert_eq!((&report["max_rank"], &report_of(&capped)["max_rank"]), (&1.into(), &1.into()));
-    assert!(done(&["predict", &capped, "a fine film"]).stdout.contains("\"draws\":0"));
+    its_ranks_go_elsewhere(dir.path(), &out, total);
 
     // Arguments, lines and JSONL are the same texts, and so give the same answers.
     let texts = ["a fine film", "a grim book"];
