@@ -6,11 +6,12 @@ use lrvd_burn::model::AdapterTargets;
 use lrvd_core::baselines::LayerShape;
 use lrvd_models::deberta::{ADAPTER_TARGETS, ConfigError, DebertaConfig};
 use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig};
+use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::BackboneError;
-use crate::data::{Wording, WordingError};
+use crate::data::{TextReader, WordedTexts, Wording, WordingError};
 use crate::io::read_json;
 use crate::settings::WordingSettings;
 use crate::task::{GlueTask, Goal};
@@ -121,6 +122,23 @@ impl Architecture {
             (Self::Deberta(_), Some(key)) => Err(WordingError::Encoder { key }),
             (Self::Deberta(_), None) => Ok(None),
             (Self::Llama(_), _) => Wording::resolve(given, goal, task, pairs).map(Some),
+        }
+    }
+
+    /// How the texts of `task` become what this kind of model reads; a language model needs its `wording`.
+    pub(crate) fn reader<'a>(
+        &self,
+        tokenizer: &'a TextTokenizer,
+        task: &'a str,
+        wording: Option<&'a Wording>,
+        max_length: usize,
+    ) -> Result<TextReader<'a>, WordingError> {
+        match (self, wording) {
+            (Self::Deberta(_), _) => Ok(TextReader::Segments { tokenizer, max_length }),
+            (Self::Llama(_), Some(wording)) => {
+                Ok(TextReader::Worded(WordedTexts::new(wording, task, tokenizer, max_length)?))
+            }
+            (Self::Llama(_), None) => Err(WordingError::Unworded { task: task.to_owned() }),
         }
     }
 

@@ -13,7 +13,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use super::BackboneError;
 use super::architecture::Architecture;
 use super::locate::ModelLocation;
-use crate::data::{PreparedTask, TextReader, WordedTexts, Wording, WordingError};
+use crate::data::{PreparedTask, TextReader, Wording, WordingError};
 use crate::io::sha256_file;
 use crate::settings::BasePrecision;
 
@@ -63,14 +63,7 @@ impl Backbone {
         wording: Option<&'a Wording>,
         max_length: usize,
     ) -> Result<TextReader<'a>, WordingError> {
-        let tokenizer = &self.tokenizer;
-        match (&self.architecture, wording) {
-            (Architecture::Deberta(_), _) => Ok(TextReader::Segments { tokenizer, max_length }),
-            (Architecture::Llama(_), Some(wording)) => {
-                Ok(TextReader::Worded(WordedTexts::new(wording, task, tokenizer, max_length)?))
-            }
-            (Architecture::Llama(_), None) => Err(WordingError::Unworded { task: task.to_owned() }),
-        }
+        self.architecture.reader(&self.tokenizer, task, wording, max_length)
     }
 
     /// The type that the weights of this kind of model are stored in.

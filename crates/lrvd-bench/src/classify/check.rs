@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::data::DataSource;
 use super::error::ClassifyError;
 use crate::backbone::{Architecture, BackboneError, locate_model};
-use crate::data::{Example, Label, TextReader, WordedTexts, Wording};
+use crate::data::{Example, Label, Wording};
 use crate::settings::WordingSettings;
 
 /// Examples that are shown.
@@ -110,48 +110,45 @@ pub fn check_data(
         Some((architecture, _)) => architecture.wording(given, &data.goal, source.task(), pairs)?,
         None => None,
     };
-    let tokenizer = opened.as_ref().map(|(_, tokenizer)| tokenizer);
-    let reader = match (tokenizer, &wording) {
-        (None, _) => None,
-        (Some(tokenizer), None) => Some(TextReader::Segments { tokenizer, max_length }),
-        (Some(tokenizer), Some(wording)) => Some(TextReader::Worded(WordedTexts::new(
-            wording,
-            &data.goal.name,
-            tokenizer,
-            max_length,
-        )?)),
+    let reader = match &opened {
+        Some((architecture, tokenizer)) => {
+            let (task, wording) = (&data.goal.name, wording.as_ref());
+            Some((architecture.reader(tokenizer, task, wording, max_length)?, tokenizer))
+        }
+        None => None,
     };
-    let texts = |example: &Example| (example.text_a.clone(), example.text_b.clone());
     let known: BTreeSet<_> = data.train.iter().map(texts).collect();
     let mut splits = Vec::new();
     for (name, examples) in [("train", &data.train), ("validation", &data.validation)] {
-        let characters = examples.iter().map(|example| {
-            example.text_a.chars().count()
-                + example.text_b.as_ref().map_or(0, |text| text.chars().count())
-        });
+        let characters = examples
+            .iter()
+            .map(texts)
+            .map(|(text, pair)| text.chars().count() + pair.map_or(0, |pair| pair.chars().count()));
         let lengths = match &reader {
-            Some(reader) => Some(
-                examples
-                    .iter()
-                    .map(|e| reader.measure(&e.text_a, e.text_b.as_deref()))
-                    .collect::<Result<Vec<_>, _>>()?,
-            ),
+            Some((reader, _)) => {
+                let whole =
+                    examples.iter().map(texts).map(|(text, pair)| reader.measure(text, pair));
+                Some(whole.collect::<Result<Vec<_>, _>>()?)
+            }
             None => None,
         };
+        let mut classes: Vec<(String, usize)> =
+            data.goal.classes.iter().map(|class| (class.clone(), 0)).collect();
         let mut before = BTreeSet::new();
         let (mut repeated, mut shared, mut empty) = (0, 0, 0);
         for example in examples {
             let texts = texts(example);
+            if let Some((_, rows)) = example.label.class().and_then(|id| classes.get_mut(id)) {
+                *rows += 1;
+            }
             shared += usize::from(name == "validation" && known.contains(&texts));
             empty += usize::from(texts.0.trim().is_empty());
             repeated += usize::from(!before.insert(texts));
         }
-        let counted = |id: usize| examples.iter().filter(|e| e.label == Label::Class(id)).count();
-        let classes = data.goal.classes.iter().enumerate();
         splits.push(SplitReport {
             name,
             rows: examples.len(),
-            classes: classes.map(|(id, class)| (class.clone(), counted(id))).collect(),
+            classes,
             scores: scores(examples),
             characters: Spread::of(characters.collect()),
             tokens: lengths.as_ref().and_then(|l| Spread::of(l.iter().map(|(n, _)| *n).collect())),
@@ -162,12 +159,12 @@ pub fn check_data(
         });
     }
     let rendered = |example: &Example| -> Result<RenderedExample, ClassifyError> {
-        let (text, pair) = (&example.text_a, example.text_b.as_deref());
-        let input = match (&reader, tokenizer) {
-            (Some(reader), Some(tokenizer)) => {
+        let (text, pair) = texts(example);
+        let input = match &reader {
+            Some((reader, tokenizer)) => {
                 tokenizer.decode(&reader.encode(text, pair, example.label)?.0.ids, false)?
             }
-            _ => pair.map_or_else(|| text.clone(), |pair| format!("{text} | {pair}")),
+            None => pair.map_or_else(|| text.to_owned(), |pair| format!("{text} | {pair}")),
         };
         let label = match example.label {
             Label::Class(id) => data.goal.classes.get(id).cloned().unwrap_or_default(),
@@ -185,6 +182,10 @@ pub fn check_data(
         examples: data.train.iter().take(SHOWN).map(rendered).collect::<Result<_, _>>()?,
         files: data.files,
     })
+}
+
+fn texts(example: &Example) -> (&str, Option<&str>) {
+    (&example.text_a, example.text_b.as_deref())
 }
 
 fn opened(model: &str) -> Result<(Architecture, TextTokenizer), BackboneError> {

@@ -140,7 +140,7 @@ fn split(
         let file = file.to_owned();
         return Err(ClassifyError::Split { file, rows, share });
     }
-    let (validation, train) = drawn(examples, held);
+    let (validation, train) = drawn(examples, held, 0);
     Ok((train, validation))
 }
 

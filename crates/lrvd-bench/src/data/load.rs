@@ -119,13 +119,14 @@ pub(crate) fn limit<T>(rows: &mut Vec<T>, most: Option<usize>) -> Option<String>
 pub(crate) fn sample<T>(rows: &mut Vec<T>, most: Option<usize>) -> Option<String> {
     let most = most.filter(|&most| most < rows.len())?;
     let all = rows.len();
-    *rows = drawn(std::mem::take(rows), most).0;
+    *rows = drawn(std::mem::take(rows), most, 0).0;
     Some(format!("trained on {most} of {all} rows, drawn at random"))
 }
 
-/// `wanted` of the `rows`, and the others, drawn once and for all seeds; both in their order.
-pub(crate) fn drawn<T>(rows: Vec<T>, wanted: usize) -> (Vec<T>, Vec<T>) {
-    let order = permutation(NoiseKey::new(0).on_stream(Stream::DATA), rows.len());
+/// `wanted` of the `rows`, and the others, drawn by `seed`; both in their order. Seed 0 is for what is drawn once and for
+/// all runs.
+pub(crate) fn drawn<T>(rows: Vec<T>, wanted: usize, seed: u64) -> (Vec<T>, Vec<T>) {
+    let order = permutation(NoiseKey::new(seed).on_stream(Stream::DATA), rows.len());
     let mut is_drawn = vec![false; rows.len()];
     order[..wanted.min(rows.len())].iter().for_each(|&row| is_drawn[row] = true);
     let mut is_drawn = is_drawn.into_iter();

@@ -1,11 +1,7 @@
 //! A task as the model sees it: token ids and labels of both splits.
 
-use std::collections::BTreeSet;
-
-use lrvd_core::noise::{NoiseKey, Stream, permutation};
-
 use super::batch::TokenisedExample;
-use super::{Dataset, Example, SplitName, TextReader, WordingError};
+use super::{Dataset, Example, SplitName, TextReader, WordingError, drawn};
 use crate::record::Metrics;
 use crate::task::{Goal, Metric};
 
@@ -115,13 +111,8 @@ impl PreparedTask {
     pub fn holding_out_drawn(&self, share: f64, seed: u64) -> Self {
         let n = self.train.len();
         let wanted = ((share * n as f64).round() as usize).min(n.saturating_sub(1));
-        let key = NoiseKey::new(seed ^ HOLDOUT_SALT).on_stream(Stream::DATA);
-        let drawn: BTreeSet<usize> = permutation(key, n).into_iter().take(wanted).collect();
-        let part = |held: bool| {
-            let rows = self.train.iter().enumerate();
-            rows.filter(|(i, _)| drawn.contains(i) == held).map(|(_, e)| e.clone()).collect()
-        };
-        Self { train: part(false), holdout: part(true), ..self.clone() }
+        let (holdout, train) = drawn(self.train.clone(), wanted, seed ^ HOLDOUT_SALT);
+        Self { train, holdout, ..self.clone() }
     }
 
     /// Name of the metric that picks the best checkpoint.

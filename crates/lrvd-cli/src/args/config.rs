@@ -25,7 +25,7 @@ Nothing is loaded. An unknown key, a value of the wrong kind or out of range is 
 pub(crate) enum ConfigCommand {
     /// Print settings as a file for `--config`.
     #[command(after_help = SHOW_EXAMPLES)]
-    Show(ShowArguments),
+    Show(SettingsArguments),
     /// Check a settings file, and say what it changes.
     #[command(after_help = CHECK_EXAMPLES)]
     Check {
@@ -35,16 +35,16 @@ pub(crate) enum ConfigCommand {
     },
 }
 
-/// Options of `lrvd config show`.
-#[derive(Debug, Args)]
-pub(crate) struct ShowArguments {
+/// Where settings come from, for `lrvd train` and `lrvd config show`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct SettingsArguments {
     /// Settings to start from: default, constant-weight, paper-glue, author-glue [default: the file's, or default].
     #[arg(long, value_name = "NAME")]
     pub(crate) preset: Option<String>,
-    /// Settings that differ from the preset.
+    /// Settings that differ from the preset; an unknown key is an error.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) config: Option<PathBuf>,
-    /// One setting, e.g. `kl_weight=0.03`; may be repeated.
+    /// One setting, e.g. `kl_weight=0.03` or `prune.every=0.1`; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
 }

@@ -18,7 +18,7 @@ pub(crate) use classifier::{
     AbstainArguments, AbstainCommand, ClassifierArguments, EvalArguments, InputColumns,
     PredictArguments,
 };
-pub(crate) use config::{ConfigCommand, ShowArguments};
+pub(crate) use config::{ConfigCommand, SettingsArguments};
 pub(crate) use data::{CheckArguments, DataCommand, ExampleArguments};
 pub(crate) use demo::{DemoCommand, PlantedRankArguments};
 pub(crate) use files::{

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::ExampleArguments;
+use super::{ExampleArguments, SettingsArguments};
 
 pub(crate) const TRAIN_EXAMPLES: &str = "\
 Examples:
@@ -58,15 +58,8 @@ pub(crate) struct TrainArguments {
     /// bayeslora for `checkpoint=best`].
     #[arg(long, value_name = "NAME")]
     pub(crate) method: Option<String>,
-    /// Settings to start from: default, constant-weight, paper-glue, author-glue [default: the file's, or default].
-    #[arg(long, value_name = "NAME")]
-    pub(crate) preset: Option<String>,
-    /// Settings that differ from the preset; an unknown key is an error.
-    #[arg(long, value_name = "FILE.toml")]
-    pub(crate) config: Option<PathBuf>,
-    /// One setting, e.g. `kl_weight=1e-5` or `prune.every=0.1`; may be repeated.
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub(crate) set: Vec<String>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArguments,
     /// Optimiser steps [default: the settings', 1000].
     #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) steps: Option<usize>,

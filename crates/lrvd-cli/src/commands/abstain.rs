@@ -1,9 +1,9 @@
 //! `lrvd abstain`
 
-use lrvd_bench::classify::{evaluate, fit_abstention};
+use lrvd_bench::classify::fit_abstention;
 
 use super::Outcome;
-use super::eval::{examples, load};
+use super::eval::{Evaluated, evaluated};
 use crate::args::{AbstainArguments, AbstainCommand};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
@@ -12,15 +12,7 @@ use crate::printer::{Format, Printer};
 pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     let AbstainCommand::Fit(arguments) = command;
     let AbstainArguments { eval, risk, delta } = *arguments;
-    let classifier = load(&eval.classifier)?;
-    let (_, examples) = examples(&classifier, &eval)?;
-    let draws = classifier.draws(eval.classifier.draws)?;
-    let seed = eval.classifier.seed.unwrap_or(classifier.info.seed);
-    let evaluation = evaluate(&classifier, &examples, draws, seed)?;
-    if let Some(file) = &eval.out {
-        evaluation.write_predictions(file)?;
-        printer.note(&format!("predictions: {}", file.display()));
-    }
+    let Evaluated { classifier, examples, draws, evaluation, .. } = evaluated(&eval, printer)?;
     let found = fit_abstention(&classifier, &examples, &evaluation, draws, risk, delta)?;
     printer.data(&match printer.format() {
         Format::Json => serde_json::to_string_pretty(&serde_json::json!({

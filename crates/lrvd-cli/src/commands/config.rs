@@ -1,7 +1,6 @@
 //! `lrvd config`
 
 use std::error::Error;
-use std::path::Path;
 
 use lrvd_bench::UnknownName;
 use lrvd_bench::settings::{ConfigOverrides, Preset, ValidConfig};
@@ -9,21 +8,17 @@ use serde_json::{Value, json};
 
 use super::Outcome;
 use super::table::table;
-use crate::args::{ConfigCommand, ShowArguments};
+use crate::args::{ConfigCommand, SettingsArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
 /// Settings from a preset, a file and assignments.
-pub(super) fn overrides(
-    preset: Option<&str>,
-    file: Option<&Path>,
-    set: &[String],
-) -> Result<ConfigOverrides, Box<dyn Error>> {
-    let unknown = |name| UnknownName::new("preset", name, Preset::ALL.map(Preset::name));
-    let preset =
-        preset.map(|name| Preset::from_name(name).ok_or_else(|| unknown(name))).transpose()?;
-    let mut config = ConfigOverrides::new(preset, file)?;
-    for assignment in set {
+pub(super) fn overrides(from: &SettingsArguments) -> Result<ConfigOverrides, Box<dyn Error>> {
+    let unknown = |name: &String| UnknownName::new("preset", name, Preset::ALL.map(Preset::name));
+    let named = |name: &String| Preset::from_name(name).ok_or_else(|| unknown(name));
+    let preset = from.preset.as_ref().map(named).transpose()?;
+    let mut config = ConfigOverrides::new(preset, from.config.as_deref())?;
+    for assignment in &from.set {
         config.assign(assignment)?;
     }
     Ok(config)
@@ -32,15 +27,15 @@ pub(super) fn overrides(
 /// Prints or checks settings.
 pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
     match command {
-        ConfigCommand::Show(ShowArguments { preset, config, set }) => {
-            let config = overrides(preset.as_deref(), config.as_deref(), &set)?.finish()?;
+        ConfigCommand::Show(from) => {
+            let config = overrides(&from)?.finish()?;
             printer.data(&match printer.format() {
                 Format::Json => serde_json::to_string_pretty(&config)?,
                 Format::Text => config.to_toml(&preset_of(&config)?)?,
             })?;
         }
         ConfigCommand::Check { file } => {
-            let config = overrides(None, Some(&file), &[])?.finish()?;
+            let config = ConfigOverrides::new(None, Some(&file))?.finish()?;
             let changes = config.changes(&preset_of(&config)?)?;
             match printer.format() {
                 Format::Json => {
@@ -65,7 +60,8 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
 
 /// The settings of the preset that `config` began with, at the length that it would have.
 fn preset_of(config: &ValidConfig) -> Result<ValidConfig, Box<dyn Error>> {
-    Ok(overrides(Some(&config.preset), None, &[])?.finish()?)
+    let preset = Some(config.preset.clone());
+    Ok(overrides(&SettingsArguments { preset, ..SettingsArguments::default() })?.finish()?)
 }
 
 fn plain(value: &Value) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::classify::{LoadOptions, SavedClassifier, evaluate};
+use lrvd_bench::classify::{Evaluation, LoadOptions, SavedClassifier, evaluate};
 use lrvd_bench::data::Example;
 use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::GlueTask;
@@ -29,15 +29,7 @@ struct Report<'a> {
 
 /// Evaluates and prints.
 pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
-    let classifier = load(&arguments.classifier)?;
-    let (data, examples) = examples(&classifier, &arguments)?;
-    let draws = classifier.draws(arguments.classifier.draws)?;
-    let seed = arguments.classifier.seed.unwrap_or(classifier.info.seed);
-    let evaluation = evaluate(&classifier, &examples, draws, seed)?;
-    if let Some(file) = &arguments.out {
-        evaluation.write_predictions(file)?;
-        printer.note(&format!("predictions: {}", file.display()));
-    }
+    let Evaluated { classifier, data, seed, evaluation, .. } = evaluated(&arguments, printer)?;
     let metrics: BTreeMap<u32, Metrics> =
         evaluation.scored.iter().map(|(k, s)| (*k, s.metrics.clone())).collect();
     match printer.format() {
@@ -63,8 +55,36 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     Ok(ExitStatus::Done)
 }
 
+/// A classifier with its answers to labelled examples.
+pub(super) struct Evaluated {
+    pub(super) classifier: SavedClassifier,
+    /// Name of the examples.
+    pub(super) data: String,
+    pub(super) examples: Vec<Example>,
+    pub(super) draws: usize,
+    pub(super) seed: u64,
+    pub(super) evaluation: Evaluation,
+}
+
+/// Evaluates what the command line names, and writes the predictions if it asks for them.
+pub(super) fn evaluated(
+    arguments: &EvalArguments,
+    printer: Printer,
+) -> Result<Evaluated, Box<dyn std::error::Error>> {
+    let classifier = load(&arguments.classifier)?;
+    let (data, examples) = examples(&classifier, arguments)?;
+    let draws = classifier.draws(arguments.classifier.draws)?;
+    let seed = arguments.classifier.seed.unwrap_or(classifier.info.seed);
+    let evaluation = evaluate(&classifier, &examples, draws, seed)?;
+    if let Some(file) = &arguments.out {
+        evaluation.write_predictions(file)?;
+        printer.note(&format!("predictions: {}", file.display()));
+    }
+    Ok(Evaluated { classifier, data, examples, draws, seed, evaluation })
+}
+
 /// The labelled examples that the command line names, and their name.
-pub(super) fn examples(
+fn examples(
     classifier: &SavedClassifier,
     arguments: &EvalArguments,
 ) -> Result<(String, Vec<Example>), Box<dyn std::error::Error>> {

@@ -44,12 +44,13 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
         Layout::Uniform => ExportLayout::Uniform,
     };
     let source = AdapterSource::open(&arguments.dir, &device::open("cpu")?)?;
+    let had_posterior = source.saved.posterior.is_some();
     let (saved, cut) = match arguments.cap_rank {
         Some(rank) => {
             let (saved, cut) = source.saved.capped(rank)?;
             (saved, Some(cut))
         }
-        None => (source.saved.clone(), None),
+        None => (source.saved, None),
     };
     let summary = saved.write(&arguments.out, layout)?;
     let max_rank = summary.ranks.values().copied().max().unwrap_or(0);
@@ -80,7 +81,7 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
             if let Some(cut) = &cut {
                 printer.data(&lost(cut))?;
             }
-            if source.saved.posterior.is_some() && !posterior {
+            if had_posterior && !posterior {
                 printer.data("the posterior stays behind: this is the posterior mean alone")?;
             }
         }

@@ -69,8 +69,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
 }
 
 fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error::Error>> {
-    let preset = arguments.preset.as_deref();
-    let mut config = overrides(preset, arguments.config.as_deref(), &arguments.set)?;
+    let mut config = overrides(&arguments.settings)?;
     let counts = [
         ("steps", arguments.steps),
         ("batch_size", arguments.batch_size),
