@@ -13,6 +13,18 @@ pub(crate) struct ModelLocation {
     pub(crate) folder: PathBuf,
 }
 
+impl ModelLocation {
+    /// A name that still finds the model from another working directory.
+    pub(crate) fn lasting_name(&self) -> String {
+        // A repository keeps its name: where its files lie is the cache's business.
+        if is_repository(&self.name) && !Path::new(&self.name).is_dir() {
+            return self.name.clone();
+        }
+        let folder = self.folder.canonicalize();
+        folder.unwrap_or_else(|_| self.folder.clone()).display().to_string()
+    }
+}
+
 /// Finds `model`: an existing folder, or else a repository id `owner/name` in the local Hub cache
 /// or, unless offline, on the Hub.
 pub(crate) fn locate_model(model: &str) -> Result<ModelLocation, BackboneError> {
@@ -32,10 +44,7 @@ fn locate(
     if path.is_dir() {
         return Ok(ModelLocation { name: model.to_owned(), folder: path.to_owned() });
     }
-    let parts: Vec<&str> = model.split('/').collect();
-    let is_id = matches!(parts.as_slice(), [owner, name]
-        if [owner, name].iter().all(|p| !p.is_empty() && !p.starts_with('.')));
-    if !is_id {
+    if !is_repository(model) {
         return Err(BackboneError::Model {
             model: model.to_owned(),
             reason: "no such folder, and not a repository id of the form `owner/name`".to_owned(),
@@ -43,4 +52,11 @@ fn locate(
     }
     let folder = from_hub(model)?;
     Ok(ModelLocation { name: model.to_owned(), folder })
+}
+
+/// Whether `name` has the form `owner/name`.
+fn is_repository(name: &str) -> bool {
+    let parts: Vec<&str> = name.split('/').collect();
+    matches!(parts.as_slice(), [owner, name]
+        if [owner, name].iter().all(|p| !p.is_empty() && !p.starts_with('.')))
 }

@@ -17,17 +17,19 @@ use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::rows::TextColumns;
 use super::save::take;
-use crate::backbone::{Backbone, ModelLocation, locate_model};
+use crate::backbone::{Backbone, locate_model};
 use crate::data::{PreparedTask, TextReader, Wording, WordingError, sample};
 use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
-use crate::run::{Finished, OutputFolder, Run, RunLabel, RunStart, SETTINGS_FILE, record};
+use crate::run::{
+    Finished, OutputFolder, Run, RunLabel, RunStart, RunState, SETTINGS_FILE, record,
+};
 use crate::settings::{CheckpointChoice, MethodName, RankRequest, ValidConfig, holdout_share};
 use crate::task::Goal;
 
 /// Folder of the adapter within an output folder.
-pub(super) const ADAPTER_DIR: &str = "adapter";
+pub(crate) const ADAPTER_DIR: &str = "adapter";
 /// Folder of the checkpoints of an unfinished run.
 pub(super) const CHECKPOINT_DIR: &str = "checkpoints";
 const RECORD_FILE: &str = "record.json";
@@ -106,7 +108,7 @@ pub struct TrainSettings {
 
 impl TrainSettings {
     /// Version that is written, and the only one that is read.
-    pub(super) const SCHEMA: u32 = 1;
+    pub(crate) const SCHEMA: u32 = 1;
 
     fn request(&self) -> RankRequest {
         if self.method.can().budget {
@@ -174,6 +176,21 @@ impl TrainSettings {
             abstentions: BTreeMap::new(),
         }
     }
+
+    /// Writes the model that the settings report, of a run with these settings, into the folder `adapter`.
+    pub(crate) fn keep(&self, trained: RunState, adapter: &Path) -> Result<(), ClassifyError> {
+        let kl_weight = trained.kl_weight();
+        let temperatures = trained.method.temperatures();
+        let (model, info) = match (self.experiment.checkpoint, trained.state.best) {
+            (CheckpointChoice::Best, Some(best)) => {
+                (best.model, self.info(best.info.step, CheckpointChoice::Best))
+            }
+            _ => (trained.state.model, self.info(trained.state.done, CheckpointChoice::Last)),
+        };
+        let info = ClassifierInfo { temperatures, ..info };
+        take(&model, &self.experiment, kl_weight, info)?.write(adapter, ExportLayout::Ragged)?;
+        Ok(())
+    }
 }
 
 /// Trains, evaluates and saves a classifier.
@@ -212,7 +229,7 @@ pub fn train_classifier(
     })?;
     let settings = TrainSettings {
         schema_version: TrainSettings::SCHEMA,
-        model: lasting_name(&backbone.location),
+        model: backbone.location.lasting_name(),
         weights: backbone.hashes.clone(),
         data: data.files,
         validation_split: options.data.validation_split(),
@@ -273,16 +290,7 @@ pub fn train_classifier(
     };
     let Finished { record, summary, .. } =
         record(&run.context(), &mut trained, &run_label, &options.out)?;
-    let kl_weight = trained.kl_weight();
-    let temperatures = trained.method.temperatures();
-    let (model, info) = match (settings.experiment.checkpoint, trained.state.best) {
-        (CheckpointChoice::Best, Some(best)) => {
-            (best.model, settings.info(best.info.step, CheckpointChoice::Best))
-        }
-        _ => (trained.state.model, settings.info(trained.state.done, CheckpointChoice::Last)),
-    };
-    let info = ClassifierInfo { temperatures, ..info };
-    take(&model, &settings.experiment, kl_weight, info)?.write(&adapter, ExportLayout::Ragged)?;
+    settings.keep(trained, &adapter)?;
     write_json(&record_file, &record, JsonLayout::Pretty)?;
     checkpoints.remove()?;
     sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
@@ -311,13 +319,4 @@ fn check(options: &TrainOptions) -> Result<(), ClassifyError> {
         return Err(ClassifyError::Options("a target rank is for the method `adalora` only"));
     }
     Ok(())
-}
-
-/// A name that still finds the model from another working directory.
-fn lasting_name(location: &ModelLocation) -> String {
-    let given = Path::new(&location.name);
-    match given.is_dir().then(|| given.canonicalize()) {
-        Some(Ok(absolute)) => absolute.display().to_string(),
-        _ => location.name.clone(),
-    }
 }

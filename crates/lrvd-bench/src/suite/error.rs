@@ -9,6 +9,7 @@ use lrvd_models::deberta::ConfigError;
 use lrvd_models::tokenizer::TokenizerError;
 
 use crate::backbone::BackboneError;
+use crate::classify::ClassifyError;
 use crate::data::{DataError, WordingError};
 use crate::eval::EvalError;
 use crate::io::IoError;
@@ -30,6 +31,9 @@ pub enum SuiteError {
     /// Checkpoints.
     #[error(transparent)]
     Train(#[from] TrainError),
+    /// The adapter that is kept.
+    #[error(transparent)]
+    Keep(#[from] ClassifyError),
     /// A method.
     #[error(transparent)]
     Method(#[from] MethodError),

@@ -10,8 +10,9 @@ use super::SuiteError;
 use super::analysis::{Analysis, Trained, measure};
 use super::ood::{OodSet, ood_answers};
 use super::plan::PlannedRun;
-use super::task::ReadyTask;
+use super::task::{ReadyTask, SuiteTask};
 use crate::backbone::Backbone;
+use crate::classify::{ADAPTER_DIR, TrainSettings};
 use crate::data::PreparedTask;
 use crate::io::{JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
@@ -27,6 +28,8 @@ pub(super) struct Shared<'a> {
     pub backbone: &'a Backbone,
     /// Where to compute.
     pub device: &'a Device,
+    /// Its name.
+    pub device_name: &'a str,
     /// Output folder.
     pub out: &'a Path,
     /// Whether LoRA and AdaLoRA get BayesLoRA's rank.
@@ -37,6 +40,8 @@ pub(super) struct Shared<'a> {
     pub data_dir: &'a Path,
     /// What is measured beyond the record.
     pub analysis: Option<&'a dyn Analysis>,
+    /// Whether trained adapters stay.
+    pub keep: bool,
 }
 
 impl<'a> Shared<'a> {
@@ -114,10 +119,45 @@ pub(super) fn run_one(
         };
         measure(analysis, &finished, shared.out, run)?;
     }
+    if let Some(settings) = kept(shared, task, run, &config)? {
+        settings.keep(trained, &folder.join(ADAPTER_DIR))?;
+    }
     write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
     checkpoints.remove()?;
     sink.event(&Event::RunFinished { label: run.label(), summary, seconds: record.train_seconds });
     Ok(Some(record))
+}
+
+/// What the adapter of a run is described by; `None` where none is kept.
+fn kept(
+    shared: &Shared<'_>,
+    task: &ReadyTask,
+    run: &PlannedRun,
+    config: &ValidConfig,
+) -> Result<Option<TrainSettings>, SuiteError> {
+    let backbone = shared.backbone;
+    let wording = run.task.wording(&backbone.architecture, config)?;
+    let SuiteTask::Glue(glue) = run.task else { return Ok(None) };
+    if !shared.keep || !run.method.can().saved {
+        return Ok(None);
+    }
+    let files = task.data.train.files.iter().chain(&task.data.validation.files);
+    Ok(Some(TrainSettings {
+        schema_version: TrainSettings::SCHEMA,
+        model: backbone.location.lasting_name(),
+        weights: backbone.hashes.clone(),
+        data: files.map(|file| (file.path.clone(), file.sha256.clone())).collect(),
+        validation_split: None,
+        columns: None,
+        wording,
+        pairs: glue.spec().keys.len() == 2,
+        goal: task.prepared.goal.clone(),
+        method: run.method,
+        target_rank: None,
+        seed: run.seed,
+        device: shared.device_name.to_owned(),
+        experiment: config.clone(),
+    }))
 }
 
 /// The rank that was asked for, and how.

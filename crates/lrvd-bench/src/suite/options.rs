@@ -39,6 +39,8 @@ pub struct SuiteOptions {
     pub resume: bool,
     /// Published table to compare with.
     pub compare: Option<PathBuf>,
+    /// Whether trained adapters stay beside their records.
+    pub keep: bool,
     /// Override of the number of optimiser steps.
     pub steps: Option<usize>,
     /// Override of the numbers of draws.
@@ -69,6 +71,7 @@ impl SuiteOptions {
             out,
             resume: false,
             compare: None,
+            keep: true,
             steps: None,
             draws: None,
             config: None,

@@ -179,12 +179,17 @@ pub fn run_suite_with(
         config: &config,
         backbone: &backbone,
         device: &device,
+        device_name: &options.device,
         out,
         matches,
         stop,
         data_dir: &data_dir,
         analysis,
+        keep: options.keep,
     };
+    if let Some(note) = lost(&options) {
+        sink.event(&Event::Note(note));
+    }
     if let Some((first, _)) = ready.first() {
         check_methods(&shared, &first.prepared, &plan)?;
     }
@@ -237,6 +242,16 @@ pub fn run_suite_with(
         report: written.report,
         runs: made,
     })
+}
+
+/// Which methods leave numbers and no adapter, though adapters are kept.
+fn lost(options: &SuiteOptions) -> Option<String> {
+    // Questions of a reasoning set are no input of a saved classifier.
+    let is_lost = |method: &&MethodName| !method.can().saved || options.suite == Suite::Reasoning;
+    let lost: Vec<String> =
+        options.methods.iter().filter(is_lost).map(ToString::to_string).collect();
+    (options.keep && !lost.is_empty())
+        .then(|| format!("kept as numbers and answers, without an adapter: {}", lost.join(", ")))
 }
 
 /// The runs of one task while they are made.

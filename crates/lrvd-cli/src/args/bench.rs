@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::LogArguments;
 
 /// The benchmarks.
 #[derive(Debug, Subcommand)]
@@ -48,6 +50,15 @@ wg-m, arc-c, arc-e, obqa, boolq. `METHOD+ts` puts temperature scaling on top of 
 
 Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` goes on.";
 
+/// What stays of trained models beside their records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Keep {
+    /// Adapter and posterior of every run whose method has one that can be saved.
+    Adapters,
+    /// Nothing.
+    None,
+}
+
 /// Options of the benchmarks.
 #[derive(Debug, Args)]
 pub(crate) struct SuiteArguments {
@@ -82,6 +93,11 @@ pub(crate) struct SuiteArguments {
     /// Output folder [default: runs/glue or runs/reasoning].
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) logs: LogArguments,
+    /// What stays of trained models: adapters with their posteriors, for `lrvd predict`, `eval`, `inspect` and `export`.
+    #[arg(long, value_enum, default_value_t = Keep::Adapters, value_name = "WHAT")]
+    pub(crate) keep: Keep,
     /// Go on in an output folder that holds finished or interrupted runs.
     #[arg(long)]
     pub(crate) resume: bool,

@@ -126,3 +126,11 @@ pub(crate) struct CompletionsArguments {
     #[arg(value_enum)]
     pub(crate) shell: Shell,
 }
+
+/// Options of `lrvd man`.
+#[derive(Debug, Args)]
+pub(crate) struct ManArguments {
+    /// Folder for the pages, one of every command; made if it is not there.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+}

@@ -13,7 +13,7 @@ use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use lrvd_bench::classify::{MAX_DRAWS, MAX_SEED};
 
-pub(crate) use bench::{BenchCommand, SuiteArguments};
+pub(crate) use bench::{BenchCommand, Keep, SuiteArguments};
 pub(crate) use classifier::{
     AbstainArguments, AbstainCommand, ClassifierArguments, EvalArguments, InputColumns,
     PredictArguments,
@@ -22,18 +22,25 @@ pub(crate) use config::{ConfigCommand, SettingsArguments};
 pub(crate) use data::{CheckArguments, DataCommand, ExampleArguments};
 pub(crate) use demo::{DemoCommand, PlantedRankArguments};
 pub(crate) use files::{
-    CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, PrecisionName,
-    RanksCommand, VerifyArguments,
+    CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, ManArguments,
+    PrecisionName, RanksCommand, VerifyArguments,
 };
 pub(crate) use study::StudyArguments;
 pub(crate) use train::TrainArguments;
 
 use crate::printer::Format;
-use crate::progress::ProgressStyle;
+use crate::progress::{LogFormat, ProgressStyle};
+
+const EXIT_CODES: &str = "\
+Exit codes: 0, done; 1, it ran and the answer is no (a check that does not hold); 2, arguments, settings or files cannot be
+used, and standard error says which; 75, stopped after a checkpoint: the same command with `--resume` goes on.
+
+Environment: HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE for models named by repository; NO_COLOR.
+Without such a name nothing is read from a network.";
 
 /// Fine-tuning that learns its own adapter rank and knows how sure it is.
 #[derive(Debug, Parser)]
-#[command(name = "lrvd", version, about, max_term_width = 100)]
+#[command(name = "lrvd", version, about, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) global: GlobalArguments,
@@ -64,6 +71,14 @@ impl GlobalArguments {
         let lines = self.no_progress || self.quiet;
         if lines { Some(ProgressStyle::Lines) } else { self.progress }
     }
+}
+
+/// What is written down of a run while it trains.
+#[derive(Debug, Args)]
+pub(crate) struct LogArguments {
+    /// Also write logs of this kind; `metrics.jsonl` is always written.
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(crate) log: Vec<LogFormat>,
 }
 
 /// What to do.
@@ -110,6 +125,8 @@ pub(crate) enum Command {
     Demo(DemoCommand),
     /// Print a completion script for a shell.
     Completions(CompletionsArguments),
+    /// Write manual pages.
+    Man(ManArguments),
 }
 
 /// A seed, refused with its range.

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::LogArguments;
+
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   lrvd study beta                                  generated text, the shipped tiny DeBERTa, one seed
@@ -51,6 +53,8 @@ pub(crate) struct StudyArguments {
     /// Output folder [default: runs/study-NAME].
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) logs: LogArguments,
     /// Go on in an output folder that holds this study.
     #[arg(long)]
     pub(crate) resume: bool,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{ExampleArguments, SettingsArguments};
+use super::{ExampleArguments, LogArguments, SettingsArguments};
 
 pub(crate) const TRAIN_EXAMPLES: &str = "\
 Examples:
@@ -38,8 +38,8 @@ options; what comes later wins. A configuration file is TOML:
   log_alpha_threshold = 3.0
 
 The output folder gets `adapter/` (PEFT files, `lrvd_posterior.safetensors`, a description with the
-labels), `settings.json`, `labels.json`, the predictions on the validation file and `record.json`. It
-must be new or empty, or with `--resume` that of an earlier run; it takes one run at a time.
+labels), `settings.json`, `labels.json`, `metrics.jsonl` as it trains (`--log tensorboard`: event files too), the
+predictions on the validation file and `record.json`. It must be new or empty, or with `--resume` that of an earlier run; it takes one run at a time.
 
 Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` goes on, with the
 same numbers bit for bit on the CPU.";
@@ -90,6 +90,8 @@ pub(crate) struct TrainArguments {
     /// Output folder.
     #[arg(long, default_value = "runs/train", value_name = "DIR")]
     pub(crate) out: PathBuf,
+    #[command(flatten)]
+    pub(crate) logs: LogArguments,
     /// Go on in an output folder that holds an interrupted run.
     #[arg(long)]
     pub(crate) resume: bool,

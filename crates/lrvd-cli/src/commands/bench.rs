@@ -5,10 +5,10 @@ use lrvd_bench::settings::MethodName;
 use lrvd_bench::suite::{Profile, Suite, SuiteOptions, planned, run_suite};
 
 use super::Outcome;
-use crate::args::{BenchCommand, GlobalArguments, SuiteArguments};
+use crate::args::{BenchCommand, GlobalArguments, Keep, SuiteArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
-use crate::progress;
+use crate::progress::{self, Journal};
 use crate::signals::stop_flag;
 
 /// Runs or describes a reproduction.
@@ -17,7 +17,7 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
         BenchCommand::Glue(arguments) => (Suite::Glue, arguments),
         BenchCommand::Reasoning(arguments) => (Suite::Reasoning, arguments),
     };
-    let dry_run = arguments.dry_run;
+    let (dry_run, logs) = (arguments.dry_run, arguments.logs.log.clone());
     let options = options(suite, arguments)?;
     if dry_run {
         let plan = planned(options)?;
@@ -32,8 +32,9 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     }
     let stop = stop_flag()?;
     let out = options.out.clone();
-    let mut sink = progress::sink(printer, global.progress_style(), &stop);
-    let outcome = run_suite(options, &stop, &mut *sink)?;
+    let shown = progress::sink(printer, global.progress_style(), &stop);
+    let mut sink = Journal::new(shown, printer, &out, &logs);
+    let outcome = run_suite(options, &stop, &mut sink)?;
     drop(sink); // gives the screen back
     match printer.format() {
         Format::Json => printer.data(&std::fs::read_to_string(out.join("results.json"))?)?,
@@ -90,6 +91,7 @@ fn options(
     options.model = arguments.model;
     options.data_dir = arguments.data_dir;
     options.resume = arguments.resume;
+    options.keep = arguments.keep == Keep::Adapters;
     options.compare = arguments.compare;
     options.steps = arguments.steps;
     options.config = arguments.config;

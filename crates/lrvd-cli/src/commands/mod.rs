@@ -8,8 +8,8 @@ mod data;
 mod demo;
 mod eval;
 mod export;
-
 mod inspect;
+mod man;
 mod predict;
 mod ranks;
 mod study;
@@ -41,6 +41,7 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Export(arguments) => export::run(arguments, printer),
         Command::Verify(arguments) => verify::run(arguments, printer),
         Command::Completions(arguments) => completions::run(arguments, printer),
+        Command::Man(arguments) => man::run(arguments, printer),
         Command::Study(arguments) => study::run(arguments, global, printer),
         Command::Demo(command) => demo::run(command, global, printer),
         Command::Bench(command) => bench::run(command, global, printer),

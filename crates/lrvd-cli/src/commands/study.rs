@@ -9,12 +9,12 @@ use super::table::table;
 use crate::args::{GlobalArguments, StudyArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
-use crate::progress;
+use crate::progress::{self, Journal};
 use crate::signals::stop_flag;
 
 /// Runs or describes a study.
 pub(super) fn run(arguments: StudyArguments, global: GlobalArguments, printer: Printer) -> Outcome {
-    let dry_run = arguments.dry_run;
+    let (dry_run, logs) = (arguments.dry_run, arguments.logs.log.clone());
     let options = options(arguments)?;
     if dry_run {
         let plan = plan_study(&options)?;
@@ -25,8 +25,9 @@ pub(super) fn run(arguments: StudyArguments, global: GlobalArguments, printer: P
         return Ok(ExitStatus::Done);
     }
     let stop = stop_flag()?;
-    let mut sink = progress::sink(printer, global.progress_style(), &stop);
-    let outcome = run_study(&options, &stop, &mut *sink)?;
+    let shown = progress::sink(printer, global.progress_style(), &stop);
+    let mut sink = Journal::new(shown, printer, &options.out, &logs);
+    let outcome = run_study(&options, &stop, &mut sink)?;
     drop(sink); // gives the screen back
     match printer.format() {
         Format::Json => printer.data(&serde_json::to_string_pretty(&outcome)?)?,

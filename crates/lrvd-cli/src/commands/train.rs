@@ -11,7 +11,7 @@ use super::{Outcome, table};
 use crate::args::{GlobalArguments, TrainArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
-use crate::progress;
+use crate::progress::{self, Journal};
 use crate::signals::stop_flag;
 
 /// Version of the JSON on standard output.
@@ -19,10 +19,12 @@ const SCHEMA_VERSION: u32 = 1;
 
 /// Trains, or goes on training.
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
+    let logs = arguments.logs.log.clone();
     let options = options(arguments)?;
     let stop = stop_flag()?;
-    let mut sink = progress::sink(printer, global.progress_style(), &stop);
-    let outcome = train_classifier(&options, &stop, &mut *sink)?;
+    let shown = progress::sink(printer, global.progress_style(), &stop);
+    let mut sink = Journal::new(shown, printer, &options.out, &logs);
+    let outcome = train_classifier(&options, &stop, &mut sink)?;
     drop(sink); // gives the screen back
     let Some(record) = outcome.record else {
         if printer.format() == Format::Json {

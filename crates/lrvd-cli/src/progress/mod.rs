@@ -1,8 +1,10 @@
-//! How a run is shown: burn-train's dashboard, a bar, or plain lines.
+//! How a run is shown, by burn-train's dashboard, a bar or plain lines, and what is kept of it.
 
 #[cfg(feature = "dashboard")]
 mod dashboard;
+mod journal;
 mod lines;
+mod tensorboard;
 #[cfg(feature = "dashboard")]
 mod terminal;
 
@@ -14,6 +16,7 @@ use clap::ValueEnum;
 use lrvd_bench::progress::ProgressSink;
 
 use crate::printer::Printer;
+pub(crate) use journal::Journal;
 use lines::Lines;
 
 #[cfg(all(unix, feature = "dashboard"))]
@@ -33,6 +36,13 @@ pub(crate) enum ProgressStyle {
     Bar,
     /// A line now and then.
     Lines,
+}
+
+/// What is written of a run beside `metrics.jsonl`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Event files for TensorBoard, a folder for each run.
+    Tensorboard,
 }
 
 /// Shows events in `style`, or in the richest one that the terminal allows.

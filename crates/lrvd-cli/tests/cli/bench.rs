@@ -156,9 +156,9 @@ fn a_glue_suite_matches_ranks_and_averages_scores() {
     for file in ["train.tsv", "dev.tsv"] {
         std::fs::write(data.join("STS-B").join(file), &text).unwrap();
     }
-    let folder = data.display().to_string();
-    let command = arguments("glue", "stsb", "ens-3", &name);
-    done(&[&command[..], &["--data-dir", &folder]].concat());
+    let data_dir = data.display().to_string();
+    let command = arguments("glue", "stsb", "ens-3,bayeslora", &name);
+    done(&[&command[..], &["--data-dir", &data_dir, "--log", "tensorboard"]].concat());
     let folder = |run: &str| out.join(run).join("predictions-last.jsonl");
     let scores = |run: &str| -> Vec<f64> {
         let text = std::fs::read_to_string(folder(run)).unwrap();
@@ -170,6 +170,24 @@ fn a_glue_suite_matches_ranks_and_averages_scores() {
         let wanted = members.iter().map(|m| m[i]).sum::<f64>() / 3.0;
         assert!((found - wanted).abs() < 1e-9, "{found} {wanted}");
     }
+
+    // What was trained is kept, and answers as it did then.
+    let answers = dir.path().join("answers.jsonl").display().to_string();
+    for run in ["runs/stsb/bayeslora/seed-1", "members/stsb/lora/seed-1001"] {
+        let kept = out.join(run).display().to_string();
+        done(&["eval", &kept, "--task", "stsb", "--data-dir", &data_dir, "--out", &answers]);
+        let (then, now) = (folder(run), PathBuf::from(&answers));
+        let [then, now] = [then, now].map(|f| lines(&std::fs::read_to_string(f).unwrap()));
+        let k = if run.contains("bayes") { "3" } else { "0" };
+        assert!(then.iter().zip(&now).all(|(a, b)| a["probs"][k] == b["probs"][k]), "{run}");
+        assert_eq!((then.len(), now[0]["probs"][k].is_array()), (now.len(), true), "{run}");
+    }
+    assert!(!out.join("runs/stsb/ens-3/seed-1/adapter").exists());
+    let steps = lines(&std::fs::read_to_string(out.join("metrics.jsonl")).unwrap());
+    let steps: Vec<&Value> = steps.iter().filter(|line| line["event"] == "step").collect();
+    assert_eq!(steps.len(), 4 * 2, "two steps of four trainings");
+    assert!(steps.iter().all(|line| line["loss"].is_number() && line["run"].is_string()));
+    assert!(out.join("tensorboard/STS-B/BayesLoRA/seed-1").is_dir());
 }
 
 #[test]

@@ -37,6 +37,17 @@ fn every_command_has_help_with_examples() {
 }
 
 #[test]
+fn every_command_has_a_manual_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("man");
+    done(&["man", &pages.display().to_string()]);
+    for command in COMMANDS {
+        let page = pages.join(format!("lrvd-{}.1", command.join("-")));
+        assert!(std::fs::read_to_string(&page).unwrap().contains(".SH NAME"), "{page:?}");
+    }
+}
+
+#[test]
 fn bad_arguments_exit_with_2_and_nothing_on_standard_output() {
     let bad: [&[&str]; 10] = [
         &[],

@@ -1,0 +1,223 @@
+//! What a run says while it trains, kept in its folder: `metrics.jsonl`, and where asked for TensorBoard's event files.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use lrvd_bench::progress::{Event, ProgressSink};
+use serde_json::{Value, json};
+
+use super::LogFormat;
+use super::tensorboard::EventFile;
+use crate::printer::Printer;
+
+const METRICS_FILE: &str = "metrics.jsonl";
+const BOARD_DIR: &str = "tensorboard";
+
+/// Shows events as `shown` does, and writes them down.
+///
+/// A line of `metrics.jsonl` is one event with the run it belongs to. A run that goes on after a checkpoint takes back
+/// the lines of the steps that it repeats. Training goes on if the disk refuses: that is said once.
+pub(crate) struct Journal {
+    shown: Box<dyn ProgressSink>,
+    printer: Printer,
+    out: PathBuf,
+    board_wanted: bool,
+    run: String,
+    step: usize,
+    lines: Option<File>,
+    board: Option<EventFile>,
+    failed: bool,
+}
+
+impl Journal {
+    /// Writes into `out`, which exists once the first run begins.
+    pub(crate) fn new(
+        shown: Box<dyn ProgressSink>,
+        printer: Printer,
+        out: &Path,
+        logs: &[LogFormat],
+    ) -> Self {
+        Self {
+            shown,
+            printer,
+            out: out.to_path_buf(),
+            board_wanted: logs.contains(&LogFormat::Tensorboard),
+            run: String::new(),
+            step: 0,
+            lines: None,
+            board: None,
+            failed: false,
+        }
+    }
+
+    fn begin(&mut self, run: &str, done: usize) -> io::Result<()> {
+        run.clone_into(&mut self.run);
+        self.step = done;
+        let path = self.out.join(METRICS_FILE);
+        let old = fs::read_to_string(&path).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(String::new()),
+            _ => Err(error),
+        })?;
+        let kept: String =
+            old.split_inclusive('\n').filter(|line| is_kept(line, run, done)).collect();
+        if kept.len() < old.len() {
+            let mut anew = tempfile::NamedTempFile::new_in(&self.out)?;
+            anew.write_all(kept.as_bytes())?;
+            anew.persist(&path)?;
+        }
+        self.lines = Some(OpenOptions::new().create(true).append(true).open(&path)?);
+        if self.board_wanted {
+            let folder = self.out.join(BOARD_DIR).join(run.replace(" / ", "/").replace(' ', "-"));
+            self.board = Some(EventFile::create(&folder, done)?);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, event: &Event) -> io::Result<()> {
+        if let Event::RunStarted { label, done, .. } = event {
+            self.begin(label, *done)?;
+        }
+        let Some((kind, step, values)) = described(event, self.step) else { return Ok(()) };
+        self.step = step;
+        if let Some(file) = &mut self.lines {
+            let mut line = json!({ "run": self.run, "event": kind, "step": step });
+            for (name, value) in &values {
+                line[*name] = value.clone();
+            }
+            file.write_all(format!("{line}\n").as_bytes())?;
+        }
+        if let Some(board) = &mut self.board {
+            let evaluated = match event {
+                Event::Evaluated { metric, .. } => Some(metric.as_str()),
+                _ => None,
+            };
+            let numbers = values.iter().filter_map(|(name, value)| {
+                let name = if *name == "value" { evaluated? } else { *name };
+                Some((format!("{kind}/{name}"), value.as_f64()?))
+            });
+            board.write(step, numbers)?;
+        }
+        Ok(())
+    }
+}
+
+impl ProgressSink for Journal {
+    fn event(&mut self, event: &Event) {
+        self.shown.event(event);
+        if self.failed {
+            return;
+        }
+        if let Err(error) = self.write(event) {
+            self.failed = true;
+            let file = self.out.join(METRICS_FILE);
+            self.printer.note(&format!("{}: {error}; training goes on unrecorded", file.display()));
+        }
+    }
+}
+
+/// Whether a line stays where `run` goes on after `done` steps.
+fn is_kept(line: &str, run: &str, done: usize) -> bool {
+    // A line that a kill cut short is no loss.
+    let Ok(line) = serde_json::from_str::<Value>(line) else { return false };
+    line["run"] != run || line["step"].as_u64().is_some_and(|step| step <= done as u64 && done > 0)
+}
+
+type Described = (&'static str, usize, Vec<(&'static str, Value)>);
+
+/// Kind, step and values of an event; `None` if it is no number of a run.
+fn described(event: &Event, step: usize) -> Option<Described> {
+    Some(match event {
+        Event::Note(_) => return None,
+        Event::RunStarted { steps, done, .. } => {
+            ("run", *done, vec![("steps", json!(steps)), ("done", json!(done))])
+        }
+        Event::Step { done, loss, nll, kl, total_rank, examples_per_second, .. } => {
+            let values = vec![
+                ("loss", json!(loss)),
+                ("nll", json!(nll)),
+                ("kl", json!(kl)),
+                ("total_rank", json!(total_rank)),
+                ("examples_per_second", json!(examples_per_second)),
+            ];
+            ("step", *done, values)
+        }
+        Event::Evaluated { done, metric, value, total_rank } => {
+            let values = vec![
+                ("metric", json!(metric)),
+                ("value", json!(value)),
+                ("total_rank", json!(total_rank)),
+            ];
+            ("evaluated", *done, values)
+        }
+        Event::Pruned { done, before, after } => {
+            ("pruned", *done, vec![("before", json!(before)), ("after", json!(after))])
+        }
+        Event::RunFinished { summary, seconds, .. } => {
+            ("finished", step, vec![("summary", json!(summary)), ("seconds", json!(seconds))])
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use lrvd_bench::progress::Silent;
+
+    use super::*;
+    use crate::printer::Format;
+
+    fn started(label: &str, done: usize) -> Event {
+        Event::RunStarted { index: 1, runs: 2, label: label.into(), steps: 9, done }
+    }
+
+    fn step(done: usize) -> Event {
+        let (nll, kl, total_rank) = (0.5, 40.0, 12);
+        let (examples_per_second, seconds_left) = (100.0, 3.0);
+        Event::Step { done, loss: 0.75, nll, kl, total_rank, examples_per_second, seconds_left }
+    }
+
+    fn tell(out: &Path, events: &[Event]) {
+        let printer = Printer::new(Format::Text, true);
+        let mut journal = Journal::new(Box::new(Silent), printer, out, &[LogFormat::Tensorboard]);
+        events.iter().for_each(|event| journal.event(event));
+        assert!(!journal.failed);
+    }
+
+    fn steps(out: &Path) -> Vec<(String, String, u64)> {
+        let text = fs::read_to_string(out.join(METRICS_FILE)).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        lines.map(|l| (text(&l["run"]), text(&l["event"]), l["step"].as_u64().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_run_that_goes_on_repeats_no_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path();
+        let pruned = Event::Pruned { done: 2, before: 12, after: 7 };
+        tell(out, &[started("a / b", 0), step(1), step(2), pruned, step(3)]);
+        // A kill in the middle of a line.
+        let mut file = OpenOptions::new().append(true).open(out.join(METRICS_FILE)).unwrap();
+        file.write_all(b"{\"run\":\"a / b\",\"ev").unwrap();
+        tell(out, &[started("a / c", 0), step(1)]);
+        tell(out, &[started("a / b", 2), step(3)]);
+        let of = |run: &str, event: &str, step| (run.to_owned(), event.to_owned(), step);
+        let wanted = [
+            of("a / b", "run", 0),
+            of("a / b", "step", 1),
+            of("a / b", "step", 2),
+            of("a / b", "pruned", 2),
+            of("a / c", "run", 0),
+            of("a / c", "step", 1),
+            of("a / b", "run", 2),
+            of("a / b", "step", 3),
+        ];
+        assert_eq!(steps(out), wanted);
+        // A run that begins anew leaves nothing of the old one.
+        tell(out, &[started("a / b", 0), step(1)]);
+        assert_eq!(steps(out)[..2], wanted[4..6]);
+        assert_eq!(steps(out).len(), 4);
+        assert!(out.join("tensorboard/a/b").is_dir() && out.join("tensorboard/a/c").is_dir());
+    }
+}
