@@ -13,6 +13,17 @@ pub(crate) struct ModelLocation {
     pub(crate) folder: PathBuf,
 }
 
+impl ModelLocation {
+    /// A name that still finds the model from another working directory.
+    pub(crate) fn lasting_name(&self) -> String {
+        let given = Path::new(&self.name);
+        match given.is_dir().then(|| given.canonicalize()) {
+            Some(Ok(absolute)) => absolute.display().to_string(),
+            _ => self.name.clone(),
+        }
+    }
+}
+
 /// Finds `model`: an existing folder, or else a repository id `owner/name` in the local Hub cache
 /// or, unless offline, on the Hub.
 pub(crate) fn locate_model(model: &str) -> Result<ModelLocation, BackboneError> {

@@ -1,7 +1,7 @@
 //! Training of a classifier into a folder.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use burn::tensor::Device;
@@ -17,7 +17,7 @@ use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::rows::TextColumns;
 use super::save::take;
-use crate::backbone::{Backbone, ModelLocation, locate_model};
+use crate::backbone::{Backbone, locate_model};
 use crate::data::{PreparedTask, TextReader, Wording, WordingError, sample};
 use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
@@ -212,7 +212,7 @@ pub fn train_classifier(
     })?;
     let settings = TrainSettings {
         schema_version: TrainSettings::SCHEMA,
-        model: lasting_name(&backbone.location),
+        model: backbone.location.lasting_name(),
         weights: backbone.hashes.clone(),
         data: data.files,
         validation_split: options.data.validation_split(),
@@ -311,13 +311,4 @@ fn check(options: &TrainOptions) -> Result<(), ClassifyError> {
         return Err(ClassifyError::Options("a target rank is for the method `adalora` only"));
     }
     Ok(())
-}
-
-/// A name that still finds the model from another working directory.
-fn lasting_name(location: &ModelLocation) -> String {
-    let given = Path::new(&location.name);
-    match given.is_dir().then(|| given.canonicalize()) {
-        Some(Ok(absolute)) => absolute.display().to_string(),
-        _ => location.name.clone(),
-    }
 }
