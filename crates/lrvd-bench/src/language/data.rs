@@ -144,16 +144,14 @@ pub(super) fn encoded(
     notes.push(format!("{split}: {} rows, {learnt} of {read} tokens are learnt", examples.len()));
     if cut > 0 {
         let dropped = rows.len() - examples.len();
-        let mut note = format!(
-            "{split}: {cut} of {} rows lost what is beyond {max_length} tokens",
-            rows.len()
-        );
-        if dropped > 0 {
-            note.push_str(&format!(
-                "; {dropped} of them had nothing left to learn and are left out"
-            ));
-        }
-        notes.push(note);
+        let left_out = match dropped {
+            0 => String::new(),
+            n => format!("; {n} of them had nothing left to learn and are left out"),
+        };
+        let rows = rows.len();
+        notes.push(format!(
+            "{split}: {cut} of {rows} rows lost what is beyond {max_length} tokens{left_out}"
+        ));
     }
     if apart > 0 {
         notes.push(format!(

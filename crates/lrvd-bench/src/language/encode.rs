@@ -238,3 +238,93 @@ fn stops(
     }
     Ok(stops)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::PathBuf;
+
+    use lrvd_models::chat::Role;
+
+    use super::*;
+    use crate::data::{At, Place};
+
+    /// 512 pieces with byte fallback; `<s>` (1) before every text, `</s>` (2) ends one.
+    fn stories() -> (ModelLocation, Architecture, TextTokenizer) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
+        let (architecture, tokenizer) =
+            (Architecture::read(&folder).unwrap(), TextTokenizer::from_dir(&folder).unwrap());
+        (ModelLocation { name: "stories".to_owned(), folder }, architecture, tokenizer)
+    }
+
+    fn row(content: Content) -> TextRow {
+        TextRow { place: Place { file: PathBuf::from("rows.csv"), at: At::Line(2) }, content }
+    }
+
+    fn text(prompt: &str, completion: &str) -> TextRow {
+        let (prompt, completion) = (prompt.to_owned(), Some(completion.to_owned()));
+        row(Content::Text { prompt, completion })
+    }
+
+    #[test]
+    fn a_completion_is_learnt_with_its_end_and_its_prompt_is_not() {
+        let (location, architecture, tokenizer) = stories();
+        let reader = LanguageReader::new(&location, &architecture, &tokenizer, 20).unwrap();
+        let ids = |text: &str| tokenizer.encode(text, None, None).unwrap().ids;
+        let whole = ids("Once upon a time");
+        let found = reader.encode(&text("Once upon", " a time")).unwrap();
+        let prompt = ids("Once upon").len();
+        assert_eq!(found.ids, [&whole[..], &[2]].concat());
+        assert_eq!((found.length, found.apart), (whole.len() + 1, false));
+        assert!(found.learnt.iter().enumerate().all(|(i, &learnt)| learnt == (i >= prompt)));
+        // The model reads all but the end, and is asked from the prompt's last token on.
+        let example = found.example().unwrap();
+        assert_eq!(example.ids, whole);
+        assert_eq!(example.columns, (prompt - 1..whole.len()).collect::<Vec<_>>());
+        assert_eq!(example.wanted, found.ids[prompt..]);
+        assert_eq!(reader.prompt(&text("Once upon", "x").content).unwrap(), whole[..prompt]);
+
+        // `Tim` + `my` is one token of its own, `▁Timmy`: asked after `Tim`, the model will not have read it.
+        let parted = reader.encode(&text("Once upon a Tim", "my ran")).unwrap();
+        let before = ids("Once upon a Tim");
+        assert!(parted.apart && parted.ids.starts_with(&before), "{:?}", parted.ids);
+        assert!(!parted.learnt[before.len() - 1] && parted.learnt[before.len()]);
+
+        // What is too long loses its end, and a row without a completion is none.
+        let long = reader.encode(&text("Once upon a time", &" very".repeat(30))).unwrap();
+        assert_eq!((long.ids.len(), long.learnt.len()), (20, 20));
+        assert!(long.length > 30 && long.example().unwrap().ids.len() == 19);
+        let lost = reader.encode(&text(&"very ".repeat(30), " time")).unwrap();
+        assert_eq!(lost.example(), None);
+    }
+
+    #[test]
+    fn what_a_template_writes_behind_an_answer_is_not_learnt() {
+        let (mut location, architecture, tokenizer) = stories();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::copy(location.folder.join("config.json"), folder.path().join("config.json"))
+            .unwrap();
+        let template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}\n{% endfor %}{% if \
+                        add_generation_prompt %}assistant: {% endif %}";
+        std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+        std::fs::write(folder.path().join(GENERATION_FILE), r#"{"eos_token_id": [2, 426]}"#)
+            .unwrap();
+        location.folder = folder.path().to_owned();
+        let reader = LanguageReader::new(&location, &architecture, &tokenizer, 99).unwrap();
+        assert_eq!(reader.stops(), [2, 426]);
+        let message = |role, content: &str| Message { role, content: content.to_owned() };
+        let chat = |answer: &str| {
+            let messages = vec![message(Role::User, "Hi"), message(Role::Assistant, answer)];
+            let found = reader.encode(&row(Content::Chat(messages))).unwrap();
+            let learnt = found.ids.iter().zip(&found.learnt).filter(|(_, learnt)| **learnt);
+            let learnt: Vec<u32> = learnt.map(|(&id, _)| id).collect();
+            (found.ids, learnt)
+        };
+        let (ids, learnt) = chat("Once");
+        assert_eq!(learnt.last(), Some(&2));
+        // The line break behind the end is there, and is not learnt.
+        assert!(ids.last() != Some(&2) && learnt.len() < 6, "{ids:?} {learnt:?}");
+        // A full stop (426) is an end of this folder, too.
+        assert_eq!(chat("Once. Once").1.last(), Some(&426));
+    }
+}

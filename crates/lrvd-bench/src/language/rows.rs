@@ -68,10 +68,7 @@ impl TextRow {
         let content = match columns {
             LanguageColumns::Texts { prompt, completion } => Content::Text {
                 prompt: row.text(&[prompt])?.to_owned(),
-                completion: match wanted {
-                    true => Some(row.text(&[completion])?.to_owned()),
-                    false => None,
-                },
+                completion: if wanted { Some(row.text(&[completion])?.to_owned()) } else { None },
             },
             LanguageColumns::Chat { messages } => Content::Chat(conversation(row, messages)?),
         };

@@ -67,24 +67,29 @@ pub(crate) struct ExampleArguments {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct TextArguments {
     /// Column or key of a language model's prompt [default: `prompt`].
-    #[arg(long, value_name = "NAME")]
-    pub(crate) prompt_column: Option<String>,
+    #[arg(id = "prompt_column", long = "prompt-column", value_name = "NAME")]
+    pub(crate) prompt: Option<String>,
     /// Column or key of what should follow it, which is learnt [default: `completion`].
-    #[arg(long, value_name = "NAME")]
-    pub(crate) completion_column: Option<String>,
+    #[arg(id = "completion_column", long = "completion-column", value_name = "NAME")]
+    pub(crate) completion: Option<String>,
     /// Key of a conversation, a list of objects with `role` and `content`: what the assistant says is learnt
     /// [default: `messages`].
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["prompt_column", "completion_column"])]
-    pub(crate) messages_column: Option<String>,
+    #[arg(
+        id = "messages_column",
+        long = "messages-column",
+        value_name = "NAME",
+        conflicts_with_all = ["prompt_column", "completion_column"]
+    )]
+    pub(crate) messages: Option<String>,
 }
 
 impl TextArguments {
     /// The columns that are named.
     pub(crate) fn named(&self) -> NamedColumns {
         NamedColumns {
-            prompt: self.prompt_column.clone(),
-            completion: self.completion_column.clone(),
-            messages: self.messages_column.clone(),
+            prompt: self.prompt.clone(),
+            completion: self.completion.clone(),
+            messages: self.messages.clone(),
         }
     }
 }

@@ -76,7 +76,9 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
                 return Ok(ExitStatus::Done);
             }
             if let Some(limit) = arguments.unsure {
-                unsure(continuation, limit).iter().for_each(|line| printer.note(line));
+                for line in unsure(continuation, limit) {
+                    printer.note(&line);
+                }
             }
         }
     }

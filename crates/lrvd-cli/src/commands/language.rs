@@ -111,7 +111,9 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
     let rows = read_texts(file, &columns, true)?;
     let (draws, seed) = (model.draws(own.draws)?, own.seed.unwrap_or(model.seed()));
     let (evaluation, notes) = model.evaluate(&rows, draws, seed)?;
-    notes.iter().for_each(|note| printer.note(note));
+    for note in &notes {
+        printer.note(note);
+    }
     if let Some(out) = &arguments.out {
         evaluation.write_predictions(out)?;
         printer.note(&format!("predictions: {}", out.display()));
