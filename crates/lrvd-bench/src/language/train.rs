@@ -34,7 +34,9 @@ use crate::run::{
     AdapterFiles, Candidate, OutputFolder, RunLabel, SETTINGS_FILE, adapter_files, rank_record,
     run_record,
 };
-use crate::settings::{CheckpointChoice, RankRequest, holdout_share};
+use crate::settings::{
+    CheckpointChoice, KlPathSettings, KlWeight, RankRequest, ValidConfig, holdout_share,
+};
 
 /// Folder of the adapter within an output folder.
 pub(super) const ADAPTER_DIR: &str = "adapter";
@@ -80,19 +82,29 @@ pub fn train_language(
     let device = device::open(&options.device)?;
     let rows = options.data.read()?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
+    let files = rows.files.clone();
+    let Backbone { location, architecture, tokenizer, .. } = &backbone;
+    let (length, most) = (options.config.max_length, options.config.train_rows);
+    let reader = LanguageReader::new(location, architecture, tokenizer, length)?;
+    let columns = &options.data.columns;
+    let mut task = LanguageTask::new(rows, columns, &reader, length, most)?;
+    let learnt = task.train.iter().map(|text| text.wanted.len()).sum();
+    let layers = architecture.adapted_layers(&options.config.target_modules);
+    let entries: usize = layers.iter().map(|layer| layer.d_input + layer.d_output).sum();
+    let experiment = suited(&options.config, learnt, entries * options.config.initial_rank)?;
     let settings = LanguageSettings {
         schema_version: LanguageSettings::SCHEMA,
         task: TASK.to_owned(),
         model: backbone.location.lasting_name(),
         weights: backbone.hashes.clone(),
-        data: rows.files.clone(),
+        data: files,
         validation_split: options.data.validation_split(),
         columns: options.data.columns.clone(),
         method: options.method,
         target_rank: options.target_rank,
         seed: options.seed,
         device: options.device.clone(),
-        experiment: options.config.clone(),
+        experiment,
     };
     let mut out = OutputFolder::look(&options.out, options.resume)?;
     let value = serde_json::to_value(&settings)
@@ -104,10 +116,6 @@ pub fn train_language(
         return Ok(LanguageOutcome { record, adapter });
     }
     let config = &settings.experiment;
-    let Backbone { location, architecture, tokenizer, .. } = &backbone;
-    let reader = LanguageReader::new(location, architecture, tokenizer, config.max_length)?;
-    let mut task =
-        LanguageTask::new(rows, &settings.columns, &reader, config.max_length, config.train_rows)?;
     let method = settings.method.build_for_language(config, settings.request())?;
     let share = match config.holdout {
         0.0 if method.chooses().is_some() => holdout_share(task.train.len()),
@@ -168,13 +176,41 @@ pub fn train_language(
     settings.take(&model, kl_weight, info)?.write(&adapter)?;
     write_json(&record_file, &record, JsonLayout::Pretty)?;
     checkpoints.remove()?;
-    let metrics = record.checkpoints.last.as_ref().and_then(|last| last.metrics.get(&0));
-    let summary = metrics.map_or_else(String::new, |metrics| {
-        let rank = record.checkpoints.last.as_ref().map_or(0.0, |last| last.average_rank);
-        format!("nll {:.4} a token, rank {rank:.2}", metrics.nll.unwrap_or(f64::NAN))
-    });
-    sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
+    let (summary, seconds) = (summary(&record), record.train_seconds);
+    sink.event(&Event::RunFinished { label, summary, seconds });
     Ok(LanguageOutcome { record: Some(record), adapter })
+}
+
+/// One line for the terminal.
+fn summary(record: &RunRecord) -> String {
+    let last = record.checkpoints.last.as_ref();
+    let nll = last.and_then(|last| last.metrics.get(&0)?.nll);
+    let rank = last.map_or(0.0, |last| last.average_rank);
+    format!("nll {} a token, rank {rank:.2}", nll.map_or("-".to_owned(), |nll| format!("{nll:.4}")))
+}
+
+/// `config` with a KL path that suits `tokens` and adapters of so many `entries`, unless it has one of its own.
+///
+/// ```text
+/// low = min(0.01, 0.01·tokens/entries),   high = min(0.2, tokens/entries)
+/// ```
+///
+/// At the start the divergence is about 0.7 nats an entry, so the path runs from about 0.007 nats a token to 0.7: from
+/// hardly any to about what there is to be learnt. Where entries are few beside the tokens it is that of classifiers.
+fn suited(
+    config: &ValidConfig,
+    tokens: usize,
+    entries: usize,
+) -> Result<ValidConfig, LanguageError> {
+    let usual = KlPathSettings::default();
+    if config.kl_weight != KlWeight::Auto || config.kl_path != usual {
+        return Ok(config.clone());
+    }
+    let ratio = tokens as f64 / entries.max(1) as f64;
+    Ok(config.with(|config| {
+        config.kl_path.low = usual.low.min(0.01 * ratio);
+        config.kl_path.high = usual.high.min(ratio);
+    })?)
 }
 
 /// Whether the settings in `file` are those of a language model on texts.
