@@ -50,6 +50,7 @@ fn options(dir: &Path, out: &str, method: MethodName) -> LanguageOptions {
         "learning_rate=5e-3",
         "draws=[2]",
         "kl_weight=0.05",
+        "log_variance.initial=-8",
         "prune.start=0.3",
         "prune.every=0.3",
         "prune.log_alpha_threshold=-1",
