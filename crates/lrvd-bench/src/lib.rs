@@ -16,6 +16,7 @@
 //! | [`confidence`] | what few numbers, fitted on held-out rows, make of a trained adapter's answers |
 //! | [`run`] | one run: beginning, loop, record, folder |
 //! | `report` | tables, comparisons, the page that a person looks at |
+//! | [`language`] | a language model on a user's own texts: train, save, load, measure, continue |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
 //! | [`suite`] | whole reproductions: GLUE and reasoning |
 //! | [`planted`] | a task whose rank is known, and the rank that is found |
@@ -31,6 +32,7 @@ pub mod confidence;
 pub mod data;
 pub mod eval;
 mod io;
+pub mod language;
 pub mod method;
 pub mod planted;
 pub mod reasoning;

@@ -9,7 +9,7 @@ use lrvd_burn::train::Model;
 
 use crate::batch::TokenBatch;
 use crate::deberta::DebertaClassifier;
-use crate::llama::LlamaChoice;
+use crate::llama::{LlamaChoice, LlamaForCausalLm, TextBatch};
 
 /// An encoder with a head of its own, or a language model that answers by the logits of a few tokens.
 #[expect(clippy::large_enum_variant, reason = "a run holds two of them")]
@@ -55,6 +55,16 @@ impl Model for LlamaChoice {
 
     fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         self.forward(&input.repeat(members(self)), pass)
+    }
+}
+
+/// Language modelling: logits of the next token after the columns that the batch asks for.
+impl Model for LlamaForCausalLm {
+    type Input = TextBatch;
+    const HOLDS_DRAWS: bool = true;
+
+    fn logits(&self, input: &TextBatch, pass: &Pass) -> Tensor<2> {
+        self.asked_logits(&input.repeat(members(self)), pass)
     }
 }
 

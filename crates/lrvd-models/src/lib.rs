@@ -5,6 +5,7 @@
 //! | [`deberta`] | DeBERTa-v2 and v3: configuration, encoder, sequence classification |
 //! | [`llama`] | Llama: configuration, decoder, language-modelling head, answers, generation |
 //! | [`AutoClassifier`], [`TokenBatch`] | either model as a classifier, and what it reads |
+//! | [`chat`] | conversations as the text that a model was trained on, by its own template |
 //! | [`tokenizer`] | text to ids, from `tokenizer.json` or straight from a SentencePiece model |
 //! | [`source`] | where a model's weights come from, strictly |
 //!
@@ -13,6 +14,7 @@
 
 mod auto;
 mod batch;
+pub mod chat;
 mod config_error;
 mod config_reader;
 pub mod deberta;

@@ -232,6 +232,16 @@ fn adapters_keep_every_bit_on_a_half_precision_base() {
     assert_eq!(values(&loaded), values(&wide));
 }
 
+fn softmax(logits: &[f64]) -> Vec<f64> {
+    let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let total: f64 = logits.iter().map(|z| (z - most).exp()).sum();
+    logits.iter().map(|z| (z - most).exp() / total).collect()
+}
+
+fn entropy(probabilities: &[f64]) -> f64 {
+    -probabilities.iter().map(|p| p * p.ln()).sum::<f64>()
+}
+
 #[test]
 fn continuations_do_not_depend_on_company_and_stop_where_told() {
     let model = adapted(
@@ -241,9 +251,10 @@ fn continuations_do_not_depend_on_company_and_stop_where_told() {
     );
     let prompts: Vec<Vec<u32>> =
         PROMPTS.iter().map(|row| row.iter().map(|&id| id as u32).collect()).collect();
-    let mut options = GenerateOptions { max_new_tokens: 6, stop: Vec::new(), draw: None };
-    for draw in [None, Some(key())] {
-        options.draw = draw;
+    let mut options = GenerateOptions { max_new_tokens: 6, ..GenerateOptions::default() };
+    let several: Vec<NoiseKey> = (0..3).map(|draw| key().at_step(draw)).collect();
+    for draws in [Vec::new(), vec![key()], several] {
+        options.draws.clone_from(&draws);
         let together = model.generate_greedy(&prompts, &options).unwrap();
         for (prompt, text) in prompts.iter().zip(&together) {
             assert_eq!(text.len(), 6);
@@ -251,12 +262,30 @@ fn continuations_do_not_depend_on_company_and_stop_where_told() {
             assert_eq!(&alone[0], text);
             // Each token is the best of the whole text so far.
             let mut so_far: Vec<i64> = prompt.iter().map(|&id| i64::from(id)).collect();
-            let at = draw
-                .map_or(Pass::mean(), |key| Pass::sampled(Scheme::Weights(DrawPer::Batch), key));
-            for &token in text {
-                let logits = numbers(model.last_logits(&input(&[&so_far], DType::F64), &at));
-                let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
-                assert_eq!(best, Some(token as usize));
+            let of_draw = |key| Pass::sampled(Scheme::Weights(DrawPer::Batch), key);
+            let mut passes: Vec<Pass> = draws.iter().copied().map(of_draw).collect();
+            if passes.is_empty() {
+                passes.push(Pass::mean());
+            }
+            let known = &model.generate(std::slice::from_ref(prompt), &options).unwrap()[0];
+            for (&token, known) in text.iter().zip(&known.tokens) {
+                // The whole text again, without a cache and pass by pass.
+                let batch = input(&[&so_far], DType::F64);
+                let each: Vec<Vec<f64>> = passes
+                    .iter()
+                    .map(|pass| softmax(&numbers(model.last_logits(&batch, pass))))
+                    .collect();
+                let n = each.len() as f64;
+                let mean: Vec<f64> = (0..each[0].len())
+                    .map(|i| each.iter().map(|p| p[i]).sum::<f64>() / n)
+                    .collect();
+                let best = (0..mean.len()).max_by(|&a, &b| mean[a].total_cmp(&mean[b]));
+                assert_eq!((best, known.id), (Some(token as usize), token));
+                let information = entropy(&mean) - each.iter().map(|p| entropy(p)).sum::<f64>() / n;
+                assert!((known.probability - mean[token as usize]).abs() < 1e-9);
+                assert!((known.entropy - entropy(&mean)).abs() < 1e-9);
+                assert!((known.mutual_information - information.max(0.0)).abs() < 1e-9);
+                assert_eq!(draws.len() > 1, known.mutual_information > 1e-6);
                 so_far.push(i64::from(token));
             }
         }

@@ -41,7 +41,7 @@ fn model(dtype: DType) -> LlamaForCausalLm {
 fn greedy_decoding_gives_the_published_story() {
     let ids = token_ids();
     assert_eq!((ids.len(), ids[0]), (201, 1));
-    let options = GenerateOptions { max_new_tokens: 200, stop: Vec::new(), draw: None };
+    let options = GenerateOptions { max_new_tokens: 200, ..GenerateOptions::default() };
     for dtype in [DType::F32, DType::F64] {
         let found = model(dtype).generate_greedy(&[vec![1]], &options).unwrap();
         assert_eq!(found[0], ids[1..], "{dtype:?}");

@@ -10,8 +10,9 @@ use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::Layout;
 use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::{Model, Targets, TokenTargets, negative_log_likelihood};
 use lrvd_models::TokenBatch;
-use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm};
+use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm, TextBatch};
 use serde_json::Value;
 
 const CASES: [&str; 7] = [
@@ -103,6 +104,30 @@ impl Case {
     }
 }
 
+impl Case {
+    /// Compares the loss, and its gradients by every weight of which one is recorded.
+    fn check_gradients(&self, loss: &Tensor<1>) {
+        self.check("loss", &values(loss.clone()), |_| true);
+        let gradients = loss.backward();
+        let mut found = BTreeMap::new();
+        self.model.visit_parameters(&mut |p| {
+            let shape = p.value.shape();
+            let flat = p.value.gradient(&gradients).unwrap();
+            let gradient = match (p.layout, shape.as_slice()) {
+                (Layout::Transposed, &[r, c]) => values(flat.reshape([r, c]).transpose()),
+                _ => values(flat),
+            };
+            found.insert(format!("grad.{}", p.name), gradient);
+        });
+        let names: Vec<&str> =
+            self.expected.names().filter(|name| name.starts_with("grad.")).collect();
+        assert_eq!(names.len(), 10);
+        for name in names {
+            self.check(name, &found[name], |_| true);
+        }
+    }
+}
+
 fn each_case(check: impl Fn(Case)) {
     for name in CASES {
         for dtype in [DType::F32, DType::F64] {
@@ -176,23 +201,36 @@ fn loss_and_gradients_equal_the_reference() {
         let chosen = Tensor::<3>::from_data(chosen, (&Device::flex(), dtype));
         let logits = case.model.forward(&case.input, &Pass::mean()).narrow(1, 0, tokens - 1);
         let loss = (activation::log_softmax(logits, 2) * chosen).sum().mul_scalar(-1.0 / count);
-        case.check("loss", &values(loss.clone()), |_| true);
-        let gradients = loss.backward();
-        let mut found = BTreeMap::new();
-        case.model.visit_parameters(&mut |p| {
-            let shape = p.value.shape();
-            let flat = p.value.gradient(&gradients).unwrap();
-            let gradient = match (p.layout, shape.as_slice()) {
-                (Layout::Transposed, &[r, c]) => values(flat.reshape([r, c]).transpose()),
-                _ => values(flat),
-            };
-            found.insert(format!("grad.{}", p.name), gradient);
-        });
-        let names: Vec<&str> =
-            case.expected.names().filter(|name| name.starts_with("grad.")).collect();
-        assert_eq!(names.len(), 10);
-        for name in names {
-            case.check(name, &found[name], |_| true);
-        }
+        case.check_gradients(&loss);
+    }
+}
+
+#[test]
+fn only_the_tokens_that_are_asked_for_give_the_loss_of_the_reference() {
+    for dtype in [DType::F32, DType::F64] {
+        let mut case = Case::open("mha_right_padded", dtype);
+        case.model.visit_parameters_mut(&mut |p| p.value.set_trainable(true));
+        let [rows, tokens] = case.input.ids.dims();
+        let labels = case.inputs.read("labels").unwrap().to_i64().unwrap();
+        let asked = |row: usize| -> Vec<usize> {
+            (0..tokens - 1).filter(|t| labels[row * tokens + t + 1] >= 0).collect()
+        };
+        let columns: Vec<Vec<usize>> = (0..rows).map(asked).collect();
+        let wanted = columns.iter().enumerate();
+        let ids: Vec<i64> = wanted
+            .flat_map(|(row, columns)| columns.iter().map(move |t| row * tokens + t + 1))
+            .map(|place| labels[place])
+            .collect();
+        let per_row: Vec<usize> = columns.iter().map(Vec::len).collect();
+        // Some columns are padding or a prompt, and rows differ.
+        assert!(ids.len() < rows * (tokens - 1) && per_row[0] != per_row[1]);
+        let input = TextBatch { tokens: case.input.clone(), columns };
+        let logits = case.model.logits(&input, &Pass::mean());
+        assert_eq!(logits.dims(), [input.asked(), case.model.config().vocab_size]);
+        let n = ids.len();
+        let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [n]), &Device::flex());
+        let targets = Targets::Tokens(TokenTargets { ids, per_row });
+        let loss = negative_log_likelihood(logits, &targets).mul_scalar(1.0 / n as f64);
+        case.check_gradients(&loss);
     }
 }

@@ -7,7 +7,7 @@ use lrvd_burn::files::WeightStore;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
-use lrvd_models::llama::{LlamaChoice, LlamaForCausalLm};
+use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
 use lrvd_models::tokenizer::TextTokenizer;
 
 use super::BackboneError;
@@ -16,6 +16,7 @@ use super::locate::ModelLocation;
 use crate::data::{PreparedTask, TextReader, Wording, WordingError};
 use crate::io::sha256_file;
 use crate::settings::BasePrecision;
+use crate::text::quoted;
 
 /// Configuration, tokenizer and identity of a pretrained model.
 pub(crate) struct Backbone {
@@ -43,6 +44,25 @@ impl Backbone {
             hashes.insert(name, sha256_file(file)?);
         }
         Ok(Self { location, architecture, tokenizer, hashes })
+    }
+
+    /// The weight files that are not those of `hashes`, in words; empty if all are.
+    pub(crate) fn other_files(&self, hashes: &BTreeMap<String, String>) -> String {
+        let differ = |(name, hash): &(&String, &String)| self.hashes.get(*name) != Some(*hash);
+        let known = hashes.iter().filter(differ).map(|(name, _)| name);
+        let new = self.hashes.keys().filter(|name| !hashes.contains_key(*name));
+        quoted(known.chain(new))
+    }
+
+    /// The configuration of a language model, which `what` needs.
+    pub(crate) fn decoder_for(&self, what: &str) -> Result<&LlamaConfig, BackboneError> {
+        match &self.architecture {
+            Architecture::Llama(config) => Ok(config),
+            Architecture::Deberta(_) => Err(BackboneError::Model {
+                model: self.location.name.clone(),
+                reason: format!("{what} needs a language model (Llama), and this is a DeBERTa"),
+            }),
+        }
     }
 
     /// The configuration of an encoder, which `what` needs.
@@ -127,6 +147,21 @@ fn check_ends(
     }
 }
 
+/// The language model itself, with its head over the vocabulary.
+pub(crate) fn load_language_model(
+    backbone: &Backbone,
+    dropout: bool,
+    device: &Device,
+    dtype: DType,
+) -> Result<LlamaForCausalLm, BackboneError> {
+    let mut config = backbone.decoder_for("language modelling")?.clone();
+    if !dropout {
+        config.attention_dropout = 0.0;
+    }
+    let store = WeightStore::open(&backbone.location.folder)?;
+    Ok(LlamaForCausalLm::from_pretrained(&store, &config, device, dtype)?.0)
+}
+
 /// A model that answers `task`, and the names of the parameters that the checkpoint did not have.
 ///
 /// An encoder comes from the checkpoint; its head too where it fits, else from `seed`. A language
@@ -139,21 +174,17 @@ pub(crate) fn load_model(
     device: &Device,
     dtype: DType,
 ) -> Result<(AutoClassifier, Vec<String>), BackboneError> {
-    let store = WeightStore::open(&backbone.location.folder)?;
     match &backbone.architecture {
         Architecture::Deberta(encoder) => {
+            let store = WeightStore::open(&backbone.location.folder)?;
             let config = Backbone::config_for(encoder, task.labels, dropout);
             let seed = NoiseKey::new(seed);
             let (model, report) =
                 DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)?;
             Ok((AutoClassifier::Deberta(model), report.fresh))
         }
-        Architecture::Llama(decoder) => {
-            let mut config = decoder.clone();
-            if !dropout {
-                config.attention_dropout = 0.0;
-            }
-            let (model, _) = LlamaForCausalLm::from_pretrained(&store, &config, device, dtype)?;
+        Architecture::Llama(_) => {
+            let model = load_language_model(backbone, dropout, device, dtype)?;
             let model = LlamaChoice::new(model, task.answers.clone())?;
             Ok((AutoClassifier::Llama(model), Vec::new()))
         }

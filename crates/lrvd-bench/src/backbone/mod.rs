@@ -12,5 +12,5 @@ mod locate;
 
 pub(crate) use architecture::Architecture;
 pub use error::BackboneError;
-pub(crate) use load::{Backbone, load_model};
+pub(crate) use load::{Backbone, load_language_model, load_model};
 pub(crate) use locate::{ModelLocation, locate_config, locate_model};

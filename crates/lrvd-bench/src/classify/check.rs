@@ -8,34 +8,11 @@ use serde::Serialize;
 use super::data::DataSource;
 use super::error::ClassifyError;
 use crate::backbone::{Architecture, BackboneError, locate_model};
-use crate::data::{Example, Label, Wording};
+use crate::data::{Example, Label, Spread, Wording};
 use crate::settings::WordingSettings;
 
 /// Examples that are shown.
 const SHOWN: usize = 3;
-
-/// Numbers of one kind over the rows of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Spread {
-    /// Smallest.
-    pub least: usize,
-    /// The middle one, the lower of two.
-    pub median: usize,
-    /// The one that 95 % of the rows do not exceed.
-    pub most_rows: usize,
-    /// Largest.
-    pub most: usize,
-}
-
-impl Spread {
-    /// Of `values`; `None` without any.
-    fn of(mut values: Vec<usize>) -> Option<Self> {
-        values.sort_unstable();
-        let last = values.len().checked_sub(1)?;
-        let at = |share: f64| values[(share * last as f64).floor() as usize];
-        Some(Self { least: values[0], median: at(0.5), most_rows: at(0.95), most: values[last] })
-    }
-}
 
 /// One split.
 #[derive(Clone, Debug, PartialEq, Serialize)]

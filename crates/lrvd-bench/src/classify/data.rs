@@ -5,22 +5,13 @@ use std::path::{Path, PathBuf};
 
 use super::error::ClassifyError;
 use super::rows::{Row, TextColumns, read_rows};
-use crate::data::{Example, Label, drawn, load};
+use crate::data::{Example, Label, Validation, load};
 use crate::io::sha256_file;
 use crate::task::{GlueTask, Goal};
 use crate::text::quoted;
 
 /// More distinct labels than this are hardly classes: a wrong column, most likely.
 const MOST_CLASSES: usize = 1000;
-
-/// What a classifier is measured on.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Validation {
-    /// A file of its own.
-    File(PathBuf),
-    /// This share of the training file's rows, drawn once, the same ones for every seed.
-    Share(f64),
-}
 
 /// Where examples come from.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,13 +126,8 @@ fn split(
     share: f64,
 ) -> Result<(Vec<Example>, Vec<Example>), ClassifyError> {
     let rows = examples.len();
-    let held = (share * rows as f64).round() as usize;
-    if held == 0 || held >= rows {
-        let file = file.to_owned();
-        return Err(ClassifyError::Split { file, rows, share });
-    }
-    let (validation, train) = drawn(examples, held, 0);
-    Ok((train, validation))
+    let file = file.to_owned();
+    Validation::split(examples, share).ok_or(ClassifyError::Split { file, rows, share })
 }
 
 /// The labelled examples of one file, for a classifier that exists already.

@@ -15,6 +15,7 @@ use crate::backbone::BackboneError;
 use crate::data::{DataError, Place, TableError, WordingError};
 use crate::eval::EvalError;
 use crate::io::IoError;
+use crate::language::LanguageError;
 use crate::run::RunError;
 use crate::settings::SettingError;
 
@@ -67,6 +68,18 @@ pub enum ClassifyError {
     /// The core refused its input.
     #[error(transparent)]
     Core(#[from] lrvd_core::Error),
+    /// The language model that an adapter is of.
+    #[error(transparent)]
+    LanguageModel(#[from] LanguageError),
+    /// An adapter of a language model has no classes.
+    #[error(
+        "`{dir}` holds a language model, which has no classes: `lrvd generate {dir}` continues texts, `lrvd eval {dir} \
+         --data FILE` measures it"
+    )]
+    Language {
+        /// As given.
+        dir: PathBuf,
+    },
     /// A label is given twice.
     #[error("label `{found}` is given twice")]
     RepeatedLabel {

@@ -10,6 +10,7 @@ use super::rows::TextColumns;
 use crate::backbone::Backbone;
 use crate::data::{TextReader, Wording, WordingError};
 use crate::io::{JsonLayout, parse_json, read_text, write_json};
+use crate::language::LanguageInfo;
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 
@@ -71,6 +72,84 @@ pub struct ClassifierInfo {
     /// Where no answer is given, by number of draws, where it was fitted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub abstentions: BTreeMap<usize, Abstention>,
+}
+
+/// The description of an adapter that was made here, by what it answers.
+#[expect(clippy::large_enum_variant, reason = "an adapter has one of them")]
+#[derive(Clone, Debug, PartialEq)]
+pub enum AdapterInfo {
+    /// Classes, or a score.
+    Classifier(ClassifierInfo),
+    /// The next token.
+    Language(LanguageInfo),
+}
+
+impl AdapterInfo {
+    /// The description in the adapter folder `dir`; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ClassifierInfo::read`] and [`LanguageInfo::read`].
+    pub fn read(dir: &Path) -> Result<Option<Self>, ClassifyError> {
+        if let Some(info) = LanguageInfo::read(dir)? {
+            return Ok(Some(Self::Language(info)));
+        }
+        Ok(ClassifierInfo::read(dir)?.map(Self::Classifier))
+    }
+
+    pub(super) fn write(&self, dir: &Path) -> Result<(), ClassifyError> {
+        match self {
+            Self::Classifier(info) => info.write(dir),
+            Self::Language(info) => Ok(info.write(dir)?),
+        }
+    }
+
+    pub(super) fn at_the_mean(self) -> Self {
+        match self {
+            Self::Classifier(info) => Self::Classifier(info.at_the_mean()),
+            Self::Language(info) => Self::Language(info.at_the_mean()),
+        }
+    }
+
+    /// The classifier's, if it is one.
+    pub fn classifier(&self) -> Option<&ClassifierInfo> {
+        match self {
+            Self::Classifier(info) => Some(info),
+            Self::Language(_) => None,
+        }
+    }
+
+    /// Whether the statistic is corrected for the fan-in.
+    pub fn fan_in_correction(&self) -> bool {
+        match self {
+            Self::Classifier(info) => info.fan_in_correction,
+            Self::Language(info) => info.fan_in_correction,
+        }
+    }
+
+    /// Rank of every adapted layer at the start, if that is known.
+    pub fn initial_rank(&self) -> Option<usize> {
+        match self {
+            Self::Classifier(info) => info.initial_rank,
+            Self::Language(info) => Some(info.initial_rank),
+        }
+    }
+
+    /// Rank of every adapted layer, by path.
+    pub fn ranks(&self) -> &BTreeMap<String, usize> {
+        match self {
+            Self::Classifier(info) => &info.ranks,
+            Self::Language(info) => &info.ranks,
+        }
+    }
+
+    /// How it was trained.
+    pub fn method(&self) -> &str {
+        match self {
+            Self::Classifier(info) => &info.method,
+            Self::Language(info) => &info.method,
+        }
+    }
 }
 
 /// The entropy above which no answer is given.

@@ -11,6 +11,7 @@ use lrvd_core::prune::{StatisticAggregate, StatisticOptions, rank_statistic};
 use serde::Serialize;
 
 use super::error::ClassifyError;
+use super::info::AdapterInfo;
 use super::source::AdapterSource;
 use crate::backbone::Architecture;
 
@@ -87,7 +88,8 @@ pub struct AdapterReport {
 /// [`ClassifyError::Tensor`] for factors that hold no floats, [`ClassifyError::Core`] for a statistic
 /// that is not a number.
 pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, ClassifyError> {
-    let corrected = source.saved.info.as_ref().is_some_and(|info| info.fan_in_correction);
+    let corrected = source.saved.info.as_ref().is_some_and(AdapterInfo::fan_in_correction);
+    let classifier = source.saved.info.as_ref().and_then(AdapterInfo::classifier);
     let header = source.saved.posterior.as_ref().map(|p| &p.header);
     let options = StatisticOptions {
         aggregate: header.map(|h| h.statistic).unwrap_or_default(),
@@ -129,7 +131,7 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
             rank: module.rank,
             initial_rank: known
                 .map(|m| m.initial_rank)
-                .or(source.saved.info.as_ref().and_then(|info| info.initial_rank))
+                .or(source.saved.info.as_ref().and_then(AdapterInfo::initial_rank))
                 .unwrap_or(module.initial_rank),
             scaling: Some(module.scaling),
             shape: Some([module.d_input(), module.d_output()]),
@@ -153,7 +155,7 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
         folder: source.folder.display().to_string(),
         base_model: source.saved.adapter.config.base_model_name_or_path.clone(),
         method: match &source.saved.info {
-            Some(info) => info.method.clone(),
+            Some(info) => info.method().to_owned(),
             None => source.saved.adapter.config.method.name().to_owned(),
         },
         family: header.map(|h| posterior_family_name(h.family)),
@@ -161,13 +163,8 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
         log_alpha_threshold: threshold,
         pruned: modules.iter().map(|m| m.initial_rank.saturating_sub(m.rank)).sum(),
         above_threshold: modules.iter().map(above).sum(),
-        labels: source.saved.info.as_ref().map(|i| i.goal.classes.clone()).unwrap_or_default(),
-        temperatures: source
-            .saved
-            .info
-            .as_ref()
-            .map(|i| i.temperatures.clone())
-            .unwrap_or_default(),
+        labels: classifier.map(|info| info.goal.classes.clone()).unwrap_or_default(),
+        temperatures: classifier.map(|info| info.temperatures.clone()).unwrap_or_default(),
         total_rank,
         average_rank: total_rank as f64 / modules.len().max(1) as f64,
         max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),
@@ -195,8 +192,8 @@ fn pruned(source: &AdapterSource) -> Vec<(String, usize, Option<f64>)> {
     let mut found: BTreeMap<&String, (usize, Option<f64>)> =
         of_header.map(|(path, m)| (path, (m.initial_rank, Some(m.scaling)))).collect();
     if let Some(info) = &source.saved.info {
-        for (path, _) in info.ranks.iter().filter(|(_, rank)| **rank == 0) {
-            found.entry(path).or_insert((info.initial_rank.unwrap_or(0), None));
+        for (path, _) in info.ranks().iter().filter(|(_, rank)| **rank == 0) {
+            found.entry(path).or_insert((info.initial_rank().unwrap_or(0), None));
         }
     }
     found.into_iter().map(|(path, (rank, scaling))| (path.clone(), rank, scaling)).collect()

@@ -12,7 +12,7 @@ use lrvd_core::error::ParameterError;
 use lrvd_models::AutoClassifier;
 
 use super::error::ClassifyError;
-use super::info::ClassifierInfo;
+use super::info::{AdapterInfo, ClassifierInfo};
 use super::source::AdapterSource;
 use crate::backbone::{Backbone, load_model, locate_model};
 use crate::data::PreparedTask;
@@ -78,12 +78,19 @@ impl SavedClassifier {
     pub fn load(dir: &Path, options: &LoadOptions, device: &Device) -> Result<Self, ClassifyError> {
         options.policy.check()?;
         let source = AdapterSource::open(dir, device)?;
-        let named = source.saved.info.as_ref().map(|info| info.base_model.clone());
+        let info = match source.saved.info.clone() {
+            Some(AdapterInfo::Language(_)) => {
+                return Err(ClassifyError::Language { dir: dir.to_owned() });
+            }
+            Some(AdapterInfo::Classifier(info)) => Some(info),
+            None => None,
+        };
+        let named = info.as_ref().map(|info| info.base_model.clone());
         let named = named.or_else(|| source.saved.adapter.config.base_model_name_or_path.clone());
         let name = options.model.clone().or(named);
         let name = name.ok_or_else(|| ClassifyError::NoBase { dir: source.folder.clone() })?;
         let backbone = Backbone::open(locate_model(&name)?)?;
-        let info = match source.saved.info {
+        let info = match info {
             Some(info) => {
                 if !options.allow_other_base {
                     check_base(&info, &backbone)?;
@@ -196,10 +203,7 @@ fn check_base(info: &ClassifierInfo, backbone: &Backbone) -> Result<(), Classify
     if info.weights == backbone.hashes {
         return Ok(());
     }
-    let differ = |(name, hash): &(&String, &String)| backbone.hashes.get(*name) != Some(*hash);
-    let known = info.weights.iter().filter(differ).map(|(name, _)| name);
-    let new = backbone.hashes.keys().filter(|name| !info.weights.contains_key(*name));
-    let (model, files) = (backbone.location.name.clone(), quoted(known.chain(new)));
+    let (model, files) = (backbone.location.name.clone(), backbone.other_files(&info.weights));
     Err(ClassifyError::OtherBase { model, files })
 }
 

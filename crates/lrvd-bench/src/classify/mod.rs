@@ -27,11 +27,11 @@ mod source;
 mod train;
 
 pub use abstain::fit_abstention;
-pub use check::{DataReport, RenderedExample, SplitReport, Spread, check_data};
-pub use data::{ClassifyData, DataSource, Validation};
+pub use check::{DataReport, RenderedExample, SplitReport, check_data};
+pub use data::{ClassifyData, DataSource};
 pub use error::ClassifyError;
 pub use evaluate::{Evaluation, evaluate};
-pub use info::{Abstention, ClassifierInfo, INFO_FILE};
+pub use info::{Abstention, AdapterInfo, ClassifierInfo, INFO_FILE};
 pub use inspect::{AdapterReport, BaseReport, ModuleReport, inspect_adapter, inspect_base};
 pub use load::{LoadOptions, MAX_DRAWS, SavedClassifier};
 pub use predict::{Input, Inputs, Prediction, read_inputs, stream_inputs};

@@ -4,13 +4,11 @@ use std::path::Path;
 
 use lrvd_burn::files::AtomicDir;
 use lrvd_burn::model::{AdaptedModel, ranks};
-use lrvd_burn::peft::{
-    AdaLoraConfig, CapReport, ExportLayout, ExportSummary, PeftAdapter, PeftConfig, PeftPosterior,
-    PosteriorRun, TargetModules, peft_from_model, posterior_from_model,
-};
+use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary, PeftAdapter, PeftPosterior};
 
 use super::error::ClassifyError;
-use super::info::ClassifierInfo;
+use super::info::{AdapterInfo, ClassifierInfo};
+use crate::run::{AdapterFiles, adapter_files};
 use crate::settings::ExperimentConfig;
 
 /// What an adapter folder holds, on the host.
@@ -21,7 +19,7 @@ pub struct SavedAdapter {
     /// Posterior, if there is one.
     pub posterior: Option<PeftPosterior>,
     /// Description, if it was made here.
-    pub info: Option<ClassifierInfo>,
+    pub info: Option<AdapterInfo>,
 }
 
 /// Reads the adapters, the head and the posterior of `model` back.
@@ -36,59 +34,27 @@ pub(super) fn take(
     kl_weight: f64,
     mut info: ClassifierInfo,
 ) -> Result<SavedAdapter, ClassifyError> {
-    let mut diagonal = false;
-    let mut initial_rank = config.initial_rank;
-    let mut dropout = config.adapter_dropout;
-    model.visit_layers(&mut |_, layer| {
-        if let Some(adapter) = layer.low_rank() {
-            diagonal |= adapter.singular_values().is_some();
-            dropout = adapter.dropout;
-        }
-        if let Some(slot) = layer.slot() {
-            initial_rank = slot.initial_rank;
-        }
-    });
-    let targets = TargetModules::Names(config.target_modules.clone());
-    let template = if diagonal {
-        let adalora = AdaLoraConfig { init_r: initial_rank, ..AdaLoraConfig::default() };
-        PeftConfig::adalora(adalora, config.lora_alpha, targets)
-    } else {
-        PeftConfig::lora(initial_rank, config.lora_alpha, targets)
-    };
     // A language model answers by its own head, which is adapted and not replaced.
     let (task_type, whole): (_, &[&str]) = match info.wording {
         Some(_) => ("CAUSAL_LM", &[]),
         None => ("SEQ_CLS", &["pooler", "classifier"]),
     };
-    let template = PeftConfig {
-        base_model_name_or_path: Some(info.base_model.clone()),
-        task_type: Some(task_type.to_owned()),
-        modules_to_save: whole.iter().map(ToString::to_string).collect(),
-        lora_dropout: dropout,
-        ..template
-    };
+    let (seed, base_model) = (info.seed, &info.base_model);
+    let files = AdapterFiles { config, kl_weight, seed, base_model, task_type, whole };
+    let (adapter, posterior) = adapter_files(model, &files)?;
     info.ranks = ranks(model).into_iter().collect();
-    let adapter = peft_from_model(model, &template)?;
-    let run = PosteriorRun {
-        scheme: config.training_scheme.scheme(),
-        statistic: config.prune.statistic,
-        log_alpha_threshold: config.prune.log_alpha_threshold,
-        kl_weight,
-        seed: info.seed,
-    };
-    let posterior = posterior_from_model(model, run)?;
-    Ok(SavedAdapter { adapter, posterior, info: Some(info) })
+    Ok(SavedAdapter { adapter, posterior, info: Some(AdapterInfo::Classifier(info)) })
 }
 
 impl SavedAdapter {
-    /// The classifier with no module above `rank`; the posterior stays behind, since it is one of other directions.
+    /// The adapter with no module above `rank`; the posterior stays behind, since it is one of other directions.
     ///
     /// # Errors
     ///
     /// Those of [`PeftAdapter::capped`].
     pub fn capped(&self, rank: usize) -> Result<(Self, CapReport), ClassifyError> {
         let (adapter, report) = self.adapter.capped(rank)?;
-        let info = self.info.clone().map(ClassifierInfo::at_the_mean);
+        let info = self.info.clone().map(AdapterInfo::at_the_mean);
         Ok((Self { adapter, posterior: None, info }, report))
     }
 
@@ -113,7 +79,7 @@ impl SavedAdapter {
                 posterior.write(building.path(), &self.adapter)?;
             }
             Some(_) => {
-                info = info.map(ClassifierInfo::at_the_mean);
+                info = info.map(AdapterInfo::at_the_mean);
             }
             None => {}
         }

@@ -7,11 +7,12 @@ use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftPosterior};
 use lrvd_burn::train::latest_checkpoint;
 
 use super::error::ClassifyError;
-use super::info::{ClassifierInfo, read_versioned};
+use super::info::{AdapterInfo, read_versioned};
 use super::save::{SavedAdapter, take};
 use super::train::{ADAPTER_DIR, CHECKPOINT_DIR, TrainSettings};
 use crate::backbone::{Backbone, locate_model};
 use crate::data::PreparedTask;
+use crate::language;
 use crate::run::SETTINGS_FILE;
 use crate::settings::CheckpointChoice;
 
@@ -102,12 +103,18 @@ impl AdapterSource {
         } else {
             None
         };
-        let info = ClassifierInfo::read(&folder)?;
+        let info = AdapterInfo::read(&folder)?;
         Ok(Self { kind, folder, saved: SavedAdapter { adapter, posterior, info } })
     }
 
     /// The model at a checkpoint of the run in `out`.
     fn rebuild(out: &Path, checkpoint: PathBuf, device: &Device) -> Result<Self, ClassifyError> {
+        if let Some(made) = language::rebuild(out, &checkpoint, device)? {
+            let language::Rebuilt { adapter, posterior, info } = made;
+            let info = Some(AdapterInfo::Language(info));
+            let saved = SavedAdapter { adapter, posterior, info };
+            return Ok(Self { kind: SourceKind::Checkpoint, folder: checkpoint, saved });
+        }
         let settings: TrainSettings =
             read_versioned(&out.join(SETTINGS_FILE), TrainSettings::SCHEMA)?;
         let backbone = Backbone::open(locate_model(&settings.model)?)?;

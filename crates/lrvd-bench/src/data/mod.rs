@@ -17,6 +17,8 @@
 //! | `wording`   | [`Wording`]: how a language model is asked for a class                         |
 //! | `reader`    | [`TextReader`]: texts as either kind of model reads them                       |
 //! | `prepared`  | [`PreparedTask`]: token ids and labels of a task                               |
+//! | `spread`    | [`Spread`]: least, median, 95 %, most                                          |
+//! | `validation` | [`Validation`]: which rows are measured on                                    |
 //! | `batch`     | [`TokenExamples`](batch::TokenExamples): batches on the device                 |
 //!
 //! A bad row is an error that names file, line and column; no row is skipped.
@@ -38,7 +40,9 @@ mod reader;
 pub(crate) mod search;
 #[cfg(test)]
 mod smoke;
+mod spread;
 pub mod table;
+mod validation;
 mod wording;
 
 pub use bare::FrameError;
@@ -48,8 +52,11 @@ pub use generate::write_generated;
 pub(crate) use load::{describe, drawn, limit, load, sample};
 pub(crate) use locate::locate;
 pub use prepared::PreparedTask;
+pub(crate) use prepared::held_out;
 pub(crate) use read::read_examples;
 pub use reader::TextReader;
 pub use search::{FileSet, Located};
+pub use spread::Spread;
 pub use table::{At, Format, Place, TableError};
+pub use validation::Validation;
 pub use wording::{WordedTexts, Wording, WordingError};

@@ -31,6 +31,14 @@ pub struct PreparedTask {
     pub notes: Vec<String>,
 }
 
+/// The `rows` less `share` of them, and those, drawn by `seed`; both in their order. One row stays at least.
+pub(crate) fn held_out<T>(rows: Vec<T>, share: f64, seed: u64) -> (Vec<T>, Vec<T>) {
+    let wanted = (share * rows.len() as f64).round() as usize;
+    let wanted = wanted.min(rows.len().saturating_sub(1));
+    let (held, rest) = drawn(rows, wanted, seed ^ HOLDOUT_SALT);
+    (rest, held)
+}
+
 impl PreparedTask {
     /// Encodes `dataset` as `reader` does.
     ///
@@ -109,9 +117,7 @@ impl PreparedTask {
     /// their order.
     #[must_use]
     pub fn holding_out_drawn(&self, share: f64, seed: u64) -> Self {
-        let n = self.train.len();
-        let wanted = ((share * n as f64).round() as usize).min(n.saturating_sub(1));
-        let (holdout, train) = drawn(self.train.clone(), wanted, seed ^ HOLDOUT_SALT);
+        let (train, holdout) = held_out(self.train.clone(), share, seed);
         Self { train, holdout, ..self.clone() }
     }
 

@@ -32,6 +32,7 @@ use crate::eval::RunContext;
 
 pub use crate::settings::{MethodName, RankRequest};
 pub use error::MethodError;
+pub(crate) use registry::LanguageMethod;
 pub(crate) use tempered::softened;
 pub(crate) use tfb::{add_noise, rotate};
 

@@ -1,5 +1,8 @@
 //! The methods' code by name.
 
+use lrvd_burn::train;
+use lrvd_models::llama::LlamaForCausalLm;
+
 use super::bbb::Bbb;
 use super::blob::Blob;
 use super::c_lora::CLora;
@@ -63,6 +66,41 @@ impl MethodName {
         } else {
             method
         })
+    }
+}
+
+/// What a method is to a language model that is trained on texts.
+pub(crate) type LanguageMethod = dyn train::Method<LlamaForCausalLm>;
+
+impl MethodName {
+    /// The method for a language model on texts: LoRA, AdaLoRA and `BayesLoRA` with its variants, which are the same for
+    /// every model.
+    ///
+    /// # Errors
+    ///
+    /// [`MethodError::Method`] for others, and for settings that do not go together.
+    pub(crate) fn build_for_language(
+        self,
+        config: &ValidConfig,
+        request: RankRequest,
+    ) -> Result<Box<LanguageMethod>, MethodError> {
+        let key = self.entry().key;
+        Ok(match key {
+            _ if !self.is_for_language() => {
+                let what = "it is not for language modelling".to_owned();
+                return Err(MethodError::Method { method: key, what });
+            }
+            "lora" => Box::new(lrvd::lora(config, request)),
+            "adalora" => Box::new(lrvd::adalora(config, request)?),
+            _ => Box::new(lrvd::variant(key, config)?),
+        })
+    }
+
+    /// Whether a language model can be trained on texts by it.
+    pub fn is_for_language(self) -> bool {
+        let can = self.can();
+        let plain = can.posterior || matches!(self.entry().key, "lora" | "adalora");
+        can.saved && !can.post_hoc && plain
     }
 }
 

@@ -243,6 +243,7 @@ fn nll(
     let all: Vec<usize> = (0..logits.rows).collect();
     let classes = match rows.targets(&all)? {
         Targets::Classes(one_hot) | Targets::Scores(one_hot) => one_hot.argmax(1).into_data(),
+        Targets::Tokens(tokens) => tokens.ids.into_data(),
     };
     let classes: Vec<usize> = classes.iter::<i64>().map(|class| class as usize).collect();
     Ok(Predictions::new(&probabilities, logits.width, &classes)?.nll())

@@ -1,12 +1,16 @@
 //! One fine-tuning run: a fresh beginning or a checkpoint, the loop, the record, the folder.
 
+mod adapter;
 mod error;
 mod folder;
 mod outcome;
 mod start;
 
+pub(crate) use adapter::{AdapterFiles, adapter_files};
 pub use error::RunError;
 pub(crate) use folder::{OutputFolder, SETTINGS_FILE};
-pub(crate) use outcome::{Finished, RunLabel, record, write_predictions};
+pub(crate) use outcome::{
+    Candidate, Finished, RunLabel, rank_record, record, run_record, write_predictions,
+};
 pub use start::fit;
 pub(crate) use start::{Run, RunStart, RunState};

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use burn::module::Module;
-use lrvd_burn::model::trainable_counts;
-use lrvd_burn::train;
+use lrvd_burn::model::{AdaptedModel, trainable_counts};
+use lrvd_burn::train::{self, TrainState};
 use lrvd_core::prune::RankSummary;
 use lrvd_models::AutoClassifier;
 
@@ -14,7 +14,7 @@ use super::RunError;
 use super::start::RunState;
 use crate::data::PreparedTask;
 use crate::eval::{
-    RunContext, Scored, energy_records, label_number, score_draws, selective_records,
+    EvalError, RunContext, Scored, energy_records, label_number, score_draws, selective_records,
     statistic_record,
 };
 use crate::io::create_dir;
@@ -23,7 +23,7 @@ use crate::record::{
     CheckpointRecord, Checkpoints, EvalPoint, JsonLines, ParameterCounts, PredictionLine,
     RankBudget, RunRecord, RunStatus,
 };
-use crate::settings::MethodName;
+use crate::settings::{ExperimentConfig, MethodName};
 
 /// What a record says of its run beyond what was measured.
 pub(crate) struct RunLabel<'a> {
@@ -50,11 +50,11 @@ pub(crate) struct Finished {
 }
 
 /// One checkpoint to be evaluated.
-struct Candidate<'a> {
-    model: &'a AutoClassifier,
-    step: usize,
-    ranks: BTreeMap<String, usize>,
-    removed: &'a BTreeMap<String, Vec<f64>>,
+pub(crate) struct Candidate<'a, M> {
+    pub model: &'a M,
+    pub step: usize,
+    pub ranks: BTreeMap<String, usize>,
+    pub removed: &'a BTreeMap<String, Vec<f64>>,
 }
 
 /// Cuts the last model to its ranks in use, evaluates it and the best one, and writes their
@@ -70,12 +70,8 @@ pub(crate) fn record(
     let ranks = method.ranks(&state.model);
     method.compact(&mut state.model);
     method.finish(&mut state.model, context)?;
-    let last = Candidate {
-        model: &state.model,
-        step: state.done,
-        ranks: ranks.clone(),
-        removed: &state.journal.removed,
-    };
+    let last =
+        Candidate { model: &state.model, step: state.done, ranks, removed: &state.journal.removed };
     let (last_record, scored) = checkpoint(
         context,
         &**method,
@@ -101,7 +97,6 @@ pub(crate) fn record(
         }
         None => None,
     };
-    let counts = trainable_counts(&state.model);
     let mean = last_record.metrics.get(&0);
     let summary = format!(
         "{} {}, rank {:.2}",
@@ -109,8 +104,26 @@ pub(crate) fn record(
         mean.map_or_else(|| "-".to_owned(), |m| format!("{:.4}", context.task.score(m))),
         last_record.average_rank,
     );
+    let checkpoints = Checkpoints { last: Some(last_record), best: best_record };
+    let mut record = run_record(context.config, state, label, checkpoints);
+    record.evaluate_seconds += begun.elapsed().as_secs_f64();
+    record.peak_memory_bytes = context.memory.bytes();
+    record.trainable_parameters.stored = method.stored_parameters() as u64;
+    record.fitted = method.fitted();
+    Ok(Finished { record, summary, scored })
+}
+
+/// The record of a run that is over, which takes its journal.
+pub(crate) fn run_record<M: AdaptedModel>(
+    config: &ExperimentConfig,
+    state: &mut TrainState<M>,
+    label: &RunLabel<'_>,
+    checkpoints: Checkpoints,
+) -> RunRecord {
+    let counts = trainable_counts(&state.model);
+    let modules = checkpoints.last.as_ref().map_or(0, |last| last.ranks.len());
     let journal = std::mem::take(&mut state.journal);
-    let record = RunRecord {
+    RunRecord {
         task: label.task.to_owned(),
         method: label.method.name(),
         seed: label.seed,
@@ -118,32 +131,31 @@ pub(crate) fn record(
         rank_budget: RankBudget {
             initial_rank: label.initial_rank as u32,
             requested: label.requested.map(|rank| rank as f64),
-            n_modules: ranks.len() as u32,
+            n_modules: modules as u32,
             note: label.note.to_owned(),
         },
         steps: state.done as u64,
-        checkpoints: Checkpoints { last: Some(last_record), best: best_record },
+        checkpoints,
         train_seconds: journal.train_seconds,
-        evaluate_seconds: journal.evaluate_seconds + begun.elapsed().as_secs_f64(),
-        peak_memory_bytes: context.memory.bytes(),
+        evaluate_seconds: journal.evaluate_seconds,
+        peak_memory_bytes: None,
         trainable_parameters: ParameterCounts {
             adapter: counts.adapter as u64,
             posterior: counts.posterior as u64,
             head: counts.head as u64,
-            stored: method.stored_parameters() as u64,
+            stored: 0,
         },
-        fitted: method.fitted(),
-        history: history(context, label.method, journal.history),
+        fitted: BTreeMap::new(),
+        history: history(config, label.method, journal.history),
         rank_events: journal.rank_events,
         choice: journal.choice,
         ood: BTreeMap::new(),
-    };
-    Ok(Finished { record, summary, scored })
+    }
 }
 
 /// The evaluations as a record has them; only a posterior's divergence is told.
 fn history(
-    context: &RunContext<'_>,
+    config: &ExperimentConfig,
     method: MethodName,
     points: Vec<train::EvalPoint>,
 ) -> Vec<EvalPoint> {
@@ -156,7 +168,7 @@ fn history(
             nll: point.parts.map(|p| p.nll),
             kl: posterior.map(|p| p.kl),
             kl_weight: posterior.map(|p| p.kl_weight / p.divisor),
-            learning_rate: context.config.learning_rate * point.rate_factor,
+            learning_rate: config.learning_rate * point.rate_factor,
             accuracy: metric("accuracy"),
             standard: metric("standard"),
             nll_val: metric("nll"),
@@ -170,13 +182,31 @@ fn checkpoint(
     context: &RunContext<'_>,
     method: &(dyn Tuning + 'static),
     name: MethodName,
-    candidate: &Candidate<'_>,
+    candidate: &Candidate<'_, AutoClassifier>,
     path: &Path,
 ) -> Result<(CheckpointRecord, BTreeMap<u32, Scored>), RunError> {
-    let config = context.config;
     let model = candidate.model.clone().valid();
     let (scored, seconds) = answers(context, method, name, &model)?;
     write_predictions(context.task, &scored, path)?;
+    let record = CheckpointRecord {
+        reliability: scored
+            .iter()
+            .filter_map(|(&k, s)| s.reliability.clone().map(|r| (k, r)))
+            .collect(),
+        selective: selective_records(&scored, context.task)?,
+        predict_seconds: seconds,
+        metrics: scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
+        ..rank_record(context.config, name, candidate)?
+    };
+    Ok((record, scored))
+}
+
+/// What a checkpoint's record says of its ranks; what is measured of its answers is left empty.
+pub(crate) fn rank_record<M: AdaptedModel>(
+    config: &ExperimentConfig,
+    name: MethodName,
+    candidate: &Candidate<'_, M>,
+) -> Result<CheckpointRecord, EvalError> {
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();
     let summary = RankSummary::new(&ranks, config.initial_rank);
     // Noise that is fitted around trained means, as TFB's is, says nothing of what a direction is worth.
@@ -188,23 +218,19 @@ fn checkpoint(
             energy_records(candidate.model, config)?,
         )
     };
-    let record = CheckpointRecord {
+    Ok(CheckpointRecord {
         step: candidate.step as u64,
         ranks: candidate.ranks.iter().map(|(p, &r)| (p.clone(), r as u32)).collect(),
         total_rank: summary.total as u64,
         average_rank: summary.average,
         percent_rank: summary.percent,
-        reliability: scored
-            .iter()
-            .filter_map(|(&k, s)| s.reliability.clone().map(|r| (k, r)))
-            .collect(),
-        selective: selective_records(&scored, context.task)?,
-        predict_seconds: seconds,
-        metrics: scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
+        metrics: BTreeMap::new(),
+        reliability: BTreeMap::new(),
+        selective: BTreeMap::new(),
+        predict_seconds: BTreeMap::new(),
         statistics,
         energy,
-    };
-    Ok((record, scored))
+    })
 }
 
 /// Something for every number of draws.

@@ -36,6 +36,23 @@ impl ConfigOverrides {
     ///
     /// [`SettingError::Toml`], [`SettingError::Unknown`], [`SettingError::Setting`].
     pub fn new(preset: Option<Preset>, file: Option<&Path>) -> Result<Self, SettingError> {
+        Self::begin(preset, file, Preset::config)
+    }
+
+    /// As [`new`](Self::new), for a language model that is trained on texts.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn for_language(preset: Option<Preset>, file: Option<&Path>) -> Result<Self, SettingError> {
+        Self::begin(preset, file, Preset::language_config)
+    }
+
+    fn begin(
+        preset: Option<Preset>,
+        file: Option<&Path>,
+        config: impl Fn(Preset) -> ExperimentConfig,
+    ) -> Result<Self, SettingError> {
         let mut table = match file {
             Some(file) => read_table(file)?,
             None => toml::Table::new(),
@@ -45,7 +62,7 @@ impl ConfigOverrides {
             Some(value) => Some(preset_named(&value)?),
         };
         let preset = preset.or(named).unwrap_or_default();
-        let mut overrides = Self::over(&ExperimentConfig { steps: STEPS, ..preset.config() })?;
+        let mut overrides = Self::over(&ExperimentConfig { steps: STEPS, ..config(preset) })?;
         overrides.evaluate_every = false;
         overrides.apply("", &toml::Value::Table(table))?;
         Ok(overrides)

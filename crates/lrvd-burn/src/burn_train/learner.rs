@@ -182,8 +182,8 @@ where
     fn output(&self, batch: Batch<M::Input>, pass: &Pass, terms: Terms) -> (Tensor<1>, StepOutput) {
         let logits = self.model.logits(&batch.input, pass);
         // One block of rows for each member that the adapters hold.
-        let (rows, all) = (batch.rows().max(1), logits.dims()[0]);
-        let targets = batch.targets.repeat(all / rows);
+        let (answers, all) = (batch.answers().max(1), logits.dims()[0]);
+        let targets = batch.targets.repeat(all / answers);
         let nll =
             negative_log_likelihood(logits.clone(), &targets).mul_scalar((all as f64).recip());
         let Terms { kl, kl_weight, divisor, penalty } = terms;
@@ -268,7 +268,7 @@ where
 
     fn step(&self, batch: Batch<M::Input>) -> TrainOutput<StepOutput> {
         let n_train = self.plan.n_train;
-        let size = BatchSize { examples: batch.rows(), tokens: batch.tokens, n_train };
+        let size = BatchSize { examples: batch.answers(), tokens: batch.tokens, n_train };
         let mut parts = self.parts.lock();
         let pass = self.pass(parts.len());
         parts.push(size);
@@ -324,7 +324,7 @@ where
 
     fn step(&self, batch: Batch<M::Input>) -> StepOutput {
         let n_train = self.plan.n_train;
-        let size = BatchSize { examples: batch.rows(), tokens: batch.tokens, n_train };
+        let size = BatchSize { examples: batch.answers(), tokens: batch.tokens, n_train };
         let (pass, sizes) = (Pass::mean(), self.sizes(&[size]));
         let terms = self.method.terms(&self.model, &pass, sizes).unwrap_or_else(|error| {
             self.stop.because(&error);

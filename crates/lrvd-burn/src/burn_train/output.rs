@@ -18,7 +18,7 @@ pub struct StepOutput {
     pub kl: Option<Tensor<1>>,
     /// Sum of ranks over the adapters.
     pub total_rank: usize,
-    /// `[rows, classes]`, or scores `[rows, 1]`.
+    /// `[rows, classes]`, scores `[rows, 1]`, or those of tokens `[answers, vocabulary]`.
     pub logits: Tensor<2>,
     /// What was asked for.
     pub targets: Targets,
@@ -45,7 +45,7 @@ impl Adaptor<LossInput> for StepOutput {
 
 impl Adaptor<NllInput> for StepOutput {
     fn adapt(&self) -> NllInput {
-        NllInput { nll: self.nll.clone(), examples: self.targets.rows() }
+        NllInput { nll: self.nll.clone(), examples: self.targets.answers() }
     }
 }
 
@@ -65,7 +65,7 @@ impl Adaptor<ClassesInput> for StepOutput {
     fn adapt(&self) -> ClassesInput {
         let labels = match &self.targets {
             Targets::Classes(one_hot) => Some(one_hot.clone()),
-            Targets::Scores(_) => None,
+            Targets::Scores(_) | Targets::Tokens(_) => None,
         };
         ClassesInput { logits: self.logits.clone(), labels }
     }

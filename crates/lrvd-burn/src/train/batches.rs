@@ -19,7 +19,8 @@ pub trait Batches {
     /// Where the source stands.
     type Position: Serialize + DeserializeOwned;
 
-    /// Number of training examples, which a divergence may be divided by.
+    /// Number of answers in the training examples, one each unless they are tokens: what a divergence may be divided by,
+    /// as the likelihood is averaged over answers.
     fn n_train(&self) -> usize;
 
     /// The micro-batches of the next step, whose gradients are summed.
@@ -46,6 +47,7 @@ pub struct Ordered<E> {
     examples: E,
     order: EpochOrder,
     accumulation: usize,
+    answers: usize,
 }
 
 impl<E: LabelledExamples> Ordered<E> {
@@ -55,9 +57,11 @@ impl<E: LabelledExamples> Ordered<E> {
     ///
     /// [`TrainError::Order`] for sizes of 0 or too few examples.
     pub fn new(examples: E, config: OrderConfig, seed: u64) -> Result<Self, TrainError> {
-        let sizes: Vec<usize> = (0..examples.len()).map(|index| examples.size(index)).collect();
+        let all = 0..examples.len();
+        let sizes: Vec<usize> = all.clone().map(|index| examples.size(index)).collect();
+        let answers = all.map(|index| examples.answers(index)).sum();
         let order = EpochOrder::new(NoiseKey::new(seed), &sizes, config)?;
-        Ok(Self { examples, order, accumulation: 1 })
+        Ok(Self { examples, order, accumulation: 1, answers })
     }
 
     /// The same with every batch cut into `accumulation` micro-batches.
@@ -79,7 +83,7 @@ impl<E: LabelledExamples> Batches for Ordered<E> {
     type Position = OrderState;
 
     fn n_train(&self) -> usize {
-        self.examples.len()
+        self.answers
     }
 
     fn next_step(&mut self) -> Result<Vec<Batch<E::Input>>, TrainError> {

@@ -128,6 +128,12 @@ pub enum TrainError {
 }
 
 impl TrainError {
+    /// Whoever asks for the logits of whole rows cannot measure tokens by them.
+    pub(super) fn token_logits() -> Self {
+        let what = "tokens have no logits by row; `token_answers` measures them".to_owned();
+        Self::Method { method: "prediction", what }
+    }
+
     /// Wraps an error of your own.
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Other(error.into())

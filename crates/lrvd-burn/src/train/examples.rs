@@ -1,8 +1,8 @@
 //! Examples that can be put together to batches.
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
-use super::batch::{Batch, Targets};
+use super::batch::{Batch, Targets, TokenTargets};
 use super::error::TrainError;
 
 /// Inputs that a model can be asked about, by number.
@@ -40,6 +40,11 @@ pub trait LabelledExamples: Examples {
     /// [`TrainError`] if they do not go together.
     fn targets(&self, indices: &[usize]) -> Result<Targets, TrainError>;
 
+    /// Answers that example `index` asks for: 1, unless they are tokens.
+    fn answers(&self, _index: usize) -> usize {
+        1
+    }
+
     /// Both as one batch.
     ///
     /// # Errors
@@ -74,6 +79,10 @@ impl<E: LabelledExamples + ?Sized> LabelledExamples for &E {
     fn targets(&self, indices: &[usize]) -> Result<Targets, TrainError> {
         (**self).targets(indices)
     }
+
+    fn answers(&self, index: usize) -> usize {
+        (**self).answers(index)
+    }
 }
 
 /// Examples that are the rows of one tensor, `[n, ...]`.
@@ -97,7 +106,7 @@ impl<const D: usize> Examples for Rows<D> {
 pub struct LabelledRows<const D: usize> {
     /// The inputs, `[n, ...]`.
     pub inputs: Rows<D>,
-    /// The answers, `[n, classes]` or `[n, 1]`.
+    /// The answers, `[n, classes]`, `[n, 1]`, or tokens of `n` rows.
     pub targets: Targets,
 }
 
@@ -125,12 +134,35 @@ impl<const D: usize> LabelledExamples for LabelledRows<D> {
         Ok(match &self.targets {
             Targets::Classes(one_hot) => Targets::Classes(rows(one_hot, indices)),
             Targets::Scores(scores) => Targets::Scores(rows(scores, indices)),
+            Targets::Tokens(TokenTargets { ids, per_row }) => {
+                let start = |index: usize| per_row[..index].iter().sum::<usize>();
+                let places: Vec<usize> = indices
+                    .iter()
+                    .flat_map(|&index| (start(index)..).take(per_row[index]))
+                    .collect();
+                let per_row = indices.iter().map(|&index| per_row[index]).collect();
+                Targets::Tokens(TokenTargets { ids: picked(ids, &places), per_row })
+            }
         })
+    }
+
+    fn answers(&self, index: usize) -> usize {
+        match &self.targets {
+            Targets::Tokens(tokens) => tokens.per_row[index],
+            Targets::Classes(_) | Targets::Scores(_) => 1,
+        }
     }
 }
 
 fn rows<const D: usize>(tensor: &Tensor<D>, indices: &[usize]) -> Tensor<D> {
+    tensor.clone().select(0, places(indices, &tensor.device()))
+}
+
+fn picked(ids: &Tensor<1, Int>, indices: &[usize]) -> Tensor<1, Int> {
+    ids.clone().select(0, places(indices, &ids.device()))
+}
+
+fn places(indices: &[usize], device: &Device) -> Tensor<1, Int> {
     let numbers: Vec<i64> = indices.iter().map(|&index| index as i64).collect();
-    let data = TensorData::new(numbers, [indices.len()]);
-    tensor.clone().select(0, Tensor::<1, Int>::from_data(data, &tensor.device()))
+    Tensor::from_data(TensorData::new(numbers, [indices.len()]), device)
 }

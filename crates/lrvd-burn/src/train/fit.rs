@@ -214,7 +214,7 @@ where
     };
     let ranks = method.ranks(&state.model);
     let total_rank = ranks.values().sum();
-    let Evaluation { metric, score, .. } = evaluation.clone();
+    let Evaluation { metric, score, metrics } = evaluation.clone();
     let step = state.done;
     state.journal.history.push(EvalPoint { step, parts, rate_factor, total_rank, evaluation });
     if let Some(score) = score
@@ -226,7 +226,8 @@ where
         state.best = Some(BestModel { model, info: BestInfo { step, score, ranks, removed } });
     }
     state.journal.evaluate_seconds += begun.elapsed().as_secs_f64();
-    let value = score.unwrap_or(f64::NEG_INFINITY);
+    // A loss is shown as it is, though the score that is compared has its sign turned.
+    let value = metrics.get(&metric).copied().or(score).unwrap_or(f64::NEG_INFINITY);
     observer.event(&Event::Evaluated { done: step, metric, value, total_rank });
     Ok(())
 }

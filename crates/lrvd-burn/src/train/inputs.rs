@@ -176,6 +176,12 @@ impl<'a, I> Inputs<'a, I> {
                 let count = left.div_ceil(left.div_ceil(most.max(1)));
                 let (pass, count) = together(&|i| pass(first + i, number), count, indices.len());
                 let logits: Tensor<2> = model.logits(&input, &pass);
+                let copies = logits.dims()[0] / indices.len().max(1);
+                if copies * indices.len() != logits.dims()[0]
+                    || ![members, count * members].contains(&copies)
+                {
+                    return Err(TrainError::token_logits());
+                }
                 width = logits.dims()[1];
                 let values: Vec<f64> = logits.into_data().iter::<f64>().collect();
                 // Where no layer draws, one answer is that of every draw.

@@ -209,13 +209,13 @@ pub struct StepSizes {
     pub step: usize,
     /// Steps of the run.
     pub steps: usize,
-    /// Examples of the step.
+    /// Answers of the step: its examples, or their tokens where those are predicted.
     pub examples: usize,
     /// Tokens of the step so far, padding excluded.
     pub tokens: usize,
     /// The first micro-batch.
     pub batch: BatchSize,
-    /// Training examples.
+    /// Answers in the training set.
     pub n_train: usize,
 }
 

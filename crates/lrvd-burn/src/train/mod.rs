@@ -13,6 +13,7 @@
 //! | `inputs`, `draw_policy`, `spared` | [`Inputs`]; [`DrawPolicy`]: when fewer draws will do |
 //! | `rank_path`, `choice` | [`rank_path()`], [`Choice`]: how many directions are enough, by held-out rows |
 //! | `gates` | [`GateGradients`]: the logits' gradients by one multiplier per rank; [`Observed`] |
+//! | `tokens` | [`token_answers()`]: what a model of language says of wanted tokens |
 //! | `predict`, `save` | [`Logits`] and what they answer; adapters in a folder |
 //!
 //! The loop is our own rather than burn-train's, whose checkpoints are written per epoch without
@@ -47,10 +48,11 @@ mod spared;
 mod state;
 mod step;
 mod tensors;
+mod tokens;
 mod watch;
 
 pub use adalora::{AdaLora, MaskPlacement};
-pub use batch::{Batch, Targets, negative_log_likelihood};
+pub use batch::{Batch, Targets, TokenTargets, negative_log_likelihood};
 pub use batches::{Batches, Ordered};
 pub use bayes_lora::{BayesLora, OptimizerOnPrune, PrunePlacement, Pruning, Turn};
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
@@ -84,4 +86,5 @@ pub use state::{
 };
 #[cfg(feature = "train")]
 pub(crate) use step::part_key;
+pub use tokens::{TokenAnswers, token_answers};
 pub use watch::Watch;

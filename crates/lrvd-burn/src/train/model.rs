@@ -19,7 +19,8 @@ pub trait Model: AdaptedModel + Module {
     /// activations it meets.
     const HOLDS_DRAWS: bool = false;
 
-    /// Logits `[rows, classes]`, or scores `[rows, 1]`, of one pass.
+    /// Logits `[rows, classes]`, or scores `[rows, 1]`, of one pass; for [tokens](super::Targets::Tokens) logits
+    /// `[answers, vocabulary]`, those of one example after those of another.
     ///
     /// A model whose adapters hold ensemble members repeats the input for them
     /// ([`repeat_for_members`](crate::adapter::repeat_for_members)) and answers `[members · rows, ...]`,

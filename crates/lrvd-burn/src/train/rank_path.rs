@@ -20,6 +20,7 @@ use super::examples::LabelledExamples;
 use super::inputs::Inputs;
 use super::model::Model;
 use super::predict::Logits;
+use super::tokens::token_answers;
 use crate::host::{HostAdapter, values};
 use crate::model::AdaptedModel;
 use crate::optimizer::AdamW;
@@ -65,7 +66,7 @@ pub fn directions(model: &(impl AdaptedModel + ?Sized)) -> Vec<Direction> {
 /// The loss of `model` at its mean, row by row, with the first `n` directions of `order` for every `n`
 /// of `ranks`, and the fewest within `tolerance` of the best.
 ///
-/// The loss is the negative log-likelihood in nats, or the squared error of scores. The model itself is
+/// The loss is the negative log-likelihood in nats (per token, where tokens are wanted), or the squared error of scores. The model itself is
 /// not changed, nothing is trained. `held_out` should be rows that training has not seen.
 ///
 /// # Errors
@@ -81,13 +82,18 @@ pub fn rank_path<M: Model>(
 ) -> Result<RankPath, TrainError> {
     let all: Vec<usize> = (0..held_out.len()).collect();
     let targets = held_out.targets(&all)?;
+    let asks_tokens = matches!(targets, Targets::Tokens(_));
     let inputs = Inputs { batch_size, ..Inputs::new(&held_out) };
     let whole = model.clone().valid();
     let mut losses = Vec::with_capacity(ranks.len() * all.len());
     for &n in ranks {
         let mut part = whole.clone();
         keep(&mut part, order, n, None);
-        losses.extend(row_losses(&inputs.predict(&part, 0)?, &targets)?);
+        losses.extend(if asks_tokens {
+            token_answers(&part, held_out, batch_size, 0, 0)?.row_losses()
+        } else {
+            row_losses(&inputs.predict(&part, 0)?, &targets)?
+        });
     }
     Ok(RankPath::new(ranks, &losses, tolerance)?)
 }
@@ -126,7 +132,8 @@ pub fn keep(
 ///
 /// # Errors
 ///
-/// [`TrainError`] for logits that are not finite.
+/// [`TrainError`] for logits that are not finite, and for tokens, whose losses
+/// [`TokenAnswers`](super::TokenAnswers) has.
 pub fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainError> {
     let first = logits.first(1);
     let width = first.width.max(1);
@@ -144,6 +151,7 @@ pub fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainE
             };
             logs.chunks(width).zip(wanted.chunks(width)).map(row).collect()
         }
+        Targets::Tokens(_) => return Err(TrainError::token_logits()),
         Targets::Scores(scores) => {
             let wanted = values(scores.clone());
             first

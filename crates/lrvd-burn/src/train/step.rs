@@ -42,8 +42,8 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
     if config.model_dropout || method.adapter().dropout > 0.0 {
         pass = pass.with_dropout(key);
     }
-    let rows = batches.iter().map(Batch::rows);
-    let (examples, first) = (rows.clone().sum::<usize>(), rows.clone().next().unwrap_or(0));
+    let answers = batches.iter().map(Batch::answers);
+    let (examples, first) = (answers.clone().sum::<usize>(), answers.clone().next().unwrap_or(0));
     if examples == 0 {
         return Err(TrainError::EmptyBatch { step });
     }
@@ -66,7 +66,7 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
         };
         let logits = state.model.logits(&batch.input, &pass);
         // One block of rows for each member that the adapters hold.
-        let members = logits.dims()[0] / batch.rows().max(1);
+        let members = logits.dims()[0] / batch.answers().max(1);
         let nll = negative_log_likelihood(logits, &batch.targets.repeat(members))
             .mul_scalar(1.0 / (examples * members) as f64);
         sizes.tokens += batch.tokens;

@@ -17,6 +17,10 @@ use super::predict::Logits;
 use super::progress::{Event, ProgressSink};
 use super::rank_path::row_losses;
 use super::state::{Evaluation, TrainState};
+use super::tokens::{TokenAnswers, token_answers};
+
+/// Rows of a batch of token answers.
+const BATCH_SIZE: usize = 8;
 
 /// What is looked at and kept while a model trains; nothing by default.
 pub struct Watch<'a, I> {
@@ -35,7 +39,8 @@ impl<I> Default for Watch<'_, I> {
 
 impl<'a, I> Watch<'a, I> {
     /// Measures the model on `examples` at its mean: accuracy and negative log-likelihood, or the mean
-    /// squared error of scores. The best model is the one of the largest accuracy or smallest error.
+    /// squared error of scores. The best model is the one of the largest accuracy or smallest error, of tokens that of the
+    /// smallest negative log-likelihood.
     #[must_use]
     pub fn validating(self, examples: &'a dyn LabelledExamples<Input = I>) -> Self {
         Self { validation: Some(examples), ..self }
@@ -82,16 +87,24 @@ where
 
     fn evaluate(&mut self, model: &M, method: &T) -> Result<Option<Evaluation>, TrainError> {
         let Some(examples) = self.validation else { return Ok(None) };
-        let logits = method.predict(model, &Inputs::new(&examples), 0)?;
         let all: Vec<usize> = (0..examples.len()).collect();
-        measure(&logits, &examples.targets(&all)?).map(Some)
+        let targets = examples.targets(&all)?;
+        if matches!(targets, Targets::Tokens(_)) {
+            return measure_tokens(&answers(model, examples)?).map(Some);
+        }
+        let logits = method.predict(model, &Inputs::new(&examples), 0)?;
+        measure(&logits, &targets).map(Some)
     }
 
     fn held_out(&mut self, model: &M, method: &T) -> Result<Option<Vec<f64>>, TrainError> {
         let Some(examples) = self.held_out else { return Ok(None) };
-        let logits = method.predict(model, &Inputs::new(&examples), 0)?;
         let all: Vec<usize> = (0..examples.len()).collect();
-        row_losses(&logits, &examples.targets(&all)?).map(Some)
+        let targets = examples.targets(&all)?;
+        if matches!(targets, Targets::Tokens(_)) {
+            return Ok(Some(answers(model, examples)?.row_losses()));
+        }
+        let logits = method.predict(model, &Inputs::new(&examples), 0)?;
+        row_losses(&logits, &targets).map(Some)
     }
 
     fn checkpoint(&mut self, state: &TrainState<M>, method: &T) -> Result<(), TrainError> {
@@ -101,6 +114,24 @@ where
     fn stops(&self) -> bool {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
+}
+
+/// The answers at the mean.
+fn answers<M: Model>(
+    model: &M,
+    examples: &dyn LabelledExamples<Input = M::Input>,
+) -> Result<TokenAnswers, TrainError> {
+    token_answers(model, examples, BATCH_SIZE, 0, 0)
+}
+
+fn measure_tokens(answers: &TokenAnswers) -> Result<Evaluation, TrainError> {
+    let nll = answers.nll()?;
+    let metrics = [("accuracy", answers.accuracy()?), ("nll", nll)];
+    Ok(Evaluation {
+        metric: "nll".to_owned(),
+        score: Some(-nll).filter(|score| score.is_finite()),
+        metrics: metrics.map(|(name, value)| (name.to_owned(), value)).into(),
+    })
 }
 
 fn measure(logits: &Logits, targets: &Targets) -> Result<Evaluation, TrainError> {
@@ -115,6 +146,8 @@ fn measure(logits: &Logits, targets: &Targets) -> Result<Evaluation, TrainError>
             let (accuracy, nll) = (predictions.accuracy(), predictions.nll());
             ("accuracy", accuracy, [("accuracy", accuracy), ("nll", nll)].to_vec())
         }
+        // Tokens are measured where they are answered.
+        Targets::Tokens(_) => return Err(TrainError::token_logits()),
         Targets::Scores(scores) => {
             let wanted = scores.clone().into_data();
             let errors: Vec<f64> = logits

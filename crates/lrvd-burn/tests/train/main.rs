@@ -8,3 +8,4 @@ mod loop_;
 mod net;
 mod resume;
 mod saved;
+mod tokens;

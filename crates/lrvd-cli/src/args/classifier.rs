@@ -5,13 +5,18 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use lrvd_burn::train::DrawPolicy;
 
+use super::TextArguments;
+
 pub(crate) const EVAL_EXAMPLES: &str = "\
 Examples:
   lrvd eval runs/mine --data test.tsv
   lrvd eval runs/mine --data test.csv --draws 20 --out predictions.jsonl
   lrvd eval ADAPTER --task sst2 --data-dir GLUE --model microsoft/deberta-v3-base
 
-DIR is the output of `lrvd train`, its adapter folder, or any PEFT adapter of a DeBERTa classifier.
+DIR is the output of `lrvd train`, its adapter folder, or any PEFT adapter of a DeBERTa classifier. A language model is
+measured by the negative log-likelihood of a token, its exponential (the perplexity), the share of tokens that it finds
+most likely, and their calibration; `--out` then has the tokens of a text, and their mean `nll`, by number of draws.
+
 The row k = 0 is the posterior mean; the row k = K averages the probabilities of K fixed draws.
 `--out` writes one JSON object a line, in the words of `lrvd predict`, those after `label` by number
 of draws:
@@ -148,6 +153,8 @@ pub(crate) struct EvalArguments {
     /// Column or key of the label [default: as in training].
     #[arg(long, value_name = "NAME")]
     pub(crate) label_column: Option<String>,
+    #[command(flatten)]
+    pub(crate) language: TextArguments,
     /// The validation split of a GLUE task instead of a file.
     #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with_all = ["data", "text_column", "pair_column", "label_column"])]
     pub(crate) task: Option<String>,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use lrvd_bench::language::NamedColumns;
 
 pub(crate) const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -11,6 +12,7 @@ Examples:
   lrvd data check --train t.jsonl --model LLAMA-DIR --labels bad,good \\
       --template 'Review: {text}\\nSentiment:' --answers negative,positive
   lrvd data check --task sst2 --data-dir GLUE --model DIR --max-length 64
+  lrvd data check --train chat.jsonl --model LLAMA-DIR   texts for a language model, what is learnt in «»
 
 Takes what `lrvd train` takes and reads the files, and of a model its configuration and tokenizer: no weights, nothing
 is written. With a model lengths are in tokens too, and the examples are what it reads, special tokens included.";
@@ -51,12 +53,45 @@ pub(crate) struct ExampleArguments {
     /// [default: the task's own, or the labels].
     #[arg(long, value_delimiter = ',', value_name = "A,B", conflicts_with = "regression")]
     pub(crate) answers: Vec<String>,
+    #[command(flatten)]
+    pub(crate) texts: TextArguments,
     /// A GLUE task instead of files: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
     #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with = "train")]
     pub(crate) task: Option<String>,
     /// Folder of the GLUE data.
     #[arg(long, value_name = "DIR", requires = "task")]
     pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// Columns of texts that a language model learns.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct TextArguments {
+    /// Column or key of a language model's prompt [default: `prompt`].
+    #[arg(id = "prompt_column", long = "prompt-column", value_name = "NAME")]
+    pub(crate) prompt: Option<String>,
+    /// Column or key of what should follow it, which is learnt [default: `completion`].
+    #[arg(id = "completion_column", long = "completion-column", value_name = "NAME")]
+    pub(crate) completion: Option<String>,
+    /// Key of a conversation, a list of objects with `role` and `content`: what the assistant says is learnt
+    /// [default: `messages`].
+    #[arg(
+        id = "messages_column",
+        long = "messages-column",
+        value_name = "NAME",
+        conflicts_with_all = ["prompt_column", "completion_column"]
+    )]
+    pub(crate) messages: Option<String>,
+}
+
+impl TextArguments {
+    /// The columns that are named.
+    pub(crate) fn named(&self) -> NamedColumns {
+        NamedColumns {
+            prompt: self.prompt.clone(),
+            completion: self.completion.clone(),
+            messages: self.messages.clone(),
+        }
+    }
 }
 
 /// What `lrvd data` can do.
@@ -75,7 +110,7 @@ pub(crate) struct CheckArguments {
     /// The model that is to read them: a folder, or a repository `owner/name` on the Hugging Face Hub.
     #[arg(long, value_name = "DIR|HUB-ID")]
     pub(crate) model: Option<String>,
-    /// Longest input in tokens.
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = super::count(), allow_negative_numbers = true)]
-    pub(crate) max_length: usize,
+    /// Longest input in tokens [default: 128, for a language model 1024].
+    #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
+    pub(crate) max_length: Option<usize>,
 }

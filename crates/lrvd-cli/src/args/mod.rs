@@ -6,6 +6,7 @@ mod config;
 mod data;
 mod demo;
 mod files;
+mod generate;
 mod study;
 mod train;
 
@@ -19,12 +20,13 @@ pub(crate) use classifier::{
     PredictArguments,
 };
 pub(crate) use config::{ConfigCommand, SettingsArguments};
-pub(crate) use data::{CheckArguments, DataCommand, ExampleArguments};
+pub(crate) use data::{CheckArguments, DataCommand, ExampleArguments, TextArguments};
 pub(crate) use demo::{DemoCommand, PlantedRankArguments};
 pub(crate) use files::{
     CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, ManArguments,
     PrecisionName, RanksCommand, VerifyArguments,
 };
+pub(crate) use generate::GenerateArguments;
 pub(crate) use study::StudyArguments;
 pub(crate) use train::TrainArguments;
 
@@ -84,15 +86,18 @@ pub(crate) struct LogArguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Fine-tune a classifier on your own data.
+    /// Fine-tune a classifier, or a language model, on your own data.
     #[command(after_help = train::TRAIN_EXAMPLES)]
     Train(Box<TrainArguments>),
-    /// Evaluate a saved classifier on labelled examples.
+    /// Evaluate a saved classifier on labelled examples, or a language model on texts.
     #[command(after_help = classifier::EVAL_EXAMPLES)]
     Eval(EvalArguments),
     /// Classify texts and say how sure the answers are.
     #[command(after_help = classifier::PREDICT_EXAMPLES)]
     Predict(PredictArguments),
+    /// Continue texts with a language model, and say how sure it is of every token.
+    #[command(after_help = generate::EXAMPLES)]
+    Generate(Box<GenerateArguments>),
     /// Look at your data before training.
     #[command(subcommand)]
     Data(DataCommand),

@@ -16,6 +16,7 @@ Examples:
   lrvd train --model DIR --train t.jsonl --validation v.jsonl --config run.toml
   lrvd train --model LLAMA-DIR --train t.tsv --validation v.tsv --labels bad,good \
       --template 'Review: {text}\\nSentiment:' --answers negative,positive
+  lrvd train --model LLAMA-DIR --train chat.jsonl --epochs 3 --out runs/chat
   lrvd train ... --resume                          go on after an interruption
 
 Data: `.tsv` (header, a quote is a letter), `.csv` (header, quoted fields), `.jsonl`, `.parquet`.
@@ -24,6 +25,11 @@ Labels are any texts or whole numbers; their order is by value, or the one of `-
 A Llama is asked in words: it reads a prompt and answers by the logits of one word for each class. The words and the
 template are in `settings.json`; a word that is not one token after the prompt is refused by name. Too long texts
 lose their ends, the question never. Numbers (`--regression`, stsb) need an encoder.
+
+A table with the columns `prompt` and `completion`, or with `messages` (a list of objects with `role` and `content`),
+trains a language model: on completions, or on what the assistant says by the model's chat template, averaged over their
+tokens. `lrvd generate` then continues texts. All layers of a Llama's blocks are adapted, but not its head; texts beyond
+`--max-length` (1024) lose their ends. Methods: lora, adalora, bayeslora (the default) and its variants.
 
 BayesLoRA holds a tenth of the training rows out: they choose the KL weight, and with it the ranks, along one run.
 `--preset constant-weight` or `--set kl_weight=0.03` trains on all of them.
@@ -55,7 +61,7 @@ pub(crate) struct TrainArguments {
     pub(crate) examples: ExampleArguments,
     /// Method: lora, adalora, bayeslora, or any other whose outcome is one adapter: map, mcd,
     /// bayeslora-fixed, lrvd-element, …; `+ts` behind it fits a temperature to held-out rows [default: bayeslora+ts, or
-    /// bayeslora for `checkpoint=best`].
+    /// bayeslora for `checkpoint=best` and for a language model].
     #[arg(long, value_name = "NAME")]
     pub(crate) method: Option<String>,
     #[command(flatten)]

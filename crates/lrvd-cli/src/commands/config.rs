@@ -12,12 +12,26 @@ use crate::args::{ConfigCommand, SettingsArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
+/// What settings are for.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Classifier,
+    Language,
+}
+
 /// Settings from a preset, a file and assignments.
-pub(super) fn overrides(from: &SettingsArguments) -> Result<ConfigOverrides, Box<dyn Error>> {
+pub(super) fn overrides(
+    from: &SettingsArguments,
+    kind: Kind,
+) -> Result<ConfigOverrides, Box<dyn Error>> {
     let unknown = |name: &String| UnknownName::new("preset", name, Preset::ALL.map(Preset::name));
     let named = |name: &String| Preset::from_name(name).ok_or_else(|| unknown(name));
     let preset = from.preset.as_ref().map(named).transpose()?;
-    let mut config = ConfigOverrides::new(preset, from.config.as_deref())?;
+    let file = from.config.as_deref();
+    let mut config = match kind {
+        Kind::Classifier => ConfigOverrides::new(preset, file)?,
+        Kind::Language => ConfigOverrides::for_language(preset, file)?,
+    };
     for assignment in &from.set {
         config.assign(assignment)?;
     }
@@ -28,7 +42,7 @@ pub(super) fn overrides(from: &SettingsArguments) -> Result<ConfigOverrides, Box
 pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
     match command {
         ConfigCommand::Show(from) => {
-            let config = overrides(&from)?.finish()?;
+            let config = overrides(&from, Kind::Classifier)?.finish()?;
             printer.data(&match printer.format() {
                 Format::Json => serde_json::to_string_pretty(&config)?,
                 Format::Text => config.to_toml(&preset_of(&config)?)?,
@@ -61,7 +75,8 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
 /// The settings of the preset that `config` began with, at the length that it would have.
 fn preset_of(config: &ValidConfig) -> Result<ValidConfig, Box<dyn Error>> {
     let preset = Some(config.preset.clone());
-    Ok(overrides(&SettingsArguments { preset, ..SettingsArguments::default() })?.finish()?)
+    let from = SettingsArguments { preset, ..SettingsArguments::default() };
+    Ok(overrides(&from, Kind::Classifier)?.finish()?)
 }
 
 fn plain(value: &Value) -> String {

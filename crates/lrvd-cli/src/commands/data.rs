@@ -1,19 +1,21 @@
 //! `lrvd data`, and the examples that `lrvd train` is given.
 
-use lrvd_bench::classify::{
-    DataReport, DataSource, SplitReport, Spread, TextColumns, Validation, check_data,
-};
+use lrvd_bench::classify::{DataReport, DataSource, SplitReport, TextColumns, check_data};
+use lrvd_bench::data::{Spread, Validation};
+use lrvd_bench::language::{LanguageColumns, LanguageSource};
 use lrvd_bench::settings::WordingSettings;
 use lrvd_bench::task::GlueTask;
 
-use super::Outcome;
 use super::table::{count, table};
+use super::{Outcome, language};
 use crate::args::{CheckArguments, DataCommand, ExampleArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
 /// Share of the training rows that is measured on where nothing else is named.
 const VALIDATION_SPLIT: f64 = 0.1;
+/// Longest input of a classifier where nothing else is named, tokens.
+const MAX_LENGTH: usize = 128;
 
 /// The examples that `arguments` name.
 pub(super) fn source(
@@ -41,10 +43,46 @@ pub(super) fn source(
     }
 }
 
+/// The texts for a language model that `arguments` name, or that the training file holds by its columns; `None` if it is
+/// for a classifier.
+pub(super) fn texts(
+    arguments: &ExampleArguments,
+) -> Result<Option<LanguageSource>, Box<dyn std::error::Error>> {
+    let Some(train) = &arguments.train else { return Ok(None) };
+    let given = arguments.texts.named().meant()?;
+    let classifies = arguments.pair_column.is_some()
+        || arguments.regression
+        || !arguments.labels.is_empty()
+        || arguments.template.is_some()
+        || !arguments.answers.is_empty();
+    if given.is_some() && classifies {
+        return Err(
+            "columns of texts for a language model go without labels, pairs and words for classes"
+                .into(),
+        );
+    }
+    let known = [arguments.text_column.as_str(), arguments.label_column.as_str()];
+    let columns = match given {
+        Some(columns) => Some(columns),
+        None if classifies => None,
+        None => LanguageColumns::recognise(train, &known)?,
+    };
+    let share = arguments.validation_split.unwrap_or(VALIDATION_SPLIT);
+    Ok(columns.map(|columns| LanguageSource {
+        train: train.clone(),
+        validation: arguments.validation.clone().map_or(Validation::Share(share), Validation::File),
+        columns,
+    }))
+}
+
 /// Reads the data and describes them.
 pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
     let DataCommand::Check(arguments) = command;
     let CheckArguments { examples, model, max_length } = *arguments;
+    if let Some(source) = texts(&examples)? {
+        return language::check(&source, model.as_deref(), max_length, printer);
+    }
+    let max_length = max_length.unwrap_or(MAX_LENGTH);
     let given = WordingSettings {
         template: examples.template.clone(),
         answers: (!examples.answers.is_empty()).then(|| examples.answers.clone()),
@@ -55,6 +93,11 @@ pub(super) fn run(command: DataCommand, printer: Printer) -> Outcome {
         Format::Text => text(&report),
     })?;
     Ok(ExitStatus::Done)
+}
+
+/// Least, median, 95 % and most.
+pub(super) fn spread(s: Spread) -> String {
+    format!("{} {} {} {}", s.least, s.median, s.most_rows, s.most)
 }
 
 fn text(report: &DataReport) -> String {
@@ -80,7 +123,6 @@ fn text(report: &DataReport) -> String {
             split.scores.map(|[least, mean, most]| format!("{least} {mean:.3} {most}"))
         }));
     }
-    let spread = |s: Spread| format!("{} {} {} {}", s.least, s.median, s.most_rows, s.most);
     rows.push(row("characters: least, median, 95 %, most", &|split| split.characters.map(spread)));
     if let Some(max_length) = report.max_length {
         rows.push(row("tokens: least, median, 95 %, most", &|split| split.tokens.map(spread)));

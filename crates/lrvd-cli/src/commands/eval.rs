@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use lrvd_bench::classify::{Evaluation, LoadOptions, SavedClassifier, evaluate};
 use lrvd_bench::data::Example;
+use lrvd_bench::language::SavedLanguageModel;
 use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::GlueTask;
 use lrvd_burn::device;
 use serde::Serialize;
 
-use super::{Outcome, table};
+use super::{Outcome, language, table};
 use crate::args::{ClassifierArguments, EvalArguments, InputColumns};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
@@ -29,6 +30,9 @@ struct Report<'a> {
 
 /// Evaluates and prints.
 pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
+    if SavedLanguageModel::is_at(&arguments.classifier.dir)? {
+        return language::eval(arguments, printer);
+    }
     let Evaluated { classifier, data, seed, evaluation, .. } = evaluated(&arguments, printer)?;
     let metrics: BTreeMap<u32, Metrics> =
         evaluation.scored.iter().map(|(k, s)| (*k, s.metrics.clone())).collect();

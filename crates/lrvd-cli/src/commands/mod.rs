@@ -8,7 +8,9 @@ mod data;
 mod demo;
 mod eval;
 mod export;
+mod generate;
 mod inspect;
+mod language;
 mod man;
 mod predict;
 mod ranks;
@@ -33,6 +35,7 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Train(arguments) => train::run(*arguments, global, printer),
         Command::Eval(arguments) => eval::run(arguments, printer),
         Command::Predict(arguments) => predict::run(arguments, printer),
+        Command::Generate(arguments) => generate::run(*arguments, printer),
         Command::Abstain(command) => abstain::run(command, printer),
         Command::Config(command) => config::run(command, printer),
         Command::Data(command) => data::run(command, printer),

@@ -1,12 +1,15 @@
 //! `lrvd train`
 
+use std::path::Path;
+
 use lrvd_bench::UnknownName;
 use lrvd_bench::classify::{TrainOptions, train_classifier};
-use lrvd_bench::settings::{CheckpointChoice, MethodName};
+use lrvd_bench::language::{LanguageOptions, LanguageSource, train_language};
+use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName};
 use serde_json::json;
 
-use super::config::overrides;
-use super::data::source;
+use super::config::{Kind, overrides};
+use super::data::{source, texts};
 use super::{Outcome, table};
 use crate::args::{GlobalArguments, TrainArguments};
 use crate::exit::ExitStatus;
@@ -20,13 +23,25 @@ const SCHEMA_VERSION: u32 = 1;
 /// Trains, or goes on training.
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let logs = arguments.logs.log.clone();
-    let options = options(arguments)?;
+    let texts = texts(&arguments.examples)?;
     let stop = stop_flag()?;
-    let shown = progress::sink(printer, global.progress_style(), &stop);
-    let mut sink = Journal::new(shown, printer, &options.out, &logs);
-    let outcome = train_classifier(&options, &stop, &mut sink)?;
-    drop(sink); // gives the screen back
-    let Some(record) = outcome.record else {
+    let sink = |out: &Path| {
+        let shown = progress::sink(printer, global.progress_style(), &stop);
+        Journal::new(shown, printer, out, &logs)
+    };
+    let (record, adapter, checkpoint) = match texts {
+        Some(data) => {
+            let options = language_options(arguments, data)?;
+            let outcome = train_language(&options, &stop, &mut sink(&options.out))?;
+            (outcome.record, outcome.adapter, options.config.checkpoint)
+        }
+        None => {
+            let options = options(arguments)?;
+            let outcome = train_classifier(&options, &stop, &mut sink(&options.out))?;
+            (outcome.record, outcome.adapter, options.config.checkpoint)
+        }
+    };
+    let Some(record) = record else {
         if printer.format() == Format::Json {
             let json = json!({ "schema_version": SCHEMA_VERSION, "complete": false });
             printer.data(&serde_json::to_string_pretty(&json)?)?;
@@ -34,7 +49,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
         printer.note("interrupted after a checkpoint; run the same command with --resume");
         return Ok(ExitStatus::Requeue);
     };
-    let chosen = match (options.config.checkpoint, &record.checkpoints.best) {
+    let chosen = match (checkpoint, &record.checkpoints.best) {
         (CheckpointChoice::Best, Some(best)) => Some(best),
         _ => record.checkpoints.last.as_ref(),
     };
@@ -43,7 +58,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
             let json = json!({
                 "schema_version": SCHEMA_VERSION,
                 "complete": true,
-                "adapter": outcome.adapter,
+                "adapter": adapter,
                 "record": record,
             });
             printer.data(&serde_json::to_string_pretty(&json)?)?;
@@ -66,12 +81,16 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
             }
         }
     }
-    printer.note(&format!("adapter: {}", outcome.adapter.display()));
+    printer.note(&format!("adapter: {}", adapter.display()));
     Ok(ExitStatus::Done)
 }
 
-fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error::Error>> {
-    let mut config = overrides(&arguments.settings)?;
+/// The settings that the command line asks for, whatever they are for.
+fn settings(
+    arguments: &TrainArguments,
+    kind: Kind,
+) -> Result<ConfigOverrides, Box<dyn std::error::Error>> {
+    let mut config = overrides(&arguments.settings, kind)?;
     let counts = [
         ("steps", arguments.steps),
         ("batch_size", arguments.batch_size),
@@ -86,6 +105,57 @@ fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error
     if let Some(rate) = arguments.learning_rate {
         config.assign(&format!("learning_rate={rate:e}"))?;
     }
+    Ok(config)
+}
+
+/// As many steps as `epochs` passes over `rows` take.
+fn set_epochs(
+    config: &mut ConfigOverrides,
+    epochs: f64,
+    rows: usize,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let batch = config.count("batch_size").unwrap_or(1).max(1);
+    let steps = epochs * rows.div_ceil(batch) as f64;
+    Ok(config.set_count("steps", (steps.ceil() as usize).max(1))?)
+}
+
+/// The method called `name`, which must be one of those that `suit`.
+fn named(
+    name: &str,
+    suit: impl Fn(MethodName) -> bool,
+) -> Result<MethodName, Box<dyn std::error::Error>> {
+    let known = MethodName::from_name(name).filter(|method| suit(*method));
+    let names = || MethodName::saved().filter(|method| suit(*method)).map(MethodName::name);
+    Ok(known.ok_or_else(|| UnknownName::new("method", name, names()))?)
+}
+
+fn language_options(
+    arguments: TrainArguments,
+    data: LanguageSource,
+) -> Result<LanguageOptions, Box<dyn std::error::Error>> {
+    let mut config = settings(&arguments, Kind::Language)?;
+    if let Some(epochs) = arguments.epochs {
+        set_epochs(&mut config, epochs, data.training_rows()?)?;
+    }
+    let method = match &arguments.method {
+        Some(name) => named(name, MethodName::is_for_language)?,
+        None => MethodName::BAYES_LORA,
+    };
+    Ok(LanguageOptions {
+        model: arguments.model,
+        data,
+        method,
+        target_rank: arguments.target_rank,
+        config: config.finish()?,
+        seed: arguments.seed,
+        device: arguments.device,
+        out: arguments.out,
+        resume: arguments.resume,
+    })
+}
+
+fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error::Error>> {
+    let mut config = settings(&arguments, Kind::Classifier)?;
     if let Some(template) = &arguments.examples.template {
         config.set_text("wording.template", template)?;
     }
@@ -94,17 +164,11 @@ fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error
     }
     let data = source(arguments.examples)?;
     if let Some(epochs) = arguments.epochs {
-        let batch = config.count("batch_size").unwrap_or(1).max(1);
-        let steps = epochs * data.read()?.train.len().div_ceil(batch) as f64;
-        config.set_count("steps", (steps.ceil() as usize).max(1))?;
+        set_epochs(&mut config, epochs, data.read()?.train.len())?;
     }
     let config = config.finish()?;
     let method = match &arguments.method {
-        Some(name) => {
-            let known = MethodName::from_name(name).filter(|method| method.can().saved);
-            let names = || MethodName::saved().map(MethodName::name);
-            known.ok_or_else(|| UnknownName::new("method", name, names()))?
-        }
+        Some(name) => named(name, |method| method.can().saved)?,
         // A temperature belongs to the last model.
         None if config.checkpoint == CheckpointChoice::Best => MethodName::BAYES_LORA,
         None => MethodName::BAYES_LORA.tempered(),

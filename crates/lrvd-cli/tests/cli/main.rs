@@ -4,6 +4,7 @@
 mod bench;
 mod demo;
 mod help;
+mod language;
 mod output;
 mod refusals;
 mod resume;

@@ -5,9 +5,8 @@ use burn::tensor::{DType, Device, Int, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::model::{AdaptedModel, Leaf, LeafMut};
-use lrvd_burn::ops::standard_normal;
 use lrvd_burn::sampling::Pass;
-use lrvd_core::noise::{NoiseKey, Stream};
+use lrvd_core::noise::NoiseKey;
 
 use super::cache::KvCache;
 use super::config::LlamaConfig;
@@ -151,23 +150,9 @@ impl LlamaForCausalLm {
         answer_logits(&self.lm_head, weight, hidden, answers, pass)
     }
 
-    /// The model with every posterior at one weight draw, as plain adapters: what a pass with one draw a batch under
-    /// `noise` computes, without drawing again for every piece of text.
-    ///
-    /// Extensions of the baselines stay, and draw under the pass.
-    #[must_use]
-    pub fn drawn(&self, noise: NoiseKey) -> Self {
-        let mut drawn = self.clone();
-        drawn.visit_layers_mut(&mut |_, layer| {
-            let key = noise.for_module(layer.noise_id());
-            let Some(adapter) = layer.low_rank_mut() else { return };
-            let Some(posterior) = adapter.take_posterior() else { return };
-            let (a, b) = (adapter.a.val().without_autodiff(), adapter.b.val().without_autodiff());
-            let (std_a, std_b) = posterior.deviations(&a, &b);
-            adapter.a = fixed(a, Some(std_a), key.on_stream(Stream::WEIGHT_A));
-            adapter.b = fixed(b, std_b, key.on_stream(Stream::WEIGHT_B));
-        });
-        drawn
+    /// Whether the head has an adapter.
+    pub(super) fn head_draws(&self) -> bool {
+        self.lm_head.low_rank().is_some() || self.lm_head.members().is_some()
     }
 
     /// The head with its weight: a tied one takes it from the embedding at every use, so that it follows it.
@@ -179,17 +164,6 @@ impl LlamaForCausalLm {
         }
         head
     }
-}
-
-/// One draw of a factor, frozen.
-fn fixed(mean: Tensor<2>, std: Option<Tensor<2>>, key: NoiseKey) -> Param<Tensor<2>> {
-    let value = match std {
-        Some(std) => {
-            mean.clone() + standard_normal(&mean, mean.dims(), key) * std.without_autodiff()
-        }
-        None => mean,
-    };
-    Param::from_tensor(value).set_require_grad(false)
 }
 
 impl AdaptedModel for LlamaForCausalLm {

@@ -1,24 +1,57 @@
-//! Greedy continuation of texts.
+//! Continuation of texts.
 
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
+use lrvd_burn::adapter::repeat_for_members;
 use lrvd_burn::error::AdapterError;
 use lrvd_burn::model::members;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_core::error::ParameterError;
+use lrvd_core::metrics::MetricError;
 use lrvd_core::noise::NoiseKey;
 
 use super::cache::KvCache;
 use super::causal_lm::LlamaForCausalLm;
+use super::choose::{Answers, TokenChoice};
 
-/// How far to continue, and with which weights.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How far to continue, with which weights, and which token is taken.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct GenerateOptions {
     /// Most new tokens of a text.
     pub max_new_tokens: usize,
     /// Tokens that end a text; they are not returned.
     pub stop: Vec<u32>,
-    /// The adapters at one weight draw under this key; at their posterior mean without one.
-    pub draw: Option<NoiseKey>,
+    /// The weight draws whose probabilities are averaged at every token, the same ones for the whole text; without any
+    /// the posterior mean answers.
+    pub draws: Vec<NoiseKey>,
+    /// Which token is taken.
+    pub choice: TokenChoice,
+}
+
+/// A continuation.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GeneratedText {
+    /// Its tokens.
+    pub tokens: Vec<GeneratedToken>,
+    /// Whether a token of [`GenerateOptions::stop`] ended it.
+    pub stopped: bool,
+}
+
+/// One token of a continuation, and what the model thought of it.
+///
+/// ```text
+/// p̄ = 1/k·Σ_d softmax(z_d),   entropy = H(p̄),   mutual_information = H(p̄) − 1/k·Σ_d H(softmax(z_d))
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GeneratedToken {
+    /// The token.
+    pub id: u32,
+    /// Its probability, before temperature and truncation.
+    pub probability: f64,
+    /// Entropy of the next token, nats.
+    pub entropy: f64,
+    /// Mutual information between the next token and the weights, nats; 0 of a single model.
+    pub mutual_information: f64,
 }
 
 /// A text cannot be continued.
@@ -40,6 +73,12 @@ pub enum GenerateError {
         /// Number of members.
         members: usize,
     },
+    /// A temperature or a share out of range.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// Logits that are not finite.
+    #[error(transparent)]
+    Metric(#[from] MetricError),
     /// A token that the model does not have.
     #[error(
         "prompt {index} has token {id} at position {position}, the model has {vocab_size} tokens"
@@ -57,54 +96,82 @@ pub enum GenerateError {
 }
 
 impl LlamaForCausalLm {
-    /// The most likely continuation of every prompt, one token after another.
+    /// The continuation of every prompt, one token after another, with what the model thinks of each.
     ///
     /// The prompts are read at once, padded on the left, and every further step feeds one token a prompt through the
-    /// cache. Among equal logits the token with the smallest id wins. Positions beyond the training length are used as
-    /// they are.
+    /// cache; draws go through one pass as rows of it. Among equal probabilities the token with the smallest id wins.
+    /// Positions beyond the training length are used as they are.
     ///
     /// # Errors
     ///
-    /// [`GenerateError`] if a prompt is empty or has a token that the model does not have, or if the model is an
-    /// ensemble in one.
-    pub fn generate_greedy(
+    /// [`GenerateError`] if a prompt is empty or has a token that the model does not have, if the model is an ensemble in
+    /// one, for a choice out of range, or if logits are not finite.
+    pub fn generate(
         &self,
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
-    ) -> Result<Vec<Vec<u32>>, GenerateError> {
+    ) -> Result<Vec<GeneratedText>, GenerateError> {
+        options.choice.check()?;
         self.check_prompts(prompts)?;
-        let mut found = vec![Vec::new(); prompts.len()];
+        let mut found = vec![GeneratedText::default(); prompts.len()];
         if prompts.is_empty() || options.max_new_tokens == 0 {
             return Ok(found);
         }
-        let (model, pass) = match options.draw {
-            Some(key) => {
-                (self.valid().drawn(key), Pass::sampled(Scheme::Weights(DrawPer::Batch), key))
-            }
-            None => (self.valid(), Pass::mean()),
+        let model = self.valid();
+        let (model, pass) = match options.draws[..] {
+            [] => (model, Pass::mean()),
+            [key] => (model.drawn(key), Pass::sampled(Scheme::Weights(DrawPer::Batch), key)),
+            _ => (model.drawn_together(&options.draws)?, Pass::mean()),
         };
+        // Where no layer has a posterior there are no members, and one row answers for all draws.
+        let members = members(&model)?;
         let mut cache = KvCache::new();
         let mut open = vec![true; prompts.len()];
-        let mut next = model.next_tokens(prompts, &mut cache, &pass);
+        let mut next = model.next_logits(prompts, members, &mut cache, &pass);
         loop {
-            for ((text, open), &id) in found.iter_mut().zip(&mut open).zip(&next) {
-                *open = *open && !options.stop.contains(&id);
+            let answers = Answers::new(&next, members, self.config().vocab_size)?;
+            let mut step = Vec::with_capacity(prompts.len());
+            for (row, (text, open)) in found.iter_mut().zip(&mut open).enumerate() {
+                let token = answers.take(row, text.tokens.len(), &options.choice);
+                step.push(vec![token.id]);
+                text.stopped |= *open && options.stop.contains(&token.id);
+                *open = *open && !text.stopped;
                 if *open {
-                    text.push(id);
-                    *open = text.len() < options.max_new_tokens;
+                    text.tokens.push(token);
+                    *open = text.tokens.len() < options.max_new_tokens;
                 }
             }
             if !open.contains(&true) {
                 return Ok(found);
             }
             // A finished row goes on with its token; nobody looks at what comes of it.
-            let step: Vec<Vec<u32>> = next.iter().map(|&id| vec![id]).collect();
-            next = model.next_tokens(&step, &mut cache, &pass);
+            next = model.next_logits(&step, members, &mut cache, &pass);
         }
     }
 
-    /// Reads one more piece of every row, padded on the left, and returns the most likely token after it.
-    fn next_tokens(&self, rows: &[Vec<u32>], cache: &mut KvCache, pass: &Pass) -> Vec<u32> {
+    /// The ids alone of the most likely continuations.
+    ///
+    /// # Errors
+    ///
+    /// As [`generate`](Self::generate).
+    pub fn generate_greedy(
+        &self,
+        prompts: &[Vec<u32>],
+        options: &GenerateOptions,
+    ) -> Result<Vec<Vec<u32>>, GenerateError> {
+        let options = GenerateOptions { choice: TokenChoice::Greedy, ..options.clone() };
+        let texts = self.generate(prompts, &options)?;
+        Ok(texts.into_iter().map(|text| text.tokens.iter().map(|t| t.id).collect()).collect())
+    }
+
+    /// Reads one more piece of every row, padded on the left, and returns the logits after it, `[members · rows, vocab]`.
+    fn next_logits(
+        &self,
+        rows: &[Vec<u32>],
+        members: usize,
+        cache: &mut KvCache,
+        pass: &Pass,
+    ) -> Vec<f64> {
         let (device, dtype) = (self.model().embeddings().device(), self.model().compute_dtype());
         let tokens = rows.iter().map(Vec::len).max().unwrap_or(0);
         let (mut ids, mut mask) = (Vec::new(), Vec::new());
@@ -116,10 +183,10 @@ impl LlamaForCausalLm {
         let shape = [rows.len(), tokens];
         let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, shape), &device);
         let mask = Tensor::<2>::from_data(TensorData::new(mask, shape), (&device, dtype));
+        let (ids, mask) = (repeat_for_members(ids, members), repeat_for_members(mask, members));
         let x = self.model().run(ids, mask, Some(cache), pass, &mut |_| ());
         let last = self.model().normed(x.narrow(1, tokens - 1, 1));
-        let logits: Tensor<2> = self.head(last, pass).squeeze_dim(1);
-        logits.argmax(1).into_data().iter::<i64>().map(|id| id as u32).collect()
+        self.head(last, pass).into_data().iter::<f64>().collect()
     }
 
     fn check_prompts(&self, prompts: &[Vec<u32>]) -> Result<(), GenerateError> {

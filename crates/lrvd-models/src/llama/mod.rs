@@ -9,14 +9,18 @@
 //! | `cache` | keys and values of what was read |
 //! | `causal_lm`, `head` | the head over the vocabulary, and over a few answers only |
 //! | `choice` | questions with a few answers, for training and evaluation |
-//! | `generate` | greedy continuation |
+//! | `text` | which columns of a batch are asked for their next token, and their logits alone |
+//! | `drawn` | posteriors at given draws |
+//! | `generate`, `choose` | continuation: greedy or sampled, with draws |
 //! | `llama2c` | checkpoints of llama2.c, converted |
 
 mod attention;
 mod cache;
 mod causal_lm;
 mod choice;
+mod choose;
 mod config;
+mod drawn;
 mod generate;
 mod head;
 mod layer;
@@ -24,15 +28,22 @@ pub mod llama2c;
 mod mlp;
 mod model;
 mod rope;
+mod text;
 mod visible;
 
 pub use cache::KvCache;
 pub use causal_lm::LlamaForCausalLm;
 pub use choice::{ChoiceError, LlamaChoice};
+pub use choose::{TokenChoice, TokenSampling};
 pub use config::{ConfigError, Llama3Scaling, LlamaConfig};
-pub use generate::{GenerateError, GenerateOptions};
+pub use generate::{GenerateError, GenerateOptions, GeneratedText, GeneratedToken};
 pub use model::LlamaModel;
 pub use rope::Rotary;
+pub use text::TextBatch;
 
+/// The linear layers of every block, by the end of their path: what is adapted for language modelling. The head is not
+/// among them, as in other tools' `all-linear`.
+pub const BLOCK_TARGETS: [&str; 7] =
+    ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
 /// The linear layers that published experiments adapt, by the end of their path.
 pub const ADAPTER_TARGETS: [&str; 3] = ["q_proj", "v_proj", "lm_head"];

@@ -48,6 +48,11 @@ impl Row {
         &self.place
     }
 
+    /// Whether the row has a value called `name`.
+    pub fn has(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known == name)
+    }
+
     /// The first of `wanted` that the row has, with its name.
     ///
     /// # Errors

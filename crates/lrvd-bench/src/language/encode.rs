@@ -1,0 +1,330 @@
+//! Rows as tokens, and what is learnt of them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use lrvd_models::chat::{ChatTemplate, Message, Segment};
+use lrvd_models::llama::LlamaConfig;
+use lrvd_models::tokenizer::TextTokenizer;
+use serde::Deserialize;
+
+use super::error::LanguageError;
+use super::examples::LanguageExample;
+use super::rows::{Content, TextRow};
+use crate::backbone::{Architecture, BackboneError, ModelLocation};
+use crate::data::bare::BareTokens;
+use crate::io::read_json;
+
+/// What a folder says of generation, beside its configuration.
+const GENERATION_FILE: &str = "generation_config.json";
+
+/// Turns rows into tokens as the model in a folder reads them.
+///
+/// A plain text begins as the tokenizer begins every text; its completion ends in the token that ends a text. A
+/// conversation is what the folder's chat template writes, which brings its own special tokens.
+///
+/// Pieces are encoded so that what comes before an answer has the tokens that it has alone, as it will when the model is
+/// asked: where the text as a whole would be cut in another way, the answer is encoded by itself.
+#[derive(Debug)]
+pub(crate) struct LanguageReader<'a> {
+    tokens: BareTokens<'a>,
+    chat: Option<ChatTemplate>,
+    stops: BTreeSet<u32>,
+    /// Ends a plain completion.
+    end: Option<u32>,
+    /// Fills a batch; nothing reads it.
+    pub(super) pad_id: u32,
+    max_length: usize,
+    model: String,
+}
+
+/// A row as tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EncodedText {
+    /// Tokens of the row, cut to the longest input.
+    pub(super) ids: Vec<u32>,
+    /// Which of them are learnt.
+    pub(super) learnt: Vec<bool>,
+    /// Tokens before the cut.
+    pub(super) length: usize,
+    /// Whether prompt and answer had to be encoded apart.
+    pub(super) apart: bool,
+}
+
+/// `eos_token_id` of a generation file: one, or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Ends {
+    One(u32),
+    Several(Vec<u32>),
+}
+
+#[derive(Deserialize)]
+struct Generation {
+    #[serde(default)]
+    eos_token_id: Option<Ends>,
+}
+
+impl<'a> LanguageReader<'a> {
+    /// Learns how the model at `location` reads texts, which may be no longer than `max_length` tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`BackboneError::Model`] for an encoder, [`LanguageError::Template`] for a chat template that is not valid.
+    pub(crate) fn new(
+        location: &ModelLocation,
+        architecture: &Architecture,
+        tokenizer: &'a TextTokenizer,
+        max_length: usize,
+    ) -> Result<Self, LanguageError> {
+        let Architecture::Llama(config) = architecture else {
+            return Err(BackboneError::Model {
+                model: location.name.clone(),
+                reason: "language modelling needs a language model (Llama), and this is a DeBERTa"
+                    .to_owned(),
+            }
+            .into());
+        };
+        let special = tokenizer.special_tokens();
+        let pad = special.pad.or(config.pad_token_id).or(special.bos).or(special.eos);
+        Ok(Self {
+            tokens: BareTokens::new(tokenizer)?,
+            chat: ChatTemplate::from_dir(&location.folder, tokenizer)?,
+            stops: stops(&location.folder, config, tokenizer)?,
+            end: special.eos.or(config.eos_token_ids.first().copied()),
+            pad_id: pad.unwrap_or(0),
+            max_length,
+            model: location.name.clone(),
+        })
+    }
+
+    /// Tokens at which an answer ends.
+    pub(super) fn stops(&self) -> Vec<u32> {
+        self.stops.iter().copied().collect()
+    }
+
+    /// Whether the model has a form for conversations.
+    pub(super) fn has_chat(&self) -> bool {
+        self.chat.is_some()
+    }
+
+    /// Whether plain completions have a token to end in.
+    pub(super) fn has_end(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// The tokens of a row with what is learnt of them.
+    ///
+    /// # Errors
+    ///
+    /// [`LanguageError::Chat`] and [`LanguageError::NoTemplate`] for a conversation that has no text.
+    pub(crate) fn encode(&self, row: &TextRow) -> Result<EncodedText, LanguageError> {
+        let mut text = match &row.content {
+            Content::Text { prompt, completion } => {
+                self.plain(prompt, completion.as_deref().unwrap_or(""))?
+            }
+            Content::Chat(messages) => {
+                let failed = |source| LanguageError::Chat { place: row.place.clone(), source };
+                self.conversation(&self.template()?.segments(messages).map_err(failed)?)?
+            }
+        };
+        text.length = text.ids.len();
+        text.ids.truncate(self.max_length);
+        text.learnt.truncate(self.max_length);
+        Ok(text)
+    }
+
+    /// The tokens after which an answer is asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`encode`](Self::encode).
+    pub(super) fn prompt(&self, content: &Content) -> Result<Vec<u32>, LanguageError> {
+        Ok(match content {
+            Content::Text { prompt, .. } => self.tokens.opened(prompt)?,
+            Content::Chat(messages) => self.tokens.ids(&self.asked(messages)?)?,
+        })
+    }
+
+    /// The text of a conversation that the assistant is to continue.
+    fn asked(&self, messages: &[Message]) -> Result<String, LanguageError> {
+        Ok(self.template()?.render(messages, true)?)
+    }
+
+    fn template(&self) -> Result<&ChatTemplate, LanguageError> {
+        self.chat.as_ref().ok_or_else(|| LanguageError::NoTemplate { model: self.model.clone() })
+    }
+
+    fn plain(&self, prompt: &str, completion: &str) -> Result<EncodedText, LanguageError> {
+        let before = self.tokens.opened(prompt)?;
+        let whole = self.tokens.opened(&format!("{prompt}{completion}"))?;
+        let mut text = EncodedText {
+            learnt: vec![false; before.len()],
+            ids: before,
+            ..EncodedText::default()
+        };
+        text.go_on(whole, completion, true, &self.tokens)?;
+        if let Some(end) = self.end {
+            text.ids.push(end);
+            text.learnt.push(true);
+        }
+        Ok(text)
+    }
+
+    fn conversation(&self, segments: &[Segment]) -> Result<EncodedText, LanguageError> {
+        let (mut text, mut so_far) = (EncodedText::default(), String::new());
+        for segment in segments {
+            so_far.push_str(&segment.text);
+            let start = text.ids.len();
+            text.go_on(self.tokens.ids(&so_far)?, &segment.text, segment.learnt, &self.tokens)?;
+            if segment.learnt {
+                // What a template writes behind the end of an answer nobody will ever ask for.
+                let own = text.ids[start..].iter();
+                let end = own.clone().position(|id| self.stops.contains(id));
+                let kept = end.map_or(own.len(), |end| end + 1);
+                text.learnt[start + kept..].fill(false);
+            }
+        }
+        Ok(text)
+    }
+}
+
+impl EncodedText {
+    /// Goes on to `whole`, the tokens of everything so far, or else by those of the last `piece` alone.
+    fn go_on(
+        &mut self,
+        whole: Vec<u32>,
+        piece: &str,
+        learnt: bool,
+        tokens: &BareTokens<'_>,
+    ) -> Result<(), LanguageError> {
+        if whole.starts_with(&self.ids) {
+            self.ids = whole;
+        } else {
+            self.apart = true;
+            self.ids.extend(tokens.ids(piece)?);
+        }
+        self.learnt.resize(self.ids.len(), learnt);
+        Ok(())
+    }
+
+    /// What the model reads and should predict; `None` if no token is left to learn. A first token has nothing to be
+    /// predicted from.
+    pub(super) fn example(&self) -> Option<LanguageExample> {
+        let columns: Vec<usize> =
+            (1..self.ids.len()).filter(|&i| self.learnt[i]).map(|i| i - 1).collect();
+        // Nothing is asked behind the last of them, so nothing is read there.
+        let read = columns.last()? + 1;
+        let wanted = columns.iter().map(|&column| self.ids[column + 1]).collect();
+        Some(LanguageExample { ids: self.ids[..read].to_vec(), columns, wanted })
+    }
+}
+
+/// Every token that ends a text, whichever of the folder's files states it.
+fn stops(
+    folder: &Path,
+    config: &LlamaConfig,
+    tokenizer: &TextTokenizer,
+) -> Result<BTreeSet<u32>, LanguageError> {
+    let mut stops: BTreeSet<u32> = config.eos_token_ids.iter().copied().collect();
+    stops.extend(tokenizer.special_tokens().eos);
+    let file = folder.join(GENERATION_FILE);
+    if file.is_file() {
+        match read_json::<Generation>(&file)?.eos_token_id {
+            Some(Ends::One(id)) => drop(stops.insert(id)),
+            Some(Ends::Several(ids)) => stops.extend(ids),
+            None => {}
+        }
+    }
+    Ok(stops)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::PathBuf;
+
+    use lrvd_models::chat::Role;
+
+    use super::*;
+    use crate::data::{At, Place};
+
+    /// 512 pieces with byte fallback; `<s>` (1) before every text, `</s>` (2) ends one.
+    fn stories() -> (ModelLocation, Architecture, TextTokenizer) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
+        let (architecture, tokenizer) =
+            (Architecture::read(&folder).unwrap(), TextTokenizer::from_dir(&folder).unwrap());
+        (ModelLocation { name: "stories".to_owned(), folder }, architecture, tokenizer)
+    }
+
+    fn row(content: Content) -> TextRow {
+        TextRow { place: Place { file: PathBuf::from("rows.csv"), at: At::Line(2) }, content }
+    }
+
+    fn text(prompt: &str, completion: &str) -> TextRow {
+        let (prompt, completion) = (prompt.to_owned(), Some(completion.to_owned()));
+        row(Content::Text { prompt, completion })
+    }
+
+    #[test]
+    fn a_completion_is_learnt_with_its_end_and_its_prompt_is_not() {
+        let (location, architecture, tokenizer) = stories();
+        let reader = LanguageReader::new(&location, &architecture, &tokenizer, 20).unwrap();
+        let ids = |text: &str| tokenizer.encode(text, None, None).unwrap().ids;
+        let whole = ids("Once upon a time");
+        let found = reader.encode(&text("Once upon", " a time")).unwrap();
+        let prompt = ids("Once upon").len();
+        assert_eq!(found.ids, [&whole[..], &[2]].concat());
+        assert_eq!((found.length, found.apart), (whole.len() + 1, false));
+        assert!(found.learnt.iter().enumerate().all(|(i, &learnt)| learnt == (i >= prompt)));
+        // The model reads all but the end, and is asked from the prompt's last token on.
+        let example = found.example().unwrap();
+        assert_eq!(example.ids, whole);
+        assert_eq!(example.columns, (prompt - 1..whole.len()).collect::<Vec<_>>());
+        assert_eq!(example.wanted, found.ids[prompt..]);
+        assert_eq!(reader.prompt(&text("Once upon", "x").content).unwrap(), whole[..prompt]);
+
+        // `Tim` + `my` is one token of its own, `▁Timmy`: asked after `Tim`, the model will not have read it.
+        let parted = reader.encode(&text("Once upon a Tim", "my ran")).unwrap();
+        let before = ids("Once upon a Tim");
+        assert!(parted.apart && parted.ids.starts_with(&before), "{:?}", parted.ids);
+        assert!(!parted.learnt[before.len() - 1] && parted.learnt[before.len()]);
+
+        // What is too long loses its end, and a row without a completion is none.
+        let long = reader.encode(&text("Once upon a time", &" very".repeat(30))).unwrap();
+        assert_eq!((long.ids.len(), long.learnt.len()), (20, 20));
+        assert!(long.length > 30 && long.example().unwrap().ids.len() == 19);
+        let lost = reader.encode(&text(&"very ".repeat(30), " time")).unwrap();
+        assert_eq!(lost.example(), None);
+    }
+
+    #[test]
+    fn what_a_template_writes_behind_an_answer_is_not_learnt() {
+        let (mut location, architecture, tokenizer) = stories();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::copy(location.folder.join("config.json"), folder.path().join("config.json"))
+            .unwrap();
+        let template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}\n{% endfor %}{% if \
+                        add_generation_prompt %}assistant: {% endif %}";
+        std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+        std::fs::write(folder.path().join(GENERATION_FILE), r#"{"eos_token_id": [2, 426]}"#)
+            .unwrap();
+        location.folder = folder.path().to_owned();
+        let reader = LanguageReader::new(&location, &architecture, &tokenizer, 99).unwrap();
+        assert_eq!(reader.stops(), [2, 426]);
+        let message = |role, content: &str| Message { role, content: content.to_owned() };
+        let chat = |answer: &str| {
+            let messages = vec![message(Role::User, "Hi"), message(Role::Assistant, answer)];
+            let found = reader.encode(&row(Content::Chat(messages))).unwrap();
+            let learnt = found.ids.iter().zip(&found.learnt).filter(|(_, learnt)| **learnt);
+            let learnt: Vec<u32> = learnt.map(|(&id, _)| id).collect();
+            (found.ids, learnt)
+        };
+        let (ids, learnt) = chat("Once");
+        assert_eq!(learnt.last(), Some(&2));
+        // The line break behind the end is there, and is not learnt.
+        assert!(ids.last() != Some(&2) && learnt.len() < 6, "{ids:?} {learnt:?}");
+        // A full stop (426) is an end of this folder, too.
+        assert_eq!(chat("Once. Once").1.last(), Some(&426));
+    }
+}

@@ -1,0 +1,190 @@
+//! Errors between a user's texts and a language model.
+
+use std::path::PathBuf;
+
+use lrvd_burn::error::{AdapterError, DeviceError};
+use lrvd_burn::files::FileError;
+use lrvd_burn::peft::PeftError;
+use lrvd_burn::train::TrainError;
+use lrvd_core::error::ParameterError;
+use lrvd_core::metrics::MetricError;
+use lrvd_models::chat::ChatError;
+use lrvd_models::llama::GenerateError;
+use lrvd_models::tokenizer::TokenizerError;
+
+use crate::backbone::BackboneError;
+use crate::data::{FrameError, Place, TableError};
+use crate::eval::EvalError;
+use crate::io::IoError;
+use crate::method::MethodError;
+use crate::run::RunError;
+use crate::settings::SettingError;
+
+/// A language model cannot be trained, saved, loaded or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LanguageError {
+    /// Training.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The loop, and answers.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// The method.
+    #[error(transparent)]
+    Method(#[from] MethodError),
+    /// The base model.
+    #[error(transparent)]
+    Backbone(#[from] BackboneError),
+    /// Evaluation.
+    #[error(transparent)]
+    Eval(#[from] EvalError),
+    /// Metrics.
+    #[error(transparent)]
+    Metric(#[from] MetricError),
+    /// Settings.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// A number out of range.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// Files of ours.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// A data file.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// Adapter files.
+    #[error(transparent)]
+    Peft(#[from] PeftError),
+    /// Files.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Adapters.
+    #[error(transparent)]
+    Adapter(#[from] AdapterError),
+    /// Tokenizer.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// Special tokens that cannot be told from a text's own.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// Device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Continuation.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+    /// The folder's chat template.
+    #[error(transparent)]
+    Template(#[from] ChatError),
+    /// A conversation in a file.
+    #[error("{place}: {source}")]
+    Chat {
+        /// File and line or row.
+        place: Place,
+        /// What is wrong with it.
+        source: ChatError,
+    },
+    /// A conversation for a model that has no form for one.
+    #[error(
+        "model `{model}` states no chat template (`chat_template` in `tokenizer_config.json`, or `chat_template.jinja`), so \
+         a conversation has no text: give prompts and completions, or put the template of the model it came from beside it"
+    )]
+    NoTemplate {
+        /// The model.
+        model: String,
+    },
+    /// Nothing is left to learn.
+    #[error(
+        "{split}: within {max_length} tokens none of its {rows} rows has a token of a completion left; raise \
+         `--max-length`"
+    )]
+    NoTokens {
+        /// `train` or `validation`.
+        split: &'static str,
+        /// Its rows.
+        rows: usize,
+        /// Longest input.
+        max_length: usize,
+    },
+    /// A share that leaves no row on one side.
+    #[error("`{}`: {share} of its {rows} rows leaves none to train on or none to measure on; pass another \
+             `--validation-split`, or `--validation FILE`", file.display())]
+    Split {
+        /// The file.
+        file: PathBuf,
+        /// Its rows.
+        rows: usize,
+        /// The share.
+        share: f64,
+    },
+    /// A folder is not there.
+    #[error("`{}` is not there, or is no folder", dir.display())]
+    NoFolder {
+        /// As given.
+        dir: PathBuf,
+    },
+    /// The adapter does not say which model it belongs to.
+    #[error("`{}` does not name its base model; pass `--model DIR|HUB-ID`", dir.display())]
+    NoBase {
+        /// The adapter folder.
+        dir: PathBuf,
+    },
+    /// A folder holds nothing that continues texts.
+    #[error(
+        "`{}` holds no adapter of a language model: looked for `adapter_config.json` with the task `CAUSAL_LM`, there and in \
+         `adapter`, and for the checkpoints of such a run",
+        dir.display()
+    )]
+    Nothing {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The base model is not the one that the adapter was trained on.
+    #[error(
+        "model `{model}` has other weights than the adapter was trained on ({files}); pass \
+         `--allow-other-base` if that is meant"
+    )]
+    OtherBase {
+        /// The base model.
+        model: String,
+        /// Files whose hashes differ.
+        files: String,
+    },
+    /// Draws are asked of an adapter that has no posterior.
+    #[error("{draws} draws need a posterior, and `{}` has no `{file}`", dir.display())]
+    NoPosterior {
+        /// Draws.
+        draws: usize,
+        /// The adapter folder.
+        dir: PathBuf,
+        /// Name of the posterior file.
+        file: &'static str,
+    },
+    /// A file was written by a version that this build does not read.
+    #[error("`{}` has schema version {found}, wanted {wanted}", file.display())]
+    Schema {
+        /// The file.
+        file: PathBuf,
+        /// Read by this build.
+        wanted: u32,
+        /// In the file.
+        found: u32,
+    },
+    /// A prompt leaves no room for an answer.
+    #[error(
+        "prompt {number} has {found} tokens, and the model was trained on texts of up to {most}"
+    )]
+    Long {
+        /// Prompt, from 1.
+        number: usize,
+        /// Its tokens.
+        found: usize,
+        /// The model's own limit.
+        most: usize,
+    },
+    /// Two options exclude or demand each other.
+    #[error("{0}")]
+    Options(&'static str),
+}

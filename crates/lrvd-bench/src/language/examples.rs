@@ -1,0 +1,75 @@
+//! Texts in batches.
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use lrvd_burn::train::{Examples, LabelledExamples, Targets, TokenTargets, TrainError};
+use lrvd_models::TokenBatch;
+use lrvd_models::llama::TextBatch;
+
+use crate::data::batch::BatchError;
+
+/// One text as the model reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LanguageExample {
+    /// The tokens that are read.
+    pub(super) ids: Vec<u32>,
+    /// Columns whose next token is asked for.
+    pub(super) columns: Vec<usize>,
+    /// Those tokens.
+    pub(super) wanted: Vec<u32>,
+}
+
+/// Texts with what makes batches of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LanguageExamples<'a> {
+    pub(super) texts: &'a [LanguageExample],
+    pub(super) pad_id: u32,
+    pub(super) device: &'a Device,
+}
+
+impl<'a> LanguageExamples<'a> {
+    fn picked(&self, indices: &[usize]) -> Result<Vec<&'a LanguageExample>, BatchError> {
+        if indices.is_empty() {
+            return Err(BatchError::Empty);
+        }
+        let wanted = self.texts.len();
+        let one = |&found: &usize| self.texts.get(found).ok_or(BatchError::Index { wanted, found });
+        indices.iter().map(one).collect()
+    }
+}
+
+impl Examples for LanguageExamples<'_> {
+    type Input = TextBatch;
+
+    fn len(&self) -> usize {
+        self.texts.len()
+    }
+
+    fn size(&self, index: usize) -> usize {
+        self.texts[index].ids.len()
+    }
+
+    fn input(&self, indices: &[usize]) -> Result<TextBatch, TrainError> {
+        let texts = self.picked(indices)?;
+        let rows: Vec<(&[u32], &[u32])> =
+            texts.iter().map(|text| (&text.ids[..], &[][..])).collect();
+        let tokens = TokenBatch::padded(&rows, self.pad_id, self.device, DType::F32);
+        Ok(TextBatch { tokens, columns: texts.iter().map(|text| text.columns.clone()).collect() })
+    }
+}
+
+impl LabelledExamples for LanguageExamples<'_> {
+    fn targets(&self, indices: &[usize]) -> Result<Targets, TrainError> {
+        let texts = self.picked(indices)?;
+        let ids: Vec<i64> =
+            texts.iter().flat_map(|text| &text.wanted).map(|&id| i64::from(id)).collect();
+        let n = ids.len();
+        Ok(Targets::Tokens(TokenTargets {
+            ids: Tensor::from_data(TensorData::new(ids, [n]), self.device),
+            per_row: texts.iter().map(|text| text.wanted.len()).collect(),
+        }))
+    }
+
+    fn answers(&self, index: usize) -> usize {
+        self.texts[index].wanted.len()
+    }
+}

@@ -1,0 +1,135 @@
+//! Continuation of texts, with what the model thinks of every token.
+
+use lrvd_burn::train::DrawSeed;
+use lrvd_models::llama::{GenerateOptions, GeneratedText, TokenChoice, TokenSampling};
+use lrvd_models::tokenizer::TokenizerError;
+use serde::Serialize;
+
+use super::error::LanguageError;
+use super::load::SavedLanguageModel;
+use super::rows::Content;
+
+/// How texts are continued.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Generation {
+    /// Most new tokens.
+    pub max_tokens: usize,
+    /// Draws of the weights whose probabilities are averaged; 0 for the mean.
+    pub draws: usize,
+    /// Addresses the draws, and the tokens where those are drawn.
+    pub seed: u64,
+    /// Temperature and the share of probability that is kept; `None` takes the most likely token.
+    pub sampling: Option<(f64, f64)>,
+}
+
+/// A continued text.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Continuation {
+    /// What comes after the prompt.
+    pub text: String,
+    /// Its tokens.
+    pub tokens: Vec<ContinuedToken>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Whether the model ended the text, rather than the limit.
+    pub stopped: bool,
+}
+
+/// One token of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ContinuedToken {
+    /// What it adds to the text; the vocabulary's spelling where that is a part of a character.
+    pub text: String,
+    /// Its id.
+    pub id: u32,
+    /// Its probability, before temperature and truncation.
+    pub probability: f64,
+    /// Entropy of the next token, nats.
+    pub entropy: f64,
+    /// Mutual information between the next token and the weights, nats; `None` without several draws.
+    pub mutual_information: Option<f64>,
+}
+
+impl SavedLanguageModel {
+    /// Continues `prompts`, of which the first is number `first` among all that are asked: what is drawn for a prompt does
+    /// not depend on the others.
+    ///
+    /// A conversation is continued by the assistant. No text goes beyond the length that the model was made for.
+    ///
+    /// # Errors
+    ///
+    /// [`LanguageError::NoTemplate`] for a conversation without a form, [`LanguageError::Long`] for a prompt that fills the
+    /// model, [`LanguageError::NoPosterior`], [`LanguageError::Generate`] for settings out of range.
+    pub fn generate(
+        &self,
+        prompts: &[Content],
+        first: usize,
+        options: &Generation,
+    ) -> Result<Vec<Continuation>, LanguageError> {
+        let draws = self.draws(Some(options.draws))?;
+        let reader = self.reader()?;
+        let ids: Vec<Vec<u32>> =
+            prompts.iter().map(|prompt| reader.prompt(prompt)).collect::<Result<_, _>>()?;
+        let most = self.model.config().max_position_embeddings;
+        let longest = ids.iter().map(Vec::len).enumerate().max_by_key(|(_, length)| *length);
+        let room = match longest {
+            Some((place, found)) if found >= most => {
+                return Err(LanguageError::Long { number: first + place + 1, found, most });
+            }
+            longest => most - longest.map_or(0, |(_, length)| length),
+        };
+        let choice = match options.sampling {
+            None => TokenChoice::Greedy,
+            Some((temperature, top_p)) => {
+                let seed = options.seed;
+                TokenChoice::Sampled(TokenSampling { temperature, top_p, seed, first })
+            }
+        };
+        let generate = GenerateOptions {
+            max_new_tokens: options.max_tokens.min(room),
+            stop: reader.stops(),
+            draws: (0..draws).map(|draw| DrawSeed(options.seed).key(draw)).collect(),
+            choice,
+        };
+        let texts = self.model.generate(&ids, &generate)?;
+        let continued = ids.iter().zip(texts);
+        continued.map(|(prompt, text)| self.continued(prompt, text, draws)).collect()
+    }
+
+    fn continued(
+        &self,
+        prompt: &[u32],
+        text: GeneratedText,
+        draws: usize,
+    ) -> Result<Continuation, LanguageError> {
+        let tokenizer = &self.backbone.tokenizer;
+        // A decoder may drop the space of a first token, so the prompt's last one goes before it.
+        let mut ids: Vec<u32> = prompt.last().copied().into_iter().collect();
+        let mut so_far = tokenizer.decode(&ids, true)?;
+        let start = so_far.len();
+        let token = |token: &lrvd_models::llama::GeneratedToken| {
+            ids.push(token.id);
+            let longer = tokenizer.decode(&ids, true)?;
+            let piece = match longer.strip_prefix(&so_far) {
+                Some(piece) if !piece.is_empty() && !piece.contains('\u{fffd}') => piece.to_owned(),
+                _ => tokenizer.token(token.id)?,
+            };
+            so_far = longer;
+            Ok(ContinuedToken {
+                text: piece,
+                id: token.id,
+                probability: token.probability,
+                entropy: token.entropy,
+                mutual_information: (draws > 1).then_some(token.mutual_information),
+            })
+        };
+        let tokens = text.tokens.iter().map(token).collect::<Result<_, TokenizerError>>()?;
+        let text_of = so_far.get(start..).unwrap_or(&so_far).to_owned();
+        Ok(Continuation {
+            text: text_of,
+            tokens,
+            prompt_tokens: prompt.len(),
+            stopped: text.stopped,
+        })
+    }
+}

@@ -1,0 +1,234 @@
+//! From an adapter folder to a model that continues texts and can be measured.
+
+use std::path::{Path, PathBuf};
+
+use burn::module::Module;
+use burn::tensor::Device;
+use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftPosterior, attach_peft, attach_posterior};
+use lrvd_burn::train::latest_checkpoint;
+use lrvd_models::llama::LlamaForCausalLm;
+
+use super::columns::LanguageColumns;
+use super::data::encoded;
+use super::encode::LanguageReader;
+use super::error::LanguageError;
+use super::examples::LanguageExamples;
+use super::info::LanguageInfo;
+use super::measure::LanguageEvaluation;
+use super::rows::TextRow;
+use super::train::{ADAPTER_DIR, CHECKPOINT_DIR, Rebuilt, rebuild};
+use crate::backbone::{Backbone, load_language_model, locate_model};
+use crate::run::SETTINGS_FILE;
+use crate::settings::BasePrecision;
+
+const PEFT_CONFIG: &str = "adapter_config.json";
+const CHECKPOINT_VALUES: &str = "state.json";
+/// PEFT's name of the task.
+const TASK_TYPE: &str = "CAUSAL_LM";
+/// Texts per batch where nobody says otherwise.
+const BATCH_SIZE: usize = 8;
+/// Longest text where nobody says otherwise.
+const MAX_LENGTH: usize = 1024;
+
+/// How to load.
+#[derive(Clone, Debug, Default)]
+pub struct LanguageLoadOptions {
+    /// Base model, instead of the one that the adapter names.
+    pub model: Option<String>,
+    /// Whether a base model with other weights may be used.
+    pub allow_other_base: bool,
+}
+
+/// A language model with its adapter and posterior, if it has them.
+pub struct SavedLanguageModel {
+    /// What the adapter is, if it was made here.
+    pub info: Option<LanguageInfo>,
+    /// The folder that was loaded: the adapter's, or the base model's.
+    dir: PathBuf,
+    pub(super) has_posterior: bool,
+    pub(super) model: LlamaForCausalLm,
+    pub(super) backbone: Backbone,
+    pub(super) device: Device,
+}
+
+/// An adapter on the host.
+struct Found {
+    folder: PathBuf,
+    adapter: PeftAdapter,
+    posterior: Option<PeftPosterior>,
+    info: Option<LanguageInfo>,
+}
+
+impl SavedLanguageModel {
+    /// Whether `dir` holds an adapter of a language model that was trained here on texts, or a run of one.
+    ///
+    /// # Errors
+    ///
+    /// [`LanguageError`] for a description that cannot be read.
+    pub fn is_at(dir: &Path) -> Result<bool, LanguageError> {
+        for folder in [dir, &dir.join(ADAPTER_DIR)] {
+            if LanguageInfo::read(folder)?.is_some() {
+                return Ok(true);
+            }
+        }
+        let out = if dir.join(CHECKPOINT_VALUES).is_file() {
+            dir.parent().and_then(Path::parent).unwrap_or(dir)
+        } else {
+            dir
+        };
+        let settings = out.join(SETTINGS_FILE);
+        Ok(settings.is_file() && super::train::is_language_run(&settings)?)
+    }
+
+    /// Loads the adapter in `dir`: the output of a training run on texts, one of its checkpoints, or any PEFT folder of the
+    /// task `CAUSAL_LM`.
+    ///
+    /// # Errors
+    ///
+    /// [`LanguageError::Nothing`], [`LanguageError::NoBase`] and [`LanguageError::OtherBase`], and the errors of the files
+    /// themselves.
+    pub fn load(
+        dir: &Path,
+        options: &LanguageLoadOptions,
+        device: &Device,
+    ) -> Result<Self, LanguageError> {
+        let Found { folder, adapter, posterior, info } = Found::open(dir, device)?;
+        let named = info.as_ref().map(|info| info.base_model.clone());
+        let name = options.model.clone().or(named);
+        let name = name.or_else(|| adapter.config.base_model_name_or_path.clone());
+        let name = name.ok_or_else(|| LanguageError::NoBase { dir: folder.clone() })?;
+        let backbone = Backbone::open(locate_model(&name)?)?;
+        let known = info.as_ref().filter(|info| info.weights != backbone.hashes);
+        if let Some(info) = known.filter(|_| !options.allow_other_base) {
+            let (model, files) = (name, backbone.other_files(&info.weights));
+            return Err(LanguageError::OtherBase { model, files });
+        }
+        let precision = info.as_ref().map_or(BasePrecision::F32, |info| info.base_precision);
+        let dtype = backbone.stored_as(precision)?;
+        let mut model = load_language_model(&backbone, false, device, dtype)?;
+        attach_peft(&mut model, &adapter, false)?;
+        if let Some(posterior) = &posterior {
+            attach_posterior(&mut model, posterior)?;
+        }
+        let (has_posterior, model, device) = (posterior.is_some(), model.valid(), device.clone());
+        Ok(Self { info, dir: folder, has_posterior, model, backbone, device })
+    }
+
+    /// The base model `name` alone.
+    ///
+    /// # Errors
+    ///
+    /// [`LanguageError::Backbone`] for a model that is not there or no language model.
+    pub fn base(name: &str, device: &Device) -> Result<Self, LanguageError> {
+        let backbone = Backbone::open(locate_model(name)?)?;
+        let dtype = backbone.stored_as(BasePrecision::F32)?;
+        let model = load_language_model(&backbone, false, device, dtype)?.valid();
+        let (dir, device) = (backbone.location.folder.clone(), device.clone());
+        Ok(Self { info: None, dir, has_posterior: false, model, backbone, device })
+    }
+
+    /// The folder that was loaded.
+    pub fn folder(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Name of the base model.
+    pub fn base_name(&self) -> &str {
+        &self.backbone.location.name
+    }
+
+    /// Draws of a measurement: those asked for, or as many as in training.
+    ///
+    /// # Errors
+    ///
+    /// [`LanguageError::NoPosterior`] if draws are asked of a model without a posterior.
+    pub fn draws(&self, asked: Option<usize>) -> Result<usize, LanguageError> {
+        let own = self.info.as_ref().filter(|_| self.has_posterior).map_or(0, |info| info.draws);
+        let draws = asked.unwrap_or(own);
+        if draws > 0 && !self.has_posterior {
+            return Err(LanguageError::NoPosterior {
+                draws,
+                dir: self.dir.clone(),
+                file: POSTERIOR_FILE,
+            });
+        }
+        Ok(draws)
+    }
+
+    /// How texts become what the model reads.
+    pub(super) fn reader(&self) -> Result<LanguageReader<'_>, LanguageError> {
+        let Backbone { location, architecture, tokenizer, .. } = &self.backbone;
+        let length = self.info.as_ref().map_or(MAX_LENGTH, |info| info.max_length);
+        LanguageReader::new(location, architecture, tokenizer, length)
+    }
+
+    /// The columns that it was trained on.
+    pub fn columns(&self) -> Option<&LanguageColumns> {
+        self.info.as_ref().map(|info| &info.columns)
+    }
+
+    /// Seed of the training.
+    pub fn seed(&self) -> u64 {
+        self.info.as_ref().map_or(0, |info| info.seed)
+    }
+
+    /// Measures the model on `rows`, at its mean and, unless that is 0, at `draws` draws that `seed` addresses; and what
+    /// is to be known of the rows, one sentence each.
+    ///
+    /// # Errors
+    ///
+    /// [`LanguageError`] if a row has no text or none has a token to predict.
+    pub fn evaluate(
+        &self,
+        rows: &[TextRow],
+        draws: usize,
+        seed: u64,
+    ) -> Result<(LanguageEvaluation, Vec<String>), LanguageError> {
+        let (reader, mut notes) = (self.reader()?, Vec::new());
+        let length = self.info.as_ref().map_or(MAX_LENGTH, |info| info.max_length);
+        let batch = self.info.as_ref().map_or(BATCH_SIZE, |info| info.batch_size);
+        let (ids, texts): (Vec<_>, Vec<_>) =
+            encoded("data", rows, &reader, length, &mut notes)?.into_iter().unzip();
+        let examples =
+            LanguageExamples { texts: &texts, pad_id: reader.pad_id, device: &self.device };
+        let numbers: &[usize] = if draws > 0 { &[draws] } else { &[] };
+        let found = LanguageEvaluation::new(&self.model, &examples, ids, batch, seed, numbers)?;
+        Ok((found, notes))
+    }
+}
+
+impl Found {
+    fn open(dir: &Path, device: &Device) -> Result<Self, LanguageError> {
+        if !dir.is_dir() {
+            return Err(LanguageError::NoFolder { dir: dir.to_owned() });
+        }
+        for folder in [dir.to_owned(), dir.join(ADAPTER_DIR)] {
+            if folder.join(PEFT_CONFIG).is_file() {
+                return Self::read(folder);
+            }
+        }
+        let nothing = || LanguageError::Nothing { dir: dir.to_owned() };
+        let (out, checkpoint) = if dir.join(CHECKPOINT_VALUES).is_file() {
+            (dir.parent().and_then(Path::parent).ok_or_else(nothing)?, Some(dir.to_owned()))
+        } else {
+            (dir, latest_checkpoint(&dir.join(CHECKPOINT_DIR))?)
+        };
+        let checkpoint = checkpoint.filter(|_| out.join(SETTINGS_FILE).is_file());
+        let folder = checkpoint.ok_or_else(nothing)?;
+        let Rebuilt { adapter, posterior, info } =
+            rebuild(out, &folder, device)?.ok_or_else(nothing)?;
+        Ok(Self { folder, adapter, posterior, info: Some(info) })
+    }
+
+    fn read(folder: PathBuf) -> Result<Self, LanguageError> {
+        let adapter = PeftAdapter::read(&folder)?;
+        let info = LanguageInfo::read(&folder)?;
+        if info.is_none() && adapter.config.task_type.as_deref() != Some(TASK_TYPE) {
+            return Err(LanguageError::Nothing { dir: folder });
+        }
+        let has_posterior = folder.join(POSTERIOR_FILE).is_file();
+        let posterior =
+            if has_posterior { Some(PeftPosterior::read(&folder, &adapter)?) } else { None };
+        Ok(Self { folder, adapter, posterior, info })
+    }
+}

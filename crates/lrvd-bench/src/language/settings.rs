@@ -1,0 +1,157 @@
+//! What a run is told, and what decides its numbers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use lrvd_burn::train::DrawPolicy;
+use lrvd_core::error::ParameterError;
+use serde::{Deserialize, Serialize};
+
+use super::columns::LanguageColumns;
+use super::data::LanguageSource;
+use super::error::LanguageError;
+use super::info::LanguageInfo;
+use crate::settings::{
+    CheckpointChoice, MethodName, PredictionDraws, RankRequest, SettingError, ValidConfig,
+};
+
+/// Largest seed: what is mixed into the higher bits must stay apart.
+const MAX_SEED: u64 = (1 << 40) - 1;
+/// What the settings file calls this kind of run.
+pub(super) const TASK: &str = "language";
+
+/// Everything that a training run is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LanguageOptions {
+    /// Base model: a folder or a repository.
+    pub model: String,
+    /// Texts.
+    pub data: LanguageSource,
+    /// Method.
+    pub method: MethodName,
+    /// Average rank that AdaLoRA ends with; half the initial rank if `None`.
+    pub target_rank: Option<usize>,
+    /// Settings.
+    pub config: ValidConfig,
+    /// Seed.
+    pub seed: u64,
+    /// Device name.
+    pub device: String,
+    /// Output folder.
+    pub out: PathBuf,
+    /// Go on in a folder that holds an interrupted run.
+    pub resume: bool,
+}
+
+/// What decides the numbers of a run, as its folder keeps it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LanguageSettings {
+    /// Version of this file.
+    pub schema_version: u32,
+    /// Always `language`: other runs have no such entry.
+    pub task: String,
+    /// Base model.
+    pub model: String,
+    /// SHA-256 of its weight files.
+    pub weights: BTreeMap<String, String>,
+    /// SHA-256 of the data files.
+    pub data: BTreeMap<String, String>,
+    /// Share of the training file that is measured on, where there is no other file.
+    pub validation_split: Option<f64>,
+    /// Columns of the data files.
+    pub columns: LanguageColumns,
+    /// Method.
+    pub method: MethodName,
+    /// Average rank that AdaLoRA ends with.
+    pub target_rank: Option<usize>,
+    /// Seed.
+    pub seed: u64,
+    /// Device.
+    pub device: String,
+    /// Everything else.
+    pub experiment: ValidConfig,
+}
+
+impl LanguageSettings {
+    /// The version that is written, and the only one that is read.
+    pub(super) const SCHEMA: u32 = 1;
+
+    pub(super) fn request(&self) -> RankRequest {
+        if self.method.can().budget {
+            let half = (self.experiment.initial_rank / 2).max(1);
+            RankRequest::Average(self.target_rank.unwrap_or(half))
+        } else {
+            RankRequest::Initial
+        }
+    }
+
+    /// Numbers of draws that are measured beside the mean.
+    pub(super) fn draws(&self) -> Vec<usize> {
+        self.method.draws(&self.experiment)
+    }
+
+    /// The description of a model of this run after `step` steps, of which it is the `checkpoint`.
+    pub(super) fn info(&self, step: usize, checkpoint: CheckpointChoice) -> LanguageInfo {
+        let config = &self.experiment;
+        let posterior = self.method.can().posterior;
+        LanguageInfo {
+            schema_version: LanguageInfo::SCHEMA,
+            base_model: self.model.clone(),
+            weights: self.weights.clone(),
+            columns: self.columns.clone(),
+            base_precision: config.base_precision,
+            max_length: config.max_length,
+            batch_size: config.evaluation_batch_size,
+            method: self.method.name(),
+            seed: self.seed,
+            initial_rank: config.initial_rank,
+            // Filled in when a model is taken.
+            ranks: BTreeMap::new(),
+            checkpoint,
+            step,
+            log_alpha_threshold: posterior.then_some(config.prune.log_alpha_threshold),
+            fan_in_correction: config.prune.fan_in_correction,
+            draws: self.draws().into_iter().max().unwrap_or(0),
+        }
+    }
+}
+
+impl LanguageOptions {
+    /// Refuses what no run can be made of.
+    pub(super) fn check(&self) -> Result<(), LanguageError> {
+        let can = self.method.can();
+        if !self.method.is_for_language() {
+            return Err(LanguageError::Options(
+                "a language model is trained on texts by lora, adalora, bayeslora or a variant of it; a temperature \
+                 (`+ts`) and what answers classes alone are for classifiers",
+            ));
+        }
+        if self.seed > MAX_SEED {
+            let (name, value) = ("seed", self.seed as f64);
+            let range = ParameterError::OutOfRange { name, value, low: 0.0, high: MAX_SEED as f64 };
+            return Err(range.into());
+        }
+        if self.target_rank.is_some() && !can.budget {
+            return Err(LanguageError::Options("a target rank is for the method `adalora` only"));
+        }
+        let refused = |key, value: String, reason: &str| {
+            Err(SettingError::Pair { key, value, reason: reason.to_owned() }.into())
+        };
+        let config = &self.config;
+        if config.wording.given().is_some() {
+            let value = "set".to_owned();
+            return refused("wording", value, "it asks for a class, and texts have none");
+        }
+        if config.prediction_draws != PredictionDraws::Weights {
+            let value = format!("{:?}", config.prediction_draws).to_lowercase();
+            return refused("prediction_draws", value, "a text is answered by draws of weights");
+        }
+        let spared = DrawPolicy { tokens_per_pass: 0, ..config.prediction };
+        if spared != (DrawPolicy { tokens_per_pass: 0, ..DrawPolicy::default() }) {
+            let value = "set".to_owned();
+            return refused("prediction", value, "sparing draws is for classifiers");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,363 @@
+//! Training of a language model into a folder.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use burn::module::Module;
+use burn::tensor::Device;
+use lrvd_burn::device;
+use lrvd_burn::files::AtomicDir;
+use lrvd_burn::model::{AdaptedModel, AdapterTargets, ranks};
+use lrvd_burn::peft::{ExportLayout, PeftAdapter, PeftPosterior};
+use lrvd_burn::train::{
+    self, Checkpoints, Ordered, Outcome, TrainError, latest_checkpoint, load_checkpoint,
+};
+use lrvd_models::llama::LlamaForCausalLm;
+
+use super::data::LanguageTask;
+use super::encode::LanguageReader;
+use super::error::LanguageError;
+use super::examples::LanguageExamples;
+use super::info::{LanguageInfo, read_versioned};
+use super::measure::LanguageEvaluation;
+use super::settings::{LanguageOptions, LanguageSettings, TASK};
+use super::watch::Watched;
+use crate::backbone::{Backbone, load_language_model, locate_model};
+use crate::data::held_out;
+use crate::eval::PeakMemory;
+use crate::io::{IoError, JsonLayout, read_json, write_json};
+use crate::method::LanguageMethod;
+use crate::progress::{Event, ProgressSink};
+use crate::record::{CheckpointRecord, RunRecord};
+use crate::run::{
+    AdapterFiles, Candidate, OutputFolder, RunLabel, SETTINGS_FILE, adapter_files, rank_record,
+    run_record,
+};
+use crate::settings::{
+    CheckpointChoice, KlPathSettings, KlWeight, RankRequest, ValidConfig, holdout_share,
+};
+
+/// Folder of the adapter within an output folder.
+pub(super) const ADAPTER_DIR: &str = "adapter";
+/// Folder of the checkpoints of an unfinished run.
+pub(super) const CHECKPOINT_DIR: &str = "checkpoints";
+const RECORD_FILE: &str = "record.json";
+
+/// A model with what trains it.
+type LanguageRun = train::Run<LlamaForCausalLm, LanguageMethod>;
+
+/// How a training run ended.
+#[derive(Clone, Debug)]
+pub struct LanguageOutcome {
+    /// The record; `None` if a stop request ended the run after a checkpoint.
+    pub record: Option<RunRecord>,
+    /// The adapter folder, which exists if the run is complete.
+    pub adapter: PathBuf,
+}
+
+/// A model at a checkpoint.
+pub(crate) struct Rebuilt {
+    pub adapter: PeftAdapter,
+    pub posterior: Option<PeftPosterior>,
+    pub info: LanguageInfo,
+}
+
+/// Trains, measures and saves an adapter of a language model.
+///
+/// Everything is read and checked before the first byte is written: a start that is refused leaves nothing behind. The
+/// output folder then gets `settings.json`, `predictions-last.jsonl` and `predictions-best.jsonl` of the validation texts,
+/// the folder `adapter` with the PEFT files, the posterior and the description, and last of all `record.json`. Checkpoints
+/// lie in `checkpoints` until then.
+///
+/// # Errors
+///
+/// [`LanguageError`]; what a checkpoint holds stays, and `resume` goes on from there.
+pub fn train_language(
+    options: &LanguageOptions,
+    stop: &AtomicBool,
+    sink: &mut dyn ProgressSink,
+) -> Result<LanguageOutcome, LanguageError> {
+    options.check()?;
+    let device = device::open(&options.device)?;
+    let rows = options.data.read()?;
+    let backbone = Backbone::open(locate_model(&options.model)?)?;
+    let files = rows.files.clone();
+    let Backbone { location, architecture, tokenizer, .. } = &backbone;
+    let (length, most) = (options.config.max_length, options.config.train_rows);
+    let reader = LanguageReader::new(location, architecture, tokenizer, length)?;
+    let columns = &options.data.columns;
+    let mut task = LanguageTask::new(rows, columns, &reader, length, most)?;
+    let learnt = task.train.iter().map(|text| text.wanted.len()).sum();
+    let layers = architecture.adapted_layers(&options.config.target_modules);
+    let entries: usize = layers.iter().map(|layer| layer.d_input + layer.d_output).sum();
+    let experiment = suited(&options.config, learnt, entries * options.config.initial_rank)?;
+    let settings = LanguageSettings {
+        schema_version: LanguageSettings::SCHEMA,
+        task: TASK.to_owned(),
+        model: backbone.location.lasting_name(),
+        weights: backbone.hashes.clone(),
+        data: files,
+        validation_split: options.data.validation_split(),
+        columns: options.data.columns.clone(),
+        method: options.method,
+        target_rank: options.target_rank,
+        seed: options.seed,
+        device: options.device.clone(),
+        experiment,
+    };
+    let mut out = OutputFolder::look(&options.out, options.resume)?;
+    let value = serde_json::to_value(&settings)
+        .map_err(|source| IoError::Json { path: out.file(SETTINGS_FILE), source })?;
+    let begun = out.check(&value)?.is_some();
+    let (adapter, record_file) = (out.file(ADAPTER_DIR), out.file(RECORD_FILE));
+    if begun && record_file.is_file() {
+        let record = Some(read_json(&record_file)?);
+        return Ok(LanguageOutcome { record, adapter });
+    }
+    let config = &settings.experiment;
+    let method = settings.method.build_for_language(config, settings.request())?;
+    let share = match config.holdout {
+        0.0 if method.chooses().is_some() => holdout_share(task.train.len()),
+        share => share,
+    };
+    if share > 0.0 {
+        (task.train, task.holdout) = held_out(task.train, share, settings.seed);
+        // Few rows, and a tenth of them is none.
+        if task.holdout.is_empty() && method.chooses().is_some() {
+            return Err(TrainError::NoHeldOut.into());
+        }
+    }
+    task.notes.drain(..).for_each(|note| sink.event(&Event::Note(note)));
+
+    let memory = PeakMemory::start();
+    let texts = LanguageExamples { texts: &task.train, pad_id: task.pad_id, device: &device };
+    let order = Ordered::new(texts, config.order(), settings.seed)?;
+    let mut batches = order.accumulating(config.accumulation)?;
+    let folder = out.file(CHECKPOINT_DIR);
+    let mut run = settings.fresh(&backbone, &device)?;
+    if let Some(path) = latest_checkpoint(&folder)? {
+        load_checkpoint(&path, &mut run.state, &mut *run.method)?;
+    }
+    // Whatever can be refused is refused by now: nothing was written before.
+    out.begin(&value)?;
+    let checkpoints = Checkpoints::open(&folder)?;
+    let name = options.data.train.file_stem().and_then(|stem| stem.to_str()).unwrap_or("texts");
+    let label = format!("{name} / {} / seed {}", settings.method, settings.seed);
+    sink.event(&Event::RunStarted {
+        index: 1,
+        runs: 1,
+        label: label.clone(),
+        steps: config.steps,
+        done: run.state.done,
+    });
+    let mut watched = Watched {
+        task: &task,
+        device: &device,
+        batch_size: config.evaluation_batch_size,
+        checkpoints: &checkpoints,
+        stop,
+        sink,
+    };
+    if run.fit(&mut batches, &mut watched)? == Outcome::Stopped {
+        return Ok(LanguageOutcome { record: None, adapter });
+    }
+    let finishing = Instant::now();
+    let mut record = settings.record(&mut run, &task, &device, name, &options.out)?;
+    record.evaluate_seconds += finishing.elapsed().as_secs_f64();
+    record.peak_memory_bytes = memory.bytes();
+    let kl_weight = run.kl_weight();
+    let (model, info) = match (config.checkpoint, run.state.best) {
+        (CheckpointChoice::Best, Some(best)) => {
+            (best.model, settings.info(best.info.step, CheckpointChoice::Best))
+        }
+        _ => (run.state.model, settings.info(run.state.done, CheckpointChoice::Last)),
+    };
+    settings.take(&model, kl_weight, info)?.write(&adapter)?;
+    write_json(&record_file, &record, JsonLayout::Pretty)?;
+    checkpoints.remove()?;
+    let (summary, seconds) = (summary(&record), record.train_seconds);
+    sink.event(&Event::RunFinished { label, summary, seconds });
+    Ok(LanguageOutcome { record: Some(record), adapter })
+}
+
+/// One line for the terminal.
+fn summary(record: &RunRecord) -> String {
+    let last = record.checkpoints.last.as_ref();
+    let nll = last.and_then(|last| last.metrics.get(&0)?.nll);
+    let rank = last.map_or(0.0, |last| last.average_rank);
+    format!("nll {} a token, rank {rank:.2}", nll.map_or("-".to_owned(), |nll| format!("{nll:.4}")))
+}
+
+/// `config` with a KL path that suits `tokens` and adapters of so many `entries`, unless it has one of its own.
+///
+/// ```text
+/// low = min(0.01, 0.01·tokens/entries),   high = min(0.2, tokens/entries)
+/// ```
+///
+/// At the start the divergence is about 0.7 nats an entry, so the path runs from about 0.007 nats a token to 0.7: from
+/// hardly any to about what there is to be learnt. Where entries are few beside the tokens it is that of classifiers.
+fn suited(
+    config: &ValidConfig,
+    tokens: usize,
+    entries: usize,
+) -> Result<ValidConfig, LanguageError> {
+    let usual = KlPathSettings::default();
+    if config.kl_weight != KlWeight::Auto || config.kl_path != usual {
+        return Ok(config.clone());
+    }
+    let ratio = tokens as f64 / entries.max(1) as f64;
+    Ok(config.with(|config| {
+        config.kl_path.low = usual.low.min(0.01 * ratio);
+        config.kl_path.high = usual.high.min(ratio);
+    })?)
+}
+
+/// Whether the settings in `file` are those of a language model on texts.
+pub(super) fn is_language_run(file: &Path) -> Result<bool, LanguageError> {
+    let value: serde_json::Value = read_json(file)?;
+    Ok(value["task"] == TASK)
+}
+
+/// The model at `checkpoint` of the run in `out`; `None` if that is no run of a language model.
+pub(crate) fn rebuild(
+    out: &Path,
+    checkpoint: &Path,
+    device: &Device,
+) -> Result<Option<Rebuilt>, LanguageError> {
+    let file = out.join(SETTINGS_FILE);
+    if !is_language_run(&file)? {
+        return Ok(None);
+    }
+    let settings: LanguageSettings = read_versioned(&file, LanguageSettings::SCHEMA)?;
+    let backbone = Backbone::open(locate_model(&settings.model)?)?;
+    let mut run = settings.fresh(&backbone, device)?;
+    load_checkpoint(checkpoint, &mut run.state, &mut *run.method)?;
+    run.method.compact(&mut run.state.model);
+    let info = settings.info(run.state.done, CheckpointChoice::Last);
+    settings.take(&run.state.model, run.kl_weight(), info).map(Some)
+}
+
+impl LanguageSettings {
+    /// Pretrained model, fresh adapters, empty optimiser.
+    fn fresh(&self, backbone: &Backbone, device: &Device) -> Result<LanguageRun, LanguageError> {
+        let config = &self.experiment;
+        let dtype = backbone.stored_as(config.base_precision)?;
+        let model = load_language_model(backbone, config.backbone_dropout, device, dtype)?;
+        let method = self.method.build_for_language(config, self.request())?;
+        let targets = AdapterTargets::Names(config.target_modules.clone());
+        Ok(train::Run::with(model, method, &targets, &config.training(self.seed))?)
+    }
+
+    /// Reads the adapters and the posterior of `model` back.
+    fn take(
+        &self,
+        model: &impl AdaptedModel,
+        kl_weight: f64,
+        mut info: LanguageInfo,
+    ) -> Result<Rebuilt, LanguageError> {
+        info.ranks = ranks(model).into_iter().collect();
+        let files = AdapterFiles {
+            config: &self.experiment,
+            kl_weight,
+            seed: self.seed,
+            base_model: &self.model,
+            task_type: "CAUSAL_LM",
+            whole: &[],
+        };
+        let (adapter, posterior) = adapter_files(model, &files)?;
+        Ok(Rebuilt { adapter, posterior, info })
+    }
+
+    /// Measures the last model, cut to its ranks in use, and the best one, and writes their predictions into `folder`.
+    fn record(
+        &self,
+        run: &mut LanguageRun,
+        task: &LanguageTask,
+        device: &Device,
+        name: &str,
+        folder: &Path,
+    ) -> Result<RunRecord, LanguageError> {
+        let ranks = run.method.ranks(&run.state.model);
+        run.method.compact(&mut run.state.model);
+        let measured = |candidate: &Candidate<'_, LlamaForCausalLm>, file: &str| {
+            self.measured(candidate, task, device, &folder.join(file))
+        };
+        let (state, removed) = (&run.state, &run.state.journal.removed);
+        let last = Candidate { model: &state.model, step: state.done, ranks, removed };
+        let (last, answers) = measured(&last, "predictions-last.jsonl")?;
+        let best = match &state.best {
+            // The best model is the last one: its answers are known.
+            Some(best) if best.info.step == state.done => {
+                answers.write_predictions(&folder.join("predictions-best.jsonl"))?;
+                Some(last.clone())
+            }
+            Some(best) => {
+                let (model, step) = (&best.model, best.info.step);
+                let (ranks, removed) = (best.info.ranks.clone(), &best.info.removed);
+                let best = Candidate { model, step, ranks, removed };
+                Some(measured(&best, "predictions-best.jsonl")?.0)
+            }
+            None => None,
+        };
+        let (requested, note) = match self.request() {
+            RankRequest::Average(rank) => (Some(rank), "asked for"),
+            RankRequest::Initial if self.method.can().prunes => (None, "learnt"),
+            RankRequest::Initial => (None, "fixed"),
+        };
+        let label = RunLabel {
+            task: name,
+            method: self.method,
+            seed: self.seed,
+            initial_rank: self.experiment.initial_rank,
+            requested,
+            note,
+        };
+        let checkpoints = crate::record::Checkpoints { last: Some(last), best };
+        Ok(run_record(&self.experiment, &mut run.state, &label, checkpoints))
+    }
+
+    fn measured(
+        &self,
+        candidate: &Candidate<'_, LlamaForCausalLm>,
+        task: &LanguageTask,
+        device: &Device,
+        file: &Path,
+    ) -> Result<(CheckpointRecord, LanguageEvaluation), LanguageError> {
+        let config = &self.experiment;
+        let examples = LanguageExamples { texts: &task.validation, pad_id: task.pad_id, device };
+        let evaluation = LanguageEvaluation::new(
+            &candidate.model.clone().valid(),
+            &examples,
+            task.validation_ids.clone(),
+            config.evaluation_batch_size,
+            self.seed,
+            &self.draws(),
+        )?;
+        evaluation.write_predictions(file)?;
+        let record = CheckpointRecord {
+            metrics: evaluation.metrics()?,
+            reliability: evaluation.reliability()?,
+            predict_seconds: evaluation.seconds.clone(),
+            ..rank_record(config, self.method, candidate)?
+        };
+        Ok((record, evaluation))
+    }
+}
+
+impl Rebuilt {
+    /// Writes the folder `target`, whole or not at all, in place of one that may be there.
+    fn write(&self, target: &Path) -> Result<(), LanguageError> {
+        let building = AtomicDir::create(target)?;
+        let summary = self.adapter.write(building.path(), ExportLayout::Ragged)?;
+        let posterior = self.posterior.as_ref().filter(|_| summary.zero_module.is_none());
+        if let Some(posterior) = posterior {
+            posterior.write(building.path(), &self.adapter)?;
+        }
+        let info = self.info.clone();
+        let info = if posterior.is_some() { info } else { info.at_the_mean() };
+        info.write(building.path())?;
+        building.commit_replacing()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! A language model's training as a library: an interrupted run, and what its files answer.
+#![allow(clippy::unwrap_used)]
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lrvd_bench::data::Validation;
+use lrvd_bench::language::{
+    Content, Generation, LanguageColumns, LanguageLoadOptions, LanguageOptions, LanguageSource,
+    SavedLanguageModel, read_texts, train_language,
+};
+use lrvd_bench::progress::{Event, ProgressSink, Silent};
+use lrvd_bench::settings::{ConfigOverrides, MethodName};
+use lrvd_burn::burn::tensor::Device;
+
+const STEPS: usize = 18;
+
+fn llama() -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/stories260K");
+    folder.display().to_string()
+}
+
+fn columns() -> LanguageColumns {
+    let [prompt, completion] = ["prompt", "completion"].map(str::to_owned);
+    LanguageColumns::Texts { prompt, completion }
+}
+
+/// Rows of very different lengths.
+fn write_rows(dir: &Path) -> PathBuf {
+    let mut text = "prompt,completion\n".to_owned();
+    for i in 0..24 {
+        let things = ["ball", "car", "box"][i % 3];
+        let more = " and then he saw it again".repeat(i % 4);
+        writeln!(text, "Tim saw a {things}{more}., It was {}.", ["red", "blue"][i % 2]).unwrap();
+    }
+    let file = dir.join("rows.csv");
+    std::fs::write(&file, text).unwrap();
+    file
+}
+
+fn options(dir: &Path, out: &str, method: MethodName) -> LanguageOptions {
+    let mut config = ConfigOverrides::for_language(None, None).unwrap();
+    for assignment in [
+        &format!("steps={STEPS}"),
+        "evaluate_every=5",
+        "batch_size=6",
+        "accumulation=2",
+        "initial_rank=4",
+        "learning_rate=5e-3",
+        "draws=[2]",
+        "kl_weight=0.05",
+        "log_variance.initial=-8",
+        "prune.start=0.3",
+        "prune.every=0.3",
+        "prune.log_alpha_threshold=-1",
+        "target_modules=[\"q_proj\", \"down_proj\", \"lm_head\"]",
+    ] {
+        config.assign(assignment).unwrap();
+    }
+    LanguageOptions {
+        model: llama(),
+        data: LanguageSource {
+            train: write_rows(dir),
+            validation: Validation::Share(0.25),
+            columns: columns(),
+        },
+        method,
+        target_rank: None,
+        config: config.finish().unwrap(),
+        seed: 3,
+        device: "cpu".to_owned(),
+        out: dir.join(out),
+        resume: false,
+    }
+}
+
+/// Asks for a stop at some steps.
+struct StopAt<'a> {
+    steps: &'a [usize],
+    stop: &'a AtomicBool,
+}
+
+impl ProgressSink for StopAt<'_> {
+    fn event(&mut self, event: &Event) {
+        if let Event::Step { done, .. } = event {
+            self.stop.store(self.steps.contains(done), Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_run_ends_in_the_same_bytes_across_a_prune() {
+    for method in [MethodName::BAYES_LORA, MethodName::ADALORA] {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = options(dir.path(), "whole", method);
+        let record =
+            train_language(&whole, &AtomicBool::new(false), &mut Silent).unwrap().record.unwrap();
+        let total = |at: usize| record.rank_events.get(at).map(|event| event.total_rank);
+        if method == MethodName::BAYES_LORA {
+            assert!(total(1) < total(0) && total(1) > Some(0), "{:?}", record.rank_events);
+        }
+
+        let parts = LanguageOptions { resume: true, ..options(dir.path(), "parts", method) };
+        // Before the first prune, and behind it.
+        for stops in [&[3][..], &[8, 9], &[]] {
+            let stop = AtomicBool::new(false);
+            let outcome =
+                train_language(&parts, &stop, &mut StopAt { steps: stops, stop: &stop }).unwrap();
+            assert_eq!(outcome.record.is_some(), stops.is_empty());
+            if !stops.is_empty() {
+                // The unfinished run answers, too.
+                let model = SavedLanguageModel::load(
+                    &parts.out,
+                    &LanguageLoadOptions::default(),
+                    &Device::flex(),
+                );
+                assert_eq!(model.unwrap().info.unwrap().step, stops[0]);
+            }
+        }
+        let mut names = vec![
+            "adapter/adapter_model.safetensors",
+            "predictions-last.jsonl",
+            "predictions-best.jsonl",
+        ];
+        if method == MethodName::BAYES_LORA {
+            names.push("adapter/lrvd_posterior.safetensors");
+        }
+        for name in names {
+            let [one, two] =
+                [&whole.out, &parts.out].map(|out| std::fs::read(out.join(name)).unwrap());
+            assert!(one == two, "{name}");
+        }
+    }
+}
+
+#[test]
+fn answers_do_not_depend_on_the_company_of_a_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(dir.path(), "out", MethodName::BAYES_LORA);
+    train_language(&options, &AtomicBool::new(false), &mut Silent).unwrap();
+    let load = LanguageLoadOptions::default();
+    let model = SavedLanguageModel::load(&options.out, &load, &Device::flex()).unwrap();
+    let rows = read_texts(&options.data.train, &columns(), true).unwrap();
+    let (all, notes) = model.evaluate(&rows, 2, 7).unwrap();
+    assert!(notes[0].starts_with("data: 24 rows, "), "{notes:?}");
+    let mut start = 0;
+    for (row, &tokens) in rows.iter().zip(&all.scored[&0].per_row).step_by(5) {
+        let place = rows.iter().position(|other| other == row).unwrap();
+        start = all.scored[&0].per_row[..place].iter().sum();
+        let (alone, _) = model.evaluate(std::slice::from_ref(row), 2, 7).unwrap();
+        for draws in [0, 2] {
+            let together = &all.scored[&draws].log_probability[start..start + tokens];
+            for (a, b) in together.iter().zip(&alone.scored[&draws].log_probability) {
+                assert!((a - b).abs() < 1e-4, "row {place} at {draws}: {a} {b}");
+            }
+        }
+    }
+    assert!(start > 0);
+
+    let prompts: Vec<Content> = rows
+        .iter()
+        .take(3)
+        .map(|row| match &row.content {
+            Content::Text { prompt, .. } => {
+                Content::Text { prompt: prompt.clone(), completion: None }
+            }
+            Content::Chat(_) => panic!("plain rows"),
+        })
+        .collect();
+    let hot = Generation { max_tokens: 6, draws: 3, seed: 5, sampling: Some((1.5, 0.95)) };
+    let together = model.generate(&prompts, 0, &hot).unwrap();
+    for (place, prompt) in prompts.iter().enumerate() {
+        let alone = model.generate(std::slice::from_ref(prompt), place, &hot).unwrap();
+        assert_eq!(
+            (&alone[0].text, alone[0].prompt_tokens),
+            (&together[place].text, together[place].prompt_tokens)
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! Texts for a language model: `lrvd data check` and `lrvd eval`.
+
+use std::collections::BTreeMap;
+
+use lrvd_bench::language::{
+    LanguageLoadOptions, LanguageReport, LanguageSource, LanguageSplitReport, SavedLanguageModel,
+    check_language, read_texts,
+};
+use lrvd_bench::record::{Metrics, Reliability};
+use lrvd_bench::settings::Preset;
+use lrvd_burn::device;
+use serde::Serialize;
+
+use super::Outcome;
+use super::data::spread;
+use super::table::{count, metrics, table};
+use crate::args::EvalArguments;
+use crate::exit::ExitStatus;
+use crate::printer::{Format, Printer};
+
+/// Reads texts and describes them.
+pub(super) fn check(
+    source: &LanguageSource,
+    model: Option<&str>,
+    max_length: Option<usize>,
+    printer: Printer,
+) -> Outcome {
+    let max_length = max_length.unwrap_or(Preset::Default.language_config().max_length);
+    let report = check_language(source, model, max_length)?;
+    printer.data(&match printer.format() {
+        Format::Json => serde_json::to_string_pretty(&report)?,
+        Format::Text => text(&report),
+    })?;
+    Ok(ExitStatus::Done)
+}
+
+fn text(report: &LanguageReport) -> String {
+    let mut header = vec![""];
+    header.extend(report.splits.iter().map(|split| split.name));
+    let row = |name: &str, cell: &dyn Fn(&LanguageSplitReport) -> Option<String>| {
+        let cells = report.splits.iter();
+        let cells = cells.map(|split| cell(split).unwrap_or_else(|| "-".to_owned()));
+        std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>()
+    };
+    let mut rows = vec![
+        row("rows", &|split| Some(count(split.rows))),
+        row("characters: least, median, 95 %, most", &|split| split.characters.map(spread)),
+    ];
+    if let Some(max_length) = report.max_length {
+        rows.extend([
+            row("tokens: least, median, 95 %, most", &|split| split.tokens.map(spread)),
+            row("of them learnt", &|split| split.learnt.map(spread)),
+            row(&format!("longer than {max_length} tokens, cut"), &|split| {
+                split.truncated.map(count)
+            }),
+            row("left out, nothing to learn", &|split| split.dropped.map(count)),
+        ]);
+    }
+    rows.push(row("the same text again", &|split| Some(count(split.repeated))));
+    rows.push(row("seen in training", &|split| {
+        (split.name == "validation").then(|| count(split.seen_in_training))
+    }));
+    let mut lines = vec![table(&header, rows), "\nlearnt is what stands in «»:".to_owned()];
+    for example in &report.examples {
+        let pieces = example.iter().map(
+            |(text, learnt)| {
+                if *learnt { format!("«{text}»") } else { text.clone() }
+            },
+        );
+        lines.push(format!("\n{}", pieces.collect::<String>()));
+    }
+    lines.join("\n")
+}
+
+/// The JSON on standard output.
+#[derive(Serialize)]
+struct Report {
+    schema_version: u32,
+    adapter: String,
+    data: String,
+    rows: usize,
+    seed: u64,
+    metrics: BTreeMap<u32, Metrics>,
+    reliability: BTreeMap<u32, Reliability>,
+}
+
+/// Measures a language model on another file.
+pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
+    let own = &arguments.classifier;
+    let classifies = arguments.task.is_some()
+        || arguments.label_column.is_some()
+        || arguments.columns.text_column.is_some()
+        || arguments.columns.pair_column.is_some();
+    if classifies {
+        return Err("a language model is measured on texts: name `--prompt-column` and `--completion-column`, or \
+                    `--messages-column`"
+            .into());
+    }
+    let policy = own.policy;
+    if policy.cascade.is_some() || policy.tolerance.is_some() || policy.antithetic {
+        return Err("sparing draws is for classifiers; a language model makes all of them".into());
+    }
+    let Some(file) = &arguments.data else { return Err("pass --data".into()) };
+    let options =
+        LanguageLoadOptions { model: own.model.clone(), allow_other_base: own.allow_other_base };
+    let model = SavedLanguageModel::load(&own.dir, &options, &device::open(&own.device)?)?;
+    let columns = match arguments.language.named().meant()? {
+        Some(columns) => columns,
+        None => model.columns().cloned().ok_or("name the columns of the texts")?,
+    };
+    let rows = read_texts(file, &columns, true)?;
+    let (draws, seed) = (model.draws(own.draws)?, own.seed.unwrap_or(model.seed()));
+    let (evaluation, notes) = model.evaluate(&rows, draws, seed)?;
+    for note in &notes {
+        printer.note(note);
+    }
+    if let Some(out) = &arguments.out {
+        evaluation.write_predictions(out)?;
+        printer.note(&format!("predictions: {}", out.display()));
+    }
+    let found = evaluation.metrics()?;
+    printer.data(&match printer.format() {
+        Format::Text => metrics(&found),
+        Format::Json => serde_json::to_string_pretty(&Report {
+            schema_version: 1,
+            adapter: model.folder().display().to_string(),
+            data: file.display().to_string(),
+            rows: evaluation.rows(),
+            seed,
+            metrics: found,
+            reliability: evaluation.reliability()?,
+        })?,
+    })?;
+    Ok(ExitStatus::Done)
+}

@@ -1,0 +1,397 @@
+//! Language modelling on generated texts, with the shipped Llama.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::{borrowed, done, lines, model, run, run_with};
+
+fn llama() -> PathBuf {
+    model().with_file_name("stories260K")
+}
+
+/// The shipped Llama with a template for conversations.
+fn chat_llama(dir: &Path) -> String {
+    let folder = dir.join("chat-llama");
+    std::fs::create_dir(&folder).unwrap();
+    for file in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(llama().join(file), folder.join(file)).unwrap();
+    }
+    let template = "{% for m in messages %}{{ bos_token if loop.first }}{{ m['role'] }}: {{ m['content'].strip() }}{% if \
+                    m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{{ '\n' }}{% endfor %}{% if \
+                    add_generation_prompt %}assistant:{% endif %}";
+    std::fs::write(folder.join("chat_template.jinja"), template).unwrap();
+    folder.display().to_string()
+}
+
+/// What Tim does follows from the colour of what he saw.
+fn row(i: usize) -> (String, &'static str) {
+    let things = ["ball", "car", "box", "tree", "bed"];
+    let (colour, follows) =
+        if i.is_multiple_of(2) { ("red", " He was happy.") } else { ("blue", " He was sad.") };
+    (format!("Tim saw a {colour} {}.", things[i % 5]), follows)
+}
+
+fn write_texts(dir: &Path) -> [String; 2] {
+    let (mut train, mut dev) = (String::new(), "completion,prompt\n".to_owned());
+    for i in 0..40 {
+        let (prompt, completion) = row(i);
+        writeln!(train, "{}", json!({ "prompt": prompt, "completion": completion })).unwrap();
+    }
+    for i in 40..50 {
+        let (prompt, completion) = row(i);
+        writeln!(dev, "{completion},{prompt}").unwrap();
+    }
+    let paths = [dir.join("train.jsonl"), dir.join("dev.csv")];
+    std::fs::write(&paths[0], train).unwrap();
+    std::fs::write(&paths[1], dev).unwrap();
+    paths.map(|path| path.display().to_string())
+}
+
+fn write_chats(dir: &Path) -> String {
+    let mut text = String::new();
+    for i in 0..24 {
+        let (prompt, completion) = row(i);
+        let messages = json!([
+            { "role": "system", "content": "Tell a story." },
+            { "role": "user", "content": prompt },
+            { "role": "assistant", "content": completion },
+        ]);
+        writeln!(text, "{}", json!({ "messages": messages })).unwrap();
+    }
+    let file = dir.join("chats.jsonl");
+    std::fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+fn train(model: &str, data: &[&str], out: &Path, steps: usize, more: &[&str]) -> Vec<String> {
+    let (out, steps) = (out.display().to_string(), steps.to_string());
+    let fixed = [
+        "train", "--quiet", "--model", model, "--train", data[0], "--out", &out, "--steps", &steps,
+    ];
+    let small = [
+        "--batch-size",
+        "4",
+        "--rank",
+        "3",
+        "--learning-rate",
+        "1e-2",
+        "--seed",
+        "5",
+        "--set",
+        "draws=[3]",
+    ];
+    let validation: &[&str] = if data.len() > 1 { &["--validation", data[1]] } else { &[] };
+    let length: &[&str] =
+        if more.contains(&"--max-length") { &[] } else { &["--max-length", "64"] };
+    let all = fixed.iter().chain(&small).chain(length).chain(validation).chain(more);
+    all.map(ToString::to_string).collect()
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn nll(metrics: &Value, draws: &str) -> f64 {
+    metrics[draws]["nll"].as_f64().unwrap()
+}
+
+#[test]
+fn completions_are_learnt_saved_measured_and_generated() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_texts(dir.path());
+    let out = dir.path().join("out");
+    let base = llama().display().to_string();
+    // This model has never seen the token that ends a text: without its head it cannot learn to say it.
+    let targets = "target_modules=[\"q_proj\", \"v_proj\", \"down_proj\", \"lm_head\"]";
+    let more = ["--format", "json", "--set", targets];
+    let arguments = train(&base, &[&data[0], &data[1]], &out, 60, &more);
+    let record = done(&borrowed(&arguments)).json()["record"].clone();
+    // Nearly two nats a token before, and a rule without exceptions.
+    let (first, last) = (&record["history"][0], &record["checkpoints"]["last"]);
+    let (before, after) = (first["nll_val"].as_f64().unwrap(), nll(&last["metrics"], "0"));
+    assert!(before > 1.0 && after < 0.25 * before, "{before} {after}");
+    let metrics = &last["metrics"]["3"];
+    let perplexity = metrics["standard"]["perplexity"].as_f64().unwrap();
+    assert!((perplexity.ln() - nll(&last["metrics"], "3")).abs() < 1e-9);
+    assert!(
+        metrics["ece"].as_f64().unwrap() < 1.0
+            && metrics["mutual_information"].as_f64() >= Some(0.0)
+    );
+    // Held-out rows chose the weight, and a prune took place on the way.
+    assert!(record["choice"]["points"].as_array().unwrap().len() > 2, "{record}");
+    assert!(record["rank_events"].as_array().unwrap().len() > 2, "{record}");
+
+    let info = read(&out.join("adapter/lrvd_language.json"));
+    let columns = json!({ "texts": { "prompt": "prompt", "completion": "completion" } });
+    assert_eq!(info["columns"], columns);
+    assert_eq!(read(&out.join("adapter/adapter_config.json"))["task_type"], "CAUSAL_LM");
+    assert_eq!(read(&out.join("settings.json"))["task"], "language");
+    let name = out.display().to_string();
+    // Three projections of five layers, and the head.
+    let report = done(&["inspect", &name, "--format", "json"]).json();
+    assert_eq!(report["modules"].as_array().unwrap().len(), 16);
+
+    // The same numbers from the files, and from an export.
+    let again = dir.path().join("again.jsonl").display().to_string();
+    let measured =
+        done(&["eval", &name, "--data", &data[1], "--out", &again, "--format", "json"]).json();
+    for draws in ["0", "3"] {
+        assert!((nll(&measured["metrics"], draws) - nll(&last["metrics"], draws)).abs() < 1e-6);
+    }
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let (one, two) = (text(&out.join("predictions-last.jsonl")), text(again.as_ref()));
+    for (a, b) in lines(&one).iter().zip(&lines(&two)) {
+        assert_eq!((&a["id"], &a["tokens"]), (&b["id"], &b["tokens"]));
+        assert!((a["nll"]["3"].as_f64().unwrap() - b["nll"]["3"].as_f64().unwrap()).abs() < 1e-6);
+    }
+    let exported = dir.path().join("exported").display().to_string();
+    done(&["export", "--to", "peft", &name, "--out", &exported]);
+    let table = done(&["eval", &exported, "--data", &data[1], "--draws", "0"]).stdout;
+    assert!(table.contains("perplexity") && table.contains(&format!("{after:.4}")), "{table}");
+
+    let prompts = ["Tim saw a red car.", "Tim saw a blue car."];
+    let found = done(&["generate", &name, prompts[0], prompts[1], "--max-tokens", "20"]).stdout;
+    let found = lines(&found);
+    assert_eq!(
+        (&found[0]["text"], &found[1]["text"]),
+        (&json!(" He was happy."), &json!(" He was sad."))
+    );
+    assert_eq!(
+        (&found[0]["stopped"], &found[0]["prompt"]["prompt"]),
+        (&json!(true), &json!(prompts[0]))
+    );
+    let alone = done(&["generate", &name, prompts[0], "--max-tokens", "20"]).stdout;
+    assert_eq!(alone, " He was happy.\n");
+    let asked = ["generate", &name, prompts[0], "--draws", "4", "--seed", "2", "--format", "json"];
+    let drawn = done(&asked).json();
+    let token = &drawn["texts"][0]["tokens"][0];
+    assert!(token["probability"].as_f64() > Some(0.3), "{drawn}");
+    assert!(
+        token["mutual_information"].as_f64() >= Some(0.0) && token["entropy"].as_f64() > Some(0.0)
+    );
+    assert_eq!(done(&asked).json(), drawn);
+    let sampled = |seed: &str| {
+        let hot = ["--temperature", "3", "--top-p", "0.9", "--max-tokens", "12", "--seed", seed];
+        done(&[&["generate", &name, prompts[0]][..], &hot].concat()).stdout
+    };
+    assert!(sampled("1") == sampled("1") && sampled("1") != sampled("2"));
+    let noted =
+        done(&["generate", &name, prompts[0], "--max-tokens", "4", "--unsure", "0.9999999"]);
+    assert!(noted.stderr.contains("unsure of token 1 "), "{}", noted.stderr);
+    let piped = run_with(&["generate", &name, "--max-tokens", "20"], "Tim saw a red car.\n\n");
+    assert_eq!(piped.stdout, " He was happy.\n");
+    let table = done(&["generate", &name, "--input", &data[1], "--max-tokens", "20"]).stdout;
+    assert_eq!(lines(&table).len(), 10);
+    // The base model alone knows nothing of the rule.
+    let plain = done(&["generate", "--model", &base, "Once upon a", "--max-tokens", "1"]).stdout;
+    assert_eq!(plain, " time\n");
+
+    for (command, wanted) in [
+        (&["predict", &name, "a text"][..], "which has no classes: `lrvd generate "),
+        (&["abstain", "fit", &name, "--data", &data[1]], "which has no classes"),
+        (&["generate", &name, "x", "--draws", "2", "--top-p", "1.5"], "top_p"),
+        (&["generate", &exported.replace("exported", "absent"), "x"], "is not there"),
+        (&["generate", &name, "x", "--chat"], "states no chat template"),
+        (&["generate", &name, &"word ".repeat(600)], "texts of up to 512"),
+        (&["generate"], "name the folder of an adapter, or a base model by `--model`"),
+        (&["generate", &name, "x", "--input", &data[1]], "wanted one of them"),
+        (&["generate", "--model", &base, "x", "--draws", "2"], "2 draws need a posterior"),
+        (&["eval", &name, "--data", &data[1], "--label-column", "x"], "is measured on texts"),
+        (
+            &["eval", &name, "--data", &data[1], "--cascade", "0.5"],
+            "sparing draws is for classifiers",
+        ),
+        (&["eval", &name, "--data", &data[1], "--prompt-column", "body"], "no column `body`"),
+    ] {
+        let refused = run(command);
+        assert!(
+            refused.code == 2 && refused.stderr.contains(wanted),
+            "{command:?}: {}",
+            refused.stderr
+        );
+    }
+}
+
+#[test]
+fn conversations_are_learnt_by_the_models_template() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, data) = (chat_llama(dir.path()), write_chats(dir.path()));
+    let checked =
+        done(&["data", "check", "--train", &data, "--model", &model, "--max-length", "60"]).stdout;
+    let marked =
+        "<s> system: Tell a story.\nuser: Tim saw a red ball.\nassistant:« He was happy.</s>» \n";
+    assert!(checked.contains(marked), "{checked}");
+    let plain = done(&["data", "check", "--train", &data, "--format", "json"]).json();
+    assert_eq!(plain["columns"], json!({ "chat": { "messages": "messages" } }));
+    assert_eq!((&plain["splits"][0]["rows"], &plain["splits"][1]["rows"]), (&json!(22), &json!(2)));
+
+    for (method, more) in [
+        ("lora", &[][..]),
+        ("adalora", &["--target-rank", "2"]),
+        (
+            "lrvd-a-only",
+            &["--preset", "constant-weight", "--set", "target_modules=[\"v_proj\", \"lm_head\"]"],
+        ),
+    ] {
+        let out = dir.path().join(method);
+        let more = [&["--method", method, "--format", "json"], more].concat();
+        let record =
+            done(&borrowed(&train(&model, &[&data], &out, 30, &more))).json()["record"].clone();
+        let before = record["history"][0]["nll_val"].as_f64().unwrap();
+        let after = nll(&record["checkpoints"]["last"]["metrics"], "0");
+        assert!(after < 0.7 * before, "{method}: {before} {after}");
+        let name = out.display().to_string();
+        let said = done(&[
+            "generate",
+            &name,
+            "Tim saw a red box.",
+            "--system",
+            "Tell a story.",
+            "--max-tokens",
+            "12",
+        ]);
+        assert!(said.stdout.starts_with(" He was"), "{method}: {}", said.stdout);
+    }
+    let lora = dir.path().join("lora").display().to_string();
+    let drawn = run(&["generate", &lora, "Tim", "--draws", "3"]);
+    assert!(
+        drawn.code == 2 && drawn.stderr.contains("3 draws need a posterior"),
+        "{}",
+        drawn.stderr
+    );
+    let rows = done(&["generate", &lora, "--input", &data, "--max-tokens", "2"]).stdout;
+    assert_eq!(lines(&rows)[0]["prompt"][1]["role"], "user");
+}
+
+#[test]
+fn texts_that_cannot_be_learnt_are_named_and_nothing_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let [texts, dev] = write_texts(dir.path());
+    let chats = write_chats(dir.path());
+    let out = dir.path().join("out");
+    let base = llama().display().to_string();
+    let file = |name: &str, text: &str| {
+        let file = dir.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    };
+    let deberta = model().display().to_string();
+    let pair = |completion: &str| {
+        format!(
+            "{{\"prompt\": \"a\", \"completion\": \"b\"}}\n{{\"prompt\": \"a\", \"completion\": \"{completion}\"}}\n"
+        )
+    };
+    let message = |role: &str, content: &str| {
+        json!({ "messages": [{ "role": role, "content": content }] }).to_string()
+    };
+    let chat_model = chat_llama(dir.path());
+    let strict_dir = tempfile::tempdir().unwrap();
+    let strict = chat_llama(strict_dir.path());
+    let template = "{{ raise_exception('roles must alternate') }}";
+    std::fs::write(Path::new(&strict).join("chat_template.jinja"), template).unwrap();
+    let forgetful_dir = tempfile::tempdir().unwrap();
+    let forgetful = chat_llama(forgetful_dir.path());
+    let template = "{% for m in messages %}{{ m.content if loop.last else '...' }}{% endfor %}";
+    std::fs::write(Path::new(&forgetful).join("chat_template.jinja"), template).unwrap();
+    let one = |text: &str, name: &str| file(name, &format!("{text}\n{text}\n"));
+    for (model, data, more, wanted) in [
+        (&base, &texts, &["--completion-column", "answer"][..], "no key `answer`"),
+        (&base, &texts, &["--messages-column", "talk"], "no key `talk`"),
+        (&base, &texts, &["--prompt-column", "prompt", "--labels", "a,b"], "without labels"),
+        (
+            &base,
+            &texts,
+            &["--method", "bayeslora+ts"],
+            "unknown method `bayeslora+ts`; wanted one of `LoRA`",
+        ),
+        (&base, &texts, &["--method", "mcd"], "unknown method `mcd`"),
+        (&base, &texts, &["--target-rank", "2"], "a target rank is for the method `adalora` only"),
+        (&base, &texts, &["--set", "prediction.cascade=0.5"], "setting `prediction` is set"),
+        (
+            &base,
+            &texts,
+            &["--set", "prediction_draws=fresh"],
+            "setting `prediction_draws` is fresh",
+        ),
+        (&base, &texts, &["--set", "wording.template={text}"], "setting `wording` is set"),
+        (&base, &texts, &["--set", "target_modules=[\"nothing\"]"], "nothing"),
+        (
+            &base,
+            &texts,
+            &["--max-length", "8"],
+            "train: within 8 tokens none of its 36 rows has a token of a completion",
+        ),
+        (&deberta, &texts, &[], "needs a language model (Llama), and this is a DeBERTa"),
+        (&base, &chats, &[], "states no chat template"),
+        (&base, &file("e.jsonl", &pair(" ")), &[], "line 2, column `completion`: empty text"),
+        (
+            &chat_model,
+            &file("r.jsonl", &message("narrator", "x")),
+            &[],
+            "line 1: unknown role `narrator`",
+        ),
+        (
+            &chat_model,
+            &one(&message("user", "x"), "u.jsonl"),
+            &["--validation-split", "0.5"],
+            "no message of the role `assistant`",
+        ),
+        (
+            &chat_model,
+            &file("c.jsonl", &message("user", "")),
+            &[],
+            "column `messages[0].content`: empty text",
+        ),
+        (
+            &chat_model,
+            &file("m.csv", "messages\nhello\n"),
+            &[],
+            "column `messages`: a string where a list",
+        ),
+        (
+            &strict,
+            &chats,
+            &[],
+            "line 1: the chat template refuses the conversation: roles must alternate",
+        ),
+        (&forgetful, &chats, &[], "the text up to message 3 is not a beginning of the whole"),
+    ] {
+        let refused = run(&borrowed(&train(model, &[data], &out, 40, more)));
+        assert!(
+            refused.code == 2 && refused.stderr.contains(wanted),
+            "{wanted}: {}",
+            refused.stderr
+        );
+        assert!(!out.exists(), "{wanted}");
+    }
+    // Columns of a classifier stay those of a classifier, whatever else is there.
+    let both =
+        file("both.csv", "prompt,completion,text,label\na,b,c,0\na,b,d,1\na,b,e,0\na,b,f,1\n");
+    let check = done(&["data", "check", "--train", &both, "--validation", &both]).stdout;
+    assert!(check.contains("class `0`"), "{check}");
+    // Rows that lose their completion are counted, the others are learnt.
+    let long = format!("{{\"prompt\": \"{}\", \"completion\": \"b\"}}\n", "word ".repeat(30));
+    let mixed = file("mixed.jsonl", &format!("{long}{}", std::fs::read_to_string(&texts).unwrap()));
+    let arguments = train(
+        &base,
+        &[&mixed, &dev],
+        &out,
+        2,
+        &["--preset", "constant-weight", "--set", "holdout=0"],
+    );
+    let arguments: Vec<&str> =
+        arguments.iter().map(String::as_str).filter(|a| *a != "--quiet").collect();
+    let noted = done(&arguments).stderr;
+    assert!(noted.contains("train: 40 rows, "), "{noted}");
+    assert!(
+        noted.contains("1 of 41 rows lost what is beyond 64 tokens; 1 of them had nothing left"),
+        "{noted}"
+    );
+    // A finished run is not made again, and one with other settings is another run.
+    let again = [&arguments[..], &["--resume"]].concat();
+    done(&again);
+    let other = run(&[&again[..], &["--set", "lora_alpha=3"]].concat());
+    assert!(other.code == 2 && other.stderr.contains("lora_alpha"), "{}", other.stderr);
+}

@@ -1,0 +1,14 @@
+//! Conversations as text, by the template that a model's folder states.
+//!
+//! Hugging Face stores a Jinja template beside a tokenizer, in `chat_template.jinja` or under `chat_template` in
+//! `tokenizer_config.json`. It is rendered as transformers renders it: blocks trimmed on both sides, methods of Python's
+//! strings and dictionaries, `raise_exception`, and `{% generation %}` blocks, which only mark a text there, as plain
+//! ones. What asks for the time (`strftime_now`) finds no such function, so that a conversation has one rendering.
+
+mod error;
+mod template;
+mod turns;
+
+pub use error::ChatError;
+pub use template::{ChatTemplate, Message, Role};
+pub use turns::Segment;

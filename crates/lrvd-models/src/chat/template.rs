@@ -1,0 +1,198 @@
+//! A folder's chat template.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, Error, ErrorKind};
+use minijinja_contrib::pycompat::unknown_method_callback;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::error::ChatError;
+use crate::tokenizer::TextTokenizer;
+
+/// The file with a template of its own.
+const TEMPLATE_FILE: &str = "chat_template.jinja";
+/// The file that may hold it as an entry.
+const CONFIG_FILE: &str = "tokenizer_config.json";
+/// Its name within the engine.
+const NAME: &str = "chat";
+/// Instructions that a rendering may take: some thousands a message are usual.
+const FUEL: u64 = 50_000_000;
+
+/// Who says something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Instructions.
+    System,
+    /// Whoever asks.
+    User,
+    /// Whoever answers: what is learnt.
+    Assistant,
+}
+
+impl Role {
+    /// Its name in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+        }
+    }
+
+    /// The role that is called `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`ChatError::Role`] for another name.
+    pub fn from_name(name: &str) -> Result<Self, ChatError> {
+        match name {
+            "system" => Ok(Self::System),
+            "user" => Ok(Self::User),
+            "assistant" => Ok(Self::Assistant),
+            other => Err(ChatError::Role { found: other.to_owned() }),
+        }
+    }
+}
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    /// Who says it.
+    pub role: Role,
+    /// What.
+    pub content: String,
+}
+
+/// A template, ready to render.
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    engine: Arc<Environment<'static>>,
+    /// Tokens that a template may write by their names, such as `bos_token`.
+    tokens: BTreeMap<&'static str, String>,
+}
+
+impl ChatTemplate {
+    /// The template of the model in `folder`, if it states one.
+    ///
+    /// # Errors
+    ///
+    /// [`ChatError`] for a file that cannot be read and for a template that is not valid.
+    pub fn from_dir(folder: &Path, tokenizer: &TextTokenizer) -> Result<Option<Self>, ChatError> {
+        let file = folder.join(TEMPLATE_FILE);
+        if let Some(source) = read(&file)? {
+            return Self::new(source, &file, tokenizer).map(Some);
+        }
+        let file = folder.join(CONFIG_FILE);
+        let Some(text) = read(&file)? else { return Ok(None) };
+        let config: Value = serde_json::from_str(&text)
+            .map_err(|source| ChatError::Json { file: file.clone(), source })?;
+        let source = match &config["chat_template"] {
+            Value::Null => return Ok(None),
+            Value::String(source) => Some(source.as_str()),
+            Value::Array(named) => named
+                .iter()
+                .find(|entry| entry["name"] == "default")
+                .and_then(|entry| entry["template"].as_str()),
+            _ => None,
+        };
+        let source = source.ok_or_else(|| ChatError::Entry { file: file.clone() })?;
+        Self::new(source.to_owned(), &file, tokenizer).map(Some)
+    }
+
+    /// `source`, which was found in `file`.
+    ///
+    /// # Errors
+    ///
+    /// [`ChatError::Syntax`] if it is not valid.
+    pub fn new(source: String, file: &Path, tokenizer: &TextTokenizer) -> Result<Self, ChatError> {
+        let refused =
+            |error: Error| ChatError::Syntax { file: file.to_owned(), reason: error.to_string() };
+        let mut engine = Environment::new();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        engine.set_syntax(syntax.map_err(refused)?);
+        engine.set_fuel(Some(FUEL));
+        engine.set_unknown_method_callback(unknown_method_callback);
+        let raise = |reason: String| -> Result<String, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, reason))
+        };
+        engine.add_function("raise_exception", raise);
+        engine.add_template_owned(NAME, without_marks(&source)).map_err(refused)?;
+        let special = tokenizer.special_tokens();
+        let named = [
+            ("bos_token", special.bos),
+            ("eos_token", special.eos),
+            ("pad_token", special.pad),
+            ("unk_token", special.unk),
+        ];
+        let token = |(name, id): (&'static str, Option<u32>)| {
+            Some((name, id.and_then(|id| tokenizer.token(id).ok())?))
+        };
+        let tokens = named.into_iter().filter_map(token).collect();
+        Ok(Self { engine: Arc::new(engine), tokens })
+    }
+
+    /// The text of a conversation, and behind it, if `asks`, what begins the assistant's next message.
+    ///
+    /// # Errors
+    ///
+    /// [`ChatError::Refused`] with the template's words.
+    pub fn render(&self, messages: &[Message], asks: bool) -> Result<String, ChatError> {
+        let text = |text: &str| minijinja::Value::from(text);
+        let message = |message: &Message| {
+            minijinja::Value::from_pairs([
+                ("role", text(message.role.name())),
+                ("content", text(&message.content)),
+            ])
+        };
+        let messages: Vec<minijinja::Value> = messages.iter().map(message).collect();
+        let none = || minijinja::Value::from(());
+        let values = [
+            ("messages", messages.into()),
+            ("add_generation_prompt", asks.into()),
+            ("tools", none()),
+            ("documents", none()),
+        ];
+        let tokens = self.tokens.iter().map(|(name, token)| (*name, text(token)));
+        let values = minijinja::Value::from_pairs(values.into_iter().chain(tokens));
+        let refused = |error: Error| ChatError::Refused {
+            reason: error.detail().map_or_else(|| error.to_string(), str::to_owned),
+        };
+        let template = self.engine.get_template(NAME).map_err(refused)?;
+        template.render(values).map_err(refused)
+    }
+}
+
+fn read(file: &PathBuf) -> Result<Option<String>, ChatError> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ChatError::Read { file: file.clone(), source }),
+    }
+}
+
+/// `source` with `{% generation %}` blocks, an addition of transformers, as blocks that are always taken.
+fn without_marks(source: &str) -> String {
+    let mut text = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let (before, tag) = rest.split_at(start);
+        let end = tag.find("%}").map_or(tag.len(), |end| end + 2);
+        let (tag, after) = tag.split_at(end);
+        text.push_str(before);
+        let word = tag.trim_matches(|c: char| "{%}-+".contains(c) || c.is_whitespace());
+        match word {
+            "generation" => text.push_str(&tag.replace("generation", "if true")),
+            "endgeneration" => text.push_str(&tag.replace("endgeneration", "endif")),
+            _ => text.push_str(tag),
+        }
+        rest = after;
+    }
+    text.push_str(rest);
+    text
+}

@@ -1,0 +1,194 @@
+//! Which token comes next.
+
+use lrvd_core::error::ParameterError;
+use lrvd_core::metrics::{MetricError, argmax_rows, log_softmax, mean_probability, uncertainty};
+use lrvd_core::noise::{Draws, NoiseKey};
+
+use super::generate::GeneratedToken;
+
+/// Mixed into a seed, so that sampled tokens share no random number with weight draws.
+const TOKEN_SALT: u64 = 0x544f_4b45_4e53_2121;
+
+/// Which token is taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub enum TokenChoice {
+    /// The most likely one; the smallest id among equals.
+    #[default]
+    Greedy,
+    /// One at random.
+    Sampled(TokenSampling),
+}
+
+/// How a token is drawn.
+///
+/// # Formula
+///
+/// ```text
+/// q ∝ p̄^(1/temperature)                           p̄ averaged over the draws of the weights
+/// kept: the most likely tokens, in order, until their q sum to top_p or more
+/// ```
+///
+/// Of a single model that is the softmax of `logits/temperature`. Token `t` of prompt `i` takes one uniform number, that
+/// of `seed`, `first + i` and `t`: it does not depend on the prompts beside it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TokenSampling {
+    /// Temperature, above 0.
+    pub temperature: f64,
+    /// Probability that is kept, above 0; 1 keeps every token.
+    pub top_p: f64,
+    /// Seed.
+    pub seed: u64,
+    /// Number of the first prompt.
+    pub first: usize,
+}
+
+impl TokenChoice {
+    /// Checks every range.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::OutOfRange`] naming the field.
+    pub fn check(&self) -> Result<(), ParameterError> {
+        let Self::Sampled(sampling) = self else { return Ok(()) };
+        let within = |name, value: f64, low: f64, high: f64| {
+            if value >= low && value <= high {
+                return Ok(());
+            }
+            Err(ParameterError::OutOfRange { name, value, low, high })
+        };
+        within("temperature", sampling.temperature, 1e-3, 1e3)?;
+        within("top_p", sampling.top_p, f64::MIN_POSITIVE, 1.0)
+    }
+}
+
+/// What all draws together say of the next token of every prompt.
+pub(super) struct Answers {
+    vocab: usize,
+    /// `p̄`, `[prompts, vocab]`.
+    probabilities: Vec<f64>,
+    best: Vec<usize>,
+    entropy: Vec<f64>,
+    mutual_information: Vec<f64>,
+}
+
+impl Answers {
+    /// Of logits `[members, prompts, vocab]`.
+    pub(super) fn new(logits: &[f64], members: usize, vocab: usize) -> Result<Self, MetricError> {
+        let logs = log_softmax(logits, vocab)?;
+        let probabilities = mean_probability(&logs, members, vocab)?;
+        let split = uncertainty(&logs, members, vocab)?;
+        Ok(Self {
+            vocab,
+            best: argmax_rows(&probabilities, vocab)?,
+            probabilities,
+            entropy: split.predictive_entropy,
+            mutual_information: split.mutual_information,
+        })
+    }
+
+    /// Token number `place` of prompt `row`.
+    pub(super) fn take(&self, row: usize, place: usize, choice: &TokenChoice) -> GeneratedToken {
+        let probabilities = &self.probabilities[row * self.vocab..][..self.vocab];
+        let id = match choice {
+            TokenChoice::Greedy => self.best[row],
+            TokenChoice::Sampled(sampling) => {
+                let key = NoiseKey::new(sampling.seed ^ TOKEN_SALT)
+                    .for_module((sampling.first + row) as u32)
+                    .at_step(place as u32);
+                sampled(probabilities, sampling, Draws::new(key).uniform())
+            }
+        };
+        GeneratedToken {
+            id: id as u32,
+            probability: probabilities[id],
+            entropy: self.entropy[row],
+            mutual_information: self.mutual_information[row],
+        }
+    }
+}
+
+/// The token at which the sum of the kept `q` passes `uniform` of their total.
+fn sampled(probabilities: &[f64], sampling: &TokenSampling, uniform: f64) -> usize {
+    let most = probabilities.iter().copied().fold(0.0, f64::max);
+    let weight = |p: f64| ((p.ln() - most.ln()) / sampling.temperature).exp();
+    let mut kept: Vec<(usize, f64)> =
+        probabilities.iter().map(|&p| weight(p)).enumerate().filter(|(_, w)| *w > 0.0).collect();
+    let total: f64 = kept.iter().map(|(_, w)| w).sum();
+    if sampling.top_p < 1.0 {
+        kept.sort_by(|x, y| y.1.total_cmp(&x.1).then(x.0.cmp(&y.0)));
+        let mut sum = 0.0;
+        let enough = kept.iter().position(|(_, weight)| {
+            sum += weight;
+            sum >= sampling.top_p * total
+        });
+        kept.truncate(enough.map_or(kept.len(), |last| last + 1));
+    }
+    let goal = uniform * kept.iter().map(|(_, w)| w).sum::<f64>();
+    let mut sum = 0.0;
+    let found = kept.iter().find(|(_, weight)| {
+        sum += weight;
+        sum > goal
+    });
+    found.or(kept.last()).map_or(0, |(id, _)| *id)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn sampling(temperature: f64, top_p: f64) -> TokenSampling {
+        TokenSampling { temperature, top_p, seed: 3, first: 0 }
+    }
+
+    #[test]
+    fn the_law_is_that_of_temperature_and_nucleus() {
+        let p = [0.1, 0.5, 0.0, 0.4];
+        let law = |settings: TokenSampling| {
+            let mut counts = [0.0; 4];
+            let n = 20_000;
+            for i in 0..n {
+                counts[sampled(&p, &settings, (f64::from(i) + 0.5) / f64::from(n))] +=
+                    1.0 / f64::from(n);
+            }
+            counts
+        };
+        let near = |found: [f64; 4], wanted: [f64; 4]| {
+            found.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-3)
+        };
+        assert!(near(law(sampling(1.0, 1.0)), p));
+        // Squares 0.01, 0.25, 0.16 over their sum 0.42.
+        assert!(near(law(sampling(0.5, 1.0)), [0.01 / 0.42, 0.25 / 0.42, 0.0, 0.16 / 0.42]));
+        // 0.5 is not enough for 0.6, and 0.5 + 0.4 is.
+        assert!(near(law(sampling(1.0, 0.6)), [0.0, 5.0 / 9.0, 0.0, 4.0 / 9.0]));
+        assert!(near(law(sampling(1.0, 0.5)), [0.0, 1.0, 0.0, 0.0]));
+        assert!(near(law(sampling(1e-3, 1.0)), [0.0, 1.0, 0.0, 0.0]));
+    }
+
+    #[test]
+    fn draws_are_averaged_as_probabilities() {
+        // Two draws that are sure of different tokens, and one prompt.
+        let logits = [9.0, 0.0, 0.0, 0.0, 9.0, 0.0];
+        let token = Answers::new(&logits, 2, 3).unwrap().take(0, 0, &TokenChoice::Greedy);
+        let p = 9.0_f64.exp() / (9.0_f64.exp() + 2.0);
+        assert_eq!(token.id, 0);
+        assert!((token.probability - (p + (1.0 - p) / 2.0) / 2.0).abs() < 1e-12);
+        assert!((token.mutual_information - 2.0_f64.ln()).abs() < 0.01);
+        let alone = Answers::new(&logits, 1, 3).unwrap();
+        let [first, second] = [0, 1].map(|row| alone.take(row, 0, &TokenChoice::Greedy));
+        assert_eq!((first.id, second.id, first.mutual_information), (0, 1, 0.0));
+    }
+
+    #[test]
+    fn ranges_are_refused_by_name() {
+        for (settings, wanted) in [
+            (sampling(0.0, 1.0), "temperature"),
+            (sampling(f64::NAN, 1.0), "temperature"),
+            (sampling(1.0, 0.0), "top_p"),
+            (sampling(1.0, 1.5), "top_p"),
+        ] {
+            let error = TokenChoice::Sampled(settings).check().unwrap_err();
+            assert!(matches!(error, ParameterError::OutOfRange { name, .. } if name == wanted));
+        }
+    }
+}
