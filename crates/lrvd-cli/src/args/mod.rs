@@ -6,6 +6,8 @@ mod config;
 mod data;
 mod demo;
 mod files;
+#[cfg(feature = "serve")]
+mod serve;
 mod study;
 mod train;
 
@@ -25,6 +27,8 @@ pub(crate) use files::{
     CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, PrecisionName,
     RanksCommand, VerifyArguments,
 };
+#[cfg(feature = "serve")]
+pub(crate) use serve::ServeArguments;
 pub(crate) use study::StudyArguments;
 pub(crate) use train::TrainArguments;
 
@@ -78,6 +82,10 @@ pub(crate) enum Command {
     /// Classify texts and say how sure the answers are.
     #[command(after_help = classifier::PREDICT_EXAMPLES)]
     Predict(PredictArguments),
+    /// Answer over HTTP, with a page to try it.
+    #[cfg(feature = "serve")]
+    #[command(after_help = serve::SERVE_EXAMPLES)]
+    Serve(Box<ServeArguments>),
     /// Look at your data before training.
     #[command(subcommand)]
     Data(DataCommand),
@@ -128,6 +136,12 @@ fn positive(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "wanted a number above 0".to_owned())
 }
 
+/// An entropy in nats, infinity included.
+fn entropy(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
+    number.ok_or_else(|| "wanted an entropy of 0 or more".to_owned())
+}
+
 /// A number between 0 and 1.
 fn share(text: &str) -> Result<f64, String> {
     let number = positive(text).ok().filter(|number| *number < 1.0);
@@ -137,4 +151,10 @@ fn share(text: &str) -> Result<f64, String> {
 /// A count of at least one, refused with its range.
 fn count() -> RangedI64ValueParser<usize> {
     RangedI64ValueParser::new().range(1..=1_000_000_000)
+}
+
+/// A whole number from `least` to `most`, refused with that range.
+#[cfg(feature = "serve")]
+fn few(least: i64, most: i64) -> RangedI64ValueParser<usize> {
+    RangedI64ValueParser::new().range(least..=most)
 }

@@ -8,10 +8,11 @@ mod data;
 mod demo;
 mod eval;
 mod export;
-
 mod inspect;
 mod predict;
 mod ranks;
+#[cfg(feature = "serve")]
+mod serve;
 mod study;
 mod table;
 mod train;
@@ -33,6 +34,8 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Train(arguments) => train::run(*arguments, global, printer),
         Command::Eval(arguments) => eval::run(arguments, printer),
         Command::Predict(arguments) => predict::run(arguments, printer),
+        #[cfg(feature = "serve")]
+        Command::Serve(arguments) => serve::run(*arguments, printer),
         Command::Abstain(command) => abstain::run(command, printer),
         Command::Config(command) => config::run(command, printer),
         Command::Data(command) => data::run(command, printer),

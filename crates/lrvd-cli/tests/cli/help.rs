@@ -2,11 +2,12 @@
 
 use crate::support::{done, run};
 
-const COMMANDS: [&[&str]; 16] = [
+const COMMANDS: [&[&str]; 17] = [
     &["train"],
     &["data", "check"],
     &["eval"],
     &["predict"],
+    &["serve"],
     &["abstain", "fit"],
     &["config", "show"],
     &["config", "check"],

@@ -7,6 +7,7 @@ mod help;
 mod output;
 mod refusals;
 mod resume;
+mod serve;
 mod support;
 mod verify;
 mod worded;
