@@ -8,7 +8,8 @@
 //! | `classifier` | a trained model whose predictions are worth something |
 //! | `process` | how the `lrvd` command runs, so that what is timed is what users run |
 //!
-//! `cargo xtask bench` runs the program `step` beside its peers; `cargo bench -p lrvd-perf` times operators.
+//! `cargo xtask bench` runs the program `step` beside its peers; `cargo bench -p lrvd-perf` times operators; the program
+//! `load` is for `lrvd serve`.
 
 mod classifier;
 mod model;

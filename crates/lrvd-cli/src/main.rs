@@ -6,6 +6,8 @@ mod exit;
 mod printer;
 mod process;
 mod progress;
+#[cfg(feature = "serve")]
+mod serve;
 mod signals;
 
 use std::process::ExitCode;

@@ -18,8 +18,12 @@ const ENVIRONMENT: [&str; 3] = [
     "crates/lrvd-bench/src/suite/run.rs",
     "crates/lrvd-cli/src/",
 ];
-/// The client of the model hub: its file, its crate, and who may depend on that.
-const HUB: (&str, &str, &str) = ("crates/lrvd-bench/src/backbone/hub.rs", "hf-hub", "lrvd-bench");
+/// Who opens connections: the client of the model hub and the server. Where, by which crate, which package may depend on
+/// that, and what its sources would mention.
+const NETWORK: [(&str, &str, &str, &[&str]); 2] = [
+    ("crates/lrvd-bench/src/backbone/hub.rs", "hf-hub", "lrvd-bench", &["hf_hub", "ureq"]),
+    ("crates/lrvd-cli/src/serve/", "axum", "lrvd-cli", &["axum", "tokio"]),
+];
 /// Crates that make random numbers.
 const GENERATORS: [&str; 4] = ["rand", "fastrand", "getrandom", "oorandom"];
 
@@ -80,14 +84,15 @@ pub(crate) fn no_unsafe(workspace: &Workspace) -> Result<Vec<String>> {
 
 /// Environment and network in their places.
 pub(crate) fn edges(workspace: &Workspace) -> Result<Vec<String>> {
-    let (file, package, user) = HUB;
     let mut findings = unlisted(workspace, &EDGES)?;
     findings.extend(suspended(workspace, "disallowed_methods", &ENVIRONMENT)?);
     findings.extend(suspended(workspace, "disallowed_types", &[])?);
-    findings.extend(mentions(workspace, "crates/", &[file], &["hf_hub", "ureq"])?);
-    let others = workspace.packages.iter().filter(|p| p.name != user);
-    let users = others.filter(|p| p.dependencies.iter().any(|d| d.name == package));
-    findings.extend(users.map(|p| format!("{}: dependency `{package}`", p.manifest)));
+    for (place, package, user, words) in NETWORK {
+        findings.extend(mentions(workspace, "crates/", &[place], words)?);
+        let others = workspace.packages.iter().filter(|p| p.name != user);
+        let users = others.filter(|p| p.dependencies.iter().any(|d| d.name == package));
+        findings.extend(users.map(|p| format!("{}: dependency `{package}`", p.manifest)));
+    }
     Ok(findings)
 }
 

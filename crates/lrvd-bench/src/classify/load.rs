@@ -148,6 +148,13 @@ impl SavedClassifier {
         }
     }
 
+    /// Whether what is drawn for an answer of `draws` draws is the same whatever else is in its batch. Noise on
+    /// activations and dropout are addressed by places in the batch.
+    pub fn is_batch_free(&self, draws: usize) -> bool {
+        let weights = self.info.prediction_draws != PredictionDraws::Activation;
+        draws == 0 || (self.sampler == Sampler::Posterior && weights)
+    }
+
     /// `logits` of `draws` draws under the temperature that was fitted for so many, if any was.
     pub(super) fn calibrated(&self, logits: Logits, draws: usize) -> Result<Logits, TrainError> {
         match self.info.temperatures.get(&draws) {

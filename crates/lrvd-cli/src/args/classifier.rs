@@ -188,6 +188,6 @@ pub(crate) struct PredictArguments {
     pub(crate) jsonl: bool,
     /// Give no label where the entropy is above this many nats [default: what `lrvd abstain fit` found, if it was
     /// run].
-    #[arg(long, value_name = "NATS")]
+    #[arg(long, value_name = "NATS", value_parser = super::entropy, allow_negative_numbers = true)]
     pub(crate) abstain_above: Option<f64>,
 }

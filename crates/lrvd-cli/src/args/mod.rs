@@ -7,6 +7,8 @@ mod data;
 mod demo;
 mod files;
 mod generate;
+#[cfg(feature = "serve")]
+mod serve;
 mod study;
 mod train;
 
@@ -27,6 +29,8 @@ pub(crate) use files::{
     PrecisionName, RanksCommand, VerifyArguments,
 };
 pub(crate) use generate::GenerateArguments;
+#[cfg(feature = "serve")]
+pub(crate) use serve::ServeArguments;
 pub(crate) use study::StudyArguments;
 pub(crate) use train::TrainArguments;
 
@@ -98,6 +102,10 @@ pub(crate) enum Command {
     /// Continue texts with a language model, and say how sure it is of every token.
     #[command(after_help = generate::EXAMPLES)]
     Generate(Box<GenerateArguments>),
+    /// Answer over HTTP, with a page to try it.
+    #[cfg(feature = "serve")]
+    #[command(after_help = serve::SERVE_EXAMPLES)]
+    Serve(Box<ServeArguments>),
     /// Look at your data before training.
     #[command(subcommand)]
     Data(DataCommand),
@@ -150,6 +158,12 @@ fn positive(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "wanted a number above 0".to_owned())
 }
 
+/// An entropy in nats, infinity included.
+fn entropy(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
+    number.ok_or_else(|| "wanted an entropy of 0 or more".to_owned())
+}
+
 /// A number between 0 and 1.
 fn share(text: &str) -> Result<f64, String> {
     let number = positive(text).ok().filter(|number| *number < 1.0);
@@ -159,4 +173,10 @@ fn share(text: &str) -> Result<f64, String> {
 /// A count of at least one, refused with its range.
 fn count() -> RangedI64ValueParser<usize> {
     RangedI64ValueParser::new().range(1..=1_000_000_000)
+}
+
+/// A whole number from `least` to `most`, refused with that range.
+#[cfg(feature = "serve")]
+fn few(least: i64, most: i64) -> RangedI64ValueParser<usize> {
+    RangedI64ValueParser::new().range(least..=most)
 }

@@ -14,6 +14,8 @@ mod language;
 mod man;
 mod predict;
 mod ranks;
+#[cfg(feature = "serve")]
+mod serve;
 mod study;
 mod table;
 mod train;
@@ -36,6 +38,8 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Eval(arguments) => eval::run(arguments, printer),
         Command::Predict(arguments) => predict::run(arguments, printer),
         Command::Generate(arguments) => generate::run(*arguments, printer),
+        #[cfg(feature = "serve")]
+        Command::Serve(arguments) => serve::run(*arguments, printer),
         Command::Abstain(command) => abstain::run(command, printer),
         Command::Config(command) => config::run(command, printer),
         Command::Data(command) => data::run(command, printer),

@@ -57,17 +57,12 @@ struct Line<'a> {
 /// Answers batch by batch, so that a long input needs little memory.
 pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let limit = arguments.abstain_above;
-    if limit.is_some_and(|limit| limit.is_nan() || limit < 0.0) {
-        return Err("`--abstain-above` wants an entropy of 0 or more".into());
-    }
     if !arguments.pair.is_empty() && arguments.pair.len() != arguments.texts.len() {
         let (pairs, texts) = (arguments.pair.len(), arguments.texts.len());
         return Err(format!("{pairs} `--pair` for {texts} texts; wanted one for each").into());
     }
     let classifier = load(&arguments.classifier)?;
-    if limit.is_some() && classifier.info.goal.is_regression() {
-        return Err("`--abstain-above` is for classifiers, and this one predicts numbers".into());
-    }
+    check_limit(&classifier, limit)?;
     let draws = classifier.draws(arguments.classifier.draws)?;
     let limit = match limit {
         Some(limit) => Some(limit),
@@ -107,6 +102,17 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
         printer.data(&serde_json::to_string_pretty(&document)?)?;
     }
     Ok(ExitStatus::Done)
+}
+
+/// A number has no entropy that could be too high.
+pub(super) fn check_limit(
+    classifier: &SavedClassifier,
+    limit: Option<f64>,
+) -> Result<(), &'static str> {
+    if limit.is_some() && classifier.info.goal.is_regression() {
+        return Err("`--abstain-above` is for classifiers, and this one predicts numbers");
+    }
+    Ok(())
 }
 
 /// What is to be answered, one after the other.

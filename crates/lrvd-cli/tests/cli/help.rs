@@ -2,12 +2,13 @@
 
 use crate::support::{done, run};
 
-const COMMANDS: [&[&str]; 17] = [
+const COMMANDS: [&[&str]; 18] = [
     &["train"],
     &["data", "check"],
     &["eval"],
     &["predict"],
     &["generate"],
+    &["serve"],
     &["abstain", "fit"],
     &["config", "show"],
     &["config", "check"],

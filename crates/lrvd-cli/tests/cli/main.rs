@@ -8,6 +8,7 @@ mod language;
 mod output;
 mod refusals;
 mod resume;
+mod serve;
 mod support;
 mod verify;
 mod worded;

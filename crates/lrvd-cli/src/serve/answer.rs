@@ -1,0 +1,130 @@
+//! The body of an answer, in the words of `lrvd predict`.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use lrvd_bench::classify::Prediction;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Serialize, Serializer};
+
+use super::queue::Key;
+
+/// Version of answers and of the model's description.
+pub(super) const SCHEMA_VERSION: u32 = 1;
+
+/// Answers to the texts of one request, in their order.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Answers {
+    schema_version: u32,
+    /// Seed of the draws.
+    seed: u64,
+    answers: Vec<Answer>,
+}
+
+/// The answer to one text or pair.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+enum Answer {
+    Class(ClassAnswer),
+    Score(ScoreAnswer),
+}
+
+/// Of a classifier.
+#[derive(Serialize, JsonSchema)]
+struct ClassAnswer {
+    /// The most probable label; null where the answer is withheld.
+    predicted: Option<String>,
+    /// By label, in the model's order; averaged over the draws.
+    probabilities: Probabilities,
+    /// Of the probabilities, nats.
+    entropy: f64,
+    /// Between answer and weights, nats; null without draws.
+    mutual_information: Option<f64>,
+    /// Whether the answer is withheld because the entropy is above the threshold; null where there is none.
+    abstained: Option<bool>,
+    /// How many draws the answer is averaged over; 0 at the mean of the posterior.
+    draws: usize,
+}
+
+/// Of a regressor.
+#[derive(Serialize, JsonSchema)]
+struct ScoreAnswer {
+    /// The number, averaged over the draws.
+    predicted: f64,
+    /// Standard deviation over the draws; null below two of them.
+    deviation: Option<f64>,
+    /// How many draws the answer is averaged over; 0 at the mean of the posterior.
+    draws: usize,
+}
+
+/// A map that keeps the order of the labels.
+struct Probabilities(Vec<(String, f64)>);
+
+impl Serialize for Probabilities {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(label, p)| (label, p)))
+    }
+}
+
+impl JsonSchema for Probabilities {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Probabilities".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        BTreeMap::<String, f64>::json_schema(generator)
+    }
+}
+
+impl Answers {
+    /// `predictions` under `labels`; without a label above the entropy `limit`, if there is one.
+    pub(super) fn new(
+        predictions: Vec<Prediction>,
+        labels: &[String],
+        key: Key,
+        limit: Option<f64>,
+    ) -> Self {
+        let answer = |prediction| match prediction {
+            Prediction::Score { score, deviation } => {
+                Answer::Score(ScoreAnswer { predicted: score, deviation, draws: key.draws })
+            }
+            Prediction::Class { probabilities, class, entropy, mutual_information, draws } => {
+                let abstained = limit.map(|limit| entropy > limit);
+                let label = labels.get(class).filter(|_| abstained != Some(true));
+                Answer::Class(ClassAnswer {
+                    predicted: label.cloned(),
+                    probabilities: Probabilities(
+                        labels.iter().cloned().zip(probabilities).collect(),
+                    ),
+                    entropy,
+                    mutual_information,
+                    abstained,
+                    draws,
+                })
+            }
+        };
+        let answers = predictions.into_iter().map(answer).collect();
+        Self { schema_version: SCHEMA_VERSION, seed: key.seed, answers }
+    }
+
+    /// How many of the answers are withheld.
+    pub(super) fn withheld(&self) -> usize {
+        let is_withheld = |answer: &&Answer| matches!(answer, Answer::Class(answer) if answer.abstained == Some(true));
+        self.answers.iter().filter(is_withheld).count()
+    }
+}
+
+/// A response of JSON.
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        // No type here has keys that JSON lacks.
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}

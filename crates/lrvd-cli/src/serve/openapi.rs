@@ -1,0 +1,78 @@
+//! The server's description for programs.
+
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use schemars::{JsonSchema, Schema};
+use serde_json::{Value, json};
+
+use super::answer::Answers;
+use super::card::ModelCard;
+use super::problem::Body;
+use super::request::Request;
+
+/// The `OpenAPI` 3.1 document; its schemas are those of the types that are read and written.
+pub(super) fn document() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+    });
+    let generator = &mut settings.into_generator();
+    let (request, answers) = (of::<Request>(generator), of::<Answers>(generator));
+    let (model, error) = (of::<ModelCard>(generator), of::<Body>(generator));
+    let body = |schema: &Schema| json!({ "application/json": { "schema": schema } });
+    let plain = json!({ "text/plain": { "schema": { "type": "string" } } });
+    let refused =
+        |description: &str| json!({ "description": description, "content": body(&error) });
+    let retry = json!({
+        "description": "The queue is full, or the server is being stopped.",
+        "headers": { "Retry-After": {
+            "description": "Seconds after which to try again.",
+            "schema": { "type": "integer" },
+        } },
+        "content": body(&error),
+    });
+    let got = |summary: &str, content: Value| {
+        json!({ "get": {
+        "summary": summary,
+        "responses": { "200": { "description": "As asked.", "content": content } },
+    } })
+    };
+    let ready = json!({ "get": {
+        "summary": "Whether requests are taken.",
+        "responses": {
+            "200": { "description": "They are.", "content": plain.clone() },
+            "503": retry.clone(),
+        },
+    } });
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "lrvd serve",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "A classifier that says how sure it is.",
+        },
+        "paths": {
+            "/v1/classify": { "post": {
+                "summary": "Classify texts, with uncertainty.",
+                "requestBody": { "required": true, "content": body(&request) },
+                "responses": {
+                    "200": { "description": "Answers in the order of the texts.", "content": body(&answers) },
+                    "400": refused("A field is wrong; `field` names it."),
+                    "413": refused("The body is too long."),
+                    "415": refused("The body is not said to be JSON."),
+                    "422": refused("A text cannot be read by the model."),
+                    "500": refused("The model failed."),
+                    "503": retry,
+                    "504": refused("No answer in time."),
+                },
+            } },
+            "/v1/model": got("The model, and what can be asked of it.", body(&model)),
+            "/healthz": got("Whether the process lives.", plain.clone()),
+            "/readyz": ready,
+            "/metrics": got("Counts for Prometheus.", plain),
+        },
+        "components": { "schemas": generator.take_definitions(true) },
+    })
+}
+
+fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}

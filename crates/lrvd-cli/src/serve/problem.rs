@@ -1,0 +1,157 @@
+//! Why a request gets no answer, by a code that stays.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::answer::json;
+
+/// Seconds after which a client that found the queue full may come back.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Problem {
+    #[error("there is nothing here; `/openapi.json` lists what there is")]
+    NotFound,
+    #[error("this path has another method; the header `Allow` names it")]
+    Method,
+    #[error("the content type is {found}, wanted `application/json`")]
+    MediaType { found: String },
+    #[error("the body could not be read: {0}")]
+    Body(String),
+    #[error("the body is longer than {most} bytes")]
+    TooLarge { most: usize },
+    #[error("the body is no JSON: {0}")]
+    Json(String),
+    #[error("{message}")]
+    Field { field: String, message: String },
+    #[error("wanted `text`, or `inputs` with at least one text")]
+    NoText,
+    #[error("an empty text cannot be classified")]
+    EmptyText { field: String },
+    #[error("{found} texts, wanted at most {most}")]
+    TooManyTexts { found: usize, most: usize },
+    #[error("the model was trained on pairs: wanted `pair`, the second text")]
+    PairMissing { field: String },
+    #[error("the model was trained on single texts: wanted no `pair`")]
+    PairUnwanted { field: String },
+    #[error("{found} draws, wanted {wanted}")]
+    Draws { found: usize, wanted: String },
+    #[error("seed {found}, wanted 0 to {most}")]
+    Seed { found: u64, most: u64 },
+    #[error("the model cannot read this text: {message}")]
+    Unreadable { field: String, message: String },
+    #[error("the model failed; the server's log says how")]
+    Internal,
+    #[error("{most} texts may wait, and there is no room for more: try again later")]
+    Full { most: usize },
+    #[error("the server is being stopped")]
+    Stopping,
+    #[error("no answer within {seconds} s")]
+    Timeout { seconds: u64 },
+}
+
+/// The body of an error.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
+pub(super) struct Body {
+    error: Inner,
+}
+
+/// What is wrong.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ErrorDetail")]
+struct Inner {
+    /// What kind of error it is: one of a fixed list, for programs.
+    #[schemars(extend("enum" = Problem::CODES))]
+    code: &'static str,
+    /// The same in words, for people; these may change.
+    message: String,
+    /// The field of the request that is to blame, as in `inputs[2].pair`; null where it is none.
+    field: Option<String>,
+}
+
+impl Problem {
+    /// All codes.
+    pub(super) const CODES: [&str; 19] = [
+        "not_found",
+        "method_not_allowed",
+        "unsupported_media_type",
+        "unreadable_body",
+        "body_too_large",
+        "malformed_json",
+        "invalid_field",
+        "no_text",
+        "empty_text",
+        "too_many_texts",
+        "pair_missing",
+        "pair_unwanted",
+        "draws_out_of_range",
+        "seed_out_of_range",
+        "unreadable_text",
+        "internal",
+        "queue_full",
+        "stopping",
+        "timeout",
+    ];
+
+    /// Status and place of the code.
+    fn kind(&self) -> (StatusCode, usize) {
+        match self {
+            Self::NotFound => (StatusCode::NOT_FOUND, 0),
+            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, 1),
+            Self::MediaType { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, 2),
+            Self::Body(_) => (StatusCode::BAD_REQUEST, 3),
+            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, 4),
+            Self::Json(_) => (StatusCode::BAD_REQUEST, 5),
+            Self::Field { .. } => (StatusCode::BAD_REQUEST, 6),
+            Self::NoText => (StatusCode::BAD_REQUEST, 7),
+            Self::EmptyText { .. } => (StatusCode::BAD_REQUEST, 8),
+            Self::TooManyTexts { .. } => (StatusCode::BAD_REQUEST, 9),
+            Self::PairMissing { .. } => (StatusCode::BAD_REQUEST, 10),
+            Self::PairUnwanted { .. } => (StatusCode::BAD_REQUEST, 11),
+            Self::Draws { .. } => (StatusCode::BAD_REQUEST, 12),
+            Self::Seed { .. } => (StatusCode::BAD_REQUEST, 13),
+            Self::Unreadable { .. } => (StatusCode::UNPROCESSABLE_ENTITY, 14),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, 15),
+            Self::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, 16),
+            Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, 17),
+            Self::Timeout { .. } => (StatusCode::GATEWAY_TIMEOUT, 18),
+        }
+    }
+
+    /// The code of the error.
+    pub(super) fn code(&self) -> &'static str {
+        Self::CODES[self.kind().1]
+    }
+
+    /// The field that is to blame.
+    pub(super) fn field(&self) -> Option<&str> {
+        match self {
+            Self::Field { field, .. }
+            | Self::EmptyText { field }
+            | Self::PairMissing { field }
+            | Self::PairUnwanted { field }
+            | Self::Unreadable { field, .. } => Some(field),
+            Self::NoText => Some("text"),
+            Self::TooManyTexts { .. } => Some("inputs"),
+            Self::Draws { .. } => Some("draws"),
+            Self::Seed { .. } => Some("seed"),
+            _ => None,
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let field = self.field().map(str::to_owned);
+        let body = Body { error: Inner { code: self.code(), message: self.to_string(), field } };
+        let mut response = json(self.kind().0, &body);
+        if matches!(self, Self::Full { .. } | Self::Stopping) {
+            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
+    }
+}

@@ -1,0 +1,221 @@
+//! Which path does what, how long it may take, and the line in the log.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Serialize;
+use tokio::sync::oneshot::channel;
+
+use super::answer::{Answers, json};
+use super::card::ModelCard;
+use super::metrics::Metrics;
+use super::openapi;
+use super::problem::Problem;
+use super::queue::{Blame, Job, Queue};
+use super::request::Asked;
+use crate::printer::Printer;
+
+/// The paths, as they are counted.
+const PATHS: [&str; 7] =
+    ["/", CLASSIFY, "/v1/model", "/openapi.json", "/healthz", "/readyz", "/metrics"];
+const CLASSIFY: &str = "/v1/classify";
+
+/// The page; it asks nobody but this server, and browsers are told so.
+const PAGE: &str = include_str!("page.html");
+const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; \
+     script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What a server bears.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Texts that are answered together; as many as in training where it is `None`.
+    pub(crate) batch_size: Option<usize>,
+    /// Draws that a request may ask for.
+    pub(crate) max_draws: usize,
+    /// Texts of a request.
+    pub(crate) max_texts: usize,
+    /// Bytes of a request.
+    pub(crate) max_bytes: usize,
+    /// Texts that wait.
+    pub(crate) queue: usize,
+    /// From the head of a request to its answer.
+    pub(crate) timeout: Duration,
+}
+
+/// What every request sees.
+#[derive(Debug)]
+pub(super) struct App {
+    pub(super) card: ModelCard,
+    pub(super) limits: Limits,
+    pub(super) queue: Queue,
+    pub(super) metrics: Metrics,
+    /// Set when the server is to end.
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) printer: Printer,
+}
+
+/// What is said of a request beside its path and status.
+#[derive(Clone, Copy)]
+struct Size {
+    texts: usize,
+    draws: usize,
+}
+
+/// A line of the log.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Seconds since 1970.
+    time: f64,
+    method: &'a str,
+    path: &'a str,
+    status: u16,
+    milliseconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    texts: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draws: Option<usize>,
+}
+
+/// All paths of `app`.
+pub(super) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route(CLASSIFY, post(classify))
+        .route(
+            "/v1/model",
+            get(|State(app): State<Arc<App>>| async move { json(StatusCode::OK, &app.card) }),
+        )
+        .route("/openapi.json", get(|| async { json(StatusCode::OK, &openapi::document()) }))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .fallback(|| async { Problem::NotFound })
+        .method_not_allowed_fallback(|| async { Problem::Method })
+        .layer(DefaultBodyLimit::max(app.limits.max_bytes))
+        .layer(from_fn_with_state(Arc::clone(&app), observe))
+        .with_state(app)
+}
+
+async fn page() -> impl IntoResponse {
+    let policy = [
+        (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    (policy, Html(PAGE))
+}
+
+async fn ready(State(app): State<Arc<App>>) -> Response {
+    if app.stop.load(Ordering::Relaxed) {
+        return Problem::Stopping.into_response();
+    }
+    "ready\n".into_response()
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
+    let page = app.metrics.page(app.queue.texts(), app.queue.most());
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
+}
+
+async fn classify(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let begun = Instant::now();
+    let asked = match read(&app, &headers, body) {
+        Ok(asked) => asked,
+        Err(problem) => return problem.into_response(),
+    };
+    let size = Size { texts: asked.inputs.len(), draws: asked.key.draws };
+    let mut response = match answers(&app, asked).await {
+        Ok(answers) => {
+            app.metrics.answered(size.texts, answers.withheld(), begun.elapsed());
+            json(StatusCode::OK, &answers)
+        }
+        Err(problem) => problem.into_response(),
+    };
+    response.extensions_mut().insert(size);
+    response
+}
+
+fn read(
+    app: &App,
+    headers: &HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Asked, Problem> {
+    let kind =
+        headers.get(header::CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()));
+    let essence = kind.as_deref().map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    if !essence.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json")) {
+        let found = kind.map_or_else(|| "not given".to_owned(), |kind| format!("`{kind}`"));
+        return Err(Problem::MediaType { found });
+    }
+    let body = body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Problem::TooLarge { most: app.limits.max_bytes },
+        _ => Problem::Body(rejection.body_text()),
+    })?;
+    Asked::read(&body, &app.card)
+}
+
+/// Waits for the model.
+async fn answers(app: &App, asked: Asked) -> Result<Answers, Problem> {
+    let (reply, answered) = channel();
+    app.queue.push(Job { inputs: asked.inputs.clone(), key: asked.key, reply })?;
+    match answered.await {
+        Ok(Ok(predictions)) => {
+            Ok(Answers::new(predictions, &app.card.labels, asked.key, asked.limit))
+        }
+        Ok(Err((index, fault))) => Err(match fault.blame {
+            Blame::Text => {
+                Problem::Unreadable { field: asked.field(index, "text"), message: fault.message }
+            }
+            Blame::Model => Problem::Internal,
+        }),
+        // The worker has ended, which it says itself.
+        Err(_) => Err(Problem::Internal),
+    }
+}
+
+/// Bounds a request in time, counts it and writes its line.
+async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let limit = app.limits.timeout;
+    let response = match tokio::time::timeout(limit, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Problem::Timeout { seconds: limit.as_secs() }.into_response(),
+    };
+    let known = PATHS.into_iter().find(|known| *known == path).unwrap_or("other");
+    app.metrics.request(known, response.status().as_u16());
+    let size = response.extensions().get::<Size>();
+    let line = Line {
+        time: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0.0, |d| d.as_millis() as f64 / 1e3),
+        method: method.as_str(),
+        path: &path,
+        status: response.status().as_u16(),
+        milliseconds: begun.elapsed().as_micros() as f64 / 1e3,
+        texts: size.map(|size| size.texts),
+        draws: size.map(|size| size.draws),
+    };
+    if let Ok(line) = serde_json::to_string(&line) {
+        app.printer.note(&line);
+    }
+    response
+}
+
+#[cfg(test)]
+#[path = "routes_tests.rs"]
+mod tests;

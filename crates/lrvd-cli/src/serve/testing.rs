@@ -1,0 +1,68 @@
+//! A model that is none, for tests.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use lrvd_bench::classify::{Input, Prediction};
+use tokio::sync::oneshot::{Receiver, channel};
+
+use super::answer::SCHEMA_VERSION;
+use super::card::{Kind, ModelCard};
+use super::metrics::Metrics;
+use super::queue::{Job, Key, Queue, Reply};
+use super::routes::{App, Limits};
+use crate::printer::{Format, Printer};
+
+/// Two classes, single texts, at most two of them; answers at the mean or from two draws.
+pub(super) fn card() -> ModelCard {
+    ModelCard {
+        schema_version: SCHEMA_VERSION,
+        name: "test".to_owned(),
+        method: "BayesLoRA".to_owned(),
+        kind: Kind::Classes,
+        labels: vec!["yes".to_owned(), "no".to_owned()],
+        pairs: Some(false),
+        draws: 2,
+        seed: 7,
+        abstain_above: [(0, None), (2, Some(0.6))].into(),
+        max_texts: 2,
+        max_bytes: 200,
+    }
+}
+
+/// A server of that model with room for three texts.
+pub(super) fn app(timeout: Duration) -> Arc<App> {
+    let card = card();
+    let limits = Limits {
+        batch_size: Some(4),
+        max_draws: 2,
+        max_texts: card.max_texts,
+        max_bytes: card.max_bytes,
+        queue: 3,
+        timeout,
+    };
+    Arc::new(App {
+        card,
+        limits,
+        queue: Queue::new(limits.queue),
+        metrics: Metrics::default(),
+        stop: Arc::new(AtomicBool::new(false)),
+        printer: Printer::new(Format::Text, true),
+    })
+}
+
+/// A job of `texts` texts that are called `NAME 0`, `NAME 1` and so on.
+pub(super) fn job(name: &str, texts: usize, key: Key) -> (Job, Receiver<Reply>) {
+    let (reply, receiver) = channel();
+    let inputs = (0..texts).map(|i| Input { text: format!("{name} {i}"), pair: None }).collect();
+    (Job { inputs, key, reply }, receiver)
+}
+
+/// An answer with probability `p` for the first class.
+pub(super) fn class(p: f64) -> Prediction {
+    let probabilities = vec![p, 1.0 - p];
+    let entropy = -probabilities.iter().map(|p| p * p.ln()).sum::<f64>();
+    let class = usize::from(p < 0.5);
+    Prediction::Class { probabilities, class, entropy, mutual_information: Some(0.01), draws: 2 }
+}

@@ -1,0 +1,309 @@
+//! `lrvd serve` on loopback: the answers of `lrvd predict`, refusals, overload, and a clean end.
+#![cfg(all(unix, feature = "serve"))]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+use ureq::Agent;
+
+use crate::support::{borrowed, done, lines, run, train, write_data};
+
+/// A running server.
+struct Server {
+    child: Child,
+    address: String,
+    agent: Agent,
+}
+
+/// What came back.
+struct Reply {
+    status: u16,
+    retry_after: Option<String>,
+    text: String,
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+}
+
+fn reply(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Reply {
+    let mut response = response.unwrap();
+    let header = response.headers().get("retry-after");
+    let retry_after = header.map(|value| value.to_str().unwrap().to_owned());
+    let text = response.body_mut().read_to_string().unwrap();
+    Reply { status: response.status().as_u16(), retry_after, text }
+}
+
+impl Server {
+    fn start(folder: &str, more: &[&str]) -> Self {
+        let mut child = Command::new(assert_cmd::cargo::cargo_bin("lrvd"))
+            .args(["serve", folder, "--address", "127.0.0.1:0", "--format", "json"])
+            .args(more)
+            .env("HF_HUB_OFFLINE", "1")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        if first.is_empty() {
+            panic!("{}", rest(&mut child));
+        }
+        let first: Value = serde_json::from_str(&first).unwrap();
+        let address = first["address"].as_str().unwrap().to_owned();
+        let agent = Agent::config_builder().http_status_as_error(false).build().into();
+        Self { child, address, agent }
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        reply(self.agent.get(format!("{}{path}", self.address)).call())
+    }
+
+    fn post(&self, path: &str, body: &str) -> Reply {
+        let request = self.agent.post(format!("{}{path}", self.address));
+        reply(request.header("content-type", "application/json").send(body))
+    }
+
+    fn ask(&self, body: &Value) -> Value {
+        let reply = self.post("/v1/classify", &body.to_string());
+        assert_eq!(reply.status, 200, "{body}: {}", reply.text);
+        reply.json()
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    /// Stops it, and returns what it wrote to standard error.
+    fn stop(mut self) -> String {
+        self.signal("-TERM");
+        let log = rest(&mut self.child);
+        assert_eq!(self.child.wait().unwrap().code(), Some(0), "{log}");
+        log
+    }
+}
+
+impl Drop for Server {
+    /// A test that fails leaves nothing behind.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn rest(child: &mut Child) -> String {
+    let mut log = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    log
+}
+
+/// A classifier in `dir`, with a threshold for three draws.
+fn trained(dir: &Path, more: &[&str]) -> String {
+    let data = write_data(dir);
+    let out = dir.join("out");
+    done(&borrowed(&train(&data, &out, 4, more)));
+    out.display().to_string()
+}
+
+/// The same answer in the words of `lrvd predict`, which has a list where the server has names.
+fn as_predicted(answer: &Value, labels: &[&str]) -> Value {
+    let mut answer = answer.clone();
+    let object = answer.as_object_mut().unwrap();
+    let by_name = object.remove("probabilities").unwrap();
+    object.insert("probs".to_owned(), labels.iter().map(|label| by_name[label].clone()).collect());
+    if object["abstained"].is_null() {
+        object.remove("abstained");
+    }
+    answer
+}
+
+/// What `lrvd predict` says of each text by itself, without the texts.
+fn predicted(folder: &str, texts: &[&str], more: &[&str]) -> Vec<Value> {
+    let one = |text: &&str| {
+        let mut answer =
+            lines(&done(&[&["predict", folder, text], more].concat()).stdout).remove(0);
+        for name in ["text", "schema_version"] {
+            answer.as_object_mut().unwrap().remove(name).unwrap();
+        }
+        answer
+    };
+    texts.iter().map(one).collect()
+}
+
+#[test]
+fn it_answers_as_predict_does_whoever_shares_the_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = trained(dir.path(), &[]);
+    let server = Server::start(&folder, &["--abstain-above", "0.69", "--batch-size", "8"]);
+    let texts =
+        ["a fine film", "a grim book, number 3", "a song", "cold and awful, they all say it"];
+    let more = ["--abstain-above", "0.69"];
+    let labels = ["bad", "good"];
+    let model = server.get("/v1/model").json();
+    assert_eq!((&model["labels"], &model["draws"]), (&json!(labels), &json!(3)));
+
+    for (draws, seed) in [(3, 5), (0, 5), (2, 77)] {
+        let [k, s] = [draws.to_string(), seed.to_string()];
+        let wanted =
+            predicted(&folder, &texts, &[&more[..], &["--draws", &k, "--seed", &s]].concat());
+        let body = |inputs: Value| json!({ "inputs": inputs, "draws": draws, "seed": seed });
+        for (text, wanted) in texts.iter().zip(&wanted) {
+            let alone = server.ask(&body(json!([{ "text": text }])));
+            assert_eq!(as_predicted(&alone["answers"][0], &labels), *wanted, "{text} {draws}");
+        }
+        // The same in one request, and in many that are asked at once.
+        let all: Vec<Value> = texts.iter().map(|text| json!({ "text": text })).collect();
+        let together = server.ask(&body(json!(all)));
+        for (found, wanted) in together["answers"].as_array().unwrap().iter().zip(&wanted) {
+            assert_eq!(as_predicted(found, &labels), *wanted, "{draws}");
+        }
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..12)
+                .map(|i| {
+                    let (server, text, wanted) = (&server, texts[i % 4], &wanted[i % 4]);
+                    let body = body(json!([{ "text": text }]));
+                    scope.spawn(move || {
+                        let found = server.ask(&body);
+                        assert_eq!(as_predicted(&found["answers"][0], &labels), *wanted, "{text}");
+                    })
+                })
+                .collect();
+            asked.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+    // Nobody named draws or seed: those of the training.
+    let plain = server.ask(&json!({ "text": "a song" }));
+    assert_eq!(plain["seed"], 5);
+    let wanted = predicted(&folder, &["a song"], &more);
+    assert_eq!(as_predicted(&plain["answers"][0], &labels), wanted[0]);
+
+    let page = server.get("/");
+    assert!(page.status == 200 && page.text.contains("<textarea"), "{}", page.text);
+    assert!(!page.text.contains("http:") && !page.text.contains("https:"), "it asks nobody else");
+    assert_eq!(server.get("/healthz").status, 200);
+    assert_eq!(server.get("/readyz").status, 200);
+    assert!(server.get("/metrics").text.contains("lrvd_texts_total 61\n"));
+    let log = server.stop();
+    let logged = lines(&log);
+    assert!(
+        logged.iter().any(|line| line["path"] == "/v1/classify" && line["texts"] == 4),
+        "{log}"
+    );
+    assert!(!log.contains("grim"), "texts are nobody's business: {log}");
+}
+
+#[test]
+fn what_cannot_be_answered_is_named_and_the_next_request_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = trained(dir.path(), &[]);
+    let limits = ["--max-texts", "2", "--max-bytes", "300", "--max-draws", "4", "--quiet"];
+    let server = Server::start(&folder, &limits);
+    let long = json!({ "text": "a".repeat(300) }).to_string();
+    let many = json!({ "inputs": [{ "text": "a" }, { "text": "b" }, { "text": "c" }] }).to_string();
+    for (body, status, code, field) in [
+        ("{\"text\": ", 400, "malformed_json", None),
+        ("\u{1}", 400, "malformed_json", None),
+        (r#"{"text": "a", "temperature": 2}"#, 400, "invalid_field", Some("temperature")),
+        (r#"{"text": ["a"]}"#, 400, "invalid_field", Some("text")),
+        (
+            r#"{"inputs": [{"text": "a", "pairs": "b"}]}"#,
+            400,
+            "invalid_field",
+            Some("inputs[0].pairs"),
+        ),
+        (&many, 400, "too_many_texts", Some("inputs")),
+        (&long, 413, "body_too_large", None),
+        (r#"{"text": "a", "pair": "b"}"#, 400, "pair_unwanted", Some("pair")),
+        (r#"{"text": "a", "draws": 5}"#, 400, "draws_out_of_range", Some("draws")),
+        (r#"{"text": "a", "draws": "5"}"#, 400, "invalid_field", Some("draws")),
+        (r#"{"text": "a", "seed": -1}"#, 400, "invalid_field", Some("seed")),
+        (r#"{"text": " \t"}"#, 400, "empty_text", Some("text")),
+        ("{}", 400, "no_text", Some("text")),
+    ] {
+        let reply = server.post("/v1/classify", body);
+        let error = reply.json()["error"].take();
+        let found = (reply.status, error["code"].as_str().unwrap(), error["field"].as_str());
+        assert_eq!(found, (status, code, field), "{body}: {error}");
+    }
+    for (reply, status, code) in [
+        (server.post("/v1/classification", "{}"), 404, "not_found"),
+        (server.get("/v1/classify"), 405, "method_not_allowed"),
+    ] {
+        assert_eq!((reply.status, &reply.json()["error"]["code"]), (status, &json!(code)));
+    }
+    server.ask(&json!({ "text": "a fine film", "draws": 4 }));
+    assert_eq!(server.stop(), "", "it was told to be quiet");
+
+    let refused = |more: &[&str], wanted: &str| {
+        let found = run(&[&["serve", &folder, "--address", "127.0.0.1:0"], more].concat());
+        assert!(found.code == 2 && found.stderr.contains(wanted), "{wanted}: {}", found.stderr);
+        assert_eq!(found.stdout, "");
+    };
+    refused(&["--queue", "8", "--max-texts", "9"], "raise `--queue` or lower `--max-texts`");
+    refused(&["--draws", "5", "--max-draws", "4"], "raise `--max-draws`");
+    refused(&["--abstain-above", "-1"], "wanted an entropy of 0 or more");
+    refused(&["--timeout", "0"], "is not in 1..=3600");
+    refused(&["--batch-size", "0"], "is not in 1..=4096");
+    refused(&["--cascade", "2"], "cascade");
+    let taken = Server::start(&folder, &[]);
+    let same = taken.address.trim_start_matches("http://").to_owned();
+    let again = run(&["serve", &folder, "--address", &same]);
+    let wanted = format!("cannot listen at `{same}`");
+    assert!(again.code == 2 && again.stderr.contains(&wanted), "{}", again.stderr);
+    let nowhere = run(&["serve", &folder, "--address", "8080"]);
+    assert!(nowhere.code == 2 && nowhere.stderr.contains("wanted HOST:PORT"), "{}", nowhere.stderr);
+    let absent = run(&["serve", "absent", "--address", "127.0.0.1:0"]);
+    assert!(absent.code == 2 && absent.stderr.contains("is not there"), "{}", absent.stderr);
+}
+
+#[test]
+fn under_overload_every_request_gets_an_answer_or_a_refusal_also_when_it_is_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = trained(dir.path(), &[]);
+    let more = ["--queue", "2", "--max-texts", "1", "--batch-size", "1"];
+    let server = Server::start(&folder, &more);
+    // Long enough for the others to come: they meet a full queue.
+    let body = json!({ "text": "a fine film", "draws": 100, "seed": 1 }).to_string();
+    let replies: Vec<Reply> = std::thread::scope(|scope| {
+        let ask = || server.post("/v1/classify", &body);
+        let asked: Vec<_> = (0..24).map(|_| scope.spawn(ask)).collect();
+        asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let answered: Vec<&Reply> = replies.iter().filter(|reply| reply.status == 200).collect();
+    let refused: Vec<&Reply> = replies.iter().filter(|reply| reply.status == 503).collect();
+    assert_eq!(answered.len() + refused.len(), 24);
+    assert!(!answered.is_empty() && !refused.is_empty(), "{} answered", answered.len());
+    assert!(answered.iter().all(|reply| reply.text == answered[0].text));
+    for reply in refused {
+        assert_eq!(reply.json()["error"]["code"], "queue_full");
+        assert_eq!(reply.retry_after.as_deref(), Some("1"));
+    }
+
+    // What was accepted is answered, although the signal comes before: one is with the model, and two wait.
+    let slow = json!({ "text": "a fine film", "draws": 100, "seed": 2 }).to_string();
+    std::thread::scope(|scope| {
+        let ask = || server.post("/v1/classify", &slow);
+        let passes = || {
+            let page = server.get("/metrics").text;
+            let line = page.lines().find(|line| line.starts_with("lrvd_batches_total")).unwrap();
+            line.to_owned()
+        };
+        let before = passes();
+        let first = scope.spawn(ask);
+        while passes() == before {}
+        let mut asked: Vec<_> = (0..2).map(|_| scope.spawn(ask)).collect();
+        let is_over = || asked.iter().any(std::thread::ScopedJoinHandle::is_finished);
+        while !server.get("/metrics").text.contains("lrvd_queue_texts 2\n") && !is_over() {}
+        asked.push(first);
+        server.signal("-TERM");
+        for reply in asked.into_iter().map(|thread| thread.join().unwrap()) {
+            assert_eq!(reply.status, 200, "{}", reply.text);
+        }
+    });
+    server.stop();
+}
