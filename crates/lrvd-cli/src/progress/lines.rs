@@ -17,17 +17,40 @@ pub(super) struct Lines {
     bars: bool,
     last_line: Instant,
     evaluated: String,
+    pruned: Option<Pruned>,
+}
+
+/// Cuts that no other line has come between.
+struct Pruned {
+    first: usize,
+    last: usize,
+    before: usize,
+    after: usize,
+    times: usize,
 }
 
 impl Lines {
     /// Plain lines, and with `bars` a bar that standard error must be a terminal for.
     pub(super) fn new(printer: Printer, bars: bool) -> Self {
         let evaluated = String::new();
-        Self { printer, bar: None, bars, last_line: Instant::now(), evaluated }
+        Self { printer, bar: None, bars, last_line: Instant::now(), evaluated, pruned: None }
     }
 
-    /// Prints a remark above the bar.
-    pub(super) fn line(&self, text: &str) {
+    /// Prints a remark above the bar, after the cuts before it in one line: a method that cuts at every step would
+    /// fill the screen.
+    pub(super) fn line(&mut self, text: &str) {
+        if let Some(Pruned { first, last, before, after, times }) = self.pruned.take() {
+            let when = if times == 1 {
+                format!("step {first}  rank {before} -> {after}")
+            } else {
+                format!("steps {first} to {last}  rank {before} -> {after} in {times} cuts")
+            };
+            self.print(&format!("  {when}"));
+        }
+        self.print(text);
+    }
+
+    fn print(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| self.printer.note(text)),
             None => self.printer.note(text),
@@ -83,7 +106,11 @@ impl ProgressSink for Lines {
                 }
             }
             Event::Pruned { done, before, after } => {
-                self.line(&format!("  step {done}  rank {before} -> {after}"));
+                let (first, before, times) = match &self.pruned {
+                    Some(cuts) => (cuts.first, cuts.before, cuts.times + 1),
+                    None => (*done, *before, 1),
+                };
+                self.pruned = Some(Pruned { first, last: *done, before, after: *after, times });
             }
             Event::RunFinished { label, summary, seconds } => {
                 if let Some(bar) = self.bar.take() {
