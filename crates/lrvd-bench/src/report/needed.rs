@@ -17,7 +17,7 @@ const ALIKE: f64 = 0.005;
 /// One sentence for each method that learns its ranks.
 pub(super) fn ranks(results: &Results, summary: &Summary) -> Vec<String> {
     let of = |method: &String| {
-        let mut tasks = Vec::new();
+        let mut tasks: Vec<(String, String)> = Vec::new();
         let mut full = BTreeSet::new();
         for task in &summary.tasks {
             let runs: Vec<&RunRecord> = results
@@ -35,20 +35,34 @@ pub(super) fn ranks(results: &Results, summary: &Summary) -> Vec<String> {
                     0.0 => "none".to_owned(),
                     mean => format!("{mean:.2}"),
                 };
-                let most = most_and_least(&runs, summary.choice);
-                tasks.push(format!("{kept} on {}{most}", task_label(task)));
+                let kept = format!("{kept} on {}", task_label(task));
+                tasks.push((kept, most_and_least(&runs, summary.choice)));
             }
         }
+        let (_, first) = tasks.first()?;
+        // What is alike for all tasks is said once.
+        let alike = tasks.iter().all(|(_, place)| place == first).then(|| first.clone());
+        let said: Vec<String> = tasks
+            .into_iter()
+            .map(|(kept, place)| {
+                let told = alike.is_some() || place.is_empty();
+                if told { kept } else { format!("{kept} ({place})") }
+            })
+            .collect();
+        let alike = alike.filter(|text| !text.is_empty()).map(|text| format!(": {text}"));
         let full: Vec<String> = full.iter().map(u32::to_string).collect();
-        let tasks = listed(&tasks);
-        (!tasks.is_empty())
-            .then(|| format!("Of {} ranks a module {method} kept {tasks}.", full.join(" or ")))
+        Some(format!(
+            "Of {} ranks a module {method} kept {}{}.",
+            full.join(" or "),
+            listed(&said),
+            alike.unwrap_or_default()
+        ))
     };
     summary.methods.iter().filter_map(of).collect()
 }
 
-/// Where the ranks are: ` (most in layer 3, 3.33, least in layer 0, 0.33; most in value, ...)`; nothing where all have
-/// the same.
+/// Where the ranks are: `most in layer 3, 3.33, least in layer 0, 0.33; most in value, ...`; nothing where all have the
+/// same.
 fn most_and_least(runs: &[&RunRecord], choice: CheckpointChoice) -> String {
     let layers = extremes(runs, choice, |name| name.layer.map(|layer| format!("layer {layer}")));
     let kinds = extremes(runs, choice, |name| Some(name.kind));
@@ -65,7 +79,7 @@ fn most_and_least(runs: &[&RunRecord], choice: CheckpointChoice) -> String {
         (_, Extremes::Noise) => found.push("no kind of module stands out beyond noise".into()),
         _ => {}
     }
-    if found.is_empty() { String::new() } else { format!(" ({})", found.join("; ")) }
+    found.join("; ")
 }
 
 /// The groups of modules with the most and the fewest ranks.
@@ -121,7 +135,7 @@ mod tests {
 
     use super::super::verdict::tests::said;
     use super::*;
-    use crate::record::sample::sample_results;
+    use crate::record::sample::{sample_results, six_tasks};
 
     #[test]
     fn one_sentence_answers_how_much_rank_each_layer_needs() {
@@ -139,8 +153,8 @@ mod tests {
         assert_eq!(
             said(&results).ranks,
             [
-                "Of 8 ranks a module BayesLoRA kept 1.83 on RTE (most in layer 3, 3.33, least in layer 0, 0.33; \
-              most in value, 2.50, least in query, 1.50)."
+                "Of 8 ranks a module BayesLoRA kept 1.83 on RTE: most in layer 3, 3.33, least in layer 0, 0.33; \
+              most in value, 2.50, least in query, 1.50."
             ]
         );
         let mut none = results.clone();
@@ -158,5 +172,13 @@ mod tests {
             said(&results).ranks[0].contains("no layer or kind of module stands out"),
             "{results:?}"
         );
+    }
+
+    #[test]
+    fn what_is_alike_for_all_tasks_is_said_once() {
+        let text = &said(&six_tasks()).ranks[0];
+        assert!(text.starts_with("Of 8 ranks a module BayesLoRA kept 4.77 on ARC-C, "), "{text}");
+        let wanted = " on WG-S: no layer or kind of module stands out beyond noise.";
+        assert!(text.ends_with(wanted), "{text}");
     }
 }

@@ -65,7 +65,9 @@ fn judged(results: &Results, task: &str) -> Vec<(Metric, String)> {
     if is_about_uncertainty(results) {
         metrics.extend([Metric::Ece(0), Metric::Nll(0)].map(|metric| (metric, metric.title())));
         let draws = table_draws(results).unwrap_or(0);
-        metrics.iter_mut().for_each(|(metric, _)| *metric = metric.at_draws(draws));
+        for (metric, _) in &mut metrics {
+            *metric = metric.at_draws(draws);
+        }
     }
     metrics
 }

@@ -1,5 +1,6 @@
 //! A bar on a terminal, plain lines elsewhere.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -29,6 +30,25 @@ struct Pruned {
     times: usize,
 }
 
+impl Pruned {
+    /// One more cut, at step `done`.
+    fn and(earlier: Option<Self>, done: usize, before: usize, after: usize) -> Self {
+        let (first, before, times) =
+            earlier.map_or((done, before, 1), |cuts| (cuts.first, cuts.before, cuts.times + 1));
+        Self { first, last: done, before, after, times }
+    }
+}
+
+impl fmt::Display for Pruned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, last, before, after, times } = self;
+        if *times == 1 {
+            return write!(f, "  step {first}  rank {before} -> {after}");
+        }
+        write!(f, "  steps {first} to {last}  rank {before} -> {after} in {times} cuts")
+    }
+}
+
 impl Lines {
     /// Plain lines, and with `bars` a bar that standard error must be a terminal for.
     pub(super) fn new(printer: Printer, bars: bool) -> Self {
@@ -39,13 +59,8 @@ impl Lines {
     /// Prints a remark above the bar, after the cuts before it in one line: a method that cuts at every step would
     /// fill the screen.
     pub(super) fn line(&mut self, text: &str) {
-        if let Some(Pruned { first, last, before, after, times }) = self.pruned.take() {
-            let when = if times == 1 {
-                format!("step {first}  rank {before} -> {after}")
-            } else {
-                format!("steps {first} to {last}  rank {before} -> {after} in {times} cuts")
-            };
-            self.print(&format!("  {when}"));
+        if let Some(cuts) = self.pruned.take() {
+            self.print(&cuts.to_string());
         }
         self.print(text);
     }
@@ -106,11 +121,7 @@ impl ProgressSink for Lines {
                 }
             }
             Event::Pruned { done, before, after } => {
-                let (first, before, times) = match &self.pruned {
-                    Some(cuts) => (cuts.first, cuts.before, cuts.times + 1),
-                    None => (*done, *before, 1),
-                };
-                self.pruned = Some(Pruned { first, last: *done, before, after: *after, times });
+                self.pruned = Some(Pruned::and(self.pruned.take(), *done, *before, *after));
             }
             Event::RunFinished { label, summary, seconds } => {
                 if let Some(bar) = self.bar.take() {
@@ -129,5 +140,18 @@ fn duration(seconds: f64) -> String {
         (0, 0, s) => format!("{s}s"),
         (0, m, s) => format!("{m}m{s:02}s"),
         (h, m, _) => format!("{h}h{m:02}m"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_in_a_row_are_one_line() {
+        let one = Pruned::and(None, 6, 192, 180);
+        assert_eq!(one.to_string(), "  step 6  rank 192 -> 180");
+        let more = Pruned::and(Some(Pruned::and(Some(one), 7, 180, 170)), 9, 170, 150);
+        assert_eq!(more.to_string(), "  steps 6 to 9  rank 192 -> 150 in 3 cuts");
     }
 }

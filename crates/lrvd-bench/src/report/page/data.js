@@ -13,8 +13,14 @@ const mean = (list) => {
 };
 const unique = (list) => [...new Set(list)];
 const grouped = (n) => Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
+/** `digits` decimals, an exact half to the even side, as the terminal prints. */
+function fixed(x, digits) {
+  const doubled = 2 * x * 10 ** digits;
+  const half = Number.isInteger(x * 2 ** (digits + 1)) && Math.abs(doubled % 2) === 1;
+  return half ? (2 * Math.round(doubled / 4) / 10 ** digits).toFixed(digits) : x.toFixed(digits);
+}
 /** At most `digits` decimals, no zeros at the end. */
-const short = (x, digits = 2) => String(Number(x.toFixed(digits)));
+const short = (x, digits = 2) => String(Number(fixed(x, digits)));
 
 const methods = new Map(page.methods.map((method) => [method.name, method]));
 const colour = (name) => `var(--c${methods.get(name)?.colour ?? 0})`;
@@ -67,10 +73,10 @@ function text(metric, x) {
   const { digits, count } = describe(metric);
   if (num(x) === null) return "–";
   if (count) return grouped(x);
-  return x.toFixed(digits + (metric === "time_min" && x < 10 ? 1 : 0));
+  return fixed(x, digits + (metric === "time_min" && x < 10 ? 1 : 0));
 }
 const stdText = (metric, std) =>
-  ` ±${std.toFixed(Math.max(2, describe(metric).digits)).replace(/^0\./, ".")}`;
+  ` ±${fixed(std, Math.max(2, describe(metric).digits)).replace(/^0\./, ".")}`;
 
 /** Methods that a crowded figure brings out: the reference, the subject and the best of each family, the smallest. */
 function highlights(value) {

@@ -242,6 +242,7 @@ function ranksSection() {
       ...drawn });
   });
   return section("ranks", "Ranks",
+    page.uncertainty ? page.said.ranks.map((words) => h("p", {}, words)) : null,
     part("Final ranks", "At the last checkpoint, mean over seeds: layers down, kinds of module across. Hatched: rank 0, the adapter is gone.",
       patterns.length ? [rankKey(most), grid("two", patterns)] : null),
     part("Ranks over steps", "Mean over modules and seeds.", maps(by("layer", (l) => (l === null ? "other" : `layer ${l}`))),
@@ -506,7 +507,7 @@ function build() {
   look.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   theme.addEventListener("click", () => { look.theme = look.theme === "dark" ? "light" : "dark"; });
   const { ran, scores, ranks } = page.said;
-  const concluded = page.uncertainty ? [...scores, ...ranks] : [...ranks, ...scores];
+  const concluded = page.uncertainty ? scores : [...ranks, ...scores];
   document.querySelector("header").append(theme,
     h("p", { class: "over" }, `${results.suite} · ${results.profile} profile`),
     h("h1", {}, page.uncertainty ? "Which method knows when it is wrong?" : "How much rank does each layer need?"),
