@@ -6,6 +6,15 @@ pub(crate) fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> Strin
     names.join(", ")
 }
 
+/// Names in a sentence: `a, b and c`.
+pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match names.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        _ => names.concat(),
+    }
+}
+
 /// The first `limit` characters (not bytes) of a text.
 pub(crate) fn head(text: &str, limit: usize) -> &str {
     text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
@@ -71,6 +80,13 @@ pub fn grouped(n: u64, separator: char) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_listed_as_in_a_sentence() {
+        let names = ["a", "b", "c"];
+        let found = [&names[..0], &names[..1], &names[..2], &names].map(listed);
+        assert_eq!(found, ["", "a", "a and b", "a, b and c"]);
+    }
 
     #[test]
     fn texts_are_cut_by_characters() {

@@ -61,7 +61,7 @@ pub struct Metrics {
     /// Mean over classes of the F1 score, 0 where it is undefined.
     #[serde(with = "real")]
     pub macro_f1: Option<f64>,
-    /// The task's own metrics by name: `mcc`, `f1`; `pearson`, `spearman`, `mse` for regression.
+    /// The task's own metrics by name: `matthews`, `f1`; `pearson`, `spearman`, `mse` for regression.
     #[serde(with = "real")]
     pub standard: BTreeMap<String, f64>,
     /// Negative log-likelihood, nats per example.

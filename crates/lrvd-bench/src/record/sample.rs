@@ -290,7 +290,7 @@ fn total(ranks: &BTreeMap<String, u32>) -> u64 {
 fn metrics(task: &str, accuracy: f64, over: f64, draws: u32) -> Metrics {
     let standard = match task {
         "stsb" => vec![("pearson", accuracy), ("spearman", accuracy - 0.004)],
-        "cola" => vec![("mcc", 2.6 * accuracy - 1.65)],
+        "cola" => vec![("matthews", 2.6 * accuracy - 1.65)],
         _ => vec![("accuracy", accuracy)],
     };
     let class = |x: f64| (task != "stsb").then_some(x);
@@ -378,7 +378,7 @@ fn data(task: &str) -> TaskData {
         origin,
     };
     let metric = match task {
-        "cola" => "mcc",
+        "cola" => "matthews",
         "stsb" => "pearson",
         _ => "accuracy",
     };

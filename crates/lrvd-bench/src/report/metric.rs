@@ -136,7 +136,7 @@ impl Metric {
     }
 
     /// The set whose questions are told from a run's own; none for a metric of the run's own questions.
-    fn other_set(self) -> Option<ReasoningSet> {
+    pub(crate) fn other_set(self) -> Option<ReasoningSet> {
         match self {
             Self::EntropyAuroc(set, _)
             | Self::InformationAuroc(set, _)

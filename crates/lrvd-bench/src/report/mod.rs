@@ -2,7 +2,7 @@
 //!
 //! - [`spread`], [`metric`], [`summary`], [`table`]: mean and sample standard deviation over seeds,
 //!   the paper's tables as text, markdown and CSV.
-//! - [`verdict`]: what a run showed, in words.
+//! - [`noise`], `ran`, `needed`, [`verdict`]: which differences count, and what was run and what it showed, in words.
 //! - [`published`], [`mod@compare`]: published numbers beside measured ones.
 //! - [`page`]: one self-contained `report.html`.
 //! - [`names`], `family`: what a module path or a task key is called in print, and which methods are of a kind.
@@ -14,8 +14,11 @@ mod error;
 mod family;
 mod metric;
 mod names;
+mod needed;
+mod noise;
 mod page;
 mod published;
+mod ran;
 mod spread;
 mod summary;
 mod table;
@@ -28,4 +31,4 @@ pub(crate) use published::Published;
 pub(crate) use spread::Spread;
 pub(crate) use summary::{Summary, csv_metrics, headline_metrics};
 pub(crate) use table::{render_csv, render_markdown, render_text};
-pub(crate) use verdict::{lead, verdict};
+pub(crate) use verdict::Said;

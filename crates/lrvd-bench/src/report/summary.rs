@@ -79,6 +79,11 @@ impl Summary {
         for run in runs {
             let Some(checkpoint) = choice.of(run) else { continue };
             for metric in &measured {
+                // Where a task's own metric is the accuracy, that is told once.
+                let own = results.data.get(&run.task).map(|data| data.standard_metric.as_str());
+                if matches!(metric, Metric::Standard(_)) && own.is_none_or(|m| m == "accuracy") {
+                    continue;
+                }
                 if let Some(value) = metric.value(results, run, checkpoint) {
                     let key = (*metric, run.method.clone(), run.task.clone());
                     values.entry(key).or_default().push(value);
@@ -107,6 +112,12 @@ impl Summary {
     /// One cell; none where no finished run has the metric.
     pub(crate) fn cell(&self, metric: Metric, method: &str, task: &str) -> Option<&Spread> {
         self.cells.get(&(metric, method.to_owned(), task.to_owned()))
+    }
+
+    /// A method's answer at the metric's draws, or its only one where it draws nothing.
+    pub(crate) fn answer(&self, metric: Metric, method: &str, task: &str) -> Option<&Spread> {
+        let only = || self.cell(metric.at_draws(0), method, task);
+        self.cell(metric, method, task).or_else(only)
     }
 
     /// The mean of the numbers that are kept beside what a cell counts; none where nothing is.

@@ -6,8 +6,8 @@ use super::SuiteError;
 use crate::io::write_text;
 use crate::record::{JsonLines, RankLine, Results, write_results};
 use crate::report::{
-    Comparison, Published, Summary, compare, csv_metrics, headline_metrics, lead, render_csv,
-    render_markdown, render_text, verdict, write_html,
+    Comparison, Published, Said, Summary, compare, csv_metrics, headline_metrics, render_csv,
+    render_markdown, render_text, write_html,
 };
 use crate::settings::CheckpointChoice;
 
@@ -56,10 +56,10 @@ pub(super) fn write_summary(
     let summary = Summary::new(results, choice, &headline_metrics(results));
     let comparison: Option<Comparison> =
         published.map(|published| compare(results, published, choice));
-    let lead = lead(results, &summary);
-    let verdict = verdict(results, &summary);
-    let said = verdict.join("\n\n");
-    let mut markdown = format!("{lead}\n\n{}\n{said}\n", render_markdown(&summary));
+    let said = Said::new(results, &summary);
+    let (lead, verdict) = (said.lead(), said.verdict());
+    let below = verdict.join("\n\n");
+    let mut markdown = format!("{lead}\n\n{}\n{below}\n", render_markdown(&summary));
     if let Some(comparison) = &comparison {
         markdown.push_str(&comparison.render_markdown());
     }

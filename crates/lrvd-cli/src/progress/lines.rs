@@ -1,5 +1,6 @@
 //! A bar on a terminal, plain lines elsewhere.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -17,17 +18,54 @@ pub(super) struct Lines {
     bars: bool,
     last_line: Instant,
     evaluated: String,
+    pruned: Option<Pruned>,
+}
+
+/// Cuts that no other line has come between.
+struct Pruned {
+    first: usize,
+    last: usize,
+    before: usize,
+    after: usize,
+    times: usize,
+}
+
+impl Pruned {
+    /// One more cut, at step `done`.
+    fn and(earlier: Option<Self>, done: usize, before: usize, after: usize) -> Self {
+        let (first, before, times) =
+            earlier.map_or((done, before, 1), |cuts| (cuts.first, cuts.before, cuts.times + 1));
+        Self { first, last: done, before, after, times }
+    }
+}
+
+impl fmt::Display for Pruned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, last, before, after, times } = self;
+        if *times == 1 {
+            return write!(f, "  step {first}  rank {before} -> {after}");
+        }
+        write!(f, "  steps {first} to {last}  rank {before} -> {after} in {times} cuts")
+    }
 }
 
 impl Lines {
     /// Plain lines, and with `bars` a bar that standard error must be a terminal for.
     pub(super) fn new(printer: Printer, bars: bool) -> Self {
         let evaluated = String::new();
-        Self { printer, bar: None, bars, last_line: Instant::now(), evaluated }
+        Self { printer, bar: None, bars, last_line: Instant::now(), evaluated, pruned: None }
     }
 
-    /// Prints a remark above the bar.
-    pub(super) fn line(&self, text: &str) {
+    /// Prints a remark above the bar, after the cuts before it in one line: a method that cuts at every step would
+    /// fill the screen.
+    pub(super) fn line(&mut self, text: &str) {
+        if let Some(cuts) = self.pruned.take() {
+            self.print(&cuts.to_string());
+        }
+        self.print(text);
+    }
+
+    fn print(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| self.printer.note(text)),
             None => self.printer.note(text),
@@ -83,7 +121,7 @@ impl ProgressSink for Lines {
                 }
             }
             Event::Pruned { done, before, after } => {
-                self.line(&format!("  step {done}  rank {before} -> {after}"));
+                self.pruned = Some(Pruned::and(self.pruned.take(), *done, *before, *after));
             }
             Event::RunFinished { label, summary, seconds } => {
                 if let Some(bar) = self.bar.take() {
@@ -102,5 +140,18 @@ fn duration(seconds: f64) -> String {
         (0, 0, s) => format!("{s}s"),
         (0, m, s) => format!("{m}m{s:02}s"),
         (h, m, _) => format!("{h}h{m:02}m"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_in_a_row_are_one_line() {
+        let one = Pruned::and(None, 6, 192, 180);
+        assert_eq!(one.to_string(), "  step 6  rank 192 -> 180");
+        let more = Pruned::and(Some(Pruned::and(Some(one), 7, 180, 170)), 9, 170, 150);
+        assert_eq!(more.to_string(), "  steps 6 to 9  rank 192 -> 150 in 3 cuts");
     }
 }

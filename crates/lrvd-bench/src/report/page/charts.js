@@ -67,7 +67,7 @@ const resized = new ResizeObserver((entries) => {
  */
 function figure({ title, note, label, height, least = 300, plots }) {
   const box = h("div", { class: "plot tips scroll", tabindex: 0, role: "group", "aria-label": label,
-    style: `min-height:${height}px` });
+    "aria-describedby": "keys", style: `min-height:${height}px` });
   box.draw = () => {
     seen.unobserve(box);
     box.drawn = box.clientWidth;
@@ -81,11 +81,21 @@ function figure({ title, note, label, height, least = 300, plots }) {
     for (const svg of drawings) svg.style.minWidth = `${least}px`;
     box.replaceChildren(...drawings);
     box.style.minHeight = "";
+    for (const svg of drawings) svg.setAttribute("role", "img");
+    box.hint();
   };
   seen.observe(box);
   resized.observe(box);
   const caption = h("figcaption", {}, title ? h("b", {}, title) : null, note ? h("span", {}, note) : null);
-  return h("figure", {}, caption.childNodes.length ? caption : null, box);
+  return h("figure", {}, caption.childNodes.length ? caption : null, scroller(box));
+}
+
+/** What may be wider than the page, above a hint that it goes on at the side. */
+function scroller(box) {
+  const hint = h("p", { class: "hint", "aria-hidden": "true", hidden: true }, "wider than the screen: scroll sideways \u2192");
+  box.hint = () => { hint.hidden = box.scrollWidth <= box.clientWidth + 1; };
+  new ResizeObserver(box.hint).observe(box);
+  return [box, hint];
 }
 
 /** Axis titles in the middle; those of y stand clear of the tick labels, those of x below them. */
@@ -125,12 +135,10 @@ function stepLines(points, means, { y, stairs = false, zero = false, end, named,
   const strong = means.filter((d) => named.includes(d.method));
   const weak = means.filter((d) => !named.includes(d.method));
   const ends = named.map((name) => means.findLast((d) => d.method === name)).filter(Boolean);
-  const room = Math.max(...named.map((name) => name.length), 6);
   return (width) => ({
-    height: 250, marginLeft: 62, marginRight: Math.min(14 + 7.6 * room, width / 3), marginBottom: 38,
-    x: stepAxis(end), y: { label: y, nice: true, zero, ticks: 5, ...CENTRED },
+    height: 250, ...stepFrame(width, end), y: { label: y, nice: true, zero, ticks: 5, ...CENTRED },
     marks: [
-      gridY(),
+      gridY(), stepGrid(end),
       Plot.line(points, { x: "step", y: "value", z: (d) => `${d.method} ${d.seed}`, curve,
         stroke: (d) => colour(d.method), strokeOpacity: 0.45, strokeWidth: 1 }),
       Plot.line(weak, { x: "step", y: "value", z: "method", curve, stroke: (d) => colour(d.method), strokeOpacity: 0.45 }),
@@ -142,36 +150,41 @@ function stepLines(points, means, { y, stairs = false, zero = false, end, named,
   });
 }
 
-/** The axis that all charts over steps of one task share. */
-const stepAxis = (end) => ({ domain: [0, end], ticks: 5, label: "step", ...CENTRED });
+/** The frame, axis and grid that all charts over steps share: the same steps stand below each other. */
+const stepTicks = (end) => d3.ticks(0, end, 5);
+const stepFrame = (width, end) => ({
+  marginLeft: 76, marginBottom: 38,
+  marginRight: Math.min(14 + 7.6 * Math.max(...page.methods.map((m) => m.name.length), 6), width / 3),
+  x: { domain: [0, end], ticks: stepTicks(end), label: "step", ...CENTRED },
+});
+const stepGrid = (end) => Plot.gridX(stepTicks(end), GRID);
 
 /** Shade of a rank: hatched where the adapter is gone. */
-const shade = (rank, most) =>
-  rank <= 0 || most <= 0 ? "url(#removed)"
-    : `var(--h${Math.min(16, Math.max(1, Math.round((rank / most) * 16)))})`;
-const onShade = (rank, most) => (rank / most > 0.5 ? "var(--on-strong)" : "var(--on-weak)");
+const shadeOf = (rank, most) => Math.min(16, Math.max(1, Math.round((rank / most) * 16)));
+const shade = (rank, most) => (rank <= 0 || most <= 0 ? "url(#removed)" : `var(--h${shadeOf(rank, most)})`);
+const onShade = (rank, most) => (shadeOf(rank, most) > 8 ? "var(--on-strong)" : "var(--on-weak)");
 
 /** Ranks over steps: rows of modules, averaged over runs; neighbours of one value become one cell. */
 function heatMap(runs, rows, most, end) {
   const steps = unique(runs.flatMap((run) => run.rank_events.map((e) => e.step))).sort((a, b) => a - b);
-  const tail = Math.max(end, steps.at(-1) + 0.03 * (end || 1));
+  // Ranks that change at the very end are seen there.
+  const begin = (step) => Math.min(step, 0.985 * end);
   const cells = [];
   for (const { name, paths } of rows) {
     let open = null;
     for (const step of steps) {
       const rank = mean(paths.map((path) => rankAt(runs, path, step)));
       if (rank === null || rank === open?.rank) continue;
-      if (open) open.until = step;
-      cells.push((open = { name, from: step, until: tail, rank }));
+      if (open) open.until = begin(step);
+      cells.push((open = { name, step, from: begin(step), until: end, rank }));
     }
   }
   const height = 46 + 17 * rows.length;
-  return { height, plots: () => ({
-    height, marginLeft: 76, marginRight: 12, marginBottom: 38, marginTop: 6,
-    x: { ...stepAxis(end), domain: [0, tail] },
+  return { height, plots: (width) => ({
+    height, ...stepFrame(width, end), marginTop: 6,
     y: { domain: rows.map((row) => row.name), label: null, tickSize: 0, padding: 0.06 },
-    marks: [Plot.barX(cells, { x1: "from", x2: "until", y: "name", fill: (d) => shade(d.rank, most), insetRight: -0.3,
-      title: (d) => `${d.name}: rank ${short(d.rank)}, steps ${d.from} to ${Math.min(d.until, end)}` })],
+    marks: [stepGrid(end), Plot.barX(cells, { x1: "from", x2: "until", y: "name", fill: (d) => shade(d.rank, most), insetRight: -0.3,
+      title: (d) => `${d.name}: rank ${short(d.rank)}, from step ${d.step}` })],
   }) };
 }
 
@@ -179,16 +192,17 @@ function heatMap(runs, rows, most, end) {
 function rankGrid(records, most) {
   const cells = page.modules.map((module) => ({
     kind: module.kind, layer: module.layer === null ? "–" : `L${module.layer}`, label: module.label,
-    rank: mean(records.map((record) => record.ranks[module.path] ?? null)) })).filter((c) => c.rank !== null);
+    seeds: nums(records.map((record) => record.ranks[module.path] ?? null)) }))
+    .map((c) => ({ ...c, rank: mean(c.seeds) })).filter((c) => c.rank !== null);
   const layers = unique(cells.map((c) => c.layer));
   const kinds = page.kinds.filter((kind) => cells.some((c) => c.kind === kind));
   const height = 30 + 25 * layers.length;
-  return { height, least: 40 + 58 * kinds.length, plots: () => ({
+  return { height, least: 40 + 52 * kinds.length, plots: () => ({
     height, marginLeft: 34, marginTop: 24, marginBottom: 4, marginRight: 4,
     x: { domain: kinds, axis: "top", label: null, tickSize: 0, padding: 0.03 },
     y: { domain: layers, label: null, tickSize: 0, padding: 0.06 },
     marks: [
-      Plot.cell(cells, { x: "kind", y: "layer", fill: (d) => shade(d.rank, most), title: (d) => `${d.label}: rank ${short(d.rank)}` }),
+      Plot.cell(cells, { x: "kind", y: "layer", fill: (d) => shade(d.rank, most), title: (d) => `${d.label}: rank ${short(d.rank)}${d.seeds.length > 1 ? `; seeds: ${d.seeds.join(", ")}` : ""}` }),
       Plot.text(cells, { x: "kind", y: "layer", text: (d) => short(d.rank, 1), fontWeight: 600, pointerEvents: "none",
         fill: (d) => onShade(d.rank, most) }),
     ],

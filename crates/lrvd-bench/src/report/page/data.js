@@ -1,11 +1,8 @@
-// What the page says and draws, computed from the two embedded documents: spreads over seeds, noise, orders.
+// What the page says and draws, read from the two embedded documents: spreads over seeds, marks, orders.
 
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
 const results = read("results");
 const page = read("page");
-
-/** The switches of the page. */
-const state = { choice: page.reported, draws: page.draws ?? 0 };
 
 /** A finite number or null: records write other numbers as words. */
 const num = (x) => (typeof x === "number" && Number.isFinite(x) ? x : null);
@@ -16,10 +13,14 @@ const mean = (list) => {
 };
 const unique = (list) => [...new Set(list)];
 const grouped = (n) => Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, "\u202f");
+/** `digits` decimals, an exact half to the even side, as the terminal prints. */
+function fixed(x, digits) {
+  const doubled = 2 * x * 10 ** digits;
+  const half = Number.isInteger(x * 2 ** (digits + 1)) && Math.abs(doubled % 2) === 1;
+  return half ? (2 * Math.round(doubled / 4) / 10 ** digits).toFixed(digits) : x.toFixed(digits);
+}
 /** At most `digits` decimals, no zeros at the end. */
-const short = (x, digits = 2) => String(Number(x.toFixed(digits)));
-const list = (words) =>
-  words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
+const short = (x, digits = 2) => String(Number(fixed(x, digits)));
 
 const methods = new Map(page.methods.map((method) => [method.name, method]));
 const colour = (name) => `var(--c${methods.get(name)?.colour ?? 0})`;
@@ -28,16 +29,9 @@ const symbol = (name) => SYMBOLS[methods.get(name)?.colour ?? 0];
 const modules = new Map(page.modules.map((module) => [module.path, module]));
 const taskKeys = page.tasks.map((task) => task.key);
 const taskLabel = (key) => page.tasks.find((task) => task.key === key)?.label ?? key;
-/** The name of a task's own metric, and the key of its cells. */
-const standardOf = (task) => results.data[task]?.standard_metric ?? "accuracy";
-const scoreOf = (task) => (standardOf(task) === "accuracy" ? "accuracy" : "standard");
-/** Tasks with classes, over which accuracy and calibration can be averaged. */
-const classTasks = taskKeys.filter((task) =>
-  results.runs.some((run) =>
-    Object.values(run.checkpoints.last?.metrics ?? {}).some((m) => m.accuracy !== null)));
+const metricOf = (key) => page.tasks.find((task) => task.key === key)?.metric ?? "accuracy";
+const scoreOf = (task) => ((results.data[task]?.standard_metric ?? "accuracy") === "accuracy" ? "accuracy" : "standard");
 
-/** How well uncertainty told other sets from a run's own, by set and number of draws. */
-const oodOf = (run) => run.ood;
 const isFinished = (run) => run.status === "finished";
 const runsOf = (task, method) =>
   results.runs
@@ -51,36 +45,27 @@ const fullDraws = (records) =>
   Math.max(0, ...records.flatMap((record) => Object.keys(record.metrics).map(Number))
     .filter((k) => k <= (page.draws ?? 0)));
 
-/** Mean, sample standard deviation, standard error and median of one value per seed. */
+/** Mean, sample standard deviation and standard error of one value per seed. */
 function spread(values) {
   const found = nums(values ?? []);
   if (!found.length) return null;
   const n = found.length;
   const average = mean(found);
   const std = n > 1 ? Math.sqrt(found.reduce((s, x) => s + (x - average) ** 2, 0) / (n - 1)) : null;
-  const sorted = [...found].sort((a, b) => a - b);
-  const median = (sorted[(n - 1) >> 1] + sorted[n >> 1]) / 2;
-  return { values: found, n, mean: average, std, se: std === null ? null : std / Math.sqrt(n), median };
+  return { values: found, n, mean: average, std, se: std === null ? null : std / Math.sqrt(n) };
 }
 
 /** A metric at a number of draws, as cells are keyed. */
-const at = (metric, draws) => (draws > 0 ? `${metric}_k${draws}` : metric);
-const cell = (choice, metric, draws, method, task) =>
-  spread(page.cells[choice]?.[describe(metric).drawn ? at(metric, draws) : metric]?.[method]?.[task]);
-
-/** The spread of one task, or the mean over several tasks, all of which the method must have. */
-function over(choice, metric, draws, method, tasks) {
-  const cells = tasks.map((task) => cell(choice, metric, draws, method, task));
-  if (!cells.length || cells.some((c) => !c)) return null;
-  if (cells.length === 1) return cells[0];
-  const se = cells.every((c) => c.se !== null)
-    ? Math.hypot(...cells.map((c) => c.se)) / cells.length : null;
-  return { values: [], n: Math.min(...cells.map((c) => c.n)), mean: mean(cells.map((c) => c.mean)), std: null, se };
+const at = (metric, draws) => (draws > 0 && describe(metric).drawn ? `${metric}_k${draws}` : metric);
+const cell = (choice, metric, draws, method, task) => spread(page.cells[choice]?.[at(metric, draws)]?.[method]?.[task]);
+/** A method's answer at a number of draws, `only` where it has a single one and draws nothing. */
+function answer(choice, metric, draws, method, task) {
+  const drawn = cell(choice, metric, draws, method, task);
+  const s = drawn ?? cell(choice, metric, 0, method, task);
+  return s && { ...s, only: !drawn };
 }
-/** The draws of a method's answer in a table of `draws`: those, or 0 where it has one answer only. */
-const answerDraws = (choice, draws, method, tasks) =>
-  tasks.every((task) => cell(choice, "accuracy", draws, method, task) ||
-    cell(choice, "standard", draws, method, task)) ? draws : 0;
+/** `best` beyond noise, or on a `par` with the best. */
+const markOf = (choice, metric, draws, method, task) => page.marks[choice]?.[at(metric, draws)]?.[task]?.[method] ?? "";
 
 /** How a metric prints: value, deviation without a zero before the point. */
 const describe = (metric) => page.metrics[metric] ?? { title: metric, digits: 3, count: false, better: 0, drawn: false };
@@ -88,25 +73,10 @@ function text(metric, x) {
   const { digits, count } = describe(metric);
   if (num(x) === null) return "–";
   if (count) return grouped(x);
-  return x.toFixed(digits + (metric === "time_min" && x < 10 ? 1 : 0));
+  return fixed(x, digits + (metric === "time_min" && x < 10 ? 1 : 0));
 }
 const stdText = (metric, std) =>
-  ` ±${std.toFixed(Math.max(2, describe(metric).digits)).replace(/^0\./, ".")}`;
-
-/**
- * What can be said of rivals: `best` where one is better than all others beyond noise, `par` for those that cannot be
- * told from the best. Noise is twice the combined standard error of two means over seeds; one seed says nothing.
- */
-function verdicts(spreads, better, digits) {
-  const known = spreads.filter((s) => s && s.se !== null);
-  if (!better || known.length < 2) return spreads.map(() => "");
-  const best = known.reduce((a, b) => (better * (b.mean - a.mean) > 0 ? b : a));
-  const noise = (s) => Math.max(2 * Math.hypot(s.se, best.se), 0.5 * 10 ** -digits);
-  const near = known.filter((s) => better * (best.mean - s.mean) <= noise(s));
-  if (near.length === 1) return spreads.map((s) => (s === best ? "best" : ""));
-  if (near.length === known.length) return spreads.map(() => "");
-  return spreads.map((s) => (near.includes(s) ? "par" : ""));
-}
+  ` ±${fixed(std, Math.max(2, describe(metric).digits)).replace(/^0\./, ".")}`;
 
 /** Methods that a crowded figure brings out: the reference, the subject and the best of each family, the smallest. */
 function highlights(value) {

@@ -9,9 +9,11 @@ use crate::report::compare::{Comparison, ComparisonRow};
 use crate::report::family::Family;
 use crate::report::metric::{Better, Metric};
 use crate::report::names::{ModuleName, match_key, task_label};
+use crate::report::noise::{Mark, Standing};
 use crate::report::summary::{
     CheckpointChoice, Summary, csv_metrics, is_about_uncertainty, table_draws,
 };
+use crate::report::verdict::{Said, standard_title};
 use crate::settings::MethodName;
 
 /// The second document that is embedded in a page.
@@ -23,6 +25,8 @@ pub(super) struct PageData<'a> {
     reported: &'static str,
     /// Posterior draws that tables and figures show beside the mean.
     draws: Option<u32>,
+    /// What was run and what it showed, in the words of the terminal.
+    said: Said,
     /// Methods in print order.
     methods: Vec<MethodEntry>,
     /// Families that ran, in their fixed order.
@@ -39,11 +43,16 @@ pub(super) struct PageData<'a> {
     metrics: BTreeMap<String, MetricEntry>,
     /// Values over seeds by checkpoint, metric (`nll_k10`), method and task.
     cells: BTreeMap<&'static str, Cells>,
+    /// Methods that are the best beyond noise or cannot be told from it, by checkpoint, metric and task.
+    marks: BTreeMap<&'static str, Marks>,
+    /// Ranks that average ranks are a part of, by task and method.
+    full_ranks: BTreeMap<String, BTreeMap<String, u32>>,
     /// Published numbers beside measured ones.
     comparison: Option<ComparisonEntry>,
 }
 
 type Cells = BTreeMap<String, BTreeMap<String, BTreeMap<String, Vec<f64>>>>;
+type Marks = BTreeMap<String, BTreeMap<String, BTreeMap<String, Mark>>>;
 
 #[derive(Debug, Serialize)]
 struct MethodEntry {
@@ -60,6 +69,8 @@ struct MethodEntry {
 struct TaskEntry {
     key: String,
     label: String,
+    /// Its own metric in print.
+    metric: String,
     /// Why numbers on these data are not comparable with published ones.
     caveat: Option<String>,
 }
@@ -107,11 +118,13 @@ struct PublishedCell {
 
 impl<'a> PageData<'a> {
     pub(super) fn new(results: &'a Results, comparison: Option<&Comparison>) -> Self {
-        let metrics = csv_metrics(results);
+        let mut metrics = csv_metrics(results);
+        metrics.push(Metric::MemoryMib);
         let summaries =
             CheckpointChoice::BOTH.map(|choice| Summary::new(results, choice, &metrics));
         let uncertainty = is_about_uncertainty(results);
-        let names = &summaries[0];
+        let reported = CheckpointChoice::reported(results);
+        let names = if reported == summaries[0].choice { &summaries[0] } else { &summaries[1] };
         let families: BTreeSet<Family> =
             names.methods.iter().map(|name| Family::of(name)).collect();
         let mut modules = modules(results);
@@ -121,8 +134,9 @@ impl<'a> PageData<'a> {
         kinds.dedup_by(|a, b| a.kind == b.kind);
         Self {
             uncertainty,
-            reported: CheckpointChoice::reported(results).name(),
+            reported: reported.name(),
             draws: table_draws(results),
+            said: Said::new(results, names),
             methods: names.methods.iter().map(|name| method_entry(name, uncertainty)).collect(),
             families: families.into_iter().map(Family::title).collect(),
             tasks: names.tasks.iter().map(|key| task_entry(results, key)).collect(),
@@ -131,6 +145,8 @@ impl<'a> PageData<'a> {
             modules: modules.iter().map(|(name, path)| module_entry(name, path)).collect(),
             metrics: metrics.iter().map(|m| (m.base().into_owned(), metric_entry(*m))).collect(),
             cells: summaries.iter().map(|s| (s.choice.name(), cells(s))).collect(),
+            marks: summaries.iter().map(|s| (s.choice.name(), marks(results, s))).collect(),
+            full_ranks: full_ranks(names),
             comparison: comparison.map(comparison_entry),
         }
     }
@@ -151,10 +167,12 @@ fn method_entry(name: &str, uncertainty: bool) -> MethodEntry {
 }
 
 fn task_entry(results: &Results, key: &str) -> TaskEntry {
+    let data = results.data.get(key);
     TaskEntry {
         key: key.to_owned(),
         label: task_label(key),
-        caveat: results.data.get(key).and_then(TaskData::caveat),
+        metric: standard_title(data.map_or("accuracy", |data| &data.standard_metric)).to_owned(),
+        caveat: data.and_then(TaskData::caveat),
     }
 }
 
@@ -205,6 +223,28 @@ fn cells(summary: &Summary) -> Cells {
         tasks.insert(task.to_owned(), spread.values.clone());
     }
     cells
+}
+
+fn marks(results: &Results, summary: &Summary) -> Marks {
+    let mut marks = Marks::new();
+    for metric in &summary.metrics {
+        for task in &summary.tasks {
+            if let Some(standing) = Standing::new(results, summary, *metric, task) {
+                let found =
+                    standing.marks().into_iter().map(|(name, mark)| (name.to_owned(), mark));
+                marks.entry(metric.name()).or_default().insert(task.clone(), found.collect());
+            }
+        }
+    }
+    marks
+}
+
+fn full_ranks(summary: &Summary) -> BTreeMap<String, BTreeMap<String, u32>> {
+    let of = |task: &String| {
+        let rank = |m: &String| summary.full_rank(m, task).map(|rank| (m.clone(), rank));
+        (task.clone(), summary.methods.iter().filter_map(rank).collect())
+    };
+    summary.tasks.iter().map(of).collect()
 }
 
 fn comparison_entry(comparison: &Comparison) -> ComparisonEntry {
