@@ -13,6 +13,7 @@ use lrvd_burn::peft::{ExportLayout, PeftAdapter, PeftPosterior};
 use lrvd_burn::train::{
     self, Checkpoints, Ordered, Outcome, TrainError, latest_checkpoint, load_checkpoint,
 };
+use lrvd_core::family::INITIAL_LOG_VARIANCE;
 use lrvd_models::llama::LlamaForCausalLm;
 
 use super::data::LanguageTask;
@@ -189,27 +190,39 @@ fn summary(record: &RunRecord) -> String {
     format!("nll {} a token, rank {rank:.2}", nll.map_or("-".to_owned(), |nll| format!("{nll:.4}")))
 }
 
-/// `config` with a KL path that suits `tokens` and adapters of so many `entries`, unless it has one of its own.
+/// `config` with a KL path and a beginning of the noise that suit `tokens`, adapters of so many `entries` and the length of
+/// the run, unless it has some of its own.
 ///
 /// ```text
-/// low = min(0.01, 0.01·tokens/entries),   high = min(0.2, tokens/entries)
+/// t = tokens / entries:   low = min(0.01, t/2),   high = min(0.2, 200·t)
+/// ln σ² ≤ 2·ln(reach/2),  reach = how far AdamW can move a mean before the first prune
 /// ```
 ///
-/// At the start the divergence is about 0.7 nats an entry, so the path runs from about 0.007 nats a token to 0.7: from
-/// hardly any to about what there is to be learnt. Where entries are few beside the tokens it is that of classifiers.
+/// At the start the divergence is about 0.7 nats an entry, so the path begins at a third of a nat a token: texts are few
+/// tokens beside adapters on every layer, and the path of classifiers would leave nothing. Where entries are few beside the
+/// tokens it is theirs. A mean that could not outgrow its noise before ranks are first judged would go unseen.
 fn suited(
     config: &ValidConfig,
     tokens: usize,
     entries: usize,
 ) -> Result<ValidConfig, LanguageError> {
-    let usual = KlPathSettings::default();
-    if config.kl_weight != KlWeight::Auto || config.kl_path != usual {
+    if config.kl_weight != KlWeight::Auto {
         return Ok(config.clone());
     }
+    let usual = KlPathSettings::default();
     let ratio = tokens as f64 / entries.max(1) as f64;
+    let schedule = config.training(0).check()?.schedule();
+    let before = 0..config.share(config.prune.start).max(1) as u32;
+    let reach = config.learning_rate * before.map(|step| schedule.factor(step)).sum::<f64>();
     Ok(config.with(|config| {
-        config.kl_path.low = usual.low.min(0.01 * ratio);
-        config.kl_path.high = usual.high.min(ratio);
+        if config.kl_path == usual {
+            config.kl_path.low = usual.low.min(0.5 * ratio);
+            config.kl_path.high = usual.high.min(200.0 * ratio);
+        }
+        let initial = &mut config.log_variance.initial;
+        if *initial == INITIAL_LOG_VARIANCE && reach > 0.0 {
+            *initial = initial.min(2.0 * (reach / 2.0).ln()).max(-20.0);
+        }
     })?)
 }
 

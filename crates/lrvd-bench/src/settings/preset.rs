@@ -77,12 +77,11 @@ impl Preset {
     }
 
     /// Its settings for a language model that is trained on texts: every layer of its blocks, longer inputs in smaller
-    /// batches, a lower rate under a looser clip. The noise keeps its pace. Where held-out rows choose the KL weight it
-    /// starts lower and ranks are judged later: at this rate means would be smaller than their noise before.
+    /// batches, a lower rate under a looser clip. The noise keeps its pace; ranks are judged later where held-out rows choose
+    /// the KL weight, since means grow more slowly.
     pub fn language_config(self) -> ExperimentConfig {
         let mut config = self.config();
         if config.kl_weight == KlWeight::Auto {
-            config.log_variance.initial = -10.0;
             config.prune = PruneSettings { start: 0.4, end: 0.8, ..config.prune };
         }
         let pace = config.log_variance.learning_rate_factor * config.learning_rate;
