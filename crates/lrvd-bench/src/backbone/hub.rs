@@ -19,15 +19,17 @@ const WEIGHTS: [(&str, &str); 2] = [
     ("pytorch_model.bin", "pytorch_model.bin.index.json"),
 ];
 const TOKENIZERS: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spm.model"];
-const OPTIONAL: &str = "tokenizer_config.json";
+/// Absent from some repositories; what they would say is then the default.
+const OPTIONAL: [&str; 2] = ["tokenizer_config.json", "generation_config.json"];
 
 /// The folder that holds the files of repository `id`, downloading what is missing.
 pub(super) fn snapshot(id: &str) -> Result<PathBuf, BackboneError> {
     folder_of(id, is_complete, |repo, failed| {
         weights(repo, failed)?;
         tokenizer(repo).map_err(|e| failed("the tokenizer", &e))?;
-        // Absent from some repositories; the tokenizer's defaults then hold.
-        let _ = repo.get(OPTIONAL);
+        for name in OPTIONAL {
+            let _ = repo.get(name);
+        }
         Ok(())
     })
 }
@@ -134,13 +136,14 @@ fn offline() -> bool {
 fn missing(id: &str, cache: &Cache, why: &str) -> BackboneError {
     let folder = id.rsplit('/').next().unwrap_or(id);
     let [(weights, index), (pytorch, _)] = WEIGHTS;
+    let [settings, ends] = OPTIONAL;
     BackboneError::Model {
         model: id.to_owned(),
         reason: format!(
             "{why} (cache: `{}`). Put these files into one folder and pass `--model FOLDER`, e.g. \
              `models/{folder}`: `{CONFIG}`; `{weights}` (or its shards with `{index}`) or \
              `{pytorch}`; \
-             `tokenizer.json`, `tokenizer.model` or `spm.model`; if there is one, `{OPTIONAL}`",
+             `tokenizer.json`, `tokenizer.model` or `spm.model`; if there are any, `{settings}` and `{ends}`",
             cache.path().display()
         ),
     }
