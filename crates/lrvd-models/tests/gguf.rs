@@ -2,6 +2,7 @@
 //! broken files.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, Int, Tensor};
@@ -9,10 +10,11 @@ use lrvd_burn::files::{
     FileError, GgufError, GgufField, GgufFile, HostTensor, TensorFile, WeightStore, write_gguf,
 };
 use lrvd_burn::host::values;
+use lrvd_burn::peft::{PeftAdapter, PeftConfig, PeftModule, TargetModules};
 use lrvd_burn::sampling::Pass;
 use lrvd_models::TokenBatch;
-use lrvd_models::llama::gguf::{GgufModel, GgufModelError};
-use lrvd_models::llama::{ConfigError, LlamaForCausalLm};
+use lrvd_models::llama::gguf::{GgufAdapterError, GgufModel, GgufModelError, write_gguf_adapter};
+use lrvd_models::llama::{ConfigError, LlamaForCausalLm, rows_in_halves};
 use lrvd_models::tokenizer::{TextTokenizer, TokenizerError};
 use serde_json::Value;
 
@@ -230,9 +232,8 @@ fn written(
         all.push((key, value.clone()));
     }
     let zeros = HostTensor::from_f32(&[9, 32], &[0.0; 288]).unwrap();
-    let mut tensors = [("token_embd.weight".to_owned(), zeros)]
-        .into_iter()
-        .collect::<std::collections::BTreeMap<_, _>>();
+    let mut tensors =
+        [("token_embd.weight".to_owned(), zeros)].into_iter().collect::<BTreeMap<_, _>>();
     if let Some(factors) = factors {
         let factors = HostTensor::from_f32(&[factors.len()], factors).unwrap();
         tensors.insert("rope_freqs.weight".to_owned(), factors);
@@ -298,6 +299,120 @@ fn other_tokenizers_are_refused_by_key() {
     assert!(error.contains("bos_token_id"), "{error}");
     let error = tokenizer("tokenizer.ggml.token_type", 16, &[7]).to_string();
     assert!(error.contains("token_type"), "{error}");
+}
+
+/// An update with values that tell every entry apart.
+fn update(d_output: usize, rank: usize, d_input: usize, scaling: f64) -> PeftModule {
+    let values = |n: usize, step: f32| (0..n).map(|i| (i as f32 * step).sin()).collect::<Vec<_>>();
+    let a = HostTensor::from_f32(&[rank, d_input], &values(rank * d_input, 0.7)).unwrap();
+    let b = HostTensor::from_f32(&[d_output, rank], &values(rank * d_output, 1.3)).unwrap();
+    PeftModule::lora(a, b, scaling, 3).unwrap()
+}
+
+fn adapter(modules: &[(&str, PeftModule)]) -> PeftAdapter {
+    let targets = TargetModules::Names(vec!["q_proj".to_owned()]);
+    PeftAdapter {
+        config: PeftConfig::lora(3, 6.0, targets),
+        modules: modules
+            .iter()
+            .map(|(path, module)| ((*path).to_owned(), module.clone()))
+            .collect(),
+        saved: BTreeMap::new(),
+        ignored: Vec::new(),
+    }
+}
+
+#[test]
+fn an_adapter_is_added_by_llama_cpps_rule() {
+    let base = model("sentencepiece.gguf");
+    let store = base.weights().unwrap();
+    // Scale times rank is 6 three times, and 1.2 once; no rank is left in one.
+    let modules = [
+        ("lm_head", update(692, 2, 32, 3.0)),
+        ("model.layers.0.self_attn.q_proj", update(32, 3, 32, 2.0)),
+        ("model.layers.1.self_attn.k_proj", update(16, 3, 32, 2.0)),
+        ("model.layers.1.mlp.down_proj", update(32, 1, 64, 1.2)),
+        ("model.layers.1.mlp.up_proj", update(64, 0, 32, 2.0)),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("adapter.gguf");
+    let written = write_gguf_adapter(&adapter(&modules), base.config(), "name", &path).unwrap();
+    assert_eq!((written.lora_alpha, written.ranks.len()), (6.0, 4));
+    assert_eq!(written.folded, ["model.layers.1.mlp.down_proj"]);
+    assert_eq!(written.dropped, ["model.layers.1.mlp.up_proj"]);
+
+    let file = GgufFile::open(&path).unwrap();
+    for (key, wanted) in
+        [("general.type", "adapter"), ("adapter.type", "lora"), ("general.architecture", "llama")]
+    {
+        assert_eq!(file.text(key).unwrap(), Some(wanted));
+    }
+    assert_eq!(file.names().len(), 8);
+    let alpha = file.float("adapter.lora.alpha").unwrap().unwrap();
+    let own = GgufFile::open(golden("gguf/sentencepiece.gguf")).unwrap();
+    for (name, stem, heads) in [
+        ("lm_head", "output", None),
+        ("model.layers.0.self_attn.q_proj", "blk.0.attn_q", Some(4)),
+        ("model.layers.1.self_attn.k_proj", "blk.1.attn_k", Some(2)),
+        ("model.layers.1.mlp.down_proj", "blk.1.ffn_down", None),
+    ] {
+        let read = |part: &str| file.read(&format!("{stem}.weight.{part}")).unwrap();
+        let (a, b) = (read("lora_a"), read("lora_b"));
+        let &[rank, d_input] = a.shape() else { panic!() };
+        let (a, b) = (a.to_f64().unwrap(), b.to_f64().unwrap());
+        // `get_scale`: alpha over the tensor's own rank. Rows are in llama.cpp's order, the base's as well.
+        let mut found = own.read(&format!("{stem}.weight")).unwrap().to_f64().unwrap();
+        for (row, out) in found.chunks_mut(d_input).enumerate() {
+            for (column, value) in out.iter_mut().enumerate() {
+                let sum: f64 = (0..rank).map(|k| b[row * rank + k] * a[k * d_input + column]).sum();
+                *value += alpha / rank as f64 * sum;
+            }
+        }
+        let module = &modules.iter().find(|(path, _)| *path == name).unwrap().1;
+        let merged = module.merged(&store.read(&format!("{name}.weight")).unwrap()).unwrap();
+        let merged = match heads {
+            Some(heads) => {
+                merged.select_rows(&rows_in_halves(merged.shape()[0], heads).unwrap()).unwrap()
+            }
+            None => merged,
+        };
+        for (found, wanted) in found.iter().zip(merged.to_f64().unwrap()) {
+            assert!(
+                (found - wanted).abs() <= 1e-5 * wanted.abs().max(1.0),
+                "{name}: {found} {wanted}"
+            );
+        }
+    }
+    // The same bytes each time.
+    let again = folder.path().join("again.gguf");
+    write_gguf_adapter(&adapter(&modules), base.config(), "name", &again).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(&again).unwrap());
+}
+
+#[test]
+fn adapters_that_llama_cpp_cannot_take_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("adapter.gguf");
+    let tied = model("byte_level.gguf").config().clone();
+    let refused = |adapter: &PeftAdapter| {
+        let error = write_gguf_adapter(adapter, &tied, "name", &path).unwrap_err();
+        assert!(!path.exists(), "{error}");
+        error
+    };
+    let query = ("model.layers.0.self_attn.q_proj", update(32, 3, 32, 2.0));
+    let error = refused(&adapter(&[("lm_head", update(680, 2, 32, 3.0)), query.clone()]));
+    assert!(matches!(error, GgufAdapterError::TiedHead), "{error}");
+    let error = refused(&adapter(&[(query.0, update(32, 0, 32, 2.0))]));
+    assert!(matches!(error, GgufAdapterError::Empty), "{error}");
+    let error = refused(&adapter(&[("model.layers.0.conv", update(32, 1, 32, 2.0))]));
+    assert!(matches!(error, GgufAdapterError::Module { .. }), "{error}");
+    let error = refused(&adapter(&[(query.0, update(30, 1, 32, 2.0))]));
+    assert!(matches!(error, GgufAdapterError::Rows { rows: 30, heads: 4, .. }), "{error}");
+    let mut whole = adapter(&[query]);
+    let bias = HostTensor::from_f32(&[1], &[0.0]).unwrap();
+    whole.saved.insert("classifier.bias".to_owned(), bias);
+    let error = refused(&whole);
+    assert!(matches!(error, GgufAdapterError::Whole { .. }), "{error}");
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub struct LoadOptions {
     pub allow_other_base: bool,
     /// How draws are made, and when fewer of them will do.
     pub policy: DrawPolicy,
+    /// How the base is held, instead of as in training.
+    pub precision: Option<BasePrecision>,
 }
 
 /// What a saved classifier draws from.
@@ -78,23 +80,11 @@ impl SavedClassifier {
     pub fn load(dir: &Path, options: &LoadOptions, device: &Device) -> Result<Self, ClassifyError> {
         options.policy.check()?;
         let source = AdapterSource::open(dir, device)?;
-        let named = source.saved.info.as_ref().map(|info| info.base_model.clone());
-        let named = named.or_else(|| source.saved.adapter.config.base_model_name_or_path.clone());
-        let name = options.model.clone().or(named);
-        let name = name.ok_or_else(|| ClassifyError::NoBase { dir: source.folder.clone() })?;
-        let backbone = Backbone::open(locate_model(&name)?)?;
-        let info = match source.saved.info {
-            Some(info) => {
-                if !options.allow_other_base {
-                    check_base(&info, &backbone)?;
-                }
-                info
-            }
-            None => foreign(&source, &backbone, name)?,
-        };
+        let (info, backbone) =
+            open_base(&source, options.model.as_deref(), options.allow_other_base)?;
         let task =
             PreparedTask::from_examples(info.goal.clone(), &[], &[], &info.reader(&backbone)?)?;
-        let dtype = backbone.stored_as(info.base_precision)?;
+        let dtype = backbone.stored_as(options.precision.unwrap_or(info.base_precision))?;
         let (mut model, fresh) = load_model(&backbone, &task, false, info.seed, device, dtype)?;
         let absent: Vec<&String> =
             fresh.iter().filter(|name| !source.saved.adapter.saved.contains_key(*name)).collect();
@@ -189,6 +179,29 @@ impl SavedClassifier {
         }
         Ok(draws)
     }
+}
+
+/// The base model that an adapter names, or `model`, and the adapter's description or what can be known of it.
+pub(super) fn open_base(
+    source: &AdapterSource,
+    model: Option<&str>,
+    allow_other: bool,
+) -> Result<(ClassifierInfo, Backbone), ClassifyError> {
+    let named = source.saved.info.as_ref().map(|info| info.base_model.clone());
+    let named = named.or_else(|| source.saved.adapter.config.base_model_name_or_path.clone());
+    let name = model.map(str::to_owned).or(named);
+    let name = name.ok_or_else(|| ClassifyError::NoBase { dir: source.folder.clone() })?;
+    let backbone = Backbone::open(locate_model(&name)?)?;
+    let info = match &source.saved.info {
+        Some(info) => {
+            if !allow_other {
+                check_base(info, &backbone)?;
+            }
+            info.clone()
+        }
+        None => foreign(source, &backbone, name)?,
+    };
+    Ok((info, backbone))
 }
 
 /// The weights must be those that the adapter was trained on, file by file.

@@ -30,7 +30,8 @@ use crate::task::Goal;
 pub(super) const ADAPTER_DIR: &str = "adapter";
 /// Folder of the checkpoints of an unfinished run.
 pub(super) const CHECKPOINT_DIR: &str = "checkpoints";
-const RECORD_FILE: &str = "record.json";
+/// What was measured at the end.
+pub(super) const RECORD_FILE: &str = "record.json";
 const LABELS_FILE: &str = "labels.json";
 
 /// Largest seed: what is mixed into the higher bits must stay apart.
@@ -316,7 +317,7 @@ fn check(options: &TrainOptions) -> Result<(), ClassifyError> {
 /// A name that still finds the model from another working directory.
 fn lasting_name(location: &ModelLocation) -> String {
     let given = Path::new(&location.name);
-    match given.is_dir().then(|| given.canonicalize()) {
+    match given.exists().then(|| given.canonicalize()) {
         Some(Ok(absolute)) => absolute.display().to_string(),
         _ => location.name.clone(),
     }

@@ -3,6 +3,7 @@
 
 mod bench;
 mod demo;
+mod exports;
 mod help;
 mod output;
 mod refusals;
