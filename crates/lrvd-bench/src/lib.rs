@@ -17,6 +17,7 @@
 //! | [`run`] | one run: beginning, loop, record, folder |
 //! | `report` | tables, comparisons, the page that a person looks at |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
+//! | `push` | an export onto the model hub |
 //! | [`suite`] | whole reproductions: GLUE and reasoning |
 //! | [`planted`] | a task whose rank is known, and the rank that is found |
 //! | [`study`] | questions that a few settings side by side answer, and their verdicts |
@@ -33,6 +34,8 @@ pub mod eval;
 mod io;
 pub mod method;
 pub mod planted;
+#[cfg(feature = "hub")]
+pub mod push;
 pub mod reasoning;
 pub mod record;
 mod report;

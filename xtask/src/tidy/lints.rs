@@ -18,8 +18,12 @@ const ENVIRONMENT: [&str; 3] = [
     "crates/lrvd-bench/src/suite/run.rs",
     "crates/lrvd-cli/src/",
 ];
-/// The client of the model hub: its file, its crate, and who may depend on that.
-const HUB: (&str, &str, &str) = ("crates/lrvd-bench/src/backbone/hub.rs", "hf-hub", "lrvd-bench");
+/// The client of the model hub: its files, the crates it consists of, and who may depend on those.
+const HUB: ([&str; 2], [&str; 2], &str) = (
+    ["crates/lrvd-bench/src/backbone/hub.rs", "crates/lrvd-bench/src/push/client.rs"],
+    ["hf-hub", "ureq"],
+    "lrvd-bench",
+);
 /// Crates that make random numbers.
 const GENERATORS: [&str; 4] = ["rand", "fastrand", "getrandom", "oorandom"];
 
@@ -80,14 +84,16 @@ pub(crate) fn no_unsafe(workspace: &Workspace) -> Result<Vec<String>> {
 
 /// Environment and network in their places.
 pub(crate) fn edges(workspace: &Workspace) -> Result<Vec<String>> {
-    let (file, package, user) = HUB;
+    let (files, clients, user) = HUB;
     let mut findings = unlisted(workspace, &EDGES)?;
     findings.extend(suspended(workspace, "disallowed_methods", &ENVIRONMENT)?);
     findings.extend(suspended(workspace, "disallowed_types", &[])?);
-    findings.extend(mentions(workspace, "crates/", &[file], &["hf_hub", "ureq"])?);
+    findings.extend(mentions(workspace, "crates/", &files, &["hf_hub", "ureq"])?);
     let others = workspace.packages.iter().filter(|p| p.name != user);
-    let users = others.filter(|p| p.dependencies.iter().any(|d| d.name == package));
-    findings.extend(users.map(|p| format!("{}: dependency `{package}`", p.manifest)));
+    for package in others {
+        let found = package.dependencies.iter().filter(|d| clients.contains(&d.name.as_str()));
+        findings.extend(found.map(|d| format!("{}: dependency `{}`", package.manifest, d.name)));
+    }
     Ok(findings)
 }
 

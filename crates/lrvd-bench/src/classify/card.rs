@@ -125,7 +125,9 @@ impl<'a> Card<'a> {
             CardFormat::Gguf { .. } => ("gguf", &["gguf", "lora", "lrvd"]),
         };
         let _ = writeln!(out, "library_name: {library}\ntags:");
-        tags.iter().for_each(|tag| _ = writeln!(out, "- {tag}"));
+        for tag in tags {
+            let _ = writeln!(out, "- {tag}");
+        }
         match format {
             CardFormat::Peft { encoder: true, .. } | CardFormat::Merged { encoder: true } => {
                 out.push_str("pipeline_tag: text-classification\n");
@@ -152,7 +154,9 @@ impl<'a> Card<'a> {
         };
         if !names.is_empty() {
             out.push_str("metrics:\n");
-            names.iter().for_each(|name| _ = writeln!(out, "- {name}"));
+            for name in names {
+                let _ = writeln!(out, "- {name}");
+            }
         }
         out.push_str("---\n");
         out

@@ -145,7 +145,7 @@ impl Plan {
     ) -> Result<Self, ClassifyError> {
         let tied =
             matches!(architecture, Architecture::Llama(config) if config.tie_word_embeddings);
-        let kept = |name: &&str| !is_spare(name) && !(tied && *name == LM_HEAD);
+        let kept = |name: &&str| !(is_spare(name) || tied && *name == LM_HEAD);
         let mut tensors: BTreeMap<String, Origin> = store
             .names()
             .filter(kept)

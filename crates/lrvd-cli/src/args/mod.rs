@@ -6,6 +6,8 @@ mod config;
 mod data;
 mod demo;
 mod files;
+#[cfg(feature = "hub")]
+mod push;
 mod study;
 mod train;
 
@@ -25,6 +27,8 @@ pub(crate) use files::{
     CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, PrecisionName,
     RanksCommand, VerifyArguments,
 };
+#[cfg(feature = "hub")]
+pub(crate) use push::PushArguments;
 pub(crate) use study::StudyArguments;
 pub(crate) use train::TrainArguments;
 
@@ -96,6 +100,10 @@ pub(crate) enum Command {
     /// Write an adapter for other programs.
     #[command(after_help = files::EXPORT_EXAMPLES)]
     Export(ExportArguments),
+    /// Put an export onto the model hub.
+    #[cfg(feature = "hub")]
+    #[command(after_help = push::EXAMPLES)]
+    Push(PushArguments),
     /// Recompute a folder of recorded numbers, or check a checkpoint of your own.
     #[command(after_help = files::VERIFY_EXAMPLES)]
     Verify(VerifyArguments),

@@ -8,9 +8,10 @@ mod data;
 mod demo;
 mod eval;
 mod export;
-
 mod inspect;
 mod predict;
+#[cfg(feature = "hub")]
+mod push;
 mod ranks;
 mod study;
 mod table;
@@ -39,6 +40,8 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Inspect(arguments) => inspect::run(arguments, printer),
         Command::Ranks(command) => ranks::run(command, printer),
         Command::Export(arguments) => export::run(arguments, printer),
+        #[cfg(feature = "hub")]
+        Command::Push(arguments) => push::run(arguments, printer),
         Command::Verify(arguments) => verify::run(arguments, printer),
         Command::Completions(arguments) => completions::run(arguments, printer),
         Command::Study(arguments) => study::run(arguments, global, printer),

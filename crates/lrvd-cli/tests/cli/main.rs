@@ -6,6 +6,8 @@ mod demo;
 mod exports;
 mod help;
 mod output;
+#[cfg(feature = "hub")]
+mod push;
 mod refusals;
 mod resume;
 mod support;

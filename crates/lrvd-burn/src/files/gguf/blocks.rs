@@ -207,10 +207,10 @@ fn q3_k(block: &[u8], out: &mut [f32]) {
 /// Scale and offset of a part of 32 values, six bits each.
 fn six_bits(packed: &[u8], part: usize) -> (f32, f32) {
     let (scale, least) = if part < 4 {
-        (packed[part] & 63, packed[part + 4] & 63)
+        (packed[part] & 0x3f, packed[part + 4] & 0x3f)
     } else {
         let (low, i) = (packed[part + 4], part - 4);
-        ((low & 15) | ((packed[i] >> 2) & 48), (low >> 4) | ((packed[i + 4] >> 2) & 48))
+        ((low & 0x0f) | ((packed[i] >> 2) & 0x30), (low >> 4) | ((packed[i + 4] >> 2) & 0x30))
     };
     (f32::from(scale), f32::from(least))
 }
