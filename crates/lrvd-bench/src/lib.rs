@@ -18,6 +18,7 @@
 //! | `report` | tables, comparisons, the page that a person looks at |
 //! | [`language`] | a language model on a user's own texts: train, save, load, measure, continue |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
+//! | `push` | an export onto the model hub |
 //! | [`suite`] | whole reproductions: GLUE and reasoning |
 //! | [`planted`] | a task whose rank is known, and the rank that is found |
 //! | [`study`] | questions that a few settings side by side answer, and their verdicts |
@@ -35,6 +36,8 @@ mod io;
 pub mod language;
 pub mod method;
 pub mod planted;
+#[cfg(feature = "hub")]
+pub mod push;
 pub mod reasoning;
 pub mod record;
 mod report;

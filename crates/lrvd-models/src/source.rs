@@ -24,7 +24,8 @@ pub(crate) fn check_depth(layers: usize, store: &WeightStore) -> Result<(), Load
     if layers <= store.len() {
         return Ok(());
     }
-    let file = store.path().join("config.json");
+    let path = store.path();
+    let file = if path.is_dir() { path.join("config.json") } else { path.to_path_buf() };
     Err(LoadError::Depth { file, found: layers, tensors: store.len() })
 }
 

@@ -283,3 +283,44 @@ fn the_written_llama_tokenizer_is_the_published_one() {
     let differ = written.iter().zip(&published).position(|(w, p)| w != p);
     assert_eq!(differ, None, "{:?}", differ.map(|i| (&written[i], &published[i])));
 }
+
+/// A folder with the recorded byte-level `tokenizer.json`, whose template is `<s> a </s>`, and these settings.
+fn stated(settings: &str) -> Result<TextTokenizer, TokenizerError> {
+    let folder = tempfile::tempdir().unwrap();
+    let json = golden("byte_level_bpe").join("tokenizer.json");
+    std::fs::copy(json, folder.path().join("tokenizer.json")).unwrap();
+    std::fs::write(folder.path().join("tokenizer_config.json"), settings).unwrap();
+    // Left over from another form of the model: neither a tokenizer nor text.
+    std::fs::write(folder.path().join("tokenizer.model"), [0xff; 9]).unwrap();
+    TextTokenizer::from_dir(folder.path())
+}
+
+#[test]
+fn stated_ends_are_followed_beside_a_tokenizer_json() {
+    let ids = |settings: &str, pair| stated(settings).unwrap().encode("A", pair, None).unwrap().ids;
+    // 35 is `A`, 1 and 2 are `<s>` and `</s>`.
+    assert_eq!(ids("{}", None), [1, 35, 2]);
+    assert_eq!(ids(r#"{"add_bos_token": true, "add_eos_token": true}"#, None), [1, 35, 2]);
+    assert_eq!(ids(r#"{"add_bos_token": false}"#, None), [35, 2]);
+    assert_eq!(ids(r#"{"add_eos_token": false}"#, None), [1, 35]);
+    assert_eq!(ids(r#"{"add_bos_token": false, "add_eos_token": false}"#, None), [35]);
+    // A template that does as stated is kept: the file's own pairs have no second `<s>`.
+    assert_eq!(ids(r#"{"add_bos_token": true}"#, Some("A")), [1, 35, 2, 35, 2]);
+    // One that is made anew is transformers': both texts have both ends.
+    assert_eq!(ids(r#"{"add_eos_token": false}"#, Some("A")), [1, 35, 1, 35]);
+    let named = r#"{"add_bos_token": true, "add_eos_token": false, "bos_token": "A"}"#;
+    assert_eq!(ids(named, None), [35, 35]);
+    let cut = stated(r#"{"add_bos_token": false}"#).unwrap().encode("A A A A", None, Some(3));
+    assert_eq!(cut.unwrap().ids.len(), 3);
+}
+
+#[test]
+fn an_end_without_a_token_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = r#"{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}"#;
+    std::fs::write(folder.path().join("tokenizer.json"), text).unwrap();
+    std::fs::write(folder.path().join("tokenizer_config.json"), r#"{"add_bos_token": true}"#)
+        .unwrap();
+    let error = TextTokenizer::from_dir(folder.path()).unwrap_err();
+    assert!(matches!(error, TokenizerError::NoToken { role: "bos_token", .. }), "{error}");
+}

@@ -18,11 +18,16 @@ const ENVIRONMENT: [&str; 3] = [
     "crates/lrvd-bench/src/suite/run.rs",
     "crates/lrvd-cli/src/",
 ];
-/// Who opens connections: the client of the model hub and the server. Where, by which crate, which package may depend on
-/// that, and what its sources would mention.
-const NETWORK: [(&str, &str, &str, &[&str]); 2] = [
-    ("crates/lrvd-bench/src/backbone/hub.rs", "hf-hub", "lrvd-bench", &["hf_hub", "ureq"]),
-    ("crates/lrvd-cli/src/serve/", "axum", "lrvd-cli", &["axum", "tokio"]),
+/// Who opens connections: the client of the model hub and the server. Where, by which crates, which package may depend on
+/// them, and what its sources would mention.
+const NETWORK: [(&[&str], &[&str], &str, &[&str]); 2] = [
+    (
+        &["crates/lrvd-bench/src/backbone/hub.rs", "crates/lrvd-bench/src/push/client.rs"],
+        &["hf-hub"],
+        "lrvd-bench",
+        &["hf_hub", "ureq"],
+    ),
+    (&["crates/lrvd-cli/src/serve/"], &["axum"], "lrvd-cli", &["axum", "tokio"]),
 ];
 /// Crates that make random numbers.
 const GENERATORS: [&str; 4] = ["rand", "fastrand", "getrandom", "oorandom"];
@@ -87,11 +92,13 @@ pub(crate) fn edges(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = unlisted(workspace, &EDGES)?;
     findings.extend(suspended(workspace, "disallowed_methods", &ENVIRONMENT)?);
     findings.extend(suspended(workspace, "disallowed_types", &[])?);
-    for (place, package, user, words) in NETWORK {
-        findings.extend(mentions(workspace, "crates/", &[place], words)?);
-        let others = workspace.packages.iter().filter(|p| p.name != user);
-        let users = others.filter(|p| p.dependencies.iter().any(|d| d.name == package));
-        findings.extend(users.map(|p| format!("{}: dependency `{package}`", p.manifest)));
+    for (places, clients, user, words) in NETWORK {
+        findings.extend(mentions(workspace, "crates/", places, words)?);
+        for package in workspace.packages.iter().filter(|package| package.name != user) {
+            let found = package.dependencies.iter().filter(|d| clients.contains(&d.name.as_str()));
+            findings
+                .extend(found.map(|d| format!("{}: dependency `{}`", package.manifest, d.name)));
+        }
     }
     Ok(findings)
 }

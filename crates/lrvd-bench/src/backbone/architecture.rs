@@ -5,6 +5,7 @@ use std::path::Path;
 use lrvd_burn::model::AdapterTargets;
 use lrvd_core::baselines::LayerShape;
 use lrvd_models::deberta::{ADAPTER_TARGETS, ConfigError, DebertaConfig};
+use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig};
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
@@ -37,9 +38,12 @@ struct Kind {
 }
 
 impl Architecture {
-    /// Reads `config.json` in `folder`.
-    pub(crate) fn read(folder: &Path) -> Result<Self, BackboneError> {
-        let file = folder.join("config.json");
+    /// Reads `config.json` in a folder, or the configuration in a GGUF file.
+    pub(crate) fn read(model: &Path) -> Result<Self, BackboneError> {
+        if GgufModel::is_at(model) {
+            return Ok(Self::Llama(GgufModel::open(model)?.config().clone()));
+        }
+        let file = model.join("config.json");
         let Kind { model_type } = read_json(&file)?;
         Ok(match model_type.as_str() {
             "llama" => Self::Llama(LlamaConfig::read(&file)?),

@@ -4,6 +4,7 @@ use lrvd_burn::files::FileError;
 use lrvd_models::LoadError;
 use lrvd_models::deberta::ConfigError;
 use lrvd_models::llama::ChoiceError;
+use lrvd_models::llama::gguf::GgufModelError;
 use lrvd_models::tokenizer::TokenizerError;
 
 use crate::io::IoError;
@@ -35,6 +36,9 @@ pub enum BackboneError {
     /// Tokenizer.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// A model in one file.
+    #[error(transparent)]
+    Gguf(#[from] GgufModelError),
     /// Answer tokens.
     #[error(transparent)]
     Choice(#[from] ChoiceError),

@@ -19,6 +19,7 @@ const WEIGHTS: [(&str, &str); 2] = [
     ("pytorch_model.bin", "pytorch_model.bin.index.json"),
 ];
 const TOKENIZERS: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spm.model"];
+/// Absent from many repositories; what they would say is then the default.
 const OPTIONAL: [&str; 3] =
     ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
 
@@ -27,7 +28,6 @@ pub(super) fn snapshot(id: &str) -> Result<PathBuf, BackboneError> {
     folder_of(id, is_complete, |repo, failed| {
         weights(repo, failed)?;
         tokenizer(repo).map_err(|e| failed("the tokenizer", &e))?;
-        // Absent from many repositories; the tokenizer's and the model's defaults then hold.
         for name in OPTIONAL {
             let _ = repo.get(name);
         }

@@ -1,12 +1,14 @@
 //! Loading the classifier of a run.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::WeightStore;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
+use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
 use lrvd_models::tokenizer::TextTokenizer;
 
@@ -34,10 +36,10 @@ impl Backbone {
     /// Reads everything but the weights.
     pub(crate) fn open(location: ModelLocation) -> Result<Self, BackboneError> {
         let architecture = Architecture::read(&location.folder)?;
-        let tokenizer = TextTokenizer::from_dir(&location.folder)?;
+        let tokenizer = open_tokenizer(&location.folder)?;
         tokenizer.check_vocab(architecture.vocab_size())?;
         check_ends(&location, &architecture, &tokenizer)?;
-        let store = WeightStore::open(&location.folder)?;
+        let store = open_weights(&location.folder)?;
         let mut hashes = BTreeMap::new();
         for file in store.files() {
             let name = file.file_name().map_or_else(String::new, |n| n.to_string_lossy().into());
@@ -114,6 +116,22 @@ impl Backbone {
     }
 }
 
+/// The tokenizer of a folder or of a GGUF file.
+pub(crate) fn open_tokenizer(model: &Path) -> Result<TextTokenizer, BackboneError> {
+    if GgufModel::is_at(model) {
+        return Ok(GgufModel::open(model)?.tokenizer()?);
+    }
+    Ok(TextTokenizer::from_dir(model)?)
+}
+
+/// The weights of a folder or of a GGUF file, under Hugging Face's names.
+pub(crate) fn open_weights(model: &Path) -> Result<WeightStore, BackboneError> {
+    if GgufModel::is_at(model) {
+        return Ok(GgufModel::open(model)?.weights()?);
+    }
+    Ok(WeightStore::open(model)?)
+}
+
 /// Refuses a tokenizer that begins or ends texts by other ids than the decoder was trained with: it is
 /// another model's, also where its ids are few enough.
 fn check_ends(
@@ -158,7 +176,7 @@ pub(crate) fn load_language_model(
     if !dropout {
         config.attention_dropout = 0.0;
     }
-    let store = WeightStore::open(&backbone.location.folder)?;
+    let store = open_weights(&backbone.location.folder)?;
     Ok(LlamaForCausalLm::from_pretrained(&store, &config, device, dtype)?.0)
 }
 
@@ -176,7 +194,7 @@ pub(crate) fn load_model(
 ) -> Result<(AutoClassifier, Vec<String>), BackboneError> {
     match &backbone.architecture {
         Architecture::Deberta(encoder) => {
-            let store = WeightStore::open(&backbone.location.folder)?;
+            let store = open_weights(&backbone.location.folder)?;
             let config = Backbone::config_for(encoder, task.labels, dropout);
             let seed = NoiseKey::new(seed);
             let (model, report) =

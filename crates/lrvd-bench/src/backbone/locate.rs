@@ -2,14 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{BackboneError, hub};
+use lrvd_models::llama::gguf::GgufModel;
 
-/// A folder with `config.json`, weights and tokenizer.
+use super::{BackboneError, hub};
+use crate::io::IoError;
+use crate::text::quoted;
+
+/// A folder with `config.json`, weights and tokenizer, or a GGUF file, which holds all three.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ModelLocation {
     /// Name as given: a path or a repository id.
     pub(crate) name: String,
-    /// The folder.
+    /// The folder, or the one GGUF file that holds all of it.
     pub(crate) folder: PathBuf,
 }
 
@@ -17,7 +21,7 @@ impl ModelLocation {
     /// A name that still finds the model from another working directory.
     pub(crate) fn lasting_name(&self) -> String {
         // A repository keeps its name: where its files lie is the cache's business.
-        if is_repository(&self.name) && !Path::new(&self.name).is_dir() {
+        if is_repository(&self.name) && !Path::new(&self.name).exists() {
             return self.name.clone();
         }
         let folder = self.folder.canonicalize();
@@ -25,7 +29,7 @@ impl ModelLocation {
     }
 }
 
-/// Finds `model`: an existing folder, or else a repository id `owner/name` in the local Hub cache
+/// Finds `model`: an existing folder or GGUF file, or else a repository id `owner/name` in the local Hub cache
 /// or, unless offline, on the Hub.
 pub(crate) fn locate_model(model: &str) -> Result<ModelLocation, BackboneError> {
     locate(model, hub::snapshot)
@@ -41,13 +45,15 @@ fn locate(
     from_hub: impl Fn(&str) -> Result<PathBuf, BackboneError>,
 ) -> Result<ModelLocation, BackboneError> {
     let path = Path::new(model);
-    if path.is_dir() {
-        return Ok(ModelLocation { name: model.to_owned(), folder: path.to_owned() });
+    if let Some(folder) = local(path)? {
+        return Ok(ModelLocation { name: model.to_owned(), folder });
     }
     if !is_repository(model) {
         return Err(BackboneError::Model {
             model: model.to_owned(),
-            reason: "no such folder, and not a repository id of the form `owner/name`".to_owned(),
+            reason:
+                "no such folder or `.gguf` file, and not a repository id of the form `owner/name`"
+                    .to_owned(),
         });
     }
     let folder = from_hub(model)?;
@@ -59,4 +65,56 @@ fn is_repository(name: &str) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
     matches!(parts.as_slice(), [owner, name]
         if [owner, name].iter().all(|p| !p.is_empty() && !p.starts_with('.')))
+}
+
+/// The folder or GGUF file at `path`, if there is one. A folder without `config.json` that holds one GGUF file is that
+/// file.
+pub(crate) fn local(path: &Path) -> Result<Option<PathBuf>, BackboneError> {
+    if GgufModel::is_at(path) {
+        return Ok(Some(path.to_owned()));
+    }
+    if !path.is_dir() {
+        return Ok(None);
+    }
+    if path.join("config.json").is_file() {
+        return Ok(Some(path.to_owned()));
+    }
+    let entries = std::fs::read_dir(path).map_err(IoError::at("list", path))?;
+    let mut files: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|file| GgufModel::is_at(file)).collect();
+    files.sort();
+    match files.as_slice() {
+        [] => Ok(Some(path.to_owned())),
+        [file] => Ok(Some(file.clone())),
+        _ => Err(BackboneError::Model {
+            model: path.display().to_string(),
+            reason: format!(
+                "the folder has no `config.json` and more than one GGUF file: name one of {}",
+                quoted(files.iter().map(|file| file.display().to_string()))
+            ),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_folder_with_one_gguf_file_is_that_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, two] = ["one.gguf", "two.gguf"].map(|name| folder.path().join(name));
+        assert_eq!(local(folder.path()).unwrap().unwrap(), folder.path());
+        assert_eq!(local(&one).unwrap(), None);
+        std::fs::write(&one, "").unwrap();
+        assert_eq!(local(folder.path()).unwrap().unwrap(), one);
+        assert_eq!(local(&one).unwrap().unwrap(), one);
+        std::fs::write(&two, "").unwrap();
+        let text = local(folder.path()).unwrap_err().to_string();
+        assert!(text.contains("one.gguf") && text.contains("two.gguf"), "{text}");
+        // A Hugging Face folder that somebody put another form of the model into.
+        std::fs::write(folder.path().join("config.json"), "{}").unwrap();
+        assert_eq!(local(folder.path()).unwrap().unwrap(), folder.path());
+    }
 }

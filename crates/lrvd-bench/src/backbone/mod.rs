@@ -1,4 +1,4 @@
-//! The pretrained model of a run: a folder, a shipped checkpoint, or a repository on the Hub.
+//! The pretrained model of a run: a folder, a GGUF file, a shipped checkpoint, or a repository on the Hub.
 
 mod architecture;
 mod error;
@@ -12,5 +12,5 @@ mod locate;
 
 pub(crate) use architecture::Architecture;
 pub use error::BackboneError;
-pub(crate) use load::{Backbone, load_language_model, load_model};
-pub(crate) use locate::{ModelLocation, locate_config, locate_model};
+pub(crate) use load::{Backbone, load_language_model, load_model, open_tokenizer, open_weights};
+pub(crate) use locate::{ModelLocation, local, locate_config, locate_model};

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::data::DataSource;
 use super::error::ClassifyError;
-use crate::backbone::{Architecture, BackboneError, locate_model};
+use crate::backbone::{Architecture, BackboneError, locate_model, open_tokenizer};
 use crate::data::{Example, Label, Spread, Wording};
 use crate::settings::WordingSettings;
 
@@ -167,7 +167,7 @@ fn texts(example: &Example) -> (&str, Option<&str>) {
 
 fn opened(model: &str) -> Result<(Architecture, TextTokenizer), BackboneError> {
     let folder = locate_model(model)?.folder;
-    Ok((Architecture::read(&folder)?, TextTokenizer::from_dir(&folder)?))
+    Ok((Architecture::read(&folder)?, open_tokenizer(&folder)?))
 }
 
 /// Smallest, mean and largest score.

@@ -9,6 +9,7 @@ use lrvd_burn::train::TrainError;
 use lrvd_core::error::ParameterError;
 use lrvd_core::metrics::MetricError;
 use lrvd_models::deberta::ConfigError;
+use lrvd_models::llama::gguf::GgufAdapterError;
 use lrvd_models::tokenizer::TokenizerError;
 
 use crate::backbone::BackboneError;
@@ -212,6 +213,30 @@ pub enum ClassifyError {
         dir: PathBuf,
         /// The parameters.
         names: String,
+    },
+    /// The merged model does not answer as base and adapter do.
+    #[error(
+        "a logit of the merged model is off by {difference:.3e}, more than {limit:e} of the largest, {largest:.3}: \
+         nothing was written"
+    )]
+    Differs {
+        /// Largest difference.
+        difference: f64,
+        /// Largest logit of the adapter, or 1.
+        largest: f64,
+        /// What is tolerated, in units of that.
+        limit: f64,
+    },
+    /// The adapter cannot be one of llama.cpp.
+    #[error(transparent)]
+    Gguf(#[from] GgufAdapterError),
+    /// llama.cpp has no such model.
+    #[error(
+        "a GGUF adapter is for a Llama, and `{model}` is an encoder, which llama.cpp does not run: use `--to merged` or `--to peft`"
+    )]
+    NoGguf {
+        /// The base model.
+        model: String,
     },
     /// Labels of data and classifier differ.
     #[error("the classifier knows the labels {wanted}, the data has {found}")]

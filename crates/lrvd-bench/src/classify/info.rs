@@ -119,6 +119,14 @@ impl AdapterInfo {
         }
     }
 
+    /// Folder or repository of the base model, and SHA-256 of its weight files.
+    pub(super) fn base(&self) -> (&str, &BTreeMap<String, String>) {
+        match self {
+            Self::Classifier(info) => (&info.base_model, &info.weights),
+            Self::Language(info) => (&info.base_model, &info.weights),
+        }
+    }
+
     /// Whether the statistic is corrected for the fan-in.
     pub fn fan_in_correction(&self) -> bool {
         match self {

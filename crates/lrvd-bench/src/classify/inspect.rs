@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lrvd_burn::files::{HostTensor, TensorError, WeightStore};
+use lrvd_burn::files::{HostTensor, TensorError};
 use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_burn::peft::{PeftModule, posterior_family_name};
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::error::ClassifyError;
 use super::info::AdapterInfo;
 use super::source::AdapterSource;
-use crate::backbone::Architecture;
+use crate::backbone::{Architecture, local, open_weights};
 
 const SCHEMA_VERSION: u32 = 1;
 
@@ -255,15 +255,22 @@ pub struct BaseReport {
     pub unrecognised: Vec<String>,
 }
 
-/// Describes the checkpoint in `dir`.
+/// Whether there is a base checkpoint at `path`, of Hugging Face's kind or a GGUF file.
+pub fn is_base(path: &Path) -> bool {
+    path.join("config.json").is_file()
+        || local(path).map_or(true, |found| found.is_some_and(|m| m.is_file()))
+}
+
+/// Describes the checkpoint in `dir`, which may be a GGUF file.
 ///
 /// # Errors
 ///
 /// [`ClassifyError::Config`] for a configuration that is not supported, [`ClassifyError::File`] for
 /// weights that cannot be read.
 pub fn inspect_base(dir: &Path) -> Result<BaseReport, ClassifyError> {
-    let architecture = Architecture::read(dir)?;
-    let store = WeightStore::open(dir)?;
+    let model = local(dir)?.unwrap_or_else(|| dir.to_owned());
+    let architecture = Architecture::read(&model)?;
+    let store = open_weights(&model)?;
     let (mut parameters, mut dtypes) = (BTreeMap::new(), BTreeMap::new());
     for name in store.names() {
         let n: usize = store.shape(name).unwrap_or_default().iter().product();

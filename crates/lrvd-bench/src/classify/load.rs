@@ -12,7 +12,7 @@ use lrvd_core::error::ParameterError;
 use lrvd_models::AutoClassifier;
 
 use super::error::ClassifyError;
-use super::info::{AdapterInfo, ClassifierInfo};
+use super::info::ClassifierInfo;
 use super::source::AdapterSource;
 use crate::backbone::{Backbone, load_model, locate_model};
 use crate::data::PreparedTask;
@@ -38,6 +38,8 @@ pub struct LoadOptions {
     pub allow_other_base: bool,
     /// How draws are made, and when fewer of them will do.
     pub policy: DrawPolicy,
+    /// How the base is held, instead of as in training.
+    pub precision: Option<BasePrecision>,
 }
 
 /// What a saved classifier draws from.
@@ -78,30 +80,11 @@ impl SavedClassifier {
     pub fn load(dir: &Path, options: &LoadOptions, device: &Device) -> Result<Self, ClassifyError> {
         options.policy.check()?;
         let source = AdapterSource::open(dir, device)?;
-        let info = match source.saved.info.clone() {
-            Some(AdapterInfo::Language(_)) => {
-                return Err(ClassifyError::Language { dir: dir.to_owned() });
-            }
-            Some(AdapterInfo::Classifier(info)) => Some(info),
-            None => None,
-        };
-        let named = info.as_ref().map(|info| info.base_model.clone());
-        let named = named.or_else(|| source.saved.adapter.config.base_model_name_or_path.clone());
-        let name = options.model.clone().or(named);
-        let name = name.ok_or_else(|| ClassifyError::NoBase { dir: source.folder.clone() })?;
-        let backbone = Backbone::open(locate_model(&name)?)?;
-        let info = match info {
-            Some(info) => {
-                if !options.allow_other_base {
-                    check_base(&info, &backbone)?;
-                }
-                info
-            }
-            None => foreign(&source, &backbone, name)?,
-        };
+        let (info, backbone) =
+            open_base(&source, options.model.as_deref(), options.allow_other_base)?;
         let task =
             PreparedTask::from_examples(info.goal.clone(), &[], &[], &info.reader(&backbone)?)?;
-        let dtype = backbone.stored_as(info.base_precision)?;
+        let dtype = backbone.stored_as(options.precision.unwrap_or(info.base_precision))?;
         let (mut model, fresh) = load_model(&backbone, &task, false, info.seed, device, dtype)?;
         let absent: Vec<&String> =
             fresh.iter().filter(|name| !source.saved.adapter.saved.contains_key(*name)).collect();
@@ -205,13 +188,40 @@ impl SavedClassifier {
     }
 }
 
-/// The weights must be those that the adapter was trained on, file by file.
-fn check_base(info: &ClassifierInfo, backbone: &Backbone) -> Result<(), ClassifyError> {
-    if info.weights == backbone.hashes {
-        return Ok(());
+/// The base model that an adapter names, or `model`, and the adapter's description or what can be known of it.
+pub(super) fn open_base(
+    source: &AdapterSource,
+    model: Option<&str>,
+    allow_other: bool,
+) -> Result<(ClassifierInfo, Backbone), ClassifyError> {
+    let (info, backbone) = open_any_base(source, model, allow_other)?;
+    let info = info.ok_or_else(|| ClassifyError::Language { dir: source.folder.clone() })?;
+    Ok((info, backbone))
+}
+
+/// As [`open_base`], of a language model's adapter as well, which has no description of a classifier.
+pub(super) fn open_any_base(
+    source: &AdapterSource,
+    model: Option<&str>,
+    allow_other: bool,
+) -> Result<(Option<ClassifierInfo>, Backbone), ClassifyError> {
+    let info = source.saved.info.as_ref();
+    let named = info.map(|info| info.base().0.to_owned());
+    let named = named.or_else(|| source.saved.adapter.config.base_model_name_or_path.clone());
+    let name = model.map(str::to_owned).or(named);
+    let name = name.ok_or_else(|| ClassifyError::NoBase { dir: source.folder.clone() })?;
+    let backbone = Backbone::open(locate_model(&name)?)?;
+    // The weights must be those that the adapter was trained on, file by file.
+    let weights = info.map(|info| info.base().1).filter(|_| !allow_other);
+    if let Some(weights) = weights.filter(|weights| **weights != backbone.hashes) {
+        let (model, files) = (backbone.location.name.clone(), backbone.other_files(weights));
+        return Err(ClassifyError::OtherBase { model, files });
     }
-    let (model, files) = (backbone.location.name.clone(), backbone.other_files(&info.weights));
-    Err(ClassifyError::OtherBase { model, files })
+    let info = match info {
+        Some(info) => info.classifier().cloned(),
+        None => Some(foreign(source, &backbone, name)?),
+    };
+    Ok((info, backbone))
 }
 
 /// What can be known of an adapter that was made elsewhere.

@@ -10,16 +10,21 @@
 //! | `source` | the adapter in a folder, a training run or one of its checkpoints |
 //! | `predict`, `evaluate` | using a saved classifier |
 //! | `abstain` | the entropy above which it had better give no answer |
+//! | `export`, `merge` | for other programs: PEFT, llama.cpp, a whole model |
+//! | `card` | the model card of an export |
 //! | `inspect` | ranks, statistics and sizes |
 
 mod abstain;
+mod card;
 mod check;
 mod data;
 mod error;
 mod evaluate;
+mod export;
 mod info;
 mod inspect;
 mod load;
+mod merge;
 mod predict;
 mod rows;
 mod save;
@@ -31,9 +36,13 @@ pub use check::{DataReport, RenderedExample, SplitReport, check_data};
 pub use data::{ClassifyData, DataSource};
 pub use error::ClassifyError;
 pub use evaluate::{Evaluation, evaluate};
+pub use export::{GgufExport, PeftExport, export_gguf, export_peft};
 pub use info::{Abstention, AdapterInfo, ClassifierInfo, INFO_FILE};
-pub use inspect::{AdapterReport, BaseReport, ModuleReport, inspect_adapter, inspect_base};
+pub use inspect::{
+    AdapterReport, BaseReport, ModuleReport, inspect_adapter, inspect_base, is_base,
+};
 pub use load::{LoadOptions, MAX_DRAWS, SavedClassifier};
+pub use merge::{MergeOptions, MergeReport, export_merged};
 pub use predict::{Input, Inputs, Prediction, read_inputs, stream_inputs};
 pub use rows::{Row, TextColumns, read_rows};
 pub use save::SavedAdapter;

@@ -98,14 +98,7 @@ impl SavedClassifier {
     ) -> Result<Vec<Prediction>, ClassifyError> {
         let reader = self.info.reader(&self.backbone)?;
         let examples = self.encode(&reader, inputs, first)?;
-        let examples = TokenExamples {
-            examples: &examples,
-            pad_id: reader.pad_id(),
-            labels: self.info.goal.n_labels(),
-            device: &self.device,
-            dtype: DType::F32,
-        };
-        let logits = self.logits(&examples, draws, seed)?;
+        let logits = self.logits(&self.batches(&reader, &examples), draws, seed)?;
         if self.info.goal.is_regression() {
             let score =
                 |a: ScoreAnswer| Prediction::Score { score: a.score, deviation: a.deviation };
@@ -124,6 +117,27 @@ impl SavedClassifier {
             draws: made(row),
         };
         Ok(logits.classes()?.into_iter().enumerate().map(answer).collect())
+    }
+
+    /// Raw outputs at the mean, row by row.
+    pub(super) fn mean_logits(&self, inputs: &[Input]) -> Result<Vec<f64>, ClassifyError> {
+        let reader = self.info.reader(&self.backbone)?;
+        let examples = self.encode(&reader, inputs, 0)?;
+        Ok(self.logits(&self.batches(&reader, &examples), 0, 0)?.values)
+    }
+
+    fn batches<'a>(
+        &'a self,
+        reader: &TextReader<'_>,
+        examples: &'a [TokenisedExample],
+    ) -> TokenExamples<'a> {
+        TokenExamples {
+            examples,
+            pad_id: reader.pad_id(),
+            labels: self.info.goal.n_labels(),
+            device: &self.device,
+            dtype: DType::F32,
+        }
     }
 
     fn encode(

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use lrvd_burn::files::AtomicDir;
+use lrvd_burn::files::{AtomicDir, write_atomic};
 use lrvd_burn::model::{AdaptedModel, ranks};
 use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary, PeftAdapter, PeftPosterior};
 
+use super::card::CARD_FILE;
 use super::error::ClassifyError;
 use super::info::{AdapterInfo, ClassifierInfo};
 use crate::run::{AdapterFiles, adapter_files};
@@ -71,6 +72,16 @@ impl SavedAdapter {
         target: &Path,
         layout: ExportLayout,
     ) -> Result<ExportSummary, ClassifyError> {
+        self.write_with(target, layout, |_| Ok(None))
+    }
+
+    /// As [`Self::write`], with the text of another model card.
+    pub(super) fn write_with(
+        &self,
+        target: &Path,
+        layout: ExportLayout,
+        card: impl FnOnce(&ExportSummary) -> Result<Option<String>, ClassifyError>,
+    ) -> Result<ExportSummary, ClassifyError> {
         let building = AtomicDir::create(target)?;
         let summary = self.adapter.write(building.path(), layout)?;
         let mut info = self.info.clone();
@@ -85,6 +96,9 @@ impl SavedAdapter {
         }
         if let Some(info) = info {
             info.write(building.path())?;
+        }
+        if let Some(text) = card(&summary)? {
+            write_atomic(building.path().join(CARD_FILE), text.as_bytes())?;
         }
         building.commit_replacing()?;
         Ok(summary)

@@ -32,7 +32,8 @@ use crate::task::Goal;
 pub(crate) const ADAPTER_DIR: &str = "adapter";
 /// Folder of the checkpoints of an unfinished run.
 pub(super) const CHECKPOINT_DIR: &str = "checkpoints";
-const RECORD_FILE: &str = "record.json";
+/// What was measured at the end.
+pub(super) const RECORD_FILE: &str = "record.json";
 const LABELS_FILE: &str = "labels.json";
 
 /// Largest seed: what is mixed into the higher bits must stay apart.

@@ -24,12 +24,27 @@ const WEIGHTS: [&str; 4] = [
 pub struct WeightStore {
     path: PathBuf,
     files: Vec<WeightFile>,
-    /// Name to (file, name in the file).
-    tensors: BTreeMap<String, (usize, String)>,
+    tensors: BTreeMap<String, Place>,
+}
+
+/// Where a tensor is.
+#[derive(Debug)]
+struct Place {
+    file: usize,
+    /// Name in the file.
+    name: String,
+    /// Row of the file for every row of the tensor, where they are not in the same order.
+    rows: Option<Vec<usize>>,
+}
+
+impl Place {
+    fn new(file: usize, name: String) -> Self {
+        Self { file, name, rows: None }
+    }
 }
 
 impl WeightStore {
-    /// Opens a safetensors or PyTorch file, an index, or a folder that holds one under the name that
+    /// Opens a safetensors, PyTorch or GGUF file, an index, or a folder that holds one under the name that
     /// the Hugging Face libraries give it; safetensors come first.
     ///
     /// An index and its shards must agree exactly: every shard there, every tensor where the index
@@ -59,7 +74,7 @@ impl WeightStore {
     fn open_single(path: &Path) -> Result<Self, FileError> {
         let file = WeightFile::open(path)?;
         let names = file.names().into_iter();
-        let tensors = names.map(|name| (name.to_owned(), (0, name.to_owned()))).collect();
+        let tensors = names.map(|name| (name.to_owned(), Place::new(0, name.to_owned()))).collect();
         Ok(Self { path: path.to_path_buf(), files: vec![file], tensors })
     }
 
@@ -95,7 +110,10 @@ impl WeightStore {
                 let index = index.to_path_buf();
                 return Err(FileError::NotInIndex { index, shard, tensors: unknown });
             }
-            tensors.extend(names.into_iter().map(|name| (name.clone(), (files.len(), name))));
+            let file_number = files.len();
+            let places =
+                names.into_iter().map(|name| (name.clone(), Place::new(file_number, name)));
+            tensors.extend(places);
             files.push(file);
         }
         Ok(Self { path: dir.to_path_buf(), files, tensors })
@@ -117,6 +135,25 @@ impl WeightStore {
             tensors.insert(name, place);
         }
         Ok(Self { tensors, ..self })
+    }
+
+    /// The same store without a tensor, for those that are no weights.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.tensors.remove(name);
+        self
+    }
+
+    /// The same store with the rows of some tensors in another order: row `i` of a tensor of this shape is row
+    /// `order(name, shape)[i]` of the file.
+    #[must_use]
+    pub fn reorder_rows(mut self, order: impl Fn(&str, &[usize]) -> Option<Vec<usize>>) -> Self {
+        for (name, place) in &mut self.tensors {
+            let shape =
+                self.files[place.file].info(&place.name).map_or(&[][..], |(_, shape)| shape);
+            place.rows = order(name, shape);
+        }
+        self
     }
 
     /// The file or folder that was opened.
@@ -160,8 +197,8 @@ impl WeightStore {
     }
 
     fn info(&self, name: &str) -> Option<(HostDType, &[usize])> {
-        let (file, name) = self.tensors.get(name)?;
-        self.files[*file].info(name)
+        let place = self.tensors.get(name)?;
+        self.files[place.file].info(&place.name)
     }
 
     /// Reads one tensor.
@@ -171,9 +208,12 @@ impl WeightStore {
     /// [`FileError::NoTensor`] if there is none of that name, [`FileError::Io`] if the file cannot
     /// be read any more.
     pub fn read(&self, name: &str) -> Result<HostTensor, FileError> {
-        let (file, name) =
-            self.tensors.get(name).ok_or_else(|| FileError::no_tensor(&self.path, name))?;
-        self.files[*file].read(name)
+        let place = self.tensors.get(name).ok_or_else(|| FileError::no_tensor(&self.path, name))?;
+        let tensor = self.files[place.file].read(&place.name)?;
+        let Some(rows) = &place.rows else { return Ok(tensor) };
+        tensor.select_rows(rows).map_err(|source| {
+            FileError::io("reorder the rows of", &self.path, std::io::Error::other(source))
+        })
     }
 }
 

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::host_tensor::HostDType;
+use super::gguf::GgufError;
+use super::host_tensor::{HostDType, TensorError};
 
 /// Checks that there is something at `path`, before a reader says what it is not.
 ///
@@ -139,6 +140,24 @@ pub enum FileError {
         /// What the reader says.
         reason: String,
     },
+    /// A file of llama.cpp that cannot be read.
+    #[error("`{file}` is not a usable GGUF file: {source}")]
+    Gguf {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: GgufError,
+    },
+    /// Only tensors of floats can be written in this format.
+    #[error("tensor `{tensor}` cannot be written to `{file}`")]
+    NotFloat {
+        /// The file.
+        file: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Why.
+        source: TensorError,
+    },
     /// An adapter is there in its pickled form only.
     #[error("`{dir}` holds only pickled weights (`{found}`): wanted safetensors")]
     Pickle {
@@ -210,7 +229,9 @@ impl FileError {
             Self::Pickle { .. } => Some(
                 "convert the adapter once where PEFT is available: load it and call `save_pretrained(folder)`",
             ),
-            Self::Truncated { .. } | Self::MissingShard { .. } => {
+            Self::Truncated { .. }
+            | Self::MissingShard { .. }
+            | Self::Gguf { source: GgufError::Short { .. }, .. } => {
                 Some("the download or copy may have been cut off: fetch the file again")
             }
             _ => None,

@@ -41,6 +41,14 @@ pub enum TensorError {
         /// The type there is.
         found: HostDType,
     },
+    /// There is no such row.
+    #[error("there is no row {row} in shape {shape:?}")]
+    NoRow {
+        /// The row asked for.
+        row: usize,
+        /// The shape.
+        shape: Vec<usize>,
+    },
     /// Not a matrix.
     #[error("a matrix is wanted, found shape {shape:?}")]
     NotAMatrix {
@@ -219,6 +227,28 @@ impl HostTensor {
         Ok(Self { dtype: self.dtype, shape: vec![columns, rows], bytes })
     }
 
+    /// The tensor whose row `i` along the first axis is row `order[i]` of this one.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError::NoRow`] if there is no such row.
+    pub fn select_rows(&self, order: &[usize]) -> Result<Self, TensorError> {
+        let mut shape = self.shape.clone();
+        let rows = shape.first().copied().unwrap_or(0);
+        if let Some(&row) = order.iter().find(|&&row| row >= rows) {
+            return Err(TensorError::NoRow { row, shape });
+        }
+        if let Some(first) = shape.first_mut() {
+            *first = order.len();
+        }
+        let size = self.bytes.len() / rows.max(1);
+        let mut bytes = Vec::with_capacity(order.len() * size);
+        for &row in order {
+            bytes.extend_from_slice(&self.bytes[row * size..(row + 1) * size]);
+        }
+        Ok(Self { dtype: self.dtype, shape, bytes })
+    }
+
     /// Index and value of the first element that is infinite or not a number; none for integers.
     pub fn first_non_finite(&self) -> Option<(usize, f64)> {
         self.first_beyond(f64::MAX)
@@ -313,6 +343,18 @@ mod tests {
             HostTensor::from_f32(&[0, 3], &[]).unwrap().transpose2().unwrap().shape(),
             [3, 0]
         );
+    }
+
+    #[test]
+    fn rows_are_taken_in_any_order() {
+        let tensor = HostTensor::from_f32(&[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        let taken = tensor.select_rows(&[2, 0]).unwrap();
+        assert_eq!(
+            (taken.shape(), taken.to_f32().unwrap()),
+            (&[2, 2][..], vec![5.0, 6.0, 1.0, 2.0])
+        );
+        let refused = TensorError::NoRow { row: 3, shape: vec![3, 2] };
+        assert_eq!(tensor.select_rows(&[0, 3]), Err(refused));
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `host_tensor` | raw little-endian values with a shape |
 //! | `tensor_file` | one `.safetensors` file, read tensor by tensor |
-//! | `weight_file` | that, or a file of `torch.save` |
+//! | `weight_file` | that, a file of `torch.save`, or one of llama.cpp |
+//! | `gguf` | files of llama.cpp |
 //! | `checkpoint_dir` | a checkpoint folder: one file, or shards with an index |
 //! | `load_report` | which tensors were applied, missing, unexpected, mis-shaped, not finite |
 //! | `write`, `atomic_dir` | files and folders that are whole or absent |
@@ -17,6 +18,7 @@
 mod atomic_dir;
 mod checkpoint_dir;
 mod error;
+mod gguf;
 mod host_tensor;
 mod load_report;
 pub(crate) mod pairs;
@@ -27,6 +29,7 @@ mod write;
 pub use atomic_dir::{AtomicDir, recover_dir};
 pub use checkpoint_dir::WeightStore;
 pub use error::{FileError, must_exist};
+pub use gguf::{GgufError, GgufField, GgufFile, GgufType, GgufValue, write_gguf};
 pub use host_tensor::{HostDType, HostTensor, TensorError, is_float};
 pub use load_report::{IgnoredTensor, LoadError, LoadReport, MisShaped, NonFinite};
 pub use tensor_file::TensorFile;

@@ -1,8 +1,8 @@
-//! A file of weights in either format: safetensors, or PyTorch's `torch.save`.
+//! A file of weights in any format: safetensors, PyTorch's `torch.save`, or llama.cpp's GGUF.
 //!
 //! A file of `torch.save` is a pickle, and unpickling in Python runs code from the file. The reader
 //! used here interprets the few opcodes that `torch.save` writes and refuses everything else, so
-//! that nothing from the file is ever executed. Tensors of both are read one by one.
+//! that nothing from the file is ever executed. Tensors of all are read one by one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use pytorch_reader::{DType, PytorchReader, Tensor};
 
 use super::error::FileError;
+use super::gguf::GgufFile;
 use super::host_tensor::{HostDType, HostTensor};
 use super::tensor_file::TensorFile;
 
@@ -26,17 +27,22 @@ pub(super) enum WeightFile {
         /// Its tensors.
         tensors: BTreeMap<String, Tensor>,
     },
+    /// GGUF.
+    Gguf(Box<GgufFile>),
 }
 
 impl WeightFile {
-    /// Opens `path`: `.bin`, `.pt` and `.pth` are PyTorch's, everything else is safetensors.
+    /// Opens `path`: `.bin`, `.pt` and `.pth` are PyTorch's, `.gguf` is GGUF, everything else is safetensors.
     ///
     /// # Errors
     ///
-    /// Those of [`TensorFile::open`]; [`FileError::Pytorch`] for a file that is not of
+    /// Those of [`TensorFile::open`] and [`GgufFile::open`]; [`FileError::Pytorch`] for a file that is not of
     /// `torch.save`, or holds what a file of weights does not.
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
         let ending = path.extension().and_then(|extension| extension.to_str());
+        if ending == Some("gguf") {
+            return Ok(Self::Gguf(Box::new(GgufFile::open(path)?)));
+        }
         if !matches!(ending, Some("bin" | "pt" | "pth")) {
             return TensorFile::open(path).map(Self::Safetensors);
         }
@@ -52,6 +58,7 @@ impl WeightFile {
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Safetensors(file) => file.path(),
+            Self::Gguf(file) => file.path(),
             Self::Pytorch { path, .. } => path,
         }
     }
@@ -60,6 +67,7 @@ impl WeightFile {
     pub(super) fn names(&self) -> Vec<&str> {
         match self {
             Self::Safetensors(file) => file.names().collect(),
+            Self::Gguf(file) => file.names().collect(),
             Self::Pytorch { tensors, .. } => tensors.keys().map(String::as_str).collect(),
         }
     }
@@ -68,6 +76,7 @@ impl WeightFile {
     pub(super) fn info(&self, name: &str) -> Option<(HostDType, &[usize])> {
         match self {
             Self::Safetensors(file) => Some((file.dtype(name)?, file.shape(name)?)),
+            Self::Gguf(file) => file.info(name),
             Self::Pytorch { tensors, .. } => {
                 tensors.get(name).map(|tensor| (host_dtype(tensor.dtype()), tensor.shape()))
             }
@@ -82,6 +91,7 @@ impl WeightFile {
     pub(super) fn read(&self, name: &str) -> Result<HostTensor, FileError> {
         let (path, tensors) = match self {
             Self::Safetensors(file) => return file.read(name),
+            Self::Gguf(file) => return file.read(name),
             Self::Pytorch { path, tensors } => (path, tensors),
         };
         let tensor = tensors.get(name).ok_or_else(|| FileError::no_tensor(path, name))?;

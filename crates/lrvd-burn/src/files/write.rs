@@ -88,7 +88,7 @@ fn header_bytes(
 }
 
 /// Runs `fill` on a new sibling file and puts it in the place of `path`.
-fn replace_with(
+pub(super) fn replace_with(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> Result<(), FileError> {

@@ -81,25 +81,48 @@ impl PeftModule {
     /// [`TensorError`] if a factor does not hold floats or does not have `rank` rows or columns.
     pub fn delta(&self) -> Result<Vec<f64>, TensorError> {
         let (d_input, d_output) = (self.d_input(), self.d_output());
+        let update = self.update()?;
+        let mut delta = vec![0.0; d_output * d_input];
+        for (row, out) in delta.chunks_exact_mut(d_input.max(1)).enumerate() {
+            update.add_to(row, out);
+        }
+        Ok(delta)
+    }
+
+    /// `weight + delta` in single precision, each value rounded once.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError`] as for [`Self::delta`], and if `weight` is not `[d_output, d_input]`.
+    pub fn merged(&self, weight: &HostTensor) -> Result<HostTensor, TensorError> {
+        let (d_input, d_output) = (self.d_input(), self.d_output());
+        if weight.shape() != [d_output, d_input] {
+            return Err(TensorError::NotAMatrix { shape: weight.shape().to_vec() });
+        }
+        let update = self.update()?;
+        let mut values = weight.to_f32()?;
+        let mut sum = vec![0.0; d_input];
+        for (row, values) in values.chunks_exact_mut(d_input.max(1)).enumerate() {
+            sum.iter_mut().zip(values.iter()).for_each(|(sum, value)| *sum = f64::from(*value));
+            update.add_to(row, &mut sum);
+            values.iter_mut().zip(&sum).for_each(|(value, sum)| *value = *sum as f32);
+        }
+        HostTensor::from_f32(weight.shape(), &values)
+    }
+
+    /// The factors in double precision, scale and diagonal multiplied into the second.
+    fn update(&self) -> Result<Update, TensorError> {
         for (tensor, shape) in self.wanted_shapes() {
             if tensor.shape() != shape {
                 return Err(TensorError::NotAMatrix { shape: tensor.shape().to_vec() });
             }
         }
-        let (a, b) = (self.a.to_f64()?, self.b.to_f64()?);
         let e = self.e.as_ref().map(HostTensor::to_f64).transpose()?;
-        let mut delta = vec![0.0; d_output * d_input];
-        for row in 0..d_output {
-            let out = &mut delta[row * d_input..(row + 1) * d_input];
-            for k in 0..self.rank {
-                let weight =
-                    self.scaling * b[row * self.rank + k] * e.as_ref().map_or(1.0, |e| e[k]);
-                for (value, a) in out.iter_mut().zip(&a[k * d_input..(k + 1) * d_input]) {
-                    *value += weight * a;
-                }
-            }
+        let mut b = self.b.to_f64()?;
+        for (at, value) in b.iter_mut().enumerate() {
+            *value *= self.scaling * e.as_ref().map_or(1.0, |e| e[at % self.rank]);
         }
-        Ok(delta)
+        Ok(Update { a: self.a.to_f64()?, b, rank: self.rank })
     }
 
     /// Each factor with the shape it should have.
@@ -110,6 +133,22 @@ impl PeftModule {
         ];
         shapes.extend(self.e.as_ref().map(|e| (e, vec![self.rank])));
         shapes
+    }
+}
+
+/// `b · a`, row by row.
+struct Update {
+    a: Vec<f64>,
+    b: Vec<f64>,
+    rank: usize,
+}
+
+impl Update {
+    fn add_to(&self, row: usize, out: &mut [f64]) {
+        let weights = &self.b[row * self.rank..(row + 1) * self.rank];
+        for (weight, a) in weights.iter().zip(self.a.chunks_exact(out.len().max(1))) {
+            out.iter_mut().zip(a).for_each(|(value, a)| *value += weight * a);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::files::{HostTensor, LoadError};
+use crate::files::{HostTensor, LoadError, TensorFile};
 use crate::peft::{
     ExportLayout, ExportSummary, PeftAdapter, PeftConfig, PeftError, PeftMethod, PeftModule,
     TargetModules,
@@ -134,6 +134,36 @@ fn uniform_pads_and_folds() {
     assert_eq!(module.a.to_f32().unwrap()[5..], [0.0; 10]);
     // b was [-2.5, -1.5] at scale 2.
     assert_eq!(module.b.to_f32().unwrap(), [-1.25, 0.0, 0.0, -0.75, 0.0, 0.0]);
+}
+
+/// As vLLM computes it: one rank and one scale, `lora_alpha / r`, for all modules, whatever patterns there may be.
+#[test]
+fn uniform_is_right_for_a_server_with_one_scale() {
+    let mut adapter = pruned();
+    adapter.modules.get_mut("h.1.q").unwrap().scaling = 2.0;
+    let dir = tempfile::tempdir().unwrap();
+    adapter.write(dir.path(), ExportLayout::Uniform).unwrap();
+    let text = std::fs::read(dir.path().join("adapter_config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let r = config["r"].as_u64().unwrap() as usize;
+    let scale = config["lora_alpha"].as_f64().unwrap() / r as f64;
+    let file = TensorFile::open(dir.path().join("adapter_model.safetensors")).unwrap();
+    let live = adapter.modules.iter().filter(|(_, module)| module.rank > 0);
+    let mut compared = 0;
+    for (path, module) in live {
+        let read =
+            |part: &str| file.read(&format!("base_model.model.{path}.{part}.weight")).unwrap();
+        let (a, b) = (read("lora_A"), read("lora_B"));
+        assert_eq!((a.shape()[0], b.shape()[1]), (r, r), "{path}");
+        let (d_input, a, b) = (a.shape()[1], a.to_f64().unwrap(), b.to_f64().unwrap());
+        for (at, wanted) in module.delta().unwrap().into_iter().enumerate() {
+            let (row, column) = (at / d_input, at % d_input);
+            let sum: f64 = (0..r).map(|k| b[row * r + k] * a[k * d_input + column]).sum();
+            assert!((scale * sum - wanted).abs() <= 1e-5, "{path}: {} {wanted}", scale * sum);
+            compared += usize::from(wanted != 0.0);
+        }
+    }
+    assert!(compared > 20, "{compared}");
 }
 
 #[test]

@@ -83,8 +83,8 @@ pub(crate) struct SuiteArguments {
     /// Device: cpu, wgpu, cuda:0; a backend must be built in.
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     pub(crate) device: String,
-    /// Pretrained model: a folder, or a repository `owner/name` on the Hugging Face Hub.
-    #[arg(long, value_name = "DIR|HUB-ID")]
+    /// Pretrained model: a folder, a `.gguf` file, or a repository `owner/name` on the Hugging Face Hub.
+    #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: Option<String>,
     /// Data in their original layouts, or Hub-style parquet or JSONL; if left out, cola, sst2, rte and all sets but
     /// boolq are generated.

@@ -87,7 +87,7 @@ pub(crate) struct ClassifierArguments {
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
     /// Base model [default: the one that the adapter names].
-    #[arg(long, value_name = "DIR|HUB-ID")]
+    #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: Option<String>,
     /// Use a base model whose weights are not those that the adapter was trained on.
     #[arg(long)]

@@ -107,8 +107,8 @@ pub(crate) enum DataCommand {
 pub(crate) struct CheckArguments {
     #[command(flatten)]
     pub(crate) examples: ExampleArguments,
-    /// The model that is to read them: a folder, or a repository `owner/name` on the Hugging Face Hub.
-    #[arg(long, value_name = "DIR|HUB-ID")]
+    /// The model that is to read them: a folder, a `.gguf` file, or a repository `owner/name` on the Hugging Face Hub.
+    #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: Option<String>,
     /// Longest input in tokens [default: 128, for a language model 1024].
     #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]

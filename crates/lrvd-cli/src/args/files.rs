@@ -9,7 +9,7 @@ pub(crate) const INSPECT_EXAMPLES: &str = "\
 Examples:
   lrvd inspect runs/mine                           ranks and relevance by module
   lrvd inspect ADAPTER --format json
-  lrvd inspect MODEL                               sizes of a base checkpoint
+  lrvd inspect MODEL                               sizes of a base checkpoint: a folder or a .gguf file
 
 log_alpha is the relevance statistic ln(noise variance / signal) of a rank direction. One at or above
 the threshold is noise: a method that prunes removes it at its next prune.";
@@ -29,10 +29,15 @@ Examples:
   lrvd export --to peft runs/mine --out adapter-for-server --layout uniform
   lrvd export --to peft runs/mine --out adapter-r4 --cap-rank 4
   lrvd export --to peft runs/mine/checkpoints/step-00000400 --out adapter-400
+  lrvd export --to merged runs/mine --out model --verify     a whole model, for transformers and all that read its folders
+  lrvd export --to gguf runs/mine --out for-llama-cpp        adapter.gguf, for `llama-cli --lora`; Llama only
 
 `ragged` keeps every module's own rank (rank_pattern, alpha_pattern) and brings the posterior along;
 `uniform` pads all modules to one rank, for servers that know only one, and has no posterior. Both
-give the posterior mean exactly, unless `--cap-rank` cuts it, which leaves the posterior behind; modules whose rank was pruned to 0 are left out.";
+give the posterior mean exactly, unless `--cap-rank` cuts it, which leaves the posterior behind; modules whose rank was pruned to 0 are left out.
+`merged` and `gguf` hold the posterior mean alone, in single precision, and need the base model that the adapter names.
+Every export has a README.md: base, method, data hashes, metrics, ranks, and how it is loaded.
+Exit code 1 if `--verify` finds a difference; nothing is written then.";
 
 pub(crate) const VERIFY_EXAMPLES: &str = "\
 Examples:
@@ -64,6 +69,10 @@ pub(crate) enum RanksCommand {
 pub(crate) enum ExportFormat {
     /// Hugging Face PEFT.
     Peft,
+    /// The base model with the adapter multiplied in, as a Hugging Face folder.
+    Merged,
+    /// An adapter of llama.cpp.
+    Gguf,
 }
 
 /// How modules of different ranks are written.
@@ -87,13 +96,25 @@ pub(crate) struct ExportArguments {
     /// Folder to write; it must not exist.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// How modules of different ranks are written.
-    #[arg(long, value_enum, default_value = "ragged")]
-    pub(crate) layout: Layout,
+    /// How modules of different ranks are written [PEFT only; default: ragged].
+    #[arg(long, value_enum)]
+    pub(crate) layout: Option<Layout>,
     /// Largest rank that is written, for servers that allow no more: modules above it keep their largest singular
-    /// directions, and what that loses is printed.
+    /// directions, and what that loses is printed [PEFT only].
     #[arg(long, value_name = "R", value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) cap_rank: Option<usize>,
+    /// Base model [merged and gguf only; default: the one that the adapter names].
+    #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
+    pub(crate) model: Option<String>,
+    /// Use a base model whose weights are not those that the adapter was trained on [merged and gguf only].
+    #[arg(long)]
+    pub(crate) allow_other_base: bool,
+    /// Compare logits of the merged model with those of base and adapter [merged only].
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Largest difference that `--verify` lets pass, in units of the largest logit.
+    #[arg(long, value_name = "T", default_value = "1e-4", value_parser = super::positive, requires = "verify", allow_negative_numbers = true)]
+    pub(crate) tolerance: f64,
 }
 
 /// Float types of `lrvd verify`.

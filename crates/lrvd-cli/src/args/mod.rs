@@ -7,6 +7,8 @@ mod data;
 mod demo;
 mod files;
 mod generate;
+#[cfg(feature = "hub")]
+mod push;
 #[cfg(feature = "serve")]
 mod serve;
 mod study;
@@ -29,6 +31,8 @@ pub(crate) use files::{
     PrecisionName, RanksCommand, VerifyArguments,
 };
 pub(crate) use generate::GenerateArguments;
+#[cfg(feature = "hub")]
+pub(crate) use push::PushArguments;
 #[cfg(feature = "serve")]
 pub(crate) use serve::ServeArguments;
 pub(crate) use study::StudyArguments;
@@ -124,6 +128,10 @@ pub(crate) enum Command {
     /// Write an adapter for other programs.
     #[command(after_help = files::EXPORT_EXAMPLES)]
     Export(ExportArguments),
+    /// Put an export onto the model hub.
+    #[cfg(feature = "hub")]
+    #[command(after_help = push::EXAMPLES)]
+    Push(PushArguments),
     /// Recompute a folder of recorded numbers, or check a checkpoint of your own.
     #[command(after_help = files::VERIFY_EXAMPLES)]
     Verify(VerifyArguments),

@@ -33,7 +33,7 @@ pub(crate) struct StudyArguments {
     pub(crate) data_dir: Option<PathBuf>,
     /// Pretrained model: a folder, or a repository `owner/name` on the Hugging Face Hub [default: the
     /// shipped tiny DeBERTa].
-    #[arg(long, value_name = "DIR|HUB-ID")]
+    #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: Option<String>,
     /// Tasks of GLUE [default: sst2].
     #[arg(long, value_delimiter = ',', value_name = "A,B")]

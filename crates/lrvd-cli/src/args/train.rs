@@ -53,9 +53,9 @@ same numbers bit for bit on the CPU.";
 /// Options of `lrvd train`.
 #[derive(Debug, Args)]
 pub(crate) struct TrainArguments {
-    /// Pretrained DeBERTa-v2 or -v3, or Llama: a folder, or a repository `owner/name` on the Hugging Face Hub. Its
-    /// `config.json` says which.
-    #[arg(long, value_name = "DIR|HUB-ID")]
+    /// Pretrained DeBERTa-v2 or -v3, or Llama: a folder, or a repository `owner/name` on the Hugging Face Hub, whose
+    /// `config.json` says which; or a Llama in one `.gguf` file.
+    #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: String,
     #[command(flatten)]
     pub(crate) examples: ExampleArguments,

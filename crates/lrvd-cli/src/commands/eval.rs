@@ -116,6 +116,7 @@ pub(super) fn load(
         model: arguments.model.clone(),
         allow_other_base: arguments.allow_other_base,
         policy: arguments.policy.policy(),
+        precision: None,
     };
     Ok(SavedClassifier::load(&arguments.dir, &options, &device)?)
 }

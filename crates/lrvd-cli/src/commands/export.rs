@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::classify::AdapterSource;
+use lrvd_bench::classify::{
+    AdapterSource, ClassifyError, GgufExport, MergeOptions, MergeReport, export_gguf,
+    export_merged, export_peft,
+};
 use lrvd_burn::device;
 use lrvd_burn::files::FileError;
 use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary};
@@ -33,30 +36,93 @@ struct Report<'a> {
     cap_errors: Option<BTreeMap<String, f64>>,
 }
 
-/// Writes the folder and says what a server must be able to do.
+/// Options that do not go together.
+#[derive(Debug, thiserror::Error)]
+#[error("`{option}` is for `{wanted}` only, and this is `--to {found}`")]
+struct Misplaced {
+    option: &'static str,
+    wanted: &'static str,
+    found: &'static str,
+}
+
+/// Writes the folder and says what a reader of it must be able to do.
 pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
+    check(&arguments)?;
     if arguments.out.exists() {
         return Err(FileError::Exists { path: arguments.out }.into());
     }
-    let ExportFormat::Peft = arguments.to;
-    let layout = match arguments.layout {
+    let source = AdapterSource::open(&arguments.dir, &device::open("cpu")?)?;
+    match arguments.to {
+        ExportFormat::Peft => peft(&arguments, &source, printer)?,
+        ExportFormat::Gguf => gguf(&arguments, &source, printer)?,
+        ExportFormat::Merged => {
+            if !merged(&arguments, &source, printer)? {
+                return Ok(ExitStatus::No);
+            }
+        }
+    }
+    printer.note(&format!("written: {}", arguments.out.display()));
+    Ok(ExitStatus::Done)
+}
+
+impl ExportFormat {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Peft => "peft",
+            Self::Merged => "merged",
+            Self::Gguf => "gguf",
+        }
+    }
+}
+
+fn check(arguments: &ExportArguments) -> Result<(), Misplaced> {
+    let peft = arguments.to == ExportFormat::Peft;
+    let given = [
+        ("--layout", arguments.layout.is_some(), peft, "--to peft"),
+        ("--cap-rank", arguments.cap_rank.is_some(), peft, "--to peft"),
+        ("--model", arguments.model.is_some(), !peft, "--to merged` and `--to gguf"),
+        ("--allow-other-base", arguments.allow_other_base, !peft, "--to merged` and `--to gguf"),
+        ("--verify", arguments.verify, arguments.to == ExportFormat::Merged, "--to merged"),
+    ];
+    match given.into_iter().find(|(_, given, right, _)| *given && !right) {
+        Some((option, _, _, wanted)) => {
+            Err(Misplaced { option, wanted, found: arguments.to.name() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// The command as a model card shows it: the options that decide what is written, not places on this machine.
+fn command(arguments: &ExportArguments) -> String {
+    let mut words = vec![format!("lrvd export --to {} DIR --out OUT", arguments.to.name())];
+    words.extend(
+        arguments.layout.map(|layout| format!("--layout {}", export_layout(layout).name())),
+    );
+    words.extend(arguments.cap_rank.map(|rank| format!("--cap-rank {rank}")));
+    words.extend(arguments.allow_other_base.then(|| "--allow-other-base".to_owned()));
+    words.extend(
+        arguments.verify.then(|| format!("--verify --tolerance {:e}", arguments.tolerance)),
+    );
+    words.join(" ")
+}
+
+fn export_layout(layout: Layout) -> ExportLayout {
+    match layout {
         Layout::Ragged => ExportLayout::Ragged,
         Layout::Uniform => ExportLayout::Uniform,
-    };
-    let source = AdapterSource::open(&arguments.dir, &device::open("cpu")?)?;
-    let had_posterior = source.saved.posterior.is_some();
-    let (saved, cut) = match arguments.cap_rank {
-        Some(rank) => {
-            let (saved, cut) = source.saved.capped(rank)?;
-            (saved, Some(cut))
-        }
-        None => (source.saved, None),
-    };
-    let summary = saved.write(&arguments.out, layout)?;
+    }
+}
+
+fn peft(
+    arguments: &ExportArguments,
+    source: &AdapterSource,
+    printer: Printer,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let layout = arguments.layout.map_or(ExportLayout::Ragged, export_layout);
+    let export =
+        export_peft(source, layout, arguments.cap_rank, &command(arguments), &arguments.out)?;
+    let (summary, cut, posterior) = (export.summary, export.cut, export.posterior);
     let max_rank = summary.ranks.values().copied().max().unwrap_or(0);
-    let posterior = saved.posterior.is_some()
-        && layout == ExportLayout::Ragged
-        && summary.zero_module.is_none();
     match printer.format() {
         Format::Json => {
             let report = Report {
@@ -81,13 +147,157 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
             if let Some(cut) = &cut {
                 printer.data(&lost(cut))?;
             }
-            if had_posterior && !posterior {
-                printer.data("the posterior stays behind: this is the posterior mean alone")?;
+            if source.saved.posterior.is_some() && !posterior {
+                printer.data(LEFT_BEHIND)?;
             }
         }
     }
-    printer.note(&format!("written: {}", arguments.out.display()));
-    Ok(ExitStatus::Done)
+    Ok(())
+}
+
+const LEFT_BEHIND: &str = "the posterior stays behind: this is the posterior mean alone";
+
+/// The JSON of `--to merged`.
+#[derive(Serialize)]
+struct MergedReport<'a> {
+    schema_version: u32,
+    format: &'static str,
+    out: String,
+    modules: usize,
+    ranks: &'a BTreeMap<String, usize>,
+    tensors: usize,
+    parameters: usize,
+    untied: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    difference: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logits: Option<usize>,
+}
+
+/// Writes the merged model; whether it answers as base and adapter do.
+fn merged(
+    arguments: &ExportArguments,
+    source: &AdapterSource,
+    printer: Printer,
+) -> Result<bool, Box<dyn std::error::Error>> {
+    let options = MergeOptions {
+        model: arguments.model.clone(),
+        allow_other_base: arguments.allow_other_base,
+        verify: arguments.verify.then_some(arguments.tolerance),
+        command: command(arguments),
+    };
+    let device = device::open("cpu")?;
+    let report = match export_merged(&arguments.dir, source, &options, &arguments.out, &device) {
+        Ok(report) => report,
+        Err(error @ ClassifyError::Differs { .. }) => {
+            printer.error(&error);
+            return Ok(false);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    match printer.format() {
+        Format::Json => {
+            let report = MergedReport {
+                schema_version: 1,
+                format: "merged",
+                out: arguments.out.display().to_string(),
+                modules: report.ranks.len(),
+                ranks: &report.ranks,
+                tensors: report.tensors,
+                parameters: report.parameters,
+                untied: report.untied,
+                difference: report.difference.map(|(difference, _)| difference),
+                logits: report.difference.map(|(_, logits)| logits),
+            };
+            printer.data(&serde_json::to_string_pretty(&report)?)?;
+        }
+        Format::Text => {
+            printer.data(&describe_merged(&report))?;
+            if source.saved.posterior.is_some() {
+                printer.data(LEFT_BEHIND)?;
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn describe_merged(report: &MergeReport) -> String {
+    let mut lines = vec![format!(
+        "{} modules merged; {} tensors of {} values in single precision",
+        report.ranks.len(),
+        report.tensors,
+        super::table::count(report.parameters),
+    )];
+    if report.untied {
+        lines.push(
+            "the head has weights of its own now: it was adapted, the embedding was not".to_owned(),
+        );
+    }
+    if let Some((difference, logits)) = report.difference {
+        lines.push(format!(
+            "largest difference of {logits} logits from base and adapter: {difference:.3e}"
+        ));
+    }
+    lines.join("\n")
+}
+
+/// The JSON of `--to gguf`.
+#[derive(Serialize)]
+struct GgufReport<'a> {
+    schema_version: u32,
+    format: &'static str,
+    out: String,
+    file: &'static str,
+    lora_alpha: f32,
+    modules: usize,
+    ranks: &'a BTreeMap<String, usize>,
+    dropped: &'a [String],
+    folded: &'a [String],
+}
+
+fn gguf(
+    arguments: &ExportArguments,
+    source: &AdapterSource,
+    printer: Printer,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let model = arguments.model.as_deref();
+    let (other, command) = (arguments.allow_other_base, command(arguments));
+    let GgufExport { file, adapter } = export_gguf(source, model, other, &command, &arguments.out)?;
+    match printer.format() {
+        Format::Json => {
+            let report = GgufReport {
+                schema_version: 1,
+                format: "gguf",
+                out: arguments.out.display().to_string(),
+                file,
+                lora_alpha: adapter.lora_alpha,
+                modules: adapter.ranks.len(),
+                ranks: &adapter.ranks,
+                dropped: &adapter.dropped,
+                folded: &adapter.folded,
+            };
+            printer.data(&serde_json::to_string_pretty(&report)?)?;
+        }
+        Format::Text => {
+            let mut lines = vec![format!(
+                "`{file}`: {} modules, alpha {}",
+                adapter.ranks.len(),
+                adapter.lora_alpha
+            )];
+            let list = |what: &str, paths: &[String]| format!("{what}: {}", paths.join(", "));
+            if !adapter.dropped.is_empty() {
+                lines.push(list("left out, since no rank is left", &adapter.dropped));
+            }
+            if !adapter.folded.is_empty() {
+                lines.push(list("scale multiplied into the factors", &adapter.folded));
+            }
+            if source.saved.posterior.is_some() {
+                lines.push(LEFT_BEHIND.to_owned());
+            }
+            printer.data(&lines.join("\n"))?;
+        }
+    }
+    Ok(())
 }
 
 fn lost(cut: &CapReport) -> String {

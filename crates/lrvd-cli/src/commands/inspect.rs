@@ -4,7 +4,7 @@ use std::path::Path;
 
 use lrvd_bench::classify::{
     AdapterReport, AdapterSource, BaseReport, ClassifyError, ModuleReport, inspect_adapter,
-    inspect_base,
+    inspect_base, is_base,
 };
 use lrvd_burn::device;
 
@@ -18,7 +18,7 @@ use crate::printer::{Format, Printer};
 pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let dir = arguments.dir.as_path();
     if !AdapterSource::is_at(dir) {
-        if dir.join("config.json").is_file() {
+        if is_base(dir) {
             let report = inspect_base(dir)?;
             printer.data(&match printer.format() {
                 Format::Json => serde_json::to_string_pretty(&report)?,
@@ -45,7 +45,7 @@ fn nothing(dir: &Path) -> ClassifyError {
         dir: dir.to_owned(),
         wanted: "adapter or checkpoint",
         looked_for: "`adapter_config.json`, `adapter/adapter_config.json`, `settings.json`, \
-                     `state.json`, `config.json`"
+                     `state.json`, `config.json`, `*.gguf`"
             .to_owned(),
     }
 }

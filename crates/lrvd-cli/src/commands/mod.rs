@@ -13,6 +13,8 @@ mod inspect;
 mod language;
 mod man;
 mod predict;
+#[cfg(feature = "hub")]
+mod push;
 mod ranks;
 #[cfg(feature = "serve")]
 mod serve;
@@ -46,6 +48,8 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Inspect(arguments) => inspect::run(arguments, printer),
         Command::Ranks(command) => ranks::run(command, printer),
         Command::Export(arguments) => export::run(arguments, printer),
+        #[cfg(feature = "hub")]
+        Command::Push(arguments) => push::run(arguments, printer),
         Command::Verify(arguments) => verify::run(arguments, printer),
         Command::Completions(arguments) => completions::run(arguments, printer),
         Command::Man(arguments) => man::run(arguments, printer),

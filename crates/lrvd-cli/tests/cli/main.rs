@@ -3,9 +3,12 @@
 
 mod bench;
 mod demo;
+mod exports;
 mod help;
 mod language;
 mod output;
+#[cfg(feature = "hub")]
+mod push;
 mod refusals;
 mod resume;
 mod serve;

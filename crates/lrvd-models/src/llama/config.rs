@@ -99,14 +99,25 @@ pub struct LlamaConfig {
 }
 
 impl LlamaConfig {
-    /// Reads a `config.json`.
+    /// Reads a `config.json`, and of a `generation_config.json` beside it the tokens that end a text, of which it often
+    /// has more.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] if it cannot be read, lacks a size, holds a value of the wrong type or range, or asks for
     /// something that is not supported.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
-        Self::parse(&Reader::bytes(file)?, file)
+        let mut config = Self::parse(&Reader::bytes(file)?, file)?;
+        let beside = file.with_file_name("generation_config.json");
+        if beside.is_file() {
+            let more = tokens(&Reader::new(&Reader::bytes(&beside)?, &beside)?, "eos_token_id")?;
+            for id in more {
+                if !config.eos_token_ids.contains(&id) {
+                    config.eos_token_ids.push(id);
+                }
+            }
+        }
+        Ok(config)
     }
 
     /// Reads the text of a `config.json`; `file` is only named in errors.

@@ -27,6 +27,7 @@ use serde_json::json;
 
 pub use self::error::Llama2cError;
 use super::config::LlamaConfig;
+use super::rotary_rows::rows_in_pairs;
 use crate::tokenizer::{Piece, PieceKind, SpmModel, tokenizer_json};
 
 /// The sizes at the start of a checkpoint.
@@ -224,27 +225,15 @@ impl Reader<'_> {
         let (taken, rest) = self.words.split_at(shape.iter().product());
         self.words = rest;
         let values: Vec<f32> = taken.iter().map(|&word| f32::from_le_bytes(word)).collect();
-        let values = match (heads, shape) {
-            (Some(heads), &[rows, columns]) => half_split(&values, heads, rows / heads, columns),
-            _ => values,
-        };
         let tensor = HostTensor::from_f32(shape, &values)
+            .and_then(|tensor| match heads.and_then(|heads| rows_in_pairs(shape[0], heads)) {
+                Some(order) => tensor.select_rows(&order),
+                None => Ok(tensor),
+            })
             .map_err(|source| Llama2cError::Tensor { name: name.to_owned(), source })?;
         self.tensors.insert(name.to_owned(), tensor);
         Ok(())
     }
-}
-
-/// Rows `2i` and `2i + 1` of every head as rows `i` and `i + width/2`.
-fn half_split(values: &[f32], heads: usize, width: usize, columns: usize) -> Vec<f32> {
-    let mut out = Vec::with_capacity(values.len());
-    for head in 0..heads {
-        for row in 0..width {
-            let from = head * width + 2 * (row % (width / 2)) + row / (width / 2);
-            out.extend_from_slice(&values[from * columns..(from + 1) * columns]);
-        }
-    }
-    out
 }
 
 /// Token that starts a text.

@@ -13,6 +13,8 @@
 //! | `drawn` | posteriors at given draws |
 //! | `generate`, `choose` | continuation: greedy or sampled, with draws |
 //! | `llama2c` | checkpoints of llama2.c, converted |
+//! | `gguf` | a model in one file of llama.cpp |
+//! | `rotary_rows` | the two orders of the rows of query and key projections |
 
 mod attention;
 mod cache;
@@ -22,12 +24,14 @@ mod choose;
 mod config;
 mod drawn;
 mod generate;
+pub mod gguf;
 mod head;
 mod layer;
 pub mod llama2c;
 mod mlp;
 mod model;
 mod rope;
+mod rotary_rows;
 mod text;
 mod visible;
 
@@ -39,6 +43,7 @@ pub use config::{ConfigError, Llama3Scaling, LlamaConfig};
 pub use generate::{GenerateError, GenerateOptions, GeneratedText, GeneratedToken};
 pub use model::LlamaModel;
 pub use rope::Rotary;
+pub use rotary_rows::{rows_in_halves, rows_in_pairs};
 pub use text::TextBatch;
 
 /// The linear layers of every block, by the end of their path: what is adapted for language modelling. The head is not

@@ -31,10 +31,11 @@ use tokenizers::normalizers::{NormalizerWrapper, Prepend, Replace};
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, Tokenizer};
 
-use super::added::{install, special, template_error};
+use super::added::{install, special};
 use super::error::TokenizerError;
 use super::settings::Settings;
 use super::spm::{Piece, PieceKind, SpmModel};
+use super::template::framed;
 
 /// The mark that SentencePiece writes for a space.
 const SPACE_MARK: &str = "\u{2581}";
@@ -48,7 +49,35 @@ const BYTES: usize = 256;
 ///
 /// [`TokenizerError`] if the model asks for something that is not reproduced, or lacks `<s>`.
 pub fn tokenizer_json(model: &SpmModel, file: &Path) -> Result<String, TokenizerError> {
-    let tokenizer = convert(model, file, &Settings::default())?;
+    written(&convert(model, file, &Settings::default())?, file)
+}
+
+/// As [`tokenizer_json`], with the tokens that stand before and behind every text, and the ids of control tokens
+/// that belong to the text.
+pub(crate) fn tokenizer_json_of_pieces(
+    model: &SpmModel,
+    file: &Path,
+    [before, behind]: [Option<&str>; 2],
+    ordinary: &[u32],
+) -> Result<String, TokenizerError> {
+    let named = |role, token: &str| (role, (file.into(), token.to_owned()));
+    let names = before.map(|token| named("bos_token", token));
+    let added = |id: &u32| {
+        let piece = model.pieces.get(*id as usize)?;
+        let token = AddedToken::from(piece.text.clone(), false).normalized(false);
+        Some((*id, (file.into(), token)))
+    };
+    let settings = Settings {
+        add_bos: Some(before.is_some()),
+        add_eos: Some(behind.is_some()),
+        names: names.into_iter().chain(behind.map(|token| named("eos_token", token))).collect(),
+        added: ordinary.iter().filter_map(added).collect(),
+        ..Settings::default()
+    };
+    written(&convert(model, file, &settings)?, file)
+}
+
+fn written(tokenizer: &Tokenizer, file: &Path) -> Result<String, TokenizerError> {
     let text =
         tokenizer.to_string(true).map_err(TokenizerError::library("write a tokenizer", file))?;
     Ok(text + "\n")
@@ -195,29 +224,7 @@ fn template(
     let bos = settings.add_bos.unwrap_or(true).then(|| special("bos_token", "<s>")).transpose()?;
     let eos =
         settings.add_eos.unwrap_or(false).then(|| special("eos_token", "</s>")).transpose()?;
-    let part = |text: &str, kind: u32| {
-        let token = |token: &Option<(String, u32)>| {
-            token.as_ref().map(|(name, _)| format!("{name}:{kind}"))
-        };
-        let parts = [token(&bos), Some(format!("{text}:{kind}")), token(&eos)];
-        parts.into_iter().flatten().collect::<Vec<String>>()
-    };
-    let (single, second) = (part("$A", 0), part("$B", 1));
-    let library = |message| template_error(file, message);
-    // Pieces are given one by one, so that a token with a colon or a space in its name is not taken apart.
-    let pair = [single.clone(), second].concat();
-    TemplateProcessing::builder()
-        .try_single(pieces(&single))
-        .map_err(&library)?
-        .try_pair(pieces(&pair))
-        .map_err(&library)?
-        .special_tokens(bos.into_iter().chain(eos).collect::<Vec<_>>())
-        .build()
-        .map_err(|e| library(e.to_string()))
-}
-
-fn pieces(parts: &[String]) -> Vec<&str> {
-    parts.iter().map(String::as_str).collect()
+    framed(bos, eos, file)
 }
 
 #[cfg(test)]

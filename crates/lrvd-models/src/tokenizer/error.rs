@@ -83,6 +83,14 @@ pub enum TokenizerError {
         /// What it is for, as `tokenizer_config.json` spells it.
         role: &'static str,
     },
+    /// A special token is asked for and not named.
+    #[error("`{file}`: the settings put a `{role}` around every text, but name none")]
+    NoToken {
+        /// The tokenizer's file.
+        file: PathBuf,
+        /// What is asked for, as `tokenizer_config.json` spells it.
+        role: &'static str,
+    },
     /// An added token cannot have the id that its file gives it.
     #[error(
         "`{file}` gives token `{token}` the id {wanted}, but its place in the vocabulary is {found}"

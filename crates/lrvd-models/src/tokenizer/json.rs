@@ -16,7 +16,12 @@ use super::error::TokenizerError;
 pub(super) fn load(file: &Path) -> Result<Tokenizer, TokenizerError> {
     let bytes =
         std::fs::read(file).map_err(|source| TokenizerError::Read { file: file.into(), source })?;
-    let root: Value = serde_json::from_slice(&bytes)
+    parse(&bytes, file)
+}
+
+/// As [`load`], from the text of a file, which is only named in errors.
+pub(super) fn parse(bytes: &[u8], file: &Path) -> Result<Tokenizer, TokenizerError> {
+    let root: Value = serde_json::from_slice(bytes)
         .map_err(|source| TokenizerError::Json { file: file.into(), source })?;
     check_charsmaps(file, &root["normalizer"])?;
     check_templates(file, &root["post_processor"])?;
@@ -29,8 +34,8 @@ pub(super) fn load(file: &Path) -> Result<Tokenizer, TokenizerError> {
             supported: "null or 0: a text has one encoding",
         });
     }
-    let tokenizer = Tokenizer::from_bytes(&bytes)
-        .map_err(TokenizerError::library("build a tokenizer", file))?;
+    let tokenizer =
+        Tokenizer::from_bytes(bytes).map_err(TokenizerError::library("build a tokenizer", file))?;
     check_ids(file, &root["added_tokens"], &tokenizer)?;
     Ok(tokenizer)
 }

@@ -15,6 +15,7 @@
 //! | `sentencepiece` | which conversion it needs |
 //! | `unigram`, `bpe` | how it becomes the engine's unigram or byte-pair model |
 //! | `added` | how special tokens get into the engine with their ids |
+//! | `template` | which tokens stand before and behind every text |
 //! | `charsmap` | whether a normaliser table is safe to look up in |
 //! | `fixture` | whether a folder of expected ids is met |
 
@@ -28,10 +29,12 @@ mod options;
 mod sentencepiece;
 mod settings;
 mod spm;
+mod template;
 mod text;
 mod unigram;
 
 pub use bpe::tokenizer_json;
+pub(crate) use bpe::tokenizer_json_of_pieces;
 pub use charsmap::CharsMapError;
 pub use error::TokenizerError;
 pub use fixture::{FixtureError, ItemCheck, check_items};

@@ -65,9 +65,9 @@ pub(super) struct Settings {
     pub(super) do_lower_case: bool,
     /// Cut at punctuation (conversion from `spm.model` only).
     pub(super) split_by_punct: bool,
-    /// Put the token that starts a text in front (conversion from `tokenizer.model` only).
+    /// Put the token that starts a text in front.
     pub(super) add_bos: Option<bool>,
-    /// Put the token that ends a text behind it (conversion from `tokenizer.model` only).
+    /// Put the token that ends a text behind it.
     pub(super) add_eos: Option<bool>,
     pub(super) padding_side: Option<PaddingSide>,
     pub(super) truncation_side: Option<TruncationSide>,
@@ -97,6 +97,15 @@ impl Settings {
         if let Some(map) = read_object(&file)? {
             settings.take_added(&file, &map)?;
         }
+        Ok(settings)
+    }
+
+    /// Of the text of a `tokenizer_config.json`; `file` is only named in errors.
+    pub(super) fn parse(text: &[u8], file: &Path) -> Result<Self, TokenizerError> {
+        let map = serde_json::from_slice(text)
+            .map_err(|source| TokenizerError::Json { file: file.into(), source })?;
+        let mut settings = Self::default();
+        settings.take_config(file, &map)?;
         Ok(settings)
     }
 

@@ -12,6 +12,7 @@ use super::options::{
     TruncationStrategy,
 };
 use super::settings::{ROLES, Settings, SpecialTokens};
+use super::template::stated;
 use super::{json, sentencepiece};
 
 /// Vocabularies that a folder may hold, best first.
@@ -73,10 +74,31 @@ impl TextTokenizer {
         Self::load(file, &Settings::default())
     }
 
+    /// From the texts of a `tokenizer.json` and of the `tokenizer_config.json` beside it, for tokenizers that come in
+    /// another file; `file` is only named in errors.
+    ///
+    /// # Errors
+    ///
+    /// As [`TextTokenizer::from_dir`].
+    pub fn from_texts(
+        tokenizer: &[u8],
+        settings: &[u8],
+        file: &Path,
+    ) -> Result<Self, TokenizerError> {
+        Self::build(json::parse(tokenizer, file)?, file, &Settings::parse(settings, file)?)
+    }
+
     fn load(file: &Path, settings: &Settings) -> Result<Self, TokenizerError> {
         let is_json = file.extension().is_some_and(|extension| extension == "json");
-        let mut engine =
-            if is_json { json::load(file)? } else { sentencepiece::load(file, settings)? };
+        let engine = if is_json { json::load(file)? } else { sentencepiece::load(file, settings)? };
+        Self::build(engine, file, settings)
+    }
+
+    fn build(
+        mut engine: Tokenizer,
+        file: &Path,
+        settings: &Settings,
+    ) -> Result<Self, TokenizerError> {
         let library = TokenizerError::library("clear the file's own truncation", file);
         engine.with_truncation(None).map_err(library)?;
         let stored = engine.get_padding().cloned();
@@ -92,6 +114,7 @@ impl TextTokenizer {
                 PaddingDirection::Right => PaddingSide::Right,
             }));
         }
+        let template = stated(template, &engine, settings, special, file)?;
         let largest_id = engine.get_vocab(true).into_values().max().unwrap_or(0);
         Ok(Self {
             template,

@@ -188,3 +188,20 @@ fn unknown_keys_are_kept_for_the_loader_to_report() {
     let config = with(&[("use_magic", true.into()), ("rope_scaling", scaling)]).unwrap();
     assert_eq!(config.unrecognised(), ["rope_scaling.surprise", "use_magic"]);
 }
+
+#[test]
+fn the_generation_settings_add_ends_of_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.json");
+    std::fs::write(&file, base().to_string()).unwrap();
+    let ends = |text: &str| {
+        std::fs::write(folder.path().join("generation_config.json"), text).unwrap();
+        LlamaConfig::read(&file).map(|config| config.eos_token_ids)
+    };
+    assert_eq!(LlamaConfig::read(&file).unwrap().eos_token_ids, [2]);
+    assert_eq!(ends(r#"{"eos_token_id": [7, 2, 9]}"#).unwrap(), [2, 7, 9]);
+    assert_eq!(ends(r#"{"eos_token_id": 5, "temperature": 0.6}"#).unwrap(), [2, 5]);
+    assert_eq!(ends("{}").unwrap(), [2]);
+    let error = ends(r#"{"eos_token_id": ["x"]}"#).unwrap_err().to_string();
+    assert!(error.contains("generation_config.json"), "{error}");
+}

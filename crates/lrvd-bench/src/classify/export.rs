@@ -1,0 +1,105 @@
+//! Adapters for other programs: PEFT and llama.cpp.
+
+use std::path::Path;
+
+use lrvd_burn::files::AtomicDir;
+use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary};
+use lrvd_models::llama::gguf::{GgufAdapter, write_gguf_adapter};
+
+use super::card::{CARD_FILE, Card, CardFormat};
+use super::error::ClassifyError;
+use super::info::AdapterInfo;
+use super::load::open_any_base;
+use super::source::AdapterSource;
+use crate::backbone::Architecture;
+use crate::io::IoError;
+
+/// Name of the adapter in a folder for llama.cpp.
+const GGUF_FILE: &str = "adapter.gguf";
+/// Name of what an adapter of a language model was trained on.
+const TEXTS: &str = "texts";
+
+/// What was written for PEFT.
+#[derive(Clone, Debug)]
+pub struct PeftExport {
+    /// The files.
+    pub summary: ExportSummary,
+    /// What a cap on the rank lost, if there was one.
+    pub cut: Option<CapReport>,
+    /// Whether the posterior is there as well.
+    pub posterior: bool,
+}
+
+/// Writes `source` as the PEFT folder `out`, with no module above the rank `cap`. `command` is for the model card.
+///
+/// # Errors
+///
+/// Those of [`SavedAdapter::write`](super::SavedAdapter::write) and
+/// [`SavedAdapter::capped`](super::SavedAdapter::capped).
+pub fn export_peft(
+    source: &AdapterSource,
+    layout: ExportLayout,
+    cap: Option<usize>,
+    command: &str,
+    out: &Path,
+) -> Result<PeftExport, ClassifyError> {
+    let (saved, cut) = match cap {
+        Some(rank) => {
+            let (saved, cut) = source.saved.capped(rank)?;
+            (saved, Some(cut))
+        }
+        None => (source.saved.clone(), None),
+    };
+    let summary = saved.write_with(out, layout, |summary| {
+        let info = saved.info.as_ref().and_then(AdapterInfo::classifier);
+        let card = Card::of(source, info, &summary.ranks, command)?;
+        let encoder = match saved.info {
+            Some(AdapterInfo::Language(_)) => false,
+            _ => info.is_none_or(|info| info.wording.is_none()),
+        };
+        Ok(Some(card.text(CardFormat::Peft { layout: layout.name(), encoder })))
+    })?;
+    let posterior = saved.posterior.is_some()
+        && layout == ExportLayout::Ragged
+        && summary.zero_module.is_none();
+    Ok(PeftExport { summary, cut, posterior })
+}
+
+/// What was written for llama.cpp.
+#[derive(Clone, Debug)]
+pub struct GgufExport {
+    /// The file in the folder.
+    pub file: &'static str,
+    /// What is in it.
+    pub adapter: GgufAdapter,
+}
+
+/// Writes `source` as an adapter of llama.cpp into the folder `out`, which must not exist. The base model's
+/// configuration says how its heads are laid out.
+///
+/// # Errors
+///
+/// [`ClassifyError::NoGguf`] for an encoder, [`ClassifyError::Gguf`] for an adapter that llama.cpp cannot take, and
+/// those of the base model.
+pub fn export_gguf(
+    source: &AdapterSource,
+    model: Option<&str>,
+    allow_other_base: bool,
+    command: &str,
+    out: &Path,
+) -> Result<GgufExport, ClassifyError> {
+    let (info, backbone) = open_any_base(source, model, allow_other_base)?;
+    let Architecture::Llama(config) = &backbone.architecture else {
+        return Err(ClassifyError::NoGguf { model: backbone.location.name });
+    };
+    let building = AtomicDir::create(out)?;
+    let file = building.path().join(GGUF_FILE);
+    let name = info.as_ref().map_or(TEXTS, |info| &info.goal.name);
+    let adapter = write_gguf_adapter(&source.saved.adapter, config, name, &file)?;
+    let card = Card::of(source, info.as_ref(), &adapter.ranks, command)?;
+    let text = card.text(CardFormat::Gguf { file: GGUF_FILE });
+    std::fs::write(building.path().join(CARD_FILE), text)
+        .map_err(IoError::at("write", building.path()))?;
+    building.commit()?;
+    Ok(GgufExport { file: GGUF_FILE, adapter })
+}

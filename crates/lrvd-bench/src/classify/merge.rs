@@ -1,0 +1,417 @@
+//! The base model with the adapter's mean multiplied in, as a Hugging Face folder.
+//!
+//! Every weight is `W + scaling · B · A`, summed in double precision and written in single precision, whatever the
+//! base is stored or trained in. Memory holds one shard at a time.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::{DType, Device};
+use lrvd_burn::files::{AtomicDir, FileError, HostTensor, WeightStore, write_safetensors};
+use lrvd_burn::peft::{PeftAdapter, PeftModule};
+use lrvd_models::AutoClassifier;
+use lrvd_models::deberta::DebertaClassifier;
+use lrvd_models::llama::gguf::GgufModel;
+use lrvd_models::llama::{LlamaChoice, LlamaForCausalLm};
+use serde_json::{Value, json};
+
+use super::card::{CARD_FILE, Card, CardFormat};
+use super::error::ClassifyError;
+use super::info::ClassifierInfo;
+use super::load::{LoadOptions, Sampler, SavedClassifier, open_any_base};
+use super::predict::Input;
+use super::source::AdapterSource;
+use crate::backbone::{Architecture, Backbone, BackboneError, ModelLocation, open_weights};
+use crate::data::PreparedTask;
+use crate::io::{IoError, JsonLayout, read_json, write_json};
+use crate::settings::BasePrecision;
+
+/// Largest file of weights, bytes.
+const SHARD: usize = 4_000_000_000;
+/// Names of the head and of the word embedding of a language model.
+const LM_HEAD: &str = "lm_head.weight";
+const EMBEDDINGS: &str = "model.embed_tokens.weight";
+/// What an encoder's classifier needs beside the encoder.
+const HEAD: [&str; 4] =
+    ["classifier.bias", "classifier.weight", "pooler.dense.bias", "pooler.dense.weight"];
+/// Files that belong to a tokenizer or to generation and go along as they are.
+const COMPANIONS: [&str; 10] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "spm.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "generation_config.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "merges.txt",
+];
+/// Texts that the merged model and the adapter are compared on.
+const PROBES: [&str; 6] = [
+    "A fine film, and a long one.",
+    "No.",
+    "The committee met on Tuesday to discuss the budget, which nobody had read.",
+    "2 + 2 = 5, said the machine; it was sure.",
+    "Où est la bibliothèque?",
+    "She sold sea shells by the sea shore until the tide came in and took the stall with it.",
+];
+
+/// How to merge.
+#[derive(Clone, Debug, Default)]
+pub struct MergeOptions {
+    /// Base model, instead of the one that the adapter names.
+    pub model: Option<String>,
+    /// Whether a base model with other weights may be used.
+    pub allow_other_base: bool,
+    /// Compare logits of the merged model with those of base and adapter, and refuse a difference above this, in
+    /// units of the largest logit or of 1 where that is larger.
+    pub verify: Option<f64>,
+    /// The command as it was given, for the model card.
+    pub command: String,
+}
+
+/// What was merged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MergeReport {
+    /// Modules with an update, by path, and their ranks.
+    pub ranks: BTreeMap<String, usize>,
+    /// Tensors written.
+    pub tensors: usize,
+    /// Values written.
+    pub parameters: usize,
+    /// Whether the head was given weights of its own, because it was the word embedding.
+    pub untied: bool,
+    /// Largest difference of a logit, and the number of logits compared.
+    pub difference: Option<(f64, usize)>,
+}
+
+/// Writes the folder `out`, whole or not at all; it must not exist. `dir` is what `source` was opened from.
+///
+/// # Errors
+///
+/// [`ClassifyError::NoBase`], [`ClassifyError::OtherBase`] and [`ClassifyError::NoHead`] as for
+/// [`SavedClassifier::load`]; [`ClassifyError::Differs`] if the comparison fails; the errors of the files.
+pub fn export_merged(
+    dir: &Path,
+    source: &AdapterSource,
+    options: &MergeOptions,
+    out: &Path,
+    device: &Device,
+) -> Result<MergeReport, ClassifyError> {
+    let (info, backbone) =
+        open_any_base(source, options.model.as_deref(), options.allow_other_base)?;
+    if info.is_none() && options.verify.is_some() {
+        return Err(ClassifyError::Options(
+            "`--verify` compares the answers of a classifier, and this is a language model",
+        ));
+    }
+    let model = backbone.location.folder.as_path();
+    let store = open_weights(model)?;
+    let adapter = source.saved.adapter.to_lora()?;
+    let plan = Plan::new(&backbone.architecture, &store, &adapter)?;
+    let building = AtomicDir::create(out)?;
+    let folder = building.path();
+    let (tensors, parameters) = plan.write(&store, &adapter, folder)?;
+    let config = config(&backbone, info.as_ref(), plan.untied)?;
+    write_json(&folder.join("config.json"), &config, JsonLayout::Pretty)?;
+    companions(model, folder)?;
+    let ranks: BTreeMap<String, usize> =
+        adapter.modules.iter().map(|(path, module)| (path.clone(), module.rank)).collect();
+    let card = Card::of(source, info.as_ref(), &ranks, &options.command)?;
+    let encoder = info.as_ref().is_some_and(|info| info.wording.is_none());
+    let text = card.text(CardFormat::Merged { encoder });
+    std::fs::write(folder.join(CARD_FILE), text).map_err(IoError::at("write", folder))?;
+    let difference = match (options.verify, &info) {
+        (Some(limit), Some(info)) => Some(compare(dir, options, info, folder, limit, device)?),
+        _ => None,
+    };
+    building.commit()?;
+    Ok(MergeReport { ranks, tensors, parameters, untied: plan.untied, difference })
+}
+
+/// Where a tensor of the merged model comes from.
+enum Origin {
+    /// The base, with an update where there is one.
+    Base(String),
+    /// The adapter.
+    Whole,
+}
+
+/// Every tensor of the merged model by name.
+struct Plan {
+    tensors: BTreeMap<String, Origin>,
+    untied: bool,
+}
+
+impl Plan {
+    fn new(
+        architecture: &Architecture,
+        store: &WeightStore,
+        adapter: &PeftAdapter,
+    ) -> Result<Self, ClassifyError> {
+        let tied =
+            matches!(architecture, Architecture::Llama(config) if config.tie_word_embeddings);
+        let kept = |name: &&str| !(is_spare(name) || tied && *name == LM_HEAD);
+        let mut tensors: BTreeMap<String, Origin> = store
+            .names()
+            .filter(kept)
+            .map(|name| (name.to_owned(), Origin::Base(name.to_owned())))
+            .collect();
+        let untied = tied && adapter.modules.contains_key("lm_head");
+        if untied {
+            tensors.insert(LM_HEAD.to_owned(), Origin::Base(EMBEDDINGS.to_owned()));
+        }
+        tensors.extend(adapter.saved.keys().map(|name| (name.clone(), Origin::Whole)));
+        if matches!(architecture, Architecture::Deberta(_)) {
+            let absent: Vec<&str> =
+                HEAD.into_iter().filter(|name| !tensors.contains_key(*name)).collect();
+            if !absent.is_empty() {
+                let (dir, names) = (store.path().to_owned(), crate::text::quoted(absent));
+                return Err(ClassifyError::NoHead { dir, names });
+            }
+        }
+        let weight = |path: &String| format!("{path}.weight");
+        if let Some(tensor) =
+            adapter.modules.keys().map(weight).find(|name| !tensors.contains_key(name))
+        {
+            return Err(FileError::NoTensor { file: store.path().to_owned(), tensor }.into());
+        }
+        Ok(Self { tensors, untied })
+    }
+
+    /// Writes one file, or shards and their index; returns the numbers of tensors and of values.
+    fn write(
+        &self,
+        store: &WeightStore,
+        adapter: &PeftAdapter,
+        folder: &Path,
+    ) -> Result<(usize, usize), ClassifyError> {
+        let sizes = self.tensors.iter().map(|(name, origin)| {
+            let shape = match origin {
+                Origin::Base(base) => store.shape(base),
+                Origin::Whole => adapter.saved.get(name).map(HostTensor::shape),
+            };
+            (name, shape.unwrap_or_default().iter().product::<usize>())
+        });
+        let sizes: Vec<(&String, usize)> = sizes.collect();
+        let shards = shards(&sizes, SHARD);
+        let (mut map, metadata) =
+            (BTreeMap::new(), [("format".to_owned(), "pt".to_owned())].into());
+        for (i, names) in shards.iter().enumerate() {
+            let file = match shards.len() {
+                1 => "model.safetensors".to_owned(),
+                n => format!("model-{:05}-of-{n:05}.safetensors", i + 1),
+            };
+            let mut tensors = BTreeMap::new();
+            for &name in names {
+                tensors.insert(name.clone(), self.tensor(name, store, adapter)?);
+                map.insert(name.as_str(), file.clone());
+            }
+            write_safetensors(folder.join(file), &tensors, &metadata)?;
+        }
+        let parameters: usize = sizes.iter().map(|(_, size)| size).sum();
+        if shards.len() > 1 {
+            let index = json!({"metadata": {"total_size": 4 * parameters}, "weight_map": map});
+            write_json(&folder.join("model.safetensors.index.json"), &index, JsonLayout::Pretty)?;
+        }
+        Ok((self.tensors.len(), parameters))
+    }
+
+    fn tensor(
+        &self,
+        name: &str,
+        store: &WeightStore,
+        adapter: &PeftAdapter,
+    ) -> Result<HostTensor, ClassifyError> {
+        let wrong = |source| ClassifyError::Tensor { path: name.to_owned(), source };
+        let (base, update): (HostTensor, Option<&PeftModule>) = match &self.tensors[name] {
+            Origin::Base(base) => {
+                let path = name.strip_suffix(".weight");
+                (store.read(base)?, path.and_then(|path| adapter.modules.get(path)))
+            }
+            // Absent ones are not in the plan.
+            Origin::Whole => (adapter.saved[name].clone(), None),
+        };
+        match update {
+            Some(module) => module.merged(&base).map_err(wrong),
+            None if base.is_float() => {
+                let values = base.to_f32().map_err(wrong)?;
+                HostTensor::from_f32(base.shape(), &values).map_err(wrong)
+            }
+            None => Ok(base),
+        }
+    }
+}
+
+/// Tensors of pretraining, and tables that nobody reads.
+fn is_spare(name: &str) -> bool {
+    ["lm_predictions.", "mask_predictions.", "cls."].iter().any(|prefix| name.starts_with(prefix))
+        || name.ends_with(".position_ids")
+        || name.ends_with(".rotary_emb.inv_freq")
+}
+
+/// Names in files of at most `limit` bytes of single-precision values, in order; a larger tensor has its own.
+fn shards<'a>(sizes: &[(&'a String, usize)], limit: usize) -> Vec<Vec<&'a String>> {
+    let mut shards: Vec<Vec<&String>> = vec![Vec::new()];
+    let mut filled = 0_usize;
+    for &(name, size) in sizes {
+        let bytes = size.saturating_mul(size_of::<f32>());
+        if filled > 0 && filled.saturating_add(bytes) > limit {
+            shards.push(Vec::new());
+            filled = 0;
+        }
+        filled = filled.saturating_add(bytes);
+        if let Some(last) = shards.last_mut() {
+            last.push(name);
+        }
+    }
+    shards
+}
+
+/// The base's `config.json` as that of the merged model.
+fn config(
+    backbone: &Backbone,
+    info: Option<&ClassifierInfo>,
+    untied: bool,
+) -> Result<Value, ClassifyError> {
+    let model = backbone.location.folder.as_path();
+    let file = model.join("config.json");
+    let mut config: Value = if GgufModel::is_at(model) {
+        let text = GgufModel::open(model).map_err(BackboneError::from)?.config_json().to_owned();
+        crate::io::parse_json(model, &text)?
+    } else {
+        read_json(&file)?
+    };
+    let mut set = |key: &str, value: Value| config[key] = value;
+    set("torch_dtype", "float32".into());
+    match &backbone.architecture {
+        Architecture::Llama(_) => {
+            set("architectures", json!(["LlamaForCausalLM"]));
+            if untied {
+                set("tie_word_embeddings", false.into());
+            }
+        }
+        Architecture::Deberta(_) => {
+            set("architectures", json!(["DebertaV2ForSequenceClassification"]));
+            let regression = ["LABEL_0".to_owned()];
+            let classes = info.filter(|info| !info.goal.is_regression());
+            let names: &[String] = classes.map_or(&regression, |info| &info.goal.classes);
+            let ids = || names.iter().enumerate();
+            set("id2label", ids().map(|(i, name)| (i.to_string(), json!(name))).collect());
+            set("label2id", ids().map(|(i, name)| (name.clone(), json!(i))).collect());
+            let kind = classes.map_or("regression", |_| "single_label_classification");
+            set("problem_type", kind.into());
+        }
+    }
+    if let Some(map) = config.as_object_mut() {
+        // The other spelling of transformers 5; one of them is enough.
+        map.remove("dtype");
+        map.remove("num_labels");
+    }
+    Ok(config)
+}
+
+/// Copies the files of the tokenizer, or writes those of a GGUF file.
+fn companions(model: &Path, folder: &Path) -> Result<(), ClassifyError> {
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.join(name), text).map_err(IoError::at("write", folder))
+    };
+    if GgufModel::is_at(model) {
+        let files = GgufModel::open(model)
+            .and_then(|model| model.tokenizer_files())
+            .map_err(BackboneError::from)?;
+        write("tokenizer.json", &files.tokenizer)?;
+        write("tokenizer_config.json", &files.settings)?;
+        return Ok(());
+    }
+    for name in COMPANIONS.iter().filter(|name| model.join(name).is_file()) {
+        std::fs::copy(model.join(name), folder.join(name)).map_err(IoError::at("copy", model))?;
+    }
+    Ok(())
+}
+
+/// The largest difference between logits of base with adapter and of the merged model, in single precision.
+fn compare(
+    dir: &Path,
+    options: &MergeOptions,
+    info: &ClassifierInfo,
+    merged: &Path,
+    limit: f64,
+    device: &Device,
+) -> Result<(f64, usize), ClassifyError> {
+    let load = LoadOptions {
+        model: options.model.clone(),
+        allow_other_base: options.allow_other_base,
+        precision: Some(BasePrecision::F32),
+        ..LoadOptions::default()
+    };
+    let inputs: Vec<Input> = PROBES
+        .iter()
+        .zip(PROBES.iter().rev())
+        .map(|(text, pair)| Input {
+            text: (*text).to_owned(),
+            pair: (info.pairs == Some(true)).then(|| (*pair).to_owned()),
+        })
+        .collect();
+    let wanted = SavedClassifier::load(dir, &load, device)?.mean_logits(&inputs)?;
+    let found = load_merged(merged, info, device)?.mean_logits(&inputs)?;
+    let largest = wanted.iter().map(|value| value.abs()).fold(1.0, f64::max);
+    let differences = wanted.iter().zip(&found).map(|(wanted, found)| (wanted - found).abs());
+    // A value that is not a number is a difference as well.
+    let difference = differences.fold(0.0, |a: f64, b| if b > a || b.is_nan() { b } else { a });
+    if difference <= limit * largest && wanted.len() == found.len() {
+        Ok((difference, wanted.len()))
+    } else {
+        Err(ClassifyError::Differs { difference, largest, limit })
+    }
+}
+
+/// The merged model, without an adapter.
+fn load_merged(
+    folder: &Path,
+    info: &ClassifierInfo,
+    device: &Device,
+) -> Result<SavedClassifier, ClassifyError> {
+    let location = ModelLocation { name: folder.display().to_string(), folder: folder.to_owned() };
+    let backbone = Backbone::open(location)?;
+    let task = PreparedTask::from_examples(info.goal.clone(), &[], &[], &info.reader(&backbone)?)?;
+    let store = WeightStore::open(folder)?;
+    let model = match &backbone.architecture {
+        Architecture::Deberta(config) => {
+            let load = DebertaClassifier::from_fine_tuned(&store, config, device, DType::F32);
+            AutoClassifier::Deberta(load.map_err(BackboneError::from)?.0)
+        }
+        Architecture::Llama(config) => {
+            let load = LlamaForCausalLm::from_pretrained(&store, config, device, DType::F32);
+            let model = load.map_err(BackboneError::from)?.0;
+            AutoClassifier::Llama(
+                LlamaChoice::new(model, task.answers.clone()).map_err(BackboneError::from)?,
+            )
+        }
+    };
+    Ok(SavedClassifier {
+        info: info.clone(),
+        dir: folder.to_owned(),
+        sampler: Sampler::Mean,
+        policy: LoadOptions::default().policy,
+        model,
+        backbone,
+        device: device.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_hold_what_fits() {
+        let names = ["a", "b", "c", "d"].map(str::to_owned);
+        let sizes: Vec<(&String, usize)> = names.iter().zip([1, 2, 9, 1]).collect();
+        // 4, 8, 36 and 4 bytes.
+        assert_eq!(shards(&sizes, 100), [names.iter().collect::<Vec<_>>()]);
+        let cut = shards(&sizes, 12);
+        assert_eq!(cut, [vec![&names[0], &names[1]], vec![&names[2]], vec![&names[3]]]);
+    }
+}

@@ -1,0 +1,285 @@
+//! Settings and the list of tensors.
+//!
+//! ```text
+//! "GGUF"  version u32  tensors u64  settings u64
+//! setting: key, type u32, value           text: length u64, UTF-8           list: type u32, length u64, values
+//! tensor: name, axes u32, lengths u64 (innermost first), type u32, offset u64 from the start of the data
+//! data: behind the next multiple of `general.alignment`
+//! ```
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use super::blocks::GgufType;
+use super::error::GgufError;
+use super::value::{GgufValue, decimal};
+
+/// The first four bytes.
+pub(super) const MAGIC: [u8; 4] = *b"GGUF";
+/// The alignment where none is stated.
+pub(super) const ALIGNMENT: u64 = 32;
+/// Key of the alignment.
+const ALIGNMENT_KEY: &str = "general.alignment";
+/// Most axes of a tensor.
+const MOST_AXES: u32 = 4;
+
+/// A tensor of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) kind: GgufType,
+    /// Outermost axis first.
+    pub(super) shape: Vec<usize>,
+    /// First byte and number of bytes, from the start of the data.
+    pub(super) place: (u64, usize),
+}
+
+/// All that stands before the data.
+#[derive(Debug)]
+pub(super) struct Header {
+    pub(super) settings: BTreeMap<String, GgufValue>,
+    pub(super) tensors: BTreeMap<String, Entry>,
+    /// First byte of the data.
+    pub(super) data_start: u64,
+}
+
+/// Reads a header from the start of a file of `length` bytes. What is not an error of the system is in `Ok(Err(_))`.
+pub(super) fn read(input: impl Read, length: u64) -> std::io::Result<Result<Header, GgufError>> {
+    let mut source = Source { input, length, at: 0, failure: None };
+    let header = source.header();
+    match source.failure {
+        Some(failure) => Err(failure),
+        None => Ok(header),
+    }
+}
+
+/// A file that knows how much of it is left. An error of the system is kept aside.
+struct Source<R> {
+    input: R,
+    length: u64,
+    at: u64,
+    failure: Option<std::io::Error>,
+}
+
+impl<R: Read> Source<R> {
+    fn header(&mut self) -> Result<Header, GgufError> {
+        let found = self.bytes::<4>(&|| "the magic number".to_owned())?;
+        if found != MAGIC {
+            return Err(GgufError::Magic { found });
+        }
+        let version = self.u32(&|| "the version".to_owned())?;
+        if !(2..=3).contains(&version) {
+            return Err(GgufError::Version { found: version });
+        }
+        let n_tensors = self.u64(&|| "the number of tensors".to_owned())?;
+        let n_settings = self.u64(&|| "the number of settings".to_owned())?;
+        // Each takes at least its length, its type and one byte.
+        self.fits(n_settings, 13, &|| format!("a list of {n_settings} settings"))?;
+        let mut settings = BTreeMap::new();
+        for i in 0..n_settings {
+            let key = self.text(&|| format!("the key of setting {i}"))?;
+            let kind = self.u32(&|| format!("the type of `{key}`"))?;
+            let value = self.value(&key, kind)?;
+            if settings.insert(key.clone(), value).is_some() {
+                return Err(GgufError::Twice { what: format!("`{key}`") });
+            }
+        }
+        let alignment = match settings.get(ALIGNMENT_KEY) {
+            None => ALIGNMENT,
+            Some(GgufValue::Integer(value)) => u64::try_from(*value).unwrap_or(0),
+            Some(other) => {
+                let (key, wanted) = (ALIGNMENT_KEY.to_owned(), "a whole number");
+                return Err(GgufError::Kind { key, wanted, found: other.describe() });
+            }
+        };
+        if !alignment.is_power_of_two() {
+            return Err(GgufError::Alignment { found: alignment });
+        }
+        self.fits(n_tensors, 32, &|| format!("a list of {n_tensors} tensors"))?;
+        let mut tensors = BTreeMap::new();
+        for i in 0..n_tensors {
+            let name = self.text(&|| format!("the name of tensor {i}"))?;
+            let entry = self.entry(&name, alignment)?;
+            if tensors.insert(name.clone(), entry).is_some() {
+                return Err(GgufError::Twice { what: format!("tensor `{name}`") });
+            }
+        }
+        let data_start = self.at.checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
+        self.check_places(data_start, &tensors)?;
+        Ok(Header { settings, tensors, data_start })
+    }
+
+    fn entry(&mut self, name: &str, alignment: u64) -> Result<Entry, GgufError> {
+        let what = || format!("the description of tensor `{name}`");
+        let axes = self.u32(&what)?;
+        if !(1..=MOST_AXES).contains(&axes) {
+            return Err(GgufError::Axes { tensor: name.to_owned(), found: axes });
+        }
+        let mut shape = Vec::new();
+        for _ in 0..axes {
+            shape.push(usize::try_from(self.u64(&what)?).unwrap_or(usize::MAX));
+        }
+        shape.reverse();
+        let number = self.u32(&what)?;
+        let offset = self.u64(&what)?;
+        let kind = GgufType::from_number(number).ok_or_else(|| GgufError::ElementType {
+            tensor: name.to_owned(),
+            found: number,
+            supported: GgufType::NAMES,
+        })?;
+        let (block, size) = kind.block();
+        let row = shape.last().copied().unwrap_or(0);
+        let elements = shape.iter().try_fold(1_usize, |product, &n| product.checked_mul(n));
+        let whole = elements.filter(|_| row.is_multiple_of(block));
+        let Some(bytes) = whole.and_then(|n| (n / block).checked_mul(size)) else {
+            return Err(GgufError::Blocks { tensor: name.to_owned(), shape, block });
+        };
+        if !offset.is_multiple_of(alignment) {
+            let reason = "not a multiple of the alignment";
+            return Err(GgufError::Offset { tensor: name.to_owned(), offset, reason });
+        }
+        Ok(Entry { kind, shape, place: (offset, bytes) })
+    }
+
+    /// Every tensor lies within the file, and no two share a byte.
+    fn check_places(
+        &self,
+        data_start: u64,
+        tensors: &BTreeMap<String, Entry>,
+    ) -> Result<(), GgufError> {
+        let mut order: Vec<_> = tensors.iter().collect();
+        order.sort_by_key(|(_, entry)| entry.place.0);
+        let mut free = 0_u64;
+        for (name, entry) in order {
+            let (offset, bytes) = entry.place;
+            let at = data_start.saturating_add(offset);
+            let found = self.length.saturating_sub(at);
+            let wanted = bytes as u64;
+            if wanted > found {
+                let what = format!("tensor `{name}`");
+                return Err(GgufError::Short { what, at, wanted, found });
+            }
+            if offset < free {
+                let reason = "within the tensor before it";
+                return Err(GgufError::Offset { tensor: name.clone(), offset, reason });
+            }
+            free = offset + wanted;
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, key: &str, kind: u32) -> Result<GgufValue, GgufError> {
+        let what = || format!("`{key}`");
+        Ok(match kind {
+            6 => GgufValue::Float(decimal(f32::from_le_bytes(self.bytes(&what)?))),
+            12 => GgufValue::Float(f64::from_le_bytes(self.bytes(&what)?)),
+            7 => GgufValue::Bool(self.bytes::<1>(&what)? != [0]),
+            8 => GgufValue::Text(self.text(&what)?),
+            9 => {
+                let kind = self.u32(&what)?;
+                let length = self.u64(&what)?;
+                self.list(key, kind, length)?
+            }
+            _ => GgufValue::Integer(self.integer(key, kind)?),
+        })
+    }
+
+    fn list(&mut self, key: &str, kind: u32, length: u64) -> Result<GgufValue, GgufError> {
+        let what = || format!("`{key}`, a list of {length} values,");
+        let size = match kind {
+            0 | 1 | 7 => 1,
+            2 | 3 => 2,
+            4..=6 => 4,
+            8 | 10..=12 => 8,
+            found => return Err(GgufError::ValueType { key: key.to_owned(), found }),
+        };
+        self.fits(length, size, &what)?;
+        Ok(match kind {
+            6 => {
+                GgufValue::Floats(
+                    (0..length)
+                        .map(|_| Ok(f32::from_le_bytes(self.bytes(&what)?)))
+                        .collect::<Result<_, GgufError>>()?,
+                )
+            }
+            12 => GgufValue::Floats(
+                (0..length)
+                    .map(|_| Ok(f64::from_le_bytes(self.bytes(&what)?) as f32))
+                    .collect::<Result<_, GgufError>>()?,
+            ),
+            7 => GgufValue::Bools(
+                (0..length)
+                    .map(|_| Ok(self.bytes::<1>(&what)? != [0]))
+                    .collect::<Result<_, GgufError>>()?,
+            ),
+            8 => GgufValue::Texts(
+                (0..length)
+                    .map(|i| self.text(&|| format!("text {i} of `{key}`")))
+                    .collect::<Result<_, _>>()?,
+            ),
+            _ => GgufValue::Integers(
+                (0..length)
+                    // Beyond 63 bits nothing is counted or named.
+                    .map(|_| Ok(i64::try_from(self.integer(key, kind)?).unwrap_or(i64::MAX)))
+                    .collect::<Result<_, GgufError>>()?,
+            ),
+        })
+    }
+
+    fn integer(&mut self, key: &str, kind: u32) -> Result<i128, GgufError> {
+        let what = || format!("`{key}`");
+        Ok(match kind {
+            0 => u8::from_le_bytes(self.bytes(&what)?).into(),
+            1 => i8::from_le_bytes(self.bytes(&what)?).into(),
+            2 => u16::from_le_bytes(self.bytes(&what)?).into(),
+            3 => i16::from_le_bytes(self.bytes(&what)?).into(),
+            4 => u32::from_le_bytes(self.bytes(&what)?).into(),
+            5 => i32::from_le_bytes(self.bytes(&what)?).into(),
+            10 => u64::from_le_bytes(self.bytes(&what)?).into(),
+            11 => i64::from_le_bytes(self.bytes(&what)?).into(),
+            found => return Err(GgufError::ValueType { key: key.to_owned(), found }),
+        })
+    }
+
+    fn u32(&mut self, what: &dyn Fn() -> String) -> Result<u32, GgufError> {
+        Ok(u32::from_le_bytes(self.bytes(what)?))
+    }
+
+    fn u64(&mut self, what: &dyn Fn() -> String) -> Result<u64, GgufError> {
+        Ok(u64::from_le_bytes(self.bytes(what)?))
+    }
+
+    fn text(&mut self, what: &dyn Fn() -> String) -> Result<String, GgufError> {
+        let length = self.u64(what)?;
+        self.fits(length, 1, what)?;
+        let mut bytes = vec![0; length as usize];
+        self.fill(&mut bytes, what)?;
+        String::from_utf8(bytes).map_err(|_| GgufError::Utf8 { what: what() })
+    }
+
+    fn bytes<const N: usize>(&mut self, what: &dyn Fn() -> String) -> Result<[u8; N], GgufError> {
+        let mut bytes = [0; N];
+        self.fits(N as u64, 1, what)?;
+        self.fill(&mut bytes, what)?;
+        Ok(bytes)
+    }
+
+    /// `count` things of at least `size` bytes are left in the file.
+    fn fits(&self, count: u64, size: u64, what: &dyn Fn() -> String) -> Result<(), GgufError> {
+        let wanted = count.saturating_mul(size);
+        let found = self.length.saturating_sub(self.at);
+        if wanted <= found {
+            return Ok(());
+        }
+        Err(GgufError::Short { what: what(), at: self.at, wanted, found })
+    }
+
+    fn fill(&mut self, bytes: &mut [u8], what: &dyn Fn() -> String) -> Result<(), GgufError> {
+        if let Err(failure) = self.input.read_exact(bytes) {
+            self.failure.get_or_insert(failure);
+            // What is returned beside a failure is not looked at.
+            return Err(GgufError::Utf8 { what: what() });
+        }
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+}

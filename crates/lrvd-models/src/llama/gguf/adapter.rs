@@ -1,0 +1,176 @@
+//! A low-rank adapter as a file of llama.cpp.
+//!
+//! llama.cpp adds `scale · lora_b · lora_a` to a weight, where `scale` is the file's one `adapter.lora.alpha` over the
+//! tensor's own rank (`llama_adapter_lora_weight::get_scale`). What a module's scale is beyond that is multiplied into
+//! `lora_b`. Rows of `lora_b` of query and key projections are in llama.cpp's order, as those of the weights are.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lrvd_burn::files::{FileError, GgufField, HostTensor, TensorError, write_gguf};
+use lrvd_burn::peft::{PeftAdapter, PeftError, PeftModule};
+
+use super::model::file_stem;
+use crate::llama::{LlamaConfig, rows_in_halves};
+
+/// Module path of the head.
+const HEAD: &str = "lm_head";
+
+/// An adapter cannot be written for llama.cpp.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GgufAdapterError {
+    /// No module has a rank left.
+    #[error("no module has a rank left: there is nothing to write")]
+    Empty,
+    /// The head is the word embedding.
+    #[error(
+        "`lm_head` is adapted, but in this model it is the word embedding: llama.cpp would adapt both. Export with \
+         `--to merged`, or train with `target_modules` without `lm_head`"
+    )]
+    TiedHead,
+    /// A module that llama.cpp does not know.
+    #[error("module `{path}` has no counterpart in llama.cpp")]
+    Module {
+        /// Its path.
+        path: String,
+    },
+    /// Parameters that were trained whole.
+    #[error("the adapter holds whole parameters ({names:?}), which an adapter of llama.cpp cannot")]
+    Whole {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// Factors do not fit the model.
+    #[error("module `{path}`: {source}")]
+    Tensor {
+        /// Its path.
+        path: String,
+        /// Why.
+        source: TensorError,
+    },
+    /// The rows of a projection are not those of the model's heads.
+    #[error("module `{path}` has {rows} rows, which are not {heads} heads of an even width")]
+    Rows {
+        /// Its path.
+        path: String,
+        /// Rows of `lora_b`.
+        rows: usize,
+        /// Heads of the model.
+        heads: usize,
+    },
+    /// The adapter contradicts itself.
+    #[error(transparent)]
+    Peft(#[from] PeftError),
+    /// The file cannot be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GgufAdapter {
+    /// `adapter.lora.alpha`.
+    pub lora_alpha: f32,
+    /// Rank by module path.
+    pub ranks: BTreeMap<String, usize>,
+    /// Modules of rank 0, which are left out.
+    pub dropped: Vec<String>,
+    /// Modules whose scale was multiplied into `lora_b`.
+    pub folded: Vec<String>,
+}
+
+/// Writes the posterior mean of `adapter` for a model of `config`, `name` being what llama.cpp calls it. Factors are in
+/// single precision; the bytes depend on the arguments alone.
+///
+/// # Errors
+///
+/// [`GgufAdapterError`] if llama.cpp cannot say what the adapter says, or the file cannot be written.
+pub fn write_gguf_adapter(
+    adapter: &PeftAdapter,
+    config: &LlamaConfig,
+    name: &str,
+    path: &Path,
+) -> Result<GgufAdapter, GgufAdapterError> {
+    if !adapter.saved.is_empty() {
+        return Err(GgufAdapterError::Whole { names: adapter.saved.keys().cloned().collect() });
+    }
+    let adapter = adapter.to_lora()?;
+    let live = || adapter.modules.iter().filter(|(_, module)| module.rank > 0);
+    let lora_alpha =
+        common_alpha(live().map(|(_, module)| module)).ok_or(GgufAdapterError::Empty)?;
+    let (mut tensors, mut folded) = (BTreeMap::new(), Vec::new());
+    for (path, module) in live() {
+        if path == HEAD && config.tie_word_embeddings {
+            return Err(GgufAdapterError::TiedHead);
+        }
+        let stem =
+            file_stem(path).ok_or_else(|| GgufAdapterError::Module { path: path.clone() })?;
+        let ratio = module.scaling * module.rank as f64 / f64::from(lora_alpha);
+        if ratio != 1.0 {
+            folded.push(path.clone());
+        }
+        let failed = |source| GgufAdapterError::Tensor { path: path.clone(), source };
+        let b: Vec<f32> =
+            module.b.to_f64().map_err(failed)?.iter().map(|value| (value * ratio) as f32).collect();
+        let b = HostTensor::from_f32(module.b.shape(), &b).map_err(failed)?;
+        let b =
+            match heads(path, config) {
+                None => b,
+                Some(heads) => {
+                    let rows = module.d_output();
+                    let order = rows_in_halves(rows, heads).ok_or_else(|| {
+                        GgufAdapterError::Rows { path: path.clone(), rows, heads }
+                    })?;
+                    b.select_rows(&order).map_err(failed)?
+                }
+            };
+        tensors.insert(format!("{stem}.weight.lora_a"), module.a.clone());
+        tensors.insert(format!("{stem}.weight.lora_b"), b);
+    }
+    let text = |text: &str| GgufField::Text(text.to_owned());
+    let settings = [
+        ("general.architecture", text("llama")),
+        ("general.type", text("adapter")),
+        ("general.name", text(name)),
+        ("general.file_type", GgufField::Count(0)),
+        ("adapter.type", text("lora")),
+        ("adapter.lora.alpha", GgufField::Float(lora_alpha)),
+    ];
+    write_gguf(path, &settings, &tensors)?;
+    let dropped = adapter.modules.iter().filter(|(_, module)| module.rank == 0);
+    Ok(GgufAdapter {
+        lora_alpha,
+        dropped: dropped.map(|(path, _)| path.clone()).collect(),
+        ranks: live().map(|(path, module)| (path.clone(), module.rank)).collect(),
+        folded,
+    })
+}
+
+/// Heads of a projection whose rows have another order in llama.cpp.
+fn heads(path: &str, config: &LlamaConfig) -> Option<usize> {
+    match path.rsplit('.').next()? {
+        "q_proj" => Some(config.num_attention_heads),
+        "k_proj" => Some(config.num_key_value_heads),
+        _ => None,
+    }
+}
+
+/// The scale times rank that most modules have, so that as few as possible are folded; of two as common the larger.
+/// One where all scales are zero; none if there is no module.
+fn common_alpha<'a>(modules: impl Iterator<Item = &'a PeftModule>) -> Option<f32> {
+    let mut counts: Vec<(f32, usize)> = Vec::new();
+    for alpha in modules.map(|module| (module.scaling * module.rank as f64) as f32) {
+        match counts.iter_mut().find(|(other, _)| *other == alpha) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((alpha, 1)),
+        }
+    }
+    let any = !counts.is_empty();
+    // Nothing can be folded into a zero, which llama.cpp reads as no scale at all.
+    let most = counts
+        .into_iter()
+        .filter(|(alpha, _)| *alpha != 0.0)
+        .max_by(|(a, m), (b, n)| m.cmp(n).then(a.total_cmp(b)));
+    any.then_some(most.map_or(1.0, |(alpha, _)| alpha))
+}
