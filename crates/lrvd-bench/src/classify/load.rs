@@ -131,10 +131,10 @@ impl SavedClassifier {
         }
     }
 
-    /// Whether what is drawn for an answer of `draws` draws is the same whatever else is in its batch. Noise on
-    /// activations and dropout are addressed by places in the batch.
+    /// Whether what is drawn for an answer of `draws` draws is the same whatever else is asked in the same call. Dropout,
+    /// weights drawn anew for every batch and noise on activations are addressed by places in it.
     pub fn is_batch_free(&self, draws: usize) -> bool {
-        let weights = self.info.prediction_draws != PredictionDraws::Activation;
+        let weights = self.info.prediction_draws == PredictionDraws::Weights;
         draws == 0 || (self.sampler == Sampler::Posterior && weights)
     }
 

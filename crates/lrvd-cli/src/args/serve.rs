@@ -42,9 +42,9 @@ pub(crate) struct ServeArguments {
     /// Most draws that a request may ask for.
     #[arg(long, value_name = "K", default_value = "100", value_parser = super::few(0, 1000), allow_negative_numbers = true)]
     pub(crate) max_draws: usize,
-    /// Most texts, or pairs, that are answered together [default: as in training].
-    #[arg(long, value_name = "N", value_parser = super::few(1, 4096), allow_negative_numbers = true)]
-    pub(crate) batch_size: Option<usize>,
+    /// Most texts, or pairs, that share a pass of the model; a GPU bears more.
+    #[arg(long, value_name = "N", default_value = "8", value_parser = super::few(1, 4096), allow_negative_numbers = true)]
+    pub(crate) batch_size: usize,
     /// Most texts of a request.
     #[arg(long, value_name = "N", default_value = "64", value_parser = super::few(1, 65_536), allow_negative_numbers = true)]
     pub(crate) max_texts: usize,

@@ -16,6 +16,7 @@ pub(super) const SCHEMA_VERSION: u32 = 1;
 
 /// Answers to the texts of one request, in their order.
 #[derive(Serialize, JsonSchema)]
+#[expect(clippy::struct_field_names, reason = "the field's name is the one in the body")]
 pub(super) struct Answers {
     schema_version: u32,
     /// Seed of the draws.

@@ -125,7 +125,7 @@ mod tests {
         metrics.request("other", 404);
         metrics.passed(3);
         metrics.answered(2, 1, Duration::from_millis(20));
-        metrics.answered(1, 0, Duration::from_secs(60));
+        metrics.answered(1, 0, Duration::from_mins(1));
         let page = metrics.page(4, 9);
         for wanted in [
             "# TYPE lrvd_http_requests_total counter\n",

@@ -37,8 +37,8 @@ const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:
 /// What a server bears.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Texts that are answered together; as many as in training where it is `None`.
-    pub(crate) batch_size: Option<usize>,
+    /// Texts that share a pass.
+    pub(crate) batch_size: usize,
     /// Draws that a request may ask for.
     pub(crate) max_draws: usize,
     /// Texts of a request.

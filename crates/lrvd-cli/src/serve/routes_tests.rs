@@ -11,7 +11,7 @@ use crate::serve::queue::Fault;
 use crate::serve::testing::{app, class};
 use crate::serve::worker::work;
 
-const LONG: Duration = Duration::from_secs(600);
+const LONG: Duration = Duration::from_mins(10);
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()

@@ -90,9 +90,8 @@ impl Server {
         if draws > limits.max_draws {
             return Err(ServeError::Draws { draws, most: limits.max_draws }.into());
         }
-        // One call is one batch of the model, so that draws that are made batch by batch are those of the first.
-        let batch_size = limits.batch_size.unwrap_or(classifier.info.batch_size);
-        classifier.info.batch_size = batch_size;
+        // One call is one pass.
+        classifier.info.batch_size = limits.batch_size;
         let texts = [limits.max_texts, limits.max_bytes];
         let card = ModelCard::new(&classifier, draws, seed, limit, limits.max_draws, texts);
         // What cannot answer says so now.
@@ -115,7 +114,7 @@ impl Server {
                 ended
             });
             let is_shared = |key: Key| classifier.is_batch_free(key.draws);
-            work(&app.queue, &app.metrics, batch_size, is_shared, answer);
+            work(&app.queue, &app.metrics, limits.batch_size, is_shared, answer);
             http.join()
         });
         let panicked = || std::io::Error::other("it panicked");

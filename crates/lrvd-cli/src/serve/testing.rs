@@ -35,7 +35,7 @@ pub(super) fn card() -> ModelCard {
 pub(super) fn app(timeout: Duration) -> Arc<App> {
     let card = card();
     let limits = Limits {
-        batch_size: Some(4),
+        batch_size: 4,
         max_draws: 2,
         max_texts: card.max_texts,
         max_bytes: card.max_bytes,

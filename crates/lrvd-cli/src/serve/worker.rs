@@ -60,11 +60,11 @@ mod tests {
 
     const KEY: Key = Key { draws: 0, seed: 1 };
 
+    /// How many answers there were, or what failed.
+    type Counted = Result<usize, (usize, Fault)>;
+
     /// The sizes of the calls, and the replies, to jobs of the given names and sizes.
-    fn worked(
-        jobs: &[(&str, usize)],
-        is_shared: bool,
-    ) -> (Vec<usize>, Vec<Result<usize, (usize, Fault)>>) {
+    fn worked(jobs: &[(&str, usize)], is_shared: bool) -> (Vec<usize>, Vec<Counted>) {
         let queue = Queue::new(100);
         let mut replies = Vec::new();
         for (name, texts) in jobs {
