@@ -162,6 +162,17 @@ fn completions_are_learnt_saved_measured_and_generated() {
         (&found[0]["stopped"], &found[0]["prompt"]["prompt"]),
         (&json!(true), &json!(prompts[0]))
     );
+    // The merged model says the same without an adapter; llama.cpp gets one.
+    let other = |to: &str| dir.path().join(to).display().to_string();
+    for to in ["merged", "gguf"] {
+        done(&["export", "--to", to, &name, "--out", &other(to)]);
+    }
+    let merged = ["generate", "--model", &other("merged"), prompts[0], prompts[1]];
+    let alone = done(&[&merged[..], &["--max-tokens", "20"]].concat()).stdout;
+    for (alone, found) in lines(&alone).iter().zip(&found) {
+        assert_eq!(alone["text"], found["text"]);
+    }
+    assert!(dir.path().join("gguf/adapter.gguf").is_file());
     let alone = done(&["generate", &name, prompts[0], "--max-tokens", "20"]).stdout;
     assert_eq!(alone, " He was happy.\n");
     let asked = ["generate", &name, prompts[0], "--draws", "4", "--seed", "2", "--format", "json"];
@@ -190,6 +201,10 @@ fn completions_are_learnt_saved_measured_and_generated() {
 
     for (command, wanted) in [
         (&["predict", &name, "a text"][..], "which has no classes: `lrvd generate "),
+        (
+            &["export", "--to", "merged", &name, "--verify", "--out", &other("verified")],
+            "compares the answers of a classifier",
+        ),
         (&["abstain", "fit", &name, "--data", &data[1]], "which has no classes"),
         (&["generate", &name, "x", "--draws", "2", "--top-p", "1.5"], "top_p"),
         (&["generate", &exported.replace("exported", "absent"), "x"], "is not there"),
