@@ -1,5 +1,6 @@
 //! Rows that ask for any number of tokens.
 
+use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use lrvd_burn::burn;
 use lrvd_burn::model::AdapterTargets;
@@ -121,7 +122,6 @@ fn drawn() -> One {
     let mut run = Run::new(one(), method, &targets(), &config).unwrap();
     let mut batches = Ordered::new(Texts::new(), OrderConfig::shuffled(2), 1).unwrap();
     run.fit(&mut batches, &mut Watch::default()).unwrap();
-    use burn::module::Module;
     run.state.model.clone().valid()
 }
 

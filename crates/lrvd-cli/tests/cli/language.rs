@@ -151,8 +151,32 @@ fn completions_are_learnt_saved_measured_and_generated() {
     let table = done(&["eval", &exported, "--data", &data[1], "--draws", "0"]).stdout;
     assert!(table.contains("perplexity") && table.contains(&format!("{after:.4}")), "{table}");
 
+    generates(&name, &data[1]);
+    refuses(&name, &data[1]);
+    goes_on(&name, dir.path());
+}
+
+/// The merged model says the same without an adapter; llama.cpp gets one.
+fn goes_on(name: &str, dir: &Path) {
+    let to = |form: &str| dir.join(form).display().to_string();
+    for form in ["merged", "gguf"] {
+        done(&["export", "--to", form, name, "--out", &to(form)]);
+    }
+    let prompt = "Tim saw a blue car.";
+    let alone = ["generate", "--model", &to("merged"), prompt, "--max-tokens", "20"];
+    assert_eq!(done(&alone).stdout, " He was sad.\n");
+    assert!(dir.join("gguf/adapter.gguf").is_file());
+    let verified = to("verified");
+    let refused = run(&["export", "--to", "merged", name, "--verify", "--out", &verified]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("compares the answers of a classifier"), "{}", refused.stderr);
+    assert!(!Path::new(&verified).exists());
+}
+
+/// The rule is said, alone and in company, and draws are repeatable.
+fn generates(name: &str, table: &str) {
     let prompts = ["Tim saw a red car.", "Tim saw a blue car."];
-    let found = done(&["generate", &name, prompts[0], prompts[1], "--max-tokens", "20"]).stdout;
+    let found = done(&["generate", name, prompts[0], prompts[1], "--max-tokens", "20"]).stdout;
     let found = lines(&found);
     assert_eq!(
         (&found[0]["text"], &found[1]["text"]),
@@ -162,20 +186,9 @@ fn completions_are_learnt_saved_measured_and_generated() {
         (&found[0]["stopped"], &found[0]["prompt"]["prompt"]),
         (&json!(true), &json!(prompts[0]))
     );
-    // The merged model says the same without an adapter; llama.cpp gets one.
-    let other = |to: &str| dir.path().join(to).display().to_string();
-    for to in ["merged", "gguf"] {
-        done(&["export", "--to", to, &name, "--out", &other(to)]);
-    }
-    let merged = ["generate", "--model", &other("merged"), prompts[0], prompts[1]];
-    let alone = done(&[&merged[..], &["--max-tokens", "20"]].concat()).stdout;
-    for (alone, found) in lines(&alone).iter().zip(&found) {
-        assert_eq!(alone["text"], found["text"]);
-    }
-    assert!(dir.path().join("gguf/adapter.gguf").is_file());
-    let alone = done(&["generate", &name, prompts[0], "--max-tokens", "20"]).stdout;
+    let alone = done(&["generate", name, prompts[0], "--max-tokens", "20"]).stdout;
     assert_eq!(alone, " He was happy.\n");
-    let asked = ["generate", &name, prompts[0], "--draws", "4", "--seed", "2", "--format", "json"];
+    let asked = ["generate", name, prompts[0], "--draws", "4", "--seed", "2", "--format", "json"];
     let drawn = done(&asked).json();
     let token = &drawn["texts"][0]["tokens"][0];
     assert!(token["probability"].as_f64() > Some(0.3), "{drawn}");
@@ -185,40 +198,37 @@ fn completions_are_learnt_saved_measured_and_generated() {
     assert_eq!(done(&asked).json(), drawn);
     let sampled = |seed: &str| {
         let hot = ["--temperature", "3", "--top-p", "0.9", "--max-tokens", "12", "--seed", seed];
-        done(&[&["generate", &name, prompts[0]][..], &hot].concat()).stdout
+        done(&[&["generate", name, prompts[0]][..], &hot].concat()).stdout
     };
     assert!(sampled("1") == sampled("1") && sampled("1") != sampled("2"));
-    let noted =
-        done(&["generate", &name, prompts[0], "--max-tokens", "4", "--unsure", "0.9999999"]);
+    let noted = done(&["generate", name, prompts[0], "--max-tokens", "4", "--unsure", "0.9999999"]);
     assert!(noted.stderr.contains("unsure of token 1 "), "{}", noted.stderr);
-    let piped = run_with(&["generate", &name, "--max-tokens", "20"], "Tim saw a red car.\n\n");
+    let piped = run_with(&["generate", name, "--max-tokens", "20"], "Tim saw a red car.\n\n");
     assert_eq!(piped.stdout, " He was happy.\n");
-    let table = done(&["generate", &name, "--input", &data[1], "--max-tokens", "20"]).stdout;
+    let table = done(&["generate", name, "--input", table, "--max-tokens", "20"]).stdout;
     assert_eq!(lines(&table).len(), 10);
     // The base model alone knows nothing of the rule.
+    let base = llama().display().to_string();
     let plain = done(&["generate", "--model", &base, "Once upon a", "--max-tokens", "1"]).stdout;
     assert_eq!(plain, " time\n");
+}
 
+/// What a language model is not asked for.
+fn refuses(name: &str, table: &str) {
+    let base = llama().display().to_string();
     for (command, wanted) in [
-        (&["predict", &name, "a text"][..], "which has no classes: `lrvd generate "),
-        (
-            &["export", "--to", "merged", &name, "--verify", "--out", &other("verified")],
-            "compares the answers of a classifier",
-        ),
-        (&["abstain", "fit", &name, "--data", &data[1]], "which has no classes"),
-        (&["generate", &name, "x", "--draws", "2", "--top-p", "1.5"], "top_p"),
-        (&["generate", &exported.replace("exported", "absent"), "x"], "is not there"),
-        (&["generate", &name, "x", "--chat"], "states no chat template"),
-        (&["generate", &name, &"word ".repeat(600)], "texts of up to 512"),
+        (&["predict", name, "a text"][..], "which has no classes: `lrvd generate "),
+        (&["abstain", "fit", name, "--data", table], "which has no classes"),
+        (&["generate", name, "x", "--draws", "2", "--top-p", "1.5"], "top_p"),
+        (&["generate", "no-such-folder", "x"], "is not there"),
+        (&["generate", name, "x", "--chat"], "states no chat template"),
+        (&["generate", name, &"word ".repeat(600)], "texts of up to 512"),
         (&["generate"], "name the folder of an adapter, or a base model by `--model`"),
-        (&["generate", &name, "x", "--input", &data[1]], "wanted one of them"),
+        (&["generate", name, "x", "--input", table], "wanted one of them"),
         (&["generate", "--model", &base, "x", "--draws", "2"], "2 draws need a posterior"),
-        (&["eval", &name, "--data", &data[1], "--label-column", "x"], "is measured on texts"),
-        (
-            &["eval", &name, "--data", &data[1], "--cascade", "0.5"],
-            "sparing draws is for classifiers",
-        ),
-        (&["eval", &name, "--data", &data[1], "--prompt-column", "body"], "no column `body`"),
+        (&["eval", name, "--data", table, "--label-column", "x"], "is measured on texts"),
+        (&["eval", name, "--data", table, "--cascade", "0.5"], "sparing draws is for classifiers"),
+        (&["eval", name, "--data", table, "--prompt-column", "body"], "no column `body`"),
     ] {
         let refused = run(command);
         assert!(
@@ -283,7 +293,7 @@ fn conversations_are_learnt_by_the_models_template() {
 #[test]
 fn texts_that_cannot_be_learnt_are_named_and_nothing_is_written() {
     let dir = tempfile::tempdir().unwrap();
-    let [texts, dev] = write_texts(dir.path());
+    let [texts, _] = write_texts(dir.path());
     let chats = write_chats(dir.path());
     let out = dir.path().join("out");
     let base = llama().display().to_string();
@@ -381,6 +391,19 @@ fn texts_that_cannot_be_learnt_are_named_and_nothing_is_written() {
         );
         assert!(!out.exists(), "{wanted}");
     }
+}
+
+#[test]
+fn rows_that_lose_their_completion_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let [texts, dev] = write_texts(dir.path());
+    let out = dir.path().join("out");
+    let base = llama().display().to_string();
+    let file = |name: &str, text: &str| {
+        let file = dir.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    };
     // Columns of a classifier stay those of a classifier, whatever else is there.
     let both =
         file("both.csv", "prompt,completion,text,label\na,b,c,0\na,b,d,1\na,b,e,0\na,b,f,1\n");

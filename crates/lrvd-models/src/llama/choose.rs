@@ -172,7 +172,7 @@ mod tests {
         let token = Answers::new(&logits, 2, 3).unwrap().take(0, 0, &TokenChoice::Greedy);
         let p = 9.0_f64.exp() / (9.0_f64.exp() + 2.0);
         assert_eq!(token.id, 0);
-        assert!((token.probability - (p + (1.0 - p) / 2.0) / 2.0).abs() < 1e-12);
+        assert!((token.probability - f64::midpoint(p, (1.0 - p) / 2.0)).abs() < 1e-12);
         assert!((token.mutual_information - 2.0_f64.ln()).abs() < 0.01);
         let alone = Answers::new(&logits, 1, 3).unwrap();
         let [first, second] = [0, 1].map(|row| alone.take(row, 0, &TokenChoice::Greedy));
