@@ -11,21 +11,25 @@ Examples:
   lrvd serve runs/mine                             then open http://127.0.0.1:8080 in a browser
   lrvd serve runs/mine --address 0.0.0.0:80 --draws 20 --queue 4096
   lrvd serve runs/mine --address 127.0.0.1:0 --format json        a free port, which is printed
-  curl -H 'Content-Type: application/json' -d '{\"text\": \"a fine film\"}' http://127.0.0.1:8080/v1/classify
+  curl -H 'Content-Type: application/json' -d '{\"text\": \"a film\"}' \\
+      http://127.0.0.1:8080/v1/classify
 
-POST /v1/classify   {\"text\": T}, {\"text\": T, \"pair\": P} or {\"inputs\": [{\"text\": T}, ...]}, and \"draws\" and \"seed\"
-                    if they should differ; answers in the words of `lrvd predict`
+POST /v1/classify   {\"text\": T}, {\"text\": T, \"pair\": P} or {\"inputs\": [{\"text\": T}, ...]},
+                    with \"draws\" and \"seed\" if they should differ; answers as `lrvd predict` does
 GET  /v1/model      labels, draws that can be asked for, limits
 GET  /              a page to type a text and see how sure the model is
 GET  /openapi.json  the form of requests and answers
-GET  /healthz, /readyz, /metrics                   for supervisors, and for Prometheus
+GET  /healthz, /readyz, /metrics
+                    for supervisors, and for Prometheus
 
-One model answers, on all cores. Requests that wait are put together; that changes no answer. An error is
-`{\"error\": {\"code\", \"message\", \"field\"}}`; 503 with Retry-After means that the queue is full, 504 that an answer took too
-long. There is no password and no encryption: put what has both before it where the network is not your own.
+One model answers, on all cores. Requests that wait are put together; that changes no answer. An
+error is {\"error\": {\"code\", \"message\", \"field\"}}; 503 with Retry-After means that the queue is
+full, 504 that an answer took too long. There is no password and no encryption: put what has both
+before it where the network is not your own.
 
-The address is printed once requests are taken. One line of JSON for each request goes to standard error, without its
-texts; `--quiet` leaves it out. Ctrl-C and SIGTERM stop accepting, answer what was accepted, and exit with 0.";
+The address is printed once requests are taken. One line of JSON for each request goes to standard
+error, without its texts; `--quiet` leaves it out. Ctrl-C and SIGTERM stop accepting, answer what
+was accepted, and exit with 0.";
 
 /// Options of `lrvd serve`.
 #[derive(Debug, Args)]

@@ -100,7 +100,7 @@ fn rest(child: &mut Child) -> String {
     log
 }
 
-/// A classifier in `dir`, with a threshold for three draws.
+/// A classifier in `dir`.
 fn trained(dir: &Path, more: &[&str]) -> String {
     let data = write_data(dir);
     let out = dir.join("out");
@@ -190,6 +190,27 @@ fn it_answers_as_predict_does_whoever_shares_the_batch() {
         "{log}"
     );
     assert!(!log.contains("grim"), "texts are nobody's business: {log}");
+}
+
+#[test]
+fn where_draws_belong_to_places_in_a_batch_each_text_is_answered_alone() {
+    let texts = ["a fine film", "a grim book, number 3", "a song"];
+    let all: Vec<Value> = texts.iter().map(|text| json!({ "text": text })).collect();
+    for more in [
+        &["--method", "mcd"][..],
+        &["--method", "bayeslora", "--set", "prediction_draws=activation"],
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = trained(dir.path(), more);
+        let server = Server::start(&folder, &[]);
+        let together = server.ask(&json!({ "inputs": all }));
+        let wanted = predicted(&folder, &texts, &[]);
+        for (found, wanted) in together["answers"].as_array().unwrap().iter().zip(&wanted) {
+            assert_eq!(found["draws"], 3);
+            assert_eq!(as_predicted(found, &["bad", "good"]), *wanted, "{more:?}");
+        }
+        server.stop();
+    }
 }
 
 #[test]
