@@ -50,8 +50,6 @@ impl Size {
 const LENGTHS: &[&str] = &[
     "train_rows=8000",
     "batch_size=32",
-    // Half of the time on text of such different lengths, for all arms alike.
-    "bucketing={length_bucketed={window=50}}",
     "max_length=64",
     "evaluation_batch_size=64",
     "initial_rank=8",
