@@ -237,6 +237,9 @@ pub struct ExperimentConfig {
     pub backbone_dropout: bool,
     /// Steps between evaluations on the validation split.
     pub evaluate_every: usize,
+    /// Evaluations without a smaller negative log-likelihood that end a run early; `None` never ends it.
+    #[serde(default)]
+    pub patience: Option<usize>,
     /// Share of the training examples that no step sees, drawn by the seed: what is fitted after training is
     /// fitted to them. At 0 a method holds out what its own publication does, and an automatic KL weight a
     /// tenth.
@@ -306,6 +309,7 @@ impl ExperimentConfig {
             model_dropout: self.backbone_dropout,
             train_pooler: self.pooler == PoolerMode::Trained,
             evaluate_every: self.evaluate_every,
+            patience: self.patience,
         }
     }
 

@@ -261,6 +261,7 @@ fn constant_weight() -> ExperimentConfig {
         pooler: PoolerMode::Trained,
         backbone_dropout: true,
         evaluate_every: 200,
+        patience: None,
         holdout: 0.0,
         draws: vec![10],
         prediction_draws: PredictionDraws::Weights,

@@ -64,6 +64,18 @@ impl ExperimentConfig {
         count("batch_size", self.batch_size)?;
         count("evaluation_batch_size", self.evaluation_batch_size)?;
         count("evaluate_every", self.evaluate_every)?;
+        if let Some(patience) = self.patience {
+            count("patience", patience)?;
+            if self.kl_weight == KlWeight::Auto {
+                return Err(SettingError::Pair {
+                    key: "patience",
+                    value: patience.to_string(),
+                    reason: "an automatic `kl_weight` chooses among models of the whole run; pass a number, or the preset \
+                             `constant-weight`"
+                        .to_owned(),
+                });
+            }
+        }
         count_in_range("max_length", self.max_length, 8..=65_536)?;
         count("accumulation", self.accumulation)?;
         if !self.batch_size.is_multiple_of(self.accumulation) {

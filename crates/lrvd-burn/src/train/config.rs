@@ -19,6 +19,7 @@ use crate::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 /// | `model_dropout` | true | whether the model's own dropout is on in training |
 /// | `train_pooler` | true | whether a layer between encoder and head is trained with the head |
 /// | `evaluate_every` | 200 | steps between evaluations and checkpoints, at least 1 |
+/// | `patience` | none | evaluations without a smaller negative log-likelihood that end the run, at least 1 |
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
@@ -40,6 +41,9 @@ pub struct TrainConfig {
     pub train_pooler: bool,
     /// Steps between evaluations, and between checkpoints.
     pub evaluate_every: usize,
+    /// The run ends early after as many evaluations whose negative log-likelihood (where there is none, whose score) is no
+    /// better than that of one before them; `None` never ends it. Schedules stay those of `steps`.
+    pub patience: Option<usize>,
 }
 
 impl Default for TrainConfig {
@@ -61,6 +65,7 @@ impl Default for TrainConfig {
             model_dropout: true,
             train_pooler: true,
             evaluate_every: 200,
+            patience: None,
         }
     }
 }
@@ -74,6 +79,7 @@ impl TrainConfig {
     pub fn check(&self) -> Result<Plan, ParameterError> {
         range("steps", self.steps as f64, 1.0, 1e9)?;
         range("evaluate_every", self.evaluate_every as f64, 1.0, 1e9)?;
+        range("patience", self.patience.unwrap_or(1) as f64, 1.0, 1e9)?;
         range("warmup_ratio", self.warmup_ratio, 0.0, 1.0)?;
         if let Some(clip) = self.gradient_clip {
             range("gradient_clip", clip, f64::MIN_POSITIVE, f64::MAX)?;
@@ -130,7 +136,8 @@ mod tests {
     fn every_setting_is_refused_by_its_name() {
         let good = TrainConfig::default();
         good.check().unwrap();
-        let wrong: [(&str, Change); 12] = [
+        let wrong: [(&str, Change); 13] = [
+            ("patience", |c| c.patience = Some(0)),
             ("steps", |c| c.steps = 0),
             ("evaluate_every", |c| c.evaluate_every = 0),
             ("warmup_ratio", |c| c.warmup_ratio = 1.5),

@@ -58,13 +58,13 @@ pub trait Observer<M: Model, T: Method<M> + ?Sized> {
 /// How a call to [`fit`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All steps are done.
+    /// All steps are done, or the run's patience is.
     Finished,
     /// The observer asked to stop; a checkpoint was due.
     Stopped,
 }
 
-/// Trains until the last step, a stop request or an error.
+/// Trains until the last step, the end of its patience, a stop request or an error.
 ///
 /// # Errors
 ///
@@ -95,6 +95,15 @@ where
         evaluate(state, method, observer, None, schedule.factor(0))?;
     }
     while state.done < steps {
+        if let Some(best) =
+            config.patience.and_then(|patience| waited(patience, &state.journal.history))
+        {
+            let (done, n) = (state.done, config.patience.unwrap_or_default());
+            observer.event(&Event::Note(format!(
+                "stopped at step {done} of {steps}: {n} evaluations are no better than that of step {best}"
+            )));
+            break;
+        }
         let begun = Instant::now();
         let step = state.done;
         let factor = method.rate_factor(step, schedule.factor(step as u32));
@@ -140,6 +149,18 @@ where
         }
     }
     Ok(Outcome::Finished)
+}
+
+/// The step of the best evaluation, if `patience` later ones are no better. A function of the journal alone, so that a run
+/// that is taken up again ends where it would have ended.
+fn waited(patience: usize, history: &[EvalPoint]) -> Option<usize> {
+    let loss = |point: &EvalPoint| {
+        let Evaluation { metrics, score, .. } = &point.evaluation;
+        metrics.get("nll").copied().or(score.map(|score| -score)).unwrap_or(f64::INFINITY)
+    };
+    let losses: Vec<f64> = history.iter().map(loss).collect();
+    let (best, _) = losses.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1))?;
+    (losses.len() > best + patience).then(|| history[best].step)
 }
 
 fn note_change<M, T, O>(

@@ -3,8 +3,8 @@
 use lrvd_burn::burn::tensor::Tensor;
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
-    BayesLora, Event, Lora, OrderConfig, OrderError, Ordered, ProgressSink, Pruning, Run,
-    TrainConfig, TrainError, Watch,
+    BayesLora, Checkpoints, Event, Lora, OrderConfig, OrderError, Ordered, ProgressSink, Pruning,
+    Run, TrainConfig, TrainError, Watch,
 };
 use lrvd_core::prune::{PruneRule, PruneSchedule};
 
@@ -45,6 +45,60 @@ fn a_model_of_one_layer_learns_and_tells() {
     let steps = heard.0.iter().filter(|event| matches!(event, Event::Step { .. })).count();
     let evaluations = heard.0.iter().filter(|e| matches!(e, Event::Evaluated { .. })).count();
     assert_eq!((steps, evaluations), (60, 4));
+}
+
+#[test]
+fn patience_ends_a_run_where_its_losses_say() {
+    let (train, validation) = (examples(1, 64), examples(2, 40));
+    let trained = |patience, steps_before: Option<usize>| {
+        let config = TrainConfig { steps: 60, evaluate_every: 2, patience, ..config(60) };
+        // A rate at which the loss soon goes up and down.
+        let rates = lrvd_burn::optimizer::GroupRates { learning_rate: 0.5, weight_decay: 0.0 };
+        let groups = lrvd_burn::optimizer::ParameterGroups { adapter: rates, ..config.groups };
+        let config = TrainConfig { groups, ..config };
+        let targets = AdapterTargets::Paths(vec!["layer".to_owned()]);
+        let method = || Lora { rank: 3, ..Lora::default() };
+        let order = OrderConfig::shuffled(16);
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::open(folder.path().join("checkpoints")).unwrap();
+        let mut heard = Heard::default();
+        if let Some(steps) = steps_before {
+            // An earlier process that was stopped, which a shorter patience would not have been.
+            let mut batches = Ordered::new(&train, order, config.seed).unwrap();
+            let mut run = Run::new(one(), method(), &targets, &config).unwrap();
+            let stop = std::sync::atomic::AtomicBool::new(false);
+            let mut watch = Watch::default().validating(&validation).keeping(&checkpoints);
+            watch = watch.stopping_at(&stop);
+            stop.store(steps == 0, std::sync::atomic::Ordering::Relaxed);
+            run.fit(&mut batches, &mut watch).unwrap();
+        }
+        let mut batches = Ordered::new(&train, order, config.seed).unwrap();
+        let mut run = Run::new(one(), method(), &targets, &config).unwrap();
+        run.resume(&checkpoints).unwrap();
+        let mut watch = Watch::default().validating(&validation).telling(&mut heard);
+        run.fit(&mut batches, &mut watch).unwrap();
+        let history = run.state.journal.history;
+        let losses: Vec<f64> = history.iter().map(|p| p.evaluation.metrics["nll"]).collect();
+        (run.state.done, losses, heard.0)
+    };
+    let (done, whole, _) = trained(None, None);
+    assert_eq!((done, whole.len()), (60, 31));
+    let (done, losses, heard) = trained(Some(3), None);
+    // The first place at which three evaluations in a row are no better than one before them.
+    let ends = (3..31).find(|&i| {
+        let best = whole[..=i].iter().copied().fold(f64::INFINITY, f64::min);
+        whole[..=i - 3].iter().any(|loss| *loss <= best)
+    });
+    let ends = ends.expect("the losses rise somewhere");
+    assert!(ends < 30, "nothing to stop");
+    assert_eq!((done, &losses[..]), (2 * ends, &whole[..=ends]));
+    let noted = |e: &Event| matches!(e, Event::Note(text) if text.contains("stopped at step"));
+    assert_eq!(heard.iter().filter(|event| noted(event)).count(), 1);
+    // Taken up after a kill behind the first step, and after its end.
+    for before in [0, 1] {
+        let (again, same, _) = trained(Some(3), Some(before));
+        assert_eq!((again, same), (done, losses.clone()));
+    }
 }
 
 #[test]

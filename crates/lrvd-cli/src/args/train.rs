@@ -96,6 +96,10 @@ pub(crate) struct TrainArguments {
     /// Output folder.
     #[arg(long, default_value = "runs/train", value_name = "DIR")]
     pub(crate) out: PathBuf,
+    /// End early after N evaluations without a smaller negative log-likelihood on the validation rows; for a KL weight
+    /// that is a number.
+    #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
+    pub(crate) patience: Option<usize>,
     #[command(flatten)]
     pub(crate) logs: LogArguments,
     /// Go on in an output folder that holds an interrupted run.

@@ -93,6 +93,7 @@ fn settings(
     let mut config = overrides(&arguments.settings, kind)?;
     let counts = [
         ("steps", arguments.steps),
+        ("patience", arguments.patience),
         ("batch_size", arguments.batch_size),
         ("initial_rank", arguments.rank),
         ("max_length", arguments.max_length),
