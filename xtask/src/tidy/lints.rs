@@ -18,17 +18,34 @@ const ENVIRONMENT: [&str; 3] = [
     "crates/lrvd-bench/src/suite/run.rs",
     "crates/lrvd-cli/src/",
 ];
-/// Who opens connections: the client of the model hub and the server. Where, by which crates, which package may depend on
-/// them, and what its sources would mention.
-const NETWORK: [(&[&str], &[&str], &str, &[&str]); 2] = [
-    (
-        &["crates/lrvd-bench/src/backbone/hub.rs", "crates/lrvd-bench/src/push/client.rs"],
-        &["hf-hub"],
-        "lrvd-bench",
-        &["hf_hub", "ureq"],
-    ),
-    (&["crates/lrvd-cli/src/serve/"], &["axum"], "lrvd-cli", &["axum", "tokio"]),
+/// Who opens connections: the client of the model hub and the server.
+const NETWORK: [Network; 2] = [
+    Network {
+        places: &["crates/lrvd-bench/src/backbone/hub.rs", "crates/lrvd-bench/src/push/client.rs"],
+        client: "hf-hub",
+        user: "lrvd-bench",
+        words: &["hf_hub", "ureq"],
+    },
+    Network {
+        places: &["crates/lrvd-cli/src/serve/"],
+        client: "axum",
+        user: "lrvd-cli",
+        words: &["axum", "tokio"],
+    },
 ];
+
+/// One of those who open connections.
+struct Network {
+    /// Where.
+    places: &'static [&'static str],
+    /// By which crate.
+    client: &'static str,
+    /// Which package alone depends on it.
+    user: &'static str,
+    /// What its sources alone mention.
+    words: &'static [&'static str],
+}
+
 /// Crates that make random numbers.
 const GENERATORS: [&str; 4] = ["rand", "fastrand", "getrandom", "oorandom"];
 
@@ -92,13 +109,11 @@ pub(crate) fn edges(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = unlisted(workspace, &EDGES)?;
     findings.extend(suspended(workspace, "disallowed_methods", &ENVIRONMENT)?);
     findings.extend(suspended(workspace, "disallowed_types", &[])?);
-    for (places, clients, user, words) in NETWORK {
+    for Network { places, client, user, words } in NETWORK {
         findings.extend(mentions(workspace, "crates/", places, words)?);
-        for package in workspace.packages.iter().filter(|package| package.name != user) {
-            let found = package.dependencies.iter().filter(|d| clients.contains(&d.name.as_str()));
-            findings
-                .extend(found.map(|d| format!("{}: dependency `{}`", package.manifest, d.name)));
-        }
+        let others = workspace.packages.iter().filter(|package| package.name != user);
+        let users = others.filter(|p| p.dependencies.iter().any(|d| d.name == client));
+        findings.extend(users.map(|p| format!("{}: dependency `{client}`", p.manifest)));
     }
     Ok(findings)
 }

@@ -33,7 +33,7 @@ pub enum SuiteError {
     Train(#[from] TrainError),
     /// The adapter that is kept.
     #[error(transparent)]
-    Keep(#[from] ClassifyError),
+    Keep(#[from] Box<ClassifyError>),
     /// A method.
     #[error(transparent)]
     Method(#[from] MethodError),

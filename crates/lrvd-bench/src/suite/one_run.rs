@@ -120,7 +120,7 @@ pub(super) fn run_one(
         measure(analysis, &finished, shared.out, run)?;
     }
     if let Some(settings) = kept(shared, task, run, &config)? {
-        settings.keep(trained, &folder.join(ADAPTER_DIR))?;
+        settings.keep(trained, &folder.join(ADAPTER_DIR)).map_err(Box::new)?;
     }
     write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
     checkpoints.remove()?;

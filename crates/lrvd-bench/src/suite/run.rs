@@ -147,7 +147,7 @@ pub fn run_suite_with(
     let mut folder = OutputFolder::look(&options.out, options.resume)?;
     folder.check(&settings)?;
     let started_at = now();
-    if let Some(note) = ignored(&backbone) {
+    for note in ignored(&backbone).into_iter().chain(lost(&options)) {
         sink.event(&Event::Note(note));
     }
 
@@ -187,9 +187,6 @@ pub fn run_suite_with(
         analysis,
         keep: options.keep,
     };
-    if let Some(note) = lost(&options) {
-        sink.event(&Event::Note(note));
-    }
     if let Some((first, _)) = ready.first() {
         check_methods(&shared, &first.prepared, &plan)?;
     }

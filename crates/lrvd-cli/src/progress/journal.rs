@@ -180,7 +180,9 @@ mod tests {
     fn tell(out: &Path, events: &[Event]) {
         let printer = Printer::new(Format::Text, true);
         let mut journal = Journal::new(Box::new(Silent), printer, out, &[LogFormat::Tensorboard]);
-        events.iter().for_each(|event| journal.event(event));
+        for event in events {
+            journal.event(event);
+        }
         assert!(!journal.failed);
     }
 

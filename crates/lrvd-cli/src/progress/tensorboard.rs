@@ -128,8 +128,10 @@ mod tests {
             summary: Some(Summary { values: vec![scalar] }),
             ..EventRecord::default()
         };
-        let hex = |event: &EventRecord| {
-            framed(&event.encode_to_vec()).iter().map(|b| format!("{b:02x}")).collect::<String>()
+        let hex = |event: &EventRecord| -> String {
+            let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap();
+            let bytes = framed(&event.encode_to_vec());
+            bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
         };
         assert_eq!(hex(&first), FIRST);
         assert_eq!(hex(&second), SECOND);
