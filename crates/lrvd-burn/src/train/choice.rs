@@ -85,15 +85,48 @@ impl fmt::Display for Choice {
             chosen.total_rank, chosen.kl_weight, chosen.step, chosen.loss,
         )?;
         if self.chosen == self.best {
-            return write!(f, ", the smallest of {}", self.points.len());
+            write!(f, ", the smallest of {}", self.points.len())?;
+        } else {
+            write!(
+                f,
+                ", the smallest of {} is {:.4} at rank {}, apart by {:.1} standard errors",
+                self.points.len(),
+                best.loss,
+                best.total_rank,
+                (chosen.loss - best.loss) / chosen.standard_error.max(f64::MIN_POSITIVE),
+            )?;
         }
-        write!(
-            f,
-            ", the smallest of {} is {:.4} at rank {}, apart by {:.1} standard errors",
-            self.points.len(),
-            best.loss,
-            best.total_rank,
-            (chosen.loss - best.loss) / chosen.standard_error.max(f64::MIN_POSITIVE),
-        )
+        // Along a path that is long enough the loss turns before its end.
+        if self.best + 1 == self.points.len() {
+            write!(
+                f,
+                "; it still fell at the end of the path, so that more steps, or a number for `kl_weight`, may leave a better \
+                 model"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_that_still_fell_is_told() {
+        let points = [(8, 0.75), (4, 0.5), (2, 0.625)].map(|(total_rank, loss)| ChoicePoint {
+            step: 10,
+            kl_weight: 0.125,
+            total_rank,
+            loss,
+            standard_error: 0.25,
+        });
+        let told = |best, chosen, n: usize| {
+            Choice { points: points[..n].to_vec(), best, chosen }.to_string()
+        };
+        let start = "held-out rows choose rank 4 at KL weight 1.25e-1, step 10: loss 0.5000";
+        assert_eq!(told(1, 1, 3), format!("{start}, the smallest of 3"));
+        assert!(told(1, 2, 3).ends_with("is 0.5000 at rank 4, apart by 0.5 standard errors"));
+        assert!(told(1, 1, 2).starts_with(&format!("{start}, the smallest of 2; it still fell")));
     }
 }
