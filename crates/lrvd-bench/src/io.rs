@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Bytes read at a time when hashing.
@@ -33,6 +33,16 @@ pub enum IoError {
         path: PathBuf,
         /// What is wrong with it.
         source: serde_json::Error,
+    },
+    /// A file was written by a version that this build does not read.
+    #[error("`{}` has schema version {found}, wanted {wanted}", file.display())]
+    Schema {
+        /// The file.
+        file: PathBuf,
+        /// Read by this build.
+        wanted: u32,
+        /// In the file.
+        found: u32,
     },
 }
 
@@ -68,6 +78,21 @@ pub(crate) fn read_text(path: &Path) -> Result<String, IoError> {
 /// The value in `text`, which was read from `path`.
 pub(crate) fn parse_json<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, IoError> {
     serde_json::from_str(text).map_err(|source| IoError::Json { path: path.to_owned(), source })
+}
+
+/// Reads a JSON file whose `schema_version` must be `wanted`: the version is looked at first, because of another version
+/// nothing else can be relied on.
+pub(crate) fn read_versioned<T: DeserializeOwned>(path: &Path, wanted: u32) -> Result<T, IoError> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema_version: u32,
+    }
+    let text = read_text(path)?;
+    let Version { schema_version: found } = parse_json(path, &text)?;
+    if found != wanted {
+        return Err(IoError::Schema { file: path.to_owned(), wanted, found });
+    }
+    parse_json(path, &text)
 }
 
 /// The values of a file that holds one on each line.

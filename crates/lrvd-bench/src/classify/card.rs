@@ -10,14 +10,14 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::error::ClassifyError;
-use super::info::{AdapterInfo, ClassifierInfo, read_versioned};
+use super::info::{AdapterInfo, ClassifierInfo};
 use super::inspect::{AdapterReport, inspect_adapter};
 use super::source::AdapterSource;
-use super::train::{ADAPTER_DIR, RECORD_FILE, TrainSettings};
+use super::train::TrainSettings;
 use crate::data::Wording;
-use crate::io::read_json;
+use crate::io::{read_json, read_versioned};
 use crate::record::{CheckpointRecord, Metrics, RunRecord};
-use crate::run::SETTINGS_FILE;
+use crate::run::{ADAPTER_DIR, RECORD_FILE, SETTINGS_FILE};
 use crate::settings::CheckpointChoice;
 use crate::text::quoted;
 

@@ -313,16 +313,6 @@ pub enum ClassifyError {
         /// Name of the posterior file.
         file: &'static str,
     },
-    /// A file was written by a version that this build does not read.
-    #[error("`{file}` has schema version {found}, wanted {wanted}")]
-    Schema {
-        /// The file.
-        file: PathBuf,
-        /// Read by this build.
-        wanted: u32,
-        /// In the file.
-        found: u32,
-    },
     /// A tensor cannot be used.
     #[error("module `{path}`: {source}")]
     Tensor {

@@ -9,7 +9,7 @@ use super::error::ClassifyError;
 use super::rows::TextColumns;
 use crate::backbone::Backbone;
 use crate::data::{TextReader, Wording, WordingError};
-use crate::io::{JsonLayout, parse_json, read_text, write_json};
+use crate::io::{JsonLayout, read_versioned, write_json};
 use crate::language::LanguageInfo;
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
@@ -214,8 +214,8 @@ impl ClassifierInfo {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::Schema`] for another version, [`ClassifyError::Temperature`] for a temperature that is none,
-    /// [`ClassifyError::Io`] for a broken file.
+    /// [`ClassifyError::Temperature`] for a temperature that is none, [`ClassifyError::Io`] for another version or a broken
+    /// file.
     pub fn read(dir: &Path) -> Result<Option<Self>, ClassifyError> {
         let path = dir.join(INFO_FILE);
         if !path.is_file() {
@@ -228,22 +228,4 @@ impl ClassifierInfo {
         }
         Ok(Some(info))
     }
-}
-
-/// Reads a JSON file whose `schema_version` must be `wanted`: the version is looked at first,
-/// because of another version nothing else can be relied on.
-pub(super) fn read_versioned<T: serde::de::DeserializeOwned>(
-    path: &Path,
-    wanted: u32,
-) -> Result<T, ClassifyError> {
-    #[derive(Deserialize)]
-    struct Version {
-        schema_version: u32,
-    }
-    let text = read_text(path)?;
-    let Version { schema_version: found } = parse_json(path, &text)?;
-    if found != wanted {
-        return Err(ClassifyError::Schema { file: path.to_owned(), wanted, found });
-    }
-    Ok(parse_json(path, &text)?)
 }

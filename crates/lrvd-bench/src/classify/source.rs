@@ -7,13 +7,14 @@ use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftPosterior};
 use lrvd_burn::train::latest_checkpoint;
 
 use super::error::ClassifyError;
-use super::info::{AdapterInfo, read_versioned};
+use super::info::AdapterInfo;
 use super::save::{SavedAdapter, take};
-use super::train::{ADAPTER_DIR, CHECKPOINT_DIR, TrainSettings};
+use super::train::TrainSettings;
 use crate::backbone::{Backbone, locate_model};
 use crate::data::PreparedTask;
+use crate::io::read_versioned;
 use crate::language;
-use crate::run::SETTINGS_FILE;
+use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE};
 use crate::settings::CheckpointChoice;
 
 const PEFT_CONFIG: &str = "adapter_config.json";

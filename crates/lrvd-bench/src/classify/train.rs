@@ -23,17 +23,12 @@ use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
 use crate::run::{
-    Finished, OutputFolder, Run, RunLabel, RunStart, RunState, SETTINGS_FILE, record,
+    ADAPTER_DIR, CHECKPOINT_DIR, Finished, OutputFolder, RECORD_FILE, Run, RunLabel, RunStart,
+    RunState, SETTINGS_FILE, record,
 };
 use crate::settings::{CheckpointChoice, MethodName, RankRequest, ValidConfig, holdout_share};
 use crate::task::Goal;
 
-/// Folder of the adapter within an output folder.
-pub(crate) const ADAPTER_DIR: &str = "adapter";
-/// Folder of the checkpoints of an unfinished run.
-pub(super) const CHECKPOINT_DIR: &str = "checkpoints";
-/// What was measured at the end.
-pub(super) const RECORD_FILE: &str = "record.json";
 const LABELS_FILE: &str = "labels.json";
 
 /// Largest seed: what is mixed into the higher bits must stay apart.
@@ -112,12 +107,7 @@ impl TrainSettings {
     pub(crate) const SCHEMA: u32 = 1;
 
     fn request(&self) -> RankRequest {
-        if self.method.can().budget {
-            let half = (self.experiment.initial_rank / 2).max(1);
-            RankRequest::Average(self.target_rank.unwrap_or(half))
-        } else {
-            RankRequest::Initial
-        }
+        RankRequest::own(self.method, self.experiment.initial_rank, self.target_rank)
     }
 
     /// How a run with these settings starts.

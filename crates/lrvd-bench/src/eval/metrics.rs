@@ -10,7 +10,7 @@ use lrvd_core::metrics::{
 
 use super::EvalError;
 use crate::data::{Label, PreparedTask};
-use crate::record::{BinRecord, Metrics, Reliability};
+use crate::record::{Metrics, Reliability};
 use crate::task::Metric;
 
 /// Everything computed from the logits of one predictor.
@@ -69,18 +69,7 @@ fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, 
         entropy: Some(mean(&found.predictive_entropy)?),
         mutual_information: if draws > 1 { Some(mean(&found.mutual_information)?) } else { None },
     };
-    let bins = diagram.bins.iter().map(|bin| BinRecord {
-        low: bin.low,
-        high: bin.high,
-        count: bin.count as u64,
-        accuracy: bin.accuracy().unwrap_or(0.0),
-        confidence: bin.mean_confidence().unwrap_or(0.0),
-    });
-    let reliability = Reliability {
-        convention: "torchmetrics".to_owned(),
-        ece: diagram.ece(),
-        bins: bins.collect(),
-    };
+    let reliability = Reliability::from(&diagram);
     Ok(Scored { outputs, metrics, reliability: Some(reliability), uncertainty: Some(found) })
 }
 

@@ -162,16 +162,6 @@ pub enum LanguageError {
         /// Name of the posterior file.
         file: &'static str,
     },
-    /// A file was written by a version that this build does not read.
-    #[error("`{}` has schema version {found}, wanted {wanted}", file.display())]
-    Schema {
-        /// The file.
-        file: PathBuf,
-        /// Read by this build.
-        wanted: u32,
-        /// In the file.
-        found: u32,
-    },
     /// A prompt leaves no room for an answer.
     #[error(
         "prompt {number} has {found} tokens, and the model was trained on texts of up to {most}"

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::columns::LanguageColumns;
 use super::error::LanguageError;
-use crate::io::{JsonLayout, parse_json, read_text, write_json};
+use crate::io::{JsonLayout, read_versioned, write_json};
 use crate::settings::{BasePrecision, CheckpointChoice};
 
 /// Name of the file in an adapter folder.
@@ -73,29 +73,12 @@ impl LanguageInfo {
     ///
     /// # Errors
     ///
-    /// [`LanguageError::Schema`] for another version, [`LanguageError::Io`] for a broken file.
+    /// [`LanguageError::Io`] for another version or a broken file.
     pub fn read(dir: &Path) -> Result<Option<Self>, LanguageError> {
         let path = dir.join(LANGUAGE_FILE);
         if !path.is_file() {
             return Ok(None);
         }
-        read_versioned(&path, Self::SCHEMA).map(Some)
+        Ok(Some(read_versioned(&path, Self::SCHEMA)?))
     }
-}
-
-/// Reads a JSON file whose `schema_version` must be `wanted`, which is looked at first.
-pub(super) fn read_versioned<T: serde::de::DeserializeOwned>(
-    path: &Path,
-    wanted: u32,
-) -> Result<T, LanguageError> {
-    #[derive(Deserialize)]
-    struct Version {
-        schema_version: u32,
-    }
-    let text = read_text(path)?;
-    let Version { schema_version: found } = parse_json(path, &text)?;
-    if found != wanted {
-        return Err(LanguageError::Schema { file: path.to_owned(), wanted, found });
-    }
-    Ok(parse_json(path, &text)?)
 }

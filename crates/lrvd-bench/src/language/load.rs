@@ -16,9 +16,9 @@ use super::examples::LanguageExamples;
 use super::info::LanguageInfo;
 use super::measure::LanguageEvaluation;
 use super::rows::TextRow;
-use super::train::{ADAPTER_DIR, CHECKPOINT_DIR, Rebuilt, rebuild};
+use super::train::{Rebuilt, rebuild};
 use crate::backbone::{Backbone, load_language_model, locate_model};
-use crate::run::SETTINGS_FILE;
+use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE};
 use crate::settings::BasePrecision;
 
 const PEFT_CONFIG: &str = "adapter_config.json";

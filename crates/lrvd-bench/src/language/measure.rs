@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::error::LanguageError;
 use super::examples::LanguageExamples;
 use crate::io::create_dir;
-use crate::record::{BinRecord, JsonLines, Metrics, Reliability};
+use crate::record::{JsonLines, Metrics, Reliability};
 
 /// Answers to texts at the posterior mean and, if asked for, at draws.
 #[derive(Clone, Debug)]
@@ -76,16 +76,7 @@ impl LanguageEvaluation {
     /// [`LanguageError::Metric`] without any token.
     pub fn reliability(&self) -> Result<BTreeMap<u32, Reliability>, LanguageError> {
         let of = |(&draws, answers): (&u32, &TokenAnswers)| {
-            let diagram = answers.reliability()?;
-            let bins = diagram.bins.iter().map(|bin| BinRecord {
-                low: bin.low,
-                high: bin.high,
-                count: bin.count as u64,
-                accuracy: bin.accuracy().unwrap_or(0.0),
-                confidence: bin.mean_confidence().unwrap_or(0.0),
-            });
-            let (convention, ece) = ("torchmetrics".to_owned(), diagram.ece());
-            Ok((draws, Reliability { convention, ece, bins: bins.collect() }))
+            Ok((draws, Reliability::from(&answers.reliability()?)))
         };
         self.scored.iter().map(of).collect()
     }

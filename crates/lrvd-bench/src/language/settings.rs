@@ -78,12 +78,7 @@ impl LanguageSettings {
     pub(super) const SCHEMA: u32 = 1;
 
     pub(super) fn request(&self) -> RankRequest {
-        if self.method.can().budget {
-            let half = (self.experiment.initial_rank / 2).max(1);
-            RankRequest::Average(self.target_rank.unwrap_or(half))
-        } else {
-            RankRequest::Initial
-        }
+        RankRequest::own(self.method, self.experiment.initial_rank, self.target_rank)
     }
 
     /// Numbers of draws that are measured beside the mean.

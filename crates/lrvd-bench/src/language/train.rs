@@ -20,30 +20,24 @@ use super::data::LanguageTask;
 use super::encode::LanguageReader;
 use super::error::LanguageError;
 use super::examples::LanguageExamples;
-use super::info::{LanguageInfo, read_versioned};
+use super::info::LanguageInfo;
 use super::measure::LanguageEvaluation;
 use super::settings::{LanguageOptions, LanguageSettings, TASK};
 use super::watch::Watched;
 use crate::backbone::{Backbone, load_language_model, locate_model};
 use crate::data::held_out;
 use crate::eval::PeakMemory;
-use crate::io::{IoError, JsonLayout, read_json, write_json};
+use crate::io::{IoError, JsonLayout, read_json, read_versioned, write_json};
 use crate::method::LanguageMethod;
 use crate::progress::{Event, ProgressSink};
 use crate::record::{CheckpointRecord, RunRecord};
 use crate::run::{
-    AdapterFiles, Candidate, OutputFolder, RunLabel, SETTINGS_FILE, adapter_files, rank_record,
-    run_record,
+    ADAPTER_DIR, AdapterFiles, CHECKPOINT_DIR, Candidate, OutputFolder, RECORD_FILE, RunLabel,
+    SETTINGS_FILE, adapter_files, rank_record, run_record,
 };
 use crate::settings::{
     CheckpointChoice, KlPathSettings, KlWeight, RankRequest, ValidConfig, holdout_share,
 };
-
-/// Folder of the adapter within an output folder.
-pub(super) const ADAPTER_DIR: &str = "adapter";
-/// Folder of the checkpoints of an unfinished run.
-pub(super) const CHECKPOINT_DIR: &str = "checkpoints";
-const RECORD_FILE: &str = "record.json";
 
 /// A model with what trains it.
 type LanguageRun = train::Run<LlamaForCausalLm, LanguageMethod>;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use lrvd_core::metrics::ReliabilityDiagram;
 use serde::{Deserialize, Serialize};
 
 use super::real;
@@ -144,6 +145,19 @@ pub struct Reliability {
     pub ece: f64,
     /// The bins in order; empty bins may be left out.
     pub bins: Vec<BinRecord>,
+}
+
+impl From<&ReliabilityDiagram> for Reliability {
+    fn from(diagram: &ReliabilityDiagram) -> Self {
+        let bins = diagram.bins.iter().map(|bin| BinRecord {
+            low: bin.low,
+            high: bin.high,
+            count: bin.count as u64,
+            accuracy: bin.accuracy().unwrap_or(0.0),
+            confidence: bin.mean_confidence().unwrap_or(0.0),
+        });
+        Self { convention: "torchmetrics".to_owned(), ece: diagram.ece(), bins: bins.collect() }
+    }
 }
 
 /// One bin of confidences.

@@ -16,6 +16,12 @@ use crate::io::{IoError, JsonLayout, create_dir, read_json, write_json};
 
 /// Name of the settings file.
 pub(crate) const SETTINGS_FILE: &str = "settings.json";
+/// Name of what was measured at the end.
+pub(crate) const RECORD_FILE: &str = "record.json";
+/// Folder of the adapter.
+pub(crate) const ADAPTER_DIR: &str = "adapter";
+/// Folder of the checkpoints of an unfinished run.
+pub(crate) const CHECKPOINT_DIR: &str = "checkpoints";
 /// Name of the file that says the folder is ours, and is locked.
 const MARKER: &str = ".lrvd";
 const MARKER_TEXT: &str = "This folder is written by lrvd, which locks this file meanwhile.\n";

@@ -8,7 +8,7 @@ mod start;
 
 pub(crate) use adapter::{AdapterFiles, adapter_files};
 pub use error::RunError;
-pub(crate) use folder::{OutputFolder, SETTINGS_FILE};
+pub(crate) use folder::{ADAPTER_DIR, CHECKPOINT_DIR, OutputFolder, RECORD_FILE, SETTINGS_FILE};
 pub(crate) use outcome::{
     Candidate, Finished, RunLabel, rank_record, record, run_record, write_predictions,
 };

@@ -29,6 +29,16 @@ pub enum RankRequest {
 }
 
 impl RankRequest {
+    /// What `method` is asked for on a user's own data: half the initial rank on average where it keeps to a budget and
+    /// nobody names another.
+    pub(crate) fn own(method: MethodName, initial_rank: usize, target: Option<usize>) -> Self {
+        if method.can().budget {
+            Self::Average(target.unwrap_or((initial_rank / 2).max(1)))
+        } else {
+            Self::Initial
+        }
+    }
+
     /// The rank asked for, where the settings are `config`.
     pub fn rank(self, config: &ExperimentConfig) -> usize {
         match self {

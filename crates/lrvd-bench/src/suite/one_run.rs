@@ -12,12 +12,12 @@ use super::ood::{OodSet, ood_answers};
 use super::plan::PlannedRun;
 use super::task::{ReadyTask, SuiteTask};
 use crate::backbone::Backbone;
-use crate::classify::{ADAPTER_DIR, TrainSettings};
+use crate::classify::TrainSettings;
 use crate::data::PreparedTask;
 use crate::io::{JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
-use crate::run::{Finished, Run, RunLabel, RunStart, record};
+use crate::run::{ADAPTER_DIR, Finished, Run, RunLabel, RunStart, record};
 use crate::settings::{MethodName, RankRequest, SettingError, ValidConfig};
 
 /// What every run of an experiment shares.
