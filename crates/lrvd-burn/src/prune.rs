@@ -51,6 +51,31 @@ pub fn statistics(
     Ok(found)
 }
 
+/// Moves the noise of every rank to where its statistic is `log_alpha`, the means as they are:
+/// `ℓ ← clamp(ℓ + log_alpha − statistic)`, over all entries of the rank alike.
+///
+/// # Errors
+///
+/// As [`statistics`].
+pub(crate) fn set_relevance(
+    model: &mut impl AdaptedModel,
+    log_alpha: f64,
+    options: StatisticOptions,
+) -> Result<(), AdapterError> {
+    let statistics = statistics(model, options)?;
+    model.visit_layers_mut(&mut |path, layer| {
+        let (Some(adapter), Some(statistic)) = (layer.low_rank_mut(), statistics.get(path)) else {
+            return;
+        };
+        if statistic.is_empty() {
+            return;
+        }
+        let shift: Vec<f64> = statistic.iter().map(|found| log_alpha - found).collect();
+        adapter.shift_noise(&shift);
+    });
+    Ok(())
+}
+
 /// Decides what `rule` keeps of every adapter with a posterior.
 ///
 /// # Errors

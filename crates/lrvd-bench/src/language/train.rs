@@ -13,7 +13,6 @@ use lrvd_burn::peft::{ExportLayout, PeftAdapter, PeftPosterior};
 use lrvd_burn::train::{
     self, Checkpoints, Ordered, Outcome, TrainError, latest_checkpoint, load_checkpoint,
 };
-use lrvd_core::family::INITIAL_LOG_VARIANCE;
 use lrvd_models::llama::LlamaForCausalLm;
 
 use super::data::LanguageTask;
@@ -35,9 +34,7 @@ use crate::run::{
     ADAPTER_DIR, AdapterFiles, CHECKPOINT_DIR, Candidate, OutputFolder, RECORD_FILE, RunLabel,
     SETTINGS_FILE, adapter_files, rank_record, run_record,
 };
-use crate::settings::{
-    CheckpointChoice, KlPathSettings, KlWeight, RankRequest, ValidConfig, holdout_share,
-};
+use crate::settings::{CheckpointChoice, RankRequest, holdout_share};
 
 /// A model with what trains it.
 type LanguageRun = train::Run<LlamaForCausalLm, LanguageMethod>;
@@ -83,10 +80,6 @@ pub fn train_language(
     let reader = LanguageReader::new(location, architecture, tokenizer, length)?;
     let columns = &options.data.columns;
     let mut task = LanguageTask::new(rows, columns, &reader, length, most)?;
-    let learnt = task.train.iter().map(|text| text.wanted.len()).sum();
-    let layers = architecture.adapted_layers(&options.config.target_modules);
-    let entries: usize = layers.iter().map(|layer| layer.d_input + layer.d_output).sum();
-    let experiment = suited(&options.config, learnt, entries * options.config.initial_rank)?;
     let settings = LanguageSettings {
         schema_version: LanguageSettings::SCHEMA,
         task: TASK.to_owned(),
@@ -99,7 +92,7 @@ pub fn train_language(
         target_rank: options.target_rank,
         seed: options.seed,
         device: options.device.clone(),
-        experiment,
+        experiment: options.config.clone(),
     };
     let mut out = OutputFolder::look(&options.out, options.resume)?;
     let value = serde_json::to_value(&settings)
@@ -182,42 +175,6 @@ fn summary(record: &RunRecord) -> String {
     let nll = last.and_then(|last| last.metrics.get(&0)?.nll);
     let rank = last.map_or(0.0, |last| last.average_rank);
     format!("nll {} a token, rank {rank:.2}", nll.map_or("-".to_owned(), |nll| format!("{nll:.4}")))
-}
-
-/// `config` with a KL path and a beginning of the noise that suit `tokens`, adapters of so many `entries` and the length of
-/// the run, unless it has some of its own.
-///
-/// ```text
-/// t = tokens / entries:   low = min(0.01, t/2),   high = min(0.2, 200·t)
-/// ln σ² ≤ 2·ln(reach/2),  reach = how far AdamW can move a mean before the first prune
-/// ```
-///
-/// At the start the divergence is about 0.7 nats an entry, so the path begins at a third of a nat a token: texts are few
-/// tokens beside adapters on every layer, and the path of classifiers would leave nothing. Where entries are few beside the
-/// tokens it is theirs. A mean that could not outgrow its noise before ranks are first judged would go unseen.
-fn suited(
-    config: &ValidConfig,
-    tokens: usize,
-    entries: usize,
-) -> Result<ValidConfig, LanguageError> {
-    if config.kl_weight != KlWeight::Auto {
-        return Ok(config.clone());
-    }
-    let usual = KlPathSettings::default();
-    let ratio = tokens as f64 / entries.max(1) as f64;
-    let schedule = config.training(0).check()?.schedule();
-    let before = 0..config.share(config.prune.start).max(1) as u32;
-    let reach = config.learning_rate * before.map(|step| schedule.factor(step)).sum::<f64>();
-    Ok(config.with(|config| {
-        if config.kl_path == usual {
-            config.kl_path.low = usual.low.min(0.5 * ratio);
-            config.kl_path.high = usual.high.min(200.0 * ratio);
-        }
-        let initial = &mut config.log_variance.initial;
-        if *initial == INITIAL_LOG_VARIANCE && reach > 0.0 {
-            *initial = initial.min(2.0 * (reach / 2.0).ln()).max(-20.0);
-        }
-    })?)
 }
 
 /// Whether the settings in `file` are those of a language model on texts.

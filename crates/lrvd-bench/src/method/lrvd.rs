@@ -17,7 +17,7 @@
 //! determination).
 
 use lrvd_burn::adapter::Prior;
-use lrvd_burn::train::{AdaLora, BayesLora, Lora, Pruning};
+use lrvd_burn::train::{AdaLora, BayesLora, KlPath, Lora, Progress, Pruning};
 use lrvd_core::adalora::AdaLoraConfig;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::prune::{PathTolerance, PruneRule};
@@ -62,11 +62,11 @@ pub(super) fn adalora(
 pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora, MethodError> {
     let mut config = config.clone();
     match key {
-        // Without prunes there is no path: an automatic weight stays where its path begins.
+        // Without prunes there is no path.
         "bayeslora-fixed" => {
             config.prune.end = 0.0;
             if config.kl_weight == KlWeight::Auto {
-                config.kl_weight = KlWeight::Fixed(config.kl_path.low);
+                config.kl_weight = KlWeight::Fixed(UNPRUNED_SHARE);
             }
         }
         "lrvd-nts" => noise_to_signal(&mut config)?,
@@ -85,17 +85,26 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
     }
     let config = config.validate()?;
     let rule = PruneRule::new(config.prune.log_alpha_threshold, config.prune.min_rank)?;
+    let path = path(&config)?;
+    let (kl, noise_rate_factor) = match config.kl_weight {
+        KlWeight::Fixed(weight) => {
+            let warmup = config.share(config.kl_warmup) as u32;
+            let factor = config.log_variance.learning_rate_factor;
+            (KlSchedule::linear_warmup(weight, warmup)?, factor)
+        }
+        KlWeight::Auto => (KlSchedule::constant(0.0)?, path_rate(&config)?),
+    };
     Ok(BayesLora {
         rank: config.initial_rank,
         lora_alpha: config.lora_alpha,
         dropout: config.adapter_dropout,
         family: config.family,
         initial: config.log_variance.initial,
-        noise_rate_factor: config.log_variance.learning_rate_factor,
+        noise_rate_factor,
         weight_decay: config.adapter_weight_decay,
         prior: config.prior,
         kl_reduction: config.kl_reduction,
-        kl: kl(&config)?,
+        kl,
         kl_divisor: config.kl_divisor,
         scheme: config.training_scheme.scheme(),
         pruning: config.prune_schedule().map(|schedule| Pruning {
@@ -106,23 +115,24 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
             optimizer: config.prune.optimizer,
         }),
         turn: None,
-        choice: (config.kl_weight == KlWeight::Auto).then_some(PathTolerance {
-            standard_errors: config.kl_path.standard_errors,
-            nats: config.kl_path.nats,
-        }),
+        path,
     })
 }
 
-/// The weight by step: warm-up, then constant or, for one that held-out rows choose, along the path.
-fn kl(config: &ExperimentConfig) -> Result<KlSchedule, MethodError> {
-    let warmup = config.share(config.kl_warmup) as u32;
-    if let KlWeight::Fixed(weight) = config.kl_weight {
-        return Ok(KlSchedule::linear_warmup(weight, warmup)?);
-    }
+/// The steps after which held-out rows look at an automatic weight.
+fn looks(config: &ExperimentConfig) -> Vec<u64> {
     let schedule = config.prune_schedule();
     let is_due = |step: &u64| schedule.is_some_and(|schedule| schedule.is_due(*step));
-    let events: Vec<u64> = (1..=config.steps as u64).filter(is_due).collect();
-    let (Some(&first), Some(&last), 2..) = (events.first(), events.last(), events.len()) else {
+    (1..config.steps as u64).filter(is_due).collect()
+}
+
+/// The path of an automatic weight.
+fn path(config: &ExperimentConfig) -> Result<Option<KlPath>, MethodError> {
+    if config.kl_weight != KlWeight::Auto {
+        return Ok(None);
+    }
+    let looks = looks(config);
+    let (Some(&first), Some(&last), 2..) = (looks.first(), looks.last(), looks.len()) else {
         return Err(MethodError::Setting(SettingError::Pair {
             key: "kl_weight",
             value: "auto".to_owned(),
@@ -130,14 +140,30 @@ fn kl(config: &ExperimentConfig) -> Result<KlSchedule, MethodError> {
                 "held-out rows choose among the models after the prunes, and {} steps have {}, wanted 2 (a preset with a \
                  constant weight: `constant-weight`)",
                 config.steps,
-                events.len()
+                looks.len()
             ),
         }));
     };
-    let KlPathSettings { low, high, .. } = config.kl_path;
-    Ok(KlSchedule::linear_warmup(low, warmup)?.rising_to(high, first as u32, last as u32)?)
+    let KlPathSettings { low, high, log_alpha, standard_errors, nats, share } = config.kl_path;
+    let tolerance = PathTolerance { standard_errors, nats, most: share };
+    let (steps, progress) = ((last - first) as u32, Progress::Learning);
+    Ok(Some(KlPath { low, high, steps, log_alpha, tolerance, progress }))
 }
 
+/// The rate of the noise as a multiple of the means': at least what takes it along a whole path from `log_alpha` to as far
+/// beyond 0.
+fn path_rate(config: &ExperimentConfig) -> Result<f64, MethodError> {
+    let least = config.log_variance.learning_rate_factor;
+    let schedule = config.training(0).check()?.schedule();
+    let looks = looks(config);
+    let (first, last) = (looks.first().copied().unwrap_or(0), looks.last().copied().unwrap_or(0));
+    let reach: f64 = (first..last).map(|step| schedule.factor(step as u32)).sum();
+    let reach = reach * config.learning_rate;
+    Ok(if reach > 0.0 { least.max(2.0 * config.kl_path.log_alpha.abs() / reach) } else { least })
+}
+
+/// Share of the evidence bound in a run without prunes whose weight would be automatic.
+const UNPRUNED_SHARE: f64 = 0.01;
 /// The rate of `ln α` that suits runs of the published length.
 const NOISE_RATE: f64 = 2e-2;
 
@@ -168,23 +194,23 @@ mod tests {
     use crate::settings::Preset;
 
     #[test]
-    fn an_automatic_weight_rises_between_the_first_prune_and_the_last() {
+    fn an_automatic_weight_has_a_path_between_the_first_look_and_the_last() {
         let config = ExperimentConfig { steps: 40, ..Preset::Default.config() };
         let method = variant("bayeslora", &config).unwrap();
-        // Prunes after steps 10, 12, ..., 30; the weight is .01 up to the first and .2 from the last on.
-        assert!(method.choice.is_some());
-        let middle = 0.002_f64.sqrt();
-        for (step, wanted) in [(5, 0.005), (10, 0.01), (20, middle), (30, 0.2), (39, 0.2)] {
-            assert!((method.kl.weight(step) - wanted).abs() < 1e-12, "{step}");
-        }
+        // Looks after steps 4, 6, ..., 30.
+        let path = method.path.unwrap();
+        assert_eq!((path.low, path.high, path.steps), (0.1, 5.0, 26));
+        assert_eq!((path.log_alpha, path.progress), (-4.0, Progress::Learning));
+        // The noise can get from -4 to 4 on the way: warm-up over 2 steps, then falling to 0 at step 40.
+        let reach: f64 = (4..30).map(|step| f64::from(40 - step) / 38.0).sum();
+        let wanted = 8.0 / (1e-3 * reach);
+        let found = method.noise_rate_factor;
+        assert!((found / wanted - 1.0).abs() < 1e-6, "{found} {wanted}");
         let fixed = variant("bayeslora-fixed", &config).unwrap();
-        assert!(fixed.choice.is_none() && fixed.kl.weight(39) == 0.01);
+        assert!(fixed.path.is_none() && fixed.kl.weight(39) == 0.01);
         let short = ExperimentConfig { steps: 2, ..config };
         let error = variant("bayeslora", &short).unwrap_err().to_string();
-        assert!(
-            error.contains("`kl_weight`") && error.contains("2 steps have 1, wanted 2"),
-            "{error}"
-        );
+        assert!(error.contains("`kl_weight`") && error.contains("wanted 2"), "{error}");
     }
 
     #[test]

@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 use burn::module::Module;
 use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::model::AdapterTargets;
-use lrvd_burn::optimizer::ParameterGroups;
+use lrvd_burn::optimizer::{AdamW, ParameterGroups};
 use lrvd_burn::peft::PosteriorRun;
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::{
-    Attach, Logits, MethodState, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState,
-    Terms, TrainError,
+    Attach, Logits, MethodState, PathStart, Predict, RankChange, RankPolicy, Regularise, StepSizes,
+    StepState, Terms, TrainError,
 };
 use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::{log_softmax, mean_probability};
@@ -132,8 +132,28 @@ impl RankPolicy<AutoClassifier> for Tempered {
         self.inner.is_candidate(done, steps)
     }
 
+    fn is_learning(&self) -> bool {
+        self.inner.is_learning()
+    }
+
+    fn begin(&mut self, model: &mut AutoClassifier, start: PathStart) -> Result<(), TrainError> {
+        self.inner.begin(model, start)
+    }
+
+    fn turn(&self, model: &mut AutoClassifier, optimizer: &mut AdamW) -> Result<(), TrainError> {
+        self.inner.turn(model, optimizer)
+    }
+
+    fn looked(&mut self, loss: f64) -> f64 {
+        self.inner.looked(loss)
+    }
+
     fn settle(&mut self, done: usize) {
         self.inner.settle(done);
+    }
+
+    fn statistics(&self, model: &AutoClassifier) -> Result<BTreeMap<String, Vec<f64>>, TrainError> {
+        self.inner.statistics(model)
     }
 
     fn ranks(&self, model: &AutoClassifier) -> BTreeMap<String, usize> {

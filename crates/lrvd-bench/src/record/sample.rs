@@ -437,5 +437,12 @@ fn choice(start: u64, end: u64) -> Choice {
         loss: 0.6 + 0.002 * i as f64,
         standard_error,
     };
-    Choice { points: vec![point(0, start, 0.0), point(1, end, 0.004)], best: 0, chosen: 1 }
+    let cuts = vec![point(1, end, 0.0), point(1, end / 2, 0.002)];
+    Choice {
+        points: vec![point(0, start, 0.0), point(1, end, 0.004)],
+        best: 0,
+        chosen: 1,
+        cuts,
+        cut: 0,
+    }
 }

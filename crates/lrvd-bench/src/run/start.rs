@@ -10,7 +10,8 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     self, Checkpoints, DrawPolicy, Evaluation, Examples, Inputs, LabelledExamples, Observer,
-    Ordered, Outcome, TrainError, TrainState, latest_checkpoint, load_checkpoint, row_losses,
+    Ordered, Outcome, TrainError, TrainState, constant_losses, latest_checkpoint, load_checkpoint,
+    row_losses,
 };
 use lrvd_models::AutoClassifier;
 
@@ -267,6 +268,12 @@ impl Observer<AutoClassifier, dyn Tuning> for Watched<'_> {
         let logits = method.predict(model, &self.context.inputs(&examples), 0)?;
         let all: Vec<usize> = (0..examples.len()).collect();
         Ok(Some(row_losses(&logits, &examples.targets(&all)?)?))
+    }
+
+    fn held_out_constant(&mut self) -> Result<Option<Vec<f64>>, RunError> {
+        let examples = self.context.examples(&self.context.task.holdout);
+        let all: Vec<usize> = (0..examples.len()).collect();
+        Ok(constant_losses(&examples.targets(&all)?))
     }
 
     fn checkpoint(

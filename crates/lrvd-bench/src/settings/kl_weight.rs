@@ -19,7 +19,7 @@ pub fn holdout_share(rows: usize) -> f64 {
 pub enum KlWeight {
     /// This one.
     Fixed(f64),
-    /// The weight rises along the path of `kl_path` while ranks go, and held-out training rows choose.
+    /// The weight rises along the path of `kl_path` while ranks go, once the model has learnt, and held-out training rows choose.
     Auto,
 }
 
@@ -79,28 +79,34 @@ impl<'de> Deserialize<'de> for KlWeight {
 /// The path of `kl_weight = "auto"`.
 ///
 /// ```text
-/// w(t) = low                                   until the first prune, after the warm-up
-///        low · (high/low)^u                    u from 0 to 1 between the first prune and the last
-/// chosen: the fewest ranks within `standard_errors` standard errors, or `nats`, of the smallest loss
+/// w(t) = 0, no noise, no prune                 until the adapters earn something on the held-out rows
+///        unit · low · (high/low)^u             from then on; u would go from 0 to 1 between the first look and the last
+/// unit:   nats that the adapters take off the loss of a row · training rows / entries of the adapters
+/// chosen: the fewest ranks within `standard_errors` standard errors but no more than `share` of what the adapters earn, or within
+///         `nats`, of the smallest loss
 ///         on the held-out rows (`holdout`, a tenth or 5000 rows unless it is set); training goes on from that model, at
 ///         its weight
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KlPathSettings {
-    /// Weight at the first prune, above 0 (0.01).
+    /// Weight where the path begins, in units, above 0 (0.1).
     pub low: f64,
-    /// Weight at the last prune, at least `low` (0.2).
+    /// Weight at the end of a whole path, in units, at least `low` (5).
     pub high: f64,
+    /// What the noise begins with: `ln` of its energy over that of the mean, the same for every rank, -20 to 0 (-4).
+    pub log_alpha: f64,
     /// Tolerance in standard errors of the difference, at least 0 (1).
     pub standard_errors: f64,
     /// Tolerance in nats a row, at least 0 (0.001).
     pub nats: f64,
+    /// The most of it as a share of what the adapters earn, at least 0 (0.05): few rows have large standard errors.
+    pub share: f64,
 }
 
 impl Default for KlPathSettings {
     fn default() -> Self {
-        Self { low: 0.01, high: 0.2, standard_errors: 1.0, nats: 1e-3 }
+        Self { low: 0.1, high: 5.0, log_alpha: -4.0, standard_errors: 1.0, nats: 1e-3, share: 0.05 }
     }
 }
 
@@ -108,8 +114,10 @@ impl KlPathSettings {
     pub(super) fn check(&self) -> Result<(), SettingError> {
         in_range("kl_path.low", self.low, 1e-12..=1e6)?;
         in_range("kl_path.high", self.high, self.low..=1e6)?;
+        in_range("kl_path.log_alpha", self.log_alpha, -20.0..=0.0)?;
         in_range("kl_path.standard_errors", self.standard_errors, 0.0..=1e3)?;
-        in_range("kl_path.nats", self.nats, 0.0..=1e3)
+        in_range("kl_path.nats", self.nats, 0.0..=1e3)?;
+        in_range("kl_path.share", self.share, 0.0..=1e3)
     }
 }
 

@@ -77,13 +77,9 @@ impl Preset {
     }
 
     /// Its settings for a language model that is trained on texts: every layer of its blocks, longer inputs in smaller
-    /// batches, a lower rate under a looser clip. The noise keeps its pace; ranks are judged later where held-out rows choose
-    /// the KL weight, since means grow more slowly.
+    /// batches, a lower rate under a looser clip. The noise keeps its pace.
     pub fn language_config(self) -> ExperimentConfig {
-        let mut config = self.config();
-        if config.kl_weight == KlWeight::Auto {
-            config.prune = PruneSettings { start: 0.4, end: 0.8, ..config.prune };
-        }
+        let config = self.config();
         let pace = config.log_variance.learning_rate_factor * config.learning_rate;
         ExperimentConfig {
             target_modules: BLOCK_TARGETS.map(str::to_owned).to_vec(),
@@ -105,13 +101,12 @@ impl Preset {
         let constant = constant_weight();
         match self {
             Self::ConstantWeight => constant,
-            // Variances that reach their place while the weight is still low, ranks judged by energy, the last
-            // quarter for the model that was chosen.
+            // Held-out rows look from a tenth of the run on, ranks are judged by energy, the last quarter is for the
+            // model that was chosen.
             Self::Default => ExperimentConfig {
                 preset: self.name().to_owned(),
                 kl_weight: KlWeight::Auto,
                 kl_divisor: KlDivisor::NTrain,
-                kl_warmup: 0.25,
                 log_variance: LogVarianceSettings {
                     learning_rate_factor: 2.0,
                     ..constant.log_variance
@@ -119,7 +114,7 @@ impl Preset {
                 prune: PruneSettings {
                     statistic: StatisticAggregate::Energy,
                     log_alpha_threshold: 0.0,
-                    start: 0.25,
+                    start: 0.1,
                     every: 0.05,
                     end: 0.75,
                     ..constant.prune

@@ -13,18 +13,20 @@ use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::{PathTolerance, PruneRule, PruneSchedule, StatisticOptions};
 use lrvd_core::schedule::{KlDivisor, KlSchedule};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::config::range;
 use super::error::TrainError;
 use super::method::{
-    Attach, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState, Terms,
+    Attach, MethodState, PathStart, Predict, RankChange, RankPolicy, Regularise, StepSizes,
+    StepState, Terms,
 };
 use super::model::Model;
 use super::state::RankCause;
 use crate::adapter::{AdapterConfig, AdapterKind, ArdHyper, Prior};
 use crate::gauge;
-use crate::model::{AdapterTargets, attach_adapters, ranks, total_kl};
-use crate::optimizer::ParameterGroups;
+use crate::model::{AdaptedModel, AdapterTargets, attach_adapters, check_scheme, ranks, total_kl};
+use crate::optimizer::{AdamW, ParameterGroups};
 use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
 use crate::sampling::{DrawPer, Pass, Scheme};
@@ -100,6 +102,82 @@ pub struct Turn {
     pub kl_factor: f64,
 }
 
+/// One run, one path: the model learns without noise until held-out rows say that its adapters earn something; then they get
+/// their posterior, the KL weight rises while ranks go, and held-out rows choose among the models that were passed.
+///
+/// ```text
+/// learning   w = 0, no noise, no prune              until begin: see `RankPolicy::begin`
+/// begin      ln σ² of every rank such that its statistic is `log_alpha`
+/// path       w(t) = unit · low · (high/low)^u,      u = min(1, (t − begin)/steps)
+/// unit       earned · n_train / entries,            newly at every look
+/// chosen     the fewest ranks within `tolerance` of the smallest held-out loss; no prunes from then on, w stays
+/// cut        the chosen model, turned to the singular directions of its update, loses as many as the tolerance allows
+/// ```
+///
+/// `w` is a share of the evidence bound. `earned` is the most that the adapters have taken off the held-out loss of a row,
+/// `entries` the number of their weights: shrinking all of them by a factor of e saves `entries` nats of the log-uniform
+/// divergence, so that at `w = unit` it pays as much as the adapters earn. A weight in these units means the same for few rows under a
+/// large model and for many under a small one.
+///
+/// A model whose adapters have earned nothing before the last prune begins there, at the weight `unit · low`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KlPath {
+    /// Weight where the path begins, in units.
+    pub low: f64,
+    /// Weight after `steps`, in units.
+    pub high: f64,
+    /// Steps from `low` to `high`.
+    pub steps: u32,
+    /// The statistic of every rank where the path begins: noise over mean, in logarithms.
+    pub log_alpha: f64,
+    /// How far from the best the chosen model may be; `most` is a share of what the adapters earn.
+    pub tolerance: PathTolerance,
+    /// How far the run is; [`Progress::Learning`] before it starts.
+    pub progress: Progress,
+}
+
+/// How far a run is on its [`KlPath`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Progress {
+    /// It learns without noise.
+    #[default]
+    Learning,
+    /// The weight rises.
+    Rising {
+        /// Steps when it began to.
+        since: u32,
+        /// Held-out loss of a row without the adapters, nats.
+        without: f64,
+        /// The most that the adapters have taken off it so far, nats.
+        earned: f64,
+        /// Training rows over entries of the adapters.
+        rows_per_entry: f64,
+    },
+    /// A model was chosen, and the weight stays.
+    Settled {
+        /// The weight.
+        kl_weight: f64,
+    },
+}
+
+impl KlPath {
+    fn schedule(&self) -> Result<KlSchedule, ParameterError> {
+        match self.progress {
+            Progress::Learning => KlSchedule::constant(0.0),
+            Progress::Rising { since, earned, rows_per_entry, .. } => {
+                let unit = earned * rows_per_entry;
+                KlSchedule::constant(unit * self.low)?.rising_to(
+                    unit * self.high,
+                    since,
+                    since + self.steps.max(1),
+                )
+            }
+            Progress::Settled { kl_weight } => KlSchedule::constant(kl_weight),
+        }
+    }
+}
+
 /// BayesLoRA; a relative is another family, another prior or no pruning.
 ///
 /// | Field | Default | Meaning |
@@ -118,7 +196,7 @@ pub struct Turn {
 /// | `scheme` | weights per sequence | where noise enters in training |
 /// | `pruning` | every 200 steps | none never prunes |
 /// | `turn` | none | when the adapters are turned to their singular directions |
-/// | `choice` | none | whether held-out rows choose among the models after the prunes |
+/// | `path` | none | one run, one path: held-out rows choose KL weight and ranks |
 #[derive(Clone, Debug, PartialEq)]
 pub struct BayesLora {
     /// Initial rank.
@@ -149,11 +227,8 @@ pub struct BayesLora {
     pub pruning: Option<Pruning>,
     /// When the adapters are turned to their singular directions; `None` never turns them.
     pub turn: Option<Turn>,
-    /// Whether held-out rows choose among the models after the prunes: the fewest ranks within the
-    /// tolerance of the smallest loss. Training goes on from that model, at the KL weight that it had and
-    /// without further prunes. Together with a weight [that rises](KlSchedule::rising_to) from the first
-    /// prune to the last this finds the weight from the training data alone: one run, one path.
-    pub choice: Option<PathTolerance>,
+    /// Whether held-out rows choose KL weight and ranks along one path; `None` keeps to `kl` and `pruning` as they are.
+    pub path: Option<KlPath>,
 }
 
 impl Default for BayesLora {
@@ -174,9 +249,30 @@ impl Default for BayesLora {
             scheme: Scheme::Weights(DrawPer::Sequence),
             pruning: schedule.ok().map(Pruning::at),
             turn: None,
-            choice: None,
+            path: None,
         }
     }
+}
+
+/// Nats that adapters which have earned nothing are taken to earn: a weight of 0 would not rise.
+const MIN_EARNED: f64 = 1e-6;
+
+/// Entries of the factors of all adapters.
+fn adapter_entries(model: &(impl AdaptedModel + ?Sized)) -> usize {
+    let mut entries = 0;
+    model.visit_layers(&mut |_, layer| {
+        if let Some(adapter) = layer.low_rank() {
+            let [d_input, rank] = adapter.a.val().dims();
+            let [_, d_output] = adapter.b.val().dims();
+            entries += rank * (d_input + d_output);
+        }
+    });
+    entries
+}
+
+/// Whether the noise of `family` goes along when an adapter is turned.
+fn turns(family: VariationalFamily) -> bool {
+    matches!(family, VariationalFamily::RankVariance | VariationalFamily::AsymRankVariance)
 }
 
 /// Steps between the prunes of the default.
@@ -203,10 +299,7 @@ impl BayesLora {
         if let Some(turn) = self.turn {
             range("turn.after", turn.after as f64, 1.0, 1e9)?;
             range("turn.kl_factor", turn.kl_factor, 0.0, 1e6)?;
-            if !matches!(
-                self.family,
-                VariationalFamily::RankVariance | VariationalFamily::AsymRankVariance
-            ) {
+            if !turns(self.family) {
                 return Err(ParameterError::Family {
                     operation: "turning the adapters",
                     family: self.family.name(),
@@ -214,11 +307,20 @@ impl BayesLora {
                 });
             }
         }
-        if self.choice.is_some()
-            && self.pruning.is_none_or(|pruning| pruning.schedule.stop().is_none())
-        {
-            let reason = "it chooses among the models after the prunes, which must have a last one";
-            return Err(ParameterError::Undefined { name: "choice", reason });
+        if let Some(path) = self.path {
+            range("path.log_alpha", path.log_alpha, -20.0, 20.0)?;
+            let (without, earned, rows_per_entry) = (1.0, 1.0, 1.0);
+            let progress = Progress::Rising { since: 0, without, earned, rows_per_entry };
+            KlPath { progress, ..path }.schedule()?;
+            if self.kl_divisor != KlDivisor::NTrain {
+                let reason = "its weights are shares of the evidence bound, whose divisor is that of the training set";
+                return Err(ParameterError::Undefined { name: "path", reason });
+            }
+            if self.pruning.is_none_or(|pruning| pruning.schedule.stop().is_none()) {
+                let reason =
+                    "it chooses among the models after the prunes, which must have a last one";
+                return Err(ParameterError::Undefined { name: "path", reason });
+            }
         }
         if self.family == VariationalFamily::NoiseToSignal && self.prior != Prior::LogUniform {
             return Err(ParameterError::Family {
@@ -228,6 +330,15 @@ impl BayesLora {
             });
         }
         Ok(())
+    }
+
+    fn is_learning(&self) -> bool {
+        self.path.is_some_and(|path| path.progress == Progress::Learning)
+    }
+
+    /// The weight by step, as far as the run has come.
+    fn schedule(&self) -> KlSchedule {
+        self.path.and_then(|path| path.schedule().ok()).unwrap_or(self.kl)
     }
 
     fn config(&self) -> AdapterConfig {
@@ -292,7 +403,7 @@ impl<M: Model> Attach<M> for BayesLora {
     ) -> Result<(), TrainError> {
         self.check()?;
         attach_adapters(model, targets, &self.config(), seed)?;
-        Ok(())
+        Ok(check_scheme(model, self.scheme)?)
     }
 
     fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
@@ -309,7 +420,7 @@ impl<M: Model> Attach<M> for BayesLora {
             scheme: self.scheme,
             statistic,
             log_alpha_threshold: rule.log_alpha_threshold(),
-            kl_weight: self.kl.kl_weight(),
+            kl_weight: self.schedule().kl_weight(),
             seed,
         })
     }
@@ -317,14 +428,18 @@ impl<M: Model> Attach<M> for BayesLora {
 
 impl<M: Model> Regularise<M> for BayesLora {
     fn scheme(&self) -> Scheme {
-        self.scheme
+        if self.is_learning() { Scheme::Mean } else { self.scheme }
     }
 
     fn terms(&self, model: &M, _pass: &Pass, sizes: StepSizes) -> Result<Terms, TrainError> {
         let divisor = self.kl_divisor.divisor(sizes.batch)?;
+        if self.is_learning() {
+            return Ok(Terms { divisor, ..Terms::none() });
+        }
         let kl = total_kl(model, self.prior, self.kl_reduction);
         let turned = self.turn.filter(|turn| sizes.step as u64 >= turn.after);
-        let kl_weight = self.kl.weight(sizes.step as u32) * turned.map_or(1.0, |t| t.kl_factor);
+        let kl_weight =
+            self.schedule().weight(sizes.step as u32) * turned.map_or(1.0, |t| t.kl_factor);
         Ok(Terms { kl, kl_weight, divisor, penalty: None })
     }
 }
@@ -334,7 +449,11 @@ impl<M: Model> RankPolicy<M> for BayesLora {
         let StepSizes { step: number, steps, .. } = step.sizes;
         // The authors' loop looks at the step it is about to update.
         match &self.pruning {
-            Some(p) if p.placement == PrunePlacement::BeforeUpdate && p.is_due(number, steps) => {
+            Some(p)
+                if p.placement == PrunePlacement::BeforeUpdate
+                    && p.is_due(number, steps)
+                    && !self.is_learning() =>
+            {
                 p.prune(step, true)
             }
             _ => Ok(None),
@@ -347,7 +466,11 @@ impl<M: Model> RankPolicy<M> for BayesLora {
             gauge::turn(step.model, Some(step.optimizer))?;
         }
         match &self.pruning {
-            Some(p) if p.placement == PrunePlacement::AfterUpdate && p.is_due(done, steps) => {
+            Some(p)
+                if p.placement == PrunePlacement::AfterUpdate
+                    && p.is_due(done, steps)
+                    && !self.is_learning() =>
+            {
                 p.prune(step, false)
             }
             _ => Ok(None),
@@ -355,16 +478,79 @@ impl<M: Model> RankPolicy<M> for BayesLora {
     }
 
     fn chooses(&self) -> Option<PathTolerance> {
-        self.choice
+        let open = |path: &KlPath| !matches!(path.progress, Progress::Settled { .. });
+        self.path.filter(open).map(|path| path.tolerance)
     }
 
     fn is_candidate(&self, done: usize, steps: usize) -> bool {
-        self.choice.and(self.pruning).is_some_and(|pruning| pruning.is_due(done, steps))
+        let chooses = RankPolicy::<M>::chooses(self).is_some();
+        chooses && self.pruning.is_some_and(|pruning| pruning.is_due(done, steps))
+    }
+
+    fn is_learning(&self) -> bool {
+        self.is_learning()
+    }
+
+    fn begin(&mut self, model: &mut M, start: PathStart) -> Result<(), TrainError> {
+        let Some(path) = &mut self.path else { return Ok(()) };
+        let statistic = self.pruning.map(|pruning| pruning.statistic).unwrap_or_default();
+        prune::set_relevance(model, path.log_alpha, statistic)?;
+        if path.progress == Progress::Learning {
+            let PathStart { done, without, earned, n_train } = start;
+            path.progress = Progress::Rising {
+                since: done as u32,
+                without,
+                earned: earned.max(path.tolerance.nats).max(MIN_EARNED),
+                rows_per_entry: n_train as f64 / adapter_entries(model).max(1) as f64,
+            };
+        }
+        Ok(())
+    }
+
+    fn looked(&mut self, loss: f64) -> f64 {
+        let Some(KlPath { progress: Progress::Rising { without, earned, .. }, .. }) =
+            &mut self.path
+        else {
+            return f64::INFINITY;
+        };
+        *earned = earned.max(*without - loss);
+        *earned
     }
 
     fn settle(&mut self, done: usize) {
-        self.kl = self.kl.held_at(done.saturating_sub(1) as u32);
-        self.choice = None;
+        let kl_weight = self.schedule().weight(done.saturating_sub(1) as u32);
+        if let Some(path) = &mut self.path {
+            path.progress = Progress::Settled { kl_weight };
+        }
+    }
+
+    fn turn(&self, model: &mut M, optimizer: &mut AdamW) -> Result<(), TrainError> {
+        if turns(self.family) {
+            gauge::turn(model, Some(optimizer))?;
+        }
+        Ok(())
+    }
+
+    fn min_rank(&self) -> usize {
+        self.pruning.map_or(0, |pruning| pruning.rule.min_rank())
+    }
+
+    fn statistics(&self, model: &M) -> Result<BTreeMap<String, Vec<f64>>, TrainError> {
+        let statistic = self.pruning.map(|pruning| pruning.statistic).unwrap_or_default();
+        Ok(prune::statistics(model, statistic)?)
+    }
+
+    fn state(&self) -> MethodState {
+        let values = self.path.map_or(serde_json::Value::Null, |path| json!(path.progress));
+        MethodState { values, ..MethodState::default() }
+    }
+
+    fn restore(&mut self, _model: &M, state: MethodState) -> Result<(), TrainError> {
+        if let Some(path) = &mut self.path {
+            path.progress = serde_json::from_value(state.values)
+                .map_err(|source| TrainError::Position { source })?;
+        }
+        Ok(())
     }
 }
 

@@ -227,9 +227,6 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
         }
     }
     method.restore(&state.model, MethodState { tensors, values: values.method })?;
-    if let Some(choice) = &values.journal.choice {
-        method.settle(choice.point().step);
-    }
     state.done = values.done;
     state.position = values.position;
     state.skip_next_update = values.skip_next_update;

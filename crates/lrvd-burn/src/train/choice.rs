@@ -1,22 +1,31 @@
 //! Held-out rows choose among the models that one run passes through.
 //!
 //! ```text
-//! after every candidate step:  keep the model, and its loss on every held-out row
-//! after the last of them:      take up the fewest ranks within the tolerance of the smallest loss
+//! at every candidate step:  keep the model, and its loss on every held-out row
+//!     while it learns:      begin the path once the adapters have earned something
+//! after the last of them:   take up the fewest ranks within the tolerance of the smallest loss,
+//!                           and cut it as far as the same tolerance allows
 //! ```
 //!
 //! A rank that went too early comes back with the model that had it, and so do the optimiser's moments.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use lrvd_core::prune::{PathTolerance, RankPath};
+use lrvd_core::prune::{PairedDifference, PathTolerance, RankPath};
 
 use super::error::TrainError;
 use super::fit::Observer;
-use super::method::Method;
+use super::method::{Method, PathStart};
 use super::model::Model;
 use super::progress::Event;
+use super::rank_path::{Direction, directions, keep};
 use super::state::{Candidate, CandidateInfo, Choice, ChoicePoint, TrainState};
+
+/// Standard errors by which the adapters must beat a model without them before the path begins.
+const EARNED: f64 = 2.0;
+/// Factor from one cut to the next.
+const CUT: f64 = 0.7;
 
 /// Notes the model as a candidate; after the last one, takes up the chosen one. `true` if it did.
 pub(super) fn look<M, T, O>(
@@ -24,7 +33,7 @@ pub(super) fn look<M, T, O>(
     method: &mut T,
     observer: &mut O,
     kl_weight: f64,
-    steps: usize,
+    sizes: (usize, usize),
 ) -> Result<bool, O::Error>
 where
     M: Model,
@@ -32,26 +41,141 @@ where
     O: Observer<M, T>,
 {
     let Some(tolerance) = method.chooses() else { return Ok(false) };
-    let step = state.done;
-    let losses = observer.held_out(&state.model.clone().valid(), method)?;
-    let losses = losses.filter(|losses| !losses.is_empty()).ok_or(TrainError::NoHeldOut)?;
+    let ((steps, n_train), step) = (sizes, state.done);
+    let losses = losses(&state.model, method, observer)?;
+    let mut start = None;
+    let earned = if method.is_learning() {
+        let without = without(&state.model, method, observer)?;
+        let by = PairedDifference::new(&without, &losses).map_err(TrainError::from)?;
+        let without = mean(&without);
+        let earns = by.mean > EARNED * by.standard_error;
+        start = Some((PathStart { done: step, without, earned: by.mean, n_train }, earns));
+        by.mean.max(0.0)
+    } else {
+        method.looked(mean(&losses))
+    };
     let (ranks, removed) = (method.ranks(&state.model), state.journal.removed.clone());
     let info = CandidateInfo { step, kl_weight, ranks, removed, losses };
     let (model, optimizer) = (state.model.clone(), state.optimizer.clone());
     state.candidates.push(Candidate { model, optimizer, info });
     if (step + 1..=steps).any(|done| method.is_candidate(done, steps)) {
+        if let Some((start, true)) = start {
+            method.begin(&mut state.model, start)?;
+        }
         return Ok(false);
     }
+    // A share without bound stays so, whatever is earned.
+    let most = if tolerance.most.is_finite() { tolerance.most * earned } else { tolerance.most };
+    let tolerance = PathTolerance { most, ..tolerance };
     let candidates = std::mem::take(&mut state.candidates);
-    let choice = choose(&candidates, tolerance)?;
-    observer.event(&Event::Note(choice.to_string()));
+    let mut choice = choose(&candidates, tolerance)?;
     if let Some(Candidate { model, optimizer, info }) = candidates.into_iter().nth(choice.chosen) {
         (state.model, state.optimizer) = (model, optimizer);
         state.journal.removed = info.removed;
+        // A model from before the path has no posterior yet.
+        if info.kl_weight == 0.0 {
+            let (without, earned) = start.map_or((0.0, 0.0), |(at, _)| (at.without, at.earned));
+            let start = PathStart { done: info.step, without, earned, n_train };
+            method.begin(&mut state.model, start)?;
+        }
     }
     method.settle(choice.point().step);
+    // Rows that do not tell the adapters from nothing cannot tell which ranks matter.
+    if start.is_none_or(|(_, earns)| earns) {
+        cut(state, method, observer, &mut choice, tolerance)?;
+    }
+    observer.event(&Event::Note(choice.to_string()));
     state.journal.choice = Some(choice);
     Ok(true)
+}
+
+fn losses<M, T, O>(model: &M, method: &T, observer: &mut O) -> Result<Vec<f64>, O::Error>
+where
+    M: Model,
+    T: Method<M> + ?Sized,
+    O: Observer<M, T>,
+{
+    let losses = observer.held_out(&model.clone().valid(), method)?;
+    Ok(losses.filter(|losses| !losses.is_empty()).ok_or(TrainError::NoHeldOut)?)
+}
+
+/// The held-out losses that the adapters of `model` have to beat: those of the same model without any rank or of the best constant
+/// answer, whichever are less. A head that is trained together with adapters misses them, though they say nothing yet.
+fn without<M, T, O>(model: &M, method: &T, observer: &mut O) -> Result<Vec<f64>, O::Error>
+where
+    M: Model,
+    T: Method<M> + ?Sized,
+    O: Observer<M, T>,
+{
+    let mut without = model.clone();
+    keep(&mut without, &directions(model), 0, None);
+    let without = losses(&without, method, observer)?;
+    let constant = observer.held_out_constant()?.filter(|losses| mean(losses) < mean(&without));
+    Ok(constant.unwrap_or(without))
+}
+
+/// Turns the chosen model to its singular directions and cuts it, the direction of the smallest `c·‖a‖·‖b‖` of all modules
+/// first, to the fewest within the tolerance of the best of these cuts: on the same rows they differ by less than models of different
+/// steps do.
+fn cut<M, T, O>(
+    state: &mut TrainState<M>,
+    method: &T,
+    observer: &mut O,
+    choice: &mut Choice,
+    tolerance: PathTolerance,
+) -> Result<(), O::Error>
+where
+    M: Model,
+    T: Method<M> + ?Sized,
+    O: Observer<M, T>,
+{
+    let (mut whole, mut optimizer) = (state.model.clone(), state.optimizer.clone());
+    method.turn(&mut whole, &mut optimizer)?;
+    // The largest directions of a module, which it must keep, stand before all others.
+    let (mut seen, fewest) = (BTreeMap::<String, usize>::new(), method.min_rank());
+    let (spared, others): (Vec<_>, Vec<_>) =
+        directions(&whole).into_iter().partition(|direction| {
+            let place = seen.entry(direction.path.clone()).or_default();
+            *place += 1;
+            *place <= fewest
+        });
+    let least = spared.len();
+    let mut order: Vec<Direction> = spared.into_iter().chain(others).collect();
+    let shorter = |n: &usize| (*n > least).then(|| ((CUT * *n as f64) as usize).max(least));
+    let numbers: Vec<usize> = std::iter::successors(Some(order.len()), shorter).collect();
+    let mut all = Vec::new();
+    for &n in &numbers {
+        let mut part = whole.clone();
+        keep(&mut part, &order, n, None);
+        all.extend(losses(&part, method, observer)?);
+    }
+    let path = RankPath::new(&numbers, &all, tolerance).map_err(TrainError::from)?;
+    let (kept, whole_point) = (path.rank(), *choice.point());
+    choice.cuts = path
+        .points
+        .iter()
+        .map(|point| ChoicePoint {
+            total_rank: point.rank,
+            loss: point.loss,
+            standard_error: point.standard_error,
+            ..whole_point
+        })
+        .collect();
+    choice.cut = path.chosen;
+    if kept < order.len() {
+        let statistics = method.statistics(&whole)?;
+        (state.model, state.optimizer) = (whole, optimizer);
+        keep(&mut state.model, &order, kept, Some(&mut state.optimizer));
+        for Direction { path, index, .. } in order.split_off(kept) {
+            let statistic = statistics.get(&path).and_then(|of| of.get(index)).copied();
+            state.journal.removed.entry(path).or_default().extend(statistic);
+        }
+    }
+    Ok(())
+}
+
+fn mean(losses: &[f64]) -> f64 {
+    losses.iter().sum::<f64>() / losses.len().max(1) as f64
 }
 
 fn choose<M>(candidates: &[Candidate<M>], tolerance: PathTolerance) -> Result<Choice, TrainError> {
@@ -66,13 +190,18 @@ fn choose<M>(candidates: &[Candidate<M>], tolerance: PathTolerance) -> Result<Ch
         loss: point.loss,
         standard_error: point.standard_error,
     });
-    Ok(Choice { points: points.collect(), best, chosen })
+    Ok(Choice { points: points.collect(), best, chosen, cuts: Vec::new(), cut: 0 })
 }
 
 impl Choice {
     /// The chosen candidate.
     pub fn point(&self) -> &ChoicePoint {
         &self.points[self.chosen]
+    }
+
+    /// The ranks that it was left with.
+    pub fn total_rank(&self) -> usize {
+        self.cuts.get(self.cut).map_or(self.point().total_rank, |cut| cut.total_rank)
     }
 }
 
@@ -96,12 +225,14 @@ impl fmt::Display for Choice {
                 (chosen.loss - best.loss) / chosen.standard_error.max(f64::MIN_POSITIVE),
             )?;
         }
-        // Along a path that is long enough the loss turns before its end.
-        if self.best + 1 == self.points.len() {
+        if let Some(cut) = self.cuts.get(self.cut) {
+            write!(f, "; {} of its singular directions do (loss {:.4})", cut.total_rank, cut.loss)?;
+        }
+        if self.points.iter().all(|point| point.kl_weight == 0.0) {
             write!(
                 f,
-                "; it still fell at the end of the path, so that more steps, or a number for `kl_weight`, may leave a better \
-                 model"
+                "; the adapters had earned nothing on these rows before, so that the weight has not risen: more steps, or \
+                 more rows, may find fewer ranks"
             )?;
         }
         Ok(())
@@ -113,20 +244,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loss_that_still_fell_is_told() {
-        let points = [(8, 0.75), (4, 0.5), (2, 0.625)].map(|(total_rank, loss)| ChoicePoint {
-            step: 10,
-            kl_weight: 0.125,
-            total_rank,
-            loss,
-            standard_error: 0.25,
-        });
-        let told = |best, chosen, n: usize| {
-            Choice { points: points[..n].to_vec(), best, chosen }.to_string()
+    fn adapters_that_earned_nothing_are_told() {
+        let points = |kl_weight| {
+            [(8, 0.75), (4, 0.5), (2, 0.625)].map(|(total_rank, loss)| ChoicePoint {
+                step: 10,
+                kl_weight,
+                total_rank,
+                loss,
+                standard_error: 0.25,
+            })
+        };
+        let told = |kl_weight, chosen| {
+            let (points, cuts) = (points(kl_weight).to_vec(), Vec::new());
+            Choice { points, best: 1, chosen, cuts, cut: 0 }.to_string()
         };
         let start = "held-out rows choose rank 4 at KL weight 1.25e-1, step 10: loss 0.5000";
-        assert_eq!(told(1, 1, 3), format!("{start}, the smallest of 3"));
-        assert!(told(1, 2, 3).ends_with("is 0.5000 at rank 4, apart by 0.5 standard errors"));
-        assert!(told(1, 1, 2).starts_with(&format!("{start}, the smallest of 2; it still fell")));
+        assert_eq!(told(0.125, 1), format!("{start}, the smallest of 3"));
+        assert!(told(0.125, 2).ends_with("is 0.5000 at rank 4, apart by 0.5 standard errors"));
+        assert!(told(0.0, 1).contains("the smallest of 3; the adapters had earned nothing"));
     }
 }

@@ -40,6 +40,16 @@ pub trait Observer<M: Model, T: Method<M> + ?Sized> {
         Ok(None)
     }
 
+    /// The loss on every held-out row of one answer that is the same for all of them, the best such answer; `None` where there
+    /// is none.
+    ///
+    /// # Errors
+    ///
+    /// Whatever goes wrong; it ends the run.
+    fn held_out_constant(&mut self) -> Result<Option<Vec<f64>>, Self::Error> {
+        Ok(None)
+    }
+
     /// Keeps what a checkpoint holds; called after every evaluation, before a stop and at the end.
     ///
     /// # Errors
@@ -120,7 +130,7 @@ where
 
         let (done, parts) = (state.done, taken.parts);
         if method.is_candidate(done, steps)
-            && look(state, method, observer, parts.kl_weight, steps)?
+            && look(state, method, observer, parts.kl_weight, (steps, batches.n_train()))?
         {
             record_ranks(state, method, RankCause::Choice, done);
             warn_if_empty(state, method, observer);

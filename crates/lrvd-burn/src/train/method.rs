@@ -101,7 +101,7 @@ pub trait RankPolicy<M: Model> {
     }
 
     /// How the method chooses among the models that it passes through, by rows that are held out of
-    /// training; `None` if it does not.
+    /// training; `None` if it does not. `most` is a share of what the adapters earn.
     fn chooses(&self) -> Option<PathTolerance> {
         None
     }
@@ -111,8 +111,50 @@ pub trait RankPolicy<M: Model> {
         false
     }
 
+    /// Whether the model still learns before its path begins.
+    fn is_learning(&self) -> bool {
+        false
+    }
+
+    /// The adapters of `model` earn something, and its path begins; or a model from before it was chosen.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError`] if the model does not fit the method.
+    fn begin(&mut self, _model: &mut M, _start: PathStart) -> Result<(), TrainError> {
+        Ok(())
+    }
+
+    /// Held-out rows have a mean loss of `loss` under the model on its path; returns the most that the adapters have earned.
+    fn looked(&mut self, _loss: f64) -> f64 {
+        f64::INFINITY
+    }
+
     /// The model after `done` steps was chosen, and training goes on from it.
     fn settle(&mut self, _done: usize) {}
+
+    /// Turns the adapters of `model` to a basis in which single ranks can be cut; the update itself stays.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError`] if the model does not fit the method.
+    fn turn(&self, _model: &mut M, _optimizer: &mut AdamW) -> Result<(), TrainError> {
+        Ok(())
+    }
+
+    /// What says how dispensable each rank is, by module path, the largest first to go.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError`] if the model does not fit the method.
+    fn statistics(&self, _model: &M) -> Result<BTreeMap<String, Vec<f64>>, TrainError> {
+        Ok(BTreeMap::new())
+    }
+
+    /// The fewest ranks that a module keeps.
+    fn min_rank(&self) -> usize {
+        0
+    }
 
     /// Ranks in use, by module path.
     fn ranks(&self, model: &M) -> BTreeMap<String, usize> {
@@ -233,6 +275,19 @@ pub struct StepState<'a, M> {
     pub optimizer: &'a mut AdamW,
     /// This step's gradients: unclipped before the update, as used after it.
     pub gradients: &'a mut NamedGradients,
+}
+
+/// Where a path begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PathStart {
+    /// Completed steps.
+    pub done: usize,
+    /// Held-out loss of a row without the adapters, nats.
+    pub without: f64,
+    /// What they take off it.
+    pub earned: f64,
+    /// Answers in the training set.
+    pub n_train: usize,
 }
 
 /// A change of ranks.

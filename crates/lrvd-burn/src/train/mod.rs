@@ -54,7 +54,9 @@ mod watch;
 pub use adalora::{AdaLora, MaskPlacement};
 pub use batch::{Batch, Targets, TokenTargets, negative_log_likelihood};
 pub use batches::{Batches, Ordered};
-pub use bayes_lora::{BayesLora, OptimizerOnPrune, PrunePlacement, Pruning, Turn};
+pub use bayes_lora::{
+    BayesLora, KlPath, OptimizerOnPrune, Progress, PrunePlacement, Pruning, Turn,
+};
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 pub use config::{Plan, TrainConfig};
 pub use draw_policy::DrawPolicy;
@@ -67,8 +69,8 @@ pub use inputs::Inputs;
 pub use loader::{LoaderBatches, LoaderPosition};
 pub use lora::Lora;
 pub use method::{
-    Attach, Method, MethodState, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState,
-    Terms,
+    Attach, Method, MethodState, PathStart, Predict, RankChange, RankPolicy, Regularise, StepSizes,
+    StepState, Terms,
 };
 pub use model::Model;
 pub use order::{
@@ -77,7 +79,7 @@ pub use order::{
 };
 pub use predict::{ClassAnswer, DrawSeed, Logits, PredictionDraws, ScoreAnswer};
 pub use progress::{Event, ProgressSink, Silent};
-pub use rank_path::{Direction, directions, keep, rank_path, row_losses};
+pub use rank_path::{Direction, constant_losses, directions, keep, rank_path, row_losses};
 pub use run::Run;
 pub use save::load_adapter;
 pub use state::{

@@ -104,6 +104,12 @@ pub struct Choice {
     pub best: usize,
     /// Place of the fewest ranks that held-out rows cannot tell from it.
     pub chosen: usize,
+    /// The chosen one with ever fewer of its singular directions, the whole first.
+    #[serde(default)]
+    pub cuts: Vec<ChoicePoint>,
+    /// Place of the fewest that held-out rows cannot tell from the best of these.
+    #[serde(default)]
+    pub cut: usize,
 }
 
 /// One candidate.

@@ -15,7 +15,7 @@ use super::method::Method;
 use super::model::Model;
 use super::predict::Logits;
 use super::progress::{Event, ProgressSink};
-use super::rank_path::row_losses;
+use super::rank_path::{constant_losses, row_losses};
 use super::state::{Evaluation, TrainState};
 use super::tokens::{TokenAnswers, token_answers};
 
@@ -105,6 +105,12 @@ where
         }
         let logits = method.predict(model, &Inputs::new(&examples), 0)?;
         row_losses(&logits, &targets).map(Some)
+    }
+
+    fn held_out_constant(&mut self) -> Result<Option<Vec<f64>>, TrainError> {
+        let Some(examples) = self.held_out else { return Ok(None) };
+        let all: Vec<usize> = (0..examples.len()).collect();
+        Ok(constant_losses(&examples.targets(&all)?))
     }
 
     fn checkpoint(&mut self, state: &TrainState<M>, method: &T) -> Result<(), TrainError> {

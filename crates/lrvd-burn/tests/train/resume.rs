@@ -5,12 +5,14 @@ use std::sync::atomic::AtomicBool;
 use lrvd_burn::burn::tensor::Tensor;
 use lrvd_burn::model::ranks;
 use lrvd_burn::train::{
-    AdaLora, BayesLora, Checkpoints, LabelledRows, Lora, MaskPlacement, Method, OptimizerOnPrune,
-    Outcome, PrunePlacement, Pruning, Run, Targets, TrainConfig, TrainError, Turn, Watch,
+    AdaLora, BayesLora, Checkpoints, KlPath, LabelledRows, Lora, MaskPlacement, Method,
+    OptimizerOnPrune, Outcome, Progress, PrunePlacement, Pruning, Run, Targets, TrainConfig,
+    TrainError, Turn, Watch,
 };
 use lrvd_core::adalora::AdaLoraConfig;
-use lrvd_core::prune::{PathTolerance, PruneRule, PruneSchedule};
-use lrvd_core::schedule::KlSchedule;
+use lrvd_core::prune::{
+    PathTolerance, PruneRule, PruneSchedule, StatisticAggregate, StatisticOptions,
+};
 
 use crate::net::{Net, batches, config, examples, net, numbers, pruned, run, targets};
 
@@ -89,10 +91,12 @@ fn a_choice_takes_up_an_earlier_model_and_resumes_too() {
     let schedule = PruneSchedule::new(2, 2, Some(8)).unwrap();
     let rule = PruneRule::new(6.0, 1).unwrap();
     let pruning = pruned().pruning.map(|p| Pruning { schedule, rule, ..p });
-    let kl = KlSchedule::constant(0.1).unwrap().rising_to(1.0, 2, 8).unwrap();
     let choosing = |nats| {
-        let choice = Some(PathTolerance { standard_errors: 0.0, nats });
-        BayesLora { pruning, kl, choice, ..pruned() }
+        let tolerance = PathTolerance { standard_errors: 0.0, nats, ..PathTolerance::default() };
+        let (without, earned, rows_per_entry) = (0.0, 0.1, 1.0);
+        let progress = Progress::Rising { since: 2, without, earned, rows_per_entry };
+        let path = KlPath { low: 1.0, high: 10.0, steps: 6, log_alpha: -4.0, tolerance, progress };
+        BayesLora { pruning, path: Some(path), ..pruned() }
     };
     let mut ranks = Vec::new();
     for (nats, name) in [(0.0, "the best"), (1e3, "the smallest")] {
@@ -106,7 +110,10 @@ fn a_choice_takes_up_an_earlier_model_and_resumes_too() {
         assert_eq!(choice.points[choice.best].loss, wanted);
         let smallest = choice.points.iter().map(|p| p.total_rank).min().unwrap();
         assert_eq!(chosen.total_rank, if nats > 0.0 { smallest } else { chosen.total_rank });
-        assert_eq!(lrvd_burn::model::ranks(&run.state.model)[0].1, chosen.total_rank);
+        assert_eq!(lrvd_burn::model::ranks(&run.state.model)[0].1, choice.total_rank());
+        // The cut begins with the whole and keeps what no prune may take.
+        let cut: Vec<usize> = choice.cuts.iter().map(|cut| cut.total_rank).collect();
+        assert!(cut[0] == chosen.total_rank && cut.iter().all(|&rank| rank >= 1), "{cut:?}");
         // The weight stays where the chosen model had it.
         assert_eq!(run.kl_weight(), chosen.kl_weight);
         assert!(run.state.candidates.is_empty());
@@ -117,7 +124,45 @@ fn a_choice_takes_up_an_earlier_model_and_resumes_too() {
     let error = alone.fit(&mut batches(&config), &mut Watch::default()).unwrap_err();
     assert!(matches!(error, TrainError::NoHeldOut), "{error}");
     let endless = BayesLora { pruning: pruned().pruning, ..choosing(0.0) };
-    assert!(endless.check().unwrap_err().to_string().contains("`choice`"));
+    assert!(endless.check().unwrap_err().to_string().contains("`path`"));
+}
+
+#[test]
+fn a_path_begins_once_the_adapters_earn_something() {
+    let mut config = config(40);
+    config.groups.adapter.learning_rate = 0.05;
+    let schedule = PruneSchedule::new(2, 2, Some(30)).unwrap();
+    let rule = PruneRule::new(0.0, 0).unwrap();
+    let statistic =
+        StatisticOptions { aggregate: StatisticAggregate::Energy, ..Default::default() };
+    let pruning = Some(Pruning { rule, statistic, ..Pruning::at(schedule) });
+    let (tolerance, progress) = (PathTolerance::default(), Progress::Learning);
+    let path =
+        Some(KlPath { low: 0.1, high: 5.0, steps: 28, log_alpha: -4.0, tolerance, progress });
+    let method = BayesLora { pruning, path, noise_rate_factor: 5.0, ..pruned() };
+    assert_eq!(compare(&method, &config, "what is not learnt"), 5);
+    let fitted = |held_out: &LabelledRows<2>| {
+        let mut run = run(method.clone(), &config);
+        run.fit(&mut batches(&config), &mut Watch::default().choosing_by(held_out)).unwrap();
+        let choice = run.state.journal.choice.clone().unwrap();
+        (run, choice.points)
+    };
+
+    let (run, points) = fitted(&examples(8, 200));
+    let learning = points.iter().take_while(|point| point.kl_weight == 0.0).count();
+    assert!((1..10).contains(&learning), "{points:?}");
+    // Nothing goes before.
+    assert!(points[..learning].iter().all(|point| point.total_rank == 5), "{points:?}");
+    let weights: Vec<f64> =
+        points[learning..].iter().take_while(|p| p.step <= 30).map(|p| p.kl_weight).collect();
+    assert!(weights.is_sorted_by(|a, b| a <= b) && weights[0] > 0.0, "{points:?}");
+    assert!(run.kl_weight() > 0.0);
+
+    // Adapters that earn nothing have no path, and no row tells which of their ranks matter.
+    let (untaught, points) = fitted(&contrary());
+    assert_eq!(ranks(&untaught.state.model)[0].1, 5);
+    assert!(points.iter().all(|point| point.kl_weight == 0.0), "{points:?}");
+    assert!(points.len() == 15 && untaught.kl_weight() > 0.0, "{points:?}");
 }
 
 #[test]

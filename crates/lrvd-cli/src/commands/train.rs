@@ -5,9 +5,7 @@ use std::path::Path;
 use lrvd_bench::UnknownName;
 use lrvd_bench::classify::{TrainOptions, train_classifier};
 use lrvd_bench::language::{LanguageOptions, LanguageSource, train_language};
-use lrvd_bench::settings::{
-    CheckpointChoice, ConfigOverrides, KlWeight, MethodName, Preset, ValidConfig,
-};
+use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName, ValidConfig};
 use serde_json::json;
 
 use super::config::{Kind, overrides};
@@ -21,9 +19,6 @@ use crate::signals::stop_flag;
 
 /// Version of the JSON on standard output.
 const SCHEMA_VERSION: u32 = 1;
-/// Steps below which the KL weight rises before the model has learnt anything: figures in `docs/guides/presets.md`.
-const PATH_STEPS: usize = 500;
-
 /// Trains, or goes on training.
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let logs = arguments.logs.log.clone();
@@ -40,7 +35,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
             (outcome.record, outcome.adapter, options.config.checkpoint)
         }
         None => {
-            let options = options(arguments, printer)?;
+            let options = options(arguments)?;
             let outcome = train_classifier(&options, &stop, &mut sink(&options.out))?;
             (outcome.record, outcome.adapter, options.config.checkpoint)
         }
@@ -177,28 +172,10 @@ fn classifier_config(
     Ok(config.finish()?)
 }
 
-fn options(
-    mut arguments: TrainArguments,
-    printer: Printer,
-) -> Result<TrainOptions, Box<dyn std::error::Error>> {
+fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error::Error>> {
     let data = source(arguments.examples.clone())?;
     let rows = arguments.epochs.map(|_| data.read()).transpose()?.map(|data| data.train.len());
-    let mut config = classifier_config(&arguments, rows)?;
-    let from = &mut arguments.settings;
-    let unsaid = from.preset.is_none() && from.config.is_none();
-    if unsaid && config.kl_weight == KlWeight::Auto && config.steps < PATH_STEPS {
-        from.preset = Some(Preset::ConstantWeight.name().to_owned());
-        let constant = classifier_config(&arguments, rows)?;
-        // Whoever asks for the path by name gets it.
-        if constant.kl_weight != KlWeight::Auto {
-            printer.note(&format!(
-                "{} steps are too few for held-out rows to choose the KL weight along the way ({PATH_STEPS} are enough): \
-                 the preset is `{}`",
-                config.steps, constant.preset
-            ));
-            config = constant;
-        }
-    }
+    let config = classifier_config(&arguments, rows)?;
     let method = match &arguments.method {
         Some(name) => named(name, |method| method.can().saved)?,
         // A temperature belongs to the last model.

@@ -10,7 +10,7 @@ pub mod schedule;
 pub mod statistic;
 pub mod summary;
 
-pub use path::{PathPoint, PathTolerance, RankPath};
+pub use path::{PairedDifference, PathPoint, PathTolerance, RankPath};
 pub use rule::PruneRule;
 pub use schedule::PruneSchedule;
 pub use statistic::{StatisticAggregate, StatisticLogVariance, StatisticOptions, rank_statistic};

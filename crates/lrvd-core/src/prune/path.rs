@@ -10,11 +10,53 @@ pub struct PathTolerance {
     /// In nats per row: models that hardly differ do so with a tiny error, and a direction that is worth
     /// less than this is not worth its weights.
     pub nats: f64,
+    /// The most in nats per row, whatever the standard error: few rows have a large one, within which much may be lost.
+    pub most: f64,
 }
 
 impl Default for PathTolerance {
     fn default() -> Self {
-        Self { standard_errors: 1.0, nats: 1e-3 }
+        Self { standard_errors: 1.0, nats: 1e-3, most: f64::INFINITY }
+    }
+}
+
+impl PathTolerance {
+    /// Whether a model whose losses differ from the best one's by `apart` is as good:
+    /// `mean ≤ max(min(standard_errors · se, most), nats)`.
+    pub fn allows(&self, apart: PairedDifference) -> bool {
+        let allowed = (self.standard_errors * apart.standard_error).min(self.most);
+        apart.mean <= allowed.max(self.nats)
+    }
+}
+
+/// How two models differ on the same rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PairedDifference {
+    /// Mean difference of their losses, row by row.
+    pub mean: f64,
+    /// Its standard error, `sd/√rows` with n − 1; 0 for one row.
+    pub standard_error: f64,
+}
+
+impl PairedDifference {
+    /// That of `losses` less `others`.
+    ///
+    /// Rows that are hard for both add nothing to its error.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::Empty`] without a row, [`ShapeError::Length`](crate::ShapeError) unless both have as many.
+    pub fn new(losses: &[f64], others: &[f64]) -> Result<Self, Error> {
+        if losses.is_empty() {
+            return Err(ParameterError::Empty { name: "losses" }.into());
+        }
+        check_length("others", others.len(), losses.len())?;
+        let differences: Vec<f64> = losses.iter().zip(others).map(|(x, y)| x - y).collect();
+        let n = differences.len() as f64;
+        let mean = differences.iter().sum::<f64>() / n;
+        let squares: f64 = differences.iter().map(|d| (d - mean).powi(2)).sum();
+        let standard_error = if n < 2.0 { 0.0 } else { (squares / (n - 1.0) / n).sqrt() };
+        Ok(Self { mean, standard_error })
     }
 }
 
@@ -49,7 +91,7 @@ impl RankPath {
     /// ```text
     /// d_n      = loss[m, n] − loss[best, n]
     /// se       = sd(d) / √rows                         sd with n − 1; 0 for one row
-    /// chosen   = argmin rank[m]  over  mean(d) ≤ max(standard_errors · se, nats)
+    /// chosen   = argmin rank[m]  over  mean(d) ≤ max(min(standard_errors · se, most), nats)
     /// ```
     ///
     /// The difference is taken row by row: rows that are hard for every model add nothing to its error.
@@ -66,6 +108,7 @@ impl RankPath {
     pub fn new(ranks: &[usize], losses: &[f64], tolerance: PathTolerance) -> Result<Self, Error> {
         check_range("standard_errors", tolerance.standard_errors, 0.0, f64::MAX)?;
         check_range("nats", tolerance.nats, 0.0, f64::MAX)?;
+        check_range("most", tolerance.most, 0.0, f64::INFINITY)?;
         if ranks.is_empty() || losses.is_empty() {
             return Err(ParameterError::Empty { name: "losses" }.into());
         }
@@ -80,17 +123,16 @@ impl RankPath {
         let smaller =
             |&i: &usize, &j: &usize| means[i].total_cmp(&means[j]).then(ranks[i].cmp(&ranks[j]));
         let best = (0..ranks.len()).min_by(smaller).unwrap_or(0);
-        let point = |m: usize| {
-            let differences: Vec<f64> = of(m).iter().zip(of(best)).map(|(x, y)| x - y).collect();
-            let standard_error = standard_error(&differences);
-            PathPoint { rank: ranks[m], loss: means[m], standard_error }
+        let apart = (0..ranks.len())
+            .map(|m| PairedDifference::new(of(m), of(best)))
+            .collect::<Result<Vec<_>, Error>>()?;
+        let point = |m: usize| PathPoint {
+            rank: ranks[m],
+            loss: means[m],
+            standard_error: apart[m].standard_error,
         };
         let points: Vec<PathPoint> = (0..ranks.len()).map(point).collect();
-        let within = |&m: &usize| {
-            let allowed =
-                (tolerance.standard_errors * points[m].standard_error).max(tolerance.nats);
-            points[m].loss - points[best].loss <= allowed
-        };
+        let within = |&m: &usize| tolerance.allows(apart[m]);
         let fewer =
             |&i: &usize, &j: &usize| ranks[i].cmp(&ranks[j]).then(means[i].total_cmp(&means[j]));
         let chosen = (0..ranks.len()).filter(within).min_by(fewer).unwrap_or(best);
@@ -103,16 +145,6 @@ impl RankPath {
     }
 }
 
-fn standard_error(differences: &[f64]) -> f64 {
-    let n = differences.len() as f64;
-    if n < 2.0 {
-        return 0.0;
-    }
-    let mean = differences.iter().sum::<f64>() / n;
-    let squares: f64 = differences.iter().map(|d| (d - mean).powi(2)).sum();
-    (squares / (n - 1.0) / n).sqrt()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -123,7 +155,7 @@ mod tests {
     const LOSSES: [f64; 12] = [2.0, 3.0, 1.0, 2.0, 1.4, 1.3, 0.9, 0.8, 1.0, 1.5, 0.5, 1.0];
 
     fn errors(standard_errors: f64) -> PathTolerance {
-        PathTolerance { standard_errors, nats: 0.0 }
+        PathTolerance { standard_errors, nats: 0.0, ..PathTolerance::default() }
     }
 
     #[test]
@@ -146,7 +178,7 @@ mod tests {
         let path = RankPath::new(&[1, 2], &[9.1, 0.1, 9.0, 0.0], errors(1.0)).unwrap();
         assert_eq!(path.rank(), 2);
         // Unless it is too small to matter.
-        let tolerance = PathTolerance { standard_errors: 1.0, nats: 0.11 };
+        let tolerance = PathTolerance { nats: 0.11, ..errors(1.0) };
         let path = RankPath::new(&[1, 2], &[9.1, 0.1, 9.0, 0.0], tolerance).unwrap();
         assert_eq!((path.rank(), path.best), (1, 1));
     }

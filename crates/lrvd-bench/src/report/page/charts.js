@@ -250,8 +250,8 @@ function reliability(bins, ece, name) {
 }
 
 /** Held-out loss over the total rank of the models that a run passed through, and the one that was taken up. */
-function choicePath({ points, chosen }, name) {
-  const taken = points[chosen];
+function choicePath({ points, chosen, cuts = [], cut = 0 }, name) {
+  const taken = [points[chosen], ...cuts.slice(cut, cut + 1)];
   const title = (d) => `step ${d.step}: rank ${d.total_rank}, KL weight ${d.kl_weight.toPrecision(2)}, ` +
     `loss ${d.loss.toFixed(4)} ± ${d.standard_error.toFixed(4)}`;
   const at = { x: "total_rank", y: "loss" };
@@ -261,11 +261,13 @@ function choicePath({ points, chosen }, name) {
     y: { label: "held-out loss (nats per example)", nice: true, ...CENTRED },
     marks: [
       gridY(),
-      Plot.ruleX(points, { x: "total_rank", y1: (d) => d.loss - d.standard_error, y2: (d) => d.loss + d.standard_error,
+      Plot.ruleX([...points, ...cuts], { x: "total_rank", y1: (d) => d.loss - d.standard_error, y2: (d) => d.loss + d.standard_error,
         stroke: "var(--soft)" }),
       Plot.line(points, { ...at, stroke: colour(name), strokeWidth: 1.6 }),
+      Plot.line(cuts, { ...at, stroke: colour(name), strokeWidth: 1.6, strokeDasharray: "4 3" }),
       Plot.dot(points, { ...at, r: 3.2, fill: colour(name), title }),
-      Plot.dot([taken], { ...at, r: 7, stroke: "var(--ink)", strokeWidth: 1.8, title }),
+      Plot.dot(cuts, { ...at, r: 3.2, fill: "var(--card)", stroke: colour(name), title }),
+      Plot.dot(taken, { ...at, r: 7, stroke: "var(--ink)", strokeWidth: 1.8, title }),
     ],
   }) };
 }

@@ -1,11 +1,14 @@
 //! BayesLoRA and its families: a Gaussian posterior whose means the factors are.
 
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
-use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
+use burn::tensor::{Tensor, TensorData};
+use lrvd_core::family::{
+    LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily, clamp_log_variance,
+};
 
 use crate::adapter::initialisation::Initialiser;
 use crate::adapter::schema::{Axis, ParameterSchema, Parameters};
+use crate::host::values;
 use crate::parameters::{Layout, ParameterValue, Role};
 
 /// A noise parameter whose axes are `axes`.
@@ -59,6 +62,20 @@ impl Posterior {
             Self::NoiseToSignal(_) => VariationalFamily::NoiseToSignal,
             Self::ElementVariance(_) => VariationalFamily::ElementVariance,
             Self::AsymRankVariance(_) => VariationalFamily::AsymRankVariance,
+        }
+    }
+
+    /// Adds `shift[k]` to every parameter of rank `k`, clamped to the range of a log-variance.
+    pub(crate) fn shift(&mut self, shift: &[f64]) {
+        match self {
+            Self::RankVariance(p) | Self::NoiseToSignal(p) | Self::AsymRankVariance(p) => {
+                moved(&mut p.value, shift, 1);
+            }
+            Self::ElementVariance(p) => {
+                moved(&mut p.a, shift, 1);
+                let [_, width] = p.b.val().dims();
+                moved(&mut p.b, shift, width);
+            }
         }
     }
 
@@ -164,4 +181,14 @@ pub(in crate::adapter) fn clamped<const D: usize>(log_variance: Tensor<D>) -> Te
 
 fn half_exp<const D: usize>(log_variance: Tensor<D>) -> Tensor<D> {
     log_variance.mul_scalar(0.5).exp()
+}
+
+/// Adds `shift[k]`, where entry `i` of `param` belongs to rank `k = (i / width) mod rank`.
+fn moved<const D: usize>(param: &mut Param<Tensor<D>>, shift: &[f64], width: usize) {
+    let shape = param.val().dims();
+    let found = values(param.val()).into_iter().enumerate();
+    let new: Vec<f64> = found
+        .map(|(i, value)| clamp_log_variance(value + shift[(i / width) % shift.len()]))
+        .collect();
+    param.set_data(TensorData::new(new, shape));
 }
