@@ -148,8 +148,8 @@ impl RankPolicy<AutoClassifier> for Tempered {
         self.inner.looked(loss)
     }
 
-    fn settle(&mut self, done: usize) {
-        self.inner.settle(done);
+    fn settle(&mut self, done: usize, rate: f64) {
+        self.inner.settle(done, rate);
     }
 
     fn statistics(&self, model: &AutoClassifier) -> Result<BTreeMap<String, Vec<f64>>, TrainError> {

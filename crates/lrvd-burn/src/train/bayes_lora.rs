@@ -158,6 +158,8 @@ pub enum Progress {
     Settled {
         /// The weight.
         kl_weight: f64,
+        /// Factor of the scheduled learning rates: that of the chosen model over that of the last look.
+        rate: f64,
     },
 }
 
@@ -173,7 +175,7 @@ impl KlPath {
                     since + self.steps.max(1),
                 )
             }
-            Progress::Settled { kl_weight } => KlSchedule::constant(kl_weight),
+            Progress::Settled { kl_weight, .. } => KlSchedule::constant(kl_weight),
         }
     }
 }
@@ -431,6 +433,13 @@ impl<M: Model> Regularise<M> for BayesLora {
         if self.is_learning() { Scheme::Mean } else { self.scheme }
     }
 
+    fn rate_factor(&self, _step: usize, scheduled: f64) -> f64 {
+        match self.path {
+            Some(KlPath { progress: Progress::Settled { rate, .. }, .. }) => rate * scheduled,
+            _ => scheduled,
+        }
+    }
+
     fn terms(&self, model: &M, _pass: &Pass, sizes: StepSizes) -> Result<Terms, TrainError> {
         let divisor = self.kl_divisor.divisor(sizes.batch)?;
         if self.is_learning() {
@@ -517,10 +526,10 @@ impl<M: Model> RankPolicy<M> for BayesLora {
         *earned
     }
 
-    fn settle(&mut self, done: usize) {
+    fn settle(&mut self, done: usize, rate: f64) {
         let kl_weight = self.schedule().weight(done.saturating_sub(1) as u32);
         if let Some(path) = &mut self.path {
-            path.progress = Progress::Settled { kl_weight };
+            path.progress = Progress::Settled { kl_weight, rate };
         }
     }
 

@@ -14,6 +14,7 @@ use std::fmt;
 
 use lrvd_core::prune::{PairedDifference, PathTolerance, RankPath};
 
+use super::config::Plan;
 use super::error::TrainError;
 use super::fit::Observer;
 use super::method::{Method, PathStart};
@@ -29,11 +30,11 @@ const CUT: f64 = 0.7;
 
 /// Notes the model as a candidate; after the last one, takes up the chosen one. `true` if it did.
 pub(super) fn look<M, T, O>(
+    plan: &Plan,
     state: &mut TrainState<M>,
     method: &mut T,
     observer: &mut O,
-    kl_weight: f64,
-    sizes: (usize, usize),
+    (kl_weight, n_train): (f64, usize),
 ) -> Result<bool, O::Error>
 where
     M: Model,
@@ -41,7 +42,7 @@ where
     O: Observer<M, T>,
 {
     let Some(tolerance) = method.chooses() else { return Ok(false) };
-    let ((steps, n_train), step) = (sizes, state.done);
+    let (steps, step) = (plan.config().steps, state.done);
     let losses = losses(&state.model, method, observer)?;
     let mut start = None;
     let earned = if method.is_learning() {
@@ -79,7 +80,11 @@ where
             method.begin(&mut state.model, start)?;
         }
     }
-    method.settle(choice.point().step);
+    // The rate that the chosen model had, falling as the schedule does from here on.
+    let (chosen, schedule) = (choice.point().step, plan.schedule());
+    let now = schedule.factor(step as u32);
+    let rate = if now > 0.0 { schedule.factor(chosen as u32) / now } else { 1.0 };
+    method.settle(chosen, rate);
     // Rows that do not tell the adapters from nothing cannot tell which ranks matter.
     if start.is_none_or(|(_, earns)| earns) {
         cut(state, method, observer, &mut choice, tolerance)?;

@@ -130,8 +130,8 @@ pub trait RankPolicy<M: Model> {
         f64::INFINITY
     }
 
-    /// The model after `done` steps was chosen, and training goes on from it.
-    fn settle(&mut self, _done: usize) {}
+    /// The model after `done` steps was chosen, and training goes on from it at `rate` times the scheduled rates.
+    fn settle(&mut self, _done: usize, _rate: f64) {}
 
     /// Turns the adapters of `model` to a basis in which single ranks can be cut; the update itself stays.
     ///

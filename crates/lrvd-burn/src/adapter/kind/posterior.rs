@@ -2,13 +2,10 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
-use lrvd_core::family::{
-    LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily, clamp_log_variance,
-};
+use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
 
 use crate::adapter::initialisation::Initialiser;
 use crate::adapter::schema::{Axis, ParameterSchema, Parameters};
-use crate::host::values;
 use crate::parameters::{Layout, ParameterValue, Role};
 
 /// A noise parameter whose axes are `axes`.
@@ -69,12 +66,11 @@ impl Posterior {
     pub(crate) fn shift(&mut self, shift: &[f64]) {
         match self {
             Self::RankVariance(p) | Self::NoiseToSignal(p) | Self::AsymRankVariance(p) => {
-                moved(&mut p.value, shift, 1);
+                shift_by(&mut p.value, |value| on(shift, &value));
             }
             Self::ElementVariance(p) => {
-                moved(&mut p.a, shift, 1);
-                let [_, width] = p.b.val().dims();
-                moved(&mut p.b, shift, width);
+                shift_by(&mut p.a, |a| on(shift, &a).unsqueeze_dim(0));
+                shift_by(&mut p.b, |b| on(shift, &b).unsqueeze_dim(1));
             }
         }
     }
@@ -183,12 +179,17 @@ fn half_exp<const D: usize>(log_variance: Tensor<D>) -> Tensor<D> {
     log_variance.mul_scalar(0.5).exp()
 }
 
-/// Adds `shift[k]`, where entry `i` of `param` belongs to rank `k = (i / width) mod rank`.
-fn moved<const D: usize>(param: &mut Param<Tensor<D>>, shift: &[f64], width: usize) {
-    let shape = param.val().dims();
-    let found = values(param.val()).into_iter().enumerate();
-    let new: Vec<f64> = found
-        .map(|(i, value)| clamp_log_variance(value + shift[(i / width) % shift.len()]))
-        .collect();
-    param.set_data(TensorData::new(new, shape));
+/// `shift` as a tensor beside `like`.
+fn on<const D: usize>(shift: &[f64], like: &Tensor<D>) -> Tensor<1> {
+    Tensor::from_data(TensorData::from(shift), &like.device())
+}
+
+/// Adds what `shift` makes of the values to them, clamped to the range of a log-variance.
+fn shift_by<const D: usize>(
+    param: &mut Param<Tensor<D>>,
+    shift: impl FnOnce(Tensor<D>) -> Tensor<D>,
+) {
+    let value = param.val().detach();
+    let moved = (value.clone() + shift(value)).clamp(LOG_VARIANCE_MIN, LOG_VARIANCE_MAX);
+    param.set_data(moved.into_data());
 }
