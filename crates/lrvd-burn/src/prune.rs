@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic};
 
-use crate::adapter::RankCut;
+use crate::adapter::{Extension, RankCut};
 use crate::error::AdapterError;
 use crate::host::HostAdapter;
 use crate::model::AdaptedModel;
@@ -64,14 +64,15 @@ pub(crate) fn set_relevance(
 ) -> Result<(), AdapterError> {
     let statistics = statistics(model, options)?;
     model.visit_layers_mut(&mut |path, layer| {
-        let (Some(adapter), Some(statistic)) = (layer.low_rank_mut(), statistics.get(path)) else {
+        let Some((adapter, statistic)) = layer.low_rank_mut().zip(statistics.get(path)) else {
             return;
         };
-        if statistic.is_empty() {
-            return;
+        if let (Some(Extension::Posterior(posterior)), false) =
+            (&mut adapter.extension, statistic.is_empty())
+        {
+            let shift: Vec<f64> = statistic.iter().map(|found| log_alpha - found).collect();
+            posterior.shift(&shift);
         }
-        let shift: Vec<f64> = statistic.iter().map(|found| log_alpha - found).collect();
-        adapter.shift_noise(&shift);
     });
     Ok(())
 }

@@ -23,7 +23,7 @@ use lrvd_core::family::VariationalFamily;
 use lrvd_core::prune::{PathTolerance, PruneRule};
 use lrvd_core::schedule::KlSchedule;
 
-use super::setup::rate_to_reach;
+use super::setup::{rate_to_reach, reach};
 use super::{MethodError, RankRequest};
 use crate::settings::{ArdSettings, ExperimentConfig, KlPathSettings, KlWeight, SettingError};
 
@@ -85,14 +85,16 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
     }
     let config = config.validate()?;
     let rule = PruneRule::new(config.prune.log_alpha_threshold, config.prune.min_rank)?;
-    let path = path(&config)?;
-    let (kl, noise_rate_factor) = match config.kl_weight {
+    let (kl, path, noise_rate_factor) = match config.kl_weight {
         KlWeight::Fixed(weight) => {
             let warmup = config.share(config.kl_warmup) as u32;
             let factor = config.log_variance.learning_rate_factor;
-            (KlSchedule::linear_warmup(weight, warmup)?, factor)
+            (KlSchedule::linear_warmup(weight, warmup)?, None, factor)
         }
-        KlWeight::Auto => (KlSchedule::constant(0.0)?, path_rate(&config)?),
+        KlWeight::Auto => {
+            let (path, factor) = path(&config)?;
+            (KlSchedule::constant(0.0)?, Some(path), factor)
+        }
     };
     Ok(BayesLora {
         rank: config.initial_rank,
@@ -119,19 +121,12 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
     })
 }
 
-/// The steps after which held-out rows look at an automatic weight.
-fn looks(config: &ExperimentConfig) -> Vec<u64> {
+/// The path of an automatic weight, and the rate of its noise as a multiple of the means': at least what takes it along the
+/// whole path from `log_alpha` to as far beyond 0.
+fn path(config: &ExperimentConfig) -> Result<(KlPath, f64), MethodError> {
     let schedule = config.prune_schedule();
-    let is_due = |step: &u64| schedule.is_some_and(|schedule| schedule.is_due(*step));
-    (1..config.steps as u64).filter(is_due).collect()
-}
-
-/// The path of an automatic weight.
-fn path(config: &ExperimentConfig) -> Result<Option<KlPath>, MethodError> {
-    if config.kl_weight != KlWeight::Auto {
-        return Ok(None);
-    }
-    let looks = looks(config);
+    let is_due = |step: &u32| schedule.is_some_and(|schedule| schedule.is_due((*step).into()));
+    let looks: Vec<u32> = (1..config.steps as u32).filter(is_due).collect();
     let (Some(&first), Some(&last), 2..) = (looks.first(), looks.last(), looks.len()) else {
         return Err(MethodError::Setting(SettingError::Pair {
             key: "kl_weight",
@@ -146,20 +141,11 @@ fn path(config: &ExperimentConfig) -> Result<Option<KlPath>, MethodError> {
     };
     let KlPathSettings { low, high, log_alpha, standard_errors, nats, share } = config.kl_path;
     let tolerance = PathTolerance { standard_errors, nats, most: share };
-    let (steps, progress) = ((last - first) as u32, Progress::Learning);
-    Ok(Some(KlPath { low, high, steps, log_alpha, tolerance, progress }))
-}
-
-/// The rate of the noise as a multiple of the means': at least what takes it along a whole path from `log_alpha` to as far
-/// beyond 0.
-fn path_rate(config: &ExperimentConfig) -> Result<f64, MethodError> {
+    let (steps, progress) = (last - first, Progress::Learning);
+    let reach = reach(config, first..last)? * config.learning_rate;
     let least = config.log_variance.learning_rate_factor;
-    let schedule = config.training(0).check()?.schedule();
-    let looks = looks(config);
-    let (first, last) = (looks.first().copied().unwrap_or(0), looks.last().copied().unwrap_or(0));
-    let reach: f64 = (first..last).map(|step| schedule.factor(step as u32)).sum();
-    let reach = reach * config.learning_rate;
-    Ok(if reach > 0.0 { least.max(2.0 * config.kl_path.log_alpha.abs() / reach) } else { least })
+    let rate = if reach > 0.0 { least.max(2.0 * log_alpha.abs() / reach) } else { least };
+    Ok((KlPath { low, high, steps, log_alpha, tolerance, progress }, rate))
 }
 
 /// Share of the evidence bound in a run without prunes whose weight would be automatic.
@@ -210,7 +196,10 @@ mod tests {
         assert!(fixed.path.is_none() && fixed.kl.weight(39) == 0.01);
         let short = ExperimentConfig { steps: 2, ..config };
         let error = variant("bayeslora", &short).unwrap_err().to_string();
-        assert!(error.contains("`kl_weight`") && error.contains("wanted 2"), "{error}");
+        assert!(
+            error.contains("`kl_weight`") && error.contains("2 steps have 1, wanted 2"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -21,7 +21,7 @@ use lrvd_burn::peft::PosteriorRun;
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::{
     Attach, Logits, MethodState, PathStart, Predict, RankChange, RankPolicy, Regularise, StepSizes,
-    StepState, Terms, TrainError,
+    StepState, Terms, TrainError, Turned,
 };
 use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::{log_softmax, mean_probability};
@@ -136,11 +136,19 @@ impl RankPolicy<AutoClassifier> for Tempered {
         self.inner.is_learning()
     }
 
-    fn begin(&mut self, model: &mut AutoClassifier, start: PathStart) -> Result<(), TrainError> {
+    fn begin(
+        &mut self,
+        model: &mut AutoClassifier,
+        start: Option<PathStart>,
+    ) -> Result<(), TrainError> {
         self.inner.begin(model, start)
     }
 
-    fn turn(&self, model: &mut AutoClassifier, optimizer: &mut AdamW) -> Result<(), TrainError> {
+    fn turn(
+        &self,
+        model: &mut AutoClassifier,
+        optimizer: &mut AdamW,
+    ) -> Result<Turned, TrainError> {
         self.inner.turn(model, optimizer)
     }
 
@@ -150,10 +158,6 @@ impl RankPolicy<AutoClassifier> for Tempered {
 
     fn settle(&mut self, done: usize, rate: f64) {
         self.inner.settle(done, rate);
-    }
-
-    fn statistics(&self, model: &AutoClassifier) -> Result<BTreeMap<String, Vec<f64>>, TrainError> {
-        self.inner.statistics(model)
     }
 
     fn ranks(&self, model: &AutoClassifier) -> BTreeMap<String, usize> {

@@ -290,3 +290,16 @@ fn methods_forget_moments_at_a_prune_as_the_settings_say() {
     assert_eq!(after(if_changed, most), after(reset, most));
     assert_ne!(after(reset, most), after(slice, most));
 }
+
+#[test]
+fn a_temperature_on_top_passes_on_what_a_cut_must_know() {
+    let mut bench = double();
+    bench.change(|config| config.prune.min_rank = 2);
+    let turned = |name| {
+        let (mut state, tuning) = bench.fresh(method(name));
+        tuning.turn(&mut state.model, &mut state.optimizer).unwrap()
+    };
+    let plain = turned("bayeslora");
+    assert_eq!((plain.min_rank, plain.statistics.is_empty()), (2, false));
+    assert_eq!(turned("bayeslora+ts"), plain);
+}

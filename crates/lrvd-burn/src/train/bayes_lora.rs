@@ -19,13 +19,15 @@ use super::config::range;
 use super::error::TrainError;
 use super::method::{
     Attach, MethodState, PathStart, Predict, RankChange, RankPolicy, Regularise, StepSizes,
-    StepState, Terms,
+    StepState, Terms, Turned,
 };
 use super::model::Model;
 use super::state::RankCause;
 use crate::adapter::{AdapterConfig, AdapterKind, ArdHyper, Prior};
 use crate::gauge;
-use crate::model::{AdaptedModel, AdapterTargets, attach_adapters, check_scheme, ranks, total_kl};
+use crate::model::{
+    AdapterTargets, attach_adapters, check_scheme, ranks, total_kl, trainable_counts,
+};
 use crate::optimizer::{AdamW, ParameterGroups};
 use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
@@ -259,19 +261,6 @@ impl Default for BayesLora {
 /// Nats that adapters which have earned nothing are taken to earn: a weight of 0 would not rise.
 const MIN_EARNED: f64 = 1e-6;
 
-/// Entries of the factors of all adapters.
-fn adapter_entries(model: &(impl AdaptedModel + ?Sized)) -> usize {
-    let mut entries = 0;
-    model.visit_layers(&mut |_, layer| {
-        if let Some(adapter) = layer.low_rank() {
-            let [d_input, rank] = adapter.a.val().dims();
-            let [_, d_output] = adapter.b.val().dims();
-            entries += rank * (d_input + d_output);
-        }
-    });
-    entries
-}
-
 /// Whether the noise of `family` goes along when an adapter is turned.
 fn turns(family: VariationalFamily) -> bool {
     matches!(family, VariationalFamily::RankVariance | VariationalFamily::AsymRankVariance)
@@ -334,8 +323,18 @@ impl BayesLora {
         Ok(())
     }
 
-    fn is_learning(&self) -> bool {
+    fn learns(&self) -> bool {
         self.path.is_some_and(|path| path.progress == Progress::Learning)
+    }
+
+    fn statistic(&self) -> StatisticOptions {
+        self.pruning.map(|pruning| pruning.statistic).unwrap_or_default()
+    }
+
+    /// What prunes at `step` of `steps` in this place; nothing does while the model learns.
+    fn prune_due(&self, at: PrunePlacement, step: usize, steps: usize) -> Option<Pruning> {
+        let due = |p: &Pruning| p.placement == at && p.is_due(step, steps) && !self.learns();
+        self.pruning.filter(due)
     }
 
     /// The weight by step, as far as the run has come.
@@ -417,10 +416,9 @@ impl<M: Model> Attach<M> for BayesLora {
 
     fn posterior(&self, seed: u64) -> Option<PosteriorRun> {
         let rule = self.pruning.map_or_else(PruneRule::default, |pruning| pruning.rule);
-        let statistic = self.pruning.map(|pruning| pruning.statistic.aggregate).unwrap_or_default();
         Some(PosteriorRun {
             scheme: self.scheme,
-            statistic,
+            statistic: self.statistic().aggregate,
             log_alpha_threshold: rule.log_alpha_threshold(),
             kl_weight: self.schedule().kl_weight(),
             seed,
@@ -430,7 +428,7 @@ impl<M: Model> Attach<M> for BayesLora {
 
 impl<M: Model> Regularise<M> for BayesLora {
     fn scheme(&self) -> Scheme {
-        if self.is_learning() { Scheme::Mean } else { self.scheme }
+        if self.learns() { Scheme::Mean } else { self.scheme }
     }
 
     fn rate_factor(&self, _step: usize, scheduled: f64) -> f64 {
@@ -442,7 +440,7 @@ impl<M: Model> Regularise<M> for BayesLora {
 
     fn terms(&self, model: &M, _pass: &Pass, sizes: StepSizes) -> Result<Terms, TrainError> {
         let divisor = self.kl_divisor.divisor(sizes.batch)?;
-        if self.is_learning() {
+        if self.learns() {
             return Ok(Terms { divisor, ..Terms::none() });
         }
         let kl = total_kl(model, self.prior, self.kl_reduction);
@@ -455,18 +453,10 @@ impl<M: Model> Regularise<M> for BayesLora {
 
 impl<M: Model> RankPolicy<M> for BayesLora {
     fn before_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, TrainError> {
-        let StepSizes { step: number, steps, .. } = step.sizes;
         // The authors' loop looks at the step it is about to update.
-        match &self.pruning {
-            Some(p)
-                if p.placement == PrunePlacement::BeforeUpdate
-                    && p.is_due(number, steps)
-                    && !self.is_learning() =>
-            {
-                p.prune(step, true)
-            }
-            _ => Ok(None),
-        }
+        let StepSizes { step: number, steps, .. } = step.sizes;
+        let due = self.prune_due(PrunePlacement::BeforeUpdate, number, steps);
+        due.map_or(Ok(None), |pruning| pruning.prune(step, true))
     }
 
     fn after_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, TrainError> {
@@ -474,16 +464,8 @@ impl<M: Model> RankPolicy<M> for BayesLora {
         if self.turn.is_some_and(|turn| turn.after == done as u64) {
             gauge::turn(step.model, Some(step.optimizer))?;
         }
-        match &self.pruning {
-            Some(p)
-                if p.placement == PrunePlacement::AfterUpdate
-                    && p.is_due(done, steps)
-                    && !self.is_learning() =>
-            {
-                p.prune(step, false)
-            }
-            _ => Ok(None),
-        }
+        let due = self.prune_due(PrunePlacement::AfterUpdate, done, steps);
+        due.map_or(Ok(None), |pruning| pruning.prune(step, false))
     }
 
     fn chooses(&self) -> Option<PathTolerance> {
@@ -497,20 +479,19 @@ impl<M: Model> RankPolicy<M> for BayesLora {
     }
 
     fn is_learning(&self) -> bool {
-        self.is_learning()
+        self.learns()
     }
 
-    fn begin(&mut self, model: &mut M, start: PathStart) -> Result<(), TrainError> {
+    fn begin(&mut self, model: &mut M, start: Option<PathStart>) -> Result<(), TrainError> {
+        let statistic = self.statistic();
         let Some(path) = &mut self.path else { return Ok(()) };
-        let statistic = self.pruning.map(|pruning| pruning.statistic).unwrap_or_default();
         prune::set_relevance(model, path.log_alpha, statistic)?;
-        if path.progress == Progress::Learning {
-            let PathStart { done, without, earned, n_train } = start;
+        if let Some(PathStart { done, without, earned, n_train }) = start {
             path.progress = Progress::Rising {
                 since: done as u32,
                 without,
                 earned: earned.max(path.tolerance.nats).max(MIN_EARNED),
-                rows_per_entry: n_train as f64 / adapter_entries(model).max(1) as f64,
+                rows_per_entry: n_train as f64 / trainable_counts(model).adapter.max(1) as f64,
             };
         }
         Ok(())
@@ -533,20 +514,14 @@ impl<M: Model> RankPolicy<M> for BayesLora {
         }
     }
 
-    fn turn(&self, model: &mut M, optimizer: &mut AdamW) -> Result<(), TrainError> {
+    fn turn(&self, model: &mut M, optimizer: &mut AdamW) -> Result<Turned, TrainError> {
         if turns(self.family) {
             gauge::turn(model, Some(optimizer))?;
         }
-        Ok(())
-    }
-
-    fn min_rank(&self) -> usize {
-        self.pruning.map_or(0, |pruning| pruning.rule.min_rank())
-    }
-
-    fn statistics(&self, model: &M) -> Result<BTreeMap<String, Vec<f64>>, TrainError> {
-        let statistic = self.pruning.map(|pruning| pruning.statistic).unwrap_or_default();
-        Ok(prune::statistics(model, statistic)?)
+        Ok(Turned {
+            statistics: prune::statistics(model, self.statistic())?,
+            min_rank: self.pruning.map_or(0, |pruning| pruning.rule.min_rank()),
+        })
     }
 
     fn state(&self) -> MethodState {

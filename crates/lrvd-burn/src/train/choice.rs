@@ -12,15 +12,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use lrvd_core::prune::{PairedDifference, PathTolerance, RankPath};
+use lrvd_core::prune::{PairedDifference, PathPoint, PathTolerance, RankPath};
 
 use super::config::Plan;
 use super::error::TrainError;
 use super::fit::Observer;
-use super::method::{Method, PathStart};
+use super::method::{Method, PathStart, Turned};
 use super::model::Model;
 use super::progress::Event;
-use super::rank_path::{Direction, directions, keep};
+use super::rank_path::{Direction, directions, keep, path_by};
 use super::state::{Candidate, CandidateInfo, Choice, ChoicePoint, TrainState};
 
 /// Standard errors by which the adapters must beat a model without them before the path begins.
@@ -34,7 +34,8 @@ pub(super) fn look<M, T, O>(
     state: &mut TrainState<M>,
     method: &mut T,
     observer: &mut O,
-    (kl_weight, n_train): (f64, usize),
+    kl_weight: f64,
+    n_train: usize,
 ) -> Result<bool, O::Error>
 where
     M: Model,
@@ -61,7 +62,7 @@ where
     state.candidates.push(Candidate { model, optimizer, info });
     if (step + 1..=steps).any(|done| method.is_candidate(done, steps)) {
         if let Some((start, true)) = start {
-            method.begin(&mut state.model, start)?;
+            method.begin(&mut state.model, Some(start))?;
         }
         return Ok(false);
     }
@@ -75,8 +76,7 @@ where
         state.journal.removed = info.removed;
         // A model from before the path has no posterior yet.
         if info.kl_weight == 0.0 {
-            let (without, earned) = start.map_or((0.0, 0.0), |(at, _)| (at.without, at.earned));
-            let start = PathStart { done: info.step, without, earned, n_train };
+            let start = start.map(|(start, _)| PathStart { done: info.step, ..start });
             method.begin(&mut state.model, start)?;
         }
     }
@@ -135,40 +135,24 @@ where
     O: Observer<M, T>,
 {
     let (mut whole, mut optimizer) = (state.model.clone(), state.optimizer.clone());
-    method.turn(&mut whole, &mut optimizer)?;
+    let Turned { statistics, min_rank } = method.turn(&mut whole, &mut optimizer)?;
     // The largest directions of a module, which it must keep, stand before all others.
-    let (mut seen, fewest) = (BTreeMap::<String, usize>::new(), method.min_rank());
+    let mut seen = BTreeMap::<String, usize>::new();
     let (spared, others): (Vec<_>, Vec<_>) =
         directions(&whole).into_iter().partition(|direction| {
             let place = seen.entry(direction.path.clone()).or_default();
             *place += 1;
-            *place <= fewest
+            *place <= min_rank
         });
     let least = spared.len();
     let mut order: Vec<Direction> = spared.into_iter().chain(others).collect();
     let shorter = |n: &usize| (*n > least).then(|| ((CUT * *n as f64) as usize).max(least));
     let numbers: Vec<usize> = std::iter::successors(Some(order.len()), shorter).collect();
-    let mut all = Vec::new();
-    for &n in &numbers {
-        let mut part = whole.clone();
-        keep(&mut part, &order, n, None);
-        all.extend(losses(&part, method, observer)?);
-    }
-    let path = RankPath::new(&numbers, &all, tolerance).map_err(TrainError::from)?;
-    let (kept, whole_point) = (path.rank(), *choice.point());
-    choice.cuts = path
-        .points
-        .iter()
-        .map(|point| ChoicePoint {
-            total_rank: point.rank,
-            loss: point.loss,
-            standard_error: point.standard_error,
-            ..whole_point
-        })
-        .collect();
+    let path = path_by(&whole, &order, &numbers, tolerance, |part| losses(part, method, observer))?;
+    let (kept, ChoicePoint { step, kl_weight, .. }) = (path.rank(), *choice.point());
+    choice.cuts = path.points.iter().map(|point| noted(step, kl_weight, point)).collect();
     choice.cut = path.chosen;
     if kept < order.len() {
-        let statistics = method.statistics(&whole)?;
         (state.model, state.optimizer) = (whole, optimizer);
         keep(&mut state.model, &order, kept, Some(&mut state.optimizer));
         for Direction { path, index, .. } in order.split_off(kept) {
@@ -183,18 +167,18 @@ fn mean(losses: &[f64]) -> f64 {
     losses.iter().sum::<f64>() / losses.len().max(1) as f64
 }
 
+fn noted(step: usize, kl_weight: f64, point: &PathPoint) -> ChoicePoint {
+    let PathPoint { rank: total_rank, loss, standard_error } = *point;
+    ChoicePoint { step, kl_weight, total_rank, loss, standard_error }
+}
+
 fn choose<M>(candidates: &[Candidate<M>], tolerance: PathTolerance) -> Result<Choice, TrainError> {
     let total = |info: &CandidateInfo| info.ranks.values().sum::<usize>();
     let ranks: Vec<usize> = candidates.iter().map(|c| total(&c.info)).collect();
     let losses: Vec<f64> = candidates.iter().flat_map(|c| c.info.losses.clone()).collect();
     let RankPath { points, best, chosen } = RankPath::new(&ranks, &losses, tolerance)?;
-    let points = candidates.iter().zip(points).map(|(candidate, point)| ChoicePoint {
-        step: candidate.info.step,
-        kl_weight: candidate.info.kl_weight,
-        total_rank: point.rank,
-        loss: point.loss,
-        standard_error: point.standard_error,
-    });
+    let infos = candidates.iter().map(|candidate| &candidate.info);
+    let points = infos.zip(&points).map(|(info, point)| noted(info.step, info.kl_weight, point));
     Ok(Choice { points: points.collect(), best, chosen, cuts: Vec::new(), cut: 0 })
 }
 

@@ -130,7 +130,7 @@ where
 
         let (done, parts) = (state.done, taken.parts);
         if method.is_candidate(done, steps)
-            && look(plan, state, method, observer, (parts.kl_weight, batches.n_train()))?
+            && look(plan, state, method, observer, parts.kl_weight, batches.n_train())?
         {
             record_ranks(state, method, RankCause::Choice, done);
             warn_if_empty(state, method, observer);

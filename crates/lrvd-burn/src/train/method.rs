@@ -116,12 +116,13 @@ pub trait RankPolicy<M: Model> {
         false
     }
 
-    /// The adapters of `model` earn something, and its path begins; or a model from before it was chosen.
+    /// `model` gets its posterior: its adapters earn something and the path begins at `start`, or, with `None`, it is a model
+    /// from before a path that has begun.
     ///
     /// # Errors
     ///
     /// [`TrainError`] if the model does not fit the method.
-    fn begin(&mut self, _model: &mut M, _start: PathStart) -> Result<(), TrainError> {
+    fn begin(&mut self, _model: &mut M, _start: Option<PathStart>) -> Result<(), TrainError> {
         Ok(())
     }
 
@@ -138,22 +139,8 @@ pub trait RankPolicy<M: Model> {
     /// # Errors
     ///
     /// [`TrainError`] if the model does not fit the method.
-    fn turn(&self, _model: &mut M, _optimizer: &mut AdamW) -> Result<(), TrainError> {
-        Ok(())
-    }
-
-    /// What says how dispensable each rank is, by module path, the largest first to go.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if the model does not fit the method.
-    fn statistics(&self, _model: &M) -> Result<BTreeMap<String, Vec<f64>>, TrainError> {
-        Ok(BTreeMap::new())
-    }
-
-    /// The fewest ranks that a module keeps.
-    fn min_rank(&self) -> usize {
-        0
+    fn turn(&self, _model: &mut M, _optimizer: &mut AdamW) -> Result<Turned, TrainError> {
+        Ok(Turned::default())
     }
 
     /// Ranks in use, by module path.
@@ -288,6 +275,15 @@ pub struct PathStart {
     pub earned: f64,
     /// Answers in the training set.
     pub n_train: usize,
+}
+
+/// What a cut of turned adapters must know.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Turned {
+    /// The relevance statistic of every rank, by module path.
+    pub statistics: BTreeMap<String, Vec<f64>>,
+    /// The fewest ranks that a module keeps.
+    pub min_rank: usize,
 }
 
 /// A change of ranks.

@@ -70,7 +70,7 @@ pub use loader::{LoaderBatches, LoaderPosition};
 pub use lora::Lora;
 pub use method::{
     Attach, Method, MethodState, PathStart, Predict, RankChange, RankPolicy, Regularise, StepSizes,
-    StepState, Terms,
+    StepState, Terms, Turned,
 };
 pub use model::Model;
 pub use order::{

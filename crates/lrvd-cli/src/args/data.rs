@@ -18,7 +18,7 @@ Takes what `lrvd train` takes and reads the files, and of a model its configurat
 is written. With a model lengths are in tokens too, and the examples are what it reads, special tokens included.";
 
 /// Examples for training and for measuring.
-#[derive(Clone, Debug, Args)]
+#[derive(Debug, Args)]
 pub(crate) struct ExampleArguments {
     /// Training examples.
     #[arg(long, value_name = "FILE", required_unless_present = "task")]

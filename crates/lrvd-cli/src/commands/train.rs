@@ -5,7 +5,7 @@ use std::path::Path;
 use lrvd_bench::UnknownName;
 use lrvd_bench::classify::{TrainOptions, train_classifier};
 use lrvd_bench::language::{LanguageOptions, LanguageSource, train_language};
-use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName, ValidConfig};
+use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName};
 use serde_json::json;
 
 use super::config::{Kind, overrides};
@@ -19,6 +19,7 @@ use crate::signals::stop_flag;
 
 /// Version of the JSON on standard output.
 const SCHEMA_VERSION: u32 = 1;
+
 /// Trains, or goes on training.
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let logs = arguments.logs.log.clone();
@@ -154,28 +155,19 @@ fn language_options(
     })
 }
 
-/// The settings of a classifier, with as many steps as the epochs over `rows` take, where they were asked for.
-fn classifier_config(
-    arguments: &TrainArguments,
-    rows: Option<usize>,
-) -> Result<ValidConfig, Box<dyn std::error::Error>> {
-    let mut config = settings(arguments, Kind::Classifier)?;
+fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error::Error>> {
+    let mut config = settings(&arguments, Kind::Classifier)?;
     if let Some(template) = &arguments.examples.template {
         config.set_text("wording.template", template)?;
     }
     if !arguments.examples.answers.is_empty() {
         config.set_texts("wording.answers", &arguments.examples.answers)?;
     }
-    if let (Some(epochs), Some(rows)) = (arguments.epochs, rows) {
-        set_epochs(&mut config, epochs, rows)?;
+    let data = source(arguments.examples)?;
+    if let Some(epochs) = arguments.epochs {
+        set_epochs(&mut config, epochs, data.read()?.train.len())?;
     }
-    Ok(config.finish()?)
-}
-
-fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error::Error>> {
-    let data = source(arguments.examples.clone())?;
-    let rows = arguments.epochs.map(|_| data.read()).transpose()?.map(|data| data.train.len());
-    let config = classifier_config(&arguments, rows)?;
+    let config = config.finish()?;
     let method = match &arguments.method {
         Some(name) => named(name, |method| method.can().saved)?,
         // A temperature belongs to the last model.

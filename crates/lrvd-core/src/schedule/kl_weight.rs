@@ -59,12 +59,6 @@ impl KlSchedule {
         Ok(Self { rise: Some(Rise { high, start, end }), ..self })
     }
 
-    /// The weight of `step` at every step.
-    #[must_use]
-    pub fn held_at(self, step: u32) -> Self {
-        Self { kl_weight: self.weight(step), warmup_steps: 0, rise: None }
-    }
-
     /// The weight after the warm-up, before it rises.
     pub const fn kl_weight(self) -> f64 {
         self.kl_weight

@@ -104,13 +104,6 @@ impl LowRankAdapter {
         }
     }
 
-    /// Adds `shift[k]` to the noise parameters of rank `k`, clamped to the range of a log-variance.
-    pub(crate) fn shift_noise(&mut self, shift: &[f64]) {
-        if let Some(Extension::Posterior(posterior)) = &mut self.extension {
-            posterior.shift(shift);
-        }
-    }
-
     /// Takes the posterior off and leaves its mean; other extensions stay.
     pub fn take_posterior(&mut self) -> Option<Posterior> {
         match self.extension.take() {

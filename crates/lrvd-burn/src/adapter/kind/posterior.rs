@@ -190,6 +190,5 @@ fn shift_by<const D: usize>(
     shift: impl FnOnce(Tensor<D>) -> Tensor<D>,
 ) {
     let value = param.val().detach();
-    let moved = (value.clone() + shift(value)).clamp(LOG_VARIANCE_MIN, LOG_VARIANCE_MAX);
-    param.set_data(moved.into_data());
+    param.set_data(clamped(value.clone() + shift(value)).into_data());
 }
