@@ -24,6 +24,8 @@ const STEPS: usize = 3;
 
 /// Most draws of an answer while a scale is looked for: the same ones for every scale.
 const SWEEP: usize = 4;
+/// The same while the modules' own scales are: there are two looks for each.
+const MODULE_SWEEP: usize = 2;
 
 /// A number for every module.
 pub(super) type ByModule = BTreeMap<String, f64>;
@@ -85,24 +87,24 @@ pub(super) fn add(
     let paths: Vec<String> =
         ranks(model).into_iter().filter(|(_, rank)| *rank > 0).map(|(path, _)| path).collect();
     let all = |scale: f64| -> ByModule { paths.iter().map(|p| (p.clone(), scale)).collect() };
-    let held_out = |scale: &ByModule| -> Result<f64, MethodError> {
-        let (model, draws) = (noisy.at(scale)?, draws.min(SWEEP));
+    let held_out = |scale: &ByModule, most: usize| -> Result<f64, MethodError> {
+        let (model, draws) = (noisy.at(scale)?, draws.min(most));
         let answers = fits.ask(fits.sets[0], |inputs| averaged(&inputs.predict(&model, draws)?))?;
         fits.nll(&answers)
     };
     let begun = Instant::now();
     let range = if noisy.form == Form::Plain { LEVELS } else { FACTORS };
-    let (scale, _) = minimise_on_log(range, POINTS, STEPS, |scale| held_out(&all(scale)))?;
+    let (scale, _) = minimise_on_log(range, POINTS, STEPS, |scale| held_out(&all(scale), SWEEP))?;
     let mut kept = vec![("noise", 1, all(scale), begun)];
     if fits.effort.noise_per_module {
         let begun = Instant::now();
         let mut scales = all(scale);
-        let mut best = held_out(&scales)?;
+        let mut best = held_out(&scales, MODULE_SWEEP)?;
         for path in &paths {
             for factor in [0.5, 2.0] {
                 let mut tried = scales.clone();
                 tried.insert(path.clone(), scale * factor);
-                let nll = held_out(&tried)?;
+                let nll = held_out(&tried, MODULE_SWEEP)?;
                 if nll < best {
                     (scales, best) = (tried, nll);
                     break;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::io::IoError;
 use crate::run::RunError;
 use crate::suite::SuiteError;
+use crate::text::UnknownName;
 
 /// A study cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +19,9 @@ pub enum StudyError {
         /// What is wrong.
         source: Box<SuiteError>,
     },
+    /// An arm that the study does not have.
+    #[error(transparent)]
+    UnknownName(#[from] UnknownName),
     /// Data, a model or a device.
     #[error(transparent)]
     Suite(#[from] SuiteError),

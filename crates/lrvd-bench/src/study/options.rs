@@ -20,6 +20,8 @@ pub struct StudyOptions {
     pub data_dir: Option<PathBuf>,
     /// Folder or repository; `None` for the shipped tiny DeBERTa.
     pub model: Option<String>,
+    /// Labels of the arms that are run; empty for all.
+    pub arms: Vec<String>,
     /// Tasks of GLUE; empty for SST-2.
     pub tasks: Vec<SuiteTask>,
     /// Seeds; empty for the size's own.
@@ -48,6 +50,7 @@ impl StudyOptions {
             size: Size::Quick,
             data_dir: None,
             model: None,
+            arms: Vec::new(),
             tasks: Vec::new(),
             seeds: Vec::new(),
             steps: None,
@@ -63,6 +66,17 @@ impl StudyOptions {
     /// Optimiser steps of every run.
     pub(super) fn steps(&self) -> usize {
         self.steps.unwrap_or(self.size.steps())
+    }
+
+    /// The arms that are run, in the order of the study.
+    pub(super) fn arms(&self) -> Result<Vec<Arm>, UnknownName> {
+        let mut arms = (self.study.arms)();
+        let labels = || arms.iter().map(|arm| arm.label.as_str());
+        if let Some(unknown) = self.arms.iter().find(|name| labels().all(|label| label != *name)) {
+            return Err(UnknownName::new("arm", unknown, labels()));
+        }
+        arms.retain(|arm| self.arms.is_empty() || self.arms.contains(&arm.label));
+        Ok(arms)
     }
 
     /// Folder of generated tasks, where none is given.

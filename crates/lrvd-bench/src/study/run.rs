@@ -105,7 +105,8 @@ impl StudyPlan {
 ///
 /// [`StudyError`] naming the arm and what is missing or wrong.
 pub fn plan_study(options: &StudyOptions) -> Result<StudyPlan, StudyError> {
-    let arms = (options.study.arms)()
+    let arms = options
+        .arms()?
         .iter()
         .map(|arm| {
             let failed =
@@ -141,7 +142,7 @@ pub fn run_study(
     let study = options.study;
     // Whatever can be refused is refused before the first run.
     let plan = plan_study(options)?;
-    let arms = (study.arms)();
+    let arms = options.arms()?;
     let mut folder = OutputFolder::look(&options.out, options.resume)?;
     let settings = json!({
         "study": study.name,

@@ -11,6 +11,7 @@ Examples:
   lrvd study beta                                  generated text, the shipped tiny DeBERTa, one seed
   lrvd study tau --data-dir GLUE --size full       SST-2, three seeds of 1000 steps
   lrvd study beta --dry-run --size full            the runs and about how long they take
+  lrvd study rule --arms 'auto;LoRA, rank 8'       two of its arms
   lrvd study k --data-dir GLUE --model DIR --tasks sst2,qnli --seeds 1,2 --resume
 
 Studies: beta, confidence, families, k, proportion, published, rule, schemes, symmetry, tau.
@@ -35,6 +36,9 @@ pub(crate) struct StudyArguments {
     /// shipped tiny DeBERTa].
     #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: Option<String>,
+    /// Arms, by the labels of the page; claims about others cannot be said then [default: all].
+    #[arg(long, value_delimiter = ';', value_name = "A;B")]
+    pub(crate) arms: Vec<String>,
     /// Tasks of GLUE [default: sst2].
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     pub(crate) tasks: Vec<String>,

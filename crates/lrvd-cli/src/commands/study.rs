@@ -70,6 +70,7 @@ fn options(arguments: StudyArguments) -> Result<StudyOptions, Box<dyn std::error
         tasks: tasks.collect::<Result<Vec<_>, _>>()?,
         data_dir: arguments.data_dir,
         model: arguments.model,
+        arms: arguments.arms,
         seeds: arguments.seeds,
         steps: arguments.steps,
         set: arguments.set,
