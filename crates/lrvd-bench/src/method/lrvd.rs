@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_long_run_has_the_published_rate_and_a_short_one_reaches_the_threshold() {
-        let long = Preset::DefaultReasoning.config();
+        let long = Preset::ConstantWeightReasoning.config();
         assert_eq!(noise_rate(&long, -4.0).unwrap(), NOISE_RATE);
         // Without warm-up the factors of 100 steps are 1, 0.99, …, 0.01: they sum to 50.5.
         let short = ExperimentConfig { steps: 100, warmup_ratio: 0.0, ..long };

@@ -51,6 +51,7 @@ impl Suite {
             Self::Glue => &Preset::ALL,
             Self::Reasoning => &[
                 Preset::DefaultReasoning,
+                Preset::ConstantWeightReasoning,
                 Preset::PaperReasoning,
                 Preset::AuthorLlm,
                 Preset::BlobCompat,

@@ -150,7 +150,7 @@ mod tests {
             (kl.map(f64::round), noise.map(f64::round))
         };
         assert_eq!(factors(Suite::Glue, Preset::ConstantWeight), ([3.0; 2], [1.0; 4]));
-        let reasoning = factors(Suite::Reasoning, Preset::DefaultReasoning);
+        let reasoning = factors(Suite::Reasoning, Preset::ConstantWeightReasoning);
         assert_eq!(reasoning, ([100.0; 2], [4.0; 4]));
     }
 }

@@ -91,7 +91,7 @@ impl Bench {
     pub(crate) fn new(backbone: Backbone) -> Self {
         let preset = match backbone {
             Backbone::Deberta => Preset::ConstantWeight,
-            Backbone::Llama | Backbone::NarrowLlama => Preset::DefaultReasoning,
+            Backbone::Llama | Backbone::NarrowLlama => Preset::ConstantWeightReasoning,
         };
         let config = ExperimentConfig {
             steps: 3,

@@ -44,9 +44,9 @@ Examples:
   lrvd bench reasoning --set prompt=clean --set methods.laplace.prior=validation
   lrvd bench reasoning --profile paper --dry-run   what the 7B reproduction would take
 
-Presets: `default` (recommended), `paper-reasoning` (the paper's text), `author-llm` (the authors'
-script for language models), `blob-compat` (the protocol of the published baselines). Sets: wg-s,
-wg-m, arc-c, arc-e, obqa, boolq. `METHOD+ts` puts temperature scaling on top of any method.
+Presets: `default` (recommended: held-out training rows choose the KL weight), `constant-weight` (the published one),
+`paper-reasoning` (the paper's text), `author-llm` (the authors' script for language models), `blob-compat` (the protocol of the
+published baselines). Sets: wg-s, wg-m, arc-c, arc-e, obqa, boolq. `METHOD+ts` puts temperature scaling on top of any method.
 
 Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` goes on.";
 

@@ -18,10 +18,9 @@ fn read(path: &Path) -> Value {
 
 /// Arguments of a two-step suite into `out`, too short for held-out rows to choose anything.
 fn arguments<'a>(suite: &'a str, tasks: &'a str, methods: &'a str, out: &'a str) -> Vec<&'a str> {
-    let preset = if suite == "glue" { "constant-weight" } else { "default" };
-    let fixed = ["--quiet", "--steps", "2", "--seeds", "1", "--draws", "2,3", "--preset", preset];
+    let fixed = ["--quiet", "--steps", "2", "--seeds", "1", "--draws", "2,3"];
     let mut all = vec!["bench", suite, "--tasks", tasks, "--methods", methods, "--out", out];
-    all.extend(fixed);
+    all.extend(fixed.into_iter().chain(["--preset", "constant-weight"]));
     all
 }
 
