@@ -333,10 +333,13 @@ mod served {
         let other = server.post("/v1/classify", r#"{"text": "a"}"#);
         assert_eq!((other.status, &other.json()["error"]["code"]), (404, &json!("other_kind")));
 
-        // Whoever leaves ends a generation that would have had hundreds of tokens, and the next one is answered.
+        // So hot that nearly any token is said, and this seed ends no text: it is long.
+        let hot = |draws: usize| json!({ "prompt": "Once", "max_tokens": 500, "temperature": 1000, "seed": 5, "draws": draws });
+        let whole = ask(&server, &hot(0));
+        assert_eq!(whole["texts"][0]["tokens"].as_array().unwrap().len(), 500);
+        // Whoever leaves ends it at once, and the next one is answered.
         let before = count(&server, "lrvd_tokens_total");
-        let body = json!({ "prompt": "Once", "max_tokens": 500, "draws": 64, "temperature": 1 })
-            .to_string();
+        let body = hot(64).to_string();
         let address = server.address.trim_start_matches("http://");
         let mut gone = TcpStream::connect(address).unwrap();
         let head = "POST /v1/generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length:";

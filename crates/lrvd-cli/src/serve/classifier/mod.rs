@@ -5,7 +5,7 @@ mod card;
 mod model;
 mod request;
 
+pub(super) use card::CLASSIFY;
 #[cfg(test)]
-pub(super) use card::Drawn;
-pub(super) use card::{CLASSIFY, ClassifierCard};
+pub(super) use card::{ClassifierCard, Drawn};
 pub(crate) use model::Classifier;
