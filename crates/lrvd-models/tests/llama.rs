@@ -296,6 +296,21 @@ fn continuations_do_not_depend_on_company_and_stop_where_told() {
         assert_eq!(stopped[0], together[0][..wanted]);
         options.stop.clear();
     }
+    // Whoever has enough after three of the six tokens gets none; after the last one it is too late to say so.
+    for (enough, ends) in [(3, 3), (6, 6)] {
+        let mut added = Vec::new();
+        let found = model.generate_while(&prompts, &options, &mut |tokens| {
+            added.push(tokens);
+            added.len() < enough
+        });
+        assert_eq!(added, vec![prompts.len(); ends]);
+        match found {
+            Ok(texts) => {
+                assert_eq!((ends, &texts), (6, &model.generate(&prompts, &options).unwrap()))
+            }
+            Err(error) => assert_eq!((ends, error), (3, GenerateError::Abandoned)),
+        }
+    }
     let error = model.generate_greedy(&[vec![1], vec![]], &options).unwrap_err();
     assert_eq!(error, GenerateError::Empty { index: 1 });
     let error = model.generate_greedy(&[vec![1, 50]], &options).unwrap_err();

@@ -1,6 +1,7 @@
 //! Continuation of texts, with what the model thinks of every token.
 
 use lrvd_burn::train::DrawSeed;
+use lrvd_core::error::ParameterError;
 use lrvd_models::llama::{GenerateOptions, GeneratedText, TokenChoice, TokenSampling};
 use lrvd_models::tokenizer::TokenizerError;
 use serde::Serialize;
@@ -8,6 +9,9 @@ use serde::Serialize;
 use super::error::LanguageError;
 use super::load::SavedLanguageModel;
 use super::rows::Content;
+
+/// New tokens of a text where nobody says otherwise.
+pub const NEW_TOKENS: usize = 128;
 
 /// How texts are continued.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,6 +54,39 @@ pub struct ContinuedToken {
     pub mutual_information: Option<f64>,
 }
 
+impl Generation {
+    /// The sampling that is meant by a temperature and a share: none without both, else 1 for what is not named.
+    pub fn sampling(temperature: Option<f64>, top_p: Option<f64>) -> Option<(f64, f64)> {
+        (temperature.is_some() || top_p.is_some())
+            .then(|| (temperature.unwrap_or(1.0), top_p.unwrap_or(1.0)))
+    }
+
+    /// Checks the sampling's ranges.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::OutOfRange`] naming `temperature` or `top_p`.
+    pub fn check(&self) -> Result<(), ParameterError> {
+        self.choice(0).check()
+    }
+
+    fn choice(&self, first: usize) -> TokenChoice {
+        let seed = self.seed;
+        self.sampling.map_or(TokenChoice::Greedy, |(temperature, top_p)| {
+            TokenChoice::Sampled(TokenSampling { temperature, top_p, seed, first })
+        })
+    }
+}
+
+impl Continuation {
+    /// Mean of `ln probability` over the tokens, nats; `None` without a token.
+    pub fn mean_log_probability(&self) -> Option<f64> {
+        let n = self.tokens.len();
+        let sum: f64 = self.tokens.iter().map(|token| token.probability.ln()).sum();
+        (n > 0).then(|| sum / n as f64)
+    }
+}
+
 impl SavedLanguageModel {
     /// Continues `prompts`, of which the first is number `first` among all that are asked: what is drawn for a prompt does
     /// not depend on the others.
@@ -66,11 +103,28 @@ impl SavedLanguageModel {
         first: usize,
         options: &Generation,
     ) -> Result<Vec<Continuation>, LanguageError> {
+        self.generate_while(prompts, first, options, &mut |_| true)
+    }
+
+    /// [`generate`](Self::generate) for as long as that is wanted: after every token of the texts `go_on` is told how many
+    /// there are more, and says whether to go on.
+    ///
+    /// # Errors
+    ///
+    /// As [`generate`](Self::generate), and [`GenerateError::Abandoned`](super::GenerateError::Abandoned) if that is
+    /// denied before the end.
+    pub fn generate_while(
+        &self,
+        prompts: &[Content],
+        first: usize,
+        options: &Generation,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Vec<Continuation>, LanguageError> {
         let draws = self.draws(Some(options.draws))?;
         let reader = self.reader()?;
         let ids: Vec<Vec<u32>> =
             prompts.iter().map(|prompt| reader.prompt(prompt)).collect::<Result<_, _>>()?;
-        let most = self.model.config().max_position_embeddings;
+        let most = self.context();
         let longest = ids.iter().map(Vec::len).enumerate().max_by_key(|(_, length)| *length);
         let room = match longest {
             Some((place, found)) if found >= most => {
@@ -78,20 +132,13 @@ impl SavedLanguageModel {
             }
             longest => most - longest.map_or(0, |(_, length)| length),
         };
-        let choice = match options.sampling {
-            None => TokenChoice::Greedy,
-            Some((temperature, top_p)) => {
-                let seed = options.seed;
-                TokenChoice::Sampled(TokenSampling { temperature, top_p, seed, first })
-            }
-        };
         let generate = GenerateOptions {
             max_new_tokens: options.max_tokens.min(room),
             stop: reader.stops(),
             draws: (0..draws).map(|draw| DrawSeed(options.seed).key(draw)).collect(),
-            choice,
+            choice: options.choice(first),
         };
-        let texts = self.model.generate(&ids, &generate)?;
+        let texts = self.model.generate_while(&ids, &generate, go_on)?;
         let continued = ids.iter().zip(texts);
         continued.map(|(prompt, text)| self.continued(prompt, text, draws)).collect()
     }

@@ -162,6 +162,25 @@ impl SavedLanguageModel {
         LanguageReader::new(location, architecture, tokenizer, length)
     }
 
+    /// Whether there is something to draw from.
+    pub fn has_posterior(&self) -> bool {
+        self.has_posterior
+    }
+
+    /// Whether conversations can be continued: the base model has a form for them.
+    ///
+    /// # Errors
+    ///
+    /// [`LanguageError::Template`] for a form that is not valid.
+    pub fn has_chat(&self) -> Result<bool, LanguageError> {
+        Ok(self.reader()?.has_chat())
+    }
+
+    /// Tokens that a prompt and its continuation may have together.
+    pub fn context(&self) -> usize {
+        self.model.config().max_position_embeddings
+    }
+
     /// The columns that it was trained on.
     pub fn columns(&self) -> Option<&LanguageColumns> {
         self.info.as_ref().map(|info| &info.columns)

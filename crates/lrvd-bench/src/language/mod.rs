@@ -33,10 +33,11 @@ pub use check::{LanguageReport, LanguageSplitReport, MarkedText, check_language}
 pub use columns::{LanguageColumns, NamedColumns};
 pub use data::LanguageSource;
 pub use error::LanguageError;
-pub use generate::{Continuation, ContinuedToken, Generation};
+pub use generate::{Continuation, ContinuedToken, Generation, NEW_TOKENS};
 pub use info::{LANGUAGE_FILE, LanguageInfo};
 pub use load::{LanguageLoadOptions, SavedLanguageModel};
-pub use lrvd_models::chat::{Message, Role};
+pub use lrvd_models::chat::{ChatError, Message, Role};
+pub use lrvd_models::llama::GenerateError;
 pub use measure::LanguageEvaluation;
 pub use rows::{Content, TextRow, read_texts};
 pub use settings::{LanguageOptions, LanguageSettings};

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use lrvd_bench::language::NEW_TOKENS;
 
 use super::TextArguments;
 
@@ -22,7 +23,7 @@ standard input.
 
 With `--draws` the probabilities of K weight draws are averaged at every token; the same draws serve the whole text. One
 prompt is answered by its text. More of them, and a table, are answered by one JSON object a line: prompt, text,
-stopped, and the mean log-probability of a token. `--format json` has for every token:
+stopped, and the mean log-probability of a token. `--format json` has beside these for every token:
 
   text, id             the token
   probability          averaged over the draws, before temperature and truncation
@@ -56,7 +57,7 @@ pub(crate) struct GenerateArguments {
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["plain", "input"])]
     pub(crate) system: Option<String>,
     /// Most new tokens.
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = super::count(), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = NEW_TOKENS, value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) max_tokens: usize,
     /// Draw tokens at this temperature [default: take the most likely one].
     #[arg(long, value_name = "T", value_parser = super::positive, allow_negative_numbers = true)]

@@ -37,30 +37,29 @@ struct Answer<'a> {
     prompt: &'a Content,
     #[serde(flatten)]
     continuation: &'a Continuation,
+    mean_log_probability: Option<f64>,
 }
 
 /// Continues texts, a few at a time.
 pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome {
     let model = load(&mut arguments)?;
     let prompts = prompts(&arguments, &model)?;
-    let sampling = match (arguments.temperature, arguments.top_p) {
-        (None, None) => None,
-        (temperature, top_p) => Some((temperature.unwrap_or(1.0), top_p.unwrap_or(1.0))),
-    };
     let options = Generation {
         max_tokens: arguments.max_tokens,
         draws: arguments.draws,
         seed: arguments.seed.unwrap_or(model.seed()),
-        sampling,
+        sampling: Generation::sampling(arguments.temperature, arguments.top_p),
     };
     let alone = prompts.len() == 1 && arguments.input.is_none();
     let mut all = Vec::new();
     for (group, prompts) in prompts.chunks(TOGETHER).enumerate() {
         let found = model.generate(prompts, group * TOGETHER, &options)?;
         for (prompt, continuation) in prompts.iter().zip(&found) {
+            let mean_log_probability = continuation.mean_log_probability();
             let text = match printer.format() {
                 Format::Json => {
-                    all.push(serde_json::to_value(Answer { prompt, continuation })?);
+                    let answer = Answer { prompt, continuation, mean_log_probability };
+                    all.push(serde_json::to_value(answer)?);
                     continue;
                 }
                 Format::Text if alone => continuation.text.clone(),
@@ -69,7 +68,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
                     prompt,
                     text: &continuation.text,
                     stopped: continuation.stopped,
-                    mean_log_probability: mean_log_probability(continuation),
+                    mean_log_probability,
                 })?,
             };
             if !printer.line(&text)? {
@@ -162,12 +161,6 @@ fn prompts(
         return Err("there is no prompt".into());
     }
     Ok(prompts)
-}
-
-fn mean_log_probability(continuation: &Continuation) -> Option<f64> {
-    let n = continuation.tokens.len();
-    let sum: f64 = continuation.tokens.iter().map(|token| token.probability.ln()).sum();
-    (n > 0).then(|| sum / n as f64)
 }
 
 /// The tokens that have less than `limit` of the probability, one a line.

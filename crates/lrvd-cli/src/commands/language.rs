@@ -1,6 +1,7 @@
 //! Texts for a language model: `lrvd data check` and `lrvd eval`.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 
 use lrvd_bench::language::{
     LanguageLoadOptions, LanguageReport, LanguageSource, LanguageSplitReport, SavedLanguageModel,
@@ -14,7 +15,7 @@ use serde::Serialize;
 use super::Outcome;
 use super::data::spread;
 use super::table::{count, metrics, table};
-use crate::args::EvalArguments;
+use crate::args::{ClassifierArguments, EvalArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
@@ -84,6 +85,20 @@ struct Report {
     reliability: BTreeMap<u32, Reliability>,
 }
 
+/// Loads the language model that the command line names.
+pub(super) fn load(arguments: &ClassifierArguments) -> Result<SavedLanguageModel, Box<dyn Error>> {
+    let policy = arguments.policy;
+    if policy.cascade.is_some() || policy.tolerance.is_some() || policy.antithetic {
+        return Err("sparing draws is for classifiers; a language model makes all of them".into());
+    }
+    let options = LanguageLoadOptions {
+        model: arguments.model.clone(),
+        allow_other_base: arguments.allow_other_base,
+    };
+    let device = device::open(&arguments.device)?;
+    Ok(SavedLanguageModel::load(&arguments.dir, &options, &device)?)
+}
+
 /// Measures a language model on another file.
 pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
     let own = &arguments.classifier;
@@ -96,14 +111,8 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
                     `--messages-column`"
             .into());
     }
-    let policy = own.policy;
-    if policy.cascade.is_some() || policy.tolerance.is_some() || policy.antithetic {
-        return Err("sparing draws is for classifiers; a language model makes all of them".into());
-    }
     let Some(file) = &arguments.data else { return Err("pass --data".into()) };
-    let options =
-        LanguageLoadOptions { model: own.model.clone(), allow_other_base: own.allow_other_base };
-    let model = SavedLanguageModel::load(&own.dir, &options, &device::open(&own.device)?)?;
+    let model = load(own)?;
     let columns = match arguments.language.named().meant()? {
         Some(columns) => columns,
         None => model.columns().cloned().ok_or("name the columns of the texts")?,

@@ -1,36 +1,44 @@
 //! `lrvd serve`
 
+use std::error::Error;
 use std::time::Duration;
 
-use super::Outcome;
+use lrvd_bench::language::SavedLanguageModel;
+
 use super::eval::load;
 use super::predict::check_limit;
+use super::{Outcome, language};
 use crate::args::ServeArguments;
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
-use crate::serve::{Limits, Server};
+use crate::serve::{Classifier, LanguageModel, Limits, Server};
 use crate::signals;
+
+/// Texts that share a pass where nobody says otherwise.
+const BATCH_SIZE: usize = 8;
+/// Texts of a request where nobody says otherwise.
+const MAX_TEXTS: usize = 64;
+/// Most new tokens of a request where nobody says otherwise.
+const MAX_TOKENS: usize = 1024;
 
 /// Listens, loads, answers until a signal.
 pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
-    // First of all: nothing is loaded for a port that is taken.
     let stop = signals::stop_flag()?;
+    let own = &arguments.classifier;
+    let generates = SavedLanguageModel::is_at(&own.dir)?;
+    check(&arguments, generates)?;
+    let one = |asked: Option<usize>, usual| asked.unwrap_or(if generates { 1 } else { usual });
     let limits = Limits {
-        batch_size: arguments.batch_size,
+        batch_size: one(arguments.batch_size, BATCH_SIZE),
         max_draws: arguments.max_draws,
-        max_texts: arguments.max_texts,
+        max_tokens: arguments.max_tokens.unwrap_or(MAX_TOKENS),
+        max_texts: one(arguments.max_texts, MAX_TEXTS),
         max_bytes: arguments.max_bytes,
         queue: arguments.queue,
         timeout: Duration::from_secs(arguments.timeout as u64),
     };
+    // Nothing is loaded for a port that is taken.
     let server = Server::open(arguments.address, limits)?;
-    let classifier = load(&arguments.classifier)?;
-    check_limit(&classifier, arguments.abstain_above)?;
-    let draws = classifier.draws(arguments.classifier.draws)?;
-    if arguments.abstain_above.is_none() {
-        classifier.abstention(draws)?;
-    }
-    let seed = arguments.classifier.seed.unwrap_or(classifier.info.seed);
     let address = format!("http://{}", server.address());
     let started = || {
         printer.data(&match printer.format() {
@@ -39,15 +47,47 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
                 serde_json::json!({ "schema_version": 1, "address": address }).to_string()
             }
         })?;
-        Ok(())
+        Ok::<_, Box<dyn Error>>(())
     };
-    server.run::<Box<dyn std::error::Error>>(
-        classifier,
-        (draws, seed),
-        arguments.abstain_above,
-        stop,
-        printer,
-        started,
-    )?;
+    if generates {
+        let model = language::load(own)?;
+        // As `lrvd generate`, at the mean where nobody asks for draws.
+        let draws = model.draws(Some(own.draws.unwrap_or(0)))?;
+        let seed = own.seed.unwrap_or(model.seed());
+        server.run(&LanguageModel::new(model, draws, seed), stop, printer, started)?;
+    } else {
+        let classifier = load(own)?;
+        let limit = arguments.abstain_above;
+        check_limit(&classifier, limit)?;
+        let draws = classifier.draws(own.draws)?;
+        if limit.is_none() {
+            classifier.abstention(draws)?;
+        }
+        let seed = own.seed.unwrap_or(classifier.info.seed);
+        let model = Classifier::new(classifier, draws, seed, limit, limits.batch_size);
+        server.run(&model, stop, printer, started)?;
+    }
     Ok(ExitStatus::Done)
+}
+
+/// Refuses options of the other kind of model.
+fn check(arguments: &ServeArguments, generates: bool) -> Result<(), String> {
+    let own = [("--max-tokens", arguments.max_tokens.is_some())];
+    let others = [
+        ("--abstain-above", arguments.abstain_above.is_some()),
+        ("--batch-size", arguments.batch_size.is_some()),
+        ("--max-texts", arguments.max_texts.is_some()),
+    ];
+    let (unwanted, wanted, found) = if generates {
+        (&others[..], "classifiers", "a language model")
+    } else {
+        (&own[..], "language models", "a classifier")
+    };
+    match unwanted.iter().find(|(_, is_given)| *is_given) {
+        Some((name, _)) => Err(format!(
+            "`{name}` is for {wanted}, and `{}` is {found}",
+            arguments.classifier.dir.display()
+        )),
+        None => Ok(()),
+    }
 }

@@ -14,13 +14,15 @@ const BOUNDS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 pub(super) struct Metrics {
     /// By path and status.
     requests: Mutex<BTreeMap<(&'static str, u16), u64>>,
-    /// Answered classifications by bucket, the last one without a bound.
+    /// Answered questions by bucket, the last one without a bound.
     seconds: [AtomicU64; BOUNDS.len() + 1],
     microseconds: AtomicU64,
     texts: AtomicU64,
     withheld: AtomicU64,
     batches: AtomicU64,
     batched: AtomicU64,
+    batch_microseconds: AtomicU64,
+    tokens: AtomicU64,
 }
 
 impl Metrics {
@@ -44,6 +46,16 @@ impl Metrics {
     pub(super) fn passed(&self, texts: usize) {
         add(&self.batches, 1);
         add(&self.batched, texts as u64);
+    }
+
+    /// The model was asked for so long.
+    pub(super) fn took(&self, time: Duration) {
+        add(&self.batch_microseconds, time.as_micros() as u64);
+    }
+
+    /// There are `tokens` new ones.
+    pub(super) fn generated(&self, tokens: usize) {
+        add(&self.tokens, tokens as u64);
     }
 
     /// The page that Prometheus reads, with `waiting` texts in a queue of `most`.
@@ -86,12 +98,21 @@ impl Metrics {
                 "Texts that the model was asked about.",
                 get(&self.batched),
             ),
+            (
+                "lrvd_tokens_total",
+                "counter",
+                "Tokens that were generated, also for clients that did not wait for them.",
+                get(&self.tokens),
+            ),
             ("lrvd_queue_texts", "gauge", "Texts that wait.", waiting as u64),
             ("lrvd_queue_limit", "gauge", "Texts that may wait.", most as u64),
         ] {
             head(&mut page, name, kind, help);
             line(&mut page, name, value);
         }
+        let name = "lrvd_batch_seconds_total";
+        head(&mut page, name, "counter", "Time that the model took to answer or to generate.");
+        line(&mut page, name, get(&self.batch_microseconds) as f64 / 1e6);
         page
     }
 }
@@ -124,6 +145,10 @@ mod tests {
         metrics.request("/v1/classify", 200);
         metrics.request("other", 404);
         metrics.passed(3);
+        metrics.took(Duration::from_millis(1500));
+        for tokens in [1, 1, 0] {
+            metrics.generated(tokens);
+        }
         metrics.answered(2, 1, Duration::from_millis(20));
         metrics.answered(1, 0, Duration::from_mins(1));
         let page = metrics.page(4, 9);
@@ -144,6 +169,8 @@ mod tests {
             "lrvd_batch_texts_total 3\n",
             "# TYPE lrvd_queue_texts gauge\nlrvd_queue_texts 4\n",
             "lrvd_queue_limit 9\n",
+            "lrvd_tokens_total 2\n",
+            "lrvd_batch_seconds_total 1.5\n",
         ] {
             assert!(page.contains(wanted), "{wanted}{page}");
         }

@@ -1,11 +1,12 @@
-//! A saved classifier behind HTTP: `lrvd serve`.
+//! A saved model behind HTTP: `lrvd serve`.
 //!
 //! The thread that calls [`Server::run`] owns the model and answers; one other thread speaks HTTP. Between them is a queue.
 //!
 //! | File | What is in it |
 //! |---|---|
-//! | `card` | what clients can know of the model |
-//! | `request`, `answer`, `problem` | the bodies of requests, answers and errors |
+//! | `served` | what the kinds of models differ in |
+//! | `classifier`, `language` | the two kinds: what clients can know of the model, bodies of requests and answers |
+//! | `problem` | the body of errors |
 //! | `queue` | what waits, and which of it is answered together |
 //! | `worker` | the loop that asks the model |
 //! | `metrics` | counts for Prometheus |
@@ -13,18 +14,20 @@
 //! | `openapi` | the description of all that for programs |
 //! | `server` | start and stop |
 
-mod answer;
-mod card;
+mod classifier;
+mod language;
 mod metrics;
 mod openapi;
 mod problem;
 mod queue;
-mod request;
 mod routes;
+mod served;
 mod server;
 #[cfg(test)]
 mod testing;
 mod worker;
 
+pub(crate) use classifier::Classifier;
+pub(crate) use language::LanguageModel;
 pub(crate) use routes::Limits;
 pub(crate) use server::Server;

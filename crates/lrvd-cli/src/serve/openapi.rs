@@ -4,19 +4,17 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
-use super::answer::Answers;
-use super::card::ModelCard;
 use super::problem::Body;
-use super::request::Request;
+use super::served::Card;
 
-/// The `OpenAPI` 3.1 document; its schemas are those of the types that are read and written.
-pub(super) fn document() -> Value {
+/// The `OpenAPI` 3.1 document of a server of such a model; its schemas are those of the types that are read and written.
+pub(super) fn document<C: Card>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
     });
     let generator = &mut settings.into_generator();
-    let (request, answers) = (of::<Request>(generator), of::<Answers>(generator));
-    let (model, error) = (of::<ModelCard>(generator), of::<Body>(generator));
+    let (request, answers) = (of::<C::Request>(generator), of::<C::Answers>(generator));
+    let (model, error) = (of::<C>(generator), of::<Body>(generator));
     let body = |schema: &Schema| json!({ "application/json": { "schema": schema } });
     let plain = json!({ "text/plain": { "schema": { "type": "string" } } });
     let refused =
@@ -47,11 +45,11 @@ pub(super) fn document() -> Value {
         "info": {
             "title": "lrvd serve",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "A classifier that says how sure it is.",
+            "description": C::DESCRIPTION,
         },
         "paths": {
-            "/v1/classify": { "post": {
-                "summary": "Classify texts, with uncertainty.",
+            (C::PATH): { "post": {
+                "summary": C::SUMMARY,
                 "requestBody": { "required": true, "content": body(&request) },
                 "responses": {
                     "200": { "description": "Answers in the order of the texts.", "content": body(&answers) },

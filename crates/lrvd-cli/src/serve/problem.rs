@@ -5,16 +5,16 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::answer::json;
-
 /// Seconds after which a client that found the queue full may come back.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Problem {
+pub(crate) enum Problem {
     #[error("there is nothing here; `/openapi.json` lists what there is")]
     NotFound,
+    #[error("the model of this server is of another kind: it answers at `{path}`")]
+    OtherKind { path: &'static str },
     #[error("this path has another method; the header `Allow` names it")]
     Method,
     #[error("the content type is {found}, wanted `application/json`")]
@@ -27,9 +27,9 @@ pub(super) enum Problem {
     Json(String),
     #[error("{message}")]
     Field { field: String, message: String },
-    #[error("wanted `text`, or `inputs` with at least one text")]
-    NoText,
-    #[error("an empty text cannot be classified")]
+    #[error("wanted {wanted}")]
+    NoText { field: &'static str, wanted: &'static str },
+    #[error("the text is empty")]
     EmptyText { field: String },
     #[error("{found} texts, wanted at most {most}")]
     TooManyTexts { found: usize, most: usize },
@@ -39,6 +39,8 @@ pub(super) enum Problem {
     PairUnwanted { field: String },
     #[error("{found} draws, wanted {wanted}")]
     Draws { found: usize, wanted: String },
+    #[error("{found} new tokens, wanted 1 to {most}")]
+    Tokens { found: usize, most: usize },
     #[error("seed {found}, wanted 0 to {most}")]
     Seed { found: u64, most: u64 },
     #[error("the model cannot read this text: {message}")]
@@ -75,8 +77,9 @@ struct Inner {
 
 impl Problem {
     /// All codes.
-    pub(super) const CODES: [&str; 19] = [
+    pub(super) const CODES: [&str; 21] = [
         "not_found",
+        "other_kind",
         "method_not_allowed",
         "unsupported_media_type",
         "unreadable_body",
@@ -89,6 +92,7 @@ impl Problem {
         "pair_missing",
         "pair_unwanted",
         "draws_out_of_range",
+        "max_tokens_out_of_range",
         "seed_out_of_range",
         "unreadable_text",
         "internal",
@@ -101,24 +105,26 @@ impl Problem {
     fn kind(&self) -> (StatusCode, usize) {
         match self {
             Self::NotFound => (StatusCode::NOT_FOUND, 0),
-            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, 1),
-            Self::MediaType { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, 2),
-            Self::Body(_) => (StatusCode::BAD_REQUEST, 3),
-            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, 4),
-            Self::Json(_) => (StatusCode::BAD_REQUEST, 5),
-            Self::Field { .. } => (StatusCode::BAD_REQUEST, 6),
-            Self::NoText => (StatusCode::BAD_REQUEST, 7),
-            Self::EmptyText { .. } => (StatusCode::BAD_REQUEST, 8),
-            Self::TooManyTexts { .. } => (StatusCode::BAD_REQUEST, 9),
-            Self::PairMissing { .. } => (StatusCode::BAD_REQUEST, 10),
-            Self::PairUnwanted { .. } => (StatusCode::BAD_REQUEST, 11),
-            Self::Draws { .. } => (StatusCode::BAD_REQUEST, 12),
-            Self::Seed { .. } => (StatusCode::BAD_REQUEST, 13),
-            Self::Unreadable { .. } => (StatusCode::UNPROCESSABLE_ENTITY, 14),
-            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, 15),
-            Self::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, 16),
-            Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, 17),
-            Self::Timeout { .. } => (StatusCode::GATEWAY_TIMEOUT, 18),
+            Self::OtherKind { .. } => (StatusCode::NOT_FOUND, 1),
+            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, 2),
+            Self::MediaType { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, 3),
+            Self::Body(_) => (StatusCode::BAD_REQUEST, 4),
+            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, 5),
+            Self::Json(_) => (StatusCode::BAD_REQUEST, 6),
+            Self::Field { .. } => (StatusCode::BAD_REQUEST, 7),
+            Self::NoText { .. } => (StatusCode::BAD_REQUEST, 8),
+            Self::EmptyText { .. } => (StatusCode::BAD_REQUEST, 9),
+            Self::TooManyTexts { .. } => (StatusCode::BAD_REQUEST, 10),
+            Self::PairMissing { .. } => (StatusCode::BAD_REQUEST, 11),
+            Self::PairUnwanted { .. } => (StatusCode::BAD_REQUEST, 12),
+            Self::Draws { .. } => (StatusCode::BAD_REQUEST, 13),
+            Self::Tokens { .. } => (StatusCode::BAD_REQUEST, 14),
+            Self::Seed { .. } => (StatusCode::BAD_REQUEST, 15),
+            Self::Unreadable { .. } => (StatusCode::UNPROCESSABLE_ENTITY, 16),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, 17),
+            Self::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, 18),
+            Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, 19),
+            Self::Timeout { .. } => (StatusCode::GATEWAY_TIMEOUT, 20),
         }
     }
 
@@ -135,9 +141,10 @@ impl Problem {
             | Self::PairMissing { field }
             | Self::PairUnwanted { field }
             | Self::Unreadable { field, .. } => Some(field),
-            Self::NoText => Some("text"),
+            Self::NoText { field, .. } => Some(field),
             Self::TooManyTexts { .. } => Some("inputs"),
             Self::Draws { .. } => Some("draws"),
+            Self::Tokens { .. } => Some("max_tokens"),
             Self::Seed { .. } => Some("seed"),
             _ => None,
         }
@@ -153,5 +160,14 @@ impl IntoResponse for Problem {
             response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
         }
         response
+    }
+}
+
+/// A response of JSON.
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        // No type here has keys that JSON lacks.
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

@@ -3,23 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use lrvd_bench::classify::{Input, Prediction};
 use tokio::sync::oneshot::Sender;
 
 use super::problem::Problem;
-
-/// What is drawn for an answer. Requests with one key can share a pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key {
-    /// 0 for the mean.
-    pub(super) draws: usize,
-    /// Addresses the draws.
-    pub(super) seed: u64,
-}
+use super::served::Card;
 
 /// Why a text has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blame {
+pub(crate) enum Blame {
     /// The text cannot be read.
     Text,
     /// Something that the client cannot help.
@@ -34,34 +25,34 @@ pub(super) struct Fault {
 }
 
 /// The answers to a job's texts, or the first text without one.
-pub(super) type Reply = Result<Vec<Prediction>, (usize, Fault)>;
+pub(super) type Reply<C> = Result<Vec<<C as Card>::Found>, (usize, Fault)>;
 
 /// The texts of a request.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct Job<C: Card> {
     /// At least one.
-    pub(super) inputs: Vec<Input>,
-    pub(super) key: Key,
+    pub(super) inputs: Vec<C::Input>,
+    pub(super) key: C::Key,
     /// Closed by a client that has gone or timed out.
-    pub(super) reply: Sender<Reply>,
+    pub(super) reply: Sender<Reply<C>>,
 }
 
 /// First come, first served; bounded by texts.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct Queue<C: Card> {
     most: usize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Waiting<C>>,
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct Waiting {
-    jobs: VecDeque<Job>,
+#[derive(Debug)]
+struct Waiting<C: Card> {
+    jobs: VecDeque<Job<C>>,
     texts: usize,
     closed: bool,
 }
 
-impl Waiting {
+impl<C: Card> Waiting<C> {
     /// Drops the jobs that nobody waits for any more.
     fn forget(&mut self) {
         self.jobs.retain(|job| !job.reply.is_closed());
@@ -69,10 +60,11 @@ impl Waiting {
     }
 }
 
-impl Queue {
+impl<C: Card> Queue<C> {
     /// A queue of `most` texts.
     pub(super) fn new(most: usize) -> Self {
-        Self { most, waiting: Mutex::default(), changed: Condvar::new() }
+        let waiting = Waiting { jobs: VecDeque::new(), texts: 0, closed: false };
+        Self { most, waiting: Mutex::new(waiting), changed: Condvar::new() }
     }
 
     /// Texts that may wait.
@@ -90,7 +82,7 @@ impl Queue {
     /// # Errors
     ///
     /// [`Problem::Full`] and [`Problem::Stopping`]; the job is not kept then.
-    pub(super) fn push(&self, job: Job) -> Result<(), Problem> {
+    pub(super) fn push(&self, job: Job<C>) -> Result<(), Problem> {
         let mut waiting = self.lock();
         if waiting.closed {
             return Err(Problem::Stopping);
@@ -118,7 +110,11 @@ impl Queue {
     ///
     /// It is the job that has waited longest and, if `is_shared` says that its key allows that, those of the others with
     /// the same key, in order, that fit within `most` texts.
-    pub(super) fn take(&self, most: usize, is_shared: impl Fn(Key) -> bool) -> Option<Vec<Job>> {
+    pub(super) fn take(
+        &self,
+        most: usize,
+        is_shared: impl Fn(C::Key) -> bool,
+    ) -> Option<Vec<Job<C>>> {
         let mut waiting = self.lock();
         loop {
             waiting.forget();
@@ -147,7 +143,7 @@ impl Queue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, Waiting<C>> {
         // No code that can panic holds it.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,13 +153,14 @@ impl Queue {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::serve::classifier::{ClassifierCard, Drawn};
     use crate::serve::testing::job;
 
-    const MEAN: Key = Key { draws: 0, seed: 1 };
-    const DRAWN: Key = Key { draws: 3, seed: 1 };
+    const MEAN: Drawn = Drawn { draws: 0, seed: 1 };
+    const DRAWN: Drawn = Drawn { draws: 3, seed: 1 };
 
     /// The names of the jobs of a batch.
-    fn names(batch: &[Job]) -> Vec<&str> {
+    fn names(batch: &[Job<ClassifierCard>]) -> Vec<&str> {
         batch.iter().map(|job| job.inputs[0].text.trim_end_matches(" 0")).collect()
     }
 

@@ -11,23 +11,22 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use serde::Serialize;
 use tokio::sync::oneshot::channel;
 
-use super::answer::{Answers, json};
-use super::card::ModelCard;
+use super::classifier::CLASSIFY;
+use super::language::GENERATE;
 use super::metrics::Metrics;
 use super::openapi;
-use super::problem::Problem;
+use super::problem::{Problem, json};
 use super::queue::{Blame, Job, Queue};
-use super::request::Asked;
+use super::served::{Asked, Card, read};
 use crate::printer::Printer;
 
 /// The paths, as they are counted.
-const PATHS: [&str; 7] =
-    ["/", CLASSIFY, "/v1/model", "/openapi.json", "/healthz", "/readyz", "/metrics"];
-const CLASSIFY: &str = "/v1/classify";
+const PATHS: [&str; 8] =
+    ["/", CLASSIFY, GENERATE, "/v1/model", "/openapi.json", "/healthz", "/readyz", "/metrics"];
 
 /// The page; it asks nobody but this server, and browsers are told so.
 const PAGE: &str = include_str!("page.html");
@@ -41,6 +40,8 @@ pub(crate) struct Limits {
     pub(crate) batch_size: usize,
     /// Draws that a request may ask for.
     pub(crate) max_draws: usize,
+    /// New tokens that a request may ask for.
+    pub(crate) max_tokens: usize,
     /// Texts of a request.
     pub(crate) max_texts: usize,
     /// Bytes of a request.
@@ -53,10 +54,10 @@ pub(crate) struct Limits {
 
 /// What every request sees.
 #[derive(Debug)]
-pub(super) struct App {
-    pub(super) card: ModelCard,
+pub(super) struct App<C: Card> {
+    pub(super) card: C,
     pub(super) limits: Limits,
-    pub(super) queue: Queue,
+    pub(super) queue: Queue<C>,
     pub(super) metrics: Metrics,
     /// Set when the server is to end.
     pub(super) stop: Arc<AtomicBool>,
@@ -86,22 +87,24 @@ struct Line<'a> {
 }
 
 /// All paths of `app`.
-pub(super) fn router(app: Arc<App>) -> Router {
+pub(super) fn router<C: Card>(app: Arc<App<C>>) -> Router {
+    let elsewhere = if C::PATH == CLASSIFY { GENERATE } else { CLASSIFY };
     Router::new()
         .route("/", get(page))
-        .route(CLASSIFY, post(classify))
+        .route(C::PATH, post(ask::<C>))
+        .route(elsewhere, any(|| async { Problem::OtherKind { path: C::PATH } }))
         .route(
             "/v1/model",
-            get(|State(app): State<Arc<App>>| async move { json(StatusCode::OK, &app.card) }),
+            get(|State(app): State<Arc<App<C>>>| async move { json(StatusCode::OK, &app.card) }),
         )
-        .route("/openapi.json", get(|| async { json(StatusCode::OK, &openapi::document()) }))
+        .route("/openapi.json", get(|| async { json(StatusCode::OK, &openapi::document::<C>()) }))
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
+        .route("/readyz", get(ready::<C>))
+        .route("/metrics", get(metrics::<C>))
         .fallback(|| async { Problem::NotFound })
         .method_not_allowed_fallback(|| async { Problem::Method })
         .layer(DefaultBodyLimit::max(app.limits.max_bytes))
-        .layer(from_fn_with_state(Arc::clone(&app), observe))
+        .layer(from_fn_with_state(Arc::clone(&app), observe::<C>))
         .with_state(app)
 }
 
@@ -114,32 +117,32 @@ async fn page() -> impl IntoResponse {
     (policy, Html(PAGE))
 }
 
-async fn ready(State(app): State<Arc<App>>) -> Response {
+async fn ready<C: Card>(State(app): State<Arc<App<C>>>) -> Response {
     if app.stop.load(Ordering::Relaxed) {
         return Problem::Stopping.into_response();
     }
     "ready\n".into_response()
 }
 
-async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
+async fn metrics<C: Card>(State(app): State<Arc<App<C>>>) -> impl IntoResponse {
     let page = app.metrics.page(app.queue.texts(), app.queue.most());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }
 
-async fn classify(
-    State(app): State<Arc<App>>,
+async fn ask<C: Card>(
+    State(app): State<Arc<App<C>>>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let begun = Instant::now();
-    let asked = match read(&app, &headers, body) {
+    let asked = match asked(&app, &headers, body) {
         Ok(asked) => asked,
         Err(problem) => return problem.into_response(),
     };
-    let size = Size { texts: asked.inputs.len(), draws: asked.key.draws };
+    let size = Size { texts: asked.inputs.len(), draws: C::draws(asked.key) };
     let mut response = match answers(&app, asked).await {
         Ok(answers) => {
-            app.metrics.answered(size.texts, answers.withheld(), begun.elapsed());
+            app.metrics.answered(size.texts, C::withheld(&answers), begun.elapsed());
             json(StatusCode::OK, &answers)
         }
         Err(problem) => problem.into_response(),
@@ -148,11 +151,11 @@ async fn classify(
     response
 }
 
-fn read(
-    app: &App,
+fn asked<C: Card>(
+    app: &App<C>,
     headers: &HeaderMap,
     body: Result<Bytes, BytesRejection>,
-) -> Result<Asked, Problem> {
+) -> Result<Asked<C>, Problem> {
     let kind =
         headers.get(header::CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()));
     let essence = kind.as_deref().map(|kind| kind.split(';').next().unwrap_or_default().trim());
@@ -164,20 +167,19 @@ fn read(
         StatusCode::PAYLOAD_TOO_LARGE => Problem::TooLarge { most: app.limits.max_bytes },
         _ => Problem::Body(rejection.body_text()),
     })?;
-    Asked::read(&body, &app.card)
+    read(&body, &app.card)
 }
 
-/// Waits for the model.
-async fn answers(app: &App, asked: Asked) -> Result<Answers, Problem> {
+/// Waits for the model; whoever stops waiting closes the reply, and the model hears of it.
+async fn answers<C: Card>(app: &App<C>, asked: Asked<C>) -> Result<C::Answers, Problem> {
+    let Asked { inputs, mut fields, key } = asked;
     let (reply, answered) = channel();
-    app.queue.push(Job { inputs: asked.inputs.clone(), key: asked.key, reply })?;
+    app.queue.push(Job { inputs, key, reply })?;
     match answered.await {
-        Ok(Ok(predictions)) => {
-            Ok(Answers::new(predictions, &app.card.labels, asked.key, asked.limit))
-        }
+        Ok(Ok(found)) => Ok(app.card.answers(found, key)),
         Ok(Err((index, fault))) => Err(match fault.blame {
             Blame::Text => {
-                Problem::Unreadable { field: asked.field(index, "text"), message: fault.message }
+                Problem::Unreadable { field: fields.swap_remove(index), message: fault.message }
             }
             Blame::Model => Problem::Internal,
         }),
@@ -187,7 +189,11 @@ async fn answers(app: &App, asked: Asked) -> Result<Answers, Problem> {
 }
 
 /// Bounds a request in time, counts it and writes its line.
-async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+async fn observe<C: Card>(
+    State(app): State<Arc<App<C>>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let begun = Instant::now();
     let method = request.method().clone();
     let path = request.uri().path().to_owned();

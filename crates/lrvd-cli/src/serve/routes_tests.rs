@@ -6,9 +6,14 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
+use lrvd_bench::classify::Input;
+use lrvd_bench::language::{Content, Continuation, ContinuedToken, Generation};
+
 use super::*;
+use crate::serve::classifier::ClassifierCard;
+use crate::serve::language::LanguageCard;
 use crate::serve::queue::Fault;
-use crate::serve::testing::{app, class};
+use crate::serve::testing::{app, card, class, language_card};
 use crate::serve::worker::work;
 
 const LONG: Duration = Duration::from_mins(10);
@@ -18,8 +23,8 @@ fn runtime() -> Runtime {
 }
 
 /// Status, headers and text of the answer to one request.
-async fn ask(
-    app: &Arc<App>,
+async fn ask<C: Card>(
+    app: &Arc<App<C>>,
     method: &str,
     path: &str,
     kind: Option<&str>,
@@ -36,42 +41,81 @@ async fn ask(
     (head.status.as_u16(), head.headers, text)
 }
 
-async fn post(app: &Arc<App>, body: &str) -> (u16, HeaderMap, Value) {
-    let (status, headers, text) = ask(app, "POST", CLASSIFY, Some("application/json"), body).await;
+async fn post<C: Card>(app: &Arc<App<C>>, body: &str) -> (u16, HeaderMap, Value) {
+    let (status, headers, text) = ask(app, "POST", C::PATH, Some("application/json"), body).await;
     assert_eq!(headers[header::CONTENT_TYPE], "application/json");
     (status, headers, serde_json::from_str(&text).unwrap())
 }
 
-/// Runs `questions` while a worker answers: `odd` is unreadable, `broken` breaks the model, other texts have probability
-/// 0.9, or 0.5 where they begin with `unsure`.
-fn answered<F: Future<Output = ()>>(app: &Arc<App>, questions: impl FnOnce(Arc<App>) -> F) {
-    let fault = |blame| Fault { blame, message: "as asked".to_owned() };
+/// Runs `questions` while a worker answers by `answer`.
+fn served<C: Card, F: Future<Output = ()>>(
+    app: &Arc<App<C>>,
+    answer: impl FnMut(
+        &[C::Input],
+        C::Key,
+        &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Vec<C::Found>, Fault>
+    + Send,
+    questions: impl FnOnce(Arc<App<C>>) -> F,
+) {
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            work(
-                &app.queue,
-                &app.metrics,
-                4,
-                |_| true,
-                |inputs, _| {
-                    let one = |input: &lrvd_bench::classify::Input| match input.text.as_str() {
-                        "odd" => Err(fault(Blame::Text)),
-                        "broken" => Err(fault(Blame::Model)),
-                        text if text.starts_with("unsure") => Ok(class(0.5)),
-                        _ => Ok(class(0.9)),
-                    };
-                    inputs.iter().map(one).collect()
-                },
-            );
-        });
+        scope.spawn(|| work(&app.queue, &app.metrics, 4, |_| true, answer));
         runtime().block_on(questions(Arc::clone(app)));
         app.queue.close();
     });
 }
 
+fn fault(blame: Blame) -> Fault {
+    Fault { blame, message: "as asked".to_owned() }
+}
+
+/// `odd` is unreadable, `broken` breaks the model, other texts have probability 0.9, or 0.5 where they begin with `unsure`.
+fn answered<F: Future<Output = ()>>(
+    app: &Arc<App<ClassifierCard>>,
+    questions: impl FnOnce(Arc<App<ClassifierCard>>) -> F,
+) {
+    let one = |input: &Input| match input.text.as_str() {
+        "odd" => Err(fault(Blame::Text)),
+        "broken" => Err(fault(Blame::Model)),
+        text if text.starts_with("unsure") => Ok(class(0.5)),
+        _ => Ok(class(0.9)),
+    };
+    served(app, |inputs, _, _| inputs.iter().map(one).collect(), questions);
+}
+
+/// A model that says `a` as often as it may: `odd` is unreadable, and to `forever` there is no end but that nobody waits
+/// any more.
+fn continued(
+    inputs: &[Content],
+    key: Generation,
+    go_on: &mut dyn FnMut(usize) -> bool,
+) -> Result<Vec<Continuation>, Fault> {
+    let prompt = match &inputs[0] {
+        Content::Text { prompt, .. } => prompt,
+        Content::Chat(messages) => &messages[0].content,
+    };
+    if prompt == "odd" {
+        return Err(fault(Blame::Text));
+    }
+    let most = if prompt == "forever" { 50_000_000 } else { key.max_tokens };
+    if !(0..most).all(|_| go_on(1)) {
+        return Err(fault(Blame::Model));
+    }
+    let token = ContinuedToken {
+        text: "a".to_owned(),
+        id: 5,
+        probability: 0.25,
+        entropy: 1.5,
+        mutual_information: (key.draws > 1).then_some(0.125),
+    };
+    let tokens = vec![token; key.max_tokens];
+    let text = "a".repeat(key.max_tokens);
+    Ok(vec![Continuation { text, tokens, prompt_tokens: 3, stopped: false }])
+}
+
 #[test]
 fn texts_are_answered_in_their_order_with_the_threshold_of_their_draws() {
-    let app = app(LONG);
+    let app = app(card(), LONG);
     answered(&app, |app| async move {
         let (status, _, body) =
             post(&app, r#"{"inputs": [{"text": "unsure"}, {"text": "sure"}]}"#).await;
@@ -97,13 +141,15 @@ fn texts_are_answered_in_their_order_with_the_threshold_of_their_draws() {
 
 #[test]
 fn every_error_is_json_with_a_code() {
-    let app = app(LONG);
+    let app = app(card(), LONG);
     answered(&app, |app| async move {
         let long = format!(r#"{{"text": "{}"}}"#, "a".repeat(200));
         let json_type = Some("application/json");
         for (method, path, kind, body, status, code, field) in [
             ("GET", "/nowhere", None, "", 404, "not_found", None),
             ("GET", CLASSIFY, None, "", 405, "method_not_allowed", None),
+            ("POST", GENERATE, json_type, r#"{"prompt": "a"}"#, 404, "other_kind", None),
+            ("GET", GENERATE, None, "", 404, "other_kind", None),
             ("POST", "/metrics", None, "", 405, "method_not_allowed", None),
             ("POST", CLASSIFY, None, "{}", 415, "unsupported_media_type", None),
             ("POST", CLASSIFY, Some("text/plain"), "{}", 415, "unsupported_media_type", None),
@@ -146,7 +192,7 @@ fn every_error_is_json_with_a_code() {
 #[test]
 fn a_full_queue_and_a_late_answer_are_said() {
     // Nobody answers.
-    let app = app(Duration::from_millis(20));
+    let app = app(card(), Duration::from_millis(20));
     runtime().block_on(async {
         let two = r#"{"inputs": [{"text": "a"}, {"text": "b"}]}"#;
         let first = tokio::spawn({
@@ -178,43 +224,139 @@ fn a_full_queue_and_a_late_answer_are_said() {
     });
 }
 
+/// That the document of `app` describes its model, the `answers` of one request and the error of another, and what `fits`
+/// and what `misfits` as a request.
+async fn described<C: Card>(app: &Arc<App<C>>, answers: &str, fits: &[Value], misfits: &[Value]) {
+    let (status, _, document) = ask(app, "GET", "/openapi.json", None, "").await;
+    assert_eq!(status, 200);
+    let document: Value = serde_json::from_str(&document).unwrap();
+    let post_of = &document["paths"][C::PATH]["post"];
+    let schema = |place: &Value| place["content"]["application/json"]["schema"].clone();
+    let (status, _, answers) = post(app, answers).await;
+    assert_eq!(status, 200, "{answers}");
+    let (_, _, error) = post(app, r#"{"text": 1}"#).await;
+    let (_, _, model) = ask(app, "GET", "/v1/model", None, "").await;
+    let model = serde_json::from_str(&model).unwrap();
+    for (value, place) in [
+        (&answers, &post_of["responses"]["200"]),
+        (&error, &post_of["responses"]["400"]),
+        (&model, &document["paths"]["/v1/model"]["get"]["responses"]["200"]),
+    ] {
+        assert_eq!(misfit(value, &schema(place), &document), None, "{value}");
+    }
+    // The other way round: what is not said is refused.
+    let request = schema(&post_of["requestBody"]);
+    for body in fits {
+        assert_eq!(misfit(body, &request, &document), None, "{body}");
+    }
+    for body in misfits {
+        assert!(misfit(body, &request, &document).is_some(), "{body}");
+    }
+    // And every route has its place.
+    let elsewhere = if C::PATH == CLASSIFY { GENERATE } else { CLASSIFY };
+    for path in PATHS.iter().filter(|path| !["/", "/openapi.json", elsewhere].contains(path)) {
+        assert!(document["paths"][path].is_object(), "{path}");
+    }
+}
+
 #[test]
 fn what_is_sent_is_what_the_document_says() {
-    let app = app(LONG);
-    answered(&app, |app| async move {
-        let document: Value = {
-            let (status, _, text) = ask(&app, "GET", "/openapi.json", None, "").await;
-            assert_eq!(status, 200);
-            serde_json::from_str(&text).unwrap()
-        };
-        let schema = |status: &str| {
-            &document["paths"]["/v1/classify"]["post"]["responses"][status]["content"]["application/json"]
-                ["schema"]
-        };
-        let (_, _, answers) =
-            post(&app, r#"{"inputs": [{"text": "a"}, {"text": "unsure"}]}"#).await;
-        let (_, _, error) = post(&app, r#"{"text": 1}"#).await;
-        let (_, _, model) = ask(&app, "GET", "/v1/model", None, "").await;
-        let model = serde_json::from_str(&model).unwrap();
-        let of_model = &document["paths"]["/v1/model"]["get"]["responses"]["200"]["content"]["application/json"]
-            ["schema"];
-        for (value, schema) in
-            [(&answers, schema("200")), (&error, schema("400")), (&model, of_model)]
-        {
-            assert_eq!(misfit(value, schema, &document), None, "{value}");
-        }
-        // The other way round: what is not said is refused.
-        let request = &document["paths"]["/v1/classify"]["post"]["requestBody"]["content"]["application/json"]
-            ["schema"];
-        let fits = |body: Value| misfit(&body, request, &document).is_none();
-        assert!(fits(json!({ "text": "a", "pair": null, "draws": 0 })));
-        assert!(!fits(json!({ "text": "a", "drawn": 0 })) && !fits(json!({ "text": 1 })));
-        assert!(!fits(json!({ "inputs": [{}] })) && !fits(json!({ "draws": -1, "text": "a" })));
-        // And every route has its place.
-        for path in PATHS.iter().filter(|path| !["/", "/openapi.json"].contains(path)) {
-            assert!(document["paths"][path].is_object(), "{path}");
-        }
+    answered(&app(card(), LONG), |app| async move {
+        let answers = r#"{"inputs": [{"text": "a"}, {"text": "unsure"}]}"#;
+        let fits = [json!({ "text": "a", "pair": null, "draws": 0 })];
+        let misfits = [
+            json!({ "text": "a", "drawn": 0 }),
+            json!({ "text": 1 }),
+            json!({ "inputs": [{}] }),
+            json!({ "draws": -1, "text": "a" }),
+        ];
+        described(&app, answers, &fits, &misfits).await;
     });
+    served(&app(language_card(), LONG), continued, |app| async move {
+        let said = json!([{ "role": "user", "content": "a" }]);
+        let fits = [
+            json!({ "prompt": "a", "temperature": 0.5, "top_p": null }),
+            json!({ "messages": said, "max_tokens": 4, "seed": 1 }),
+        ];
+        let misfits = [
+            json!({ "prompt": "a", "text": "b" }),
+            json!({ "prompt": ["a"] }),
+            json!({ "messages": [{ "role": "narrator", "content": "a" }] }),
+            json!({ "messages": [{ "role": "user" }] }),
+            json!({ "prompt": "a", "max_tokens": -1 }),
+            json!({ "prompt": "a", "temperature": "hot" }),
+        ];
+        described(&app, r#"{"prompt": "a", "max_tokens": 2}"#, &fits, &misfits).await;
+        described(&app, r#"{"prompt": "a", "draws": 0, "top_p": 0.5}"#, &fits, &misfits).await;
+    });
+}
+
+#[test]
+fn a_language_model_answers_one_prompt_and_is_no_classifier() {
+    served(&app(language_card(), LONG), continued, |app| async move {
+        let (status, _, body) =
+            post(&app, r#"{"prompt": "a", "max_tokens": 2, "top_p": 0.9}"#).await;
+        let token = json!({
+            "text": "a", "id": 5, "probability": 0.25, "entropy": 1.5, "mutual_information": 0.125,
+        });
+        let text = json!({
+            "text": "aa", "tokens": [token.clone(), token], "prompt_tokens": 3, "stopped": false,
+            // ln 0.25
+            "mean_log_probability": -1.386_294_361_119_890_6,
+        });
+        let wanted = json!({
+            "schema_version": 1, "draws": 2, "seed": 7, "temperature": 1.0, "top_p": 0.9, "texts": [text],
+        });
+        assert_eq!((status, body), (200, wanted));
+        let said = r#"{"messages": [{"role": "user", "content": "odd"}]}"#;
+        let long = format!(r#"{{"prompt": "{}"}}"#, "a".repeat(200));
+        for (path, body, status, code, field) in [
+            (GENERATE, said, 422, "unreadable_text", Some("messages")),
+            (GENERATE, r#"{"prompt": "odd"}"#, 422, "unreadable_text", Some("prompt")),
+            (GENERATE, &long, 413, "body_too_large", None),
+            (CLASSIFY, r#"{"text": "a"}"#, 404, "other_kind", None),
+        ] {
+            let (found, _, text) = ask(&app, "POST", path, Some("application/json"), body).await;
+            let error = serde_json::from_str::<Value>(&text).unwrap()["error"].take();
+            let seen = (found, error["code"].as_str().unwrap(), error["field"].as_str());
+            assert_eq!(seen, (status, code, field), "{path} {body}: {error}");
+        }
+        let (_, _, page) = ask(&app, "GET", "/metrics", None, "").await;
+        assert!(page.contains("lrvd_tokens_total 2\n") && page.contains("lrvd_texts_total 1\n"));
+    });
+}
+
+#[test]
+fn a_generation_that_nobody_waits_for_ends() {
+    let forever = r#"{"prompt": "forever"}"#;
+    let tokens = |app: &App<LanguageCard>| {
+        let page = app.metrics.page(0, 0);
+        let line = page.lines().find_map(|line| line.strip_prefix("lrvd_tokens_total "));
+        line.unwrap().parse::<usize>().unwrap()
+    };
+    // A deadline.
+    let late = app(language_card(), Duration::from_millis(20));
+    served(&late, continued, |app| async move {
+        let (status, _, late) = post(&app, forever).await;
+        assert_eq!((status, &late["error"]["code"]), (504, &json!("timeout")));
+    });
+    // A client that goes away.
+    let left = app(language_card(), LONG);
+    served(&left, continued, |app| async move {
+        let gone = tokio::spawn({
+            let app = Arc::clone(&app);
+            async move { post(&app, forever).await }
+        });
+        while tokens(&app) == 0 {
+            tokio::task::yield_now().await;
+        }
+        gone.abort();
+        assert!(gone.await.unwrap_err().is_cancelled());
+        let (status, _, next) = post(&app, r#"{"prompt": "a", "max_tokens": 3}"#).await;
+        assert_eq!((status, &next["texts"][0]["text"]), (200, &json!("aaa")));
+    });
+    let found = [&late, &left].map(|app| tokens(app));
+    assert!(found.iter().all(|found| (1..50_000_000).contains(found)), "{found:?}");
 }
 
 /// Where `value` breaks `schema`, as far as our schemas go.

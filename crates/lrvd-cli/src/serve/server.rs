@@ -1,18 +1,18 @@
 //! Start and stop.
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lrvd_bench::classify::{ClassifyError, Input, SavedClassifier};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
-use super::card::ModelCard;
 use super::metrics::Metrics;
-use super::queue::{Blame, Fault, Key, Queue};
+use super::queue::{Blame, Fault, Queue};
 use super::routes::{App, Limits, router};
+use super::served::{Card, Model};
 use super::worker::work;
 use crate::printer::Printer;
 
@@ -29,7 +29,7 @@ pub(crate) enum ServeError {
     #[error("the server stopped: {0}")]
     Io(#[from] std::io::Error),
     #[error("the model does not answer: {0}")]
-    Model(#[from] ClassifyError),
+    Model(Box<dyn Error>),
     #[error("{draws} draws are more than a request may ask for; raise `--max-draws`, {most}")]
     Draws { draws: usize, most: usize },
     #[error(
@@ -68,53 +68,48 @@ impl Server {
         self.address
     }
 
-    /// Answers until `stop` is set, then what was accepted. `draws` and `seed` are for requests that name none, `limit` is
-    /// the entropy above which answers are withheld, in place of the classifier's own. `started` is called once requests
-    /// are taken.
+    /// Answers by `model` until `stop` is set, then what was accepted. `started` is called once requests are taken.
     ///
     /// # Errors
     ///
     /// [`ServeError::Draws`] for more draws than the limits allow, [`ServeError::Model`] if the model does not answer a
     /// first text, [`ServeError::Io`] if the socket fails.
-    pub(crate) fn run<E: From<ServeError>>(
+    pub(crate) fn run<M: Model, E: From<ServeError>>(
         self,
-        mut classifier: SavedClassifier,
-        key: (usize, u64),
-        limit: Option<f64>,
+        model: &M,
         stop: Arc<AtomicBool>,
         printer: Printer,
         started: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         let Self { runtime, listener, limits, .. } = self;
-        let (draws, seed) = key;
+        let (first, key) = model.first();
+        let draws = M::Card::draws(key);
         if draws > limits.max_draws {
             return Err(ServeError::Draws { draws, most: limits.max_draws }.into());
         }
-        // One call is one pass.
-        classifier.info.batch_size = limits.batch_size;
-        let texts = [limits.max_texts, limits.max_bytes];
-        let card = ModelCard::new(&classifier, draws, seed, limit, limits.max_draws, texts);
+        let failed = |error: M::Error| ServeError::Model(Box::new(error));
+        let card = model.card(&limits).map_err(failed)?;
         // What cannot answer says so now.
-        let pair = (card.pairs == Some(true)).then(|| "second".to_owned());
-        let first = Input { text: "first".to_owned(), pair };
-        classifier.predict(&[first], draws, seed, 0).map_err(ServeError::Model)?;
+        model.answer(&[first], key, &mut |_| true).map_err(failed)?;
         started()?;
 
         let (queue, metrics) = (Queue::new(limits.queue), Metrics::default());
         let app = Arc::new(App { card, limits, queue, metrics, stop, printer });
-        let answer = |inputs: &[Input], key: Key| {
-            classifier
-                .predict(inputs, key.draws, key.seed, 0)
-                .map_err(|error| fault(&error, printer))
-        };
         let ended = std::thread::scope(|scope| {
             let http = scope.spawn(|| {
                 let ended = runtime.block_on(accept(listener, &app));
                 app.queue.close();
                 ended
             });
-            let is_shared = |key: Key| classifier.is_batch_free(key.draws);
-            work(&app.queue, &app.metrics, limits.batch_size, is_shared, answer);
+            work(
+                &app.queue,
+                &app.metrics,
+                limits.batch_size,
+                |key| model.is_shared(key),
+                |inputs, key, go_on| {
+                    model.answer(inputs, key, go_on).map_err(|error| fault::<M>(&error, printer))
+                },
+            );
             http.join()
         });
         let panicked = || std::io::Error::other("it panicked");
@@ -124,7 +119,7 @@ impl Server {
 }
 
 /// Accepts until the stop, then until all is answered or has had its time.
-async fn accept(listener: TcpListener, app: &Arc<App>) -> std::io::Result<()> {
+async fn accept<C: Card>(listener: TcpListener, app: &Arc<App<C>>) -> std::io::Result<()> {
     let stopped = |stop: Arc<AtomicBool>| async move {
         while !stop.load(Ordering::Relaxed) {
             tokio::time::sleep(LOOK).await;
@@ -142,13 +137,10 @@ async fn accept(listener: TcpListener, app: &Arc<App>) -> std::io::Result<()> {
 }
 
 /// What a request is told; what is not the text's fault is said here.
-fn fault(error: &ClassifyError, printer: Printer) -> Fault {
-    let is_text = matches!(
-        error,
-        ClassifyError::Tokenizer(_) | ClassifyError::Wording(_) | ClassifyError::Pairs { .. }
-    );
-    if !is_text {
+fn fault<M: Model>(error: &M::Error, printer: Printer) -> Fault {
+    let blame = M::blame(error);
+    if blame == Some(Blame::Model) {
         printer.error(error);
     }
-    Fault { blame: if is_text { Blame::Text } else { Blame::Model }, message: error.to_string() }
+    Fault { blame: blame.unwrap_or(Blame::Model), message: error.to_string() }
 }

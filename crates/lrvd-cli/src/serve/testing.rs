@@ -1,4 +1,4 @@
-//! A model that is none, for tests.
+//! Models that are none, for tests.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,16 +7,17 @@ use std::time::Duration;
 use lrvd_bench::classify::{Input, Prediction};
 use tokio::sync::oneshot::{Receiver, channel};
 
-use super::answer::SCHEMA_VERSION;
-use super::card::{Kind, ModelCard};
+use super::classifier::{ClassifierCard, Drawn};
+use super::language::LanguageCard;
 use super::metrics::Metrics;
-use super::queue::{Job, Key, Queue, Reply};
+use super::queue::{Job, Queue, Reply};
 use super::routes::{App, Limits};
+use super::served::{Card, Kind, SCHEMA_VERSION};
 use crate::printer::{Format, Printer};
 
 /// Two classes, single texts, at most two of them; answers at the mean or from two draws.
-pub(super) fn card() -> ModelCard {
-    ModelCard {
+pub(super) fn card() -> ClassifierCard {
+    ClassifierCard {
         schema_version: SCHEMA_VERSION,
         name: "test".to_owned(),
         method: "BayesLoRA".to_owned(),
@@ -31,14 +32,33 @@ pub(super) fn card() -> ModelCard {
     }
 }
 
+/// Up to 20 new tokens, 9 where nobody says otherwise, from up to two draws.
+pub(super) fn language_card() -> LanguageCard {
+    LanguageCard {
+        schema_version: SCHEMA_VERSION,
+        name: "test".to_owned(),
+        method: None,
+        kind: Kind::Texts,
+        chat: false,
+        messages: true,
+        tokens: 9,
+        max_tokens: 20,
+        context: 64,
+        draws: 2,
+        max_draws: 2,
+        seed: 7,
+        max_bytes: 200,
+    }
+}
+
 /// A server of that model with room for three texts.
-pub(super) fn app(timeout: Duration) -> Arc<App> {
-    let card = card();
+pub(super) fn app<C: Card>(card: C, timeout: Duration) -> Arc<App<C>> {
     let limits = Limits {
         batch_size: 4,
         max_draws: 2,
-        max_texts: card.max_texts,
-        max_bytes: card.max_bytes,
+        max_tokens: 20,
+        max_texts: 2,
+        max_bytes: 200,
         queue: 3,
         timeout,
     };
@@ -53,7 +73,11 @@ pub(super) fn app(timeout: Duration) -> Arc<App> {
 }
 
 /// A job of `texts` texts that are called `NAME 0`, `NAME 1` and so on.
-pub(super) fn job(name: &str, texts: usize, key: Key) -> (Job, Receiver<Reply>) {
+pub(super) fn job(
+    name: &str,
+    texts: usize,
+    key: Drawn,
+) -> (Job<ClassifierCard>, Receiver<Reply<ClassifierCard>>) {
     let (reply, receiver) = channel();
     let inputs = (0..texts).map(|i| Input { text: format!("{name} {i}"), pair: None }).collect();
     (Job { inputs, key, reply }, receiver)

@@ -1,36 +1,50 @@
 //! The loop that asks the model.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use lrvd_bench::classify::{Input, Prediction};
+use std::time::Instant;
 
 use super::metrics::Metrics;
-use super::queue::{Blame, Fault, Key, Queue};
+use super::queue::{Blame, Fault, Queue};
+use super::served::Card;
 
 /// Answers what waits in `queue` until it is closed and empty, with at most `most` texts in one call of `answer`; one
 /// text in each where `is_shared` says so of the key.
 ///
-/// A call that fails or panics is made again for each of its texts, so that one of them costs the others no answer.
-pub(super) fn work(
-    queue: &Queue,
+/// A call that fails or panics is made again for each of its texts, so that one of them costs the others no answer. A call
+/// that generates tells how many tokens there are more, and hears whether somebody still waits for them.
+pub(super) fn work<C: Card>(
+    queue: &Queue<C>,
     metrics: &Metrics,
     most: usize,
-    is_shared: impl Fn(Key) -> bool,
-    mut answer: impl FnMut(&[Input], Key) -> Result<Vec<Prediction>, Fault>,
+    is_shared: impl Fn(C::Key) -> bool,
+    mut answer: impl FnMut(
+        &[C::Input],
+        C::Key,
+        &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Vec<C::Found>, Fault>,
 ) {
-    let mut attempt = |inputs: &[Input], key: Key| {
+    let mut attempt = |inputs: &[C::Input], key: C::Key, is_wanted: &dyn Fn() -> bool| {
         metrics.passed(inputs.len());
-        let answered = catch_unwind(AssertUnwindSafe(|| answer(inputs, key)));
+        let begun = Instant::now();
+        let mut go_on = |tokens| {
+            metrics.generated(tokens);
+            is_wanted()
+        };
+        let answered = catch_unwind(AssertUnwindSafe(|| answer(inputs, key, &mut go_on)));
+        metrics.took(begun.elapsed());
         let message = "it panicked".to_owned();
         answered.unwrap_or(Err(Fault { blame: Blame::Model, message }))
     };
-    let mut ask = |inputs: &[Input], key: Key| -> Vec<Result<Prediction, Fault>> {
-        match attempt(inputs, key) {
+    let mut ask = |inputs: &[C::Input],
+                   key: C::Key,
+                   is_wanted: &dyn Fn() -> bool|
+     -> Vec<Result<C::Found, Fault>> {
+        match attempt(inputs, key, is_wanted) {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
             Err(fault) if inputs.len() == 1 => vec![Err(fault)],
             Err(_) => inputs
                 .chunks(1)
-                .flat_map(|one| match attempt(one, key) {
+                .flat_map(|one| match attempt(one, key, is_wanted) {
                     Ok(answers) => answers.into_iter().map(Ok).collect(),
                     Err(fault) => vec![Err(fault)],
                 })
@@ -39,9 +53,12 @@ pub(super) fn work(
     };
     while let Some(jobs) = queue.take(most, &is_shared) {
         let Some(key) = jobs.first().map(|job| job.key) else { continue };
-        let inputs: Vec<Input> = jobs.iter().flat_map(|job| job.inputs.clone()).collect();
+        let inputs: Vec<C::Input> = jobs.iter().flat_map(|job| job.inputs.clone()).collect();
         let size = if is_shared(key) { most } else { 1 };
-        let mut answers = inputs.chunks(size).flat_map(|part| ask(part, key));
+        let is_wanted = || jobs.iter().any(|job| !job.reply.is_closed());
+        let answers: Vec<_> =
+            inputs.chunks(size).flat_map(|part| ask(part, key, &is_wanted)).collect();
+        let mut answers = answers.into_iter();
         for job in jobs {
             let own: Vec<_> = answers.by_ref().take(job.inputs.len()).collect();
             let numbered = own.into_iter().enumerate();
@@ -56,9 +73,10 @@ pub(super) fn work(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::serve::classifier::{ClassifierCard, Drawn};
     use crate::serve::testing::{class, job};
 
-    const KEY: Key = Key { draws: 0, seed: 1 };
+    const KEY: Drawn = Drawn { draws: 0, seed: 1 };
 
     /// How many answers there were, or what failed.
     type Counted = Result<usize, (usize, Fault)>;
@@ -79,7 +97,7 @@ mod tests {
             &Metrics::default(),
             4,
             |_| is_shared,
-            |inputs, key| {
+            |inputs, key, _| {
                 assert_eq!(key, KEY);
                 calls.push(inputs.len());
                 assert!(inputs.iter().all(|input| input.text != "panic 0"), "as asked");
@@ -90,7 +108,7 @@ mod tests {
             },
         );
         let read = |mut reply: tokio::sync::oneshot::Receiver<_>| {
-            let reply: super::super::queue::Reply = reply.try_recv().unwrap();
+            let reply: super::super::queue::Reply<ClassifierCard> = reply.try_recv().unwrap();
             reply.map(|answers| answers.len())
         };
         (calls, replies.into_iter().map(read).collect())

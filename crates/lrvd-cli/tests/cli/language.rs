@@ -153,6 +153,8 @@ fn completions_are_learnt_saved_measured_and_generated() {
 
     generates(&name, &data[1]);
     refuses(&name, &data[1]);
+    #[cfg(all(unix, feature = "serve"))]
+    served::answers_as_generate_does_and_stops_for_nobody(&name);
     goes_on(&name, dir.path());
 }
 
@@ -241,6 +243,156 @@ fn refuses(name: &str, table: &str) {
     }
 }
 
+/// `lrvd serve`.
+#[cfg(all(unix, feature = "serve"))]
+mod served {
+    use std::io::Write as _;
+    use std::net::TcpStream;
+
+    use serde_json::{Value, json};
+
+    use crate::serve::Server;
+    use crate::support::{done, lines, run};
+
+    /// The texts that `lrvd generate` has for one prompt, and their settings, in the words of the server.
+    fn generated(name: &str, prompt: &str, more: &[&str]) -> Value {
+        let command = [&["generate", name, prompt, "--format", "json"], more].concat();
+        let mut document = done(&command).json();
+        let object = document.as_object_mut().unwrap();
+        object.retain(|name, _| !["base_model", "folder"].contains(&name.as_str()));
+        object["texts"][0].as_object_mut().unwrap().remove("prompt").unwrap();
+        document
+    }
+
+    fn ask(server: &Server, body: &Value) -> Value {
+        let reply = server.post("/v1/generate", &body.to_string());
+        assert_eq!(reply.status, 200, "{body}: {}", reply.text);
+        reply.json()
+    }
+
+    /// A counter of `/metrics`.
+    fn count(server: &Server, name: &str) -> f64 {
+        let page = server.get("/metrics").text;
+        let line = page.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap();
+        line.parse().unwrap()
+    }
+
+    pub(super) fn answers_as_generate_does_and_stops_for_nobody(name: &str) {
+        let server = Server::start(name, &["--max-draws", "64", "--max-tokens", "500"]);
+        let card = server.get("/v1/model").json();
+        assert_eq!(
+            (&card["kind"], &card["name"], &card["context"], &card["messages"]),
+            (&json!("texts"), &json!("stories260K"), &json!(512), &json!(false))
+        );
+        let prompt = "Tim saw a red car.";
+        let settings: [(&[&str], Value); 4] = [
+            (&[], json!({})),
+            (
+                &["--draws", "4", "--seed", "2", "--max-tokens", "20"],
+                json!({ "draws": 4, "seed": 2, "max_tokens": 20 }),
+            ),
+            (&["--draws", "1", "--max-tokens", "3"], json!({ "draws": 1, "max_tokens": 3 })),
+            (
+                &["--temperature", "3", "--top-p", "0.9", "--max-tokens", "12", "--draws", "2"],
+                json!({ "temperature": 3, "top_p": 0.9, "max_tokens": 12, "draws": 2 }),
+            ),
+        ];
+        for (options, mut body) in settings {
+            body["prompt"] = json!(prompt);
+            // The same bits: JSON here has every digit of a number.
+            assert_eq!(ask(&server, &body), generated(name, prompt, options), "{options:?}");
+        }
+        let last = ask(&server, &json!({ "prompt": prompt }));
+        assert_eq!(last["texts"][0]["text"], " He was happy.");
+
+        let long = "word ".repeat(600);
+        for (body, status, code, field) in [
+            (json!({ "prompt": long }), 422, "unreadable_text", Some("prompt")),
+            (
+                json!({ "messages": [{ "role": "user", "content": "Hi" }] }),
+                422,
+                "unreadable_text",
+                Some("messages"),
+            ),
+            (json!({ "prompt": " " }), 400, "empty_text", Some("prompt")),
+            (json!({ "prompt": "a", "draws": -1 }), 400, "invalid_field", Some("draws")),
+            (json!({ "prompt": "a", "draws": 65 }), 400, "draws_out_of_range", Some("draws")),
+            (
+                json!({ "prompt": "a", "max_tokens": 501 }),
+                400,
+                "max_tokens_out_of_range",
+                Some("max_tokens"),
+            ),
+            (json!({ "prompt": "a", "stop": "b" }), 400, "invalid_field", Some("stop")),
+        ] {
+            let reply = server.post("/v1/generate", &body.to_string());
+            let error = reply.json()["error"].take();
+            let found = (reply.status, error["code"].as_str().unwrap(), error["field"].as_str());
+            assert_eq!(found, (status, code, field), "{error}");
+        }
+        let other = server.post("/v1/classify", r#"{"text": "a"}"#);
+        assert_eq!((other.status, &other.json()["error"]["code"]), (404, &json!("other_kind")));
+
+        // So hot that nearly any token is said, and this seed ends no text: it is long.
+        let hot = |draws: usize| json!({ "prompt": "Once", "max_tokens": 500, "temperature": 1000, "seed": 5, "draws": draws });
+        let whole = ask(&server, &hot(0));
+        assert_eq!(whole["texts"][0]["tokens"].as_array().unwrap().len(), 500);
+        // Whoever leaves ends it at once, and the next one is answered.
+        let before = count(&server, "lrvd_tokens_total");
+        let body = hot(64).to_string();
+        let address = server.address.trim_start_matches("http://");
+        let mut gone = TcpStream::connect(address).unwrap();
+        let head = "POST /v1/generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length:";
+        write!(gone, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
+        while count(&server, "lrvd_tokens_total") == before {}
+        drop(gone);
+        ask(&server, &json!({ "prompt": prompt, "max_tokens": 1 }));
+        let spent = count(&server, "lrvd_tokens_total") - before;
+        assert!((2.0..400.0).contains(&spent), "{spent}");
+        assert!(count(&server, "lrvd_batch_seconds_total") > 0.0);
+        let log = server.stop();
+        let logged = lines(&log);
+        assert!(
+            logged.iter().any(|line| line["path"] == "/v1/generate" && line["draws"] == 4),
+            "{log}"
+        );
+        assert!(!log.contains("Tim"), "prompts are nobody's business: {log}");
+
+        for (option, value) in
+            [("--abstain-above", "1"), ("--batch-size", "2"), ("--max-texts", "2")]
+        {
+            let refused = run(&["serve", name, "--address", "127.0.0.1:0", option, value]);
+            let wanted = format!("`{option}` is for classifiers, and `{name}` is a language model");
+            assert!(refused.code == 2 && refused.stderr.contains(&wanted), "{}", refused.stderr);
+        }
+        let refused = run(&["serve", name, "--address", "127.0.0.1:0", "--cascade", "0.5"]);
+        assert!(refused.stderr.contains("sparing draws is for classifiers"), "{}", refused.stderr);
+    }
+
+    pub(super) fn continues_conversations(lora: &str) {
+        let server = Server::start(lora, &["--quiet"]);
+        let card = server.get("/v1/model").json();
+        assert_eq!(
+            (&card["chat"], &card["messages"], &card["max_draws"]),
+            (&json!(true), &json!(true), &json!(0))
+        );
+        let prompt = "Tim saw a red box.";
+        let said = [("system", "Tell a story."), ("user", prompt)];
+        let said = said.map(|(role, content)| json!({ "role": role, "content": content }));
+        let found = ask(&server, &json!({ "messages": said, "max_tokens": 12 }));
+        let more = ["--system", "Tell a story.", "--max-tokens", "12"];
+        assert_eq!(found, generated(lora, prompt, &more));
+        let plain = ask(&server, &json!({ "prompt": prompt, "max_tokens": 12 }));
+        assert_eq!(plain, generated(lora, prompt, &["--plain", "--max-tokens", "12"]));
+        let drawn = server.post("/v1/generate", r#"{"prompt": "a", "draws": 1}"#);
+        assert!(drawn.status == 400 && drawn.text.contains("has no posterior"), "{}", drawn.text);
+        server.stop();
+        let refused = run(&["serve", lora, "--address", "127.0.0.1:0", "--draws", "3"]);
+        let wanted = "3 draws need a posterior";
+        assert!(refused.code == 2 && refused.stderr.contains(wanted), "{}", refused.stderr);
+    }
+}
+
 #[test]
 fn conversations_are_learnt_by_the_models_template() {
     let dir = tempfile::tempdir().unwrap();
@@ -288,6 +440,8 @@ fn conversations_are_learnt_by_the_models_template() {
         "{}",
         drawn.stderr
     );
+    #[cfg(all(unix, feature = "serve"))]
+    served::continues_conversations(&lora);
     let rows = done(&["generate", &lora, "--input", &data, "--max-tokens", "2"]).stdout;
     assert_eq!(lines(&rows)[0]["prompt"][1]["role"], "user");
 }

@@ -11,21 +11,21 @@ use ureq::Agent;
 use crate::support::{borrowed, done, lines, run, train, write_data};
 
 /// A running server.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    address: String,
+    pub address: String,
     agent: Agent,
 }
 
 /// What came back.
-struct Reply {
-    status: u16,
+pub(crate) struct Reply {
+    pub status: u16,
     retry_after: Option<String>,
-    text: String,
+    pub text: String,
 }
 
 impl Reply {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 }
@@ -39,7 +39,7 @@ fn reply(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Rep
 }
 
 impl Server {
-    fn start(folder: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(folder: &str, more: &[&str]) -> Self {
         let mut child = Command::new(assert_cmd::cargo::cargo_bin("lrvd"))
             .args(["serve", folder, "--address", "127.0.0.1:0", "--format", "json"])
             .args(more)
@@ -57,11 +57,11 @@ impl Server {
         Self { child, address, agent }
     }
 
-    fn get(&self, path: &str) -> Reply {
+    pub(crate) fn get(&self, path: &str) -> Reply {
         reply(self.agent.get(format!("{}{path}", self.address)).call())
     }
 
-    fn post(&self, path: &str, body: &str) -> Reply {
+    pub(crate) fn post(&self, path: &str, body: &str) -> Reply {
         let request = self.agent.post(format!("{}{path}", self.address));
         reply(request.header("content-type", "application/json").send(body))
     }
@@ -78,7 +78,7 @@ impl Server {
     }
 
     /// Stops it, and returns what it wrote to standard error.
-    fn stop(mut self) -> String {
+    pub(crate) fn stop(mut self) -> String {
         self.signal("-TERM");
         let log = rest(&mut self.child);
         assert_eq!(self.child.wait().unwrap().code(), Some(0), "{log}");
@@ -249,6 +249,7 @@ fn what_cannot_be_answered_is_named_and_the_next_request_is_answered() {
     for (reply, status, code) in [
         (server.post("/v1/classification", "{}"), 404, "not_found"),
         (server.get("/v1/classify"), 405, "method_not_allowed"),
+        (server.post("/v1/generate", r#"{"prompt": "a"}"#), 404, "other_kind"),
     ] {
         assert_eq!((reply.status, &reply.json()["error"]["code"]), (status, &json!(code)));
     }
@@ -266,6 +267,7 @@ fn what_cannot_be_answered_is_named_and_the_next_request_is_answered() {
     refused(&["--timeout", "0"], "is not in 1..=3600");
     refused(&["--batch-size", "0"], "is not in 1..=4096");
     refused(&["--cascade", "2"], "cascade");
+    refused(&["--max-tokens", "9"], "`--max-tokens` is for language models, and `");
     let taken = Server::start(&folder, &[]);
     let same = taken.address.trim_start_matches("http://").to_owned();
     let again = run(&["serve", &folder, "--address", &same]);

@@ -79,6 +79,9 @@ pub enum GenerateError {
     /// Logits that are not finite.
     #[error(transparent)]
     Metric(#[from] MetricError),
+    /// Whoever wanted the texts does not any more.
+    #[error("the texts are not wanted any more")]
+    Abandoned,
     /// A token that the model does not have.
     #[error(
         "prompt {index} has token {id} at position {position}, the model has {vocab_size} tokens"
@@ -111,6 +114,21 @@ impl LlamaForCausalLm {
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
     ) -> Result<Vec<GeneratedText>, GenerateError> {
+        self.generate_while(prompts, options, &mut |_| true)
+    }
+
+    /// [`generate`](Self::generate) for as long as that is wanted: after every step `go_on` is told how many tokens it
+    /// added to all texts together, and says whether there is to be another one.
+    ///
+    /// # Errors
+    ///
+    /// As [`generate`](Self::generate), and [`GenerateError::Abandoned`] if a text was not finished when `go_on` said no.
+    pub fn generate_while(
+        &self,
+        prompts: &[Vec<u32>],
+        options: &GenerateOptions,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Vec<GeneratedText>, GenerateError> {
         options.choice.check()?;
         self.check_prompts(prompts)?;
         let mut found = vec![GeneratedText::default(); prompts.len()];
@@ -130,7 +148,7 @@ impl LlamaForCausalLm {
         let mut next = model.next_logits(prompts, members, &mut cache, &pass);
         loop {
             let answers = Answers::new(&next, members, self.config().vocab_size)?;
-            let mut step = Vec::with_capacity(prompts.len());
+            let (mut step, mut added) = (Vec::with_capacity(prompts.len()), 0);
             for (row, (text, open)) in found.iter_mut().zip(&mut open).enumerate() {
                 let token = answers.take(row, text.tokens.len(), &options.choice);
                 step.push(vec![token.id]);
@@ -138,11 +156,16 @@ impl LlamaForCausalLm {
                 *open = *open && !text.stopped;
                 if *open {
                     text.tokens.push(token);
+                    added += 1;
                     *open = text.tokens.len() < options.max_new_tokens;
                 }
             }
+            let is_wanted = go_on(added);
             if !open.contains(&true) {
                 return Ok(found);
+            }
+            if !is_wanted {
+                return Err(GenerateError::Abandoned);
             }
             // A finished row goes on with its token; nobody looks at what comes of it.
             next = model.next_logits(&step, members, &mut cache, &pass);

@@ -1,60 +1,64 @@
-//! What clients can know of the model.
+//! What clients can know of a classifier.
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::classify::{MAX_SEED, SavedClassifier};
+use lrvd_bench::classify::{Input, Prediction, SavedClassifier};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::answer::SCHEMA_VERSION;
-use super::problem::Problem;
-use super::queue::Key;
+use super::answer::Answers;
+use super::request::Request;
+use crate::serve::problem::Problem;
+use crate::serve::routes::Limits;
+use crate::serve::served::{Asked, Card, Kind, SCHEMA_VERSION, seed};
 
-/// What a model answers with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Kind {
-    Classes,
-    Scores,
+/// Where classifiers are asked.
+pub(crate) const CLASSIFY: &str = "/v1/classify";
+
+/// What is drawn for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Drawn {
+    /// 0 for the mean.
+    pub(crate) draws: usize,
+    /// Addresses the draws.
+    pub(crate) seed: u64,
 }
 
 /// The model that answers.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Model")]
-pub(super) struct ModelCard {
-    pub(super) schema_version: u32,
+pub(crate) struct ClassifierCard {
+    pub(crate) schema_version: u32,
     /// What it was trained for.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// How it was trained.
-    pub(super) method: String,
-    pub(super) kind: Kind,
+    pub(crate) method: String,
+    pub(crate) kind: Kind,
     /// Labels in the order of the probabilities; empty for scores.
-    pub(super) labels: Vec<String>,
+    pub(crate) labels: Vec<String>,
     /// Whether inputs are pairs of texts; null where that is not known.
-    pub(super) pairs: Option<bool>,
+    pub(crate) pairs: Option<bool>,
     /// Draws where a request names no number.
-    pub(super) draws: usize,
+    pub(crate) draws: usize,
     /// Seed of the draws where a request names none.
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
     /// By number of draws that a request may ask for: the entropy in nats above which the answer is withheld, null
     /// where there is no such threshold.
-    pub(super) abstain_above: BTreeMap<usize, Option<f64>>,
+    pub(crate) abstain_above: BTreeMap<usize, Option<f64>>,
     /// Most texts of a request.
-    pub(super) max_texts: usize,
+    pub(crate) max_texts: usize,
     /// Most bytes of a request.
-    pub(super) max_bytes: usize,
+    pub(crate) max_bytes: usize,
 }
 
-impl ModelCard {
+impl ClassifierCard {
     /// The card of `classifier`. Numbers of draws that it has no temperature or threshold for, while it has them for
     /// others, cannot be asked for; `limit` takes the place of all thresholds.
     pub(super) fn new(
         classifier: &SavedClassifier,
-        draws: usize,
-        seed: u64,
+        Drawn { draws, seed }: Drawn,
         limit: Option<f64>,
-        max_draws: usize,
-        [max_texts, max_bytes]: [usize; 2],
+        limits: &Limits,
     ) -> Self {
         let info = &classifier.info;
         let threshold = |draws: usize| {
@@ -74,26 +78,19 @@ impl ModelCard {
             pairs: info.pairs,
             draws,
             seed,
-            abstain_above: (0..=max_draws).filter_map(threshold).collect(),
-            max_texts,
-            max_bytes,
+            abstain_above: (0..=limits.max_draws).filter_map(threshold).collect(),
+            max_texts: limits.max_texts,
+            max_bytes: limits.max_bytes,
         }
     }
 
-    /// What to draw for a request, and the entropy above which its answers are withheld.
-    pub(super) fn key(
-        &self,
-        draws: Option<usize>,
-        seed: Option<u64>,
-    ) -> Result<(Key, Option<f64>), Problem> {
-        let (draws, seed) = (draws.unwrap_or(self.draws), seed.unwrap_or(self.seed));
-        let Some(limit) = self.abstain_above.get(&draws) else {
+    /// What to draw for a request.
+    pub(super) fn drawn(&self, draws: Option<usize>, asked: Option<u64>) -> Result<Drawn, Problem> {
+        let draws = draws.unwrap_or(self.draws);
+        if !self.abstain_above.contains_key(&draws) {
             return Err(Problem::Draws { found: draws, wanted: self.allowed() });
-        };
-        if seed > MAX_SEED {
-            return Err(Problem::Seed { found: seed, most: MAX_SEED });
         }
-        Ok((Key { draws, seed }, *limit))
+        Ok(Drawn { draws, seed: seed(asked, self.seed)? })
     }
 
     /// The numbers of draws in words.
@@ -107,5 +104,34 @@ impl ModelCard {
                 format!("one of {}", names.join(", "))
             }
         }
+    }
+}
+
+impl Card for ClassifierCard {
+    const PATH: &'static str = CLASSIFY;
+    const DESCRIPTION: &'static str = "A classifier that says how sure it is.";
+    const SUMMARY: &'static str = "Classify texts, with uncertainty.";
+
+    type Request = Request;
+    type Input = Input;
+    type Key = Drawn;
+    type Found = Prediction;
+    type Answers = Answers;
+
+    fn check(&self, request: Request) -> Result<Asked<Self>, Problem> {
+        request.check(self)
+    }
+
+    fn answers(&self, found: Vec<Prediction>, key: Drawn) -> Answers {
+        let limit = self.abstain_above.get(&key.draws).copied().flatten();
+        Answers::new(found, &self.labels, key, limit)
+    }
+
+    fn withheld(answers: &Answers) -> usize {
+        answers.withheld()
+    }
+
+    fn draws(key: Drawn) -> usize {
+        key.draws
     }
 }

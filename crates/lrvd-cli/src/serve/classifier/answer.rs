@@ -3,21 +3,17 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
 use lrvd_bench::classify::Prediction;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
-use super::queue::Key;
-
-/// Version of answers and of the model's description.
-pub(super) const SCHEMA_VERSION: u32 = 1;
+use super::card::Drawn;
+use crate::serve::served::SCHEMA_VERSION;
 
 /// Answers to the texts of one request, in their order.
 #[derive(Serialize, JsonSchema)]
 #[expect(clippy::struct_field_names, reason = "the field's name is the one in the body")]
-pub(super) struct Answers {
+pub(crate) struct Answers {
     schema_version: u32,
     /// Seed of the draws.
     seed: u64,
@@ -88,7 +84,7 @@ impl Answers {
     pub(super) fn new(
         predictions: Vec<Prediction>,
         labels: &[String],
-        key: Key,
+        key: Drawn,
         limit: Option<f64>,
     ) -> Self {
         let answer = |prediction| match prediction {
@@ -118,14 +114,5 @@ impl Answers {
     pub(super) fn withheld(&self) -> usize {
         let is_withheld = |answer: &&Answer| matches!(answer, Answer::Class(answer) if answer.abstained == Some(true));
         self.answers.iter().filter(is_withheld).count()
-    }
-}
-
-/// A response of JSON.
-pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    match serde_json::to_vec(body) {
-        Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
-        // No type here has keys that JSON lacks.
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

@@ -1,0 +1,67 @@
+//! A saved classifier that is asked.
+
+use lrvd_bench::classify::{ClassifyError, Input, Prediction, SavedClassifier};
+
+use super::card::{ClassifierCard, Drawn};
+use crate::serve::queue::Blame;
+use crate::serve::routes::Limits;
+use crate::serve::served::Model;
+
+/// A classifier, with what requests get that name no draws and no seed.
+pub(crate) struct Classifier {
+    classifier: SavedClassifier,
+    drawn: Drawn,
+    limit: Option<f64>,
+}
+
+impl Classifier {
+    /// Withholds answers above the entropy `limit` in place of the classifier's own, and reads at most `batch_size`
+    /// texts in one pass.
+    pub(crate) fn new(
+        mut classifier: SavedClassifier,
+        draws: usize,
+        seed: u64,
+        limit: Option<f64>,
+        batch_size: usize,
+    ) -> Self {
+        // One call is one pass.
+        classifier.info.batch_size = batch_size;
+        Self { classifier, drawn: Drawn { draws, seed }, limit }
+    }
+}
+
+impl Model for Classifier {
+    type Card = ClassifierCard;
+    type Error = ClassifyError;
+
+    fn card(&self, limits: &Limits) -> Result<ClassifierCard, ClassifyError> {
+        Ok(ClassifierCard::new(&self.classifier, self.drawn, self.limit, limits))
+    }
+
+    fn first(&self) -> (Input, Drawn) {
+        let pair = (self.classifier.info.pairs == Some(true)).then(|| "second".to_owned());
+        (Input { text: "first".to_owned(), pair }, self.drawn)
+    }
+
+    fn is_shared(&self, key: Drawn) -> bool {
+        self.classifier.is_batch_free(key.draws)
+    }
+
+    fn answer(
+        &self,
+        inputs: &[Input],
+        key: Drawn,
+        _go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Vec<Prediction>, ClassifyError> {
+        self.classifier.predict(inputs, key.draws, key.seed, 0)
+    }
+
+    fn blame(error: &ClassifyError) -> Option<Blame> {
+        Some(match error {
+            ClassifyError::Tokenizer(_)
+            | ClassifyError::Wording(_)
+            | ClassifyError::Pairs { .. } => Blame::Text,
+            _ => Blame::Model,
+        })
+    }
+}
