@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use lrvd_bench::classify::ClassifyError;
+
 use super::Outcome;
 use super::eval::load;
 use super::predict::check_limit;
@@ -25,6 +27,10 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
     };
     let server = Server::open(arguments.address, limits)?;
     let classifier = load(&arguments.classifier)?;
+    if classifier.info.has_choices() {
+        let (dir, what) = (arguments.classifier.dir, "requests have no place for choices");
+        return Err(ClassifyError::OfChoices { dir, what }.into());
+    }
     check_limit(&classifier, arguments.abstain_above)?;
     let draws = classifier.draws(arguments.classifier.draws)?;
     if arguments.abstain_above.is_none() {

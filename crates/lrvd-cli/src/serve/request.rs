@@ -104,11 +104,12 @@ impl Asked {
         let Request { text, pair, inputs, draws, seed } = request;
         let listed = inputs.is_some();
         let inputs: Vec<Input> = match (text, inputs) {
-            (Some(text), None) => vec![Input { text, pair }],
+            (Some(text), None) => vec![Input { text, pair, choices: Vec::new() }],
             (None, Some(_)) if pair.is_some() => return Err(clash("pair")),
-            (None, Some(items)) => {
-                items.into_iter().map(|Object(Item { text, pair })| Input { text, pair }).collect()
-            }
+            (None, Some(items)) => items
+                .into_iter()
+                .map(|Object(Item { text, pair })| Input { text, pair, choices: Vec::new() })
+                .collect(),
             (Some(_), Some(_)) => return Err(clash("text")),
             (None, None) => Vec::new(),
         };
@@ -159,7 +160,7 @@ mod tests {
     #[test]
     fn texts_pairs_and_lists_are_read() {
         let read = |body: &str| Asked::read(body.as_bytes(), &card()).unwrap();
-        let input = |text: &str| Input { text: text.to_owned(), pair: None };
+        let input = |text: &str| Input { text: text.to_owned(), pair: None, choices: Vec::new() };
         let one = read(r#"{"text": "a", "draws": 0, "seed": 3}"#);
         assert_eq!((one.inputs, one.key), (vec![input("a")], Key { draws: 0, seed: 3 }));
         let two = read(r#" {"inputs": [{"text": "a"}, {"text": "b", "pair": null}]} "#);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use lrvd_bench::BackboneError;
 use lrvd_bench::classify::{ClassifyError, Input, SavedClassifier};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -96,7 +97,7 @@ impl Server {
         let card = ModelCard::new(&classifier, draws, seed, limit, limits.max_draws, texts);
         // What cannot answer says so now.
         let pair = (card.pairs == Some(true)).then(|| "second".to_owned());
-        let first = Input { text: "first".to_owned(), pair };
+        let first = Input { text: "first".to_owned(), pair, choices: Vec::new() };
         classifier.predict(&[first], draws, seed, 0).map_err(ServeError::Model)?;
         started()?;
 
@@ -145,7 +146,8 @@ async fn accept(listener: TcpListener, app: &Arc<App>) -> std::io::Result<()> {
 fn fault(error: &ClassifyError, printer: Printer) -> Fault {
     let is_text = matches!(
         error,
-        ClassifyError::Tokenizer(_) | ClassifyError::Wording(_) | ClassifyError::Pairs { .. }
+        ClassifyError::Backbone(BackboneError::Tokenizer(_) | BackboneError::Wording(_))
+            | ClassifyError::Pairs { .. }
     );
     if !is_text {
         printer.error(error);

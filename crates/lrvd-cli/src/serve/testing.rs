@@ -55,7 +55,9 @@ pub(super) fn app(timeout: Duration) -> Arc<App> {
 /// A job of `texts` texts that are called `NAME 0`, `NAME 1` and so on.
 pub(super) fn job(name: &str, texts: usize, key: Key) -> (Job, Receiver<Reply>) {
     let (reply, receiver) = channel();
-    let inputs = (0..texts).map(|i| Input { text: format!("{name} {i}"), pair: None }).collect();
+    let inputs = (0..texts)
+        .map(|i| Input { text: format!("{name} {i}"), pair: None, choices: Vec::new() })
+        .collect();
     (Job { inputs, key, reply }, receiver)
 }
 
