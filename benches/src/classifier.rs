@@ -77,7 +77,11 @@ impl Held {
         let classifier = SavedClassifier::load(&trained.adapter, &load, &Device::flex())?;
         let examples = classifier.read_task(TASK, &data_dir)?;
         let labels = examples.iter().filter_map(|example| example.label.class()).collect();
-        let texts = examples.into_iter().map(|e| Input { text: e.text_a, pair: e.text_b });
+        let texts = examples.into_iter().map(|e| Input {
+            text: e.text_a,
+            pair: e.text_b,
+            choices: e.choices,
+        });
         Ok(Self { texts: texts.collect(), labels, classifier })
     }
 

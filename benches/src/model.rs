@@ -154,8 +154,8 @@ pub fn batch(
     let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [rows, length]), device);
     let labels: Vec<f32> =
         (0..rows).flat_map(|i| if i % 2 == 0 { [1.0, 0.0] } else { [0.0, 1.0] }).collect();
-    let input =
-        TokenBatch { type_ids: ids.zeros_like(), mask: Tensor::ones([rows, length], device), ids };
+    let mask = Tensor::ones([rows, length], device);
+    let input = TokenBatch { type_ids: ids.zeros_like(), mask, ids, barred: None };
     (input, Tensor::from_data(TensorData::new(labels, [rows, 2]), device))
 }
 

@@ -54,6 +54,7 @@ impl Examples for Texts<'_> {
             ids: self.0.ids.clone().select(0, rows.clone()),
             type_ids: self.0.type_ids.clone().select(0, rows.clone()),
             mask: self.0.mask.clone().select(0, rows),
+            barred: None,
         })
     }
 }

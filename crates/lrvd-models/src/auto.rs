@@ -45,7 +45,7 @@ impl Model for DebertaClassifier {
     const HOLDS_DRAWS: bool = true;
 
     fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        self.forward(&input.repeat(members(self)), pass)
+        answered(&input.repeat(members(self)), pass, |input| self.forward(input, pass))
     }
 }
 
@@ -54,8 +54,21 @@ impl Model for LlamaChoice {
     const HOLDS_DRAWS: bool = true;
 
     fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
-        self.forward(&input.repeat(members(self)), pass)
+        answered(&input.repeat(members(self)), pass, |input| self.forward(input, pass))
     }
+}
+
+/// The logits that `forward` makes of `input`, without answers that a row does not have.
+fn answered(
+    input: &TokenBatch,
+    pass: &Pass,
+    forward: impl FnOnce(&TokenBatch) -> Tensor<2>,
+) -> Tensor<2> {
+    let logits = forward(input);
+    let Some(barred) = &input.barred else { return logits };
+    let barred = barred.clone().cast(logits.dtype());
+    let [logits, barred] = pass.aligned([logits, barred]);
+    logits + barred
 }
 
 /// Language modelling: logits of the next token after the columns that the batch asks for.

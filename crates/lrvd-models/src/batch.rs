@@ -3,7 +3,11 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::repeat_for_members;
 
-/// One padded batch, all `[batch, tokens]`.
+/// What is added to the logit of an answer that a row does not have. Finite, since what is not a number is refused
+/// everywhere, and so low that its probability is 0 in double precision, also under a temperature of 100.
+const BARRED: f32 = -1e6;
+
+/// One padded batch, all `[batch, tokens]` but for [`barred`](Self::barred).
 #[derive(Clone, Debug)]
 pub struct TokenBatch {
     /// Token ids.
@@ -12,6 +16,9 @@ pub struct TokenBatch {
     pub type_ids: Tensor<2, Int>,
     /// 1 for tokens, 0 for padding, in the model's float type.
     pub mask: Tensor<2>,
+    /// What is added to the logits, `[batch, answers]`, where not every row has every answer; see
+    /// [`answered_by`](Self::answered_by).
+    pub barred: Option<Tensor<2>>,
 }
 
 impl TokenBatch {
@@ -31,7 +38,25 @@ impl TokenBatch {
             ids: Tensor::from_data(ids, device),
             type_ids: Tensor::from_data(type_ids, device),
             mask: Tensor::from_data(mask.convert::<f32>(), (device, dtype)),
+            barred: None,
         }
+    }
+
+    /// The same batch, in which row `i` has the first `answers[i]` of `width` answers, and no other can be given.
+    ///
+    /// ```text
+    /// logits[i, k] + (0 if k < answers[i], else −10⁶)
+    /// ```
+    #[must_use]
+    pub fn answered_by(self, answers: &[usize], width: usize) -> Self {
+        if answers.iter().all(|&own| own >= width) {
+            return self;
+        }
+        let row = |&own: &usize| (0..width).map(move |k| if k < own { 0.0 } else { BARRED });
+        let values: Vec<f32> = answers.iter().flat_map(row).collect();
+        let data = TensorData::new(values, [answers.len(), width]);
+        let (device, dtype) = (self.mask.device(), self.mask.dtype());
+        Self { barred: Some(Tensor::from_data(data, (&device, dtype))), ..self }
     }
 
     /// The batch `times` over, copy after copy.
@@ -44,6 +69,7 @@ impl TokenBatch {
             ids: repeat_for_members(self.ids.clone(), times),
             type_ids: repeat_for_members(self.type_ids.clone(), times),
             mask: repeat_for_members(self.mask.clone(), times),
+            barred: self.barred.clone().map(|barred| repeat_for_members(barred, times)),
         }
     }
 }

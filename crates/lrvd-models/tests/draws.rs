@@ -161,6 +161,16 @@ fn llama_with_and_without_a_cache() {
             equal(found, rows, |pass| model.forward(&whole, pass), true);
             let found = choice.forward(&whole, &together(rows));
             equal(found, rows, |pass| choice.forward(&whole, pass), true);
+            let barred = whole.clone().answered_by(&vec![2; rows], 3);
+            let found = choice.logits(&barred, &together(rows));
+            equal(found.clone(), rows, |pass| choice.logits(&barred, pass), true);
+            let free = numbers(choice.logits(&whole, &together(rows)));
+            for (i, (found, free)) in numbers(found).into_iter().zip(free).enumerate() {
+                assert!(
+                    if i % 3 == 2 { found < -9e5 } else { found == free },
+                    "{i}: {found}, {free}"
+                );
+            }
             let tokens = whole.ids.dims()[1];
             let pieces = |pass: &Pass| {
                 let mut cache = KvCache::new();

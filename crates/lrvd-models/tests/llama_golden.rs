@@ -57,6 +57,7 @@ impl Case {
             type_ids: ids.zeros_like(),
             ids,
             mask: Tensor::from_data(TensorData::new(floats, shape), (&device, dtype)),
+            barred: None,
         };
         let text = std::fs::read(file("expected.json")).unwrap();
         Self {

@@ -11,9 +11,10 @@ use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::BackboneError;
-use crate::data::{TextReader, WordedTexts, Wording, WordingError};
+use super::{BackboneError, TextReader};
+use crate::data::{WordedTexts, Wording, WordingError};
 use crate::io::read_json;
+use crate::reasoning::{InputForm, OwnQuestions};
 use crate::settings::WordingSettings;
 use crate::task::{GlueTask, Goal};
 
@@ -143,6 +144,25 @@ impl Architecture {
                 Ok(TextReader::Worded(WordedTexts::new(wording, task, tokenizer, max_length)?))
             }
             (Self::Llama(_), None) => Err(WordingError::Unworded { task: task.to_owned() }),
+        }
+    }
+
+    /// How a user's questions with at most `letters` choices become what this kind of model reads.
+    pub(crate) fn questions<'a>(
+        &self,
+        tokenizer: &'a TextTokenizer,
+        letters: usize,
+        max_length: usize,
+    ) -> Result<TextReader<'a>, BackboneError> {
+        let own = OwnQuestions::new(tokenizer, self.input_form(), letters, max_length)?;
+        Ok(TextReader::Questions(own))
+    }
+
+    /// How this kind of model reads questions with choices.
+    pub(crate) fn input_form(&self) -> InputForm {
+        match self {
+            Self::Deberta(_) => InputForm::Encoder,
+            Self::Llama(_) => InputForm::Decoder,
         }
     }
 

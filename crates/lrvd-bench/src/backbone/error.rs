@@ -7,7 +7,9 @@ use lrvd_models::llama::ChoiceError;
 use lrvd_models::llama::gguf::GgufModelError;
 use lrvd_models::tokenizer::TokenizerError;
 
+use crate::data::WordingError;
 use crate::io::IoError;
+use crate::reasoning::ReasoningError;
 
 /// A pretrained model cannot be found, read or used.
 #[derive(Debug, thiserror::Error)]
@@ -42,4 +44,10 @@ pub enum BackboneError {
     /// Answer tokens.
     #[error(transparent)]
     Choice(#[from] ChoiceError),
+    /// The question in words to a language model.
+    #[error(transparent)]
+    Wording(#[from] WordingError),
+    /// The question with choices.
+    #[error(transparent)]
+    Question(#[from] ReasoningError),
 }

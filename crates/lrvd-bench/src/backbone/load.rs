@@ -12,10 +12,10 @@ use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
 use lrvd_models::tokenizer::TextTokenizer;
 
-use super::BackboneError;
 use super::architecture::Architecture;
 use super::locate::ModelLocation;
-use crate::data::{PreparedTask, TextReader, Wording, WordingError};
+use super::{BackboneError, TextReader};
+use crate::data::{PreparedTask, Wording, WordingError};
 use crate::io::sha256_file;
 use crate::settings::BasePrecision;
 use crate::text::quoted;

@@ -9,8 +9,10 @@ mod hub;
 mod hub;
 mod load;
 mod locate;
+mod reader;
 
 pub(crate) use architecture::Architecture;
 pub use error::BackboneError;
 pub(crate) use load::{Backbone, load_language_model, load_model, open_tokenizer, open_weights};
 pub(crate) use locate::{ModelLocation, local, locate_config, locate_model};
+pub(crate) use reader::TextReader;

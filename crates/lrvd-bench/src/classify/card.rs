@@ -213,7 +213,12 @@ impl<'a> Card<'a> {
                 row("question", wording);
             }
             if let Some(pairs) = info.pairs {
-                let kind = if pairs { "pairs of texts" } else { "single texts" };
+                let kind = match (info.has_choices(), pairs) {
+                    (true, true) => "questions about a passage, with choices",
+                    (true, false) => "questions with choices",
+                    (false, true) => "pairs of texts",
+                    (false, false) => "single texts",
+                };
                 row("inputs", format!("{kind}, at most {} tokens", info.max_length));
             }
             let which = match info.checkpoint {

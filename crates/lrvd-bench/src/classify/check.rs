@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::Serialize;
 
-use super::data::DataSource;
+use super::data::{DataSource, reader};
 use super::error::ClassifyError;
 use crate::backbone::{Architecture, BackboneError, locate_model, open_tokenizer};
-use crate::data::{Example, Label, Spread, Wording};
+use crate::data::{Example, Label, Spread, Texts, Wording};
+use crate::reasoning::OwnQuestions;
 use crate::settings::WordingSettings;
 
 /// Examples that are shown.
@@ -57,7 +58,7 @@ pub struct DataReport {
     pub files: BTreeMap<String, String>,
     /// Whether numbers are learnt instead of classes.
     pub regression: bool,
-    /// Whether rows are pairs of texts.
+    /// Whether rows are pairs of texts, or questions about a passage.
     pub pairs: bool,
     /// Longest input in tokens; `None` without a model.
     pub max_length: Option<usize>,
@@ -81,30 +82,26 @@ pub fn check_data(
     max_length: usize,
 ) -> Result<DataReport, ClassifyError> {
     let data = source.read()?;
-    let pairs = data.train.iter().any(|example| example.text_b.is_some());
     let opened = model.map(opened).transpose()?;
     let wording = match &opened {
-        Some((architecture, _)) => architecture.wording(given, &data.goal, source.task(), pairs)?,
+        Some((architecture, _)) => data.wording(architecture, given, source.task())?,
         None => None,
     };
     let reader = match &opened {
         Some((architecture, tokenizer)) => {
-            let (task, wording) = (&data.goal.name, wording.as_ref());
-            Some((architecture.reader(tokenizer, task, wording, max_length)?, tokenizer))
+            let kind = (&data.goal, data.columns.as_ref());
+            let wording = wording.as_ref();
+            Some((reader(architecture, tokenizer, kind, wording, max_length)?, tokenizer))
         }
         None => None,
     };
-    let known: BTreeSet<_> = data.train.iter().map(texts).collect();
+    let known: BTreeSet<_> = data.train.iter().map(Example::texts).collect();
     let mut splits = Vec::new();
     for (name, examples) in [("train", &data.train), ("validation", &data.validation)] {
-        let characters = examples
-            .iter()
-            .map(texts)
-            .map(|(text, pair)| text.chars().count() + pair.map_or(0, |pair| pair.chars().count()));
+        let characters = examples.iter().map(Example::texts).map(characters);
         let lengths = match &reader {
             Some((reader, _)) => {
-                let whole =
-                    examples.iter().map(texts).map(|(text, pair)| reader.measure(text, pair));
+                let whole = examples.iter().map(|example| reader.measure(example.texts()));
                 Some(whole.collect::<Result<Vec<_>, _>>()?)
             }
             None => None,
@@ -114,12 +111,12 @@ pub fn check_data(
         let mut before = BTreeSet::new();
         let (mut repeated, mut shared, mut empty) = (0, 0, 0);
         for example in examples {
-            let texts = texts(example);
+            let texts = example.texts();
             if let Some((_, rows)) = example.label.class().and_then(|id| classes.get_mut(id)) {
                 *rows += 1;
             }
             shared += usize::from(name == "validation" && known.contains(&texts));
-            empty += usize::from(texts.0.trim().is_empty());
+            empty += usize::from(texts.text.trim().is_empty());
             repeated += usize::from(!before.insert(texts));
         }
         splits.push(SplitReport {
@@ -136,12 +133,14 @@ pub fn check_data(
         });
     }
     let rendered = |example: &Example| -> Result<RenderedExample, ClassifyError> {
-        let (text, pair) = texts(example);
-        let input = match &reader {
-            Some((reader, tokenizer)) => {
-                tokenizer.decode(&reader.encode(text, pair, example.label)?.0.ids, false)?
+        let texts = example.texts();
+        let input = match (&reader, texts) {
+            (Some((reader, tokenizer)), _) => {
+                tokenizer.decode(&reader.encode(texts, example.label)?.0.ids, false)?
             }
-            None => pair.map_or_else(|| text.to_owned(), |pair| format!("{text} | {pair}")),
+            (None, Texts { text, pair: Some(pair), choices: [] }) => format!("{text} | {pair}"),
+            (None, Texts { text, pair: None, choices: [] }) => text.to_owned(),
+            (None, question) => OwnQuestions::text(question),
         };
         let label = match example.label {
             Label::Class(id) => data.goal.classes.get(id).cloned().unwrap_or_default(),
@@ -152,7 +151,7 @@ pub fn check_data(
     Ok(DataReport {
         schema_version: 1,
         regression: data.goal.is_regression(),
-        pairs,
+        pairs: data.pairs(),
         max_length: model.map(|_| max_length),
         wording: wording.as_ref().map(Wording::describe),
         splits,
@@ -161,8 +160,10 @@ pub fn check_data(
     })
 }
 
-fn texts(example: &Example) -> (&str, Option<&str>) {
-    (&example.text_a, example.text_b.as_deref())
+fn characters(texts: Texts<'_>) -> usize {
+    let all = std::iter::once(texts.text).chain(texts.pair);
+    let all = all.chain(texts.choices.iter().map(String::as_str));
+    all.map(|text| text.chars().count()).sum()
 }
 
 fn opened(model: &str) -> Result<(Architecture, TextTokenizer), BackboneError> {

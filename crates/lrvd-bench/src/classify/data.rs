@@ -3,10 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use lrvd_models::tokenizer::TextTokenizer;
+
 use super::error::ClassifyError;
 use super::rows::{Row, TextColumns, read_rows};
-use crate::data::{Example, Label, Validation, load};
+use crate::backbone::{Architecture, TextReader};
+use crate::data::{Example, Label, Place, Validation, Wording, WordingError, load};
 use crate::io::sha256_file;
+use crate::reasoning::{InputForm, LETTERS, OwnQuestions};
+use crate::settings::WordingSettings;
 use crate::task::{GlueTask, Goal};
 use crate::text::quoted;
 
@@ -53,6 +58,45 @@ pub struct ClassifyData {
     pub columns: Option<TextColumns>,
 }
 
+impl ClassifyData {
+    /// Whether examples are pairs of texts, or questions about a passage.
+    pub(super) fn pairs(&self) -> bool {
+        self.train.iter().any(|example| example.text_b.is_some())
+    }
+
+    /// How a model of this kind is asked; `None` for an encoder.
+    pub(super) fn wording(
+        &self,
+        architecture: &Architecture,
+        given: &WordingSettings,
+        task: Option<GlueTask>,
+    ) -> Result<Option<Wording>, ClassifyError> {
+        if !self.columns.as_ref().is_some_and(TextColumns::has_choices) {
+            return Ok(architecture.wording(given, &self.goal, task, self.pairs())?);
+        }
+        if let Some(key) = given.given() {
+            return Err(WordingError::Choices { key }.into());
+        }
+        let is_asked = architecture.input_form() == InputForm::Decoder;
+        Ok(is_asked.then(|| OwnQuestions::wording(self.goal.n_labels(), self.pairs())))
+    }
+}
+
+/// How examples that were read by `columns` become what a model reads.
+pub(super) fn reader<'a>(
+    architecture: &Architecture,
+    tokenizer: &'a TextTokenizer,
+    (goal, columns): (&'a Goal, Option<&TextColumns>),
+    wording: Option<&'a Wording>,
+    max_length: usize,
+) -> Result<TextReader<'a>, ClassifyError> {
+    Ok(if columns.is_some_and(TextColumns::has_choices) {
+        architecture.questions(tokenizer, goal.n_labels(), max_length)?
+    } else {
+        architecture.reader(tokenizer, &goal.name, wording, max_length)?
+    })
+}
+
 impl DataSource {
     /// The benchmark task that the examples belong to.
     pub(super) fn task(&self) -> Option<GlueTask> {
@@ -91,6 +135,11 @@ impl DataSource {
                 })
             }
             Self::Files { train, validation, columns, labels, regression } => {
+                if columns.has_choices() && (*regression || labels.is_some()) {
+                    return Err(ClassifyError::Options(
+                        "questions with choices are answered by letters: leave out labels and regression",
+                    ));
+                }
                 let mut files = BTreeMap::new();
                 let other = match validation {
                     Validation::File(file) => Some(file),
@@ -104,6 +153,8 @@ impl DataSource {
                 let name = train.file_stem().and_then(|s| s.to_str()).unwrap_or("data");
                 let goal = if *regression {
                     Goal::regression(name)
+                } else if columns.has_choices() {
+                    letters(name, &rows)
                 } else {
                     let classes = classes(train, columns, &rows, labels.clone())?;
                     Goal::classification(name, classes)
@@ -176,6 +227,36 @@ fn classes(
     Ok(classes)
 }
 
+/// As many letters as a row has choices at most. Metrics of the second class mean nothing here.
+fn letters(name: &str, rows: &[Row]) -> Goal {
+    let most = rows.iter().map(|row| row.choices.len()).max().unwrap_or(0);
+    let letters = LETTERS.iter().take(most.max(2)).map(ToString::to_string).collect();
+    Goal { standard_metrics: Vec::new(), ..Goal::classification(name, letters) }
+}
+
+/// The place of the one of `choices` that `found` means: by its text, its letter, or its place counted from 0.
+fn answer(
+    place: Place,
+    column: String,
+    found: String,
+    choices: &[String],
+) -> Result<usize, ClassifyError> {
+    let means = |i: &usize| {
+        choices[*i] == found
+            || LETTERS.get(*i).is_some_and(|l| *l == found)
+            || i.to_string() == found
+    };
+    let meant: Vec<usize> = (0..choices.len()).filter(means).collect();
+    match meant[..] {
+        [one] => Ok(one),
+        [] => Err(ClassifyError::Answer { place, column, found, wanted: quoted(choices) }),
+        _ => {
+            let meant = quoted(meant.iter().filter_map(|&i| LETTERS.get(i)));
+            Err(ClassifyError::AmbiguousAnswer { place, column, found, meant })
+        }
+    }
+}
+
 /// Distinct labels in order. `NaN` is how programs write a missing one, and no class.
 fn distinct(rows: &[Row], column: String) -> Result<Vec<String>, ClassifyError> {
     let mut distinct = BTreeSet::new();
@@ -211,7 +292,14 @@ fn labelled(
     let example = |(number, row): (usize, Row)| {
         let (place, column) = (row.place, column.clone());
         let found = row.label.unwrap_or_default();
-        let label = if goal.is_regression() {
+        let label = if columns.has_choices() {
+            let (found_choices, most) = (row.choices.len(), goal.n_labels());
+            if !(2..=most).contains(&found_choices) {
+                let (column, found) = (columns.choices.join(", "), found_choices);
+                return Err(ClassifyError::ChoiceCount { place, column, found, most });
+            }
+            Label::Class(answer(place, column, found, &row.choices)?)
+        } else if goal.is_regression() {
             match found.parse::<f64>().ok().filter(|score| score.is_finite()) {
                 Some(score) => Label::Score(score),
                 None => return Err(ClassifyError::Score { place, column, found }),
@@ -223,7 +311,8 @@ fn labelled(
             };
             Label::Class(id)
         };
-        Ok(Example { id: number.to_string(), text_a: row.text, text_b: row.pair, label })
+        let (id, choices) = (number.to_string(), row.choices);
+        Ok(Example { id, text_a: row.text, text_b: row.pair, choices, label })
     };
     rows.into_iter().enumerate().map(example).collect()
 }
@@ -303,6 +392,100 @@ mod tests {
                 "{message}"
             );
         }
+    }
+
+    fn questions(
+        train: (&str, &str),
+        validation: &str,
+        columns: &TextColumns,
+    ) -> Result<ClassifyData, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let ending = train.0;
+        let paths = ["train", "dev"].map(|name| dir.path().join(format!("{name}.{ending}")));
+        std::fs::write(&paths[0], train.1).unwrap();
+        std::fs::write(&paths[1], validation).unwrap();
+        let [train, validation] = paths;
+        let validation = Validation::File(validation);
+        let columns = columns.clone();
+        let source =
+            DataSource::Files { train, validation, columns, labels: None, regression: false };
+        source.read().map_err(|error| error.to_string().replace(dir.path().to_str().unwrap(), ""))
+    }
+
+    #[test]
+    fn an_answer_is_a_text_a_letter_or_a_place_and_every_format_says_the_same() {
+        let jsonl = "{\"question\":\"a\",\"choices\":[\"x\",\" y\",\"z\"],\"answer\":\"y\"}\n\
+                     {\"question\":\"b\",\"choices\":[\"x\",\"y\"],\"answer\":\"A\"}\n\
+                     {\"question\":\"c\",\"choices\":[7,8,9],\"answer\":2}\n";
+        let dev = jsonl.lines().next().unwrap();
+        let list = TextColumns::questions(vec!["choices".to_owned()]);
+        let data = questions(("jsonl", jsonl), dev, &list).unwrap();
+        assert_eq!(data.goal.classes, ["A", "B", "C"]);
+        assert_eq!(data.goal.standard_metrics, []);
+        let labels: Vec<_> = data.train.iter().filter_map(|e| e.label.class()).collect();
+        assert_eq!(labels, [1, 0, 2]);
+        assert_eq!(data.train[0].choices, ["x", "y", "z"]);
+        assert_eq!(data.train[1].choices, ["x", "y"]);
+        let each = TextColumns::questions(["p", "q", "r"].map(str::to_owned).to_vec());
+        let csv = "question,p,q,r,answer\na,x, y,z,y\nb,x,y,,A\nc,7,8,9,2\n";
+        let same = questions(("csv", csv), csv, &each).unwrap();
+        assert_eq!((same.train, same.goal), (data.train, data.goal));
+    }
+
+    #[test]
+    fn choices_and_answers_that_mean_nothing_or_too_much_are_named() {
+        let each = TextColumns::questions(["p", "q", "r"].map(str::to_owned).to_vec());
+        let list = TextColumns::questions(vec!["choices".to_owned()]);
+        let header = "question,p,q,r,answer\n";
+        let good = format!("{header}a,x,y,z,x\n");
+        for (row, wanted) in [
+            (
+                "a,x,y,z,w",
+                "line 2, column `answer`: answer `w` is none of the choices `x`, `y`, `z`",
+            ),
+            ("a,x,y,,C", "answer `C` is none of"),
+            ("a,x,y,z,3", "answer `3` is none of"),
+            ("a,x,y,z,b", "answer `b` is none of"),
+            ("a,x,y,z,+1", "answer `+1` is none of"),
+            ("a,1,2,3,2", "column `answer`: answer `2` may mean `B`, `C`"),
+            ("a,B,A,z,A", "answer `A` may mean `A`, `B`"),
+            ("a,x,x,z,x", "answer `x` may mean `A`, `B`"),
+            ("a,x,,z,x", "line 2, column `q`: empty choice"),
+            ("a,x,,,x", "column `p, q, r`: 1 choices where 2 to 3 are wanted"),
+            ("a,x,y,z,", "column `answer`: empty label"),
+        ] {
+            let train = format!("{good}{row}\n").replacen("a,x,y,z,x\n", "", 1);
+            // The other file says how many letters there are.
+            let error = questions(("csv", &format!("{train}b,x,y,z,z\n")), &good, &each);
+            let error = error.unwrap_err();
+            assert!(error.contains(wanted), "{error}");
+        }
+        // A letter means the same whatever the texts are.
+        let clear = format!("{header}a,1,2,3,B\nb,x,x,y,B\nc,0,1,2,1\n");
+        let data = questions(("csv", &clear), &good, &each).unwrap();
+        assert!(data.train.iter().all(|example| example.label == Label::Class(1)));
+        let wider = "question,p,q,r,answer\na,x,y,,x\n";
+        let error = questions(("csv", wider), &good, &each).unwrap_err();
+        assert!(
+            error.contains("`/dev.csv`, line 2, column `p, q, r`: 3 choices where 2 to 2"),
+            "{error}"
+        );
+        let one =
+            |choices: &str| format!("{{\"question\":\"a\",\"choices\":{choices},\"answer\":0}}\n");
+        for (choices, wanted) in [
+            ("\"x\"", "column `choices`: a string where a list of choices"),
+            ("[\"x\",null]", "column `choices`: null where a string, a number or a boolean"),
+            ("[\"x\",\" \"]", "column `choices`: empty choice"),
+            ("[]", "0 choices where 2 to 2 are wanted"),
+        ] {
+            let row = one(choices);
+            let error = questions(("jsonl", &row), &row, &list).unwrap_err();
+            assert!(error.contains(wanted), "{error}");
+        }
+        let many: Vec<String> = (0..27).map(|i| format!("\"c{i}\"")).collect();
+        let row = one(&format!("[{}]", many.join(",")));
+        let error = questions(("jsonl", &row), &row, &list).unwrap_err();
+        assert!(error.contains("27 choices where 2 to 26 are wanted"), "{error}");
     }
 
     #[test]

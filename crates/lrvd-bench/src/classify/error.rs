@@ -122,6 +122,48 @@ pub enum ClassifyError {
         /// The classes.
         wanted: String,
     },
+    /// A question has too few or too many choices.
+    #[error("{place}, column `{column}`: {found} choices where 2 to {most} are wanted")]
+    ChoiceCount {
+        /// File and line or row.
+        place: Place,
+        /// The column, or the columns.
+        column: String,
+        /// Number of choices.
+        found: usize,
+        /// Most of them: as many as there are letters, or as there were in training.
+        most: usize,
+    },
+    /// An answer is none of the choices.
+    #[error(
+        "{place}, column `{column}`: answer `{found}` is none of the choices {wanted}; wanted the text of one, its letter \
+         (`A` for the first) or its place counted from 0"
+    )]
+    Answer {
+        /// File and line or row.
+        place: Place,
+        /// The column.
+        column: String,
+        /// The answer.
+        found: String,
+        /// The choices.
+        wanted: String,
+    },
+    /// An answer is several of the choices.
+    #[error(
+        "{place}, column `{column}`: answer `{found}` may mean {meant}: it is read as the text of a choice, as its letter \
+         and as its place counted from 0; write it so that one choice is meant"
+    )]
+    AmbiguousAnswer {
+        /// File and line or row.
+        place: Place,
+        /// The column.
+        column: String,
+        /// The answer.
+        found: String,
+        /// Letters of the choices.
+        meant: String,
+    },
     /// A regression target is no finite number.
     #[error("{place}, column `{column}`: `{found}` is not a finite number")]
     Score {
@@ -330,6 +372,24 @@ pub enum ClassifyError {
         found: &'static str,
         /// What it should be.
         wanted: &'static str,
+    },
+    /// An input has other choices than the classifier has answers.
+    #[error("input {number} has {found} choices, the classifier was trained on {wanted}")]
+    Choices {
+        /// Input, from 1.
+        number: usize,
+        /// How many it has.
+        found: usize,
+        /// What it should have.
+        wanted: String,
+    },
+    /// A classifier is not of the kind that something is for.
+    #[error("`{dir}` answers questions with choices, and {what}; `lrvd predict {dir} --input FILE` answers them", dir = dir.display())]
+    OfChoices {
+        /// As given.
+        dir: PathBuf,
+        /// What it cannot do.
+        what: &'static str,
     },
     /// Two options exclude or demand each other.
     #[error("{0}")]

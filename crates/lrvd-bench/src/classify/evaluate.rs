@@ -47,12 +47,17 @@ impl SavedClassifier {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError`] naming the first bad row.
+    /// [`ClassifyError`] naming the first bad row, or columns of choices where there were none in training.
     pub fn read_examples(
         &self,
         file: &Path,
         columns: &TextColumns,
     ) -> Result<Vec<Example>, ClassifyError> {
+        if columns.has_choices() && !self.info.has_choices() {
+            return Err(ClassifyError::Options(
+                "columns of choices are for a classifier that was trained on questions with choices",
+            ));
+        }
         read_examples(file, columns, &self.info.goal)
     }
 
@@ -101,13 +106,13 @@ pub fn evaluate(
 ) -> Result<Evaluation, ClassifyError> {
     let info = &classifier.info;
     // F1 and Matthews are reported for any two classes, whatever a benchmark reports.
-    let goal = if info.goal.is_regression() {
+    let goal = if info.goal.is_regression() || info.has_choices() {
         info.goal.clone()
     } else {
         Goal::classification(&info.goal.name, info.goal.classes.clone())
     };
     let reader = info.reader(&classifier.backbone)?;
-    let task = PreparedTask::from_examples(goal, &[], examples, &reader)?;
+    let task = reader.prepare(goal, &[], examples)?;
     let examples = TokenExamples {
         examples: &task.validation,
         pad_id: task.pad_id,

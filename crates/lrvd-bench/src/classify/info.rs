@@ -5,10 +5,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::data::reader;
 use super::error::ClassifyError;
 use super::rows::TextColumns;
-use crate::backbone::Backbone;
-use crate::data::{TextReader, Wording, WordingError};
+use crate::backbone::{Backbone, TextReader};
+use crate::data::Wording;
 use crate::io::{JsonLayout, read_versioned, write_json};
 use crate::language::LanguageInfo;
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
@@ -196,8 +197,15 @@ impl ClassifierInfo {
     pub(super) fn reader<'a>(
         &'a self,
         backbone: &'a Backbone,
-    ) -> Result<TextReader<'a>, WordingError> {
-        backbone.reader(&self.goal.name, self.wording.as_ref(), self.max_length)
+    ) -> Result<TextReader<'a>, ClassifyError> {
+        let (architecture, tokenizer) = (&backbone.architecture, &backbone.tokenizer);
+        let (kind, wording) = ((&self.goal, self.columns.as_ref()), self.wording.as_ref());
+        reader(architecture, tokenizer, kind, wording, self.max_length)
+    }
+
+    /// Whether it answers questions by one of their choices; its classes are letters then.
+    pub fn has_choices(&self) -> bool {
+        self.columns.as_ref().is_some_and(TextColumns::has_choices)
     }
 
     /// Writes the file into `dir`.

@@ -15,7 +15,6 @@ use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::source::AdapterSource;
 use crate::backbone::{Backbone, load_model, locate_model};
-use crate::data::PreparedTask;
 use crate::data::batch::TokenExamples;
 use crate::method::softened;
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
@@ -82,8 +81,7 @@ impl SavedClassifier {
         let source = AdapterSource::open(dir, device)?;
         let (info, backbone) =
             open_base(&source, options.model.as_deref(), options.allow_other_base)?;
-        let task =
-            PreparedTask::from_examples(info.goal.clone(), &[], &[], &info.reader(&backbone)?)?;
+        let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
         let dtype = backbone.stored_as(options.precision.unwrap_or(info.base_precision))?;
         let (mut model, fresh) = load_model(&backbone, &task, false, info.seed, device, dtype)?;
         let absent: Vec<&String> =

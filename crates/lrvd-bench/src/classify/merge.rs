@@ -22,7 +22,6 @@ use super::load::{LoadOptions, Sampler, SavedClassifier, open_any_base};
 use super::predict::Input;
 use super::source::AdapterSource;
 use crate::backbone::{Architecture, Backbone, BackboneError, ModelLocation, open_weights};
-use crate::data::PreparedTask;
 use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::settings::BasePrecision;
 
@@ -352,6 +351,7 @@ fn compare(
         .map(|(text, pair)| Input {
             text: (*text).to_owned(),
             pair: (info.pairs == Some(true)).then(|| (*pair).to_owned()),
+            choices: info.goal.classes.iter().filter(|_| info.has_choices()).cloned().collect(),
         })
         .collect();
     let wanted = SavedClassifier::load(dir, &load, device)?.mean_logits(&inputs)?;
@@ -375,7 +375,7 @@ fn load_merged(
 ) -> Result<SavedClassifier, ClassifyError> {
     let location = ModelLocation { name: folder.display().to_string(), folder: folder.to_owned() };
     let backbone = Backbone::open(location)?;
-    let task = PreparedTask::from_examples(info.goal.clone(), &[], &[], &info.reader(&backbone)?)?;
+    let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
     let store = WeightStore::open(folder)?;
     let model = match &backbone.architecture {
         Architecture::Deberta(config) => {

@@ -9,17 +9,20 @@ use lrvd_burn::train::{ClassAnswer, ScoreAnswer};
 use super::error::ClassifyError;
 use super::load::SavedClassifier;
 use super::rows::{self, Row, TextColumns};
+use crate::backbone::TextReader;
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::table::{Format, Table, TableError};
-use crate::data::{Label, TextReader};
+use crate::data::{Label, Texts};
 
-/// A text, or a pair of texts.
+/// A text, a pair of texts, or a question with its choices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
     /// First text.
     pub text: String,
-    /// Second text of a pair.
+    /// Second text of a pair, or the passage that a question is about.
     pub pair: Option<String>,
+    /// Choices of a question; none of a text.
+    pub choices: Vec<String>,
 }
 
 /// One answer.
@@ -71,8 +74,8 @@ pub fn stream_inputs(reader: Box<dyn BufRead>, name: &Path, columns: TextColumns
 
 fn inputs(table: Table, columns: TextColumns) -> Inputs {
     Box::new(table.map(move |row| {
-        let Row { text, pair, .. } = Row::of(&row?, &columns)?;
-        Ok(Input { text, pair })
+        let Row { text, pair, choices, .. } = Row::of(&row?, &columns)?;
+        Ok(Input { text, pair, choices })
     }))
 }
 
@@ -86,8 +89,9 @@ impl SavedClassifier {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::Pairs`] for a pair where single texts are wanted or the other way round;
-    /// [`ClassifyError::Tokenizer`] if a text cannot be encoded, [`ClassifyError::Metric`] if an output is not
+    /// [`ClassifyError::Pairs`] for a pair where single texts are wanted or the other way round, and
+    /// [`ClassifyError::Choices`] for choices that are more than the letters, fewer than two, or not wanted;
+    /// [`ClassifyError::Backbone`] if a text cannot be encoded, [`ClassifyError::Metric`] if an output is not
     /// finite.
     pub fn predict(
         &self,
@@ -153,8 +157,20 @@ impl SavedClassifier {
                 let (found, wanted) = (kind(pair), kind(wanted));
                 return Err(ClassifyError::Pairs { number: first + i + 1, found, wanted });
             }
+            let (found, most) = (input.choices.len(), self.info.goal.n_labels());
+            let wanted = match self.info.has_choices() {
+                true if (2..=most).contains(&found) => None,
+                true => Some(format!("questions with 2 to {most}")),
+                false if found == 0 => None,
+                false => Some("texts without choices".to_owned()),
+            };
+            if let Some(wanted) = wanted {
+                return Err(ClassifyError::Choices { number: first + i + 1, found, wanted });
+            }
             // Without a target: the label is not read in prediction.
-            Ok(reader.encode(&input.text, input.pair.as_deref(), Label::Class(0))?.0)
+            let Input { text, pair, choices } = input;
+            let texts = Texts { text, pair: pair.as_deref(), choices };
+            Ok(reader.encode(texts, Label::Class(0))?.0)
         };
         inputs.iter().enumerate().map(encode).collect()
     }

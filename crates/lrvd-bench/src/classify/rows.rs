@@ -1,10 +1,17 @@
-//! Rows of a user's data file: texts and labels by the names of their columns.
+//! Rows of a user's data file: texts, choices and labels by the names of their columns.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::table::{self, Format, Layout, Place, Table, TableError};
+use crate::data::table::{self, Cell, Format, Layout, Place, Table, TableError};
+
+/// Usual name of the column with a question.
+const QUESTION: &str = "question";
+/// Usual name of the column with the choices of a question.
+const CHOICES: &str = "choices";
+/// Usual name of the column with the right one of them.
+const ANSWER: &str = "answer";
 
 /// Which columns hold what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,12 +23,17 @@ pub struct TextColumns {
     pub pair: Option<String>,
     /// Label; not read where it is `None`.
     pub label: Option<String>,
+    /// Choices, of which the label is one: a column with the list of them, or a column for each of several; none where
+    /// labels are classes or scores of the texts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
 }
 
 impl Default for TextColumns {
     /// `text` and `label`, no pair.
     fn default() -> Self {
-        Self { text: "text".to_owned(), pair: None, label: Some("label".to_owned()) }
+        let label = Some("label".to_owned());
+        Self { text: "text".to_owned(), pair: None, label, choices: Vec::new() }
     }
 }
 
@@ -34,6 +46,8 @@ pub struct Row {
     pub text: String,
     /// Second text.
     pub pair: Option<String>,
+    /// Choices.
+    pub choices: Vec<String>,
     /// Label.
     pub label: Option<String>,
 }
@@ -54,23 +68,57 @@ pub(super) fn open(
     format: Format,
     columns: &TextColumns,
 ) -> Result<Table, TableError> {
-    let TextColumns { text, pair, label } = columns;
+    let TextColumns { text, pair, label, choices } = columns;
     let wanted: Vec<&str> = [Some(text), pair.as_ref(), label.as_ref()]
         .into_iter()
         .flatten()
+        .chain(choices)
         .map(String::as_str)
         .collect();
     Table::open(file, &Layout { columns: &wanted, blank_lines: true, ..Layout::of(format) })
 }
 
 impl TextColumns {
+    /// The usual columns of questions: `question` and `answer`, with these choices.
+    pub fn questions(choices: Vec<String>) -> Self {
+        Self { text: QUESTION.to_owned(), pair: None, label: Some(ANSWER.to_owned()), choices }
+    }
+
+    /// The columns that the first row of `file` has under their usual names: `question`, `choices` and `answer`, or else
+    /// `text` and `label`.
+    ///
+    /// # Errors
+    ///
+    /// [`TableError`] if the file cannot be read or has no row.
+    pub fn recognise(file: &Path) -> Result<Self, TableError> {
+        let first = table::read(file)?.next().transpose()?;
+        let has = |names: &[&str]| {
+            first.as_ref().is_some_and(|row| names.iter().all(|name| row.has(name)))
+        };
+        let usual = Self::default();
+        let is_question = has(&[QUESTION, CHOICES, ANSWER]) && !has(&["text", "label"]);
+        Ok(if is_question { Self::questions(vec![CHOICES.to_owned()]) } else { usual })
+    }
+
+    /// Whether labels are choices of the row.
+    pub fn has_choices(&self) -> bool {
+        !self.choices.is_empty()
+    }
+
     /// The same columns, but for those that are given.
     #[must_use]
-    pub fn with(self, text: Option<String>, pair: Option<String>, label: Option<String>) -> Self {
+    pub fn with(
+        self,
+        text: Option<String>,
+        pair: Option<String>,
+        label: Option<String>,
+        choices: Vec<String>,
+    ) -> Self {
         Self {
             text: text.unwrap_or(self.text),
             pair: pair.or(self.pair),
             label: label.or(self.label),
+            choices: if choices.is_empty() { self.choices } else { choices },
         }
     }
 }
@@ -92,8 +140,37 @@ impl Row {
             place: row.place().clone(),
             text: text(&columns.text)?,
             pair: columns.pair.as_ref().map(text).transpose()?,
+            choices: choices(row, &columns.choices)?,
             label: columns.label.as_ref().map(label).transpose()?,
         })
+    }
+}
+
+/// The choices in the list of one column, or in several columns, of which the last ones may be empty.
+fn choices(row: &table::Row, columns: &[String]) -> Result<Vec<String>, TableError> {
+    const LIST: &str =
+        "a list of choices (several columns of one choice each are named one by one)";
+    const CHOICE: &str = "a string, a number or a boolean";
+    let one = |column: &str, cell: &Cell| -> Result<String, TableError> {
+        let choice = cell.plain().ok_or_else(|| row.wrong_type(column, CHOICE, cell))?;
+        Ok(choice.trim().to_owned())
+    };
+    let mut found: Vec<String> = Vec::new();
+    if let [column] = columns {
+        let (column, cell) = row.find(&[column])?;
+        let Cell::List(list) = cell else { return Err(row.wrong_type(column, LIST, cell)) };
+        found = list.iter().map(|cell| one(column, cell)).collect::<Result<_, _>>()?;
+    } else {
+        for column in columns {
+            let (column, cell) = row.find(&[column])?;
+            found.push(if *cell == Cell::Null { String::new() } else { one(column, cell)? });
+        }
+        let last = found.iter().rposition(|choice| !choice.is_empty());
+        found.truncate(last.map_or(0, |last| last + 1));
+    }
+    match found.iter().position(String::is_empty) {
+        Some(empty) => Err(row.blank(columns.get(empty).unwrap_or(&columns[0]), "choice")),
+        None => Ok(found),
     }
 }
 
@@ -104,7 +181,8 @@ mod tests {
     use crate::io::IoError;
 
     fn pairs() -> TextColumns {
-        TextColumns { text: "a".into(), pair: Some("b".into()), label: Some("y".into()) }
+        let (pair, label) = (Some("b".into()), Some("y".into()));
+        TextColumns { text: "a".into(), pair, label, choices: Vec::new() }
     }
 
     fn read(name: &str, contents: &[u8]) -> Result<Vec<Row>, TableError> {
@@ -146,8 +224,8 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data");
         let columns = |label: &str| TextColumns {
             text: "sentence".into(),
-            pair: None,
             label: Some(label.into()),
+            ..TextColumns::default()
         };
         let file = folder.join("cola-train-00000-of-00002.parquet");
         let rows = read_rows(&file, &columns("label")).unwrap();
@@ -162,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_there_is_said_to_be_absent() {
-        let columns = TextColumns { text: "a".to_owned(), pair: None, label: None };
+        let columns = TextColumns { text: "a".to_owned(), label: None, ..TextColumns::default() };
         for name in ["d.csv", "d.jsonl", "d.parquet"] {
             let error = read_rows(&Path::new("no-such-folder").join(name), &columns);
             let TableError::Read(IoError::File { source, .. }) = error.unwrap_err() else {

@@ -11,7 +11,6 @@ use super::info::AdapterInfo;
 use super::save::{SavedAdapter, take};
 use super::train::TrainSettings;
 use crate::backbone::{Backbone, locate_model};
-use crate::data::PreparedTask;
 use crate::io::read_versioned;
 use crate::language;
 use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE};
@@ -120,7 +119,7 @@ impl AdapterSource {
             read_versioned(&out.join(SETTINGS_FILE), TrainSettings::SCHEMA)?;
         let backbone = Backbone::open(locate_model(&settings.model)?)?;
         let reader = settings.reader(&backbone)?;
-        let task = PreparedTask::from_examples(settings.goal.clone(), &[], &[], &reader)?;
+        let task = reader.prepare(settings.goal.clone(), &[], &[])?;
         let mut run = settings.start(&backbone, &task, device).resumed(&checkpoint)?;
         run.method.compact(&mut run.state.model);
         let info = settings.info(run.state.done, CheckpointChoice::Last);

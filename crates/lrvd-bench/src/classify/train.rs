@@ -12,13 +12,13 @@ use lrvd_core::error::ParameterError;
 use lrvd_models::deberta::ADAPTER_TARGETS;
 use serde::{Deserialize, Serialize};
 
-use super::data::DataSource;
+use super::data::{DataSource, reader};
 use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::rows::TextColumns;
 use super::save::take;
-use crate::backbone::{Backbone, locate_model};
-use crate::data::{PreparedTask, TextReader, Wording, WordingError, sample};
+use crate::backbone::{Backbone, TextReader, locate_model};
+use crate::data::{PreparedTask, Wording, sample};
 use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::record::RunRecord;
@@ -132,9 +132,10 @@ impl TrainSettings {
     pub(super) fn reader<'a>(
         &'a self,
         backbone: &'a Backbone,
-    ) -> Result<TextReader<'a>, WordingError> {
-        let length = self.experiment.max_length;
-        backbone.reader(&self.goal.name, self.wording.as_ref(), length)
+    ) -> Result<TextReader<'a>, ClassifyError> {
+        let (architecture, tokenizer) = (&backbone.architecture, &backbone.tokenizer);
+        let (kind, wording) = ((&self.goal, self.columns.as_ref()), self.wording.as_ref());
+        reader(architecture, tokenizer, kind, wording, self.experiment.max_length)
     }
 
     /// The description of a model of this run after `step` steps, of which it is the `checkpoint`.
@@ -205,10 +206,8 @@ pub fn train_classifier(
     let device = device::open(&options.device)?;
     let data = options.data.read()?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
-    let pairs = data.train.iter().any(|example| example.text_b.is_some());
-    let architecture = &backbone.architecture;
-    let (task, given) = (options.data.task(), &options.config.wording);
-    let wording = architecture.wording(given, &data.goal, task, pairs)?;
+    let (pairs, architecture) = (data.pairs(), &backbone.architecture);
+    let wording = data.wording(architecture, &options.config.wording, options.data.task())?;
     // The presets name the layers of an encoder.
     let experiment = options.config.with(|config| {
         if config.target_modules == ADAPTER_TARGETS {
@@ -248,7 +247,7 @@ pub fn train_classifier(
     let goal = settings.goal.clone();
     let mut train = data.train;
     let drawn = sample(&mut train, settings.experiment.train_rows);
-    let task = PreparedTask::from_examples(goal, &train, &data.validation, &reader)?;
+    let task = reader.prepare(goal, &train, &data.validation)?;
     let asked = settings.wording.as_ref().map(Wording::describe);
     drawn
         .into_iter()

@@ -14,6 +14,8 @@ pub struct TokenisedExample {
     pub ids: Vec<u32>,
     /// Segment ids, one for each token.
     pub type_ids: Vec<u32>,
+    /// How many of the classes are answers to this one, from the first on; all of them if `None`.
+    pub choices: Option<usize>,
     /// Target.
     pub label: Label,
 }
@@ -97,14 +99,17 @@ impl Examples for TokenExamples<'_> {
 
     fn input(&self, indices: &[usize]) -> Result<TokenBatch, TrainError> {
         let mut rows: Vec<(&[u32], &[u32])> = Vec::with_capacity(indices.len());
-        for (example, &index) in self.picked(indices)?.into_iter().zip(indices) {
+        let picked = self.picked(indices)?;
+        for (example, &index) in picked.iter().zip(indices) {
             let (wanted, found) = (example.ids.len(), example.type_ids.len());
             if wanted != found {
                 return Err(BatchError::Segments { index, wanted, found }.into());
             }
             rows.push((&example.ids, &example.type_ids));
         }
-        Ok(TokenBatch::padded(&rows, self.pad_id, self.device, self.dtype))
+        let batch = TokenBatch::padded(&rows, self.pad_id, self.device, self.dtype);
+        let answers = picked.iter().map(|example| example.choices.unwrap_or(self.labels));
+        Ok(batch.answered_by(&answers.collect::<Vec<_>>(), self.labels))
     }
 }
 
@@ -134,7 +139,8 @@ mod tests {
 
     fn example(length: u32, label: Label) -> TokenisedExample {
         let type_ids = (0..length).map(|i| u32::from(i > 1)).collect();
-        TokenisedExample { ids: (1..=length).map(|i| 10 * i).collect(), type_ids, label }
+        let ids = (1..=length).map(|i| 10 * i).collect();
+        TokenisedExample { ids, type_ids, choices: None, label }
     }
 
     fn examples<'a>(examples: &'a [TokenisedExample], device: &'a Device) -> TokenExamples<'a> {
@@ -155,6 +161,22 @@ mod tests {
         assert_eq!(numbers(batch.input.mask.into_data()), [1, 1, 1, 1, 1, 1, 0, 0]);
         let Targets::Classes(one_hot) = batch.targets else { panic!("classes") };
         assert_eq!(numbers(one_hot.into_data()), [0, 0, 1, 0, 1, 0]);
+        assert!(batch.input.barred.is_none());
+    }
+
+    #[test]
+    fn answers_that_an_example_does_not_have_are_barred() {
+        let device = Device::flex();
+        let choices = |choices| TokenisedExample { choices, ..example(2, Label::Class(1)) };
+        let all = [choices(Some(2)), choices(Some(3)), choices(None)];
+        let examples = examples(&all, &device);
+        let barred = |indices: &[usize]| {
+            let barred = examples.input(indices).unwrap().barred?;
+            Some(barred.into_data().iter::<f64>().map(|value| value < 0.0).collect::<Vec<_>>())
+        };
+        assert_eq!(barred(&[1, 2]), None);
+        let own = [false, false, false, false, false, true];
+        assert_eq!(barred(&[2, 0]), Some(own.to_vec()));
     }
 
     #[test]

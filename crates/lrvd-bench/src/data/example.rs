@@ -46,8 +46,29 @@ pub struct Example {
     pub text_a: String,
     /// Second segment of a pair.
     pub text_b: Option<String>,
+    /// Possible answers, of which the label is one; empty where the label is a class or a score of the texts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
     /// Target.
     pub label: Label,
+}
+
+/// What a model is to read of one example.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Texts<'a> {
+    /// The text, or the question.
+    pub text: &'a str,
+    /// The second text of a pair, or the passage that a question is about.
+    pub pair: Option<&'a str>,
+    /// Possible answers to a question; empty for a text.
+    pub choices: &'a [String],
+}
+
+impl Example {
+    /// What is read of it.
+    pub fn texts(&self) -> Texts<'_> {
+        Texts { text: &self.text_a, pair: self.text_b.as_deref(), choices: &self.choices }
+    }
 }
 
 /// Which part of a data set.

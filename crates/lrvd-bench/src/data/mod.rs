@@ -15,7 +15,6 @@
 //! | `generator` | draws of words, for these grammars and those of the reasoning sets             |
 //! | `bare`      | the tokens of a text without those around it; the longest beginning that fits  |
 //! | `wording`   | [`Wording`]: how a language model is asked for a class                         |
-//! | `reader`    | [`TextReader`]: texts as either kind of model reads them                       |
 //! | `prepared`  | [`PreparedTask`]: token ids and labels of a task                               |
 //! | `spread`    | [`Spread`]: least, median, 95 %, most                                          |
 //! | `validation` | [`Validation`]: which rows are measured on                                    |
@@ -36,7 +35,6 @@ mod load;
 mod locate;
 mod prepared;
 mod read;
-mod reader;
 pub(crate) mod search;
 #[cfg(test)]
 mod smoke;
@@ -47,14 +45,13 @@ mod wording;
 
 pub use bare::FrameError;
 pub use error::DataError;
-pub use example::{Dataset, Example, Label, Origin, SourceFile, Split, SplitName};
+pub use example::{Dataset, Example, Label, Origin, SourceFile, Split, SplitName, Texts};
 pub use generate::write_generated;
 pub(crate) use load::{describe, drawn, limit, load, sample};
 pub(crate) use locate::locate;
 pub use prepared::PreparedTask;
 pub(crate) use prepared::held_out;
 pub(crate) use read::read_examples;
-pub use reader::TextReader;
 pub use search::{FileSet, Located};
 pub use spread::Spread;
 pub use table::{At, Format, Place, TableError};

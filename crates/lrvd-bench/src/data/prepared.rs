@@ -1,7 +1,7 @@
 //! A task as the model sees it: token ids and labels of both splits.
 
 use super::batch::TokenisedExample;
-use super::{Dataset, Example, SplitName, TextReader, WordingError, drawn};
+use super::drawn;
 use crate::record::Metrics;
 use crate::task::{Goal, Metric};
 
@@ -40,55 +40,6 @@ pub(crate) fn held_out<T>(rows: Vec<T>, share: f64, seed: u64) -> (Vec<T>, Vec<T
 }
 
 impl PreparedTask {
-    /// Encodes `dataset` as `reader` does.
-    ///
-    /// # Errors
-    ///
-    /// [`WordingError`] if a text cannot be encoded.
-    pub fn new(dataset: &Dataset, reader: &TextReader<'_>) -> Result<Self, WordingError> {
-        let (train, validation) = (&dataset.train.examples, &dataset.validation.examples);
-        Self::from_examples(Goal::of_task(dataset.task), train, validation, reader)
-    }
-
-    /// Encodes examples of any origin; `train` may be empty where nothing is trained.
-    ///
-    /// # Errors
-    ///
-    /// [`WordingError`] if a text cannot be encoded.
-    pub fn from_examples(
-        goal: Goal,
-        train: &[Example],
-        validation: &[Example],
-        reader: &TextReader<'_>,
-    ) -> Result<Self, WordingError> {
-        let mut notes = Vec::new();
-        let mut encode = |split: SplitName, examples: &[Example]| {
-            let mut encoded = Vec::with_capacity(examples.len());
-            let mut n_cut = 0;
-            for Example { text_a, text_b, label, .. } in examples {
-                let (example, cut) = reader.encode(text_a, text_b.as_deref(), *label)?;
-                encoded.push(example);
-                n_cut += usize::from(cut);
-            }
-            if n_cut > 0 {
-                let rows = examples.len();
-                notes.push(format!("{split}: {n_cut} of {rows} prompts lost the end of a text"));
-            }
-            Ok::<_, WordingError>(encoded)
-        };
-        Ok(Self {
-            labels: goal.n_labels(),
-            goal,
-            train: encode(SplitName::Train, train)?,
-            holdout: Vec::new(),
-            validation: encode(SplitName::Validation, validation)?,
-            validation_ids: validation.iter().map(|e| e.id.clone()).collect(),
-            pad_id: reader.pad_id(),
-            answers: reader.answers().to_vec(),
-            notes,
-        })
-    }
-
     /// A task without examples, for a model that only answers.
     pub fn without_examples(goal: Goal) -> Self {
         Self {
@@ -143,8 +94,12 @@ mod tests {
 
     #[test]
     fn rows_held_out_are_drawn_by_the_seed_and_go_nowhere_else() {
-        let one =
-            |i: u32| TokenisedExample { ids: vec![i], type_ids: vec![0], label: Label::Class(0) };
+        let one = |i: u32| TokenisedExample {
+            ids: vec![i],
+            type_ids: vec![0],
+            choices: None,
+            label: Label::Class(0),
+        };
         let goal = Goal::classification("tone", ["a", "b"].map(String::from).to_vec());
         let task = PreparedTask {
             train: (0..40).map(one).collect(),

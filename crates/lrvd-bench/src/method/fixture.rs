@@ -70,6 +70,7 @@ pub(crate) fn examples(lengths: &[usize]) -> Vec<TokenisedExample> {
     let example = |&length: &usize| TokenisedExample {
         ids: (0..length).map(|_| draws.bounded(VOCABULARY)).collect(),
         type_ids: vec![0; length],
+        choices: None,
         label: Label::Class(draws.index(LABELS)),
     };
     lengths.iter().map(example).collect()

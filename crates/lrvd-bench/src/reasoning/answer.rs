@@ -89,8 +89,18 @@ pub fn check_known(
 pub const LLAMA_2_LABELS: [(&str, u32); 7] =
     [("A", 319), ("B", 350), ("C", 315), ("D", 360), ("E", 382), ("True", 5_852), ("False", 7_700)];
 
+/// Labels for which a part of their tokens has to serve.
+pub(super) fn split_labels(answers: &[AnswerToken]) -> Option<String> {
+    let split = answers.iter().filter(|answer| answer.n_pieces > 1);
+    let each: Vec<String> = split
+        .map(|a| format!("`{}` by `{}` (one of its {} tokens)", a.label, a.piece, a.n_pieces))
+        .collect();
+    (!each.is_empty())
+        .then(|| format!("labels are told apart by parts of them: {}", each.join(", ")))
+}
+
 /// Tokens of any labels, each found by the rule of `prompt`.
-fn find(
+pub(super) fn find(
     tokenizer: &TextTokenizer,
     labels: &[&str],
     prompt: PromptSet,

@@ -77,11 +77,11 @@ pub struct EncodedItems {
 }
 
 /// Turns items into token ids.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct PromptEncoder<'a> {
     tokenizer: &'a TextTokenizer,
     bare: BareTokens<'a>,
-    config: EncodeConfig,
+    pub(super) config: EncodeConfig,
 }
 
 impl<'a> PromptEncoder<'a> {
@@ -123,10 +123,7 @@ impl<'a> PromptEncoder<'a> {
                 encoded.left_out += 1;
                 continue;
             }
-            let (ids, cut) = match self.config.form {
-                InputForm::Decoder => self.decoder_ids(set, item)?,
-                InputForm::Encoder => self.encoder_ids(set, item)?,
-            };
+            let (ids, cut) = self.cut_ids(set, item)?;
             match cut {
                 Cut::Nothing => {}
                 Cut::Right => encoded.cut.right += 1,
@@ -135,14 +132,48 @@ impl<'a> PromptEncoder<'a> {
             }
             let type_ids = vec![0; ids.len()];
             let label = Label::Class(item.answer);
-            encoded.examples.push(TokenisedExample { ids, type_ids, label });
+            encoded.examples.push(TokenisedExample { ids, type_ids, choices: None, label });
             encoded.ids.push(item.id.clone());
         }
         Ok(encoded)
     }
 
-    /// Id of the beginning-of-text token, which also pads a decoder's batches.
-    pub(super) fn begin(&self) -> Result<u32, ReasoningError> {
+    /// One item laid out as those of `set`, and whether anything was cut from it.
+    pub(super) fn ids(
+        &self,
+        set: ReasoningSet,
+        item: &ChoiceItem,
+    ) -> Result<(Vec<u32>, bool), ReasoningError> {
+        let (ids, cut) = self.cut_ids(set, item)?;
+        Ok((ids, cut != Cut::Nothing))
+    }
+
+    /// The same without a limit.
+    pub(super) fn unlimited(self) -> Self {
+        Self { config: EncodeConfig { max_length: usize::MAX, ..self.config }, ..self }
+    }
+
+    fn cut_ids(
+        &self,
+        set: ReasoningSet,
+        item: &ChoiceItem,
+    ) -> Result<(Vec<u32>, Cut), ReasoningError> {
+        match self.config.form {
+            InputForm::Decoder => self.decoder_ids(set, item),
+            InputForm::Encoder => self.encoder_ids(set, item),
+        }
+    }
+
+    /// Id that fills a batch: of a decoder's the beginning-of-text token, of an encoder's its padding.
+    pub(super) fn pad_id(&self) -> Result<u32, ReasoningError> {
+        match self.config.form {
+            InputForm::Decoder => self.begin(),
+            InputForm::Encoder => Ok(self.tokenizer.special_tokens().pad.unwrap_or(0)),
+        }
+    }
+
+    /// Id of the beginning-of-text token.
+    fn begin(&self) -> Result<u32, ReasoningError> {
         let missing = || ReasoningError::NoSpecialToken {
             role: "beginning-of-text",
             tokenizer: file(self.tokenizer),

@@ -6,7 +6,10 @@ use super::ReasoningSet;
 use crate::data::Split;
 
 /// The letters that choices go by, in class order.
-pub const LETTERS: &[&str; 5] = &["A", "B", "C", "D", "E"];
+pub const LETTERS: &[&str; 26] = &[
+    "A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M", "N", "O", "P", "Q", "R", "S",
+    "T", "U", "V", "W", "X", "Y", "Z",
+];
 
 /// One possible answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +29,7 @@ pub struct Choice {
 pub struct ChoiceItem {
     /// The file's own id, or the row number counted from 0.
     pub id: String,
-    /// The passage that a yes/no question is about.
+    /// The passage that a question is about; of the six sets only that of yes/no questions has one.
     pub passage: Option<String>,
     /// The question, the sentence with a blank, or the beginning of a sentence.
     pub question: String,

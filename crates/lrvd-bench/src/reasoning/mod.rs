@@ -9,6 +9,7 @@
 //! | `prompt`        | [`PromptSet`]: how a question becomes a text, and which words answer it        |
 //! | `answer`        | which token stands for which label, checked when loaded                         |
 //! | `encode`        | prompts as token ids of a limited length                                       |
+//! | `own`           | [`OwnQuestions`]: a user's questions as the model sees them                     |
 //! | `task`          | [`ReasoningTask`]: both splits as the model sees them                           |
 //! | `generate`      | the six sets from small grammars, for runs without any data                     |
 //!
@@ -22,6 +23,7 @@ pub(crate) mod generate;
 mod item;
 mod load;
 mod locate;
+mod own;
 mod prompt;
 mod read;
 mod set;
@@ -37,6 +39,7 @@ pub use item::{Choice, ChoiceItem, LETTERS, ReasoningData};
 pub use load::load;
 pub(crate) use load::load_first;
 pub(crate) use locate::locate;
+pub use own::OwnQuestions;
 pub use read::read_items;
 pub use set::{FileNames, Layout, LocalDev, ReasoningSet, SetSpec};
 pub use task::ReasoningTask;

@@ -2,7 +2,7 @@
 
 use lrvd_models::tokenizer::TextTokenizer;
 
-use super::answer::{AnswerToken, answer_tokens};
+use super::answer::{AnswerToken, answer_tokens, split_labels};
 use super::encode::{CutCounts, EncodeConfig, EncodedItems, InputForm, PromptEncoder};
 use super::{PromptSet, ReasoningData, ReasoningError, ReasoningSet};
 use crate::data::batch::TokenisedExample;
@@ -94,10 +94,7 @@ impl ReasoningTask {
             train: train.examples,
             validation: validation.examples,
             validation_ids: validation.ids,
-            pad_id: match config.form {
-                InputForm::Decoder => encoder.begin()?,
-                InputForm::Encoder => tokenizer.special_tokens().pad.unwrap_or(0),
-            },
+            pad_id: encoder.pad_id()?,
             train_cut: train.cut,
             validation_cut: validation.cut,
             notes,
@@ -179,16 +176,6 @@ fn not_empty(
         return Err(ReasoningError::EmptySplit { set: set.name(), split, prompt: prompt.name() });
     }
     Ok(encoded)
-}
-
-/// Labels for which a part of their tokens has to serve.
-fn split_labels(answers: &[AnswerToken]) -> Option<String> {
-    let split = answers.iter().filter(|answer| answer.n_pieces > 1);
-    let each: Vec<String> = split
-        .map(|a| format!("`{}` by `{}` (one of its {} tokens)", a.label, a.piece, a.n_pieces))
-        .collect();
-    (!each.is_empty())
-        .then(|| format!("labels are told apart by parts of them: {}", each.join(", ")))
 }
 
 fn notes_on(encoded: &EncodedItems, split: &str, config: EncodeConfig) -> Vec<String> {

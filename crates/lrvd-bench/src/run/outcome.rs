@@ -317,7 +317,12 @@ mod tests {
     #[test]
     fn uncertainty_is_written_for_every_number_of_draws() {
         let goal = Goal::classification("tone", ["a", "b", "c"].map(String::from).to_vec());
-        let example = TokenisedExample { ids: vec![1], type_ids: vec![0], label: Label::Class(1) };
+        let example = TokenisedExample {
+            ids: vec![1],
+            type_ids: vec![0],
+            choices: None,
+            label: Label::Class(1),
+        };
         let task = PreparedTask {
             validation: vec![example],
             validation_ids: vec!["first".to_owned()],

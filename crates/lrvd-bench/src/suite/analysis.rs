@@ -10,7 +10,7 @@ use super::plan::PlannedRun;
 use super::task::SuiteTask;
 use crate::backbone::Backbone;
 use crate::data::batch::TokenisedExample;
-use crate::data::{self, DataError, Label};
+use crate::data::{self, DataError, Label, Texts};
 use crate::eval::RunContext;
 use crate::io::{JsonLayout, read_json, write_json};
 use crate::method::Tuning;
@@ -47,7 +47,7 @@ impl Trained<'_> {
     ///
     /// # Errors
     ///
-    /// [`SuiteError::Data`] for files that cannot be read, [`SuiteError::Wording`] for a text that cannot be encoded.
+    /// [`SuiteError::Data`] for files that cannot be read, [`SuiteError::Backbone`] for a text that cannot be encoded.
     pub fn other_texts(
         &self,
         rows: usize,
@@ -65,8 +65,9 @@ impl Trained<'_> {
                 other => other?,
             };
             let texts = dataset.validation.examples.iter().take(rows).map(|example| {
-                let pair = example.text_b.as_deref().filter(|_| is_pair(own));
-                Ok(reader.encode(&example.text_a, pair, Label::Class(0))?.0)
+                let all = example.texts();
+                let texts = Texts { pair: all.pair.filter(|_| is_pair(own)), ..all };
+                Ok(reader.encode(texts, Label::Class(0))?.0)
             });
             found.push((task.name(), texts.collect::<Result<Vec<_>, SuiteError>>()?));
         }

@@ -10,8 +10,8 @@ use crate::data::{
     self, Dataset, Origin, PreparedTask, SourceFile, Wording, WordingError, limit, sample,
 };
 use crate::reasoning::{
-    self, AnswerToken, EncodeConfig, InputForm, LLAMA_2_LABELS, ReasoningData, ReasoningSet,
-    ReasoningTask, check_known, require_single,
+    self, AnswerToken, EncodeConfig, LLAMA_2_LABELS, ReasoningData, ReasoningSet, ReasoningTask,
+    check_known, require_single,
 };
 use crate::record::{DataFile, DataOrigin, SplitRecord, TaskData};
 use crate::settings::{LastBatch, ValidConfig};
@@ -98,7 +98,8 @@ impl SuiteTask {
                 let mut dataset = data::load(data_dir, task)?;
                 let cut = limit(&mut dataset.validation.examples, validation_rows);
                 let drawn = sample(&mut dataset.train.examples, config.train_rows);
-                let prepared = PreparedTask::new(&dataset, &reader)?;
+                let (train, validation) = (&dataset.train.examples, &dataset.validation.examples);
+                let prepared = reader.prepare(Goal::of_task(task), train, validation)?;
                 let mut data = glue_data(&dataset, drawn, cut);
                 let asked = wording.as_ref().map(Wording::describe);
                 let before = Some(data.note).filter(|note| !note.is_empty());
@@ -121,12 +122,8 @@ impl SuiteTask {
                 };
                 let whole = data.validation.rows() - dropped;
                 data.notes.extend(limit(&mut data.validation.examples, Some(whole)));
-                let form = match backbone.architecture {
-                    Architecture::Deberta(_) => InputForm::Encoder,
-                    Architecture::Llama(_) => InputForm::Decoder,
-                };
-                let encode =
-                    EncodeConfig { prompt: config.prompt, form, max_length: config.max_length };
+                let (form, max_length) = (backbone.architecture.input_form(), config.max_length);
+                let encode = EncodeConfig { prompt: config.prompt, form, max_length };
                 let task = ReasoningTask::new(&data, &backbone.tokenizer, encode)?;
                 check_labels(&task.answers, backbone, profile)?;
                 Ok(ReadyTask {

@@ -130,6 +130,7 @@ pub(super) fn upload(
         ids: ints(ids),
         type_ids: ints(types),
         mask: Tensor::from_data(TensorData::new(mask, shape), (device, dtype)),
+        barred: None,
     }
 }
 

@@ -233,7 +233,12 @@ fn task() -> PreparedTask {
                 let length = 4 + (5 * i) % 7;
                 let mut id = || FIRST_ID + draws.bounded(VOCABULARY - FIRST_ID);
                 let ids: Vec<u32> = (0..length).map(|_| id()).collect();
-                TokenisedExample { type_ids: vec![0; length], ids, label: Label::Class(i % LABELS) }
+                TokenisedExample {
+                    type_ids: vec![0; length],
+                    ids,
+                    choices: None,
+                    label: Label::Class(i % LABELS),
+                }
             })
             .collect()
     };

@@ -43,7 +43,12 @@ fn task(seed: u64, n_train: usize, n_validation: usize) -> PreparedTask {
             let ids: Vec<u32> =
                 std::iter::once(1).chain((1..length).map(|_| token(&mut draws))).collect();
             let label = if draws.chance(0.125) { draws.index(LABELS) } else { class };
-            TokenisedExample { type_ids: vec![0; ids.len()], ids, label: Label::Class(label) }
+            TokenisedExample {
+                type_ids: vec![0; ids.len()],
+                ids,
+                choices: None,
+                label: Label::Class(label),
+            }
         };
         (0..n).map(|_| one()).collect()
     };

@@ -34,12 +34,14 @@ Examples:
   lrvd predict runs/mine < lines.txt
   lrvd predict runs/mine --input texts.csv --draws 20 --abstain-above 0.5 > answers.jsonl
 
-Input: arguments; a table, whose columns are called as in training unless `--text-column` and
-`--pair-column` say otherwise; or one text a line from a `.txt` file or standard input, or with
-`--jsonl` one object. Blank lines are passed over. Output: one JSON object a line:
+Input: arguments; a table, whose columns are called as in training unless `--text-column`,
+`--pair-column` and `--choice-columns` say otherwise; or one text a line from a `.txt` file or
+standard input, or with `--jsonl` one object. Questions with choices come in tables or objects.
+Blank lines are passed over. Output: one JSON object a line:
 
   text, pair           the input
   predicted            the answer: a label, null where it is withheld, or a number for regression
+  choice               for a question with choices, whose labels are letters: the text of that choice
   probs                probabilities in label order
   entropy              of the probabilities, nats
   mutual_information   between answer and weights, nats; null without draws
@@ -132,12 +134,15 @@ impl PolicyArguments {
 /// Where the texts are in a table.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InputColumns {
-    /// Column or key of the text [default: as in training].
+    /// Column or key of the text or the question [default: as in training].
     #[arg(long, value_name = "NAME")]
     pub(crate) text_column: Option<String>,
-    /// Column or key of the second text [default: as in training].
+    /// Column or key of the second text or the passage [default: as in training].
     #[arg(long, value_name = "NAME")]
     pub(crate) pair_column: Option<String>,
+    /// Column or key of a list of choices, or the column of each, by commas [default: as in training].
+    #[arg(long, value_delimiter = ',', value_name = "NAME|A,B")]
+    pub(crate) choice_columns: Vec<String>,
 }
 
 /// Options of `lrvd eval`.
@@ -156,7 +161,7 @@ pub(crate) struct EvalArguments {
     #[command(flatten)]
     pub(crate) language: TextArguments,
     /// The validation split of a GLUE task instead of a file.
-    #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with_all = ["data", "text_column", "pair_column", "label_column"])]
+    #[arg(long, value_name = "NAME", requires = "data_dir", conflicts_with_all = ["data", "text_column", "pair_column", "choice_columns", "label_column"])]
     pub(crate) task: Option<String>,
     /// Folder of the GLUE data.
     #[arg(long, value_name = "DIR", requires = "task")]

@@ -11,6 +11,7 @@ Examples:
   lrvd data check --train t.tsv --validation v.tsv --model DIR
   lrvd data check --train t.jsonl --model LLAMA-DIR --labels bad,good \\
       --template 'Review: {text}\\nSentiment:' --answers negative,positive
+  lrvd data check --train quiz.jsonl --model DIR   rows with `question`, `choices` and `answer`
   lrvd data check --task sst2 --data-dir GLUE --model DIR --max-length 64
   lrvd data check --train chat.jsonl --model LLAMA-DIR   texts for a language model, what is learnt in «»
 
@@ -30,15 +31,24 @@ pub(crate) struct ExampleArguments {
     /// [default: 0.1].
     #[arg(long, value_name = "SHARE", value_parser = super::share, requires = "train", conflicts_with = "validation")]
     pub(crate) validation_split: Option<f64>,
-    /// Column or key of the text.
-    #[arg(long, value_name = "NAME", default_value = "text")]
-    pub(crate) text_column: String,
-    /// Column or key of the second text, for pairs.
+    /// Column or key of the text [default: `text`, of a question with choices `question`].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) text_column: Option<String>,
+    /// Column or key of the second text, for pairs; of the passage that a question with choices is about.
     #[arg(long, value_name = "NAME", conflicts_with = "task")]
     pub(crate) pair_column: Option<String>,
-    /// Column or key of the label.
-    #[arg(long, value_name = "NAME", default_value = "label")]
-    pub(crate) label_column: String,
+    /// Column or key of the label [default: `label`, of the right choice `answer`].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) label_column: Option<String>,
+    /// Column or key of a list of choices, of which the label is one; or the column of each, by commas
+    /// [default: `choices`, if a row has `question`, `choices` and `answer`].
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAME|A,B",
+        conflicts_with_all = ["task", "regression", "labels", "template", "answers"]
+    )]
+    pub(crate) choice_columns: Vec<String>,
     /// Labels in the order of their class ids [default: those of the training file, sorted].
     #[arg(long, value_delimiter = ',', value_name = "A,B", conflicts_with_all = ["task", "regression"])]
     pub(crate) labels: Vec<String>,

@@ -16,6 +16,7 @@ Examples:
   lrvd train --model DIR --train t.jsonl --validation v.jsonl --config run.toml
   lrvd train --model LLAMA-DIR --train t.tsv --validation v.tsv --labels bad,good \
       --template 'Review: {text}\\nSentiment:' --answers negative,positive
+  lrvd train --model DIR --train quiz.csv --choice-columns a,b,c,d --text-column question --label-column key
   lrvd train --model LLAMA-DIR --train chat.jsonl --epochs 3 --out runs/chat
   lrvd train ... --resume                          go on after an interruption
 
@@ -25,6 +26,11 @@ Labels are any texts or whole numbers; their order is by value, or the one of `-
 A Llama is asked in words: it reads a prompt and answers by the logits of one word for each class. The words and the
 template are in `settings.json`; a word that is not one token after the prompt is refused by name. Too long texts
 lose their ends, the question never. Numbers (`--regression`, stsb) need an encoder.
+
+A table with the columns `question`, `choices` (a list) and `answer` is multiple choice; `--choice-columns` names others, or
+one column for each choice, and `--pair-column` a passage. The answer is the text of a choice, its letter (`A` is the first)
+or its place counted from 0, and must mean one choice. The classes are the letters, and one that a row does not have is never
+answered.
 
 A table with the columns `prompt` and `completion`, or with `messages` (a list of objects with `role` and `content`),
 trains a language model: on completions, or on what the assistant says by the model's chat template, averaged over their

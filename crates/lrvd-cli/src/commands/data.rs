@@ -1,7 +1,9 @@
 //! `lrvd data`, and the examples that `lrvd train` is given.
 
+use std::path::Path;
+
 use lrvd_bench::classify::{DataReport, DataSource, SplitReport, TextColumns, check_data};
-use lrvd_bench::data::{Spread, Validation};
+use lrvd_bench::data::{Spread, TableError, Validation};
 use lrvd_bench::language::{LanguageColumns, LanguageSource};
 use lrvd_bench::settings::WordingSettings;
 use lrvd_bench::task::GlueTask;
@@ -21,26 +23,34 @@ const MAX_LENGTH: usize = 128;
 pub(super) fn source(
     arguments: ExampleArguments,
 ) -> Result<DataSource, Box<dyn std::error::Error>> {
-    match (arguments.task, arguments.data_dir, arguments.train) {
+    match (&arguments.task, &arguments.data_dir, &arguments.train) {
         (Some(task), Some(data_dir), _) => {
-            Ok(DataSource::Glue { task: task.parse::<GlueTask>()?, data_dir })
+            Ok(DataSource::Glue { task: task.parse::<GlueTask>()?, data_dir: data_dir.clone() })
         }
         (_, _, Some(train)) => {
             let share = arguments.validation_split.unwrap_or(VALIDATION_SPLIT);
             Ok(DataSource::Files {
-                train,
+                columns: columns(train, &arguments)?,
+                train: train.clone(),
                 validation: arguments.validation.map_or(Validation::Share(share), Validation::File),
-                columns: TextColumns {
-                    text: arguments.text_column,
-                    pair: arguments.pair_column,
-                    label: Some(arguments.label_column),
-                },
                 labels: (!arguments.labels.is_empty()).then_some(arguments.labels),
                 regression: arguments.regression,
             })
         }
         _ => Err("pass --train, or --task and --data-dir".into()),
     }
+}
+
+/// The columns that `arguments` name, or that `train` has by their usual names.
+fn columns(train: &Path, arguments: &ExampleArguments) -> Result<TextColumns, TableError> {
+    let ExampleArguments { text_column, pair_column, label_column, choice_columns, .. } = arguments;
+    let is_named = text_column.is_some() || label_column.is_some();
+    let usual = match choice_columns.as_slice() {
+        [] if is_named => TextColumns::default(),
+        [] => TextColumns::recognise(train)?,
+        choices => TextColumns::questions(choices.to_vec()),
+    };
+    Ok(usual.with(text_column.clone(), pair_column.clone(), label_column.clone(), Vec::new()))
 }
 
 /// The texts for a language model that `arguments` name, or that the training file holds by its columns; `None` if it is
@@ -52,6 +62,7 @@ pub(super) fn texts(
     let given = arguments.texts.named().meant()?;
     let classifies = arguments.pair_column.is_some()
         || arguments.regression
+        || !arguments.choice_columns.is_empty()
         || !arguments.labels.is_empty()
         || arguments.template.is_some()
         || !arguments.answers.is_empty();
@@ -61,7 +72,9 @@ pub(super) fn texts(
                 .into(),
         );
     }
-    let known = [arguments.text_column.as_str(), arguments.label_column.as_str()];
+    let or = |named: &Option<String>, usual: &str| named.clone().unwrap_or(usual.to_owned());
+    let known = [or(&arguments.text_column, "text"), or(&arguments.label_column, "label")];
+    let known = known.each_ref().map(String::as_str);
     let columns = match given {
         Some(columns) => Some(columns),
         None if classifies => None,

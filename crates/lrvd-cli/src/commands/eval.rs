@@ -98,9 +98,11 @@ fn examples(
             (task.name().to_owned(), classifier.read_task(task, folder)?)
         }
         (_, _, Some(file)) => {
-            let InputColumns { text_column, pair_column } = arguments.columns.clone();
+            let InputColumns { text_column, pair_column, choice_columns } =
+                arguments.columns.clone();
+            let label_column = arguments.label_column.clone();
             let columns =
-                classifier.columns().with(text_column, pair_column, arguments.label_column.clone());
+                classifier.columns().with(text_column, pair_column, label_column, choice_columns);
             (file.display().to_string(), classifier.read_examples(file, &columns)?)
         }
         _ => return Err("pass --data, or --task and --data-dir".into()),

@@ -105,7 +105,8 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
     let classifies = arguments.task.is_some()
         || arguments.label_column.is_some()
         || arguments.columns.text_column.is_some()
-        || arguments.columns.pair_column.is_some();
+        || arguments.columns.pair_column.is_some()
+        || !arguments.columns.choice_columns.is_empty();
     if classifies {
         return Err("a language model is measured on texts: name `--prompt-column` and `--completion-column`, or \
                     `--messages-column`"

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use lrvd_bench::classify::{Input, Prediction, SavedClassifier, read_inputs, stream_inputs};
+use lrvd_bench::classify::{
+    ClassifyError, Input, Prediction, SavedClassifier, read_inputs, stream_inputs,
+};
 use lrvd_bench::data::table;
 use serde::Serialize;
 
@@ -35,6 +37,9 @@ enum Kind<'a> {
     Class {
         /// Null where the classifier abstains.
         predicted: Option<&'a str>,
+        /// Of a question: the text of the choice, null where the classifier abstains.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        choice: Option<Option<&'a str>>,
         probs: &'a [f64],
         entropy: f64,
         mutual_information: Option<f64>,
@@ -123,9 +128,9 @@ fn inputs(
     arguments: PredictArguments,
     classifier: &SavedClassifier,
 ) -> Result<Inputs, Box<dyn Error>> {
-    let InputColumns { text_column, pair_column } = arguments.columns;
-    let is_named = text_column.is_some() || pair_column.is_some();
-    let columns = classifier.columns().with(text_column, pair_column, None);
+    let InputColumns { text_column, pair_column, choice_columns } = arguments.columns;
+    let is_named = text_column.is_some() || pair_column.is_some() || !choice_columns.is_empty();
+    let columns = classifier.columns().with(text_column, pair_column, None, choice_columns);
     let is_text = |path: &PathBuf| path.extension().is_some_and(|end| end == "txt");
     let table = match (&arguments.input, arguments.jsonl) {
         (Some(path), true) => Some(read_inputs(path, table::Format::Jsonl, columns)?),
@@ -142,10 +147,13 @@ fn inputs(
     }
     if is_named {
         return Err(
-            "`--text-column` and `--pair-column` are for tables; pass one by `--input`, or \
-                    `--jsonl`"
+            "`--text-column`, `--pair-column` and `--choice-columns` are for tables; pass one by `--input`, or `--jsonl`"
                 .into(),
         );
+    }
+    if classifier.info.has_choices() {
+        let (dir, what) = (arguments.classifier.dir, "a text has none");
+        return Err(ClassifyError::OfChoices { dir, what }.into());
     }
     if !arguments.texts.is_empty() {
         let mut pairs = arguments.pair.into_iter();
@@ -153,7 +161,7 @@ fn inputs(
             if text.trim().is_empty() {
                 return Err("an empty text cannot be classified".into());
             }
-            Ok(Input { text, pair: pairs.next() })
+            Ok(Input { text, pair: pairs.next(), choices: Vec::new() })
         });
         return Ok(Box::new(inputs));
     }
@@ -168,7 +176,7 @@ fn inputs(
     let lines = reader.lines().enumerate().filter_map(move |(i, line)| match line {
         Err(error) => Some(Err(format!("{name}, line {}: {error}", i + 1).into())),
         Ok(text) if text.trim().is_empty() => None,
-        Ok(text) => Some(Ok(Input { text, pair: None })),
+        Ok(text) => Some(Ok(Input { text, pair: None, choices: Vec::new() })),
     });
     Ok(Box::new(lines))
 }
@@ -186,9 +194,12 @@ fn answer<'a>(
         }
         Prediction::Class { probabilities, class, entropy, mutual_information, draws } => {
             let abstained = limit.map(|limit| *entropy > limit);
-            let label = classifier.info.goal.classes.get(*class).map(String::as_str);
+            let given = |names: &'a [String]| {
+                names.get(*class).map(String::as_str).filter(|_| abstained != Some(true))
+            };
             let kind = Kind::Class {
-                predicted: label.filter(|_| abstained != Some(true)),
+                predicted: given(&classifier.info.goal.classes),
+                choice: classifier.info.has_choices().then(|| given(&input.choices)),
                 probs: probabilities,
                 entropy: *entropy,
                 mutual_information: *mutual_information,

@@ -79,7 +79,9 @@ pub(super) fn job(
     key: Drawn,
 ) -> (Job<ClassifierCard>, Receiver<Reply<ClassifierCard>>) {
     let (reply, receiver) = channel();
-    let inputs = (0..texts).map(|i| Input { text: format!("{name} {i}"), pair: None }).collect();
+    let inputs = (0..texts)
+        .map(|i| Input { text: format!("{name} {i}"), pair: None, choices: Vec::new() })
+        .collect();
     (Job { inputs, key, reply }, receiver)
 }
 

@@ -92,6 +92,7 @@ pub(crate) fn padded(rows: &[&[i64]], left: bool, dtype: DType) -> TokenBatch {
         type_ids: ids.zeros_like(),
         ids,
         mask: Tensor::from_data(TensorData::new(mask, shape), (&device, dtype)),
+        barred: None,
     }
 }
 

@@ -153,6 +153,7 @@ fn finish(
         id: row.to_string(),
         text_a,
         text_b,
+        choices: Vec::new(),
         label: Label::Class(class),
     };
     (drafts.into_iter().enumerate().map(example).collect(), noisy)

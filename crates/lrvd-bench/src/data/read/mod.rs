@@ -36,6 +36,7 @@ pub(crate) fn read_examples(
             id: row.id(IDS)?.unwrap_or_else(|| examples.len().to_string()),
             text_a: text(columns.text_a)?,
             text_b: columns.text_b.map(text).transpose()?,
+            choices: Vec::new(),
             label: label(&row, columns.label, task)?,
         });
     }

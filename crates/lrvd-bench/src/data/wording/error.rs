@@ -33,6 +33,15 @@ pub enum WordingError {
         /// The setting.
         key: &'static str,
     },
+    /// A question with choices is given a wording.
+    #[error(
+        "`{key}` words a question for a class, and a question with choices has a wording of its own: it is answered by a \
+         letter"
+    )]
+    Choices {
+        /// The setting.
+        key: &'static str,
+    },
     /// An adapter for a language model does not say how it is asked.
     #[error("classifier `{task}` does not say in which words a language model is asked")]
     Unworded {

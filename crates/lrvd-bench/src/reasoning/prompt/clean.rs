@@ -20,10 +20,16 @@ pub(super) fn text(set: ReasoningSet, item: &ChoiceItem, room: Room) -> String {
     }
     let texts = item.choices.iter().map(|choice| head(&choice.text, room.choice));
     let choices = LETTERS.iter().zip(texts).map(|(letter, text)| format!("{letter}) {text}\n"));
+    let question = match &item.passage {
+        Some(passage) => {
+            let (passage, question) = (head(passage, room.body), head(&item.question, room.choice));
+            format!("Passage: {passage}\nQuestion: {question}")
+        }
+        None => format!("Question: {}", head(&item.question, room.body)),
+    };
     format!(
         "Return the label of the correct answer for the question below.\n\n\
-         Question: {}\nChoices:\n{}Answer:",
-        head(&item.question, room.body),
+         {question}\nChoices:\n{}Answer:",
         choices.collect::<String>()
     )
 }

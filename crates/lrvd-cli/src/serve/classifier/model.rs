@@ -1,5 +1,6 @@
 //! A saved classifier that is asked.
 
+use lrvd_bench::BackboneError;
 use lrvd_bench::classify::{ClassifyError, Input, Prediction, SavedClassifier};
 
 use super::card::{ClassifierCard, Drawn};
@@ -40,7 +41,7 @@ impl Model for Classifier {
 
     fn first(&self) -> (Input, Drawn) {
         let pair = (self.classifier.info.pairs == Some(true)).then(|| "second".to_owned());
-        (Input { text: "first".to_owned(), pair }, self.drawn)
+        (Input { text: "first".to_owned(), pair, choices: Vec::new() }, self.drawn)
     }
 
     fn is_shared(&self, key: Drawn) -> bool {
@@ -57,11 +58,11 @@ impl Model for Classifier {
     }
 
     fn blame(error: &ClassifyError) -> Option<Blame> {
-        Some(match error {
-            ClassifyError::Tokenizer(_)
-            | ClassifyError::Wording(_)
-            | ClassifyError::Pairs { .. } => Blame::Text,
-            _ => Blame::Model,
-        })
+        let is_text = matches!(
+            error,
+            ClassifyError::Backbone(BackboneError::Tokenizer(_) | BackboneError::Wording(_))
+                | ClassifyError::Pairs { .. }
+        );
+        Some(if is_text { Blame::Text } else { Blame::Model })
     }
 }

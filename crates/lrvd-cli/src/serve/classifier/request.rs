@@ -45,10 +45,11 @@ impl Request {
         let Self { text, pair, inputs, draws, seed } = self;
         let listed = inputs.is_some();
         let inputs: Vec<Input> = match (text, inputs) {
-            (Some(text), None) => vec![Input { text, pair }],
+            (Some(text), None) => vec![Input { text, pair, choices: Vec::new() }],
             (None, Some(_)) if pair.is_some() => return Err(clash("pair", "inputs")),
             (None, Some(items)) => {
-                items.into_iter().map(|Object(Item { text, pair })| Input { text, pair }).collect()
+                let input = |Object(Item { text, pair })| Input { text, pair, choices: Vec::new() };
+                items.into_iter().map(input).collect()
             }
             (Some(_), Some(_)) => return Err(clash("text", "inputs")),
             (None, None) => Vec::new(),
@@ -93,7 +94,7 @@ mod tests {
     #[test]
     fn texts_pairs_and_lists_are_read() {
         let read_one = |body: &str| read(body.as_bytes(), &card()).unwrap();
-        let input = |text: &str| Input { text: text.to_owned(), pair: None };
+        let input = |text: &str| Input { text: text.to_owned(), pair: None, choices: Vec::new() };
         let one = read_one(r#"{"text": "a", "draws": 0, "seed": 3}"#);
         assert_eq!((one.inputs, one.key), (vec![input("a")], Drawn { draws: 0, seed: 3 }));
         let two = read_one(r#" {"inputs": [{"text": "a"}, {"text": "b", "pair": null}]} "#);

@@ -1,0 +1,179 @@
+//! Questions of a user's own: asked by the prompts of `clean`, as those of ARC are, also about a passage.
+
+use lrvd_models::tokenizer::TextTokenizer;
+
+use super::answer::{AnswerToken, find, split_labels};
+use super::encode::{EncodeConfig, InputForm, PromptEncoder};
+use super::{Choice, ChoiceItem, LETTERS, PromptSet, ReasoningError, ReasoningSet};
+use crate::data::batch::TokenisedExample;
+use crate::data::{Label, Texts, Wording};
+use crate::text::head;
+
+/// A set whose rows are laid out as a user's are: a question, and choices that go by letters.
+const LAYOUT: ReasoningSet = ReasoningSet::ArcC;
+const PROMPT: PromptSet = PromptSet::Clean;
+/// Characters of a question by which an error names it.
+const NAME: usize = 60;
+
+/// Turns a user's questions into what a model of either kind reads. The classes are letters.
+#[derive(Debug)]
+pub struct OwnQuestions<'a> {
+    encoder: PromptEncoder<'a>,
+    /// For a decoder; empty for an encoder.
+    letters: Vec<AnswerToken>,
+    /// Id that fills a batch.
+    pub pad_id: u32,
+}
+
+impl<'a> OwnQuestions<'a> {
+    /// Finds and checks the tokens of the first `letters` letters, at most as many as there are [`LETTERS`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`answer_tokens`](super::answer_tokens) and of [`PromptEncoder::new`].
+    pub fn new(
+        tokenizer: &'a TextTokenizer,
+        form: InputForm,
+        letters: usize,
+        max_length: usize,
+    ) -> Result<Self, ReasoningError> {
+        let encoder =
+            PromptEncoder::new(tokenizer, EncodeConfig { prompt: PROMPT, form, max_length })?;
+        let letters = match form {
+            InputForm::Decoder => find(tokenizer, &LETTERS[..letters], PROMPT, PROMPT.cue(LAYOUT))?,
+            InputForm::Encoder => Vec::new(),
+        };
+        Ok(Self { pad_id: encoder.pad_id()?, encoder, letters })
+    }
+
+    /// The question that is asked with `letters` choices, and with a passage or without, in words for a record.
+    pub fn wording(letters: usize, passage: bool) -> Wording {
+        let choices = vec!["…".to_owned(); letters];
+        let pair = passage.then_some("{pair}");
+        let answers = LETTERS.iter().take(letters).map(ToString::to_string).collect();
+        Wording { template: Self::text(Texts { text: "{text}", pair, choices: &choices }), answers }
+    }
+
+    /// The question as a decoder is asked it, with nothing cut.
+    pub(crate) fn text(texts: Texts<'_>) -> String {
+        PROMPT.text(LAYOUT, &item(texts))
+    }
+
+    /// Most tokens of a question.
+    pub(crate) fn max_length(&self) -> usize {
+        self.encoder.config.max_length
+    }
+
+    /// One question, and whether something had to be cut from it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PromptEncoder::encode`].
+    pub fn encode(
+        &self,
+        texts: Texts<'_>,
+        label: Label,
+    ) -> Result<(TokenisedExample, bool), ReasoningError> {
+        let (ids, is_cut) = self.encoder.ids(LAYOUT, &item(texts))?;
+        let (type_ids, choices) = (vec![0; ids.len()], Some(texts.choices.len()));
+        Ok((TokenisedExample { ids, type_ids, choices, label }, is_cut))
+    }
+
+    /// Tokens of one question before anything is cut from it.
+    pub(crate) fn measure(&self, texts: Texts<'_>) -> Result<usize, ReasoningError> {
+        Ok(self.encoder.unlimited().ids(LAYOUT, &item(texts))?.0.len())
+    }
+
+    /// The tokens of the letters, in their order; none for an encoder.
+    pub fn answers(&self) -> Vec<u32> {
+        self.letters.iter().map(|letter| letter.id).collect()
+    }
+
+    /// What a reader of the results must know of them.
+    pub(crate) fn note(&self) -> Option<String> {
+        split_labels(&self.letters)
+    }
+}
+
+/// The texts without the white space around them, and letters by place.
+fn item(texts: Texts<'_>) -> ChoiceItem {
+    let trimmed = |text: &str| text.trim().to_owned();
+    let choices = LETTERS.iter().zip(texts.choices);
+    let choice = |(label, text): (&&str, &String)| Choice {
+        label: (*label).to_owned(),
+        text: trimmed(text),
+    };
+    ChoiceItem {
+        id: head(texts.text.trim(), NAME).to_owned(),
+        passage: texts.pair.map(trimmed),
+        question: trimmed(texts.text),
+        choices: choices.map(choice).collect(),
+        answer: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use super::*;
+
+    fn tokenizer(name: &str) -> TextTokenizer {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets").join(name);
+        TextTokenizer::from_dir(&folder).unwrap()
+    }
+
+    fn texts<'a>(pair: Option<&'a str>, choices: &'a [String]) -> Texts<'a> {
+        Texts { text: " Who saw the ball? ", pair, choices }
+    }
+
+    #[test]
+    fn both_kinds_of_model_read_the_same_question_and_only_one_its_cue() {
+        let choices = ["the cat", "a dog "].map(str::to_owned);
+        let wanted = "Return the label of the correct answer for the question below.\n\n\
+                      Passage: The cat did.\nQuestion: Who saw the ball?\nChoices:\nA) the cat\nB) a dog";
+        for (name, form) in
+            [("stories260K", InputForm::Decoder), ("deberta-v3-nano", InputForm::Encoder)]
+        {
+            let tokenizer = tokenizer(name);
+            let own = OwnQuestions::new(&tokenizer, form, 3, 500).unwrap();
+            let asked = texts(Some("The cat did.\n"), &choices);
+            let (example, is_cut) = own.encode(asked, Label::Class(1)).unwrap();
+            assert_eq!((example.choices, is_cut), (Some(2), false), "{name}");
+            assert_eq!(own.measure(asked).unwrap(), example.ids.len());
+            let cue = if form == InputForm::Decoder { "\nAnswer:" } else { "" };
+            let whole = tokenizer.encode(&format!("{wanted}{cue}"), None, None).unwrap().ids;
+            assert_eq!(example.ids, whole, "{name}");
+            assert_eq!(own.answers().len(), if form == InputForm::Decoder { 3 } else { 0 });
+        }
+        let wording = OwnQuestions::wording(2, false);
+        assert!(
+            wording.template.ends_with("Question: {text}\nChoices:\nA) …\nB) …\nAnswer:"),
+            "{wording:?}"
+        );
+        assert_eq!(wording.answers, ["A", "B"]);
+    }
+
+    #[test]
+    fn a_passage_goes_before_the_question_and_the_choices_when_room_is_short() {
+        let tokenizer = tokenizer("stories260K");
+        let choices = ["the cat", "a dog"].map(str::to_owned);
+        let passage = "once upon a time ".repeat(30);
+        let asked = texts(Some(&passage), &choices);
+        let new = |length| OwnQuestions::new(&tokenizer, InputForm::Decoder, 2, length).unwrap();
+        let frame = new(1000).measure(texts(Some("a"), &choices)).unwrap();
+        let short = new(frame + 9);
+        let (example, is_cut) = short.encode(asked, Label::Class(0)).unwrap();
+        let text = tokenizer.decode(&example.ids, true).unwrap();
+        assert!(is_cut && example.ids.len() <= frame + 9, "{}", example.ids.len());
+        assert!(short.measure(asked).unwrap() > frame + 9);
+        assert!(
+            text.contains("Passage: once") && text.contains("Who saw the ball?\nChoices:"),
+            "{text}"
+        );
+        assert!(text.ends_with("B) a dog\nAnswer:"), "{text}");
+        let error = new(20).encode(asked, Label::Class(0)).unwrap_err().to_string();
+        assert!(error.starts_with("item `Who saw the ball?`: the prompt takes"), "{error}");
+    }
+}
