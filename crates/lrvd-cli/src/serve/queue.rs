@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot::Sender;
+use tracing::debug;
 
 use super::problem::Problem;
 use super::served::Card;
@@ -96,6 +97,7 @@ impl<C: Card> Queue<C> {
         }
         waiting.texts += texts;
         waiting.jobs.push_back(job);
+        debug!(texts, waiting = waiting.texts, "queued");
         self.changed.notify_one();
         Ok(())
     }
@@ -134,6 +136,7 @@ impl<C: Card> Queue<C> {
                     }
                 }
                 waiting.texts -= batch.iter().map(|job| job.inputs.len()).sum::<usize>();
+                debug!(jobs = batch.len(), draws = key.draws, waiting = waiting.texts, "taken");
                 return Some(batch);
             }
             if waiting.closed {

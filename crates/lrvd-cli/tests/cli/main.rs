@@ -3,10 +3,12 @@
 
 mod bench;
 mod choices;
+mod config;
 mod demo;
 mod exports;
 mod help;
 mod language;
+mod log;
 mod output;
 #[cfg(feature = "hub")]
 mod push;

@@ -141,6 +141,8 @@ impl Table {
     /// As [`read`], of any ending.
     pub fn open(file: &Path, layout: &Layout<'_>) -> Result<Self, TableError> {
         let opened = File::open(file).map_err(IoError::at("read", file))?;
+        let bytes = opened.metadata().map_err(IoError::at("read", file))?.len();
+        debug!(file = %file.display(), bytes, format = ?layout.format, "opened");
         let lines = |opened| Lines::new(Box::new(BufReader::new(opened)), file, layout.blank_lines);
         let source = match layout.format {
             Format::Tsv => Source::Tabs(Tabs::new(lines(opened), layout.unnamed)?),
