@@ -55,8 +55,12 @@ impl Tempered {
 fn averaged(logits: Logits) -> Result<Logits, TrainError> {
     let logs = log_softmax(&logits.values, logits.width)?;
     let mean = mean_probability(&logs, logits.members().max(1), logits.width)?;
-    // A probability that underflowed has no logarithm to scale.
-    let values = mean.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect();
+    let size = mean.len();
+    // A probability that underflowed has the logarithm of its largest term, which is off by that of their number at most.
+    // A floor instead would give an answer that is barred a probability again, once a temperature divides it.
+    let largest = |i: usize| logs.iter().skip(i).step_by(size).copied().fold(f64::MIN, f64::max);
+    let log = |(i, p): (usize, f64)| if p < f64::MIN_POSITIVE { largest(i) } else { p.ln() };
+    let values = mean.into_iter().enumerate().map(log).collect();
     Ok(Logits { values, ..logits })
 }
 
@@ -242,5 +246,20 @@ impl PostHoc for Tempered {
 
     fn stored_parameters(&self) -> usize {
         self.inner.stored_parameters() + self.temperatures.len().max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_has_no_probability_gets_none_from_the_highest_temperature() {
+        // Two members, of which each bars the third answer.
+        let values = vec![1.0, 0.5, -1e6, 0.0, 2.0, -1e6];
+        let logits = Logits::new(values, 1, 3);
+        let soft = softened(logits, 100.0).unwrap().classes().unwrap().remove(0).probabilities;
+        assert!(soft[2] == 0.0 && soft[0] > 0.49 && soft[1] > 0.49, "{soft:?}");
     }
 }
