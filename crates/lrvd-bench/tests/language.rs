@@ -11,7 +11,7 @@ use lrvd_bench::language::{
     SavedLanguageModel, read_texts, train_language,
 };
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
-use lrvd_bench::settings::{ConfigOverrides, MethodName};
+use lrvd_bench::settings::{ConfigOverrides, MethodName, Training};
 use lrvd_burn::burn::tensor::Device;
 
 const STEPS: usize = 18;
@@ -40,7 +40,7 @@ fn write_rows(dir: &Path) -> PathBuf {
 }
 
 fn options(dir: &Path, out: &str, method: MethodName) -> LanguageOptions {
-    let mut config = ConfigOverrides::for_language(None, None).unwrap();
+    let mut config = ConfigOverrides::new(Some(Training::Language), None, None).unwrap();
     for assignment in [
         &format!("steps={STEPS}"),
         "evaluate_every=5",

@@ -17,6 +17,7 @@
 //! | [`ops`] | the fused operators |
 //! | [`device`] | devices by name |
 //! | `burn_train` | metrics and a step for burn-train's learner (feature `train`) |
+//! | `schema` | JSON schemas of what settings files hold (feature `schema`) |
 
 pub mod adalora;
 pub mod adapter;
@@ -35,6 +36,8 @@ pub mod parameters;
 pub mod peft;
 pub mod prune;
 pub mod sampling;
+#[cfg(feature = "schema")]
+pub mod schema;
 pub mod train;
 
 pub use burn;

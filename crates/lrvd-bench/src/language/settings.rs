@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use lrvd_burn::train::DrawPolicy;
 use lrvd_core::error::ParameterError;
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +10,12 @@ use super::columns::LanguageColumns;
 use super::data::LanguageSource;
 use super::error::LanguageError;
 use super::info::LanguageInfo;
-use crate::settings::{
-    CheckpointChoice, MethodName, PredictionDraws, RankRequest, SettingError, ValidConfig,
-};
+use crate::settings::{CheckpointChoice, MethodName, RankRequest, Training, ValidConfig};
 
 /// Largest seed: what is mixed into the higher bits must stay apart.
 const MAX_SEED: u64 = (1 << 40) - 1;
 /// What the settings file calls this kind of run.
-pub(super) const TASK: &str = "language";
+pub(super) const TASK: &str = Training::Language.name();
 
 /// Everything that a training run is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,23 +127,6 @@ impl LanguageOptions {
         if self.target_rank.is_some() && !can.budget {
             return Err(LanguageError::Options("a target rank is for the method `adalora` only"));
         }
-        let refused = |key, value: String, reason: &str| {
-            Err(SettingError::Pair { key, value, reason: reason.to_owned() }.into())
-        };
-        let config = &self.config;
-        if config.wording.given().is_some() {
-            let value = "set".to_owned();
-            return refused("wording", value, "it asks for a class, and texts have none");
-        }
-        if config.prediction_draws != PredictionDraws::Weights {
-            let value = format!("{:?}", config.prediction_draws).to_lowercase();
-            return refused("prediction_draws", value, "a text is answered by draws of weights");
-        }
-        let spared = DrawPolicy { tokens_per_pass: 0, ..config.prediction };
-        if spared != (DrawPolicy { tokens_per_pass: 0, ..DrawPolicy::default() }) {
-            let value = "set".to_owned();
-            return refused("prediction", value, "sparing draws is for classifiers");
-        }
-        Ok(())
+        Ok(self.config.check_use(Training::Language)?)
     }
 }

@@ -4,6 +4,7 @@ use burn::tensor::DType;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
 use lrvd_burn::sampling::{DrawPer, Scheme};
+use lrvd_burn::schema::words;
 use lrvd_burn::train::{DrawPolicy, OrderConfig, TrainConfig};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::kl::KlReduction;
@@ -11,16 +12,17 @@ use lrvd_core::moments::CrossTerm;
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
 use lrvd_core::prune::{PruneSchedule, StatisticAggregate, StatisticOptions};
 use lrvd_core::schedule::KlDivisor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::methods::MethodSettings;
 use super::{
     Bucketing, KlPathSettings, KlWeight, LastBatch, MaskPlacement, OptimizerOnPrune,
-    PredictionDraws, PromptSet, PrunePlacement, WordingSettings,
+    PredictionDraws, Preset, PromptSet, PrunePlacement, WordingSettings,
 };
 
 /// How the posterior is sampled in training.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrainingScheme {
     /// Not at all: the likelihood then gives the variances no gradient.
@@ -52,7 +54,7 @@ impl TrainingScheme {
 }
 
 /// How the frozen base is stored. Adapters, posteriors and optimiser state are in single precision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BasePrecision {
     /// Single precision.
@@ -84,7 +86,7 @@ impl BasePrecision {
 }
 
 /// Whether the pooler of the head learns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PoolerMode {
     /// Trained with the head's rates.
@@ -94,7 +96,7 @@ pub enum PoolerMode {
 }
 
 /// Which checkpoint the headline table reports; both are always recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckpointChoice {
     /// The last step.
@@ -104,7 +106,7 @@ pub enum CheckpointChoice {
 }
 
 /// Initial value and rate of the posterior's noise parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogVarianceSettings {
     /// Initial `ln σ²` (of `ln α` in the multiplicative family).
@@ -114,11 +116,12 @@ pub struct LogVarianceSettings {
 }
 
 /// When and by what rule ranks are pruned.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PruneSettings {
     /// What the statistic is of: medians of a rank's entries, or its energies.
     #[serde(default)]
+    #[schemars(schema_with = "words::<StatisticAggregate>")]
     pub statistic: StatisticAggregate,
     /// Keep a rank iff its statistic is below this.
     pub log_alpha_threshold: f64,
@@ -139,7 +142,7 @@ pub struct PruneSettings {
 }
 
 /// AdaLoRA's schedule, as shares of all steps.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AdaLoraSettings {
     /// Length of the warm-up without masking.
@@ -159,14 +162,17 @@ pub struct AdaLoraSettings {
 /// Settings of one fine-tuning run, not yet checked; see the preset table in `docs/guides/presets.md`.
 ///
 /// What runs is a [`ValidConfig`](super::ValidConfig).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExperimentConfig {
     /// Name of the preset it started from.
+    #[schemars(extend("enum" = Preset::ALL.map(Preset::name)))]
     pub preset: String,
     /// Posterior family of BayesLoRA.
+    #[schemars(schema_with = "words::<VariationalFamily>")]
     pub family: VariationalFamily,
     /// Element sum (exact) or one term per rank.
+    #[schemars(schema_with = "words::<KlReduction>")]
     pub kl_reduction: KlReduction,
     /// The prior.
     pub prior: Prior,
@@ -176,6 +182,7 @@ pub struct ExperimentConfig {
     #[serde(default)]
     pub kl_path: KlPathSettings,
     /// What the KL is divided by.
+    #[schemars(schema_with = "words::<KlDivisor>")]
     pub kl_divisor: KlDivisor,
     /// Share of the steps over which the KL weight rises from 0.
     pub kl_warmup: f64,

@@ -1,7 +1,9 @@
 //! What can be wrong with settings.
 
+use std::ops::Bound;
 use std::path::PathBuf;
 
+use super::range::words;
 use crate::text::UnknownName;
 
 /// Settings cannot be used.
@@ -38,15 +40,25 @@ pub enum SettingError {
     /// The preset is set like a setting.
     #[error("the preset is chosen by `--preset NAME`")]
     Preset,
+    /// A settings file is for another kind of training.
+    #[error("the settings file is for the task `{found}`, and this is `{wanted}`")]
+    Task {
+        /// In the file.
+        found: &'static str,
+        /// What the settings are for.
+        wanted: &'static str,
+    },
     /// A number is out of range.
-    #[error("setting `{key}` is {value}, wanted {wanted}")]
+    #[error("setting `{key}` is {value}, wanted {}", words(*low, *high))]
     Range {
         /// The setting, with dots.
         key: String,
         /// Its value.
         value: String,
-        /// What it may be.
-        wanted: String,
+        /// What it may be at least.
+        low: Bound<f64>,
+        /// What it may be at most.
+        high: Bound<f64>,
     },
     /// Two settings do not go together.
     #[error("setting `{key}` is {value}: {reason}")]

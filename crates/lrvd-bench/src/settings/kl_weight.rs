@@ -1,7 +1,9 @@
 //! The factor of the divergence: a number, or what held-out rows choose.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -31,6 +33,16 @@ impl KlWeight {
             Self::Fixed(weight) => Self::Fixed(factor * weight),
             Self::Auto => Self::Auto,
         }
+    }
+}
+
+impl JsonSchema for KlWeight {
+    fn schema_name() -> Cow<'static, str> {
+        "KlWeight".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "number" }, { "const": "auto" }] })
     }
 }
 
@@ -87,7 +99,7 @@ impl<'de> Deserialize<'de> for KlWeight {
 ///         on the held-out rows (`holdout`, a tenth or 5000 rows unless it is set); training goes on from that model, at
 ///         its weight
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KlPathSettings {
     /// Weight where the path begins, in units, above 0 (0.1).
@@ -113,7 +125,14 @@ impl Default for KlPathSettings {
 impl KlPathSettings {
     pub(super) fn check(&self) -> Result<(), SettingError> {
         in_range("kl_path.low", self.low, 1e-12..=1e6)?;
-        in_range("kl_path.high", self.high, self.low..=1e6)?;
+        in_range("kl_path.high", self.high, 1e-12..=1e6)?;
+        if self.high < self.low {
+            return Err(SettingError::Pair {
+                key: "kl_path.high",
+                value: self.high.to_string(),
+                reason: format!("it is below `kl_path.low`, which is {}", self.low),
+            });
+        }
         in_range("kl_path.log_alpha", self.log_alpha, -20.0..=0.0)?;
         in_range("kl_path.standard_errors", self.standard_errors, 0.0..=1e3)?;
         in_range("kl_path.nats", self.nats, 0.0..=1e3)?;

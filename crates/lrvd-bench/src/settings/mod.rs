@@ -11,6 +11,9 @@ mod overrides;
 mod preset;
 mod prompt;
 mod range;
+mod schema;
+mod template;
+mod training;
 mod valid;
 mod wording;
 
@@ -35,5 +38,8 @@ pub use methods::{
 pub use overrides::ConfigOverrides;
 pub use preset::Preset;
 pub use prompt::PromptSet;
+pub use schema::schema;
+pub use template::template;
+pub use training::Training;
 pub use valid::ValidConfig;
 pub use wording::WordingSettings;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{ExperimentConfig, Preset, SettingError, ValidConfig};
+use super::{ExperimentConfig, Preset, SettingError, Training, ValidConfig};
 use crate::text::{UnknownName, nearest, quoted};
 
 /// Steps of a run where nobody says otherwise: the presets have the length of a paper's runs.
@@ -12,6 +12,8 @@ const STEPS: usize = 1000;
 /// Evaluations of a run where nobody says otherwise.
 const EVALUATIONS: usize = 10;
 
+/// What a settings file says that it is for.
+pub(super) const TASK: &str = "task";
 /// The section of settings by method.
 const METHODS: &str = "methods";
 /// The section of a language model's question.
@@ -24,45 +26,40 @@ const WORDING: &str = "wording";
 /// somebody sets it, `evaluate_every` after `new` is a tenth of the steps.
 #[derive(Clone, Debug)]
 pub struct ConfigOverrides {
-    config: Value,
+    pub(super) config: Value,
+    training: Training,
     evaluate_every: bool,
 }
 
 impl ConfigOverrides {
-    /// Starts from `preset`, or from the one that `file` names, or from the default one; then
+    /// Starts from `preset` for `training`, or from those that `file` names, or from the default ones; then
     /// applies `file`.
     ///
     /// # Errors
     ///
-    /// [`SettingError::Toml`], [`SettingError::Unknown`], [`SettingError::Setting`].
-    pub fn new(preset: Option<Preset>, file: Option<&Path>) -> Result<Self, SettingError> {
-        Self::begin(preset, file, Preset::config)
-    }
-
-    /// As [`new`](Self::new), for a language model that is trained on texts.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new).
-    pub fn for_language(preset: Option<Preset>, file: Option<&Path>) -> Result<Self, SettingError> {
-        Self::begin(preset, file, Preset::language_config)
-    }
-
-    fn begin(
+    /// [`SettingError::Toml`], [`SettingError::Unknown`], [`SettingError::Setting`]; [`SettingError::Task`] for a file
+    /// of another training.
+    pub fn new(
+        training: Option<Training>,
         preset: Option<Preset>,
         file: Option<&Path>,
-        config: impl Fn(Preset) -> ExperimentConfig,
     ) -> Result<Self, SettingError> {
         let mut table = match file {
             Some(file) => read_table(file)?,
             None => toml::Table::new(),
         };
-        let named = match table.remove("preset") {
-            None => None,
-            Some(value) => Some(preset_named(&value)?),
-        };
+        let named = take(&mut table, "preset", Preset::ALL, Preset::name)?;
         let preset = preset.or(named).unwrap_or_default();
-        let mut overrides = Self::over(&ExperimentConfig { steps: STEPS, ..config(preset) })?;
+        let named = take(&mut table, TASK, Training::ALL, Training::name)?;
+        let training = match (training, named) {
+            (Some(wanted), Some(found)) if wanted != found => {
+                let (found, wanted) = (found.name(), wanted.name());
+                return Err(SettingError::Task { found, wanted });
+            }
+            (wanted, found) => wanted.or(found).unwrap_or_default(),
+        };
+        let config = ExperimentConfig { steps: STEPS, ..training.config(preset) };
+        let mut overrides = Self { training, ..Self::over(&config)? };
         overrides.evaluate_every = false;
         overrides.apply("", &toml::Value::Table(table))?;
         Ok(overrides)
@@ -83,7 +80,12 @@ impl ConfigOverrides {
         // Also those that have their defaults: what is not here does not exist.
         value[METHODS] = serde_json::to_value(&config.methods).map_err(failed)?;
         value[WORDING] = serde_json::to_value(&config.wording).map_err(failed)?;
-        Ok(Self { config: value, evaluate_every: true })
+        Ok(Self { config: value, training: Training::default(), evaluate_every: true })
+    }
+
+    /// What the settings are for.
+    pub fn training(&self) -> Training {
+        self.training
     }
 
     /// Applies a settings file, which must not name a preset.
@@ -151,33 +153,22 @@ impl ConfigOverrides {
     ///
     /// # Errors
     ///
-    /// [`SettingError::Range`] or [`SettingError::Pair`] naming the setting.
+    /// [`SettingError::Range`] or [`SettingError::Pair`] naming the setting, also one that the training has no use for.
     pub fn finish(self) -> Result<ValidConfig, SettingError> {
         let mut config = read("", &Value::Null, self.config)?;
         if !self.evaluate_every {
             config.evaluate_every = (config.steps / EVALUATIONS).max(1);
         }
-        config.validate()
+        let config = config.validate()?;
+        config.check_use(self.training)?;
+        Ok(config)
     }
 
     /// Sets `key`; a table is walked down to its leaves.
     fn apply(&mut self, key: &str, value: &toml::Value) -> Result<(), SettingError> {
-        let sections = [
-            "",
-            "log_variance",
-            "kl_path",
-            "prune",
-            "adalora",
-            "optimizer",
-            "prediction",
-            METHODS,
-            WORDING,
-        ];
-        let of_method = key.strip_prefix("methods.").is_some_and(|rest| !rest.contains('.'));
-        if let (Some(table), true) = (value.as_table(), of_method || sections.contains(&key)) {
+        if let (Some(table), true) = (value.as_table(), is_section(key)) {
             for (name, value) in table {
-                let below = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
-                self.apply(&below, value)?;
+                self.apply(&below(key, name), value)?;
             }
             return Ok(());
         }
@@ -189,6 +180,9 @@ impl ConfigOverrides {
             value: value.to_string(),
             reason: reason.to_owned(),
         };
+        if key == TASK {
+            return Err(refused("only a settings file for `lrvd train` says what it is for"));
+        }
         if !is_finite(value) {
             return Err(refused("wanted a finite number"));
         }
@@ -218,9 +212,7 @@ impl ConfigOverrides {
             let Some(map) = place.as_object_mut() else {
                 return Err(SettingError::NoParts { key: key.to_owned(), parent });
             };
-            let below = |name: &str| {
-                if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") }
-            };
+            let below = |name: &str| below(&parent, name);
             if !map.contains_key(name) {
                 let known: Vec<&String> = map.keys().filter(|key| *key != "preset").collect();
                 return Err(SettingError::Unknown(UnknownName {
@@ -239,15 +231,16 @@ impl ConfigOverrides {
 }
 
 impl ValidConfig {
-    /// The settings as a file for `--config`, every one of them that has a value in them or in `base`, the preset that the
-    /// file is read over.
+    /// The settings as a file for `--config` of `training`, every one of them that has a value in them or in `base`, the
+    /// preset that the file is read over.
     ///
     /// # Errors
     ///
     /// [`SettingError::Setting`] for a number that TOML cannot hold.
-    pub fn to_toml(&self, base: &Self) -> Result<String, SettingError> {
+    pub fn to_toml(&self, training: Training, base: &Self) -> Result<String, SettingError> {
         let mut config = ConfigOverrides::over(self)?.config;
         name_absent(&mut config, &ConfigOverrides::over(base)?.config);
+        config[TASK] = training.name().into();
         let failed = |reason: String| SettingError::Setting {
             key: "preset".to_owned(),
             value: self.preset.clone(),
@@ -270,6 +263,28 @@ impl ValidConfig {
     }
 }
 
+/// Whether the tables of settings files are walked into at `key`: what they leave out there stays as it was. Any other
+/// table is one value.
+pub(super) fn is_section(key: &str) -> bool {
+    let sections = [
+        "",
+        "log_variance",
+        "kl_path",
+        "prune",
+        "adalora",
+        "optimizer",
+        "prediction",
+        METHODS,
+        WORDING,
+    ];
+    sections.contains(&key) || key.strip_prefix("methods.").is_some_and(|rest| !rest.contains('.'))
+}
+
+/// The key of `name` in the section `key`.
+pub(super) fn below(key: &str, name: &str) -> String {
+    if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
+}
+
 /// `none` for what is absent and there in `base`, as the files have it; nothing for what is absent in both.
 fn name_absent(value: &mut Value, base: &Value) {
     if let Value::Object(map) = value {
@@ -284,8 +299,7 @@ fn differing(key: &str, from: &Value, to: &Value, found: &mut Vec<(String, Value
     match (from, to) {
         (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
             for (name, value) in a {
-                let below = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
-                differing(&below, value, &b[name], found);
+                differing(&below(key, name), value, &b[name], found);
             }
         }
         _ if from != to => found.push((key.to_owned(), from.clone(), to.clone())),
@@ -318,17 +332,23 @@ fn read_table(file: &Path) -> Result<toml::Table, SettingError> {
         .map_err(|source| SettingError::Toml { file: file.to_owned(), source: Box::new(source) })
 }
 
-fn preset_named(value: &toml::Value) -> Result<Preset, SettingError> {
-    value.as_str().and_then(Preset::from_name).ok_or_else(|| SettingError::Setting {
-        key: "preset".to_owned(),
-        value: value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-        reason: UnknownName::new(
-            "preset",
-            value.as_str().unwrap_or(""),
-            Preset::ALL.map(Preset::name),
-        )
-        .to_string(),
-    })
+/// What the file says of itself under `key`, by one of the names of `all`.
+fn take<T: Copy, const N: usize>(
+    table: &mut toml::Table,
+    key: &'static str,
+    all: [T; N],
+    name: impl Fn(T) -> &'static str,
+) -> Result<Option<T>, SettingError> {
+    let Some(value) = table.remove(key) else { return Ok(None) };
+    let found = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match all.into_iter().find(|&one| name(one) == found) {
+        Some(one) => Ok(Some(one)),
+        None => Err(SettingError::Setting {
+            key: key.to_owned(),
+            reason: UnknownName::new(key, &found, all.map(name)).to_string(),
+            value: found,
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -337,7 +357,7 @@ mod tests {
     use super::*;
 
     fn with(assignments: &[&str]) -> Result<ValidConfig, SettingError> {
-        let mut overrides = ConfigOverrides::new(None, None)?;
+        let mut overrides = ConfigOverrides::new(None, None, None)?;
         for assignment in assignments {
             overrides.assign(assignment)?;
         }
@@ -348,9 +368,10 @@ mod tests {
     fn what_is_written_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("run.toml");
-        for preset in Preset::ALL {
-            let base = ConfigOverrides::new(Some(preset), None).unwrap().finish().unwrap();
-            let mut changed = ConfigOverrides::new(Some(preset), None).unwrap();
+        for (training, preset) in Training::presets() {
+            let begun = || ConfigOverrides::new(Some(training), Some(preset), None).unwrap();
+            let base = begun().finish().unwrap();
+            let mut changed = begun();
             let assignments = [
                 "gradient_clip=none",
                 "prior={gaussian={std=0.5}}",
@@ -363,10 +384,11 @@ mod tests {
                 changed.assign("family=rank-variance").unwrap();
             }
             let changed = changed.finish().unwrap();
-            let text = changed.to_toml(&base).unwrap();
+            let text = changed.to_toml(training, &base).unwrap();
             std::fs::write(&file, &text).unwrap();
-            let again = ConfigOverrides::new(None, Some(&file)).unwrap().finish().unwrap();
-            assert_eq!(again, changed, "{text}");
+            let again = ConfigOverrides::new(None, None, Some(&file)).unwrap();
+            assert_eq!(again.training(), training);
+            assert_eq!(again.finish().unwrap(), changed, "{text}");
             let keys: Vec<String> =
                 changed.changes(&base).unwrap().into_iter().map(|change| change.0).collect();
             assert!(keys.contains(&"gradient_clip".to_owned()), "{keys:?}");
@@ -457,26 +479,61 @@ mod tests {
     }
 
     #[test]
+    fn a_file_says_what_it_is_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.toml");
+        let read = |text: &str, training| {
+            std::fs::write(&file, text).unwrap();
+            ConfigOverrides::new(training, None, Some(&file))
+        };
+        let language = read("task = \"language\"\n", None).unwrap();
+        assert_eq!(language.training(), Training::Language);
+        assert_eq!(language.finish().unwrap().max_length, 1024);
+        assert_eq!(read("steps = 3\n", None).unwrap().training(), Training::Classifier);
+        let other = read("task = \"language\"\n", Some(Training::Classifier)).unwrap_err();
+        assert_eq!(
+            other.to_string(),
+            "the settings file is for the task `language`, and this is `classifier`"
+        );
+        // A language model is not asked for classes.
+        let text = "[wording]\ntemplate = \"{text}\"\n";
+        assert!(read(text, Some(Training::Classifier)).unwrap().finish().is_ok());
+        let refused = read(text, Some(Training::Language)).unwrap().finish().unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "setting `wording` is set: it asks for a class, and texts have none"
+        );
+        let config = Preset::Default.config();
+        let suite = ConfigOverrides::over(&config).unwrap().apply_file(&file);
+        assert!(suite.is_ok());
+        std::fs::write(&file, "task = \"language\"\n").unwrap();
+        let suite = ConfigOverrides::over(&config).unwrap().apply_file(&file).unwrap_err();
+        assert!(suite.to_string().starts_with("setting `task` cannot be "), "{suite}");
+    }
+
+    #[test]
     fn a_file_comes_before_the_command_line() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("c.toml");
         std::fs::write(&file, "preset = \"author-glue\"\nsteps = 30\n[prune]\nmin_rank = 2\n")
             .unwrap();
-        let mut overrides = ConfigOverrides::new(None, Some(&file)).unwrap();
+        let mut overrides = ConfigOverrides::new(None, None, Some(&file)).unwrap();
         overrides.assign("steps=40").unwrap();
         let config = overrides.finish().unwrap();
         assert_eq!((config.preset.as_str(), config.steps), ("author-glue", 40));
         assert_eq!(config.prune.min_rank, 2);
-        let flag = ConfigOverrides::new(Some(Preset::Default), Some(&file)).unwrap();
+        let flag = ConfigOverrides::new(None, Some(Preset::Default), Some(&file)).unwrap();
         assert_eq!(flag.finish().unwrap().preset, "default");
         for (text, wanted) in [
             ("[prune]\nevery_step = 1\n", "unknown setting `prune.every_step`"),
             ("seed = 1\n", "unknown setting `seed`"),
             ("preset = \"mine\"\n", "setting `preset` cannot be `mine`"),
+            ("task = \"lang\"\n", "setting `task` cannot be `lang`: unknown task `lang`"),
+            ("[prior.gaussian]\nstd = 0.5\nmean = 1.0\n", "unknown field `mean`"),
             ("steps = \n", "is not TOML"),
         ] {
             std::fs::write(&file, text).unwrap();
-            let error = ConfigOverrides::new(None, Some(&file)).unwrap_err().to_string();
+            let error = ConfigOverrides::new(None, None, Some(&file)).unwrap_err().to_string();
             assert!(error.contains(wanted), "{error}");
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A family of prompts with its labels.
@@ -14,7 +15,9 @@ use serde::{Deserialize, Serialize};
 /// | labels, yes/no | `True`, `False`: *true* is scored at `False` | `False`, `True` | `False`, `True` |
 /// | end-of-text token | blanks and yes/no | yes/no | never |
 /// | too long | cut from the right, the cue goes first | likewise | passage or question is cut, then choices |
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum PromptSet {
     /// Bit-exact as in the `BLoB` code.

@@ -21,8 +21,8 @@ pub(super) fn in_range(
     if value.is_finite() && range.contains(&value) {
         return Ok(());
     }
-    let wanted = words(range.start_bound().cloned(), range.end_bound().cloned());
-    Err(SettingError::Range { key: key.to_owned(), value: number(value), wanted })
+    let (low, high) = (range.start_bound().cloned(), range.end_bound().cloned());
+    Err(SettingError::Range { key: key.to_owned(), value: number(value), low, high })
 }
 
 /// Refuses a count outside `range`.
@@ -35,8 +35,8 @@ pub(super) fn count_in_range(
         return Ok(());
     }
     let bound = |bound: Bound<&usize>| bound.map(|&count| count as f64);
-    let wanted = words(bound(range.start_bound()), bound(range.end_bound()));
-    Err(SettingError::Range { key: key.to_owned(), value: value.to_string(), wanted })
+    let (low, high) = (bound(range.start_bound()), bound(range.end_bound()));
+    Err(SettingError::Range { key: key.to_owned(), value: value.to_string(), low, high })
 }
 
 /// A number in few digits: a power of ten where it is very large or very small.
@@ -46,7 +46,7 @@ fn number(value: f64) -> String {
 }
 
 /// A range as a person says it.
-fn words(low: Bound<f64>, high: Bound<f64>) -> String {
+pub(super) fn words(low: Bound<f64>, high: Bound<f64>) -> String {
     match (low.map(number), high.map(number)) {
         (Bound::Included(low), Bound::Included(high)) => format!("{low} to {high}"),
         (Bound::Unbounded, Bound::Unbounded) => "a finite number".to_owned(),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::methods::check_hyper;
 use super::range::{POSITIVE, count_in_range, in_range, positive_to};
-use super::{ExperimentConfig, KlWeight, PredictionDraws, SettingError};
+use super::{ExperimentConfig, KlWeight, PredictionDraws, SettingError, Training};
 
 /// Settings whose every range holds, and the only ones that can be run; read like the
 /// [`ExperimentConfig`] that they are.
@@ -194,6 +194,33 @@ impl ExperimentConfig {
 }
 
 impl ValidConfig {
+    /// Refuses what `training` has no use for.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError::Pair`] naming the setting.
+    pub fn check_use(&self, training: Training) -> Result<(), SettingError> {
+        if training == Training::Classifier {
+            return Ok(());
+        }
+        let refused = |key, value: &str, reason: &str| {
+            let (value, reason) = (value.to_owned(), reason.to_owned());
+            Err(SettingError::Pair { key, value, reason })
+        };
+        if self.wording.given().is_some() {
+            return refused("wording", "set", "it asks for a class, and texts have none");
+        }
+        if self.prediction_draws != PredictionDraws::Weights {
+            let value = format!("{:?}", self.prediction_draws).to_lowercase();
+            return refused("prediction_draws", &value, "a text is answered by draws of weights");
+        }
+        let spared = DrawPolicy { tokens_per_pass: 0, ..self.prediction };
+        if spared != (DrawPolicy { tokens_per_pass: 0, ..DrawPolicy::default() }) {
+            return refused("prediction", "set", "sparing draws is for classifiers");
+        }
+        Ok(())
+    }
+
     /// The same settings with a change.
     ///
     /// # Errors

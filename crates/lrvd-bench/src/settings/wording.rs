@@ -1,9 +1,10 @@
 //! How a language model is asked for a class, where that is not the task's own way.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A prompt template and answer words in place of those of the task; an encoder has no use for them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WordingSettings {
     /// What is read: `{text}` and, for pairs, `{pair}` stand for the texts, `\n` for a line break.

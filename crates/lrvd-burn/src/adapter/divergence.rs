@@ -15,7 +15,8 @@ use crate::ops::kl_log_uniform;
 
 /// How the scales of the hierarchical prior are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum ArdHyper {
     /// Optimised in closed form, no hyper-prior.
     #[default]
@@ -31,7 +32,8 @@ pub enum ArdHyper {
 
 /// The prior that the posterior is held against.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Prior {
     /// Log-uniform (improper), Molchanov's fit: the published objective.
     #[default]
@@ -39,6 +41,10 @@ pub enum Prior {
     /// Hierarchical Gaussian with a learned scale per rank direction.
     Ard {
         /// Shared or separate scales.
+        #[cfg_attr(
+            feature = "schema",
+            schemars(schema_with = "crate::schema::words::<ArdScales>")
+        )]
         scales: ArdScales,
         /// Treatment of the scales.
         hyper: ArdHyper,

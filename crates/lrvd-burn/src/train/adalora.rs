@@ -23,6 +23,7 @@ use crate::sampling::Pass;
 
 /// When the singular values outside the budget are set to zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MaskPlacement {
     /// After the optimiser's update, as the reference implementation does.

@@ -35,6 +35,7 @@ use crate::sampling::{DrawPer, Pass, Scheme};
 
 /// When in a step ranks are pruned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PrunePlacement {
     /// After a completed update.
@@ -47,6 +48,7 @@ pub enum PrunePlacement {
 
 /// What happens to the optimiser at a prune event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum OptimizerOnPrune {
     /// Moments, and gradients not yet used, are sliced along the pruned axis; counts and schedule go

@@ -46,6 +46,7 @@ const FEWEST: usize = 4;
 /// infinitely many draws up to about twice the tolerance; a little more where few draws happened to agree,
 /// for the rule stops on just that. A `k` that is prime stops nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct DrawPolicy {
     /// Bounds the memory of a pass that holds several draws: examples of a batch × size of the longest ×

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// What a batch has in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Bucketing {
     /// Nothing: plain uniform shuffling, as a stock data loader does.
     #[default]
@@ -26,6 +27,7 @@ pub enum Bucketing {
 
 /// What happens to the examples that do not fill a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LastBatch {
     /// They form a smaller batch.

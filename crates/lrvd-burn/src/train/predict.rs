@@ -14,6 +14,7 @@ const PREDICTION_SALT: u64 = 0x5052_4544_4943_5421;
 
 /// What is drawn for a prediction with `k` draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PredictionDraws {
     /// Weights, by `k` keys that the seed fixes: the same `k` models answer every input.

@@ -4,10 +4,21 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+pub(crate) const INIT_EXAMPLES: &str = "\
+Examples:
+  lrvd config init                                 writes run.toml, for `lrvd train --config run.toml`
+  lrvd config init mine.toml --preset constant-weight
+  lrvd config init words.toml --task language      for texts that go on
+  lrvd config init --force                         in place of the run.toml that is there
+
+The common settings as the preset has them, each under a line that says what it is. Others may be added:
+`lrvd config show` has all of them, and `lrvd config schema` is for an editor that completes them.";
+
 pub(crate) const SHOW_EXAMPLES: &str = "\
 Examples:
   lrvd config show > run.toml                      a file to edit, for `lrvd train --config run.toml`
   lrvd config show --preset author-glue
+  lrvd config show --task language                 as a language model would be trained
   lrvd config show --config run.toml --set steps=2000
 
 All settings as they would be used, with 1000 steps where nobody says otherwise.";
@@ -15,24 +26,67 @@ All settings as they would be used, with 1000 steps where nobody says otherwise.
 pub(crate) const CHECK_EXAMPLES: &str = "\
 Examples:
   lrvd config check run.toml                       what it changes of its preset, or what is wrong in it
+  lrvd config check run.toml --task language       for a file that does not say `task = \"language\"` itself
   lrvd config check run.toml --format json
   lrvd config check runs/mine.toml && lrvd train --config runs/mine.toml ...
 
 Nothing is loaded. An unknown key, a value of the wrong kind or out of range is refused by name.";
 
+pub(crate) const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  lrvd config schema > lrvd.schema.json            beside run.toml, whose first line names it
+  lrvd config schema | jq '.properties | keys'     every setting
+  lrvd config schema | jq .properties.prune
+
+JSON schema, draft 2020-12. Editors that follow the line `#:schema ./lrvd.schema.json` of a TOML file (Taplo, Even
+Better TOML) then complete keys and words, explain them, and mark what `lrvd config check` would refuse.";
+
 /// What `lrvd config` can do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
+    /// Write a settings file to begin with.
+    #[command(after_help = INIT_EXAMPLES)]
+    Init {
+        /// The file.
+        #[arg(value_name = "FILE.toml", default_value = "run.toml")]
+        file: PathBuf,
+        /// Settings to start from: default, constant-weight, paper-glue, author-glue [default: default].
+        #[arg(long, value_name = "NAME")]
+        preset: Option<String>,
+        #[command(flatten)]
+        training: TrainingArgument,
+        /// Replace a file that is there.
+        #[arg(long)]
+        force: bool,
+    },
     /// Print settings as a file for `--config`.
     #[command(after_help = SHOW_EXAMPLES)]
-    Show(SettingsArguments),
+    Show {
+        #[command(flatten)]
+        settings: SettingsArguments,
+        #[command(flatten)]
+        training: TrainingArgument,
+    },
     /// Check a settings file, and say what it changes.
     #[command(after_help = CHECK_EXAMPLES)]
     Check {
         /// The file.
         #[arg(value_name = "FILE.toml")]
         file: PathBuf,
+        #[command(flatten)]
+        training: TrainingArgument,
     },
+    /// Print the JSON schema of settings files, for editors.
+    #[command(after_help = SCHEMA_EXAMPLES)]
+    Schema,
+}
+
+/// What settings are for, where no data say it.
+#[derive(Debug, Args)]
+pub(crate) struct TrainingArgument {
+    /// What is trained: classifier, language [default: the file's, or classifier].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) task: Option<String>,
 }
 
 /// Where settings come from, for `lrvd train` and `lrvd config show`.

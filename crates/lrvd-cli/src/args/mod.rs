@@ -23,7 +23,7 @@ pub(crate) use classifier::{
     AbstainArguments, AbstainCommand, ClassifierArguments, EvalArguments, InputColumns,
     PredictArguments,
 };
-pub(crate) use config::{ConfigCommand, SettingsArguments};
+pub(crate) use config::{ConfigCommand, SettingsArguments, TrainingArgument};
 pub(crate) use data::{CheckArguments, DataCommand, ExampleArguments, TextArguments};
 pub(crate) use demo::{DemoCommand, PlantedRankArguments};
 pub(crate) use files::{

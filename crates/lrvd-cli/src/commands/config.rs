@@ -1,82 +1,124 @@
 //! `lrvd config`
 
 use std::error::Error;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
 
 use lrvd_bench::UnknownName;
-use lrvd_bench::settings::{ConfigOverrides, Preset, ValidConfig};
+use lrvd_bench::settings::{ConfigOverrides, Preset, Training, ValidConfig, schema, template};
 use serde_json::{Value, json};
 
 use super::Outcome;
 use super::table::table;
-use crate::args::{ConfigCommand, SettingsArguments};
+use crate::args::{ConfigCommand, SettingsArguments, TrainingArgument};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
 
-/// What settings are for.
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
-    Classifier,
-    Language,
-}
-
-/// Settings from a preset, a file and assignments.
+/// Settings from a preset, a file and assignments, for `training` or for what the file says.
 pub(super) fn overrides(
     from: &SettingsArguments,
-    kind: Kind,
+    training: Option<Training>,
 ) -> Result<ConfigOverrides, Box<dyn Error>> {
-    let unknown = |name: &String| UnknownName::new("preset", name, Preset::ALL.map(Preset::name));
-    let named = |name: &String| Preset::from_name(name).ok_or_else(|| unknown(name));
-    let preset = from.preset.as_ref().map(named).transpose()?;
-    let file = from.config.as_deref();
-    let mut config = match kind {
-        Kind::Classifier => ConfigOverrides::new(preset, file)?,
-        Kind::Language => ConfigOverrides::for_language(preset, file)?,
-    };
+    let preset = from.preset.as_deref().map(preset_named).transpose()?;
+    let mut config = ConfigOverrides::new(training, preset, from.config.as_deref())?;
     for assignment in &from.set {
         config.assign(assignment)?;
     }
     Ok(config)
 }
 
-/// Prints or checks settings.
+fn preset_named(name: &str) -> Result<Preset, UnknownName> {
+    let unknown = || UnknownName::new("preset", name, Preset::ALL.map(Preset::name));
+    Preset::from_name(name).ok_or_else(unknown)
+}
+
+impl TrainingArgument {
+    fn training(&self) -> Result<Option<Training>, UnknownName> {
+        let unknown =
+            |name: &str| UnknownName::new("task", name, Training::ALL.map(Training::name));
+        let named = |name: &str| Training::from_name(name).ok_or_else(|| unknown(name));
+        self.task.as_deref().map(named).transpose()
+    }
+}
+
+/// Writes, prints or checks settings.
 pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
     match command {
-        ConfigCommand::Show(from) => {
-            let config = overrides(&from, Kind::Classifier)?.finish()?;
+        ConfigCommand::Init { file, preset, training, force } => {
+            let preset = preset.as_deref().map(preset_named).transpose()?.unwrap_or_default();
+            let text = template(training.training()?.unwrap_or_default(), preset)?;
+            write(&file, &text, force)?;
+            printer.note(&format!(
+                "wrote {}; `lrvd config schema > lrvd.schema.json` beside it lets an editor complete it",
+                file.display()
+            ));
+        }
+        ConfigCommand::Show { settings, training } => {
+            let config = overrides(&settings, training.training()?)?;
+            let training = config.training();
+            let config = config.finish()?;
             printer.data(&match printer.format() {
                 Format::Json => serde_json::to_string_pretty(&config)?,
-                Format::Text => config.to_toml(&preset_of(&config)?)?,
+                Format::Text => config.to_toml(training, &preset_of(&config, training)?)?,
             })?;
         }
-        ConfigCommand::Check { file } => {
-            let config = ConfigOverrides::new(None, Some(&file))?.finish()?;
-            let changes = config.changes(&preset_of(&config)?)?;
-            match printer.format() {
-                Format::Json => {
-                    let change = |(key, from, to): &(String, Value, Value)| json!({ "key": key, "from": from, "to": to });
-                    let changes: Vec<Value> = changes.iter().map(change).collect();
-                    let report =
-                        json!({ "schema_version": 1, "preset": config.preset, "changes": changes });
-                    printer.data(&serde_json::to_string_pretty(&report)?)?;
-                }
-                Format::Text => {
-                    let row = |(key, from, to): &(String, Value, Value)| {
-                        vec![key.clone(), plain(from), plain(to)]
-                    };
-                    let header = ["setting", config.preset.as_str(), "here"];
-                    printer.data(&table(&header, changes.iter().map(row).collect()))?;
-                }
-            }
+        ConfigCommand::Check { file, training } => {
+            let config = ConfigOverrides::new(training.training()?, None, Some(&file))?;
+            check(config, printer)?;
+        }
+        ConfigCommand::Schema => {
+            printer.data(&serde_json::to_string_pretty(&schema()?)?)?;
         }
     }
     Ok(ExitStatus::Done)
 }
 
+/// Writes a file, over one that is there only with `force`.
+fn write(file: &Path, text: &str, force: bool) -> Result<(), Box<dyn Error>> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).create_new(!force);
+    let written = options.open(file).and_then(|mut file| file.write_all(text.as_bytes()));
+    Ok(written.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => {
+            format!("`{}` is there already; `--force` replaces it", file.display())
+        }
+        _ => format!("cannot write `{}`: {error}", file.display()),
+    })?)
+}
+
+/// Prints what settings change.
+fn check(config: ConfigOverrides, printer: Printer) -> Result<(), Box<dyn Error>> {
+    let training = config.training();
+    let config = config.finish()?;
+    let changes = config.changes(&preset_of(&config, training)?)?;
+    match printer.format() {
+        Format::Json => {
+            let change = |(key, from, to): &(String, Value, Value)| json!({ "key": key, "from": from, "to": to });
+            let changes: Vec<Value> = changes.iter().map(change).collect();
+            let report = json!({
+                "schema_version": 1,
+                "task": training.name(),
+                "preset": config.preset,
+                "changes": changes,
+            });
+            printer.data(&serde_json::to_string_pretty(&report)?)?;
+        }
+        Format::Text => {
+            let row = |(key, from, to): &(String, Value, Value)| {
+                vec![key.clone(), plain(from), plain(to)]
+            };
+            let header = ["setting", config.preset.as_str(), "here"];
+            printer.data(&table(&header, changes.iter().map(row).collect()))?;
+        }
+    }
+    Ok(())
+}
+
 /// The settings of the preset that `config` began with, at the length that it would have.
-fn preset_of(config: &ValidConfig) -> Result<ValidConfig, Box<dyn Error>> {
-    let preset = Some(config.preset.clone());
-    let from = SettingsArguments { preset, ..SettingsArguments::default() };
-    Ok(overrides(&from, Kind::Classifier)?.finish()?)
+fn preset_of(config: &ValidConfig, training: Training) -> Result<ValidConfig, Box<dyn Error>> {
+    let preset = preset_named(&config.preset)?;
+    Ok(ConfigOverrides::new(Some(training), Some(preset), None)?.finish()?)
 }
 
 fn plain(value: &Value) -> String {

@@ -5,10 +5,10 @@ use std::path::Path;
 use lrvd_bench::UnknownName;
 use lrvd_bench::classify::{TrainOptions, train_classifier};
 use lrvd_bench::language::{LanguageOptions, LanguageSource, train_language};
-use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName};
+use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName, Training};
 use serde_json::json;
 
-use super::config::{Kind, overrides};
+use super::config::overrides;
 use super::data::{source, texts};
 use super::{Outcome, table};
 use crate::args::{GlobalArguments, TrainArguments};
@@ -88,9 +88,9 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
 /// The settings that the command line asks for, whatever they are for.
 fn settings(
     arguments: &TrainArguments,
-    kind: Kind,
+    training: Training,
 ) -> Result<ConfigOverrides, Box<dyn std::error::Error>> {
-    let mut config = overrides(&arguments.settings, kind)?;
+    let mut config = overrides(&arguments.settings, Some(training))?;
     let counts = [
         ("steps", arguments.steps),
         ("patience", arguments.patience),
@@ -134,7 +134,7 @@ fn language_options(
     arguments: TrainArguments,
     data: LanguageSource,
 ) -> Result<LanguageOptions, Box<dyn std::error::Error>> {
-    let mut config = settings(&arguments, Kind::Language)?;
+    let mut config = settings(&arguments, Training::Language)?;
     if let Some(epochs) = arguments.epochs {
         set_epochs(&mut config, epochs, data.training_rows()?)?;
     }
@@ -156,7 +156,7 @@ fn language_options(
 }
 
 fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error::Error>> {
-    let mut config = settings(&arguments, Kind::Classifier)?;
+    let mut config = settings(&arguments, Training::Classifier)?;
     if let Some(template) = &arguments.examples.template {
         config.set_text("wording.template", template)?;
     }

@@ -2,7 +2,7 @@
 
 use crate::support::{done, run};
 
-const COMMANDS: [&[&str]; 18] = [
+const COMMANDS: [&[&str]; 20] = [
     &["train"],
     &["data", "check"],
     &["eval"],
@@ -10,8 +10,10 @@ const COMMANDS: [&[&str]; 18] = [
     &["generate"],
     &["serve"],
     &["abstain", "fit"],
+    &["config", "init"],
     &["config", "show"],
     &["config", "check"],
+    &["config", "schema"],
     &["inspect"],
     &["ranks", "suggest"],
     &["export"],

@@ -1,14 +1,16 @@
 //! Settings of Bayes by backprop.
 
+use lrvd_burn::schema::words;
 use lrvd_core::baselines::ElementReduction;
 use lrvd_core::baselines::element_gaussian::{INITIAL_RHO, PRIOR_STD_DEV, bayesian_torch};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::SettingError;
 use crate::settings::range::{POSITIVE, in_range, positive_to};
 
 /// The prior on every entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BbbPrior {
     /// `N(0, prior_std²)`.
@@ -18,7 +20,7 @@ pub enum BbbPrior {
 }
 
 /// Factor of the KL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BbbWeight {
     /// `1/N_train`: the evidence bound per example.
@@ -30,7 +32,7 @@ pub enum BbbWeight {
 }
 
 /// Settings of Bayes by backprop; defaults of `bbb`, and of the others where they differ.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BbbSettings {
     /// Noise on B as well (true; `bbb-a`: false).
@@ -50,13 +52,14 @@ pub struct BbbSettings {
     /// Factor of the KL (`n_train`; `bbb-bt`: `batch`).
     pub weight: BbbWeight,
     /// Sum or mean over the entries of a factor (`sum`; `bbb-bt`: `mean`).
+    #[schemars(schema_with = "words::<ElementReduction>")]
     pub reduction: ElementReduction,
     /// Rate of ρ, at least 0; without one, the rate at which it can go from its start to the prior's within the run.
     pub rho_learning_rate: Option<f64>,
 }
 
 /// The scale mixture as settings spell it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MixtureSettings {
     /// Weight of the first part, 0 to 1.

@@ -1,13 +1,14 @@
 //! Settings of BLoB and of the methods that share its weights of the KL.
 
 use lrvd_core::baselines::{blob, c_lora, minibatch_weight, scala_bl};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::SettingError;
 use crate::settings::range::{POSITIVE, count_in_range, in_range, positive_to};
 
 /// Which optimiser follows the likelihood's gradient of the noise parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Optimizers {
     /// The second: AdamW was built before these parameters existed.
@@ -17,7 +18,7 @@ pub enum Optimizers {
 }
 
 /// Settings of BLoB.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BlobSettings {
     /// Upper end of the initialisation of G, `U(ε/√2, ε)`; above 0, to 1 (0.05).
@@ -26,7 +27,7 @@ pub struct BlobSettings {
     pub prior_std: f64,
     /// Rate of the second optimiser, at least 0 (0.01; 0.002 in the presets of GLUE).
     pub kl_learning_rate: f64,
-    /// Dataset rescaling of the KL's cycle, above 0 (8); null makes a cycle an epoch.
+    /// Dataset rescaling of the KL's cycle, above 0 (8); without one a cycle is an epoch.
     pub gamma: Option<f64>,
     /// Which optimiser follows what (`two`).
     pub optimizers: Optimizers,
@@ -58,7 +59,7 @@ impl BlobSettings {
 }
 
 /// Which way round the divergence is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KlDirectionSetting {
     /// Posterior from prior.
@@ -68,7 +69,7 @@ pub enum KlDirectionSetting {
 }
 
 /// Settings of `ScalaBL`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScalaBlSettings {
     /// Upper end of the initialisation of the scales' deviations, `U(ε/√2, ε)`; above 0, to 1 (0.05).
@@ -77,7 +78,7 @@ pub struct ScalaBlSettings {
     pub kl_direction: KlDirectionSetting,
     /// Rate of the second optimiser, at least 0; without one, that of the direction: 0.1 for `coded`, 1 for `standard`.
     pub kl_learning_rate: Option<f64>,
-    /// Dataset rescaling of the KL's cycle, above 0 (8); null makes a cycle an epoch.
+    /// Dataset rescaling of the KL's cycle, above 0 (8); without one a cycle is an epoch.
     pub gamma: Option<f64>,
     /// Which optimiser follows what (`bayesadapt`).
     pub optimizers: Optimizers,
@@ -110,7 +111,7 @@ impl ScalaBlSettings {
 }
 
 /// Settings of C-LoRA.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CLoraSettings {
     /// Width of the network's hidden layer, 1 to 65,536 (64).
@@ -119,7 +120,7 @@ pub struct CLoraSettings {
     pub prior_std: f64,
     /// Factor of the KL, at least 0 (1e-6).
     pub kl_weight: f64,
-    /// Dataset rescaling of the KL's cycle, above 0 (8); null makes a cycle an epoch.
+    /// Dataset rescaling of the KL's cycle, above 0 (8); without one a cycle is an epoch.
     pub gamma: Option<f64>,
     /// Rate of the network, at least 0 (0.01).
     pub learning_rate: f64,

@@ -1,18 +1,21 @@
 //! Settings of Laplace-LoRA.
 
+use lrvd_burn::schema::words;
 use lrvd_core::baselines::laplace::{EvidenceOptions, InputNormalisation, LOW_RANK, LOW_RANK_FROM};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::SettingError;
 use crate::settings::range::{POSITIVE, count_in_range, in_range};
 
 /// Settings of the keys `laplace` and `laplace-last`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LaplaceSettings {
     /// Whose LoRA matrices are random (`all`, for `laplace-last` `last`).
     pub layers: LaplaceLayers,
     /// Divisor of the inputs' factor (`tokens`); `examples` is the published code's.
+    #[schemars(schema_with = "words::<InputNormalisation>")]
     pub normalisation: InputNormalisation,
     /// Training examples that the curvature is estimated from, scaled to all; at least 1 (all).
     pub examples: Option<usize>,
@@ -41,7 +44,7 @@ pub struct LaplaceSettings {
 }
 
 /// Whose LoRA matrices are random.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaplaceLayers {
     /// Those of every adapted layer.
@@ -51,7 +54,7 @@ pub enum LaplaceLayers {
 }
 
 /// What chooses the prior precision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaplacePrior {
     /// The marginal likelihood of the training set.
@@ -61,7 +64,7 @@ pub enum LaplacePrior {
 }
 
 /// From Gaussian logits to probabilities.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaplacePredictive {
     /// Average softmax of draws.

@@ -1,12 +1,13 @@
 //! Settings of the baselines on plain LoRA.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::SettingError;
 use crate::settings::range::{POSITIVE, count_in_range, in_range, positive_to};
 
 /// Settings of MAP.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MapSettings {
     /// Decoupled decay of the factors, at least 0; without one, the decay that takes a factor without a gradient to
@@ -33,7 +34,7 @@ impl MapSettings {
 }
 
 /// Settings of MC dropout.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct McDropoutSettings {
     /// Drop probability of the adapter's input, above 0 and below 1 (0.1).
@@ -54,7 +55,7 @@ impl McDropoutSettings {
 }
 
 /// Settings of LoRA-Ensemble.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoraEnsembleSettings {
     /// Adapters side by side, 1 to 4096 (4).

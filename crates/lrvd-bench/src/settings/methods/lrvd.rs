@@ -1,14 +1,16 @@
 //! Settings of the variants of `BayesLoRA`.
 
 use lrvd_burn::adapter::ArdHyper;
+use lrvd_burn::schema::words;
 use lrvd_core::kl::ArdScales;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::SettingError;
 use crate::settings::range::{in_range, positive_to};
 
 /// Settings of `lrvd-nts`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NoiseToSignalSettings {
     /// Initial `ln α`, -30 to 10 (-4).
@@ -32,10 +34,11 @@ impl NoiseToSignalSettings {
 }
 
 /// Settings of `lrvd-ard`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArdSettings {
     /// One scale per rank for A and B, or separate ones (`shared`).
+    #[schemars(schema_with = "words::<ArdScales>")]
     pub scales: ArdScales,
     /// How the scales come about: in closed form (`empirical-bayes`), or by an inverse-gamma law.
     pub hyper: ArdHyper,
@@ -59,7 +62,7 @@ pub(in crate::settings) fn check_hyper(key: &str, hyper: ArdHyper) -> Result<(),
 }
 
 /// Settings of `bayeslora-expanded`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExpandedSettings {
     /// Factor of the experiment's KL weight, at least 0 (⅓).

@@ -8,6 +8,7 @@ mod lrvd;
 mod swag;
 mod tfb;
 
+use schemars::JsonSchema;
 use serde::ser::Error as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -24,7 +25,7 @@ pub use tfb::{TfbCriterion, TfbSettings};
 use super::SettingError;
 
 /// Settings of the methods that have some beyond the experiment's, by the method's key.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct MethodSettings {
     /// MAP.

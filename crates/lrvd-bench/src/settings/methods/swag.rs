@@ -1,13 +1,14 @@
 //! Settings of SWAG-LoRA.
 
 use lrvd_core::baselines::swag::MAX_DEVIATIONS;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::SettingError;
 use crate::settings::range::{count_in_range, in_range, positive_to};
 
 /// Settings of SWAG-LoRA.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SwagSettings {
     /// Share of the steps before the tail, 0 to 1 (8 of 15 epochs).

@@ -1,13 +1,15 @@
 //! Settings of TFB.
 
+use lrvd_burn::schema::words;
 use lrvd_core::baselines::tfb::{ANCHORS, ITERATIONS, RANGE, SearchAnswer, TOLERANCE};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::settings::SettingError;
 use crate::settings::range::{count_in_range, in_range};
 
 /// Settings of TFB.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TfbSettings {
     /// Where `σ_q` is looked for, within 0 to 100 (0.001 to 0.015).
@@ -23,11 +25,12 @@ pub struct TfbSettings {
     /// By how much, at least 0 (0.003); the publication takes 0.01 with `flipped`.
     pub tolerance: f64,
     /// Which level is the answer (`last-admissible`).
+    #[schemars(schema_with = "words::<SearchAnswer>")]
     pub answer: SearchAnswer,
 }
 
 /// What must not change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TfbCriterion {
     /// Relative change of the mean negative log-likelihood.

@@ -1,0 +1,380 @@
+//! The JSON schema of settings files, for editors.
+
+use std::ops::Bound;
+
+use schemars::Schema;
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use serde_json::{Map, Value, json};
+
+use super::overrides::{TASK, below, is_section};
+use super::{ConfigOverrides, ExperimentConfig, SettingError, Training};
+
+/// The one setting that follows from another where it is not set.
+const DERIVED: &str = "evaluate_every";
+
+/// The JSON schema (draft 2020-12) of a settings file for `--config`.
+///
+/// Keys, words and descriptions are those of the types that are read. A range is asked of the check that refuses what is
+/// outside, and a default is stated where all presets agree on it. What holds between two settings is not in it.
+///
+/// # Errors
+///
+/// [`SettingError::Setting`] if a preset holds a number that has no decimal form.
+pub fn schema() -> Result<Value, SettingError> {
+    let settings = SchemaSettings::draft2020_12()
+        .with(|settings| settings.inline_subschemas = true)
+        .with_transform(RecursiveTransform(tidy));
+    let mut generator = settings.into_generator();
+    let task = generator.subschema_for::<Training>().to_value();
+    let mut root = generator.into_root_schema_for::<ExperimentConfig>().to_value();
+    root["properties"][TASK] = task;
+    root["title"] = "lrvd settings".into();
+    root["description"] = "Settings of a training run, for `--config`; each is optional.".into();
+    complete("", &mut root, &Presets::new()?);
+    Ok(root)
+}
+
+/// The settings of every preset, which know their defaults and ranges.
+struct Presets(Vec<Value>);
+
+impl Presets {
+    fn new() -> Result<Self, SettingError> {
+        let config = |(training, preset)| {
+            Ok(ConfigOverrides::new(Some(training), Some(preset), None)?.config)
+        };
+        Training::presets().map(config).collect::<Result<_, SettingError>>().map(Self)
+    }
+
+    /// What `key` is where nobody sets it, if that is the same in every preset.
+    fn default(&self, key: &str) -> Option<Value> {
+        let pointer = pointer(key);
+        let mut values = self.0.iter().map(|config| config.pointer(&pointer));
+        let first = values.next()??;
+        let agreed = key != DERIVED && values.all(|value| value == Some(first));
+        agreed.then(|| if first.is_null() { "none".into() } else { first.clone() })
+    }
+
+    /// What the number at `key`, or every number in the list there, may be.
+    fn range(&self, key: &str) -> Option<(Bound<f64>, Bound<f64>)> {
+        let pointer = pointer(key);
+        let refused = |value: Value| {
+            let mut config = self.0.first()?.clone();
+            *config.pointer_mut(&pointer)? = value;
+            // The wrong type, for some.
+            let config: ExperimentConfig = serde_json::from_value(config).ok()?;
+            match config.validate() {
+                Err(SettingError::Range { key: found, low, high, .. }) if found == key => {
+                    Some((low, high))
+                }
+                _ => None,
+            }
+        };
+        let extremes = [json!(-1e300), json!(1e300), json!(0), json!(u32::MAX), json!(1_u64 << 52)];
+        extremes
+            .into_iter()
+            .find_map(|value| refused(value.clone()).or_else(|| refused(json!([value]))))
+    }
+}
+
+/// Where `key` stands in settings as JSON.
+pub(super) fn pointer(key: &str) -> String {
+    format!("/{}", key.replace('.', "/"))
+}
+
+/// Makes the schema of `key`, as its type derives it, that of a settings file.
+fn complete(key: &str, schema: &mut Value, presets: &Presets) {
+    let Some(map) = schema.as_object_mut() else { return };
+    if is_section(key) {
+        map.remove("required");
+    }
+    if let Some(Value::Object(properties)) = map.get_mut("properties") {
+        for (name, schema) in properties {
+            complete(&below(key, name), schema, presets);
+        }
+        return;
+    }
+    if let Some(default) = presets.default(key) {
+        map.insert("default".to_owned(), default);
+    }
+    if let Some((low, high)) = presets.range(key) {
+        limit(map, low, high);
+    }
+}
+
+/// Sets the ends of the numbers in a schema.
+fn limit(map: &mut Map<String, Value>, low: Bound<f64>, high: Bound<f64>) {
+    if let Some(Value::Object(items)) = map.get_mut("items") {
+        return limit(items, low, high);
+    }
+    if let Some(Value::Array(parts)) = map.get_mut("anyOf") {
+        let parts = parts.iter_mut().filter_map(Value::as_object_mut);
+        return parts.for_each(|part| limit(part, low, high));
+    }
+    let whole = match map.get("type").and_then(Value::as_str) {
+        Some("integer") => true,
+        Some("number") => false,
+        _ => return,
+    };
+    // What the type's sign says.
+    map.remove("minimum");
+    let ends = [(low, "minimum", "exclusiveMinimum"), (high, "maximum", "exclusiveMaximum")];
+    for (end, included, excluded) in ends {
+        let (name, end) = match end {
+            Bound::Included(end) => (included, end),
+            Bound::Excluded(end) => (excluded, end),
+            Bound::Unbounded => continue,
+        };
+        map.insert(name.to_owned(), if whole { json!(end as i64) } else { json!(end) });
+    }
+}
+
+/// Leaves out what a type says of Rust alone, and its defaults, which presets change; `"none"` for null, which TOML does
+/// not have.
+fn tidy(schema: &mut Schema) {
+    let Some(map) = schema.as_object_mut() else { return };
+    map.remove("format");
+    map.remove("default");
+    if let Some(Value::String(text)) = map.get_mut("description") {
+        *text = text.replace("`None`", "`\"none\"`");
+    }
+    let Some(Value::Array(types)) = map.get("type") else { return };
+    let Some(of) = types.iter().find(|name| *name != "null").cloned() else { return };
+    map.insert("type".to_owned(), of);
+    // Any text includes that word.
+    if map["type"] != "string" {
+        let description = map.remove("description");
+        let value = std::mem::take(map);
+        map.insert("anyOf".to_owned(), json!([value, { "const": "none" }]));
+        map.extend(description.map(|text| ("description".to_owned(), text)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::settings::{Preset, template};
+
+    /// Every key that the parser knows, sections and what is within values included.
+    fn keys(key: &str, value: &Value, found: &mut Vec<String>) {
+        found.push(key.to_owned());
+        for (name, value) in value.as_object().into_iter().flatten() {
+            keys(&below(key, name), value, found);
+        }
+    }
+
+    /// Every key of a schema.
+    fn properties(key: &str, schema: &Value, found: &mut Vec<String>) {
+        found.push(key.to_owned());
+        for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+            properties(&below(key, name), schema, found);
+        }
+    }
+
+    /// Values that a schema allows: every word, both ends of every range, every form.
+    fn allowed(schema: &Value) -> Vec<Value> {
+        let list = |name: &str| schema[name].as_array().into_iter().flatten();
+        if let Some(only) = schema.get("const") {
+            return vec![only.clone()];
+        }
+        let forms: Vec<Value> = list("oneOf").chain(list("anyOf")).flat_map(allowed).collect();
+        if !forms.is_empty() {
+            return forms;
+        }
+        let words: Vec<Value> = list("enum").cloned().collect();
+        if !words.is_empty() {
+            return words;
+        }
+        let ends = ["minimum", "maximum"].iter().filter_map(|end| schema.get(end).cloned());
+        let ends: Vec<Value> = ends.collect();
+        match schema["type"].as_str().unwrap() {
+            "boolean" => vec![true.into(), false.into()],
+            "string" => vec!["a word".into()],
+            "integer" | "number" if !ends.is_empty() => ends,
+            "integer" => vec![json!(1)],
+            "number" => vec![json!(0.5)],
+            "array" if schema["prefixItems"].is_array() => vec![json!([0.5, 1.0])],
+            "array" => allowed(&schema["items"]).into_iter().map(|item| json!([item])).collect(),
+            "object" => {
+                let properties = schema["properties"].as_object().unwrap();
+                let all: Vec<(&String, Vec<Value>)> =
+                    properties.iter().map(|(name, schema)| (name, allowed(schema))).collect();
+                let most = all.iter().map(|(_, values)| values.len()).max().unwrap();
+                let nth = |i: usize| {
+                    let pick = |(name, values): &(&String, Vec<Value>)| {
+                        ((*name).clone(), values[i % values.len()].clone())
+                    };
+                    Value::Object(all.iter().map(pick).collect())
+                };
+                (0..most).map(nth).collect()
+            }
+            other => unreachable!("{other}"),
+        }
+    }
+
+    /// What reading a file with `value` at `key` says.
+    fn read(key: &str, value: &Value) -> Result<(), SettingError> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.toml");
+        let nested = key.rsplit('.').fold(value.clone(), |value, name| json!({ name: value }));
+        std::fs::write(&file, toml::to_string(&nested).unwrap()).unwrap();
+        ConfigOverrides::new(None, None, Some(&file))?.finish().map(|_| ())
+    }
+
+    /// Every setting of a schema, by its key.
+    fn settings<'a>(key: &str, schema: &'a Value, found: &mut Vec<(String, &'a Value)>) {
+        match schema["properties"].as_object() {
+            Some(properties) if is_section(key) => {
+                for (name, schema) in properties {
+                    settings(&below(key, name), schema, found);
+                }
+            }
+            _ => found.push((key.to_owned(), schema)),
+        }
+    }
+
+    #[test]
+    fn the_schema_has_the_keys_that_are_read_and_no_others() {
+        let schema = schema().unwrap();
+        let mut stated = Vec::new();
+        properties("", &schema, &mut stated);
+        stated.retain(|key| key != TASK);
+        for config in &Presets::new().unwrap().0 {
+            let mut read = Vec::new();
+            keys("", config, &mut read);
+            let mut stated = stated.clone();
+            stated.sort();
+            read.sort();
+            assert_eq!(read, stated);
+        }
+        assert!(stated.len() > 150, "{}", stated.len());
+    }
+
+    #[test]
+    fn what_the_schema_allows_is_read() {
+        let schema = schema().unwrap();
+        let mut all = Vec::new();
+        settings("", &schema, &mut all);
+        let mut values = 0;
+        for (key, schema) in all {
+            for value in allowed(schema) {
+                values += 1;
+                match read(&key, &value) {
+                    // Two settings that do not go together are beyond a schema.
+                    Ok(()) | Err(SettingError::Pair { .. }) => {}
+                    Err(error) => panic!("{key} = {value}: {error}"),
+                }
+            }
+        }
+        assert!(values > 250, "{values}");
+    }
+
+    #[test]
+    fn what_the_schema_forbids_is_refused() {
+        /// Objects of a schema that forbid other keys, with a value of each.
+        fn closed(schema: &Value, found: &mut usize) {
+            if schema["properties"].is_object() {
+                assert_eq!(schema["additionalProperties"], false, "{schema}");
+                *found += 1;
+            }
+            let parts = schema.as_object().into_iter().flatten().map(|(_, part)| part);
+            parts
+                .chain(schema.as_array().into_iter().flatten())
+                .for_each(|part| closed(part, found));
+        }
+        /// `value` with one more key in each of its tables in turn.
+        fn spoilt(value: &Value) -> Vec<Value> {
+            let Some(map) = value.as_object() else { return Vec::new() };
+            let mut own = map.clone();
+            own.insert("zzz".to_owned(), 1.into());
+            let within = map.iter().flat_map(|(name, value)| {
+                spoilt(value).into_iter().map(|value| {
+                    let mut map = map.clone();
+                    map.insert(name.clone(), value);
+                    Value::Object(map)
+                })
+            });
+            within.chain([Value::Object(own)]).collect()
+        }
+
+        let schema = schema().unwrap();
+        let mut found = 0;
+        closed(&schema, &mut found);
+        assert!(found > 25, "{found}");
+        let mut all = Vec::new();
+        settings("", &schema, &mut all);
+        for (key, schema) in &all {
+            for value in allowed(schema).iter().flat_map(spoilt) {
+                assert!(read(key, &value).is_err(), "{key} = {value}");
+            }
+            if let Some((section, _)) = key.rsplit_once('.') {
+                let unknown = read(&below(section, "zzz"), &json!(1)).unwrap_err();
+                assert!(matches!(unknown, SettingError::Unknown(_)), "{unknown}");
+            }
+            let number = &schema["anyOf"].as_array().map_or(*schema, |parts| &parts[0]);
+            for (end, further) in [("minimum", -1.0), ("maximum", 1.0)] {
+                let Some(end) = number[end].as_f64() else { continue };
+                let outside = if number["type"] == "integer" {
+                    json!((end + further) as i64)
+                } else {
+                    json!(end + further)
+                };
+                assert!(read(key, &outside).is_err(), "{key} = {outside}");
+            }
+            assert!(read(key, &json!({ "zzz": 1 })).is_err(), "{key}");
+        }
+        assert!(read("zzz", &json!(1)).is_err());
+    }
+
+    #[test]
+    fn words_ranges_and_defaults_are_stated() {
+        let schema = schema().unwrap();
+        let at = |key: &str| schema.pointer(&format!("/properties/{key}")).unwrap();
+        assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+        assert_eq!(
+            (&at("holdout")["minimum"], &at("holdout")["maximum"]),
+            (&json!(0.0), &json!(0.5))
+        );
+        assert_eq!(at("lora_alpha")["exclusiveMinimum"], 0.0);
+        assert_eq!(at("optimizer/properties/beta1")["exclusiveMaximum"], 1.0);
+        assert_eq!((&at("steps")["minimum"], &at("steps")["default"]), (&json!(1), &json!(1000)));
+        assert_eq!(at("draws")["items"]["minimum"], 1);
+        assert_eq!(at("patience")["anyOf"][1], json!({ "const": "none" }));
+        assert_eq!(at("kl_divisor")["enum"], json!(["none", "batch", "tokens", "n_train"]));
+        assert_eq!(at("checkpoint")["oneOf"][1]["const"], "best");
+        // They differ among presets, or follow from the steps.
+        for key in ["learning_rate", "kl_weight", "evaluate_every"] {
+            assert!(at(key).get("default").is_none(), "{key}");
+        }
+        for preset in Preset::ALL {
+            assert!(at("preset")["enum"].as_array().unwrap().contains(&preset.name().into()));
+        }
+        let text = schema.to_string();
+        assert!(
+            !text.contains("null") && !text.contains("](") && !text.contains("`None`"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_template_changes_nothing_and_explains_every_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("run.toml");
+        for (training, preset) in Training::presets() {
+            let text = template(training, preset).unwrap();
+            std::fs::write(&file, &text).unwrap();
+            let read = ConfigOverrides::new(None, None, Some(&file)).unwrap();
+            assert_eq!(read.training(), training);
+            let base = ConfigOverrides::new(Some(training), Some(preset), None).unwrap();
+            assert_eq!(read.finish().unwrap(), base.finish().unwrap(), "{text}");
+            assert!(text.starts_with("#:schema ./lrvd.schema.json\n"));
+            let lines: Vec<&str> = text.lines().collect();
+            for pair in
+                lines.windows(2).filter(|pair| !pair[1].starts_with('#') && pair[1].contains(" = "))
+            {
+                assert!(pair[0].starts_with("# ") && pair[0].ends_with('.'), "{pair:?}");
+            }
+        }
+    }
+}
