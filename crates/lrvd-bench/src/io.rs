@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tracing::{debug, trace};
 
 /// Bytes read at a time when hashing.
 const HASH_BLOCK: usize = 1 << 16;
@@ -130,6 +131,7 @@ pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), IoError> {
     file.write_all(text.as_bytes()).map_err(IoError::at("write", &partial))?;
     file.sync_all().map_err(IoError::at("write", &partial))?;
     drop(file);
+    trace!(file = %path.display(), bytes = text.len(), "wrote");
     std::fs::rename(&partial, path).map_err(IoError::at("rename", &partial))
 }
 
@@ -150,6 +152,7 @@ pub(crate) fn sha256_file(path: &Path) -> Result<String, IoError> {
         }
         hasher.update(&block[..n]);
     }
+    debug!(file = %path.display(), "hashed");
     let mut hex = String::with_capacity(64);
     for byte in hasher.finalize() {
         // Writing to a string cannot fail.

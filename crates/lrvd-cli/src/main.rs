@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod exit;
+mod log;
 mod printer;
 mod process;
 mod progress;
@@ -21,7 +22,8 @@ fn main() -> ExitCode {
 fn command() -> ExitCode {
     let arguments = args::Arguments::parse();
     let printer = printer::Printer::new(arguments.global.format, arguments.global.quiet);
-    match commands::run(arguments, printer) {
+    let outcome = log::start().map_err(Into::into);
+    match outcome.and_then(|()| commands::run(arguments, printer)) {
         Ok(status) => status.code(),
         Err(error) => {
             printer.error(error.as_ref());

@@ -78,6 +78,6 @@ impl Printer {
 }
 
 /// One line on standard error, where nothing can be said of its own failure.
-fn remark(text: &str) {
+pub(crate) fn remark(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use hf_hub::api::sync::{ApiBuilder, ApiRepo};
 use hf_hub::{Cache, Repo};
+use tracing::debug;
 
 use super::BackboneError;
 use crate::io::read_json;
@@ -55,8 +56,10 @@ fn folder_of(
         && let Some(folder) = config.parent()
         && is_enough(folder)
     {
+        debug!(repository = id, folder = %folder.display(), "in the cache");
         return Ok(folder.to_owned());
     }
+    debug!(repository = id, cache = %cache.path().display(), "not in the cache");
     if offline() {
         return Err(missing(id, &cache, "HF_HUB_OFFLINE is set and the cache does not hold it"));
     }
@@ -74,6 +77,7 @@ fn folder_of(
     let repo = api.model(id.to_owned());
     let config = repo.get(CONFIG).map_err(|e| failed(CONFIG, &e))?;
     fetch(&repo, &failed)?;
+    debug!(repository = id, "fetched");
     config.parent().map(Path::to_owned).ok_or_else(|| missing(id, &cache, "the cache is broken"))
 }
 

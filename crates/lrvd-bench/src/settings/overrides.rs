@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
+use tracing::debug;
 
 use super::{ExperimentConfig, Preset, SettingError, Training, ValidConfig};
 use crate::text::{UnknownName, nearest, quoted};
@@ -328,6 +329,7 @@ fn read(key: &str, value: &Value, config: Value) -> Result<ExperimentConfig, Set
 fn read_table(file: &Path) -> Result<toml::Table, SettingError> {
     let text = std::fs::read_to_string(file)
         .map_err(|source| SettingError::Read { file: file.to_owned(), source })?;
+    debug!(file = %file.display(), bytes = text.len(), "opened");
     text.parse()
         .map_err(|source| SettingError::Toml { file: file.to_owned(), source: Box::new(source) })
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use safetensors::tensor::{Metadata, TensorInfo};
+use tracing::debug;
 
 use super::error::FileError;
 use super::host_tensor::{HostDType, HostTensor, element_size};
@@ -79,6 +80,7 @@ impl TensorFile {
         }
         let metadata = header.metadata().iter().flatten();
         let metadata = metadata.map(|(key, text)| (key.clone(), text.clone())).collect();
+        debug!(file = %path.display(), bytes = n_file, tensors = tensors.len(), "opened");
         let (path, file) = (path.to_path_buf(), Mutex::new(file));
         Ok(Self { path, file, data_start, tensors, metadata })
     }

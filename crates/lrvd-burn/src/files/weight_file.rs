@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use pytorch_reader::{DType, PytorchReader, Tensor};
+use tracing::debug;
 
 use super::error::FileError;
 use super::gguf::GgufFile;
@@ -49,7 +50,9 @@ impl WeightFile {
         let path = path.to_path_buf();
         match PytorchReader::new(&path) {
             Ok(reader) => {
-                Ok(Self::Pytorch { path, tensors: reader.into_tensors().into_iter().collect() })
+                let tensors: BTreeMap<_, _> = reader.into_tensors().into_iter().collect();
+                debug!(file = %path.display(), tensors = tensors.len(), "opened");
+                Ok(Self::Pytorch { path, tensors })
             }
             Err(error) => Err(FileError::Pytorch { file: path, reason: error.to_string() }),
         }

@@ -9,6 +9,7 @@ pub use parts::{AdaptedModel, Leaf, LeafMut};
 use burn::tensor::Tensor;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
+use tracing::{debug, trace};
 
 use crate::adapter::{AdaptedLinear, AdapterConfig, Observer, Prior};
 use crate::error::AdapterError;
@@ -71,6 +72,10 @@ pub fn attach_adapters(
         }
     });
     outcome?;
+    debug!(layers = all.len(), adapted = paths.len(), targets = ?targets.list(), "attached adapters");
+    for path in &paths {
+        trace!(%path, "adapted");
+    }
     Ok(paths)
 }
 

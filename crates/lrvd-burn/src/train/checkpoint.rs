@@ -10,6 +10,7 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tracing::debug;
 
 use super::digest::{check_sums, write_sums};
 use super::error::TrainError;
@@ -138,6 +139,7 @@ impl Checkpoints {
         write_atomic(&value_file, &text)?;
         write_sums(building.path(), &[TENSORS, VALUES])?;
         building.commit()?;
+        debug!(folder = %target.display(), tensors = tensors.len(), "wrote a checkpoint");
         for (done, path) in list(&self.folder)? {
             if done < state.done {
                 remove(&path)?;
@@ -231,6 +233,7 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
     state.position = values.position;
     state.skip_next_update = values.skip_next_update;
     state.journal = values.journal;
+    debug!(folder = %path.display(), done = state.done, "took up a checkpoint");
     Ok(())
 }
 

@@ -2,6 +2,9 @@
 
 use std::time::Instant;
 
+use tracing::{debug, trace};
+
+use super::batch::Batch;
 use super::batches::Batches;
 use super::choice::look;
 use super::config::Plan;
@@ -118,7 +121,13 @@ where
         let step = state.done;
         let factor = method.rate_factor(step, schedule.factor(step as u32));
         let micro_batches = batches.next_step()?;
-        examples += micro_batches.iter().map(super::Batch::rows).sum::<usize>();
+        examples += micro_batches.iter().map(Batch::rows).sum::<usize>();
+        if step == start {
+            let sizes = |of: fn(&Batch<B::Input>) -> usize| {
+                micro_batches.iter().map(of).collect::<Vec<_>>()
+            };
+            debug!(step, rows = ?sizes(Batch::rows), tokens = ?sizes(|batch| batch.tokens), "first batches");
+        }
         let around = Around { config, n_train: batches.n_train(), rate_factor: factor };
         let taken = train_step(&around, state, method, micro_batches)?;
         for (change, done) in taken.changes {
@@ -135,6 +144,7 @@ where
             record_ranks(state, method, RankCause::Choice, done);
             warn_if_empty(state, method, observer);
         }
+        trace!(done, loss = parts.loss, nll = parts.nll, kl = parts.kl, factor, "step");
         let seconds = clock.elapsed().as_secs_f64();
         observer.event(&Event::Step {
             done,
@@ -187,6 +197,7 @@ fn note_change<M, T, O>(
     for (path, values) in change.removed {
         state.journal.removed.entry(path).or_default().extend(values);
     }
+    debug!(done, before = change.before, after = change.after, cause = ?change.cause, "ranks changed");
     record_ranks(state, method, change.cause, done);
     if change.after != change.before {
         observer.event(&Event::Pruned { done, before: change.before, after: change.after });

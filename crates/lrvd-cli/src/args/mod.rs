@@ -45,7 +45,8 @@ const EXIT_CODES: &str = "\
 Exit codes: 0, done; 1, it ran and the answer is no (a check that does not hold); 2, arguments, settings or files cannot be
 used, and standard error says which; 75, stopped after a checkpoint: the same command with `--resume` goes on.
 
-Environment: HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE for models named by repository; NO_COLOR.
+Environment: HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE for models named by repository; NO_COLOR;
+RUST_LOG=lrvd=debug says on standard error what is read, adapted, pruned and written, `lrvd=trace` every step.
 Without such a name nothing is read from a network.";
 
 /// Fine-tuning that learns its own adapter rank and knows how sure it is.
@@ -64,7 +65,7 @@ pub(crate) struct GlobalArguments {
     /// Form of the data on standard output.
     #[arg(long, global = true, value_enum, default_value_t)]
     pub(crate) format: Format,
-    /// Say nothing on standard error but errors.
+    /// Say nothing on standard error but errors, and what RUST_LOG asks for.
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
     /// How training is shown [default: the dashboard where there is a terminal, else lines].

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lrvd_bench::progress::{Event, ProgressSink};
 
+use crate::log;
 use crate::printer::Printer;
 
 /// Least time between two plain lines about steps.
@@ -93,6 +94,7 @@ impl ProgressSink for Lines {
                         bar.set_style(style);
                     }
                     bar.set_position(*done as u64);
+                    log::above(&bar);
                     self.bar = Some(bar);
                 }
                 self.last_line = Instant::now();

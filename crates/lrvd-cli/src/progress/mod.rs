@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use clap::ValueEnum;
 use lrvd_bench::progress::ProgressSink;
 
+use crate::log;
 use crate::printer::Printer;
 pub(crate) use journal::Journal;
 use lines::Lines;
@@ -58,7 +59,10 @@ pub(crate) fn sink(
     {
         let able = terminal::is_complete();
         match style {
-            None if able => return Box::new(dashboard::Dashboard::new(printer, stop)),
+            // Log lines are for reading while the run goes on.
+            None if able && !log::is_on() => {
+                return Box::new(dashboard::Dashboard::new(printer, stop));
+            }
             Some(ProgressStyle::Dashboard) if able => {
                 return Box::new(dashboard::Dashboard::new(printer, stop));
             }

@@ -10,6 +10,7 @@ use burn::train::renderer::MetricsRenderer;
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 
 use super::dashboard::Stage;
+use crate::log;
 
 /// Name of burn-train's drawing thread.
 const DRAWING_THREAD: &str = "train-renderer";
@@ -42,6 +43,7 @@ pub(super) struct Terminal;
 impl Stage for Terminal {
     fn open(&self, interrupter: Interrupter, runs_done: usize) -> Box<dyn MetricsRenderer> {
         HOOK.call_once(hold_panics);
+        log::hold();
         *held() = Some(Vec::new());
         #[cfg(unix)]
         before(rustix::termios::tcgetattr(std::io::stdin()).ok());
@@ -62,6 +64,7 @@ impl Stage for Terminal {
         let _ = out.write_all(SHOW_CURSOR).and_then(|()| out.flush());
         #[cfg(unix)]
         before(None);
+        log::release();
         held().take().unwrap_or_default()
     }
 }

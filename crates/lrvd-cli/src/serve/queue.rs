@@ -5,6 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use lrvd_bench::classify::{Input, Prediction};
 use tokio::sync::oneshot::Sender;
+use tracing::debug;
 
 use super::problem::Problem;
 
@@ -104,6 +105,7 @@ impl Queue {
         }
         waiting.texts += texts;
         waiting.jobs.push_back(job);
+        debug!(texts, waiting = waiting.texts, "queued");
         self.changed.notify_one();
         Ok(())
     }
@@ -138,6 +140,7 @@ impl Queue {
                     }
                 }
                 waiting.texts -= batch.iter().map(|job| job.inputs.len()).sum::<usize>();
+                debug!(jobs = batch.len(), draws = key.draws, waiting = waiting.texts, "taken");
                 return Some(batch);
             }
             if waiting.closed {

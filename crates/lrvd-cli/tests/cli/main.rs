@@ -7,6 +7,7 @@ mod demo;
 mod exports;
 mod help;
 mod language;
+mod log;
 mod output;
 #[cfg(feature = "hub")]
 mod push;

@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The program.
 pub(crate) fn lrvd() -> Command {
     let mut command = Command::cargo_bin("lrvd").unwrap();
-    command.env_remove("HF_TOKEN").env("HF_HUB_OFFLINE", "1");
+    command.env_remove("HF_TOKEN").env_remove("RUST_LOG").env("HF_HUB_OFFLINE", "1");
     command
 }
 

@@ -37,6 +37,8 @@ pub use cell::Cell;
 pub use error::{At, Place, TableError};
 pub use row::Row;
 
+use tracing::debug;
+
 use crate::io::IoError;
 use columnar::Columnar;
 use commas::Commas;
@@ -141,6 +143,8 @@ impl Table {
     /// As [`read`], of any ending.
     pub fn open(file: &Path, layout: &Layout<'_>) -> Result<Self, TableError> {
         let opened = File::open(file).map_err(IoError::at("read", file))?;
+        let bytes = opened.metadata().map_err(IoError::at("read", file))?.len();
+        debug!(file = %file.display(), bytes, format = ?layout.format, "opened");
         let lines = |opened| Lines::new(Box::new(BufReader::new(opened)), file, layout.blank_lines);
         let source = match layout.format {
             Format::Tsv => Source::Tabs(Tabs::new(lines(opened), layout.unnamed)?),

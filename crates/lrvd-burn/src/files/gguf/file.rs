@@ -6,6 +6,8 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use tracing::debug;
+
 use super::blocks::GgufType;
 use super::error::GgufError;
 use super::header::{self, Entry};
@@ -36,6 +38,7 @@ impl GgufFile {
         let length = file.metadata().map_err(io("open"))?.len();
         let header = header::read(BufReader::new(&file), length).map_err(io("read"))?;
         let header = header.map_err(|source| gguf(path, source))?;
+        debug!(file = %path.display(), bytes = length, tensors = header.tensors.len(), "opened");
         Ok(Self {
             path: path.to_path_buf(),
             file: Mutex::new(file),

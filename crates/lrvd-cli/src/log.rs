@@ -1,0 +1,105 @@
+//! What `RUST_LOG` asks for, on standard error, without breaking what is drawn there.
+
+use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use indicatif::{ProgressBar, WeakProgressBar};
+#[cfg(feature = "dashboard")]
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::set_global_default;
+use tracing_subscriber::EnvFilter;
+
+use crate::printer::remark;
+
+/// The filter, as `env_logger` made it known: `lrvd=debug`, `info,lrvd_burn::train=trace`.
+const VARIABLE: &str = "RUST_LOG";
+
+/// The filter cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{VARIABLE} is `{found}`: {reason}; wanted a filter such as `lrvd=debug`")]
+pub(crate) struct FilterError {
+    found: String,
+    reason: String,
+}
+
+/// What is drawn on standard error.
+enum Drawn {
+    /// A bar, or one that has ended.
+    Bar(WeakProgressBar),
+    /// The dashboard's screen; lines wait for its end.
+    #[cfg(feature = "dashboard")]
+    Screen(Vec<String>),
+}
+
+static DRAWN: Mutex<Option<Drawn>> = Mutex::new(None);
+
+/// Begins to log what the environment asks for; nothing without it.
+pub(crate) fn start() -> Result<(), FilterError> {
+    #[expect(clippy::disallowed_methods, reason = "the variable that logs are asked for by")]
+    let found = std::env::var_os(VARIABLE);
+    let Some(found) = found.filter(|found| !found.is_empty()) else { return Ok(()) };
+    let refused = |reason: String| FilterError { found: found.display().to_string(), reason };
+    let text = found.to_str().ok_or_else(|| refused("it is not UTF-8".to_owned()))?;
+    let filter = EnvFilter::builder().parse(text).map_err(|error| refused(error.to_string()))?;
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(|| Lines)
+        .finish();
+    // The first one stays, and this is the only one.
+    let _ = set_global_default(subscriber);
+    Ok(())
+}
+
+/// Whether anything is logged.
+#[cfg(feature = "dashboard")]
+pub(crate) fn is_on() -> bool {
+    LevelFilter::current() != LevelFilter::OFF
+}
+
+/// Log lines appear above `bar` while it is drawn.
+pub(crate) fn above(bar: &ProgressBar) {
+    *drawn() = Some(Drawn::Bar(bar.downgrade()));
+}
+
+/// Log lines wait until [`release`].
+#[cfg(feature = "dashboard")]
+pub(crate) fn hold() {
+    *drawn() = Some(Drawn::Screen(Vec::new()));
+}
+
+/// Writes the lines that wait.
+#[cfg(feature = "dashboard")]
+pub(crate) fn release() {
+    if let Some(Drawn::Screen(lines)) = drawn().take() {
+        lines.iter().for_each(|line| remark(line));
+    }
+}
+
+fn drawn() -> MutexGuard<'static, Option<Drawn>> {
+    DRAWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes whole lines, as the subscriber hands them over.
+struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let line = text.trim_end();
+        match &mut *drawn() {
+            #[cfg(feature = "dashboard")]
+            Some(Drawn::Screen(lines)) => lines.push(line.to_owned()),
+            Some(Drawn::Bar(bar)) => match bar.upgrade() {
+                Some(bar) => bar.suspend(|| remark(line)),
+                None => remark(line),
+            },
+            None => remark(line),
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
