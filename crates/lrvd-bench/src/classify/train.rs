@@ -12,7 +12,7 @@ use lrvd_core::error::ParameterError;
 use lrvd_models::deberta::ADAPTER_TARGETS;
 use serde::{Deserialize, Serialize};
 
-use super::data::DataSource;
+use super::data::{ClassifyData, DataSource};
 use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::rows::TextColumns;
@@ -184,7 +184,7 @@ impl TrainSettings {
     }
 }
 
-/// Trains, evaluates and saves a classifier.
+/// Trains, evaluates and saves a classifier, on `data` if those of the options were read already.
 ///
 /// Everything is read and checked before the first byte is written: a start that is refused leaves
 /// nothing behind. The output folder then gets `settings.json`, `labels.json`, `predictions-last.jsonl` and
@@ -197,13 +197,14 @@ impl TrainSettings {
 /// [`ClassifyError`]; what a checkpoint holds stays, and `resume` goes on from there.
 pub fn train_classifier(
     options: &TrainOptions,
+    data: Option<ClassifyData>,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<TrainOutcome, ClassifyError> {
     check(options)?;
     let can = options.method.can();
     let device = device::open(&options.device)?;
-    let data = options.data.read()?;
+    let data = data.map_or_else(|| options.data.read(), Ok)?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
     let pairs = data.train.iter().any(|example| example.text_b.is_some());
     let architecture = &backbone.architecture;
