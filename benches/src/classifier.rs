@@ -72,7 +72,7 @@ impl Held {
             out: folder.join(format!("last-{live}")),
             resume: true,
         };
-        let trained = train_classifier(&options, &AtomicBool::new(false), &mut Silent)?;
+        let trained = train_classifier(&options, None, &AtomicBool::new(false), &mut Silent)?;
         let load = LoadOptions { policy, ..LoadOptions::default() };
         let classifier = SavedClassifier::load(&trained.adapter, &load, &Device::flex())?;
         let examples = classifier.read_task(TASK, &data_dir)?;

@@ -52,7 +52,7 @@ pub mod verify;
 pub use backbone::BackboneError;
 pub use io::IoError;
 pub use report::PublishedError;
-pub use text::{UnknownName, grouped};
+pub use text::{UnknownName, decimals, grouped};
 
 /// What happens during a run, told to whoever shows it.
 pub mod progress {

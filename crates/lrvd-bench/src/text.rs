@@ -64,6 +64,15 @@ pub(crate) fn nearest<'a, T: AsRef<str>>(found: &str, known: &'a [T]) -> Option<
         .map(|(_, name)| name)
 }
 
+/// A number with `digits` decimals; what rounds to nothing has no sign.
+pub fn decimals(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$}");
+    match text.strip_prefix('-') {
+        Some(rest) if rest.bytes().all(|byte| matches!(byte, b'0' | b'.')) => rest.to_owned(),
+        _ => text,
+    }
+}
+
 /// A count with `separator` between thousands.
 pub fn grouped(n: u64, separator: char) -> String {
     let digits = n.to_string();
@@ -86,6 +95,15 @@ mod tests {
         let names = ["a", "b", "c"];
         let found = [&names[..0], &names[..1], &names[..2], &names].map(listed);
         assert_eq!(found, ["", "a", "a and b", "a, b and c"]);
+    }
+
+    #[test]
+    fn nothing_has_no_sign() {
+        for (value, wanted) in [(-0.0, "0.00"), (-0.004, "0.00"), (-0.006, "-0.01"), (1.5, "1.50")]
+        {
+            assert_eq!(decimals(value, 2), wanted);
+        }
+        assert_eq!(decimals(f64::NEG_INFINITY, 2), "-inf");
     }
 
     #[test]

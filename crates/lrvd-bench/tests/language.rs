@@ -94,8 +94,10 @@ fn an_interrupted_run_ends_in_the_same_bytes_across_a_prune() {
     for method in [MethodName::BAYES_LORA, MethodName::ADALORA] {
         let dir = tempfile::tempdir().unwrap();
         let whole = options(dir.path(), "whole", method);
-        let record =
-            train_language(&whole, &AtomicBool::new(false), &mut Silent).unwrap().record.unwrap();
+        let record = train_language(&whole, None, &AtomicBool::new(false), &mut Silent)
+            .unwrap()
+            .record
+            .unwrap();
         let total = |at: usize| record.rank_events.get(at).map(|event| event.total_rank);
         if method == MethodName::BAYES_LORA {
             assert!(total(1) < total(0) && total(1) > Some(0), "{:?}", record.rank_events);
@@ -106,7 +108,8 @@ fn an_interrupted_run_ends_in_the_same_bytes_across_a_prune() {
         for stops in [&[3][..], &[8, 9], &[]] {
             let stop = AtomicBool::new(false);
             let outcome =
-                train_language(&parts, &stop, &mut StopAt { steps: stops, stop: &stop }).unwrap();
+                train_language(&parts, None, &stop, &mut StopAt { steps: stops, stop: &stop })
+                    .unwrap();
             assert_eq!(outcome.record.is_some(), stops.is_empty());
             if !stops.is_empty() {
                 // The unfinished run answers, too.
@@ -138,7 +141,7 @@ fn an_interrupted_run_ends_in_the_same_bytes_across_a_prune() {
 fn answers_do_not_depend_on_the_company_of_a_text() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(dir.path(), "out", MethodName::BAYES_LORA);
-    train_language(&options, &AtomicBool::new(false), &mut Silent).unwrap();
+    train_language(&options, None, &AtomicBool::new(false), &mut Silent).unwrap();
     let load = LanguageLoadOptions::default();
     let model = SavedLanguageModel::load(&options.out, &load, &Device::flex()).unwrap();
     let rows = read_texts(&options.data.train, &columns(), true).unwrap();

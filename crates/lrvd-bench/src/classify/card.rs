@@ -19,7 +19,7 @@ use crate::io::{read_json, read_versioned};
 use crate::record::{CheckpointRecord, Metrics, RunRecord};
 use crate::run::{ADAPTER_DIR, RECORD_FILE, SETTINGS_FILE};
 use crate::settings::CheckpointChoice;
-use crate::text::quoted;
+use crate::text::{decimals, quoted};
 
 /// Name of the file.
 pub(super) const CARD_FILE: &str = "README.md";
@@ -310,7 +310,7 @@ impl<'a> Card<'a> {
         );
         for (draws, row) in &all {
             let cell = |&i: &usize| {
-                row.get(i).and_then(|(_, v)| *v).map_or_else(String::new, |v| format!("{v:.4}"))
+                row.get(i).and_then(|(_, v)| *v).map_or_else(String::new, |v| decimals(v, 4))
             };
             let _ = writeln!(
                 out,

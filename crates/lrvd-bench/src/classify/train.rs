@@ -12,7 +12,7 @@ use lrvd_core::error::ParameterError;
 use lrvd_models::deberta::ADAPTER_TARGETS;
 use serde::{Deserialize, Serialize};
 
-use super::data::{DataSource, reader};
+use super::data::{ClassifyData, DataSource, reader};
 use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::rows::TextColumns;
@@ -185,7 +185,7 @@ impl TrainSettings {
     }
 }
 
-/// Trains, evaluates and saves a classifier.
+/// Trains, evaluates and saves a classifier, on `data` if those of the options were read already.
 ///
 /// Everything is read and checked before the first byte is written: a start that is refused leaves
 /// nothing behind. The output folder then gets `settings.json`, `labels.json`, `predictions-last.jsonl` and
@@ -198,13 +198,14 @@ impl TrainSettings {
 /// [`ClassifyError`]; what a checkpoint holds stays, and `resume` goes on from there.
 pub fn train_classifier(
     options: &TrainOptions,
+    data: Option<ClassifyData>,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<TrainOutcome, ClassifyError> {
     check(options)?;
     let can = options.method.can();
     let device = device::open(&options.device)?;
-    let data = options.data.read()?;
+    let data = data.map_or_else(|| options.data.read(), Ok)?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
     let (pairs, architecture) = (data.pairs(), &backbone.architecture);
     let wording = data.wording(architecture, &options.config.wording, options.data.task())?;

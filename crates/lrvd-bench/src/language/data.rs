@@ -24,9 +24,11 @@ pub struct LanguageSource {
 
 /// Rows of both splits.
 #[derive(Clone, Debug)]
-pub(crate) struct LanguageRows {
-    pub(super) train: Vec<TextRow>,
-    pub(super) validation: Vec<TextRow>,
+pub struct LanguageRows {
+    /// To fit, those included that a method holds out.
+    pub train: Vec<TextRow>,
+    /// To measure on.
+    pub validation: Vec<TextRow>,
     /// SHA-256 by file.
     pub(super) files: BTreeMap<String, String>,
 }
@@ -40,16 +42,12 @@ impl LanguageSource {
         }
     }
 
-    /// Number of rows that are trained on, those held out included.
+    /// Reads everything.
     ///
     /// # Errors
     ///
-    /// As for training.
-    pub fn training_rows(&self) -> Result<usize, LanguageError> {
-        Ok(self.read()?.train.len())
-    }
-
-    pub(super) fn read(&self) -> Result<LanguageRows, LanguageError> {
+    /// [`LanguageError`] naming the first bad row.
+    pub fn read(&self) -> Result<LanguageRows, LanguageError> {
         let mut files = BTreeMap::new();
         let other = match &self.validation {
             Validation::File(file) => Some(file),

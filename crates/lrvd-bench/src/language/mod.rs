@@ -31,7 +31,7 @@ mod watch;
 
 pub use check::{LanguageReport, LanguageSplitReport, MarkedText, check_language};
 pub use columns::{LanguageColumns, NamedColumns};
-pub use data::LanguageSource;
+pub use data::{LanguageRows, LanguageSource};
 pub use error::LanguageError;
 pub use generate::{Continuation, ContinuedToken, Generation, NEW_TOKENS};
 pub use info::{LANGUAGE_FILE, LanguageInfo};

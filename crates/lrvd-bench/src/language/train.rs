@@ -15,7 +15,7 @@ use lrvd_burn::train::{
 };
 use lrvd_models::llama::LlamaForCausalLm;
 
-use super::data::LanguageTask;
+use super::data::{LanguageRows, LanguageTask};
 use super::encode::LanguageReader;
 use super::error::LanguageError;
 use super::examples::LanguageExamples;
@@ -55,7 +55,7 @@ pub(crate) struct Rebuilt {
     pub info: LanguageInfo,
 }
 
-/// Trains, measures and saves an adapter of a language model.
+/// Trains, measures and saves an adapter of a language model, on `rows` if the options' data were read already.
 ///
 /// Everything is read and checked before the first byte is written: a start that is refused leaves nothing behind. The
 /// output folder then gets `settings.json`, `predictions-last.jsonl` and `predictions-best.jsonl` of the validation texts,
@@ -67,12 +67,13 @@ pub(crate) struct Rebuilt {
 /// [`LanguageError`]; what a checkpoint holds stays, and `resume` goes on from there.
 pub fn train_language(
     options: &LanguageOptions,
+    rows: Option<LanguageRows>,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<LanguageOutcome, LanguageError> {
     options.check()?;
     let device = device::open(&options.device)?;
-    let rows = options.data.read()?;
+    let rows = rows.map_or_else(|| options.data.read(), Ok)?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
     let files = rows.files.clone();
     let Backbone { location, architecture, tokenizer, .. } = &backbone;

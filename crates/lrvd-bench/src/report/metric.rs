@@ -251,7 +251,7 @@ impl Metric {
         }
         // Minutes of tiny runs would all be zero with the paper's one place.
         let more = usize::from(self == Self::TimeMin && value < SHORT);
-        format!("{value:.*}", self.decimals().0 + more)
+        text::decimals(value, self.decimals().0 + more)
     }
 
     /// A cell in print: `0.882 ±.005`, or the mean alone for one seed and for counts, which most methods fix.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
+use lrvd_bench::decimals;
 use lrvd_bench::record::Metrics;
 
 /// One rule below the header.
@@ -46,7 +47,7 @@ pub(super) fn metrics(by_draws: &BTreeMap<u32, Metrics>) -> String {
     let header: Vec<&str> =
         std::iter::once("draws").chain(kept.iter().map(|&i| first[i].0.as_str())).collect();
     let rows = all.iter().map(|(k, values)| {
-        let cell = |&i: &usize| values[i].1.map_or_else(|| "-".to_owned(), |v| format!("{v:.4}"));
+        let cell = |&i: &usize| values[i].1.map_or_else(|| "-".to_owned(), |v| decimals(v, 4));
         std::iter::once(k.to_string()).chain(kept.iter().map(cell)).collect()
     });
     table(&header, rows.collect())

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use lrvd_bench::UnknownName;
-use lrvd_bench::classify::{TrainOptions, train_classifier};
-use lrvd_bench::language::{LanguageOptions, LanguageSource, train_language};
+use lrvd_bench::classify::{ClassifyData, TrainOptions, train_classifier};
+use lrvd_bench::language::{LanguageOptions, LanguageRows, LanguageSource, train_language};
 use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName, Training};
 use serde_json::json;
 
@@ -31,13 +31,13 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
     };
     let (record, adapter, checkpoint) = match texts {
         Some(data) => {
-            let options = language_options(arguments, data)?;
-            let outcome = train_language(&options, &stop, &mut sink(&options.out))?;
+            let (options, rows) = language_options(arguments, data)?;
+            let outcome = train_language(&options, rows, &stop, &mut sink(&options.out))?;
             (outcome.record, outcome.adapter, options.config.checkpoint)
         }
         None => {
-            let options = options(arguments)?;
-            let outcome = train_classifier(&options, &stop, &mut sink(&options.out))?;
+            let (options, data) = options(arguments)?;
+            let outcome = train_classifier(&options, data, &stop, &mut sink(&options.out))?;
             (outcome.record, outcome.adapter, options.config.checkpoint)
         }
     };
@@ -130,19 +130,22 @@ fn named(
     Ok(known.ok_or_else(|| UnknownName::new("method", name, names()))?)
 }
 
+/// What is trained, and what had to be read to know it.
 fn language_options(
     arguments: TrainArguments,
     data: LanguageSource,
-) -> Result<LanguageOptions, Box<dyn std::error::Error>> {
+) -> Result<(LanguageOptions, Option<LanguageRows>), Box<dyn std::error::Error>> {
     let mut config = settings(&arguments, Training::Language)?;
+    let mut rows = None;
     if let Some(epochs) = arguments.epochs {
-        set_epochs(&mut config, epochs, data.training_rows()?)?;
+        let read = rows.insert(data.read()?);
+        set_epochs(&mut config, epochs, read.train.len())?;
     }
     let method = match &arguments.method {
         Some(name) => named(name, MethodName::is_for_language)?,
         None => MethodName::BAYES_LORA,
     };
-    Ok(LanguageOptions {
+    let options = LanguageOptions {
         model: arguments.model,
         data,
         method,
@@ -152,10 +155,14 @@ fn language_options(
         device: arguments.device,
         out: arguments.out,
         resume: arguments.resume,
-    })
+    };
+    Ok((options, rows))
 }
 
-fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error::Error>> {
+/// As [`language_options`], for a classifier.
+fn options(
+    arguments: TrainArguments,
+) -> Result<(TrainOptions, Option<ClassifyData>), Box<dyn std::error::Error>> {
     let mut config = settings(&arguments, Training::Classifier)?;
     if let Some(template) = &arguments.examples.template {
         config.set_text("wording.template", template)?;
@@ -164,8 +171,10 @@ fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error
         config.set_texts("wording.answers", &arguments.examples.answers)?;
     }
     let data = source(arguments.examples)?;
+    let mut examples = None;
     if let Some(epochs) = arguments.epochs {
-        set_epochs(&mut config, epochs, data.read()?.train.len())?;
+        let read = examples.insert(data.read()?);
+        set_epochs(&mut config, epochs, read.train.len())?;
     }
     let config = config.finish()?;
     let method = match &arguments.method {
@@ -174,7 +183,7 @@ fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error
         None if config.checkpoint == CheckpointChoice::Best => MethodName::BAYES_LORA,
         None => MethodName::BAYES_LORA.tempered(),
     };
-    Ok(TrainOptions {
+    let options = TrainOptions {
         model: arguments.model,
         data,
         method,
@@ -184,5 +193,6 @@ fn options(arguments: TrainArguments) -> Result<TrainOptions, Box<dyn std::error
         device: arguments.device,
         out: arguments.out,
         resume: arguments.resume,
-    })
+    };
+    Ok((options, examples))
 }

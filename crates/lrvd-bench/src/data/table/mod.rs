@@ -37,6 +37,8 @@ pub use cell::Cell;
 pub use error::{At, Place, TableError};
 pub use row::Row;
 
+use tracing::debug;
+
 use crate::io::IoError;
 use columnar::Columnar;
 use commas::Commas;

@@ -27,7 +27,7 @@ pub struct BlobSettings {
     pub prior_std: f64,
     /// Rate of the second optimiser, at least 0 (0.01; 0.002 in the presets of GLUE).
     pub kl_learning_rate: f64,
-    /// Dataset rescaling of the KL's cycle, above 0 (8); null makes a cycle an epoch.
+    /// Dataset rescaling of the KL's cycle, above 0 (8); without one a cycle is an epoch.
     pub gamma: Option<f64>,
     /// Which optimiser follows what (`two`).
     pub optimizers: Optimizers,
@@ -78,7 +78,7 @@ pub struct ScalaBlSettings {
     pub kl_direction: KlDirectionSetting,
     /// Rate of the second optimiser, at least 0; without one, that of the direction: 0.1 for `coded`, 1 for `standard`.
     pub kl_learning_rate: Option<f64>,
-    /// Dataset rescaling of the KL's cycle, above 0 (8); null makes a cycle an epoch.
+    /// Dataset rescaling of the KL's cycle, above 0 (8); without one a cycle is an epoch.
     pub gamma: Option<f64>,
     /// Which optimiser follows what (`bayesadapt`).
     pub optimizers: Optimizers,
@@ -120,7 +120,7 @@ pub struct CLoraSettings {
     pub prior_std: f64,
     /// Factor of the KL, at least 0 (1e-6).
     pub kl_weight: f64,
-    /// Dataset rescaling of the KL's cycle, above 0 (8); null makes a cycle an epoch.
+    /// Dataset rescaling of the KL's cycle, above 0 (8); without one a cycle is an epoch.
     pub gamma: Option<f64>,
     /// Rate of the network, at least 0 (0.01).
     pub learning_rate: f64,
