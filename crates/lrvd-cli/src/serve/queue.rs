@@ -136,7 +136,7 @@ impl<C: Card> Queue<C> {
                     }
                 }
                 waiting.texts -= batch.iter().map(|job| job.inputs.len()).sum::<usize>();
-                debug!(jobs = batch.len(), draws = key.draws, waiting = waiting.texts, "taken");
+                debug!(jobs = batch.len(), draws = C::draws(key), waiting = waiting.texts, "taken");
                 return Some(batch);
             }
             if waiting.closed {
