@@ -72,7 +72,9 @@ pub(crate) fn hold() {
 #[cfg(feature = "dashboard")]
 pub(crate) fn release() {
     if let Some(Drawn::Screen(lines)) = drawn().take() {
-        lines.iter().for_each(|line| remark(line));
+        for line in &lines {
+            remark(line);
+        }
     }
 }
 

@@ -306,7 +306,7 @@ fn continuations_do_not_depend_on_company_and_stop_where_told() {
         assert_eq!(added, vec![prompts.len(); ends]);
         match found {
             Ok(texts) => {
-                assert_eq!((ends, &texts), (6, &model.generate(&prompts, &options).unwrap()))
+                assert_eq!((ends, &texts), (6, &model.generate(&prompts, &options).unwrap()));
             }
             Err(error) => assert_eq!((ends, error), (3, GenerateError::Abandoned)),
         }

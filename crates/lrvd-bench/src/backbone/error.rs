@@ -49,5 +49,11 @@ pub enum BackboneError {
     Wording(#[from] WordingError),
     /// The question with choices.
     #[error(transparent)]
-    Question(#[from] ReasoningError),
+    Question(Box<ReasoningError>),
+}
+
+impl From<ReasoningError> for BackboneError {
+    fn from(error: ReasoningError) -> Self {
+        Self::Question(Box::new(error))
+    }
 }

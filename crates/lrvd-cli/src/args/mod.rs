@@ -65,7 +65,7 @@ pub(crate) struct GlobalArguments {
     /// Form of the data on standard output.
     #[arg(long, global = true, value_enum, default_value_t)]
     pub(crate) format: Format,
-    /// Say nothing on standard error but errors, and what RUST_LOG asks for.
+    /// Say nothing on standard error but errors, and what `RUST_LOG` asks for.
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
     /// How training is shown [default: the dashboard where there is a terminal, else lines].

@@ -39,7 +39,7 @@ enum Kind<'a> {
         predicted: Option<&'a str>,
         /// Of a question: the text of the choice, null where the classifier abstains.
         #[serde(skip_serializing_if = "Option::is_none")]
-        choice: Option<Option<&'a str>>,
+        choice: Option<serde_json::Value>,
         probs: &'a [f64],
         entropy: f64,
         mutual_information: Option<f64>,
@@ -199,7 +199,7 @@ fn answer<'a>(
             };
             let kind = Kind::Class {
                 predicted: given(&classifier.info.goal.classes),
-                choice: classifier.info.has_choices().then(|| given(&input.choices)),
+                choice: classifier.info.has_choices().then(|| given(&input.choices).into()),
                 probs: probabilities,
                 entropy: *entropy,
                 mutual_information: *mutual_information,

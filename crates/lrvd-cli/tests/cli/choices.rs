@@ -1,5 +1,6 @@
 //! Multiple choice on a user's own data, with both kinds of model.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -86,7 +87,8 @@ fn round_trip(is_llama: bool, more: &[&str]) {
         let choice = |k: usize| row["choices"][k].as_str().unwrap_or_default().to_owned();
         let answer = row["answer"].as_str().map_or(row["answer"].to_string(), str::to_owned);
         let (question, about) = (row["question"].as_str().unwrap(), row["about"].as_str().unwrap());
-        csv += &format!("{},{},{},{answer},{question},{about}\n", choice(0), choice(1), choice(2));
+        let [p, q, r] = [0, 1, 2].map(choice);
+        writeln!(csv, "{p},{q},{r},{answer},{question},{about}").unwrap();
     }
     let table = dir.path().join("dev.csv").display().to_string();
     std::fs::write(&table, csv).unwrap();
@@ -105,7 +107,9 @@ fn round_trip(is_llama: bool, more: &[&str]) {
 
     // Answers are not read, and need not be there.
     let mut unanswered = rows(24..36);
-    unanswered.iter_mut().for_each(|row| drop(row.as_object_mut().unwrap().remove("answer")));
+    for row in &mut unanswered {
+        row.as_object_mut().unwrap().remove("answer");
+    }
     let input = write(&dir.path().join("new.jsonl"), &unanswered);
     let answers = done(&["predict", &folder, "--input", &input]).stdout;
     for (answer, row) in lines(&answers).iter().zip(&unanswered) {

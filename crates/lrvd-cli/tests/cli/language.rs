@@ -246,6 +246,8 @@ fn refuses(name: &str, table: &str) {
 /// `lrvd serve`.
 #[cfg(all(unix, feature = "serve"))]
 mod served {
+    // A client that leaves.
+    #![allow(clippy::disallowed_types)]
     use std::io::Write as _;
     use std::net::TcpStream;
 

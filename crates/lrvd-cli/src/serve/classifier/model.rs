@@ -10,7 +10,7 @@ use crate::serve::served::Model;
 
 /// A classifier, with what requests get that name no draws and no seed.
 pub(crate) struct Classifier {
-    classifier: SavedClassifier,
+    saved: SavedClassifier,
     drawn: Drawn,
     limit: Option<f64>,
 }
@@ -19,15 +19,15 @@ impl Classifier {
     /// Withholds answers above the entropy `limit` in place of the classifier's own, and reads at most `batch_size`
     /// texts in one pass.
     pub(crate) fn new(
-        mut classifier: SavedClassifier,
+        mut saved: SavedClassifier,
         draws: usize,
         seed: u64,
         limit: Option<f64>,
         batch_size: usize,
     ) -> Self {
         // One call is one pass.
-        classifier.info.batch_size = batch_size;
-        Self { classifier, drawn: Drawn { draws, seed }, limit }
+        saved.info.batch_size = batch_size;
+        Self { saved, drawn: Drawn { draws, seed }, limit }
     }
 }
 
@@ -36,16 +36,16 @@ impl Model for Classifier {
     type Error = ClassifyError;
 
     fn card(&self, limits: &Limits) -> Result<ClassifierCard, ClassifyError> {
-        Ok(ClassifierCard::new(&self.classifier, self.drawn, self.limit, limits))
+        Ok(ClassifierCard::new(&self.saved, self.drawn, self.limit, limits))
     }
 
     fn first(&self) -> (Input, Drawn) {
-        let pair = (self.classifier.info.pairs == Some(true)).then(|| "second".to_owned());
+        let pair = (self.saved.info.pairs == Some(true)).then(|| "second".to_owned());
         (Input { text: "first".to_owned(), pair, choices: Vec::new() }, self.drawn)
     }
 
     fn is_shared(&self, key: Drawn) -> bool {
-        self.classifier.is_batch_free(key.draws)
+        self.saved.is_batch_free(key.draws)
     }
 
     fn answer(
@@ -54,7 +54,7 @@ impl Model for Classifier {
         key: Drawn,
         _go_on: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Vec<Prediction>, ClassifyError> {
-        self.classifier.predict(inputs, key.draws, key.seed, 0)
+        self.saved.predict(inputs, key.draws, key.seed, 0)
     }
 
     fn blame(error: &ClassifyError) -> Option<Blame> {
