@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use clap::ValueEnum;
 use lrvd_bench::progress::ProgressSink;
 
+#[cfg(feature = "dashboard")]
 use crate::log;
 use crate::printer::Printer;
 pub(crate) use journal::Journal;
