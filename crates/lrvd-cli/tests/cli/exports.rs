@@ -4,7 +4,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{borrowed, difference, done, lines, model, replaced, run, train, write_data};
+use crate::support::{
+    borrowed, difference, done, lines, model, refused, replaced, run, train, write_data,
+};
 
 fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
@@ -27,12 +29,6 @@ fn worded(
     let more = ["--answers", answers, "--template", template, "--set", targets.as_str()];
     let arguments = replaced(&train(data, out, 4, &more), "--model", model);
     replaced(&arguments, "--max-length", "64")
-}
-
-fn refused(arguments: &[&str], wanted: &str, out: &Path) {
-    let found = run(arguments);
-    assert!(found.code == 2 && found.stderr.contains(wanted), "{wanted}: {}", found.stderr);
-    assert!(!out.exists(), "{wanted}");
 }
 
 /// Probabilities at the mean.

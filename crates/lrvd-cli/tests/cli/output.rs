@@ -58,7 +58,7 @@ fn a_refused_start_leaves_nothing_and_the_corrected_one_begins() {
     let llama = model().with_file_name("stories260K").display().to_string();
     let refused = |arguments: &[String], wanted: &str| {
         let found = run(&borrowed(arguments));
-        assert!(found.code == 2 && found.stderr.contains(wanted), "{wanted}: {}", found.stderr);
+        found.refused(wanted);
         assert!(!dir.path().join("new").exists(), "{wanted} left {:?}", names(&out));
     };
     for (more, wanted) in [

@@ -258,7 +258,7 @@ fn what_cannot_be_answered_is_named_and_the_next_request_is_answered() {
 
     let refused = |more: &[&str], wanted: &str| {
         let found = run(&[&["serve", &folder, "--address", "127.0.0.1:0"], more].concat());
-        assert!(found.code == 2 && found.stderr.contains(wanted), "{wanted}: {}", found.stderr);
+        found.refused(wanted);
         assert_eq!(found.stdout, "");
     };
     refused(&["--queue", "8", "--max-texts", "9"], "raise `--queue` or lower `--max-texts`");

@@ -24,6 +24,12 @@ impl Output {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap()
     }
+
+    /// Expects that the arguments were refused with these words.
+    #[track_caller]
+    pub(crate) fn refused(&self, wanted: &str) {
+        assert!(self.code == 2 && self.stderr.contains(wanted), "{wanted}: {}", self.stderr);
+    }
 }
 
 /// Runs with arguments and standard input.
@@ -45,6 +51,13 @@ pub(crate) fn done(arguments: &[&str]) -> Output {
     let output = run(arguments);
     assert_eq!(output.code, 0, "{arguments:?}\n{}\n{}", output.stdout, output.stderr);
     output
+}
+
+/// Runs, and expects that the arguments are refused with these words and that nothing is written.
+#[track_caller]
+pub(crate) fn refused(arguments: &[&str], wanted: &str, out: &Path) {
+    run(arguments).refused(wanted);
+    assert!(!out.exists(), "{wanted}");
 }
 
 /// The shipped model.

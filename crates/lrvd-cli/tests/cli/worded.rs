@@ -4,7 +4,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{borrowed, difference, done, lines, model, replaced, run, train, write_data};
+use crate::support::{
+    borrowed, difference, done, lines, model, refused, replaced, run, train, write_data,
+};
 
 /// Words that are single tokens of the shipped vocabulary behind any prompt.
 const ANSWERS: [&str; 2] = ["--answers", "big,happy"];
@@ -77,11 +79,7 @@ fn what_cannot_be_asked_in_words_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let out = dir.path().join("out");
-    let refused = |arguments: &[String], wanted: &str| {
-        let found = run(&borrowed(arguments));
-        assert!(found.code == 2 && found.stderr.contains(wanted), "{wanted}: {}", found.stderr);
-        assert!(!out.exists(), "{wanted}");
-    };
+    let refused = |arguments: &[String], wanted: &str| refused(&borrowed(arguments), wanted, &out);
     for (more, wanted) in [
         (
             &["--answers", "big,negative"][..],
@@ -138,7 +136,7 @@ fn a_glue_suite_asks_a_language_model() {
         ("rte", &["--set", "wording.template={text}?"], "wanted 1 for pairs of texts"),
     ] {
         let found = bench(tasks, more);
-        assert!(found.code == 2 && found.stderr.contains(wanted), "{wanted}: {}", found.stderr);
+        found.refused(wanted);
         assert!(!out.exists(), "{wanted}");
     }
     let reasoning = ["bench", "reasoning", "--out", &name, answers[0], answers[1]];

@@ -234,8 +234,7 @@ fn tables_of_every_format_are_predicted_by_their_columns() {
     assert_eq!(by_input(&parquet, &["--text-column", "sentence"]).lines().count(), 2);
 
     let refused = |arguments: &[&str], wanted: &str| {
-        let found = run(&[&["predict", &out], arguments].concat());
-        assert!(found.code == 2 && found.stderr.contains(wanted), "{wanted}: {}", found.stderr);
+        run(&[&["predict", &out], arguments].concat()).refused(wanted);
     };
     refused(&["--input", &tsv], "no column `review`; its columns are `body`, `id`");
     refused(&["--input", &file("x.md", "text")], "is in no known format");
