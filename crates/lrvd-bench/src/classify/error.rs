@@ -383,13 +383,11 @@ pub enum ClassifyError {
         /// What it should have.
         wanted: String,
     },
-    /// A classifier is not of the kind that something is for.
-    #[error("`{dir}` answers questions with choices, and {what}; `lrvd predict {dir} --input FILE` answers them", dir = dir.display())]
+    /// A text is passed to a classifier that answers questions.
+    #[error("`{dir}` answers questions with choices, and a text has none; `lrvd predict {dir} --input FILE` answers them", dir = dir.display())]
     OfChoices {
         /// As given.
         dir: PathBuf,
-        /// What it cannot do.
-        what: &'static str,
     },
     /// Two options exclude or demand each other.
     #[error("{0}")]

@@ -152,8 +152,7 @@ fn inputs(
         );
     }
     if classifier.info.has_choices() {
-        let (dir, what) = (arguments.classifier.dir, "a text has none");
-        return Err(ClassifyError::OfChoices { dir, what }.into());
+        return Err(ClassifyError::OfChoices { dir: arguments.classifier.dir }.into());
     }
     if !arguments.texts.is_empty() {
         let mut pairs = arguments.pair.into_iter();

@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::time::Duration;
 
-use lrvd_bench::classify::ClassifyError;
 use lrvd_bench::language::SavedLanguageModel;
 
 use super::eval::load;
@@ -58,10 +57,6 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         server.run(&LanguageModel::new(model, draws, seed), stop, printer, started)?;
     } else {
         let classifier = load(own)?;
-        if classifier.info.has_choices() {
-            let (dir, what) = (own.dir.clone(), "requests have no place for choices");
-            return Err(ClassifyError::OfChoices { dir, what }.into());
-        }
         let limit = arguments.abstain_above;
         check_limit(&classifier, limit)?;
         let draws = classifier.draws(own.draws)?;

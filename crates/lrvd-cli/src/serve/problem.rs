@@ -37,6 +37,10 @@ pub(crate) enum Problem {
     PairMissing { field: String },
     #[error("the model was trained on single texts: wanted no `pair`")]
     PairUnwanted { field: String },
+    #[error("{found} choices, wanted 2 to {most}")]
+    Choices { field: String, found: usize, most: usize },
+    #[error("the model was trained on texts without choices: wanted no `choices`")]
+    ChoicesUnwanted { field: String },
     #[error("{found} draws, wanted {wanted}")]
     Draws { found: usize, wanted: String },
     #[error("{found} new tokens, wanted 1 to {most}")]
@@ -77,7 +81,7 @@ struct Inner {
 
 impl Problem {
     /// All codes.
-    pub(super) const CODES: [&str; 21] = [
+    pub(super) const CODES: [&str; 23] = [
         "not_found",
         "other_kind",
         "method_not_allowed",
@@ -91,6 +95,8 @@ impl Problem {
         "too_many_texts",
         "pair_missing",
         "pair_unwanted",
+        "choices_out_of_range",
+        "choices_unwanted",
         "draws_out_of_range",
         "max_tokens_out_of_range",
         "seed_out_of_range",
@@ -117,14 +123,16 @@ impl Problem {
             Self::TooManyTexts { .. } => (StatusCode::BAD_REQUEST, 10),
             Self::PairMissing { .. } => (StatusCode::BAD_REQUEST, 11),
             Self::PairUnwanted { .. } => (StatusCode::BAD_REQUEST, 12),
-            Self::Draws { .. } => (StatusCode::BAD_REQUEST, 13),
-            Self::Tokens { .. } => (StatusCode::BAD_REQUEST, 14),
-            Self::Seed { .. } => (StatusCode::BAD_REQUEST, 15),
-            Self::Unreadable { .. } => (StatusCode::UNPROCESSABLE_ENTITY, 16),
-            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, 17),
-            Self::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, 18),
-            Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, 19),
-            Self::Timeout { .. } => (StatusCode::GATEWAY_TIMEOUT, 20),
+            Self::Choices { .. } => (StatusCode::BAD_REQUEST, 13),
+            Self::ChoicesUnwanted { .. } => (StatusCode::BAD_REQUEST, 14),
+            Self::Draws { .. } => (StatusCode::BAD_REQUEST, 15),
+            Self::Tokens { .. } => (StatusCode::BAD_REQUEST, 16),
+            Self::Seed { .. } => (StatusCode::BAD_REQUEST, 17),
+            Self::Unreadable { .. } => (StatusCode::UNPROCESSABLE_ENTITY, 18),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, 19),
+            Self::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, 20),
+            Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, 21),
+            Self::Timeout { .. } => (StatusCode::GATEWAY_TIMEOUT, 22),
         }
     }
 
@@ -140,6 +148,8 @@ impl Problem {
             | Self::EmptyText { field }
             | Self::PairMissing { field }
             | Self::PairUnwanted { field }
+            | Self::Choices { field, .. }
+            | Self::ChoicesUnwanted { field }
             | Self::Unreadable { field, .. } => Some(field),
             Self::NoText { field, .. } => Some(field),
             Self::TooManyTexts { .. } => Some("inputs"),

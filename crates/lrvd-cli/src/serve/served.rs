@@ -22,6 +22,7 @@ pub(super) const SCHEMA_VERSION: u32 = 1;
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
     Classes,
+    Choices,
     Scores,
     Texts,
 }

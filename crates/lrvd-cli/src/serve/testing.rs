@@ -7,7 +7,7 @@ use std::time::Duration;
 use lrvd_bench::classify::{Input, Prediction};
 use tokio::sync::oneshot::{Receiver, channel};
 
-use super::classifier::{ClassifierCard, Drawn};
+use super::classifier::{ClassifierCard, Drawn, Found};
 use super::language::LanguageCard;
 use super::metrics::Metrics;
 use super::queue::{Job, Queue, Reply};
@@ -86,9 +86,12 @@ pub(super) fn job(
 }
 
 /// An answer with probability `p` for the first class.
-pub(super) fn class(p: f64) -> Prediction {
+pub(super) fn class(p: f64) -> Found {
     let probabilities = vec![p, 1.0 - p];
     let entropy = -probabilities.iter().map(|p| p * p.ln()).sum::<f64>();
     let class = usize::from(p < 0.5);
-    Prediction::Class { probabilities, class, entropy, mutual_information: Some(0.01), draws: 2 }
+    let mutual_information = Some(0.01);
+    let prediction =
+        Prediction::Class { probabilities, class, entropy, mutual_information, draws: 2 };
+    Found { prediction, choices: Vec::new() }
 }

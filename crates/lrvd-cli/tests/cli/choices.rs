@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::{
-    borrowed, difference, done, lines, model, replaced, run, run_with, train, write_data,
+    borrowed, difference, done, lines, model, refused, replaced, run, run_with, train, write_data,
 };
 
 /// Rows of which every third has two choices and the others three; answers in all three ways.
@@ -126,13 +126,10 @@ fn round_trip(is_llama: bool, more: &[&str]) {
     let first = &lines(&withheld)[0];
     assert_eq!((&first["predicted"], &first["choice"]), (&Value::Null, &Value::Null));
 
-    let refused = |arguments: &[&str], wanted: &str| {
-        let found = run(arguments);
-        assert!(found.code == 2 && found.stderr.contains(wanted), "{wanted}: {}", found.stderr);
-    };
+    #[cfg(all(unix, feature = "serve"))]
+    served(&folder, &unanswered, &lines(&answers), is_llama);
+    let refused = |arguments: &[&str], wanted: &str| run(arguments).refused(wanted);
     refused(&["predict", &folder, "Which?"], "answers questions with choices, and a text has none");
-    #[cfg(feature = "serve")]
-    refused(&["serve", &folder, "--address", "127.0.0.1:0"], "requests have no place for choices");
     let wide = json!({ "question": "Which?", "choices": ["a", "b", "c", "d"], "answer": "a", "about": "x" });
     let wide = write(&dir.path().join("wide.jsonl"), &[wide]);
     let trained = "the classifier was trained on questions with 2 to 3";
@@ -141,6 +138,47 @@ fn round_trip(is_llama: bool, more: &[&str]) {
         &["eval", &folder, "--data", &wide],
         "line 1, column `choices`: 4 choices where 2 to 3",
     );
+}
+
+/// A server answers `rows` with the numbers of `predicted`, and names the choices that a question should not have.
+#[cfg(all(unix, feature = "serve"))]
+fn served(folder: &str, rows: &[Value], predicted: &[Value], has_passages: bool) {
+    let server = crate::serve::Server::start(folder, &[]);
+    let model = server.get("/v1/model").json();
+    assert_eq!((&model["kind"], &model["labels"]), (&json!("choices"), &json!(["A", "B", "C"])));
+    let item = |row: &Value| {
+        let mut item = json!({ "text": row["question"], "choices": row["choices"] });
+        if has_passages {
+            item["pair"] = row["about"].clone();
+        }
+        item
+    };
+    let inputs: Vec<Value> = rows.iter().map(item).collect();
+    let reply = server.post("/v1/classify", &json!({ "inputs": inputs }).to_string());
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    for ((answer, wanted), row) in
+        reply.json()["answers"].as_array().unwrap().iter().zip(predicted).zip(rows)
+    {
+        for name in ["predicted", "choice", "entropy", "mutual_information", "draws"] {
+            assert_eq!(answer[name], wanted[name], "{name}: {answer} {wanted}");
+        }
+        let given = answer["probabilities"].as_object().unwrap();
+        assert_eq!(given.len(), row["choices"].as_array().unwrap().len(), "{answer}");
+        for (letter, p) in ["A", "B", "C"].iter().zip(wanted["probs"].as_array().unwrap()) {
+            assert_eq!(given.get(*letter).unwrap_or(&json!(0.0)), p, "{letter}: {answer} {wanted}");
+        }
+    }
+    let mut wide = item(&rows[0]);
+    wide["choices"] = json!(["a", "b", "c", "d"]);
+    let refused = server.post("/v1/classify", &wide.to_string());
+    assert_eq!(refused.status, 400, "{}", refused.text);
+    let error = &refused.json()["error"];
+    assert_eq!(error["message"], "4 choices, wanted 2 to 3");
+    assert_eq!(
+        (&error["code"], &error["field"]),
+        (&json!("choices_out_of_range"), &json!("choices"))
+    );
+    server.stop();
 }
 
 #[test]
@@ -179,11 +217,7 @@ fn what_makes_no_question_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let data = quiz(dir.path());
     let out = dir.path().join("out");
-    let refused = |arguments: &[String], wanted: &str| {
-        let found = run(&borrowed(arguments));
-        assert!(found.code == 2 && found.stderr.contains(wanted), "{wanted}: {}", found.stderr);
-        assert!(!out.exists(), "{wanted}");
-    };
+    let refused = |arguments: &[String], wanted: &str| refused(&borrowed(arguments), wanted, &out);
     for (more, wanted) in [
         (
             &["--choice-columns", "answers"][..],

@@ -20,7 +20,7 @@ pub(crate) struct Answers {
     answers: Vec<Answer>,
 }
 
-/// The answer to one text or pair.
+/// The answer to one text, pair or question.
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 enum Answer {
@@ -33,7 +33,10 @@ enum Answer {
 struct ClassAnswer {
     /// The most probable label; null where the answer is withheld.
     predicted: Option<String>,
-    /// By label, in the model's order; averaged over the draws.
+    /// Of a question: the text of the choice with that letter; null where the answer is withheld.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    choice: Option<Option<String>>,
+    /// By label, in the model's order; of a question only the letters that it has. Averaged over the draws.
     probabilities: Probabilities,
     /// Of the probabilities, nats.
     entropy: f64,
@@ -54,6 +57,14 @@ struct ScoreAnswer {
     deviation: Option<f64>,
     /// How many draws the answer is averaged over; 0 at the mean of the posterior.
     draws: usize,
+}
+
+/// What the model says of one input.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) prediction: Prediction,
+    /// Choices of a question; none of a text.
+    pub(crate) choices: Vec<String>,
 }
 
 /// A map that keeps the order of the labels.
@@ -80,25 +91,29 @@ impl JsonSchema for Probabilities {
 }
 
 impl Answers {
-    /// `predictions` under `labels`; without a label above the entropy `limit`, if there is one.
+    /// `found` under `labels`; without a label above the entropy `limit`, if there is one.
     pub(super) fn new(
-        predictions: Vec<Prediction>,
+        found: Vec<Found>,
         labels: &[String],
         key: Drawn,
         limit: Option<f64>,
     ) -> Self {
-        let answer = |prediction| match prediction {
+        let answer = |Found { prediction, choices }| match prediction {
             Prediction::Score { score, deviation } => {
                 Answer::Score(ScoreAnswer { predicted: score, deviation, draws: key.draws })
             }
             Prediction::Class { probabilities, class, entropy, mutual_information, draws } => {
                 let abstained = limit.map(|limit| entropy > limit);
-                let label = labels.get(class).filter(|_| abstained != Some(true));
+                let given = |names: &[String]| {
+                    names.get(class).filter(|_| abstained != Some(true)).cloned()
+                };
+                let is_question = !choices.is_empty();
+                let shown = if is_question { choices.len() } else { labels.len() };
+                let named = labels.iter().cloned().zip(probabilities).take(shown);
                 Answer::Class(ClassAnswer {
-                    predicted: label.cloned(),
-                    probabilities: Probabilities(
-                        labels.iter().cloned().zip(probabilities).collect(),
-                    ),
+                    predicted: given(labels),
+                    choice: is_question.then(|| given(&choices)),
+                    probabilities: Probabilities(named.collect()),
                     entropy,
                     mutual_information,
                     abstained,
@@ -106,7 +121,7 @@ impl Answers {
                 })
             }
         };
-        let answers = predictions.into_iter().map(answer).collect();
+        let answers = found.into_iter().map(answer).collect();
         Self { schema_version: SCHEMA_VERSION, seed: key.seed, answers }
     }
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::classify::{Input, Prediction, SavedClassifier};
+use lrvd_bench::classify::{Input, SavedClassifier};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::answer::Answers;
+use super::answer::{Answers, Found};
 use super::request::Request;
 use crate::serve::problem::Problem;
 use crate::serve::routes::Limits;
@@ -34,9 +34,9 @@ pub(crate) struct ClassifierCard {
     /// How it was trained.
     pub(crate) method: String,
     pub(crate) kind: Kind,
-    /// Labels in the order of the probabilities; empty for scores.
+    /// Labels in the order of the probabilities, the letters of questions with choices; empty for scores.
     pub(crate) labels: Vec<String>,
-    /// Whether inputs are pairs of texts; null where that is not known.
+    /// Whether inputs are pairs of texts, questions about a passage; null where that is not known.
     pub(crate) pairs: Option<bool>,
     /// Draws where a request names no number.
     pub(crate) draws: usize,
@@ -73,7 +73,11 @@ impl ClassifierCard {
             schema_version: SCHEMA_VERSION,
             name: info.goal.name.clone(),
             method: info.method.clone(),
-            kind: if scores { Kind::Scores } else { Kind::Classes },
+            kind: match info.has_choices() {
+                true => Kind::Choices,
+                false if scores => Kind::Scores,
+                false => Kind::Classes,
+            },
             labels: if scores { Vec::new() } else { info.goal.classes.clone() },
             pairs: info.pairs,
             draws,
@@ -115,14 +119,14 @@ impl Card for ClassifierCard {
     type Request = Request;
     type Input = Input;
     type Key = Drawn;
-    type Found = Prediction;
+    type Found = Found;
     type Answers = Answers;
 
     fn check(&self, request: Request) -> Result<Asked<Self>, Problem> {
         request.check(self)
     }
 
-    fn answers(&self, found: Vec<Prediction>, key: Drawn) -> Answers {
+    fn answers(&self, found: Vec<Found>, key: Drawn) -> Answers {
         let limit = self.abstain_above.get(&key.draws).copied().flatten();
         Answers::new(found, &self.labels, key, limit)
     }

@@ -1,8 +1,9 @@
 //! A saved classifier that is asked.
 
 use lrvd_bench::BackboneError;
-use lrvd_bench::classify::{ClassifyError, Input, Prediction, SavedClassifier};
+use lrvd_bench::classify::{ClassifyError, Input, SavedClassifier};
 
+use super::answer::Found;
 use super::card::{ClassifierCard, Drawn};
 use crate::serve::queue::Blame;
 use crate::serve::routes::Limits;
@@ -40,8 +41,11 @@ impl Model for Classifier {
     }
 
     fn first(&self) -> (Input, Drawn) {
-        let pair = (self.saved.info.pairs == Some(true)).then(|| "second".to_owned());
-        (Input { text: "first".to_owned(), pair, choices: Vec::new() }, self.drawn)
+        let info = &self.saved.info;
+        let pair = (info.pairs == Some(true)).then(|| "second".to_owned());
+        let choices =
+            if info.has_choices() { vec!["one".to_owned(), "other".to_owned()] } else { vec![] };
+        (Input { text: "first".to_owned(), pair, choices }, self.drawn)
     }
 
     fn is_shared(&self, key: Drawn) -> bool {
@@ -53,8 +57,11 @@ impl Model for Classifier {
         inputs: &[Input],
         key: Drawn,
         _go_on: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Vec<Prediction>, ClassifyError> {
-        self.saved.predict(inputs, key.draws, key.seed, 0)
+    ) -> Result<Vec<Found>, ClassifyError> {
+        let found = self.saved.predict(inputs, key.draws, key.seed, 0)?;
+        let beside =
+            |(prediction, input): (_, &Input)| Found { prediction, choices: input.choices.clone() };
+        Ok(found.into_iter().zip(inputs).map(beside).collect())
     }
 
     fn blame(error: &ClassifyError) -> Option<Blame> {
@@ -62,6 +69,7 @@ impl Model for Classifier {
             error,
             ClassifyError::Backbone(BackboneError::Tokenizer(_) | BackboneError::Wording(_))
                 | ClassifyError::Pairs { .. }
+                | ClassifyError::Choices { .. }
         );
         Some(if is_text { Blame::Text } else { Blame::Model })
     }

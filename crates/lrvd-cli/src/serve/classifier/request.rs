@@ -5,19 +5,23 @@ use schemars::JsonSchema;
 
 use super::card::ClassifierCard;
 use crate::serve::problem::Problem;
-use crate::serve::served::{Asked, Object, clash, filled};
+use crate::serve::served::{Asked, Kind, Object, clash, filled};
 
-/// What to classify: `text`, with `pair` where the model was trained on pairs, or several of these in `inputs`.
+/// What to classify: `text`, with `pair` where the model was trained on pairs and `choices` where it answers questions, or
+/// several of these in `inputs`.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Request {
-    /// The text.
+    /// The text, or the question.
     #[serde(default)]
     text: Option<String>,
-    /// The second text of a pair.
+    /// The second text of a pair, or the passage that the question is about.
     #[serde(default)]
     pair: Option<String>,
-    /// Several texts or pairs, instead of `text` and `pair`.
+    /// The choices of the question, as many as the model has labels or fewer.
+    #[serde(default)]
+    choices: Option<Vec<String>>,
+    /// Several of these, instead of `text`, `pair` and `choices`.
     #[serde(default)]
     #[schemars(with = "Option<Vec<Item>>")]
     inputs: Option<Vec<Object<Item>>>,
@@ -30,27 +34,36 @@ pub(crate) struct Request {
     seed: Option<u64>,
 }
 
-/// One text or pair.
+/// One text, pair or question.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Item {
     text: String,
     #[serde(default)]
     pair: Option<String>,
+    #[serde(default)]
+    choices: Option<Vec<String>>,
+}
+
+impl From<Item> for Input {
+    fn from(Item { text, pair, choices }: Item) -> Self {
+        // As the choices of a table.
+        let trimmed = |choice: String| choice.trim().to_owned();
+        let choices = choices.unwrap_or_default().into_iter().map(trimmed).collect();
+        Self { text, pair, choices }
+    }
 }
 
 impl Request {
     /// What is asked of the model of `card`.
     pub(super) fn check(self, card: &ClassifierCard) -> Result<Asked<ClassifierCard>, Problem> {
-        let Self { text, pair, inputs, draws, seed } = self;
+        let Self { text, pair, choices, inputs, draws, seed } = self;
         let listed = inputs.is_some();
         let inputs: Vec<Input> = match (text, inputs) {
-            (Some(text), None) => vec![Input { text, pair, choices: Vec::new() }],
+            (Some(text), None) => vec![Item { text, pair, choices }.into()],
             (None, Some(_)) if pair.is_some() => return Err(clash("pair", "inputs")),
-            (None, Some(items)) => {
-                let input = |Object(Item { text, pair })| Input { text, pair, choices: Vec::new() };
-                items.into_iter().map(input).collect()
-            }
+            (None, Some(_)) if choices.is_some() => return Err(clash("choices", "inputs")),
+            (None, Some(items)) => items.into_iter().map(|Object(item)| item.into()).collect(),
             (Some(_), Some(_)) => return Err(clash("text", "inputs")),
             (None, None) => Vec::new(),
         };
@@ -77,6 +90,19 @@ impl Request {
                 (Some(false), Some(_)) => return Err(Problem::PairUnwanted { field: named() }),
                 _ => {}
             }
+            let (named, found) = (|| field(index, "choices"), input.choices.len());
+            match card.kind {
+                Kind::Choices if !(2..=card.labels.len()).contains(&found) => {
+                    let most = card.labels.len();
+                    return Err(Problem::Choices { field: named(), found, most });
+                }
+                Kind::Choices => {}
+                _ if found > 0 => return Err(Problem::ChoicesUnwanted { field: named() }),
+                _ => {}
+            }
+            for (place, choice) in input.choices.iter().enumerate() {
+                filled(choice, || format!("{}[{place}]", named()))?;
+            }
         }
         let fields = (0..inputs.len()).map(|index| field(index, "text")).collect();
         Ok(Asked { inputs, fields, key })
@@ -91,8 +117,12 @@ mod tests {
     use crate::serve::served::read;
     use crate::serve::testing::card;
 
+    fn questions() -> ClassifierCard {
+        ClassifierCard { kind: Kind::Choices, ..card() }
+    }
+
     #[test]
-    fn texts_pairs_and_lists_are_read() {
+    fn texts_pairs_questions_and_lists_are_read() {
         let read_one = |body: &str| read(body.as_bytes(), &card()).unwrap();
         let input = |text: &str| Input { text: text.to_owned(), pair: None, choices: Vec::new() };
         let one = read_one(r#"{"text": "a", "draws": 0, "seed": 3}"#);
@@ -105,6 +135,8 @@ mod tests {
         let pairs = ClassifierCard { pairs: Some(true), ..card() };
         let pair = read(br#"{"text": "a", "pair": "b"}"#, &pairs).unwrap();
         assert_eq!(pair.inputs[0].pair.as_deref(), Some("b"));
+        let asked = read(br#"{"text": "a", "choices": [" b ", "c"]}"#, &questions()).unwrap();
+        assert_eq!(asked.inputs[0].choices, ["b", "c"]);
     }
 
     #[test]
@@ -131,6 +163,8 @@ mod tests {
             (r#"{"text": "a", "pair": "b"}"#, "pair_unwanted", Some("pair")),
             (r#"{"text": "a", "inputs": []}"#, "invalid_field", Some("text")),
             (r#"{"pair": "a", "inputs": []}"#, "invalid_field", Some("pair")),
+            (r#"{"choices": [], "inputs": []}"#, "invalid_field", Some("choices")),
+            (r#"{"text": "a", "choices": ["b", "c"]}"#, "choices_unwanted", Some("choices")),
             (
                 r#"{"inputs": [{"text": "a"}, {"text": 1}]}"#,
                 "invalid_field",
@@ -155,6 +189,21 @@ mod tests {
         let pairs = ClassifierCard { pairs: Some(true), ..card() };
         let missing = read(br#"{"inputs": [{"text": "a"}]}"#, &pairs).unwrap_err();
         assert_eq!((missing.code(), missing.field()), ("pair_missing", Some("inputs[0].pair")));
+        for (body, code, field) in [
+            (r#"{"text": "a"}"#, "choices_out_of_range", "choices"),
+            (
+                r#"{"inputs": [{"text": "a", "choices": ["b"]}]}"#,
+                "choices_out_of_range",
+                "inputs[0].choices",
+            ),
+            (r#"{"text": "a", "choices": ["b", "c", "d"]}"#, "choices_out_of_range", "choices"),
+            (r#"{"text": "a", "choices": ["b", " "]}"#, "empty_text", "choices[1]"),
+            (r#"{"text": "a", "choices": ["b", 1]}"#, "invalid_field", "choices[1]"),
+            (r#"{"text": "a", "choices": "b"}"#, "invalid_field", "choices"),
+        ] {
+            let problem = read(body.as_bytes(), &questions()).unwrap_err();
+            assert_eq!((problem.code(), problem.field()), (code, Some(field)), "{body}: {problem}");
+        }
         let draws = read(br#"{"text": "a", "draws": 3}"#, &card()).unwrap_err();
         assert_eq!(draws.to_string(), "3 draws, wanted one of 0, 2");
     }
