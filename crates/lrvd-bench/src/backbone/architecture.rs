@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{BackboneError, TextReader};
 use crate::data::{WordedTexts, Wording, WordingError};
 use crate::io::read_json;
-use crate::reasoning::{InputForm, OwnQuestions};
+use crate::reasoning::{InputForm, OwnQuestions, QuestionForm};
 use crate::settings::WordingSettings;
 use crate::task::{GlueTask, Goal};
 
@@ -147,14 +147,15 @@ impl Architecture {
         }
     }
 
-    /// How a user's questions with at most `letters` choices become what this kind of model reads.
+    /// How questions with at most `letters` choices become what this kind of model reads.
     pub(crate) fn questions<'a>(
         &self,
         tokenizer: &'a TextTokenizer,
+        form: QuestionForm,
         letters: usize,
         max_length: usize,
     ) -> Result<TextReader<'a>, BackboneError> {
-        let own = OwnQuestions::new(tokenizer, self.input_form(), letters, max_length)?;
+        let own = OwnQuestions::new(tokenizer, self.input_form(), form, letters, max_length)?;
         Ok(TextReader::Questions(own))
     }
 

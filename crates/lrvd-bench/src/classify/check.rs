@@ -9,7 +9,7 @@ use super::data::{DataSource, reader};
 use super::error::ClassifyError;
 use crate::backbone::{Architecture, BackboneError, locate_model, open_tokenizer};
 use crate::data::{Example, Label, Spread, Texts, Wording};
-use crate::reasoning::OwnQuestions;
+use crate::reasoning::QuestionForm;
 use crate::settings::WordingSettings;
 
 /// Examples that are shown.
@@ -89,7 +89,7 @@ pub fn check_data(
     };
     let reader = match &opened {
         Some((architecture, tokenizer)) => {
-            let kind = (&data.goal, data.columns.as_ref());
+            let kind = (&data.goal, data.columns.as_ref(), QuestionForm::default());
             let wording = wording.as_ref();
             Some((reader(architecture, tokenizer, kind, wording, max_length)?, tokenizer))
         }
@@ -140,7 +140,7 @@ pub fn check_data(
             }
             (None, Texts { text, pair: Some(pair), choices: [] }) => format!("{text} | {pair}"),
             (None, Texts { text, pair: None, choices: [] }) => text.to_owned(),
-            (None, question) => OwnQuestions::text(question),
+            (None, question) => QuestionForm::default().text(question),
         };
         let label = match example.label {
             Label::Class(id) => data.goal.classes.get(id).cloned().unwrap_or_default(),

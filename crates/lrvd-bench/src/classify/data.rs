@@ -10,7 +10,7 @@ use super::rows::{Row, TextColumns, read_rows};
 use crate::backbone::{Architecture, TextReader};
 use crate::data::{Example, Label, Place, Validation, Wording, WordingError, load};
 use crate::io::sha256_file;
-use crate::reasoning::{InputForm, LETTERS, OwnQuestions};
+use crate::reasoning::{InputForm, LETTERS, QuestionForm};
 use crate::settings::WordingSettings;
 use crate::task::{GlueTask, Goal};
 use crate::text::quoted;
@@ -78,7 +78,7 @@ impl ClassifyData {
             return Err(WordingError::Choices { key }.into());
         }
         let is_asked = architecture.input_form() == InputForm::Decoder;
-        Ok(is_asked.then(|| OwnQuestions::wording(self.goal.n_labels(), self.pairs())))
+        Ok(is_asked.then(|| QuestionForm::default().wording(self.goal.n_labels(), self.pairs())))
     }
 }
 
@@ -86,12 +86,12 @@ impl ClassifyData {
 pub(super) fn reader<'a>(
     architecture: &Architecture,
     tokenizer: &'a TextTokenizer,
-    (goal, columns): (&'a Goal, Option<&TextColumns>),
+    (goal, columns, form): (&'a Goal, Option<&TextColumns>, QuestionForm),
     wording: Option<&'a Wording>,
     max_length: usize,
 ) -> Result<TextReader<'a>, ClassifyError> {
     Ok(if columns.is_some_and(TextColumns::has_choices) {
-        architecture.questions(tokenizer, goal.n_labels(), max_length)?
+        architecture.questions(tokenizer, form, goal.n_labels(), max_length)?
     } else {
         architecture.reader(tokenizer, &goal.name, wording, max_length)?
     })

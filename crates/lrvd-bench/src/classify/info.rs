@@ -12,6 +12,7 @@ use crate::backbone::{Backbone, TextReader};
 use crate::data::Wording;
 use crate::io::{JsonLayout, read_versioned, write_json};
 use crate::language::LanguageInfo;
+use crate::reasoning::QuestionForm;
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 
@@ -37,6 +38,9 @@ pub struct ClassifierInfo {
     /// How a language model is asked; `None` for an encoder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wording: Option<Wording>,
+    /// How questions with choices are asked.
+    #[serde(default, skip_serializing_if = "QuestionForm::is_usual")]
+    pub questions: QuestionForm,
     /// How the base is held, which a language model's answers depend on.
     #[serde(default)]
     pub base_precision: BasePrecision,
@@ -199,7 +203,8 @@ impl ClassifierInfo {
         backbone: &'a Backbone,
     ) -> Result<TextReader<'a>, ClassifyError> {
         let (architecture, tokenizer) = (&backbone.architecture, &backbone.tokenizer);
-        let (kind, wording) = ((&self.goal, self.columns.as_ref()), self.wording.as_ref());
+        let kind = (&self.goal, self.columns.as_ref(), self.questions);
+        let wording = self.wording.as_ref();
         reader(architecture, tokenizer, kind, wording, self.max_length)
     }
 

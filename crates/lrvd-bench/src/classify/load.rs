@@ -17,6 +17,7 @@ use super::source::AdapterSource;
 use crate::backbone::{Backbone, load_model, locate_model};
 use crate::data::batch::TokenExamples;
 use crate::method::softened;
+use crate::reasoning::QuestionForm;
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 use crate::text::quoted;
@@ -247,6 +248,7 @@ fn foreign(
         goal,
         columns: None,
         wording: None,
+        questions: QuestionForm::default(),
         base_precision: BasePrecision::F32,
         pairs: None,
         max_length: backbone.tokenizer.model_max_length().unwrap_or(MAX_LENGTH).min(MAX_LENGTH),

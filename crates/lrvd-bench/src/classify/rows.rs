@@ -84,6 +84,11 @@ impl TextColumns {
         Self { text: QUESTION.to_owned(), pair: None, label: Some(ANSWER.to_owned()), choices }
     }
 
+    /// The usual columns of questions with a list of choices.
+    pub fn usual_questions() -> Self {
+        Self::questions(vec![CHOICES.to_owned()])
+    }
+
     /// The columns that the first row of `file` has under their usual names: `question`, `choices` and `answer`, or else
     /// `text` and `label`.
     ///
@@ -97,7 +102,7 @@ impl TextColumns {
         };
         let usual = Self::default();
         let is_question = has(&[QUESTION, CHOICES, ANSWER]) && !has(&["text", "label"]);
-        Ok(if is_question { Self::questions(vec![CHOICES.to_owned()]) } else { usual })
+        Ok(if is_question { Self::usual_questions() } else { usual })
     }
 
     /// Whether labels are choices of the row.

@@ -21,6 +21,7 @@ use crate::backbone::{Backbone, TextReader, locate_model};
 use crate::data::{PreparedTask, Wording, sample};
 use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
+use crate::reasoning::QuestionForm;
 use crate::record::RunRecord;
 use crate::run::{
     ADAPTER_DIR, CHECKPOINT_DIR, Finished, OutputFolder, RECORD_FILE, Run, RunLabel, RunStart,
@@ -86,6 +87,9 @@ pub struct TrainSettings {
     /// How a language model is asked; `None` for an encoder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wording: Option<Wording>,
+    /// How questions with choices are asked.
+    #[serde(default, skip_serializing_if = "QuestionForm::is_usual")]
+    pub questions: QuestionForm,
     /// Whether inputs are pairs.
     pub pairs: bool,
     /// Classes and metrics.
@@ -134,7 +138,8 @@ impl TrainSettings {
         backbone: &'a Backbone,
     ) -> Result<TextReader<'a>, ClassifyError> {
         let (architecture, tokenizer) = (&backbone.architecture, &backbone.tokenizer);
-        let (kind, wording) = ((&self.goal, self.columns.as_ref()), self.wording.as_ref());
+        let kind = (&self.goal, self.columns.as_ref(), self.questions);
+        let wording = self.wording.as_ref();
         reader(architecture, tokenizer, kind, wording, self.experiment.max_length)
     }
 
@@ -149,6 +154,7 @@ impl TrainSettings {
             goal: self.goal.clone(),
             columns: self.columns.clone(),
             wording: self.wording.clone(),
+            questions: self.questions,
             base_precision: config.base_precision,
             pairs: Some(self.pairs),
             max_length: config.max_length,
@@ -226,6 +232,7 @@ pub fn train_classifier(
         validation_split: options.data.validation_split(),
         columns: data.columns,
         wording,
+        questions: QuestionForm::default(),
         pairs,
         goal: data.goal,
         method: options.method,

@@ -39,7 +39,7 @@ pub use item::{Choice, ChoiceItem, LETTERS, ReasoningData};
 pub use load::load;
 pub(crate) use load::load_first;
 pub(crate) use locate::locate;
-pub use own::OwnQuestions;
+pub use own::{OwnQuestions, QuestionForm};
 pub use read::read_items;
 pub use set::{FileNames, Layout, LocalDev, ReasoningSet, SetSpec};
 pub use task::ReasoningTask;

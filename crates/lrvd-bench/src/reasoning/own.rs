@@ -1,24 +1,66 @@
-//! Questions of a user's own: asked by the prompts of `clean`, as those of ARC are, also about a passage.
+//! Questions of a user's own: asked by the prompts of `clean`, as those of ARC are, also about a passage; or as a suite asks
+//! those of its sets.
+
+use serde::{Deserialize, Serialize};
 
 use lrvd_models::tokenizer::TextTokenizer;
 
 use super::answer::{AnswerToken, find, split_labels};
 use super::encode::{EncodeConfig, InputForm, PromptEncoder};
+use super::set::Layout;
 use super::{Choice, ChoiceItem, LETTERS, PromptSet, ReasoningError, ReasoningSet};
 use crate::data::batch::TokenisedExample;
 use crate::data::{Label, Texts, Wording};
 use crate::text::head;
 
-/// A set whose rows are laid out as a user's are: a question, and choices that go by letters.
-const LAYOUT: ReasoningSet = ReasoningSet::ArcC;
-const PROMPT: PromptSet = PromptSet::Clean;
 /// Characters of a question by which an error names it.
 const NAME: usize = 60;
 
-/// Turns a user's questions into what a model of either kind reads. The classes are letters.
+/// How a question with choices is laid out: as the rows of a set are in the prompts of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuestionForm {
+    set: ReasoningSet,
+    prompt: PromptSet,
+}
+
+impl Default for QuestionForm {
+    /// A question, and choices that go by letters, asked by `clean`.
+    fn default() -> Self {
+        Self { set: ReasoningSet::ArcC, prompt: PromptSet::Clean }
+    }
+}
+
+impl QuestionForm {
+    /// How `prompt` asks the rows of `set`; `None` where they have no choices.
+    pub fn of(set: ReasoningSet, prompt: PromptSet) -> Option<Self> {
+        (set.spec().layout != Layout::Passage).then_some(Self { set, prompt })
+    }
+
+    /// Whether it is that of a user's own questions.
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The question that is asked with `letters` choices, and with a passage or without, in words for a record.
+    pub(crate) fn wording(self, letters: usize, passage: bool) -> Wording {
+        let choices = vec!["…".to_owned(); letters];
+        let pair = passage.then_some("{pair}");
+        let answers = LETTERS.iter().take(letters).map(ToString::to_string).collect();
+        Wording { template: self.text(Texts { text: "{text}", pair, choices: &choices }), answers }
+    }
+
+    /// The question as a decoder is asked it, with nothing cut.
+    pub(crate) fn text(self, texts: Texts<'_>) -> String {
+        self.prompt.text(self.set, &item(texts))
+    }
+}
+
+/// Turns questions with choices into what a model of either kind reads. The classes are letters.
 #[derive(Debug)]
 pub struct OwnQuestions<'a> {
     encoder: PromptEncoder<'a>,
+    set: ReasoningSet,
     /// For a decoder; empty for an encoder.
     letters: Vec<AnswerToken>,
     /// Id that fills a batch.
@@ -34,29 +76,16 @@ impl<'a> OwnQuestions<'a> {
     pub fn new(
         tokenizer: &'a TextTokenizer,
         form: InputForm,
+        QuestionForm { set, prompt }: QuestionForm,
         letters: usize,
         max_length: usize,
     ) -> Result<Self, ReasoningError> {
-        let encoder =
-            PromptEncoder::new(tokenizer, EncodeConfig { prompt: PROMPT, form, max_length })?;
+        let encoder = PromptEncoder::new(tokenizer, EncodeConfig { prompt, form, max_length })?;
         let letters = match form {
-            InputForm::Decoder => find(tokenizer, &LETTERS[..letters], PROMPT, PROMPT.cue(LAYOUT))?,
+            InputForm::Decoder => find(tokenizer, &LETTERS[..letters], prompt, prompt.cue(set))?,
             InputForm::Encoder => Vec::new(),
         };
-        Ok(Self { pad_id: encoder.pad_id()?, encoder, letters })
-    }
-
-    /// The question that is asked with `letters` choices, and with a passage or without, in words for a record.
-    pub fn wording(letters: usize, passage: bool) -> Wording {
-        let choices = vec!["…".to_owned(); letters];
-        let pair = passage.then_some("{pair}");
-        let answers = LETTERS.iter().take(letters).map(ToString::to_string).collect();
-        Wording { template: Self::text(Texts { text: "{text}", pair, choices: &choices }), answers }
-    }
-
-    /// The question as a decoder is asked it, with nothing cut.
-    pub(crate) fn text(texts: Texts<'_>) -> String {
-        PROMPT.text(LAYOUT, &item(texts))
+        Ok(Self { pad_id: encoder.pad_id()?, encoder, set, letters })
     }
 
     /// Most tokens of a question.
@@ -74,14 +103,14 @@ impl<'a> OwnQuestions<'a> {
         texts: Texts<'_>,
         label: Label,
     ) -> Result<(TokenisedExample, bool), ReasoningError> {
-        let (ids, is_cut) = self.encoder.ids(LAYOUT, &item(texts))?;
+        let (ids, is_cut) = self.encoder.ids(self.set, &item(texts))?;
         let (type_ids, choices) = (vec![0; ids.len()], Some(texts.choices.len()));
         Ok((TokenisedExample { ids, type_ids, choices, label }, is_cut))
     }
 
     /// Tokens of one question before anything is cut from it.
     pub(crate) fn measure(&self, texts: Texts<'_>) -> Result<usize, ReasoningError> {
-        Ok(self.encoder.unlimited().ids(LAYOUT, &item(texts))?.0.len())
+        Ok(self.encoder.unlimited().ids(self.set, &item(texts))?.0.len())
     }
 
     /// The tokens of the letters, in their order; none for an encoder.
@@ -137,7 +166,7 @@ mod tests {
             [("stories260K", InputForm::Decoder), ("deberta-v3-nano", InputForm::Encoder)]
         {
             let tokenizer = tokenizer(name);
-            let own = OwnQuestions::new(&tokenizer, form, 3, 500).unwrap();
+            let own = OwnQuestions::new(&tokenizer, form, QuestionForm::default(), 3, 500).unwrap();
             let asked = texts(Some("The cat did.\n"), &choices);
             let (example, is_cut) = own.encode(asked, Label::Class(1)).unwrap();
             assert_eq!((example.choices, is_cut), (Some(2), false), "{name}");
@@ -147,7 +176,7 @@ mod tests {
             assert_eq!(example.ids, whole, "{name}");
             assert_eq!(own.answers().len(), if form == InputForm::Decoder { 3 } else { 0 });
         }
-        let wording = OwnQuestions::wording(2, false);
+        let wording = QuestionForm::default().wording(2, false);
         assert!(
             wording.template.ends_with("Question: {text}\nChoices:\nA) …\nB) …\nAnswer:"),
             "{wording:?}"
@@ -156,12 +185,32 @@ mod tests {
     }
 
     #[test]
+    fn a_saved_question_is_that_of_its_set() {
+        let tokenizer = tokenizer("stories260K");
+        let choices = ["the cat", "a dog"].map(str::to_owned);
+        let asked = texts(None, &choices);
+        let set = ReasoningSet::WgS;
+        for prompt in PromptSet::ALL {
+            let form = QuestionForm::of(set, prompt).unwrap();
+            let own = OwnQuestions::new(&tokenizer, InputForm::Decoder, form, 2, 300).unwrap();
+            let config = EncodeConfig { prompt, form: InputForm::Decoder, max_length: 300 };
+            let encoder = PromptEncoder::new(&tokenizer, config).unwrap();
+            let wanted = encoder.encode(set, &[item(asked)], 2).unwrap().examples.remove(0);
+            assert_eq!(own.encode(asked, Label::Class(0)).unwrap().0.ids, wanted.ids, "{prompt}");
+            let tokens = super::super::answer_tokens(&tokenizer, set, prompt).unwrap();
+            assert_eq!(own.answers(), tokens[..2].iter().map(|t| t.id).collect::<Vec<_>>());
+            assert_eq!(QuestionForm::of(ReasoningSet::BoolQ, prompt), None);
+        }
+    }
+
+    #[test]
     fn a_passage_goes_before_the_question_and_the_choices_when_room_is_short() {
         let tokenizer = tokenizer("stories260K");
         let choices = ["the cat", "a dog"].map(str::to_owned);
         let passage = "once upon a time ".repeat(30);
         let asked = texts(Some(&passage), &choices);
-        let new = |length| OwnQuestions::new(&tokenizer, InputForm::Decoder, 2, length).unwrap();
+        let (decoder, usual) = (InputForm::Decoder, QuestionForm::default());
+        let new = |length| OwnQuestions::new(&tokenizer, decoder, usual, 2, length).unwrap();
         let frame = new(1000).measure(texts(Some("a"), &choices)).unwrap();
         let short = new(frame + 9);
         let (example, is_cut) = short.encode(asked, Label::Class(0)).unwrap();

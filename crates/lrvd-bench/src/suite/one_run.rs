@@ -12,10 +12,11 @@ use super::ood::{OodSet, ood_answers};
 use super::plan::PlannedRun;
 use super::task::{ReadyTask, SuiteTask};
 use crate::backbone::Backbone;
-use crate::classify::TrainSettings;
+use crate::classify::{TextColumns, TrainSettings};
 use crate::data::PreparedTask;
 use crate::io::{JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
+use crate::reasoning::{InputForm, QuestionForm};
 use crate::record::RunRecord;
 use crate::run::{ADAPTER_DIR, Finished, Run, RunLabel, RunStart, record};
 use crate::settings::{MethodName, RankRequest, SettingError, ValidConfig};
@@ -135,12 +136,23 @@ fn kept(
     run: &PlannedRun,
     config: &ValidConfig,
 ) -> Result<Option<TrainSettings>, SuiteError> {
-    let backbone = shared.backbone;
-    let wording = run.task.wording(&backbone.architecture, config)?;
-    let SuiteTask::Glue(glue) = run.task else { return Ok(None) };
     if !shared.keep || !run.method.can().saved {
         return Ok(None);
     }
+    let (backbone, goal) = (shared.backbone, task.prepared.goal.clone());
+    let architecture = &backbone.architecture;
+    let (pairs, columns, wording, questions) = match run.task {
+        SuiteTask::Glue(glue) => {
+            let wording = run.task.wording(architecture, config)?;
+            (glue.spec().keys.len() == 2, None, wording, QuestionForm::default())
+        }
+        SuiteTask::Reasoning(set) => {
+            let Some(form) = QuestionForm::of(set, config.prompt) else { return Ok(None) };
+            let is_asked = architecture.input_form() == InputForm::Decoder;
+            let wording = is_asked.then(|| form.wording(goal.n_labels(), false));
+            (false, Some(TextColumns::usual_questions()), wording, form)
+        }
+    };
     let files = task.data.train.files.iter().chain(&task.data.validation.files);
     Ok(Some(TrainSettings {
         schema_version: TrainSettings::SCHEMA,
@@ -148,10 +160,11 @@ fn kept(
         weights: backbone.hashes.clone(),
         data: files.map(|file| (file.path.clone(), file.sha256.clone())).collect(),
         validation_split: None,
-        columns: None,
+        columns,
         wording,
-        pairs: glue.spec().keys.len() == 2,
-        goal: task.prepared.goal.clone(),
+        questions,
+        pairs,
+        goal,
         method: run.method,
         target_rank: None,
         seed: run.seed,

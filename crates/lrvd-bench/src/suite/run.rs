@@ -147,7 +147,7 @@ pub fn run_suite_with(
     let mut folder = OutputFolder::look(&options.out, options.resume)?;
     folder.check(&settings)?;
     let started_at = now();
-    for note in ignored(&backbone).into_iter().chain(lost(&options)) {
+    for note in ignored(&backbone).into_iter().chain(lost(&options, &config)) {
         sink.event(&Event::Note(note));
     }
 
@@ -241,12 +241,13 @@ pub fn run_suite_with(
     })
 }
 
-/// Which methods leave numbers and no adapter, though adapters are kept.
-fn lost(options: &SuiteOptions) -> Option<String> {
-    // Questions of a reasoning set are no input of a saved classifier.
-    let is_lost = |method: &&MethodName| !method.can().saved || options.suite == Suite::Reasoning;
-    let lost: Vec<String> =
-        options.methods.iter().filter(is_lost).map(ToString::to_string).collect();
+/// Which methods and tasks leave numbers and no adapter, though adapters are kept.
+fn lost(options: &SuiteOptions, config: &ValidConfig) -> Option<String> {
+    let methods = options.methods.iter().filter(|method| !method.can().saved);
+    let tasks = options.tasks.iter().filter(|task| !task.is_kept(config));
+    let names =
+        methods.map(ToString::to_string).chain(tasks.map(|task| task.display_name().to_owned()));
+    let lost: Vec<String> = names.collect();
     (options.keep && !lost.is_empty())
         .then(|| format!("kept as numbers and answers, without an adapter: {}", lost.join(", ")))
 }

@@ -10,8 +10,8 @@ use crate::data::{
     self, Dataset, Origin, PreparedTask, SourceFile, Wording, WordingError, limit, sample,
 };
 use crate::reasoning::{
-    self, AnswerToken, EncodeConfig, LLAMA_2_LABELS, ReasoningData, ReasoningSet, ReasoningTask,
-    check_known, require_single,
+    self, AnswerToken, EncodeConfig, LLAMA_2_LABELS, QuestionForm, ReasoningData, ReasoningSet,
+    ReasoningTask, check_known, require_single,
 };
 use crate::record::{DataFile, DataOrigin, SplitRecord, TaskData};
 use crate::settings::{LastBatch, ValidConfig};
@@ -80,6 +80,14 @@ impl SuiteTask {
         let Self::Glue(task) = self else { return Ok(None) };
         let pairs = task.spec().keys.len() == 2;
         architecture.wording(&config.wording, &Goal::of_task(task), Some(task), pairs)
+    }
+
+    /// Whether its input is one of a saved classifier: a text, a pair, or a question with choices.
+    pub(super) fn is_kept(self, config: &ValidConfig) -> bool {
+        match self {
+            Self::Glue(_) => true,
+            Self::Reasoning(set) => QuestionForm::of(set, config.prompt).is_some(),
+        }
     }
 
     /// Reads, limits, encodes and checks the task.

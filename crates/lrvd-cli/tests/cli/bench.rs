@@ -45,6 +45,33 @@ fn changed(from: &Path, to: &Path, name: &str, edit: impl FnOnce(Vec<u8>) -> Vec
     std::fs::write(&file, bytes).unwrap();
 }
 
+/// What a suite of questions keeps answers a file of the same questions as the suite did.
+fn kept_questions(out: &Path, dir: &Path) {
+    let text = |path: PathBuf| lines(&std::fs::read_to_string(path).unwrap());
+    let asked = text(out.join("data/OpenBookQA/dev.jsonl"));
+    let own = asked.iter().map(|row| {
+        let choices = row["question"]["choices"].as_array().unwrap().iter();
+        let choices: Vec<&Value> = choices.map(|choice| &choice["text"]).collect();
+        let (question, answer) = (&row["question"]["stem"], &row["answerKey"]);
+        json!({ "question": question, "choices": choices, "answer": answer }).to_string()
+    });
+    let file = dir.join("questions.jsonl");
+    std::fs::write(&file, own.collect::<Vec<_>>().join("\n")).unwrap();
+    let (file, answers) = (file.display().to_string(), dir.join("answers.jsonl"));
+    for (method, k) in [("lora", "0"), ("lora+ts", "0"), ("bayeslora", "3")] {
+        let run = out.join(format!("runs/obqa/{method}/seed-1"));
+        let (kept, to) = (run.display().to_string(), answers.display().to_string());
+        done(&["eval", &kept, "--data", &file, "--out", &to]);
+        let (then, now) = (text(run.join("predictions-last.jsonl")), text(answers.clone()));
+        assert!(then.len() > 10 && then.len() <= now.len(), "{method}");
+        for (a, b) in then.iter().zip(&now) {
+            assert_eq!((&a["label"], &a["probs"][k]), (&b["label"], &b["probs"][k]), "{method}");
+        }
+        done(&["inspect", &kept]);
+    }
+    assert!(!out.join("runs/obqa/laplace/seed-1/adapter").exists());
+}
+
 #[test]
 fn a_reasoning_suite_trains_scores_and_keeps_what_it_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -55,6 +82,7 @@ fn a_reasoning_suite_trains_scores_and_keeps_what_it_found() {
     for part in ["LoRA", "LoRA+TS", "LAP", "ENS-3+TS", "BayesLoRA", "OBQA"] {
         assert!(printed.contains(part), "{part}: {printed}");
     }
+    kept_questions(&out, dir.path());
     let records = records(&out);
     assert_eq!(records.len(), 5);
     let counts = |method: &str| records[method]["trainable_parameters"].clone();
