@@ -9,22 +9,25 @@ use lrvd_burn::train::Model;
 
 use crate::batch::TokenBatch;
 use crate::deberta::DebertaClassifier;
-use crate::llama::{LlamaChoice, LlamaForCausalLm, TextBatch};
+use crate::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore, TextBatch};
 
-/// An encoder with a head of its own, or a language model that answers by the logits of a few tokens.
+/// An encoder with a head of its own, or a language model that answers by the logits of a few tokens or by a number.
 #[expect(clippy::large_enum_variant, reason = "a run holds two of them")]
 #[derive(Module, Debug)]
 pub enum AutoClassifier {
     /// DeBERTa-v2 or v3.
     Deberta(DebertaClassifier),
-    /// Llama.
+    /// Llama, by words.
     Llama(LlamaChoice),
+    /// Llama, by a number.
+    LlamaScore(LlamaScore),
 }
 
 adapted_model!(
     enum AutoClassifier {
         Deberta,
         Llama,
+        LlamaScore,
     }
 );
 
@@ -36,6 +39,7 @@ impl Model for AutoClassifier {
         match self {
             Self::Deberta(model) => model.logits(input, pass),
             Self::Llama(model) => model.logits(input, pass),
+            Self::LlamaScore(model) => model.logits(input, pass),
         }
     }
 }
@@ -55,6 +59,15 @@ impl Model for LlamaChoice {
 
     fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
         answered(&input.repeat(members(self)), pass, |input| self.forward(input, pass))
+    }
+}
+
+impl Model for LlamaScore {
+    type Input = TokenBatch;
+    const HOLDS_DRAWS: bool = true;
+
+    fn logits(&self, input: &TokenBatch, pass: &Pass) -> Tensor<2> {
+        self.forward(&input.repeat(members(self)), pass)
     }
 }
 

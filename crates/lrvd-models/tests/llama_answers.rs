@@ -7,12 +7,14 @@ mod support;
 use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{AdaptedModel, check_scheme};
+use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::llama::{ChoiceError, LlamaChoice, LlamaForCausalLm};
-use support::{PROMPTS, adapted, close, lora, model, numbers, padded, variational};
+use lrvd_models::WeightSource;
+use lrvd_models::llama::{ChoiceError, LlamaChoice, LlamaForCausalLm, LlamaScore};
+use support::{PROMPTS, adapted, close, config, lora, model, numbers, padded, variational};
 
 const ANSWERS: [u32; 3] = [30, 4, 17];
 
@@ -203,4 +205,34 @@ fn a_choice_checks_its_answers_and_is_the_model() {
     model.visit_parameters(&mut |p| of_model.push(p.name.to_owned()));
     assert_eq!(of_choice, of_model);
     assert_eq!(choice.answer_ids(), ANSWERS);
+}
+
+#[test]
+fn a_score_is_a_product_with_the_hidden_state_of_the_last_real_token() {
+    let device = Device::flex();
+    for dtype in [DType::F64, DType::BF16] {
+        // The name of a weight decides its values: the decoder is that of `model`.
+        let mut source = WeightSource::random(NoiseKey::new(5), &device, dtype);
+        let scorer = LlamaScore::load(&mut source, &config(true));
+        source.finish().unwrap();
+        let decoder = model(true, dtype);
+        let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let mut weight = Vec::new();
+        scorer.visit_parameters(&mut |p| {
+            if p.role == Role::Head {
+                assert_eq!((p.name, p.value.flat().dtype()), ("score.weight", wide));
+                weight.extend(numbers(p.value.flat()));
+            }
+        });
+        let input = padded(&PROMPTS, true, wide);
+        let hidden = numbers(decoder.model().last_hidden(&input, &Pass::mean()));
+        let product = |row: &[f64]| row.iter().zip(&weight).map(|(h, w)| h * w).sum::<f64>();
+        let wanted: Vec<f64> = hidden.chunks(20).map(product).collect();
+        assert!(wanted.iter().all(|score| score.abs() > 1e-3), "{wanted:?}");
+        let limit = if dtype == DType::F64 { 1e-12 } else { 1e-5 };
+        for left in [true, false] {
+            let input = padded(&PROMPTS, left, wide);
+            close(&numbers(scorer.forward(&input, &Pass::mean())), &wanted, limit);
+        }
+    }
 }

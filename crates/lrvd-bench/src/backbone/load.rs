@@ -9,7 +9,7 @@ use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::gguf::GgufModel;
-use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm};
+use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm, LlamaScore};
 use lrvd_models::tokenizer::TextTokenizer;
 
 use super::architecture::Architecture;
@@ -165,6 +165,15 @@ fn check_ends(
     }
 }
 
+/// `config`, without dropout if it is off.
+fn undropped(config: &LlamaConfig, dropout: bool) -> LlamaConfig {
+    let mut config = config.clone();
+    if !dropout {
+        config.attention_dropout = 0.0;
+    }
+    config
+}
+
 /// The language model itself, with its head over the vocabulary.
 pub(crate) fn load_language_model(
     backbone: &Backbone,
@@ -172,10 +181,7 @@ pub(crate) fn load_language_model(
     device: &Device,
     dtype: DType,
 ) -> Result<LlamaForCausalLm, BackboneError> {
-    let mut config = backbone.decoder_for("language modelling")?.clone();
-    if !dropout {
-        config.attention_dropout = 0.0;
-    }
+    let config = undropped(backbone.decoder_for("language modelling")?, dropout);
     let store = open_weights(&backbone.location.folder)?;
     Ok(LlamaForCausalLm::from_pretrained(&store, &config, device, dtype)?.0)
 }
@@ -183,7 +189,7 @@ pub(crate) fn load_language_model(
 /// A model that answers `task`, and the names of the parameters that the checkpoint did not have.
 ///
 /// An encoder comes from the checkpoint; its head too where it fits, else from `seed`. A language
-/// model answers by the logits of the task's answer tokens.
+/// model answers by the logits of the task's answer tokens, or where a number is wanted by a head like an encoder's.
 pub(crate) fn load_model(
     backbone: &Backbone,
     task: &PreparedTask,
@@ -200,6 +206,13 @@ pub(crate) fn load_model(
             let (model, report) =
                 DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)?;
             Ok((AutoClassifier::Deberta(model), report.fresh))
+        }
+        Architecture::Llama(config) if task.goal.is_regression() => {
+            let store = open_weights(&backbone.location.folder)?;
+            let (config, seed) = (undropped(config, dropout), NoiseKey::new(seed));
+            let (model, report) =
+                LlamaScore::from_pretrained(&store, &config, seed, device, dtype)?;
+            Ok((AutoClassifier::LlamaScore(model), report.fresh))
         }
         Architecture::Llama(_) => {
             let model = load_language_model(backbone, dropout, device, dtype)?;

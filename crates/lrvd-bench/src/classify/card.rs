@@ -372,7 +372,7 @@ impl<'a> Card<'a> {
                 let _ = writeln!(out, "```sh\nllama-cli -m BASE.gguf --lora {file}\n```");
             }
         }
-        if self.info.is_some_and(|info| info.wording.is_some()) {
+        if self.info.is_some_and(|info| !info.has_head()) {
             out.push_str(
                 "\nThe classes are answered in words: ask the question above, and compare the logits of the answers' \
                  first tokens.\n",

@@ -8,7 +8,7 @@ use lrvd_models::llama::gguf::{GgufAdapter, write_gguf_adapter};
 
 use super::card::{CARD_FILE, Card, CardFormat};
 use super::error::ClassifyError;
-use super::info::AdapterInfo;
+use super::info::{AdapterInfo, ClassifierInfo};
 use super::load::open_any_base;
 use super::source::AdapterSource;
 use crate::backbone::Architecture;
@@ -55,7 +55,7 @@ pub fn export_peft(
         let card = Card::of(source, info, &summary.ranks, command)?;
         let encoder = match saved.info {
             Some(AdapterInfo::Language(_)) => false,
-            _ => info.is_none_or(|info| info.wording.is_none()),
+            _ => info.is_none_or(ClassifierInfo::has_head),
         };
         Ok(Some(card.text(CardFormat::Peft { layout: layout.name(), encoder })))
     })?;
@@ -92,6 +92,11 @@ pub fn export_gguf(
     let Architecture::Llama(config) = &backbone.architecture else {
         return Err(ClassifyError::NoGguf { model: backbone.location.name });
     };
+    if info.as_ref().is_some_and(ClassifierInfo::has_head) {
+        return Err(ClassifyError::Options(
+            "a GGUF adapter has no head of its own, by which this one predicts a number: use `--to merged` or `--to peft`",
+        ));
+    }
     let building = AtomicDir::create(out)?;
     let file = building.path().join(GGUF_FILE);
     let name = info.as_ref().map_or(TEXTS, |info| &info.goal.name);

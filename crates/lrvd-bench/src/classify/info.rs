@@ -208,6 +208,11 @@ impl ClassifierInfo {
         reader(architecture, tokenizer, kind, wording, self.max_length)
     }
 
+    /// Whether it answers by a head of its own, as an encoder does and a language model that predicts a number.
+    pub(super) fn has_head(&self) -> bool {
+        self.wording.as_ref().is_none_or(Wording::is_scored)
+    }
+
     /// Whether it answers questions by one of their choices; its classes are letters then.
     pub fn has_choices(&self) -> bool {
         self.columns.as_ref().is_some_and(TextColumns::has_choices)

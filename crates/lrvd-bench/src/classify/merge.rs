@@ -9,10 +9,11 @@ use std::path::Path;
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::{AtomicDir, FileError, HostTensor, WeightStore, write_safetensors};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
+use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
 use lrvd_models::deberta::DebertaClassifier;
 use lrvd_models::llama::gguf::GgufModel;
-use lrvd_models::llama::{LlamaChoice, LlamaForCausalLm};
+use lrvd_models::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore};
 use serde_json::{Value, json};
 
 use super::card::{CARD_FILE, Card, CardFormat};
@@ -30,6 +31,8 @@ const SHARD: usize = 4_000_000_000;
 /// Names of the head and of the word embedding of a language model.
 const LM_HEAD: &str = "lm_head.weight";
 const EMBEDDINGS: &str = "model.embed_tokens.weight";
+/// Name of the head that it has instead where it predicts a number.
+const SCORE: &str = "score.weight";
 /// What an encoder's classifier needs beside the encoder.
 const HEAD: [&str; 4] =
     ["classifier.bias", "classifier.weight", "pooler.dense.bias", "pooler.dense.weight"];
@@ -118,7 +121,7 @@ pub fn export_merged(
     let ranks: BTreeMap<String, usize> =
         adapter.modules.iter().map(|(path, module)| (path.clone(), module.rank)).collect();
     let card = Card::of(source, info.as_ref(), &ranks, &options.command)?;
-    let encoder = info.as_ref().is_some_and(|info| info.wording.is_none());
+    let encoder = info.as_ref().is_some_and(ClassifierInfo::has_head);
     let text = card.text(CardFormat::Merged { encoder });
     std::fs::write(folder.join(CARD_FILE), text).map_err(IoError::at("write", folder))?;
     let difference = match (options.verify, &info) {
@@ -151,7 +154,8 @@ impl Plan {
     ) -> Result<Self, ClassifyError> {
         let tied =
             matches!(architecture, Architecture::Llama(config) if config.tie_word_embeddings);
-        let kept = |name: &&str| !(is_spare(name) || tied && *name == LM_HEAD);
+        let scored = adapter.saved.contains_key(SCORE);
+        let kept = |name: &&str| !(is_spare(name) || (tied || scored) && *name == LM_HEAD);
         let mut tensors: BTreeMap<String, Origin> = store
             .names()
             .filter(kept)
@@ -285,6 +289,12 @@ fn config(
     let mut set = |key: &str, value: Value| config[key] = value;
     set("torch_dtype", "float32".into());
     match &backbone.architecture {
+        Architecture::Llama(_) if info.is_some_and(ClassifierInfo::has_head) => {
+            set("architectures", json!(["LlamaForSequenceClassification"]));
+            set("id2label", json!({ "0": "LABEL_0" }));
+            set("label2id", json!({ "LABEL_0": 0 }));
+            set("problem_type", "regression".into());
+        }
         Architecture::Llama(_) => {
             set("architectures", json!(["LlamaForCausalLM"]));
             if untied {
@@ -381,6 +391,11 @@ fn load_merged(
         Architecture::Deberta(config) => {
             let load = DebertaClassifier::from_fine_tuned(&store, config, device, DType::F32);
             AutoClassifier::Deberta(load.map_err(BackboneError::from)?.0)
+        }
+        Architecture::Llama(config) if info.has_head() => {
+            let seed = NoiseKey::new(0);
+            let load = LlamaScore::from_pretrained(&store, config, seed, device, DType::F32);
+            AutoClassifier::LlamaScore(load.map_err(BackboneError::from)?.0)
         }
         Architecture::Llama(config) => {
             let load = LlamaForCausalLm::from_pretrained(&store, config, device, DType::F32);

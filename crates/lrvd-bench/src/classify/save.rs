@@ -35,9 +35,10 @@ pub(super) fn take(
     kl_weight: f64,
     mut info: ClassifierInfo,
 ) -> Result<SavedAdapter, ClassifyError> {
-    // A language model answers by its own head, which is adapted and not replaced.
     let (task_type, whole): (_, &[&str]) = match info.wording {
-        Some(_) => ("CAUSAL_LM", &[]),
+        // It answers by its own head, which is adapted and not replaced.
+        Some(_) if !info.has_head() => ("CAUSAL_LM", &[]),
+        Some(_) => ("SEQ_CLS", &["score"]),
         None => ("SEQ_CLS", &["pooler", "classifier"]),
     };
     let (seed, base_model) = (info.seed, &info.base_model);

@@ -38,6 +38,7 @@ impl QuestionForm {
     }
 
     /// Whether it is that of a user's own questions.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
     pub(crate) fn is_usual(&self) -> bool {
         *self == Self::default()
     }

@@ -79,7 +79,12 @@ impl RunStart<'_> {
     pub(crate) fn attached(&self, model: AutoClassifier) -> Result<RunState, RunError> {
         let config = self.config;
         let method = self.method.build(config, self.request)?;
-        let targets = AdapterTargets::Names(config.target_modules.clone());
+        let mut targets = config.target_modules.clone();
+        if matches!(model, AutoClassifier::LlamaScore(_)) && targets.len() > 1 {
+            // A model that predicts a number has no head over the vocabulary.
+            targets.retain(|name| name != "lm_head");
+        }
+        let targets = AdapterTargets::Names(targets);
         let run = train::Run::with(model, method, &targets, &config.training(self.seed))?;
         self.check_policy(&run)?;
         Ok(run)

@@ -31,7 +31,7 @@ Presets: `default` (recommended: held-out training rows choose the KL weight), `
 
 The architecture is the one in the model's `config.json`. A Llama is asked in words, one token for each class:
 `--dry-run` shows templates and answers, and for one task `--set wording.template='Review: {text}\\nSentiment:'` and
-`--set 'wording.answers=[\"bad\", \"good\"]'` change them. stsb, a regression, needs an encoder.
+`--set 'wording.answers=[\"bad\", \"good\"]'` change them. stsb, a regression, gets a head of its own.
 
 Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` goes on, with the
 same numbers bit for bit on the CPU.";

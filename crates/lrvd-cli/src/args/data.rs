@@ -57,7 +57,7 @@ pub(crate) struct ExampleArguments {
     pub(crate) regression: bool,
     /// Prompt of a Llama: `{text}` and, for pairs, `{pair}` stand for the texts, `\n` for a line break
     /// [default: the task's own, or a plain one].
-    #[arg(long, value_name = "TEXT", conflicts_with = "regression")]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) template: Option<String>,
     /// Words by which a Llama answers, one for each class in its order, each one token after the prompt
     /// [default: the task's own, or the labels].

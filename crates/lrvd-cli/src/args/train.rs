@@ -25,7 +25,7 @@ Labels are any texts or whole numbers; their order is by value, or the one of `-
 
 A Llama is asked in words: it reads a prompt and answers by the logits of one word for each class. The words and the
 template are in `settings.json`; a word that is not one token after the prompt is refused by name. Too long texts
-lose their ends, the question never. Numbers (`--regression`, stsb) need an encoder.
+lose their ends, the question never. A number (`--regression`, stsb) is what a new head makes of the prompt's last token.
 
 A table with the columns `question`, `choices` (a list) and `answer` is multiple choice; `--choice-columns` names others, or
 one column for each choice, and `--pair-column` a passage. The answer is the text of a choice, its letter (`A` is the first)

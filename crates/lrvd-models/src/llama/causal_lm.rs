@@ -86,8 +86,7 @@ impl LlamaForCausalLm {
             && store.contains(HEAD_WEIGHT)
             && store.contains(EMBEDDINGS)
             && store.read(HEAD_WEIGHT)? == store.read(EMBEDDINGS)?;
-        let ignored =
-            |name: &str| name.ends_with(".rotary_emb.inv_freq") || (spare && name == HEAD_WEIGHT);
+        let ignored = |name: &str| is_spare(name) || (spare && name == HEAD_WEIGHT);
         let seed = NoiseKey::new(0);
         let mut source = WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, dtype);
         let model = Self::load(&mut source, config);
@@ -164,6 +163,11 @@ impl LlamaForCausalLm {
         }
         head
     }
+}
+
+/// Stored rotary frequencies of old checkpoints, which are computed here.
+pub(super) fn is_spare(name: &str) -> bool {
+    name.ends_with(".rotary_emb.inv_freq")
 }
 
 impl AdaptedModel for LlamaForCausalLm {

@@ -9,6 +9,7 @@
 //! | `cache` | keys and values of what was read |
 //! | `causal_lm`, `head` | the head over the vocabulary, and over a few answers only |
 //! | `choice` | questions with a few answers, for training and evaluation |
+//! | `score` | a head that predicts a number |
 //! | `text` | which columns of a batch are asked for their next token, and their logits alone |
 //! | `drawn` | posteriors at given draws |
 //! | `generate`, `choose` | continuation: greedy or sampled, with draws |
@@ -32,6 +33,7 @@ mod mlp;
 mod model;
 mod rope;
 mod rotary_rows;
+mod score;
 mod text;
 mod visible;
 
@@ -44,6 +46,7 @@ pub use generate::{GenerateError, GenerateOptions, GeneratedText, GeneratedToken
 pub use model::LlamaModel;
 pub use rope::Rotary;
 pub use rotary_rows::{rows_in_halves, rows_in_pairs};
+pub use score::LlamaScore;
 pub use text::TextBatch;
 
 /// The linear layers of every block, by the end of their path: what is adapted for language modelling. The head is not

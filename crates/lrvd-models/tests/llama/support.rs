@@ -14,16 +14,20 @@ use lrvd_models::{TokenBatch, WeightSource};
 pub(crate) const PROMPTS: [&[i64]; 3] = [&[1, 7, 9, 30, 12], &[1, 44], &[1, 5, 5, 17, 40, 2, 8]];
 
 /// 50 tokens, 2 layers, 6 heads of 4 features in 2 groups, hidden 20: no size is a multiple of another by chance.
-pub(crate) fn model(tied: bool, dtype: DType) -> LlamaForCausalLm {
+pub(crate) fn config(tied: bool) -> LlamaConfig {
     let config = format!(
         r#"{{"model_type": "llama", "hidden_size": 20, "num_attention_heads": 6,
             "num_key_value_heads": 2, "head_dim": 4, "num_hidden_layers": 2, "intermediate_size": 28,
             "vocab_size": 50, "initializer_range": 0.4, "tie_word_embeddings": {tied}}}"#
     );
-    let config = LlamaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap();
+    LlamaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap()
+}
+
+/// The model of that shape with random weights.
+pub(crate) fn model(tied: bool, dtype: DType) -> LlamaForCausalLm {
     let device = Device::flex();
     let mut source = WeightSource::random(NoiseKey::new(5), &device, dtype);
-    let model = LlamaForCausalLm::load(&mut source, &config);
+    let model = LlamaForCausalLm::load(&mut source, &config(tied));
     source.finish().unwrap();
     model
 }

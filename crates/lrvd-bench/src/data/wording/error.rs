@@ -16,15 +16,6 @@ pub enum WordingError {
     /// What the tokenizer puts around every text is not known.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The task's answer is a number.
-    #[error(
-        "task `{task}` is answered by a number, and a language model is asked for a word: use an \
-         encoder (DeBERTa)"
-    )]
-    Regression {
-        /// Name of the task.
-        task: String,
-    },
     /// An encoder is given a wording.
     #[error(
         "`{key}` words the prompt of a language model, and the model is an encoder with a head"

@@ -8,7 +8,7 @@
 //! | `error`    | what can be wrong with them                                                      |
 //!
 //! The model's output is the logits of the answer words behind the prompt, one for each class, so that everything
-//! after it is as for an encoder with a head.
+//! after it is as for an encoder with a head; or the number that a head makes of the prompt's last token.
 
 mod error;
 mod table;

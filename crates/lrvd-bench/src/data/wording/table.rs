@@ -2,9 +2,9 @@
 
 use crate::task::GlueTask;
 
-/// Template and answer words, in class order, of a classification task of GLUE; `None` for a regression.
-pub(super) const fn of_task(task: GlueTask) -> Option<(&'static str, &'static [&'static str])> {
-    Some(match task {
+/// Template and answer words, in class order, of a task of GLUE; no words for a regression.
+pub(super) const fn of_task(task: GlueTask) -> (&'static str, &'static [&'static str]) {
+    match task {
         GlueTask::Cola => {
             ("Sentence: {text}\nIs this sentence grammatical? Answer:", &["no", "yes"])
         }
@@ -29,11 +29,19 @@ pub(super) const fn of_task(task: GlueTask) -> Option<(&'static str, &'static [&
             "Premise: {text}\nHypothesis: {pair}\nDoes the premise entail the hypothesis? Answer:",
             &["yes", "no"],
         ),
-        GlueTask::Stsb => return None,
-    })
+        GlueTask::Stsb => (
+            "Sentence 1: {text}\nSentence 2: {pair}\nHow much alike are they, from 0 to 5? Score:",
+            &[],
+        ),
+    }
 }
 
-/// The template of a user's own texts, or pairs of them; the answers are the names of the classes.
-pub(super) const fn of_own(pairs: bool) -> &'static str {
-    if pairs { "First text: {text}\nSecond text: {pair}\nLabel:" } else { "Text: {text}\nLabel:" }
+/// The template of a user's own texts, or pairs of them; the answers are the names of the classes, or a number.
+pub(super) const fn of_own(pairs: bool, number: bool) -> &'static str {
+    match (pairs, number) {
+        (false, false) => "Text: {text}\nLabel:",
+        (false, true) => "Text: {text}\nScore:",
+        (true, false) => "First text: {text}\nSecond text: {pair}\nLabel:",
+        (true, true) => "First text: {text}\nSecond text: {pair}\nScore:",
+    }
 }
