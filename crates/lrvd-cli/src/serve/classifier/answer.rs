@@ -34,6 +34,7 @@ struct ClassAnswer {
     /// The most probable label; null where the answer is withheld.
     predicted: Option<String>,
     /// Of a question: the text of the choice with that letter; null where the answer is withheld.
+    #[expect(clippy::option_option, reason = "absent of a text, null where it is withheld")]
     #[serde(skip_serializing_if = "Option::is_none")]
     choice: Option<Option<String>>,
     /// By label, in the model's order; of a question only the letters that it has. Averaged over the draws.
