@@ -16,6 +16,7 @@
 //! | [`confidence`] | what few numbers, fitted on held-out rows, make of a trained adapter's answers |
 //! | [`run`] | one run: beginning, loop, record, folder |
 //! | `report` | tables, comparisons, the page that a person looks at |
+//! | `saved` | where a trained adapter lies, and the base model that it belongs to |
 //! | [`language`] | a language model on a user's own texts: train, save, load, measure, continue |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
 //! | `push` | an export onto the model hub |
@@ -42,6 +43,7 @@ pub mod reasoning;
 pub mod record;
 mod report;
 pub mod run;
+mod saved;
 pub mod settings;
 pub mod study;
 pub mod suite;
@@ -52,6 +54,7 @@ pub mod verify;
 pub use backbone::BackboneError;
 pub use io::IoError;
 pub use report::PublishedError;
+pub use saved::SavedError;
 pub use text::{UnknownName, decimals, grouped};
 
 /// What happens during a run, told to whoever shows it.

@@ -162,23 +162,12 @@ impl DataSource {
                 let whole = labelled(&goal, columns, rows)?;
                 let (train, validation) = match validation {
                     Validation::File(file) => (whole, read_examples(file, columns, &goal)?),
-                    Validation::Share(share) => split(train, whole, *share)?,
+                    Validation::Share(share) => Validation::split(train, whole, *share)?,
                 };
                 Ok(ClassifyData { goal, train, validation, files, columns: Some(columns.clone()) })
             }
         }
     }
-}
-
-/// The `examples` of `file` less `share` of them, and those.
-fn split(
-    file: &Path,
-    examples: Vec<Example>,
-    share: f64,
-) -> Result<(Vec<Example>, Vec<Example>), ClassifyError> {
-    let rows = examples.len();
-    let file = file.to_owned();
-    Validation::split(examples, share).ok_or(ClassifyError::Split { file, rows, share })
 }
 
 /// The labelled examples of one file, for a classifier that exists already.

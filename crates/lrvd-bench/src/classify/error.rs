@@ -18,6 +18,7 @@ use crate::eval::EvalError;
 use crate::io::IoError;
 use crate::language::LanguageError;
 use crate::run::RunError;
+use crate::saved::SavedError;
 use crate::settings::SettingError;
 
 /// A classifier cannot be trained, saved, loaded or used.
@@ -30,6 +31,9 @@ pub enum ClassifyError {
     /// The base model.
     #[error(transparent)]
     Backbone(#[from] BackboneError),
+    /// The adapter's folder.
+    #[error(transparent)]
+    Saved(#[from] SavedError),
     /// Evaluation.
     #[error(transparent)]
     Eval(#[from] EvalError),
@@ -86,17 +90,6 @@ pub enum ClassifyError {
     RepeatedLabel {
         /// The label.
         found: String,
-    },
-    /// A share that leaves no row on one side.
-    #[error("`{}`: {share} of its {rows} rows leaves none to train on or none to measure on; pass another \
-             `--validation-split`, or `--validation FILE`", file.display())]
-    Split {
-        /// The file.
-        file: PathBuf,
-        /// Its rows.
-        rows: usize,
-        /// The share.
-        share: f64,
     },
     /// A data file.
     #[error(transparent)]
@@ -215,39 +208,6 @@ pub enum ClassifyError {
         /// What may be meant.
         hint: &'static str,
     },
-    /// A folder is not there.
-    #[error("`{dir}` is not there, or is no folder")]
-    NoFolder {
-        /// As given.
-        dir: PathBuf,
-    },
-    /// A folder holds nothing that can be read as what is wanted.
-    #[error("`{dir}` holds no {wanted}; looked for {looked_for}")]
-    Nothing {
-        /// The folder.
-        dir: PathBuf,
-        /// What was wanted.
-        wanted: &'static str,
-        /// File names.
-        looked_for: String,
-    },
-    /// The adapter does not say which model it belongs to.
-    #[error("`{dir}` does not name its base model; pass `--model DIR|HUB-ID`")]
-    NoBase {
-        /// The adapter folder.
-        dir: PathBuf,
-    },
-    /// The base model is not the one that the adapter was trained on.
-    #[error(
-        "model `{model}` has other weights than the adapter was trained on ({files}); pass \
-         `--allow-other-base` if that is meant"
-    )]
-    OtherBase {
-        /// The base model.
-        model: String,
-        /// Files whose hashes differ.
-        files: String,
-    },
     /// Parameters are neither in the adapter nor in the base model.
     #[error("neither the adapter `{dir}` nor the base model has {names}")]
     NoHead {
@@ -344,16 +304,6 @@ pub enum ClassifyError {
         dir: PathBuf,
         /// Numbers of draws that have one.
         known: String,
-    },
-    /// Draws are asked of an adapter that has no posterior.
-    #[error("{draws} draws need a posterior, and `{dir}` has no `{file}`")]
-    NoPosterior {
-        /// Draws.
-        draws: usize,
-        /// The adapter folder.
-        dir: PathBuf,
-        /// Name of the posterior file.
-        file: &'static str,
     },
     /// A tensor cannot be used.
     #[error("module `{path}`: {source}")]

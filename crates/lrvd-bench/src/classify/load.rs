@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
+use lrvd_burn::peft::{attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{DrawPolicy, Inputs, Logits, TrainError};
 use lrvd_core::error::ParameterError;
@@ -14,10 +14,11 @@ use lrvd_models::AutoClassifier;
 use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::source::AdapterSource;
-use crate::backbone::{Backbone, load_model, locate_model};
+use crate::backbone::{Backbone, load_model};
 use crate::data::batch::TokenExamples;
 use crate::method::softened;
 use crate::reasoning::QuestionForm;
+use crate::saved::{SavedError, open_base_model};
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 use crate::text::quoted;
@@ -74,7 +75,7 @@ impl SavedClassifier {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::NoBase`], [`ClassifyError::OtherBase`] and [`ClassifyError::NoHead`] for
+    /// [`SavedError::NoBase`], [`SavedError::OtherBase`] and [`ClassifyError::NoHead`] for
     /// a base model that is unknown, not the right one, or without the parameters that the adapter
     /// leaves to it; the errors of the files themselves.
     pub fn load(dir: &Path, options: &LoadOptions, device: &Device) -> Result<Self, ClassifyError> {
@@ -154,7 +155,7 @@ impl SavedClassifier {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::NoPosterior`] if draws are asked of a deterministic adapter,
+    /// [`SavedError::NoPosterior`] if draws are asked of a deterministic adapter,
     /// [`ClassifyError::Train`] for a policy of draws where none are made,
     /// [`ClassifyError::NoTemperature`] for a number of draws without one where others have it,
     /// [`ClassifyError::Parameter`] above [`MAX_DRAWS`].
@@ -165,8 +166,7 @@ impl SavedClassifier {
             (None, _) => self.info.draws,
         };
         if draws > 0 && self.sampler == Sampler::Mean {
-            let (dir, file) = (self.dir.clone(), POSTERIOR_FILE);
-            return Err(ClassifyError::NoPosterior { draws, dir, file });
+            return Err(SavedError::NoPosterior { draws, dir: self.dir.clone() }.into());
         }
         if let (0, Some(setting)) = (draws, self.policy.asked()) {
             let what = "spares draws, and the answer is that of the mean";
@@ -208,27 +208,17 @@ pub(super) fn open_any_base(
     let named = info.map(|info| info.base().0.to_owned());
     let named = named.or_else(|| source.saved.adapter.config.base_model_name_or_path.clone());
     let name = model.map(str::to_owned).or(named);
-    let name = name.ok_or_else(|| ClassifyError::NoBase { dir: source.folder.clone() })?;
-    let backbone = Backbone::open(locate_model(&name)?)?;
-    // The weights must be those that the adapter was trained on, file by file.
     let weights = info.map(|info| info.base().1).filter(|_| !allow_other);
-    if let Some(weights) = weights.filter(|weights| **weights != backbone.hashes) {
-        let (model, files) = (backbone.location.name.clone(), backbone.other_files(weights));
-        return Err(ClassifyError::OtherBase { model, files });
-    }
+    let backbone = open_base_model(&source.folder, name.as_deref(), weights)?;
     let info = match info {
         Some(info) => info.classifier().cloned(),
-        None => Some(foreign(source, &backbone, name)?),
+        None => Some(foreign(source, &backbone)?),
     };
     Ok((info, backbone))
 }
 
 /// What can be known of an adapter that was made elsewhere.
-fn foreign(
-    source: &AdapterSource,
-    backbone: &Backbone,
-    base_model: String,
-) -> Result<ClassifierInfo, ClassifyError> {
+fn foreign(source: &AdapterSource, backbone: &Backbone) -> Result<ClassifierInfo, ClassifyError> {
     let encoder = backbone.encoder_for("an adapter without `lrvd_classifier.json`")?;
     let head =
         source.saved.adapter.saved.iter().find(|(name, _)| name.ends_with("classifier.weight"));
@@ -243,7 +233,7 @@ fn foreign(
     };
     Ok(ClassifierInfo {
         schema_version: ClassifierInfo::SCHEMA,
-        base_model,
+        base_model: backbone.location.name.clone(),
         weights: backbone.hashes.clone(),
         goal,
         columns: None,

@@ -92,7 +92,7 @@ pub struct MergeReport {
 ///
 /// # Errors
 ///
-/// [`ClassifyError::NoBase`], [`ClassifyError::OtherBase`] and [`ClassifyError::NoHead`] as for
+/// [`SavedError::NoBase`](crate::SavedError::NoBase), [`SavedError::OtherBase`](crate::SavedError::OtherBase) and [`ClassifyError::NoHead`] as for
 /// [`SavedClassifier::load`]; [`ClassifyError::Differs`] if the comparison fails; the errors of the files.
 pub fn export_merged(
     dir: &Path,

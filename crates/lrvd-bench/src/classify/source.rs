@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftPosterior};
-use lrvd_burn::train::latest_checkpoint;
 
 use super::error::ClassifyError;
 use super::info::AdapterInfo;
@@ -13,11 +11,9 @@ use super::train::TrainSettings;
 use crate::backbone::{Backbone, locate_model};
 use crate::io::read_versioned;
 use crate::language;
-use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE};
+use crate::run::{ADAPTER_DIR, SETTINGS_FILE};
+use crate::saved::{CHECKPOINT_VALUES, PEFT_CONFIG, Place, SavedError, read_adapter};
 use crate::settings::CheckpointChoice;
-
-const PEFT_CONFIG: &str = "adapter_config.json";
-const CHECKPOINT_VALUES: &str = "state.json";
 
 /// What an adapter was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,46 +59,24 @@ impl AdapterSource {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::NoFolder`] and [`ClassifyError::Nothing`] if there is none, and the errors of its
+    /// [`SavedError::NoFolder`] and [`SavedError::Nothing`] if there is none, and the errors of its
     /// files.
     pub fn open(dir: &Path, device: &Device) -> Result<Self, ClassifyError> {
-        if !dir.is_dir() {
-            return Err(ClassifyError::NoFolder { dir: dir.to_owned() });
+        match Place::find(dir)? {
+            Some(Place::Adapter(folder)) => Self::read(SourceKind::Adapter, folder),
+            Some(Place::Run(folder)) => Self::read(SourceKind::Run, folder),
+            Some(Place::Checkpoint { out, folder }) => Self::rebuild(&out, folder, device),
+            None => Err(SavedError::Nothing {
+                dir: dir.to_owned(),
+                wanted: "adapter",
+                looked_for: Place::looked_for(),
+            }
+            .into()),
         }
-        if dir.join(PEFT_CONFIG).is_file() {
-            return Self::read(SourceKind::Adapter, dir.to_owned());
-        }
-        let inner = dir.join(ADAPTER_DIR);
-        if inner.join(PEFT_CONFIG).is_file() {
-            return Self::read(SourceKind::Run, inner);
-        }
-        if dir.join(CHECKPOINT_VALUES).is_file()
-            && let Some(out) = dir.parent().and_then(Path::parent)
-        {
-            return Self::rebuild(out, dir.to_owned(), device);
-        }
-        if dir.join(SETTINGS_FILE).is_file()
-            && let Some(newest) = latest_checkpoint(&dir.join(CHECKPOINT_DIR))?
-        {
-            return Self::rebuild(dir, newest, device);
-        }
-        Err(ClassifyError::Nothing {
-            dir: dir.to_owned(),
-            wanted: "adapter",
-            looked_for: format!(
-                "`{PEFT_CONFIG}`, `{ADAPTER_DIR}/{PEFT_CONFIG}`, `{CHECKPOINT_VALUES}`, \
-                 `{CHECKPOINT_DIR}/step-*`"
-            ),
-        })
     }
 
     fn read(kind: SourceKind, folder: PathBuf) -> Result<Self, ClassifyError> {
-        let adapter = PeftAdapter::read(&folder)?;
-        let posterior = if folder.join(POSTERIOR_FILE).is_file() {
-            Some(PeftPosterior::read(&folder, &adapter)?)
-        } else {
-            None
-        };
+        let (adapter, posterior) = read_adapter(&folder)?;
         let info = AdapterInfo::read(&folder)?;
         Ok(Self { kind, folder, saved: SavedAdapter { adapter, posterior, info } })
     }

@@ -1,8 +1,9 @@
 //! What is measured on and not trained on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::load::drawn;
+use super::table::TableError;
 
 /// What a model is measured on.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,13 +15,22 @@ pub enum Validation {
 }
 
 impl Validation {
-    /// The `rows` less `share` of them, and those; `None` if one side would be empty.
-    pub(crate) fn split<T>(rows: Vec<T>, share: f64) -> Option<(Vec<T>, Vec<T>)> {
+    /// The `rows` of `file` less `share` of them, and those.
+    ///
+    /// # Errors
+    ///
+    /// [`TableError::Share`] if one side would be empty.
+    pub(crate) fn split<T>(
+        file: &Path,
+        rows: Vec<T>,
+        share: f64,
+    ) -> Result<(Vec<T>, Vec<T>), TableError> {
         let held = (share * rows.len() as f64).round() as usize;
         if held == 0 || held >= rows.len() {
-            return None;
+            let (file, rows) = (file.to_owned(), rows.len());
+            return Err(TableError::Share { file, rows, share });
         }
         let (validation, train) = drawn(rows, held, 0);
-        Some((train, validation))
+        Ok((train, validation))
     }
 }

@@ -59,11 +59,7 @@ impl LanguageSource {
         let whole = read_texts(&self.train, &self.columns, true)?;
         let (train, validation) = match &self.validation {
             Validation::File(file) => (whole, read_texts(file, &self.columns, true)?),
-            Validation::Share(share) => {
-                let (file, rows, share) = (self.train.clone(), whole.len(), *share);
-                let split = Validation::split(whole, share);
-                split.ok_or(LanguageError::Split { file, rows, share })?
-            }
+            Validation::Share(share) => Validation::split(&self.train, whole, *share)?,
         };
         Ok(LanguageRows { train, validation, files })
     }

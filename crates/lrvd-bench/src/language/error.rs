@@ -1,7 +1,5 @@
 //! Errors between a user's texts and a language model.
 
-use std::path::PathBuf;
-
 use lrvd_burn::error::{AdapterError, DeviceError};
 use lrvd_burn::files::FileError;
 use lrvd_burn::peft::PeftError;
@@ -18,6 +16,7 @@ use crate::eval::EvalError;
 use crate::io::IoError;
 use crate::method::MethodError;
 use crate::run::RunError;
+use crate::saved::SavedError;
 use crate::settings::SettingError;
 
 /// A language model cannot be trained, saved, loaded or used.
@@ -36,6 +35,9 @@ pub enum LanguageError {
     /// The base model.
     #[error(transparent)]
     Backbone(#[from] BackboneError),
+    /// The adapter's folder.
+    #[error(transparent)]
+    Saved(#[from] SavedError),
     /// Evaluation.
     #[error(transparent)]
     Eval(#[from] EvalError),
@@ -107,60 +109,6 @@ pub enum LanguageError {
         rows: usize,
         /// Longest input.
         max_length: usize,
-    },
-    /// A share that leaves no row on one side.
-    #[error("`{}`: {share} of its {rows} rows leaves none to train on or none to measure on; pass another \
-             `--validation-split`, or `--validation FILE`", file.display())]
-    Split {
-        /// The file.
-        file: PathBuf,
-        /// Its rows.
-        rows: usize,
-        /// The share.
-        share: f64,
-    },
-    /// A folder is not there.
-    #[error("`{}` is not there, or is no folder", dir.display())]
-    NoFolder {
-        /// As given.
-        dir: PathBuf,
-    },
-    /// The adapter does not say which model it belongs to.
-    #[error("`{}` does not name its base model; pass `--model DIR|HUB-ID`", dir.display())]
-    NoBase {
-        /// The adapter folder.
-        dir: PathBuf,
-    },
-    /// A folder holds nothing that continues texts.
-    #[error(
-        "`{}` holds no adapter of a language model: looked for `adapter_config.json` with the task `CAUSAL_LM`, there and in \
-         `adapter`, and for the checkpoints of such a run",
-        dir.display()
-    )]
-    Nothing {
-        /// The folder.
-        dir: PathBuf,
-    },
-    /// The base model is not the one that the adapter was trained on.
-    #[error(
-        "model `{model}` has other weights than the adapter was trained on ({files}); pass \
-         `--allow-other-base` if that is meant"
-    )]
-    OtherBase {
-        /// The base model.
-        model: String,
-        /// Files whose hashes differ.
-        files: String,
-    },
-    /// Draws are asked of an adapter that has no posterior.
-    #[error("{draws} draws need a posterior, and `{}` has no `{file}`", dir.display())]
-    NoPosterior {
-        /// Draws.
-        draws: usize,
-        /// The adapter folder.
-        dir: PathBuf,
-        /// Name of the posterior file.
-        file: &'static str,
     },
     /// A prompt leaves no room for an answer.
     #[error(

@@ -96,7 +96,7 @@ impl SavedLanguageModel {
     /// # Errors
     ///
     /// [`LanguageError::NoTemplate`] for a conversation without a form, [`LanguageError::Long`] for a prompt that fills the
-    /// model, [`LanguageError::NoPosterior`], [`LanguageError::Generate`] for settings out of range.
+    /// model, [`SavedError::NoPosterior`](crate::SavedError::NoPosterior), [`LanguageError::Generate`] for settings out of range.
     pub fn generate(
         &self,
         prompts: &[Content],

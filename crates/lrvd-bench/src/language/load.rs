@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use burn::module::Module;
 use burn::tensor::Device;
-use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftPosterior, attach_peft, attach_posterior};
-use lrvd_burn::train::latest_checkpoint;
+use lrvd_burn::peft::{PeftAdapter, PeftPosterior, attach_peft, attach_posterior};
 use lrvd_models::llama::LlamaForCausalLm;
 
 use super::columns::LanguageColumns;
@@ -18,11 +17,10 @@ use super::measure::LanguageEvaluation;
 use super::rows::TextRow;
 use super::train::{Rebuilt, rebuild};
 use crate::backbone::{Backbone, load_language_model, locate_model};
-use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE};
+use crate::run::{ADAPTER_DIR, SETTINGS_FILE};
+use crate::saved::{CHECKPOINT_VALUES, Place, SavedError, open_base_model, read_adapter};
 use crate::settings::BasePrecision;
 
-const PEFT_CONFIG: &str = "adapter_config.json";
-const CHECKPOINT_VALUES: &str = "state.json";
 /// PEFT's name of the task.
 const TASK_TYPE: &str = "CAUSAL_LM";
 /// Texts per batch where nobody says otherwise.
@@ -85,7 +83,7 @@ impl SavedLanguageModel {
     ///
     /// # Errors
     ///
-    /// [`LanguageError::Nothing`], [`LanguageError::NoBase`] and [`LanguageError::OtherBase`], and the errors of the files
+    /// [`SavedError::Nothing`], [`SavedError::NoBase`] and [`SavedError::OtherBase`], and the errors of the files
     /// themselves.
     pub fn load(
         dir: &Path,
@@ -96,13 +94,9 @@ impl SavedLanguageModel {
         let named = info.as_ref().map(|info| info.base_model.clone());
         let name = options.model.clone().or(named);
         let name = name.or_else(|| adapter.config.base_model_name_or_path.clone());
-        let name = name.ok_or_else(|| LanguageError::NoBase { dir: folder.clone() })?;
-        let backbone = Backbone::open(locate_model(&name)?)?;
-        let known = info.as_ref().filter(|info| info.weights != backbone.hashes);
-        if let Some(info) = known.filter(|_| !options.allow_other_base) {
-            let (model, files) = (name, backbone.other_files(&info.weights));
-            return Err(LanguageError::OtherBase { model, files });
-        }
+        let known = info.as_ref().filter(|_| !options.allow_other_base);
+        let weights = known.map(|info| &info.weights);
+        let backbone = open_base_model(&folder, name.as_deref(), weights)?;
         let precision = info.as_ref().map_or(BasePrecision::F32, |info| info.base_precision);
         let dtype = backbone.stored_as(precision)?;
         let mut model = load_language_model(&backbone, false, device, dtype)?;
@@ -141,16 +135,12 @@ impl SavedLanguageModel {
     ///
     /// # Errors
     ///
-    /// [`LanguageError::NoPosterior`] if draws are asked of a model without a posterior.
+    /// [`SavedError::NoPosterior`] if draws are asked of a model without a posterior.
     pub fn draws(&self, asked: Option<usize>) -> Result<usize, LanguageError> {
         let own = self.info.as_ref().filter(|_| self.has_posterior).map_or(0, |info| info.draws);
         let draws = asked.unwrap_or(own);
         if draws > 0 && !self.has_posterior {
-            return Err(LanguageError::NoPosterior {
-                draws,
-                dir: self.dir.clone(),
-                file: POSTERIOR_FILE,
-            });
+            return Err(SavedError::NoPosterior { draws, dir: self.dir.clone() }.into());
         }
         Ok(draws)
     }
@@ -218,36 +208,31 @@ impl SavedLanguageModel {
 
 impl Found {
     fn open(dir: &Path, device: &Device) -> Result<Self, LanguageError> {
-        if !dir.is_dir() {
-            return Err(LanguageError::NoFolder { dir: dir.to_owned() });
-        }
-        for folder in [dir.to_owned(), dir.join(ADAPTER_DIR)] {
-            if folder.join(PEFT_CONFIG).is_file() {
-                return Self::read(folder);
+        match Place::find(dir)? {
+            Some(Place::Adapter(folder) | Place::Run(folder)) => Self::read(folder),
+            Some(Place::Checkpoint { out, folder }) => {
+                let Rebuilt { adapter, posterior, info } =
+                    rebuild(&out, &folder, device)?.ok_or_else(|| nothing(dir))?;
+                Ok(Self { folder, adapter, posterior, info: Some(info) })
             }
+            None => Err(nothing(dir).into()),
         }
-        let nothing = || LanguageError::Nothing { dir: dir.to_owned() };
-        let (out, checkpoint) = if dir.join(CHECKPOINT_VALUES).is_file() {
-            (dir.parent().and_then(Path::parent).ok_or_else(nothing)?, Some(dir.to_owned()))
-        } else {
-            (dir, latest_checkpoint(&dir.join(CHECKPOINT_DIR))?)
-        };
-        let checkpoint = checkpoint.filter(|_| out.join(SETTINGS_FILE).is_file());
-        let folder = checkpoint.ok_or_else(nothing)?;
-        let Rebuilt { adapter, posterior, info } =
-            rebuild(out, &folder, device)?.ok_or_else(nothing)?;
-        Ok(Self { folder, adapter, posterior, info: Some(info) })
     }
 
     fn read(folder: PathBuf) -> Result<Self, LanguageError> {
-        let adapter = PeftAdapter::read(&folder)?;
+        let (adapter, posterior) = read_adapter(&folder)?;
         let info = LanguageInfo::read(&folder)?;
         if info.is_none() && adapter.config.task_type.as_deref() != Some(TASK_TYPE) {
-            return Err(LanguageError::Nothing { dir: folder });
+            return Err(nothing(&folder).into());
         }
-        let has_posterior = folder.join(POSTERIOR_FILE).is_file();
-        let posterior =
-            if has_posterior { Some(PeftPosterior::read(&folder, &adapter)?) } else { None };
         Ok(Self { folder, adapter, posterior, info })
+    }
+}
+
+fn nothing(dir: &Path) -> SavedError {
+    SavedError::Nothing {
+        dir: dir.to_owned(),
+        wanted: "adapter of a language model",
+        looked_for: format!("the task `{TASK_TYPE}` in {}", Place::looked_for()),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use lrvd_bench::SavedError;
 use lrvd_bench::classify::{
-    AdapterReport, AdapterSource, BaseReport, ClassifyError, ModuleReport, inspect_adapter,
-    inspect_base, is_base,
+    AdapterReport, AdapterSource, BaseReport, ModuleReport, inspect_adapter, inspect_base, is_base,
 };
 use lrvd_burn::device;
 
@@ -27,9 +27,7 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
             return Ok(ExitStatus::Done);
         }
         let dir = dir.to_owned();
-        return Err(
-            if dir.is_dir() { nothing(&dir) } else { ClassifyError::NoFolder { dir } }.into()
-        );
+        return Err(if dir.is_dir() { nothing(&dir) } else { SavedError::NoFolder { dir } }.into());
     }
     let source = AdapterSource::open(dir, &device::open("cpu")?)?;
     let report = inspect_adapter(&source)?;
@@ -40,8 +38,8 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     Ok(ExitStatus::Done)
 }
 
-fn nothing(dir: &Path) -> ClassifyError {
-    ClassifyError::Nothing {
+fn nothing(dir: &Path) -> SavedError {
+    SavedError::Nothing {
         dir: dir.to_owned(),
         wanted: "adapter or checkpoint",
         looked_for: "`adapter_config.json`, `adapter/adapter_config.json`, `settings.json`, \

@@ -1,6 +1,6 @@
 //! `lrvd push`
 
-use lrvd_bench::classify::ClassifyError;
+use lrvd_bench::SavedError;
 use lrvd_bench::push::{PushOptions, PushReport, push};
 
 use super::Outcome;
@@ -30,7 +30,7 @@ pub(super) fn run(arguments: PushArguments, printer: Printer) -> Outcome {
         return Err(Forbidden::Offline.into());
     }
     if !arguments.dir.is_dir() {
-        return Err(ClassifyError::NoFolder { dir: arguments.dir }.into());
+        return Err(SavedError::NoFolder { dir: arguments.dir }.into());
     }
     let options = PushOptions {
         endpoint: variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned()),

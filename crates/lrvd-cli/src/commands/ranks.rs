@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::classify::{AdapterReport, AdapterSource, ClassifyError, inspect_adapter};
+use lrvd_bench::SavedError;
+use lrvd_bench::classify::{AdapterReport, AdapterSource, inspect_adapter};
 use lrvd_burn::device;
 use serde::Serialize;
 
@@ -48,7 +49,7 @@ pub(super) fn run(command: RanksCommand, printer: Printer) -> Outcome {
     let source = AdapterSource::open(&arguments.dir, &device::open("cpu")?)?;
     let report = inspect_adapter(&source)?;
     let Some(suggestion) = Suggestion::of(&report) else {
-        return Err(ClassifyError::Nothing {
+        return Err(SavedError::Nothing {
             dir: arguments.dir,
             wanted: "rank",
             looked_for: "modules with a rank above 0: training left none".to_owned(),

@@ -68,6 +68,17 @@ pub enum TableError {
         /// The file.
         file: PathBuf,
     },
+    /// A share that leaves no row on one side.
+    #[error("`{}`: {share} of its {rows} rows leaves none to train on or none to measure on; pass another \
+             `--validation-split`, or `--validation FILE`", file.display())]
+    Share {
+        /// The file.
+        file: PathBuf,
+        /// Its rows.
+        rows: usize,
+        /// The share.
+        share: f64,
+    },
     /// The header or the schema lacks a column.
     #[error(
         "`{}` has no column {}; its columns are {}",

@@ -1,0 +1,152 @@
+//! Where a trained adapter lies, and the base model that it belongs to.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftError, PeftPosterior};
+use lrvd_burn::train::{TrainError, latest_checkpoint};
+
+use crate::backbone::{Backbone, BackboneError, locate_model};
+use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE};
+
+/// Names of a file of an adapter and of one of a checkpoint.
+pub(crate) const PEFT_CONFIG: &str = "adapter_config.json";
+pub(crate) const CHECKPOINT_VALUES: &str = "state.json";
+
+/// A trained adapter cannot be found, or not be used as asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SavedError {
+    /// A folder is not there.
+    #[error("`{}` is not there, or is no folder", dir.display())]
+    NoFolder {
+        /// As given.
+        dir: PathBuf,
+    },
+    /// A folder holds nothing that can be read as what is wanted.
+    #[error("`{}` holds no {wanted}; looked for {looked_for}", dir.display())]
+    Nothing {
+        /// The folder.
+        dir: PathBuf,
+        /// What was wanted.
+        wanted: &'static str,
+        /// File names.
+        looked_for: String,
+    },
+    /// The adapter does not say which model it belongs to.
+    #[error("`{}` does not name its base model; pass `--model DIR|HUB-ID`", dir.display())]
+    NoBase {
+        /// The adapter folder.
+        dir: PathBuf,
+    },
+    /// The base model is not the one that the adapter was trained on.
+    #[error(
+        "model `{model}` has other weights than the adapter was trained on ({files}); pass \
+         `--allow-other-base` if that is meant"
+    )]
+    OtherBase {
+        /// The base model.
+        model: String,
+        /// Files whose hashes differ.
+        files: String,
+    },
+    /// Draws are asked of an adapter that has no posterior.
+    #[error("{draws} draws need a posterior, and `{}` has no `{POSTERIOR_FILE}`", dir.display())]
+    NoPosterior {
+        /// Draws.
+        draws: usize,
+        /// The adapter folder.
+        dir: PathBuf,
+    },
+    /// The base model.
+    #[error(transparent)]
+    Backbone(#[from] BackboneError),
+    /// Checkpoints.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+}
+
+/// Where an adapter is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a PEFT folder.
+    Adapter(PathBuf),
+    /// In the output folder of a finished run.
+    Run(PathBuf),
+    /// In a checkpoint of a run that is not finished.
+    Checkpoint {
+        /// The output folder of the run.
+        out: PathBuf,
+        /// The checkpoint.
+        folder: PathBuf,
+    },
+}
+
+impl Place {
+    /// What `dir` is, or what is in it: a PEFT folder, the output of a run, one of its checkpoints; `None` for none of them.
+    ///
+    /// # Errors
+    ///
+    /// [`SavedError::NoFolder`], and [`SavedError::Train`] for checkpoints that cannot be listed.
+    pub(crate) fn find(dir: &Path) -> Result<Option<Self>, SavedError> {
+        if !dir.is_dir() {
+            return Err(SavedError::NoFolder { dir: dir.to_owned() });
+        }
+        if dir.join(PEFT_CONFIG).is_file() {
+            return Ok(Some(Self::Adapter(dir.to_owned())));
+        }
+        let inner = dir.join(ADAPTER_DIR);
+        if inner.join(PEFT_CONFIG).is_file() {
+            return Ok(Some(Self::Run(inner)));
+        }
+        if dir.join(CHECKPOINT_VALUES).is_file()
+            && let Some(out) = dir.parent().and_then(Path::parent)
+        {
+            return Ok(Some(Self::Checkpoint { out: out.to_owned(), folder: dir.to_owned() }));
+        }
+        if !dir.join(SETTINGS_FILE).is_file() {
+            return Ok(None);
+        }
+        let newest = latest_checkpoint(&dir.join(CHECKPOINT_DIR))?;
+        Ok(newest.map(|folder| Self::Checkpoint { out: dir.to_owned(), folder }))
+    }
+
+    /// The places that are looked at, for an error.
+    pub(crate) fn looked_for() -> String {
+        format!(
+            "`{PEFT_CONFIG}`, `{ADAPTER_DIR}/{PEFT_CONFIG}`, `{CHECKPOINT_VALUES}`, \
+             `{CHECKPOINT_DIR}/step-*`"
+        )
+    }
+}
+
+/// The adapter in a PEFT folder, and its posterior if there is one.
+pub(crate) fn read_adapter(
+    folder: &Path,
+) -> Result<(PeftAdapter, Option<PeftPosterior>), PeftError> {
+    let adapter = PeftAdapter::read(folder)?;
+    let has_posterior = folder.join(POSTERIOR_FILE).is_file();
+    let posterior = if has_posterior { Some(PeftPosterior::read(folder, &adapter)?) } else { None };
+    Ok((adapter, posterior))
+}
+
+/// The base model `name` of the adapter in `folder`. Its files must be those of `weights`, which the adapter was trained
+/// on, if they are given.
+///
+/// # Errors
+///
+/// [`SavedError::NoBase`] without a name, [`SavedError::OtherBase`] for other files, [`SavedError::Backbone`] for a model
+/// that cannot be read.
+pub(crate) fn open_base_model(
+    folder: &Path,
+    name: Option<&str>,
+    weights: Option<&BTreeMap<String, String>>,
+) -> Result<Backbone, SavedError> {
+    let name = name.ok_or_else(|| SavedError::NoBase { dir: folder.to_owned() })?;
+    let backbone = Backbone::open(locate_model(name)?)?;
+    if let Some(weights) = weights.filter(|weights| **weights != backbone.hashes) {
+        let (model, files) = (backbone.location.name.clone(), backbone.other_files(weights));
+        return Err(SavedError::OtherBase { model, files });
+    }
+    Ok(backbone)
+}
