@@ -47,4 +47,4 @@ pub use predict::{Input, Inputs, Prediction, read_inputs, stream_inputs};
 pub use rows::{Row, TextColumns, read_rows};
 pub use save::SavedAdapter;
 pub use source::{AdapterSource, SourceKind};
-pub use train::{MAX_SEED, TrainOptions, TrainOutcome, TrainSettings, train_classifier};
+pub use train::{TrainOptions, TrainOutcome, TrainSettings, train_classifier};

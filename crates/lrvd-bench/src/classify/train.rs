@@ -8,7 +8,6 @@ use burn::tensor::Device;
 use lrvd_burn::device;
 use lrvd_burn::peft::ExportLayout;
 use lrvd_burn::train::Checkpoints;
-use lrvd_core::error::ParameterError;
 use lrvd_models::deberta::ADAPTER_TARGETS;
 use serde::{Deserialize, Serialize};
 
@@ -19,21 +18,18 @@ use super::rows::TextColumns;
 use super::save::take;
 use crate::backbone::{Backbone, TextReader, locate_model};
 use crate::data::{PreparedTask, Wording, sample};
-use crate::io::{IoError, JsonLayout, read_json, write_json};
+use crate::io::{JsonLayout, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::reasoning::QuestionForm;
 use crate::record::RunRecord;
 use crate::run::{
     ADAPTER_DIR, CHECKPOINT_DIR, Finished, OutputFolder, RECORD_FILE, Run, RunLabel, RunStart,
-    RunState, SETTINGS_FILE, record,
+    RunState, check_seed, record, reported,
 };
 use crate::settings::{CheckpointChoice, MethodName, RankRequest, ValidConfig, holdout_share};
 use crate::task::Goal;
 
 const LABELS_FILE: &str = "labels.json";
-
-/// Largest seed: what is mixed into the higher bits must stay apart.
-pub const MAX_SEED: u64 = (1 << 40) - 1;
 
 /// Everything that a training run is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -179,13 +175,8 @@ impl TrainSettings {
     pub(crate) fn keep(&self, trained: RunState, adapter: &Path) -> Result<(), ClassifyError> {
         let kl_weight = trained.kl_weight();
         let temperatures = trained.method.temperatures();
-        let (model, info) = match (self.experiment.checkpoint, trained.state.best) {
-            (CheckpointChoice::Best, Some(best)) => {
-                (best.model, self.info(best.info.step, CheckpointChoice::Best))
-            }
-            _ => (trained.state.model, self.info(trained.state.done, CheckpointChoice::Last)),
-        };
-        let info = ClassifierInfo { temperatures, ..info };
+        let (model, which, step) = reported(trained.state, self.experiment.checkpoint);
+        let info = ClassifierInfo { temperatures, ..self.info(step, which) };
         take(&model, &self.experiment, kl_weight, info)?.write(adapter, ExportLayout::Ragged)?;
         Ok(())
     }
@@ -242,13 +233,9 @@ pub fn train_classifier(
         experiment,
     };
     let mut out = OutputFolder::look(&options.out, options.resume)?;
-    let value = serde_json::to_value(&settings)
-        .map_err(|source| IoError::Json { path: out.file(SETTINGS_FILE), source })?;
-    let begun = out.check(&value)?.is_some();
-    let (adapter, record_file) = (out.file(ADAPTER_DIR), out.file(RECORD_FILE));
-    if begun && record_file.is_file() {
-        let record = Some(read_json(&record_file)?);
-        return Ok(TrainOutcome { record, adapter });
+    let (adapter, (value, finished)) = (out.file(ADAPTER_DIR), out.finished(&settings)?);
+    if finished.is_some() {
+        return Ok(TrainOutcome { record: finished, adapter });
     }
 
     let reader = settings.reader(&backbone)?;
@@ -273,23 +260,12 @@ pub fn train_classifier(
     let Some(mut trained) = run.train(start, &checkpoints, sink)? else {
         return Ok(TrainOutcome { record: None, adapter });
     };
-    let (requested, note) = match settings.request() {
-        RankRequest::Average(rank) => (Some(rank), "asked for"),
-        RankRequest::Initial if can.prunes => (None, "learnt"),
-        RankRequest::Initial => (None, "fixed"),
-    };
-    let run_label = RunLabel {
-        task: &task.goal.name,
-        method: options.method,
-        seed: options.seed,
-        initial_rank: settings.experiment.initial_rank,
-        requested,
-        note,
-    };
+    let (asked, config) = ((options.method, settings.request()), &settings.experiment);
+    let run_label = RunLabel::own(&task.goal.name, asked, options.seed, config);
     let Finished { record, summary, .. } =
         record(&run.context(), &mut trained, &run_label, &options.out)?;
     settings.keep(trained, &adapter)?;
-    write_json(&record_file, &record, JsonLayout::Pretty)?;
+    write_json(&out.file(RECORD_FILE), &record, JsonLayout::Pretty)?;
     checkpoints.remove()?;
     sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
     Ok(TrainOutcome { record: Some(record), adapter })
@@ -303,11 +279,7 @@ fn check(options: &TrainOptions) -> Result<(), ClassifyError> {
             "the method's outcome is more than an adapter: use `lrvd bench`",
         ));
     }
-    if options.seed > MAX_SEED {
-        let (name, value) = ("seed", options.seed as f64);
-        let range = ParameterError::OutOfRange { name, value, low: 0.0, high: MAX_SEED as f64 };
-        return Err(range.into());
-    }
+    check_seed(options.seed)?;
     if can.post_hoc && options.config.checkpoint == CheckpointChoice::Best {
         return Err(ClassifyError::Options(
             "a temperature is fitted to the last model: pass `--set checkpoint=last`",

@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use lrvd_core::error::ParameterError;
 use serde::{Deserialize, Serialize};
 
 use super::columns::LanguageColumns;
 use super::data::LanguageSource;
 use super::error::LanguageError;
 use super::info::LanguageInfo;
+use crate::run::check_seed;
 use crate::settings::{CheckpointChoice, MethodName, RankRequest, Training, ValidConfig};
 
-/// Largest seed: what is mixed into the higher bits must stay apart.
-const MAX_SEED: u64 = (1 << 40) - 1;
 /// What the settings file calls this kind of run.
 pub(super) const TASK: &str = Training::Language.name();
 
@@ -119,11 +117,7 @@ impl LanguageOptions {
                  (`+ts`) and what answers classes alone are for classifiers",
             ));
         }
-        if self.seed > MAX_SEED {
-            let (name, value) = ("seed", self.seed as f64);
-            let range = ParameterError::OutOfRange { name, value, low: 0.0, high: MAX_SEED as f64 };
-            return Err(range.into());
-        }
+        check_seed(self.seed)?;
         if self.target_rank.is_some() && !can.budget {
             return Err(LanguageError::Options("a target rank is for the method `adalora` only"));
         }

@@ -26,15 +26,15 @@ use super::watch::Watched;
 use crate::backbone::{Backbone, load_language_model, locate_model};
 use crate::data::held_out;
 use crate::eval::PeakMemory;
-use crate::io::{IoError, JsonLayout, read_json, read_versioned, write_json};
+use crate::io::{JsonLayout, read_json, read_versioned, write_json};
 use crate::method::LanguageMethod;
 use crate::progress::{Event, ProgressSink};
 use crate::record::{CheckpointRecord, RunRecord};
 use crate::run::{
     ADAPTER_DIR, AdapterFiles, CHECKPOINT_DIR, Candidate, OutputFolder, RECORD_FILE, RunLabel,
-    SETTINGS_FILE, adapter_files, rank_record, run_record,
+    SETTINGS_FILE, adapter_files, rank_record, reported, run_record,
 };
-use crate::settings::{CheckpointChoice, RankRequest, holdout_share};
+use crate::settings::{CheckpointChoice, holdout_share};
 
 /// A model with what trains it.
 type LanguageRun = train::Run<LlamaForCausalLm, LanguageMethod>;
@@ -96,13 +96,9 @@ pub fn train_language(
         experiment: options.config.clone(),
     };
     let mut out = OutputFolder::look(&options.out, options.resume)?;
-    let value = serde_json::to_value(&settings)
-        .map_err(|source| IoError::Json { path: out.file(SETTINGS_FILE), source })?;
-    let begun = out.check(&value)?.is_some();
-    let (adapter, record_file) = (out.file(ADAPTER_DIR), out.file(RECORD_FILE));
-    if begun && record_file.is_file() {
-        let record = Some(read_json(&record_file)?);
-        return Ok(LanguageOutcome { record, adapter });
+    let (adapter, (value, finished)) = (out.file(ADAPTER_DIR), out.finished(&settings)?);
+    if finished.is_some() {
+        return Ok(LanguageOutcome { record: finished, adapter });
     }
     let config = &settings.experiment;
     let method = settings.method.build_for_language(config, settings.request())?;
@@ -156,14 +152,9 @@ pub fn train_language(
     record.evaluate_seconds += finishing.elapsed().as_secs_f64();
     record.peak_memory_bytes = memory.bytes();
     let kl_weight = run.kl_weight();
-    let (model, info) = match (config.checkpoint, run.state.best) {
-        (CheckpointChoice::Best, Some(best)) => {
-            (best.model, settings.info(best.info.step, CheckpointChoice::Best))
-        }
-        _ => (run.state.model, settings.info(run.state.done, CheckpointChoice::Last)),
-    };
-    settings.take(&model, kl_weight, info)?.write(&adapter)?;
-    write_json(&record_file, &record, JsonLayout::Pretty)?;
+    let (model, which, step) = reported(run.state, config.checkpoint);
+    settings.take(&model, kl_weight, settings.info(step, which))?.write(&adapter)?;
+    write_json(&out.file(RECORD_FILE), &record, JsonLayout::Pretty)?;
     checkpoints.remove()?;
     let (summary, seconds) = (summary(&record), record.train_seconds);
     sink.event(&Event::RunFinished { label, summary, seconds });
@@ -265,19 +256,8 @@ impl LanguageSettings {
             }
             None => None,
         };
-        let (requested, note) = match self.request() {
-            RankRequest::Average(rank) => (Some(rank), "asked for"),
-            RankRequest::Initial if self.method.can().prunes => (None, "learnt"),
-            RankRequest::Initial => (None, "fixed"),
-        };
-        let label = RunLabel {
-            task: name,
-            method: self.method,
-            seed: self.seed,
-            initial_rank: self.experiment.initial_rank,
-            requested,
-            note,
-        };
+        let asked = (self.method, self.request());
+        let label = RunLabel::own(name, asked, self.seed, &self.experiment);
         let checkpoints = crate::record::Checkpoints { last: Some(last), best };
         Ok(run_record(&self.experiment, &mut run.state, &label, checkpoints))
     }

@@ -9,10 +9,12 @@ use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::RunError;
 use crate::io::{IoError, JsonLayout, create_dir, read_json, write_json};
+use crate::record::RunRecord;
 
 /// Name of the settings file.
 pub(crate) const SETTINGS_FILE: &str = "settings.json";
@@ -81,6 +83,18 @@ impl OutputFolder {
         } else {
             Err(RunError::OutputDiffers { path, fields })
         }
+    }
+
+    /// `settings` as the folder keeps them, and the record of a run with them if it is finished; writes nothing.
+    pub(crate) fn finished(
+        &self,
+        settings: &impl Serialize,
+    ) -> Result<(Value, Option<RunRecord>), RunError> {
+        let settings = serde_json::to_value(settings)
+            .map_err(|source| IoError::Json { path: self.file(SETTINGS_FILE), source })?;
+        let record = self.file(RECORD_FILE);
+        let is_finished = self.check(&settings)?.is_some() && record.is_file();
+        Ok((settings, if is_finished { Some(read_json(&record)?) } else { None }))
     }
 
     /// Makes the folder ours. Until [`begin`](Self::begin) only [`data`](Self::data) may be written.

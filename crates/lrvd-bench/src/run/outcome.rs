@@ -23,7 +23,7 @@ use crate::record::{
     CheckpointRecord, Checkpoints, EvalPoint, JsonLines, ParameterCounts, PredictionLine,
     RankBudget, RunRecord, RunStatus,
 };
-use crate::settings::{ExperimentConfig, MethodName};
+use crate::settings::{CheckpointChoice, ExperimentConfig, MethodName, RankRequest};
 
 /// What a record says of its run beyond what was measured.
 pub(crate) struct RunLabel<'a> {
@@ -39,6 +39,34 @@ pub(crate) struct RunLabel<'a> {
     pub requested: Option<usize>,
     /// How it was asked for.
     pub note: &'a str,
+}
+
+impl<'a> RunLabel<'a> {
+    /// Of a run on a user's own data, `task`.
+    pub(crate) fn own(
+        task: &'a str,
+        (method, request): (MethodName, RankRequest),
+        seed: u64,
+        config: &ExperimentConfig,
+    ) -> Self {
+        let (requested, note) = match request {
+            RankRequest::Average(rank) => (Some(rank), "asked for"),
+            RankRequest::Initial if method.can().prunes => (None, "learnt"),
+            RankRequest::Initial => (None, "fixed"),
+        };
+        Self { task, method, seed, initial_rank: config.initial_rank, requested, note }
+    }
+}
+
+/// The model that the settings report of a finished run, which one it is, and the steps that it has seen.
+pub(crate) fn reported<M>(
+    state: TrainState<M>,
+    choice: CheckpointChoice,
+) -> (M, CheckpointChoice, usize) {
+    match (choice, state.best) {
+        (CheckpointChoice::Best, Some(best)) => (best.model, choice, best.info.step),
+        _ => (state.model, CheckpointChoice::Last, state.done),
+    }
 }
 
 /// A record, and one line for the terminal.

@@ -16,7 +16,8 @@ mod train;
 
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
-use lrvd_bench::classify::{MAX_DRAWS, MAX_SEED};
+use lrvd_bench::classify::MAX_DRAWS;
+use lrvd_bench::run::MAX_SEED;
 
 pub(crate) use bench::{BenchCommand, Keep, SuiteArguments};
 pub(crate) use classifier::{

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt::{Debug, Formatter, Result as Written};
 use std::marker::PhantomData;
 
-use lrvd_bench::classify::MAX_SEED;
+use lrvd_bench::run::MAX_SEED;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::value::MapAccessDeserializer;
