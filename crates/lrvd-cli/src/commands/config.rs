@@ -1,12 +1,11 @@
 //! `lrvd config`
 
 use std::error::Error;
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use lrvd_bench::UnknownName;
 use lrvd_bench::settings::{ConfigOverrides, Preset, Training, ValidConfig, schema, template};
+use lrvd_burn::files::write_atomic;
 use serde_json::{Value, json};
 
 use super::Outcome;
@@ -74,17 +73,12 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
     Ok(ExitStatus::Done)
 }
 
-/// Writes a file, over one that is there only with `force`.
+/// Writes a file, whole or not at all, over one that is there only with `force`.
 fn write(file: &Path, text: &str, force: bool) -> Result<(), Box<dyn Error>> {
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create(true).truncate(true).create_new(!force);
-    let written = options.open(file).and_then(|mut file| file.write_all(text.as_bytes()));
-    Ok(written.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => {
-            format!("`{}` is there already; `--force` replaces it", file.display())
-        }
-        _ => format!("cannot write `{}`: {error}", file.display()),
-    })?)
+    if !force && file.exists() {
+        return Err(format!("`{}` is there already; `--force` replaces it", file.display()).into());
+    }
+    Ok(write_atomic(file, text.as_bytes())?)
 }
 
 /// Prints what settings change.

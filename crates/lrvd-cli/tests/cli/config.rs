@@ -46,7 +46,7 @@ fn a_file_that_is_there_stays() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "steps = 7\n");
     let nowhere = dir.path().join("no/run.toml").display().to_string();
     let refused = run(&["config", "init", &nowhere]);
-    assert!(refused.stderr.contains("cannot write `"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("cannot create `"), "{}", refused.stderr);
 }
 
 #[test]
