@@ -130,8 +130,8 @@ pub(crate) fn read_adapter(
     Ok((adapter, posterior))
 }
 
-/// The base model `name` of the adapter in `folder`. Its files must be those of `weights`, which the adapter was trained
-/// on, if they are given.
+/// The base model of `adapter` in `folder`: the one that is `asked` for, else the one that its description names, else that
+/// of PEFT's file. Its files must be those that the description has, which the adapter was trained on, unless `allow_other`.
 ///
 /// # Errors
 ///
@@ -139,14 +139,20 @@ pub(crate) fn read_adapter(
 /// that cannot be read.
 pub(crate) fn open_base_model(
     folder: &Path,
-    name: Option<&str>,
-    weights: Option<&BTreeMap<String, String>>,
+    adapter: &PeftAdapter,
+    asked: Option<&str>,
+    described: Option<(&str, &BTreeMap<String, String>)>,
+    allow_other: bool,
 ) -> Result<Backbone, SavedError> {
+    let name = asked.or(described.map(|(name, _)| name));
+    let name = name.or(adapter.config.base_model_name_or_path.as_deref());
     let name = name.ok_or_else(|| SavedError::NoBase { dir: folder.to_owned() })?;
     let backbone = Backbone::open(locate_model(name)?)?;
-    if let Some(weights) = weights.filter(|weights| **weights != backbone.hashes) {
-        let (model, files) = (backbone.location.name.clone(), backbone.other_files(weights));
-        return Err(SavedError::OtherBase { model, files });
+    match described {
+        Some((_, weights)) if !allow_other && *weights != backbone.hashes => {
+            let (model, files) = (backbone.location.name.clone(), backbone.other_files(weights));
+            Err(SavedError::OtherBase { model, files })
+        }
+        _ => Ok(backbone),
     }
-    Ok(backbone)
 }

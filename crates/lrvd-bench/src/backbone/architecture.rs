@@ -159,6 +159,16 @@ impl Architecture {
         Ok(TextReader::Questions(own))
     }
 
+    /// How this kind of model is asked questions with `letters` choices, about a passage or not; `None` for an encoder.
+    pub(crate) fn question_wording(
+        &self,
+        form: QuestionForm,
+        letters: usize,
+        passage: bool,
+    ) -> Option<Wording> {
+        (self.input_form() == InputForm::Decoder).then(|| form.wording(letters, passage))
+    }
+
     /// How this kind of model reads questions with choices.
     pub(crate) fn input_form(&self) -> InputForm {
         match self {

@@ -10,7 +10,7 @@ use super::rows::{Row, TextColumns, read_rows};
 use crate::backbone::{Architecture, TextReader};
 use crate::data::{Example, Label, Place, Validation, Wording, WordingError, load};
 use crate::io::sha256_file;
-use crate::reasoning::{InputForm, LETTERS, QuestionForm};
+use crate::reasoning::{LETTERS, QuestionForm};
 use crate::settings::WordingSettings;
 use crate::task::{GlueTask, Goal};
 use crate::text::quoted;
@@ -77,8 +77,8 @@ impl ClassifyData {
         if let Some(key) = given.given() {
             return Err(WordingError::Choices { key }.into());
         }
-        let is_asked = architecture.input_form() == InputForm::Decoder;
-        Ok(is_asked.then(|| QuestionForm::default().wording(self.goal.n_labels(), self.pairs())))
+        let form = QuestionForm::default();
+        Ok(architecture.question_wording(form, self.goal.n_labels(), self.pairs()))
     }
 }
 

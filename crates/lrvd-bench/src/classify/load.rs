@@ -12,7 +12,7 @@ use lrvd_core::error::ParameterError;
 use lrvd_models::AutoClassifier;
 
 use super::error::ClassifyError;
-use super::info::ClassifierInfo;
+use super::info::{AdapterInfo, ClassifierInfo};
 use super::source::AdapterSource;
 use crate::backbone::{Backbone, load_model};
 use crate::data::batch::TokenExamples;
@@ -205,11 +205,9 @@ pub(super) fn open_any_base(
     allow_other: bool,
 ) -> Result<(Option<ClassifierInfo>, Backbone), ClassifyError> {
     let info = source.saved.info.as_ref();
-    let named = info.map(|info| info.base().0.to_owned());
-    let named = named.or_else(|| source.saved.adapter.config.base_model_name_or_path.clone());
-    let name = model.map(str::to_owned).or(named);
-    let weights = info.map(|info| info.base().1).filter(|_| !allow_other);
-    let backbone = open_base_model(&source.folder, name.as_deref(), weights)?;
+    let described = info.map(AdapterInfo::base);
+    let (folder, adapter) = (&source.folder, &source.saved.adapter);
+    let backbone = open_base_model(folder, adapter, model, described, allow_other)?;
     let info = match info {
         Some(info) => info.classifier().cloned(),
         None => Some(foreign(source, &backbone)?),

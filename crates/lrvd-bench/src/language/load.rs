@@ -91,12 +91,9 @@ impl SavedLanguageModel {
         device: &Device,
     ) -> Result<Self, LanguageError> {
         let Found { folder, adapter, posterior, info } = Found::open(dir, device)?;
-        let named = info.as_ref().map(|info| info.base_model.clone());
-        let name = options.model.clone().or(named);
-        let name = name.or_else(|| adapter.config.base_model_name_or_path.clone());
-        let known = info.as_ref().filter(|_| !options.allow_other_base);
-        let weights = known.map(|info| &info.weights);
-        let backbone = open_base_model(&folder, name.as_deref(), weights)?;
+        let described = info.as_ref().map(|info| (info.base_model.as_str(), &info.weights));
+        let (asked, allow_other) = (options.model.as_deref(), options.allow_other_base);
+        let backbone = open_base_model(&folder, &adapter, asked, described, allow_other)?;
         let precision = info.as_ref().map_or(BasePrecision::F32, |info| info.base_precision);
         let dtype = backbone.stored_as(precision)?;
         let mut model = load_language_model(&backbone, false, device, dtype)?;

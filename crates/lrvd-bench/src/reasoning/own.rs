@@ -1,9 +1,8 @@
 //! Questions of a user's own: asked by the prompts of `clean`, as those of ARC are, also about a passage; or as a suite asks
 //! those of its sets.
 
-use serde::{Deserialize, Serialize};
-
 use lrvd_models::tokenizer::TextTokenizer;
+use serde::{Deserialize, Serialize};
 
 use super::answer::{AnswerToken, find, split_labels};
 use super::encode::{EncodeConfig, InputForm, PromptEncoder};

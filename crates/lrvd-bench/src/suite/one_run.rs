@@ -16,7 +16,7 @@ use crate::classify::{TextColumns, TrainSettings};
 use crate::data::PreparedTask;
 use crate::io::{JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
-use crate::reasoning::{InputForm, QuestionForm};
+use crate::reasoning::QuestionForm;
 use crate::record::RunRecord;
 use crate::run::{ADAPTER_DIR, Finished, Run, RunLabel, RunStart, record};
 use crate::settings::{MethodName, RankRequest, SettingError, ValidConfig};
@@ -148,8 +148,7 @@ fn kept(
         }
         SuiteTask::Reasoning(set) => {
             let Some(form) = QuestionForm::of(set, config.prompt) else { return Ok(None) };
-            let is_asked = architecture.input_form() == InputForm::Decoder;
-            let wording = is_asked.then(|| form.wording(goal.n_labels(), false));
+            let wording = architecture.question_wording(form, goal.n_labels(), false);
             (false, Some(TextColumns::usual_questions()), wording, form)
         }
     };

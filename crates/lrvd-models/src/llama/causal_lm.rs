@@ -78,10 +78,7 @@ impl LlamaForCausalLm {
         device: &Device,
         dtype: DType,
     ) -> Result<(Self, Loaded), LoadError> {
-        if !device.supports_dtype(dtype) {
-            return Err(LoadError::Precision { dtype });
-        }
-        check_depth(config.num_hidden_layers, store)?;
+        check_load(store, config, device, dtype)?;
         let spare = config.tie_word_embeddings
             && store.contains(HEAD_WEIGHT)
             && store.contains(EMBEDDINGS)
@@ -163,6 +160,19 @@ impl LlamaForCausalLm {
         }
         head
     }
+}
+
+/// Refuses what no decoder can be loaded from, before anything is read.
+pub(super) fn check_load(
+    store: &WeightStore,
+    config: &LlamaConfig,
+    device: &Device,
+    dtype: DType,
+) -> Result<(), LoadError> {
+    if !device.supports_dtype(dtype) {
+        return Err(LoadError::Precision { dtype });
+    }
+    check_depth(config.num_hidden_layers, store)
 }
 
 /// Stored rotary frequencies of old checkpoints, which are computed here.

@@ -9,12 +9,12 @@ use lrvd_burn::parameters::{Layout, Role};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::NoiseKey;
 
-use super::causal_lm::is_spare;
+use super::causal_lm::{check_load, is_spare};
 use super::config::LlamaConfig;
 use super::model::LlamaModel;
 use crate::batch::TokenBatch;
 use crate::error::LoadError;
-use crate::source::{Init, Loaded, WeightSource, check_depth};
+use crate::source::{Init, Loaded, WeightSource};
 
 /// Module path of the head.
 const HEAD: &str = "score";
@@ -54,10 +54,7 @@ impl LlamaScore {
         device: &Device,
         dtype: DType,
     ) -> Result<(Self, Loaded), LoadError> {
-        if !device.supports_dtype(dtype) {
-            return Err(LoadError::Precision { dtype });
-        }
-        check_depth(config.num_hidden_layers, store)?;
+        check_load(store, config, device, dtype)?;
         let fresh = |name: &str| name.starts_with(HEAD);
         let ignored = |name: &str| is_spare(name) || name.starts_with("lm_head.");
         let mut source = WeightSource::checkpoint(store, &fresh, &ignored, seed, device, dtype);
