@@ -10,8 +10,8 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     self, Checkpoints, DrawPolicy, Evaluation, Examples, Inputs, LabelledExamples, Observer,
-    Ordered, Outcome, TrainError, TrainState, constant_losses, latest_checkpoint, load_checkpoint,
-    row_losses,
+    Ordered, Outcome, TrainError, TrainState, calibrated_losses, constant_losses,
+    latest_checkpoint, load_checkpoint,
 };
 use lrvd_models::AutoClassifier;
 
@@ -272,7 +272,7 @@ impl Observer<AutoClassifier, dyn Tuning> for Watched<'_> {
         }
         let logits = method.predict(model, &self.context.inputs(&examples), 0)?;
         let all: Vec<usize> = (0..examples.len()).collect();
-        Ok(Some(row_losses(&logits, &examples.targets(&all)?)?))
+        Ok(Some(calibrated_losses(&logits, &examples.targets(&all)?)?))
     }
 
     fn held_out_constant(&mut self) -> Result<Option<Vec<f64>>, RunError> {

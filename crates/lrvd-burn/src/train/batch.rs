@@ -86,6 +86,12 @@ impl<I> Batch<I> {
     }
 }
 
+/// The place of the one in every row of `[rows, classes]`.
+pub(super) fn classes(one_hot: &Tensor<2>) -> Vec<usize> {
+    let classes = one_hot.clone().argmax(1).into_data();
+    classes.iter::<i64>().map(|class| class as usize).collect()
+}
+
 /// Sum over the batch of the negative log-likelihood, `[1]`.
 ///
 /// ```text

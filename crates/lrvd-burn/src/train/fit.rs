@@ -34,7 +34,7 @@ pub trait Observer<M: Model, T: Method<M> + ?Sized> {
     }
 
     /// The loss of `model` on every row that was held out of training, for a method that chooses by them;
-    /// `None` if there are none.
+    /// `None` if there are none. Of classes best by [`calibrated_losses`](super::calibrated_losses).
     ///
     /// # Errors
     ///

@@ -79,7 +79,9 @@ pub use order::{
 };
 pub use predict::{ClassAnswer, DrawSeed, Logits, PredictionDraws, ScoreAnswer};
 pub use progress::{Event, ProgressSink, Silent};
-pub use rank_path::{Direction, constant_losses, directions, keep, rank_path, row_losses};
+pub use rank_path::{
+    Direction, calibrated_losses, constant_losses, directions, keep, rank_path, row_losses,
+};
 pub use run::Run;
 pub use save::load_adapter;
 pub use state::{

@@ -11,10 +11,11 @@
 
 use std::collections::BTreeMap;
 
+use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::log_softmax;
 use lrvd_core::prune::{PathTolerance, RankPath};
 
-use super::batch::Targets;
+use super::batch::{Targets, classes};
 use super::error::TrainError;
 use super::examples::LabelledExamples;
 use super::inputs::Inputs;
@@ -176,6 +177,28 @@ pub fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainE
     })
 }
 
+/// [`row_losses`] of classes at the temperature that serves all rows best: what answers are worth once they are as sure as
+/// they are right. Scores have none.
+///
+/// By the loss as it stands, a model from early in training, which is unsure, is taken for better than a later one that tells
+/// more classes apart and is too sure; but how sure a model is, is one number, and can be fitted afterwards. Where no temperature
+/// is best, because every answer is right or they speak against the labels, it stays 1.
+///
+/// # Errors
+///
+/// As [`row_losses`].
+pub fn calibrated_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainError> {
+    let mut first = logits.first(1);
+    if let Targets::Classes(one_hot) = targets {
+        let fit = temperature_scaling(&first.values, first.width, &classes(one_hot));
+        let fit = fit.map_err(TrainError::other)?;
+        if !fit.at_bound {
+            first.values.iter_mut().for_each(|logit| *logit /= fit.temperature);
+        }
+    }
+    row_losses(&first, targets)
+}
+
 /// The loss of every row under the answer that serves all of them best: the frequencies of the classes, or the mean score;
 /// `None` for tokens.
 pub fn constant_losses(targets: &Targets) -> Option<Vec<f64>> {
@@ -197,5 +220,45 @@ pub fn constant_losses(targets: &Targets) -> Option<Vec<f64>> {
             let mean = wanted.iter().sum::<f64>() / wanted.len().max(1) as f64;
             Some(wanted.iter().map(|score| (score - mean).powi(2)).collect())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::tensor::{Device, Tensor};
+
+    use super::*;
+
+    fn targets(classes: &[usize]) -> Targets {
+        let one_hot = classes.iter().flat_map(|&class| [class == 0, class == 1].map(f32::from));
+        let one_hot: Vec<f32> = one_hot.collect();
+        let tensor = Tensor::<1>::from_floats(one_hot.as_slice(), &Device::default());
+        Targets::Classes(tensor.reshape([classes.len(), 2]))
+    }
+
+    #[test]
+    fn answers_are_worth_what_they_are_once_as_sure_as_right() {
+        // Three of four right, whatever the logits are multiplied by: the best answer is 3/4 for each.
+        for scale in [0.1, 4.0, 40.0] {
+            let logits = Logits::new([scale, 0.0].repeat(4), 4, 2);
+            let losses = calibrated_losses(&logits, &targets(&[0, 0, 0, 1])).unwrap();
+            for (loss, wanted) in losses.iter().zip([0.75_f64, 0.75, 0.75, 0.25]) {
+                assert!((loss + wanted.ln()).abs() < 1e-9, "{loss} {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_fit_no_temperature_are_left_as_they_are() {
+        let logits = Logits::new(vec![2.0, 0.0, 0.0, 1.0], 2, 2);
+        for classes in [[0, 1], [1, 0]] {
+            let targets = targets(&classes);
+            let raw = row_losses(&logits, &targets).unwrap();
+            assert_eq!(calibrated_losses(&logits, &targets).unwrap(), raw);
+        }
+        let scores = Targets::Scores(Tensor::<2>::from_floats([[1.0], [3.0]], &Device::default()));
+        let logits = Logits::new(vec![2.0, 5.0], 2, 1);
+        assert_eq!(calibrated_losses(&logits, &scores).unwrap(), [1.0, 4.0]);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_core::metrics::{Predictions, mean};
 
-use super::batch::Targets;
+use super::batch::{Targets, classes};
 use super::checkpoint::Checkpoints;
 use super::error::TrainError;
 use super::examples::LabelledExamples;
@@ -15,7 +15,7 @@ use super::method::Method;
 use super::model::Model;
 use super::predict::Logits;
 use super::progress::{Event, ProgressSink};
-use super::rank_path::{constant_losses, row_losses};
+use super::rank_path::{calibrated_losses, constant_losses};
 use super::state::{Evaluation, TrainState};
 use super::tokens::{TokenAnswers, token_answers};
 
@@ -104,7 +104,7 @@ where
             return Ok(Some(answers(model, examples)?.row_losses()));
         }
         let logits = method.predict(model, &Inputs::new(&examples), 0)?;
-        row_losses(&logits, &targets).map(Some)
+        calibrated_losses(&logits, &targets).map(Some)
     }
 
     fn held_out_constant(&mut self) -> Result<Option<Vec<f64>>, TrainError> {
@@ -144,10 +144,9 @@ fn measure(logits: &Logits, targets: &Targets) -> Result<Evaluation, TrainError>
     let (metric, score, metrics) = match targets {
         Targets::Classes(one_hot) => {
             let answers = logits.classes()?;
-            let classes = one_hot.clone().argmax(1).into_data();
-            let classes: Vec<usize> = classes.iter::<i64>().map(|class| class as usize).collect();
             let probabilities: Vec<f64> =
                 answers.into_iter().flat_map(|answer| answer.probabilities).collect();
+            let classes = classes(one_hot);
             let predictions = Predictions::new(&probabilities, logits.width, &classes)?;
             let (accuracy, nll) = (predictions.accuracy(), predictions.nll());
             ("accuracy", accuracy, [("accuracy", accuracy), ("nll", nll)].to_vec())
