@@ -95,8 +95,7 @@ pub fn temperature_scaling(
 fn minimise(at: impl Fn(f64) -> Nll) -> (f64, bool) {
     let (mut low, mut high) = (1.0 / BRACKET.1, 1.0 / BRACKET.0);
     let mut inverse = 1.0_f64;
-    let start = at(inverse);
-    if start.slope == 0.0 {
+    if at(inverse).slope == 0.0 {
         return (inverse, false);
     }
     if at(low).slope >= 0.0 {
@@ -107,13 +106,17 @@ fn minimise(at: impl Fn(f64) -> Nll) -> (f64, bool) {
     }
     for _ in 0..MAX_ITERATIONS {
         let here = at(inverse);
+        // Reached exactly; below it would become an end of the bracket, and be left for its middle.
+        if here.slope == 0.0 {
+            break;
+        }
         *(if here.slope > 0.0 { &mut high } else { &mut low }) = inverse;
         let newton = inverse - here.slope / here.curvature;
         // NaN (no curvature in floating point) is not inside either.
         let next = if newton > low && newton < high { newton } else { (low * high).sqrt() };
         let moved = (next - inverse).abs();
         inverse = next;
-        if here.slope == 0.0 || moved <= f64::EPSILON * inverse {
+        if moved <= f64::EPSILON * inverse {
             break;
         }
     }
@@ -202,6 +205,14 @@ mod tests {
         let fit = temperature_scaling(&triple, 3, &LABELS).unwrap();
         assert!((fit.temperature / base.temperature - 3.0).abs() < 1e-12);
         assert!((fit.nll - base.nll).abs() < 1e-14);
+    }
+
+    #[test]
+    fn a_slope_of_exactly_zero_ends_the_search_where_it_is() {
+        for a in [0.1, 4.0, 40.0] {
+            let fit = temperature_scaling(&[a, 0.0].repeat(4), 2, &[0, 0, 0, 1]).unwrap();
+            assert!((fit.temperature * 3.0_f64.ln() / a - 1.0).abs() < 1e-12, "{a}: {fit:?}");
+        }
     }
 
     #[test]
