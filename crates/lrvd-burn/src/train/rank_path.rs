@@ -186,7 +186,7 @@ pub fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainE
 ///
 /// # Errors
 ///
-/// As [`row_losses`].
+/// Those of [`row_losses`]; [`TrainError::Other`] without a row or for a logit that is not finite.
 pub fn calibrated_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainError> {
     let mut first = logits.first(1);
     if let Targets::Classes(one_hot) = targets {
