@@ -49,8 +49,9 @@ pub const TEMPERED: &str = "+ts";
 pub struct Effort {
     /// Draws of an answer that is made of draws.
     pub draws: usize,
-    /// Whether the noise of every module is fitted by itself: one or two answers to the held-out rows for each.
-    pub noise_per_module: bool,
+    /// Whether the noise is fitted, of all modules together and of each: one or two answers to the held-out rows for every
+    /// scale that is looked at.
+    pub noise: bool,
     /// Most training rows that the Gauss-Newton matrix is taken of, whichever the seed picks.
     pub curvature_rows: usize,
     /// Most gates whose full matrix is taken apart; beyond it the candidates that need it are left out.
@@ -59,7 +60,14 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { draws: 10, noise_per_module: false, curvature_rows: 2_000, full_gates: 600 }
+        Self { draws: 10, noise: true, curvature_rows: 2_000, full_gates: 600 }
+    }
+}
+
+impl Effort {
+    /// A few minutes where every answer takes one: of a model with many modules.
+    pub fn small() -> Self {
+        Self { noise: false, curvature_rows: 400, ..Self::default() }
     }
 }
 
@@ -138,7 +146,7 @@ pub fn candidates(
         }
     }
     if form != Form::Other {
-        if effort.draws > 0 {
+        if effort.draws > 0 && effort.noise {
             noise::add(&mut fits, &model, noise_size)?;
         }
         gates::add(&mut fits, &model, noise_size)?;

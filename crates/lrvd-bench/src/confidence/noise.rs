@@ -76,7 +76,7 @@ fn moved<const D: usize>(value: &mut Param<Tensor<D>>, shift: f64) {
     *value = Param::initialized(value.id, sum).set_require_grad(false);
 }
 
-/// One scale for all modules, and one for each if that is asked for.
+/// One scale for all modules, and one for each.
 pub(super) fn add(
     fits: &mut Fits<'_>,
     model: &AutoClassifier,
@@ -95,25 +95,23 @@ pub(super) fn add(
     let begun = Instant::now();
     let range = if noisy.form == Form::Plain { LEVELS } else { FACTORS };
     let (scale, _) = minimise_on_log(range, POINTS, STEPS, |scale| held_out(&all(scale), SWEEP))?;
-    let mut kept = vec![("noise", 1, all(scale), begun)];
-    if fits.effort.noise_per_module {
-        let begun = Instant::now();
-        let mut scales = all(scale);
-        let mut best = held_out(&scales, MODULE_SWEEP)?;
-        for path in &paths {
-            for factor in [0.5, 2.0] {
-                let mut tried = scales.clone();
-                tried.insert(path.clone(), scale * factor);
-                let nll = held_out(&tried, MODULE_SWEEP)?;
-                if nll < best {
-                    (scales, best) = (tried, nll);
-                    break;
-                }
+    let shared = ("noise", 1, all(scale), begun);
+    let begun = Instant::now();
+    let mut scales = all(scale);
+    let mut best = held_out(&scales, MODULE_SWEEP)?;
+    for path in &paths {
+        for factor in [0.5, 2.0] {
+            let mut tried = scales.clone();
+            tried.insert(path.clone(), scale * factor);
+            let nll = held_out(&tried, MODULE_SWEEP)?;
+            if nll < best {
+                (scales, best) = (tried, nll);
+                break;
             }
         }
-        kept.push(("noise-module", paths.len(), scales, begun));
     }
-    for (name, numbers, scales, begun) in kept {
+    let own = ("noise-module", paths.len(), scales, begun);
+    for (name, numbers, scales, begun) in [shared, own] {
         let model = noisy.at(&scales)?;
         let answers = fits.each(|inputs| averaged(&inputs.predict(&model, draws)?))?;
         let fitted =

@@ -117,8 +117,7 @@ fn asked(model: &AutoClassifier, key: &str, effort: Effort) -> (Vec<Candidate>, 
     (found, labels)
 }
 
-const EFFORT: Effort =
-    Effort { draws: 3, noise_per_module: true, curvature_rows: 6, full_gates: 100 };
+const EFFORT: Effort = Effort { draws: 3, noise: true, curvature_rows: 6, full_gates: 100 };
 
 #[test]
 fn every_candidate_fits_what_was_held_out_and_says_what_it_keeps() {

@@ -8,8 +8,8 @@ use lrvd_burn::adapter::{ArdHyper, Prior};
 use lrvd_burn::gauge::turn;
 use lrvd_burn::optimizer::GroupRates;
 use lrvd_burn::train::{
-    BayesLora, Event, Inputs, LabelledExamples, LabelledRows, OrderConfig, Ordered, Outcome,
-    ProgressSink, Run, Targets, TrainConfig, TrainError, Turn, Watch, directions, rank_path,
+    BayesLora, Event, Inputs, LabelledRows, OrderConfig, Ordered, Outcome, ProgressSink, Run,
+    TrainConfig, TrainError, Turn, Watch, directions, rank_path,
 };
 use lrvd_burn::{AdapterTargets, Scheme, prune, ranks};
 use lrvd_core::error::ParameterError;
@@ -240,12 +240,7 @@ fn nll(
     let logits = run.predict(&inputs, draws)?;
     let probabilities: Vec<f64> =
         logits.classes()?.into_iter().flat_map(|answer| answer.probabilities).collect();
-    let all: Vec<usize> = (0..logits.rows).collect();
-    let classes = match rows.targets(&all)? {
-        Targets::Classes(one_hot) | Targets::Scores(one_hot) => one_hot.argmax(1).into_data(),
-        Targets::Tokens(tokens) => tokens.ids.into_data(),
-    };
-    let classes: Vec<usize> = classes.iter::<i64>().map(|class| class as usize).collect();
+    let classes = rows.targets.classes().unwrap_or_default();
     Ok(Predictions::new(&probabilities, logits.width, &classes)?.nll())
 }
 

@@ -42,6 +42,13 @@ impl Targets {
         }
     }
 
+    /// The class of every example; `None` where none is wanted.
+    pub fn classes(&self) -> Option<Vec<usize>> {
+        let Self::Classes(one_hot) = self else { return None };
+        let classes = one_hot.clone().argmax(1).into_data();
+        Some(classes.iter::<i64>().map(|class| class as usize).collect())
+    }
+
     /// The targets `times` over, copy after copy.
     #[must_use]
     pub fn repeat(&self, times: usize) -> Self {
@@ -84,12 +91,6 @@ impl<I> Batch<I> {
     pub fn rows(&self) -> usize {
         self.targets.rows()
     }
-}
-
-/// The place of the one in every row of `[rows, classes]`.
-pub(super) fn classes(one_hot: &Tensor<2>) -> Vec<usize> {
-    let classes = one_hot.clone().argmax(1).into_data();
-    classes.iter::<i64>().map(|class| class as usize).collect()
 }
 
 /// Sum over the batch of the negative log-likelihood, `[1]`.

@@ -15,7 +15,7 @@ use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::log_softmax;
 use lrvd_core::prune::{PathTolerance, RankPath};
 
-use super::batch::{Targets, classes};
+use super::batch::Targets;
 use super::error::TrainError;
 use super::examples::LabelledExamples;
 use super::inputs::Inputs;
@@ -67,8 +67,9 @@ pub fn directions(model: &(impl AdaptedModel + ?Sized)) -> Vec<Direction> {
 /// The loss of `model` at its mean, row by row, with the first `n` directions of `order` for every `n`
 /// of `ranks`, and the fewest within `tolerance` of the best.
 ///
-/// The loss is the negative log-likelihood in nats (per token, where tokens are wanted), or the squared error of scores. The model itself is
-/// not changed, nothing is trained. `held_out` should be rows that training has not seen.
+/// The loss is the negative log-likelihood in nats (per token, where tokens are wanted), or the squared error of scores, of the answers as
+/// they stand; a training run that chooses looks at [`calibrated_losses`]. The model itself is not changed, nothing is trained. `held_out`
+/// should be rows that training has not seen.
 ///
 /// # Errors
 ///
@@ -189,8 +190,8 @@ pub fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainE
 /// Those of [`row_losses`]; [`TrainError::Other`] without a row or for a logit that is not finite.
 pub fn calibrated_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainError> {
     let mut first = logits.first(1);
-    if let Targets::Classes(one_hot) = targets {
-        let fit = temperature_scaling(&first.values, first.width, &classes(one_hot));
+    if let Some(classes) = targets.classes() {
+        let fit = temperature_scaling(&first.values, first.width, &classes);
         let fit = fit.map_err(TrainError::other)?;
         if !fit.at_bound {
             first.values.iter_mut().for_each(|logit| *logit /= fit.temperature);

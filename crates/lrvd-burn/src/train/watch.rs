@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_core::metrics::{Predictions, mean};
 
-use super::batch::{Targets, classes};
+use super::batch::Targets;
 use super::checkpoint::Checkpoints;
 use super::error::TrainError;
 use super::examples::LabelledExamples;
@@ -142,11 +142,11 @@ fn measure_tokens(answers: &TokenAnswers) -> Result<Evaluation, TrainError> {
 
 fn measure(logits: &Logits, targets: &Targets) -> Result<Evaluation, TrainError> {
     let (metric, score, metrics) = match targets {
-        Targets::Classes(one_hot) => {
+        Targets::Classes(_) => {
             let answers = logits.classes()?;
             let probabilities: Vec<f64> =
                 answers.into_iter().flat_map(|answer| answer.probabilities).collect();
-            let classes = classes(one_hot);
+            let classes = targets.classes().unwrap_or_default();
             let predictions = Predictions::new(&probabilities, logits.width, &classes)?;
             let (accuracy, nll) = (predictions.accuracy(), predictions.nll());
             ("accuracy", accuracy, [("accuracy", accuracy), ("nll", nll)].to_vec())

@@ -106,19 +106,14 @@ fn minimise(at: impl Fn(f64) -> Nll) -> (f64, bool) {
     }
     for _ in 0..MAX_ITERATIONS {
         let here = at(inverse);
-        // Reached exactly; below it would become an end of the bracket, and be left for its middle.
-        if here.slope == 0.0 {
+        let newton = inverse - here.slope / here.curvature;
+        // Before the bracket has a say, which would send a step to its own end to its middle.
+        if here.slope == 0.0 || (newton - inverse).abs() <= f64::EPSILON * inverse {
             break;
         }
         *(if here.slope > 0.0 { &mut high } else { &mut low }) = inverse;
-        let newton = inverse - here.slope / here.curvature;
         // NaN (no curvature in floating point) is not inside either.
-        let next = if newton > low && newton < high { newton } else { (low * high).sqrt() };
-        let moved = (next - inverse).abs();
-        inverse = next;
-        if moved <= f64::EPSILON * inverse {
-            break;
-        }
+        inverse = if newton > low && newton < high { newton } else { (low * high).sqrt() };
     }
     (inverse, false)
 }

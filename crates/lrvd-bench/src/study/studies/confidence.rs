@@ -19,7 +19,7 @@ const OURS: (&str, &str) = ("LRVD", "mean+ts");
 const TEMPERATURE: (&str, &str) = ("LoRA", "mean+ts");
 /// Sentences of every other task that a model is shown.
 const OTHERS: usize = 60;
-/// Most modules whose noise is fitted one by one.
+/// Most modules of a model on which no effort is spared.
 const MODULES: usize = 24;
 
 /// Which few numbers make an adapter's confidence right?
@@ -121,8 +121,8 @@ AUROC one over seeds. `held-out nll` is that of the rows it was fitted to: it co
 SST-2 the rows of the training split are parts of the same sentences, so that what overfits looks good on held-out ones.
 
 Candidates: `mean`; `draws`, ten of the posterior as trained; `noise`, ten draws with one factor on all standard
-deviations (on a plain LoRA noise on A alone in the basis of TFB), `noise-module` with one per module; `gates`, one
-multiplier per rank with one variance, linearised; `gates-own`, shaped by the posterior's noise-to-signal ratios;
+deviations (on a plain LoRA noise on A alone in the basis of TFB), `noise-module` with one per module, both for models of up
+to 24 adapted modules; `gates`, one multiplier per rank with one variance, linearised; `gates-own`, shaped by the posterior's noise-to-signal ratios;
 `gates-diagonal` and `gates-full`, Laplace's approximation with the prior fitted, `-scaled` with its scale fitted too;
 `gates-last`, those of the adapter nearest to the output. Gates answer by the probit approximation, without draws.";
 
@@ -138,7 +138,8 @@ impl Analysis for Confidence {
             .collect();
         let modules = trained.record.rank_budget.n_modules as usize;
         let draws = trained.context.config.draws.iter().copied().max().unwrap_or(0);
-        let effort = Effort { draws, noise_per_module: modules <= MODULES, ..Effort::default() };
+        let effort = if modules <= MODULES { Effort::default() } else { Effort::small() };
+        let effort = Effort { draws, ..effort };
         let found = candidates(trained.context, trained.model, trained.method, &asked, effort)?;
         let classes: Vec<usize> = task.validation.iter().filter_map(|e| e.label.class()).collect();
         let mut all = Vec::new();
