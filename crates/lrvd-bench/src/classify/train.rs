@@ -17,7 +17,7 @@ use super::info::ClassifierInfo;
 use super::rows::TextColumns;
 use super::save::take;
 use crate::backbone::{Backbone, TextReader, locate_model};
-use crate::data::{PreparedTask, Wording, sample};
+use crate::data::{PreparedTask, Wording, limit, sample};
 use crate::io::{JsonLayout, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::reasoning::QuestionForm;
@@ -240,12 +240,14 @@ pub fn train_classifier(
 
     let reader = settings.reader(&backbone)?;
     let goal = settings.goal.clone();
-    let mut train = data.train;
+    let (mut train, mut validation) = (data.train, data.validation);
     let drawn = sample(&mut train, settings.experiment.train_rows);
-    let task = reader.prepare(goal, &train, &data.validation)?;
+    let cut = limit(&mut validation, settings.experiment.validation_rows);
+    let task = reader.prepare(goal, &train, &validation)?;
     let asked = settings.wording.as_ref().map(Wording::describe);
     drawn
         .into_iter()
+        .chain(cut)
         .chain(asked)
         .chain(task.notes.clone())
         .for_each(|note| sink.event(&Event::Note(note)));

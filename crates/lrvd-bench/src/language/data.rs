@@ -8,8 +8,9 @@ use super::encode::{EncodedText, LanguageReader};
 use super::error::LanguageError;
 use super::examples::LanguageExample;
 use super::rows::{TextRow, read_texts};
-use crate::data::{Validation, sample};
+use crate::data::{Validation, limit, sample};
 use crate::io::sha256_file;
+use crate::settings::ExperimentConfig;
 
 /// Where texts come from.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,18 +80,19 @@ pub(crate) struct LanguageTask {
 }
 
 impl LanguageTask {
-    /// The rows as `reader` reads them; `most` of the training rows if that is set.
+    /// The rows as `reader` reads them, as many and as long as `config` wants.
     ///
     /// Rows without a token to learn within the longest input are left out and counted.
     pub(super) fn new(
         mut rows: LanguageRows,
         columns: &LanguageColumns,
         reader: &LanguageReader<'_>,
-        max_length: usize,
-        most: Option<usize>,
+        config: &ExperimentConfig,
     ) -> Result<Self, LanguageError> {
+        let max_length = config.max_length;
         let mut notes = Vec::new();
-        notes.extend(sample(&mut rows.train, most));
+        notes.extend(sample(&mut rows.train, config.train_rows));
+        notes.extend(limit(&mut rows.validation, config.validation_rows));
         if !columns.is_chat() {
             if reader.has_chat() {
                 notes.push(

@@ -77,10 +77,10 @@ pub fn train_language(
     let backbone = Backbone::open(locate_model(&options.model)?)?;
     let files = rows.files.clone();
     let Backbone { location, architecture, tokenizer, .. } = &backbone;
-    let (length, most) = (options.config.max_length, options.config.train_rows);
-    let reader = LanguageReader::new(location, architecture, tokenizer, length)?;
+    let config = &options.config;
+    let reader = LanguageReader::new(location, architecture, tokenizer, config.max_length)?;
     let columns = &options.data.columns;
-    let mut task = LanguageTask::new(rows, columns, &reader, length, most)?;
+    let mut task = LanguageTask::new(rows, columns, &reader, config)?;
     let settings = LanguageSettings {
         schema_version: LanguageSettings::SCHEMA,
         task: TASK.to_owned(),

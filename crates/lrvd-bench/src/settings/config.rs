@@ -217,6 +217,9 @@ pub struct ExperimentConfig {
     /// Training rows that are used, the same ones for every seed; `None` for all.
     #[serde(default)]
     pub train_rows: Option<usize>,
+    /// Validation rows that are answered, the first ones of the split; `None` for all.
+    #[serde(default)]
+    pub validation_rows: Option<usize>,
     /// Examples per step.
     pub batch_size: usize,
     /// Micro-batches per step; must divide the batch.

@@ -216,6 +216,7 @@ fn constant_weight() -> ExperimentConfig {
         optimizer: AdamWConfig::default(),
         steps: STEPS,
         train_rows: None,
+        validation_rows: None,
         batch_size: 32,
         accumulation: 1,
         evaluation_batch_size: 128,

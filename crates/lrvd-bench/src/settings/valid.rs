@@ -61,6 +61,7 @@ impl ExperimentConfig {
         let count = |key, value: usize| count_in_range(key, value, 1..=1_000_000_000);
         count("steps", self.steps)?;
         self.train_rows.map_or(Ok(()), |rows| count("train_rows", rows))?;
+        self.validation_rows.map_or(Ok(()), |rows| count("validation_rows", rows))?;
         count("batch_size", self.batch_size)?;
         count("evaluation_batch_size", self.evaluation_batch_size)?;
         count("evaluate_every", self.evaluate_every)?;

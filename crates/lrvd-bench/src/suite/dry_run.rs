@@ -129,7 +129,7 @@ impl DryRun {
             largest = largest.max(biggest);
             let new: Vec<PlannedRun> = own.into_iter().filter(|r| !made.contains(r)).collect();
             for part in &new {
-                costs.add(options, &config, part)?;
+                costs.add(&config, part)?;
             }
             let sum = sizes.iter().sum();
             let (least, most) = if run.is_sum() { (sum, sum) } else { (smallest, biggest) };
@@ -238,12 +238,7 @@ struct Costs {
 }
 
 impl Costs {
-    fn add(
-        &mut self,
-        options: &SuiteOptions,
-        config: &ValidConfig,
-        run: &PlannedRun,
-    ) -> Result<(), SuiteError> {
+    fn add(&mut self, config: &ValidConfig, run: &PlannedRun) -> Result<(), SuiteError> {
         let method = run.method.build(config, RankRequest::Initial)?;
         let members = match method.adapter().kind {
             AdapterKind::LoraEnsemble { members, .. } => members as f64,
@@ -252,10 +247,7 @@ impl Costs {
         self.trained += (config.steps * config.batch_size) as f64 * members;
         let rows = |task: SuiteTask| {
             let published = task.published_validation_rows();
-            options
-                .profile
-                .validation_rows(task.suite())
-                .map_or(published, |most| published.min(most)) as f64
+            config.validation_rows.map_or(published, |most| published.min(most)) as f64
         };
         let draws = run.method.draws(config).into_iter().max().unwrap_or(0);
         // At the end both checkpoints answer at the mean and with draws, the last one other sets too.

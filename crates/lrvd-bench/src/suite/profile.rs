@@ -30,15 +30,6 @@ impl Profile {
         Self::ALL.into_iter().find(|p| p.name() == name)
     }
 
-    /// Largest number of validation rows that are evaluated.
-    pub(super) const fn validation_rows(self, suite: Suite) -> Option<usize> {
-        match (self, suite) {
-            (Self::Quick, Suite::Glue) => Some(500),
-            (Self::Quick, Suite::Reasoning) => Some(200),
-            (Self::Paper, _) => None,
-        }
-    }
-
     /// Largest number of questions of another set: every number of draws answers them twice, by the labels of either set.
     pub(super) const fn other_rows(self) -> Option<usize> {
         match self {
@@ -53,6 +44,7 @@ impl Profile {
             (Self::Paper, _) => config,
             (Self::Quick, Suite::Glue) => ExperimentConfig {
                 steps: QUICK_STEPS,
+                validation_rows: Some(500),
                 batch_size: 32,
                 // At 4e-3 after the preset's short warm-up one seed in two never leaves chance.
                 learning_rate: 3e-3,
@@ -70,6 +62,7 @@ impl Profile {
             .raised(3.0, 1.0),
             (Self::Quick, Suite::Reasoning) => ExperimentConfig {
                 steps: QUICK_REASONING_STEPS,
+                validation_rows: Some(200),
                 batch_size: 8,
                 learning_rate: 5e-3,
                 evaluation_batch_size: 32,

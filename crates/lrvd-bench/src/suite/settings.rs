@@ -27,7 +27,6 @@ pub(super) fn resolved(
         "model": backbone.location.name,
         "weights": backbone.hashes,
         "data_dir": options.data_dir,
-        "validation_rows": options.profile.validation_rows(options.suite),
         "experiment": config,
     });
     let wordings = wordings(options, config, &backbone.architecture)?;

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::SuiteError;
-use super::kind::Suite;
 use super::profile::Profile;
 use crate::backbone::{Architecture, Backbone};
 use crate::data::{
@@ -55,14 +54,6 @@ impl SuiteTask {
         }
     }
 
-    /// The suite it belongs to.
-    pub(super) const fn suite(self) -> Suite {
-        match self {
-            Self::Glue(_) => Suite::Glue,
-            Self::Reasoning(_) => Suite::Reasoning,
-        }
-    }
-
     /// Validation rows of the published data.
     pub(super) const fn published_validation_rows(self) -> usize {
         match self {
@@ -98,13 +89,12 @@ impl SuiteTask {
         config: &ValidConfig,
         profile: Profile,
     ) -> Result<ReadyTask, SuiteError> {
-        let validation_rows = profile.validation_rows(self.suite());
         match self {
             Self::Glue(task) => {
                 let wording = self.wording(&backbone.architecture, config)?;
                 let reader = backbone.reader(self.key(), wording.as_ref(), config.max_length)?;
                 let mut dataset = data::load(data_dir, task)?;
-                let cut = limit(&mut dataset.validation.examples, validation_rows);
+                let cut = limit(&mut dataset.validation.examples, config.validation_rows);
                 let drawn = sample(&mut dataset.train.examples, config.train_rows);
                 let (train, validation) = (&dataset.train.examples, &dataset.validation.examples);
                 let prepared = reader.prepare(Goal::of_task(task), train, validation)?;
@@ -116,7 +106,7 @@ impl SuiteTask {
                 Ok(ReadyTask { task: self, prepared, data, items: None })
             }
             Self::Reasoning(set) => {
-                let mut data = reasoning::load_first(data_dir, set, validation_rows)?;
+                let mut data = reasoning::load_first(data_dir, set, config.validation_rows)?;
                 if let Some(note) = sample(&mut data.train.examples, config.train_rows) {
                     if data.train.origin == Origin::Official {
                         data.train.origin = Origin::Subset;

@@ -575,7 +575,7 @@ fn rows_that_lose_their_completion_are_counted() {
         &[&mixed, &dev],
         &out,
         2,
-        &["--preset", "constant-weight", "--set", "holdout=0"],
+        &["--preset", "constant-weight", "--set", "holdout=0", "--set", "validation_rows=3"],
     );
     let arguments: Vec<&str> =
         arguments.iter().map(String::as_str).filter(|a| *a != "--quiet").collect();
@@ -585,6 +585,9 @@ fn rows_that_lose_their_completion_are_counted() {
         noted.contains("1 of 41 rows lost what is beyond 64 tokens; 1 of them had nothing left"),
         "{noted}"
     );
+    assert!(noted.contains("evaluated on the first 3 of 10 validation rows"), "{noted}");
+    let answers = std::fs::read_to_string(out.join("predictions-last.jsonl")).unwrap();
+    assert_eq!(answers.lines().count(), 3);
     // A finished run is not made again, and one with other settings is another run.
     let again = [&arguments[..], &["--resume"]].concat();
     done(&again);

@@ -198,6 +198,23 @@ fn bayes_lora_from_training_to_export() {
 }
 
 #[test]
+fn the_first_validation_rows_can_be_asked_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let answers = |name: &str, more: &[&str]| {
+        let out = dir.path().join(name);
+        done(&borrowed(&train(&data, &out, 2, more)));
+        lines(&text(&out.join("predictions-last.jsonl")))
+    };
+    let (all, first) = (answers("all", &[]), answers("first", &["--set", "validation_rows=5"]));
+    assert_eq!((all.len(), first.len()), (12, 5));
+    for (all, first) in all.iter().zip(&first) {
+        assert_eq!(all["id"], first["id"]);
+        assert!(difference(&all["probs"]["0"], &first["probs"]["0"]) <= 1e-6);
+    }
+}
+
+#[test]
 fn tables_of_every_format_are_predicted_by_their_columns() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
