@@ -222,7 +222,7 @@ pub struct ExperimentConfig {
     pub validation_rows: Option<usize>,
     /// Examples per step.
     pub batch_size: usize,
-    /// Micro-batches per step; must divide the batch.
+    /// Micro-batches per step, of like lengths and so with less padding; must divide the batch.
     pub accumulation: usize,
     /// Examples per evaluation batch.
     pub evaluation_batch_size: usize,

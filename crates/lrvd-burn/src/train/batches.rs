@@ -64,7 +64,8 @@ impl<E: LabelledExamples> Ordered<E> {
         Ok(Self { examples, order, accumulation: 1, answers })
     }
 
-    /// The same with every batch cut into `accumulation` micro-batches.
+    /// The same with every batch cut into `accumulation` micro-batches of like lengths, which are padded less than the whole
+    /// batch. The examples of a step are the same, and so is the mean of its gradients.
     ///
     /// # Errors
     ///
@@ -87,7 +88,11 @@ impl<E: LabelledExamples> Batches for Ordered<E> {
     }
 
     fn next_step(&mut self) -> Result<Vec<Batch<E::Input>>, TrainError> {
-        let indices = self.order.next_batch();
+        let mut indices = self.order.next_batch();
+        if self.accumulation > 1 {
+            // Stable, so that equal lengths keep their shuffled order.
+            indices.sort_by_key(|&index| self.examples.size(index));
+        }
         // The last batch of an epoch may be smaller; its parts are as equal as can be.
         let part = indices.len().div_ceil(self.accumulation).max(1);
         indices.chunks(part).map(|part| self.examples.batch(part)).collect()
@@ -99,5 +104,57 @@ impl<E: LabelledExamples> Batches for Ordered<E> {
 
     fn seek(&mut self, position: OrderState) -> Result<(), TrainError> {
         Ok(self.order.resume(position)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use burn::tensor::{Device, Tensor};
+
+    use super::*;
+    use crate::train::{Examples, Targets};
+
+    /// Texts of these lengths, read as their lengths.
+    struct Texts(Vec<usize>);
+
+    impl Examples for Texts {
+        type Input = Vec<usize>;
+
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn size(&self, index: usize) -> usize {
+            self.0[index]
+        }
+
+        fn input(&self, indices: &[usize]) -> Result<Vec<usize>, TrainError> {
+            Ok(indices.iter().map(|&index| self.0[index]).collect())
+        }
+    }
+
+    impl LabelledExamples for Texts {
+        fn targets(&self, indices: &[usize]) -> Result<Targets, TrainError> {
+            Ok(Targets::Scores(Tensor::zeros([indices.len(), 1], &Device::default())))
+        }
+    }
+
+    #[test]
+    fn micro_batches_are_of_like_lengths_and_hold_the_rows_of_their_batch() {
+        let texts = Texts((0..36).map(|i| 5 + (i * 7919) % 31).collect());
+        let steps = |parts: usize| -> Vec<Vec<Vec<usize>>> {
+            let order = Ordered::new(&texts, OrderConfig::shuffled(8), 3).unwrap();
+            let mut order = order.accumulating(parts).unwrap();
+            let step =
+                |_| order.next_step().unwrap().into_iter().map(|batch| batch.input).collect();
+            (0..10).map(step).collect()
+        };
+        for (whole, parts) in steps(1).iter().zip(steps(4)) {
+            let (mut whole, parts) = (whole.concat(), parts.concat());
+            assert!(parts.is_sorted() && !whole.is_sorted(), "{parts:?} {whole:?}");
+            whole.sort_unstable();
+            assert_eq!(parts, whole);
+        }
     }
 }

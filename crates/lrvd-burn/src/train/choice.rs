@@ -22,6 +22,7 @@ use super::model::Model;
 use super::progress::Event;
 use super::rank_path::{Direction, directions, keep, path_by};
 use super::state::{Candidate, CandidateInfo, Choice, ChoicePoint, TrainState};
+use crate::model::trainable_counts;
 
 /// Standard errors by which the adapters must beat a model without them before the path begins.
 const EARNED: f64 = 2.0;
@@ -45,19 +46,24 @@ where
     let Some(tolerance) = method.chooses() else { return Ok(false) };
     let (steps, step) = (plan.config().steps, state.done);
     let losses = losses(&state.model, method, observer)?;
-    let mut start = None;
+    let (mut start, mut without) = (None, Vec::new());
     let earned = if method.is_learning() {
-        let without = without(&state.model, method, observer)?;
+        let counts = trainable_counts(&state.model);
+        without = match state.candidates.last() {
+            // Where adapters alone are trained, the model without them stays what it was.
+            Some(last) if counts.head + counts.backbone == 0 => last.info.without.clone(),
+            _ => without_adapters(&state.model, method, observer)?,
+        };
         let by = PairedDifference::new(&without, &losses).map_err(TrainError::from)?;
-        let without = mean(&without);
         let earns = by.mean > EARNED * by.standard_error;
-        start = Some((PathStart { done: step, without, earned: by.mean, n_train }, earns));
+        let here = PathStart { done: step, without: mean(&without), earned: by.mean, n_train };
+        start = Some((here, earns));
         by.mean.max(0.0)
     } else {
         method.looked(mean(&losses))
     };
     let (ranks, removed) = (method.ranks(&state.model), state.journal.removed.clone());
-    let info = CandidateInfo { step, kl_weight, ranks, removed, losses };
+    let info = CandidateInfo { step, kl_weight, ranks, removed, losses, without };
     let (model, optimizer) = (state.model.clone(), state.optimizer.clone());
     state.candidates.push(Candidate { model, optimizer, info });
     if (step + 1..=steps).any(|done| method.is_candidate(done, steps)) {
@@ -106,7 +112,7 @@ where
 
 /// The held-out losses that the adapters of `model` have to beat: those of the same model without any rank or of the best constant
 /// answer, whichever are less. A head that is trained together with adapters misses them, though they say nothing yet.
-fn without<M, T, O>(model: &M, method: &T, observer: &mut O) -> Result<Vec<f64>, O::Error>
+fn without_adapters<M, T, O>(model: &M, method: &T, observer: &mut O) -> Result<Vec<f64>, O::Error>
 where
     M: Model,
     T: Method<M> + ?Sized,

@@ -135,7 +135,6 @@ where
         }
         state.done += 1;
         state.position = serde_json::to_value(batches.position()).map_err(position)?;
-        state.journal.train_seconds += begun.elapsed().as_secs_f64();
 
         let (done, parts) = (state.done, taken.parts);
         if method.is_candidate(done, steps)
@@ -144,6 +143,8 @@ where
             record_ranks(state, method, RankCause::Choice, done);
             warn_if_empty(state, method, observer);
         }
+        // A look at the held-out rows is part of training.
+        state.journal.train_seconds += begun.elapsed().as_secs_f64();
         trace!(done, loss = parts.loss, nll = parts.nll, kl = parts.kl, factor, "step");
         let seconds = clock.elapsed().as_secs_f64();
         observer.event(&Event::Step {

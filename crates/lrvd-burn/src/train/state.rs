@@ -92,6 +92,9 @@ pub struct CandidateInfo {
     pub removed: BTreeMap<String, Vec<f64>>,
     /// Its loss on every held-out row.
     pub losses: Vec<f64>,
+    /// What its adapters had to beat there; empty for one from after they did.
+    #[serde(default)]
+    pub without: Vec<f64>,
 }
 
 /// The choice among the candidates of a run.
