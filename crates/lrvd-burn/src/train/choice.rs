@@ -20,7 +20,7 @@ use super::fit::Observer;
 use super::method::{Method, PathStart, Turned};
 use super::model::Model;
 use super::progress::Event;
-use super::rank_path::{Direction, directions, keep, path_by};
+use super::rank_path::{Direction, directions, keep};
 use super::state::{Candidate, CandidateInfo, Choice, ChoicePoint, TrainState};
 use crate::model::trainable_counts;
 
@@ -28,6 +28,8 @@ use crate::model::trainable_counts;
 const EARNED: f64 = 2.0;
 /// Factor from one cut to the next.
 const CUT: f64 = 0.7;
+/// Cuts in a row beyond the tolerance, after which no smaller one is tried.
+const MISSES: usize = 3;
 
 /// Notes the model as a candidate; after the last one, takes up the chosen one. `true` if it did.
 pub(super) fn look<M, T, O>(
@@ -152,9 +154,18 @@ where
         });
     let least = spared.len();
     let mut order: Vec<Direction> = spared.into_iter().chain(others).collect();
-    let shorter = |n: &usize| (*n > least).then(|| ((CUT * *n as f64) as usize).max(least));
-    let numbers: Vec<usize> = std::iter::successors(Some(order.len()), shorter).collect();
-    let path = path_by(&whole, &order, &numbers, tolerance, |part| losses(part, method, observer))?;
+    let (mut numbers, mut found, mut n) = (Vec::new(), Vec::new(), order.len());
+    let path = loop {
+        let mut part = whole.clone();
+        keep(&mut part, &order, n, None);
+        numbers.push(n);
+        found.extend(losses(&part, method, observer)?);
+        let path = RankPath::new(&numbers, &found, tolerance).map_err(TrainError::from)?;
+        if n == least || numbers.len() > path.chosen + MISSES {
+            break path;
+        }
+        n = ((CUT * n as f64) as usize).max(least);
+    };
     let (kept, ChoicePoint { step, kl_weight, .. }) = (path.rank(), *choice.point());
     choice.cuts = path.points.iter().map(|point| noted(step, kl_weight, point)).collect();
     choice.cut = path.chosen;

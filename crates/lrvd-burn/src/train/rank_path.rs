@@ -86,30 +86,18 @@ pub fn rank_path<M: Model>(
     let targets = held_out.targets(&all)?;
     let asks_tokens = matches!(targets, Targets::Tokens(_));
     let inputs = Inputs { batch_size, ..Inputs::new(&held_out) };
-    path_by(&model.clone().valid(), order, ranks, tolerance, |part| {
-        Ok(if asks_tokens {
-            token_answers(part, held_out, batch_size, 0, 0)?.row_losses()
-        } else {
-            row_losses(&inputs.predict(part, 0)?, &targets)?
-        })
-    })
-}
-
-/// As [`rank_path`], where `losses` measures a model.
-pub(super) fn path_by<M: Model, E: From<TrainError>>(
-    whole: &M,
-    order: &[Direction],
-    ranks: &[usize],
-    tolerance: PathTolerance,
-    mut losses: impl FnMut(&M) -> Result<Vec<f64>, E>,
-) -> Result<RankPath, E> {
+    let whole = model.clone().valid();
     let mut found = Vec::new();
     for &n in ranks {
         let mut part = whole.clone();
         keep(&mut part, order, n, None);
-        found.extend(losses(&part)?);
+        found.extend(if asks_tokens {
+            token_answers(&part, held_out, batch_size, 0, 0)?.row_losses()
+        } else {
+            row_losses(&inputs.predict(&part, 0)?, &targets)?
+        });
     }
-    Ok(RankPath::new(ranks, &found, tolerance).map_err(TrainError::from)?)
+    Ok(RankPath::new(ranks, &found, tolerance)?)
 }
 
 /// Keeps the first `n` directions of `order` and cuts all others out of the tensors of `model` and the

@@ -114,6 +114,8 @@ fn a_choice_takes_up_an_earlier_model_and_resumes_too() {
         // The cut begins with the whole and keeps what no prune may take.
         let cut: Vec<usize> = choice.cuts.iter().map(|cut| cut.total_rank).collect();
         assert!(cut[0] == chosen.total_rank && cut.iter().all(|&rank| rank >= 1), "{cut:?}");
+        // Three in a row that are not good enough are the last ones.
+        assert!(cut.len() <= choice.cut + 4, "{cut:?} {}", choice.cut);
         // The weight stays where the chosen model had it.
         assert_eq!(run.kl_weight(), chosen.kl_weight);
         assert!(run.state.candidates.is_empty());
