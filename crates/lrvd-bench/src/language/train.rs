@@ -116,9 +116,13 @@ pub fn train_language(
     task.notes.drain(..).for_each(|note| sink.event(&Event::Note(note)));
 
     let memory = PeakMemory::start();
-    let texts = LanguageExamples { texts: &task.train, pad_id: task.pad_id, device: &device };
-    let order = Ordered::new(texts, config.order(), settings.seed)?;
-    let mut batches = order.accumulating(config.accumulation)?;
+    // Rows that were held out for a choice alone take part after it.
+    let waiting = if config.holdout == 0.0 { task.holdout.as_slice() } else { &[] };
+    let rows = [task.train.as_slice(), waiting].concat();
+    let texts = LanguageExamples { texts: &rows, pad_id: task.pad_id, device: &device };
+    let mut batches = Ordered::new(texts, config.order(), settings.seed)?
+        .accumulating(config.accumulation)?
+        .keeping_back(waiting.len())?;
     let folder = out.file(CHECKPOINT_DIR);
     let mut run = settings.fresh(&backbone, &device)?;
     if let Some(path) = latest_checkpoint(&folder)? {

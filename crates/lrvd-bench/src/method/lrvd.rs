@@ -126,6 +126,9 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
 fn path(config: &ExperimentConfig) -> Result<(KlPath, f64), MethodError> {
     let schedule = config.prune_schedule();
     let is_due = |step: &u32| schedule.is_some_and(|schedule| schedule.is_due((*step).into()));
+    let KlPathSettings { low, high, until, log_alpha, standard_errors, nats, share } =
+        config.kl_path;
+    let until = config.share(until) as u32;
     let looks: Vec<u32> = (1..config.steps as u32).filter(is_due).collect();
     let (Some(&first), Some(&last), 2..) = (looks.first(), looks.last(), looks.len()) else {
         return Err(MethodError::Setting(SettingError::Pair {
@@ -139,13 +142,13 @@ fn path(config: &ExperimentConfig) -> Result<(KlPath, f64), MethodError> {
             ),
         }));
     };
-    let KlPathSettings { low, high, log_alpha, standard_errors, nats, share } = config.kl_path;
     let tolerance = PathTolerance { standard_errors, nats, most: share };
-    let (steps, progress) = (last - first, Progress::Learning);
-    let reach = reach(config, first..last)? * config.learning_rate;
+    let end = until.clamp(first + 1, last.max(first + 1));
+    let (steps, progress) = (end - first, Progress::Learning);
+    let reach = reach(config, first..end)? * config.learning_rate;
     let least = config.log_variance.learning_rate_factor;
     let rate = if reach > 0.0 { least.max(2.0 * log_alpha.abs() / reach) } else { least };
-    Ok((KlPath { low, high, steps, log_alpha, tolerance, progress }, rate))
+    Ok((KlPath { low, high, steps, until, log_alpha, tolerance, progress }, rate))
 }
 
 /// Share of the evidence bound in a run without prunes whose weight would be automatic.
@@ -183,9 +186,9 @@ mod tests {
     fn an_automatic_weight_has_a_path_between_the_first_look_and_the_last() {
         let config = ExperimentConfig { steps: 40, ..Preset::Default.config() };
         let method = variant("bayeslora", &config).unwrap();
-        // Looks after steps 4, 6, ..., 30.
+        // Looks after steps 4, 6, ..., 38, of which that after 30 is the first to end it.
         let path = method.path.unwrap();
-        assert_eq!((path.low, path.high, path.steps), (0.1, 5.0, 26));
+        assert_eq!((path.low, path.high, path.steps, path.until), (0.1, 5.0, 26, 30));
         assert_eq!((path.log_alpha, path.progress), (-4.0, Progress::Learning));
         // The noise can get from -4 to 4 on the way: warm-up over 2 steps, then falling to 0 at step 40.
         let reach: f64 = (4..30).map(|step| f64::from(40 - step) / 38.0).sum();

@@ -18,7 +18,7 @@ use lrvd_models::AutoClassifier;
 use super::RunError;
 use crate::backbone::{Backbone, load_model};
 use crate::data::PreparedTask;
-use crate::data::batch::TokenExamples;
+use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::eval::{PeakMemory, RunContext, score_draws};
 use crate::method::Tuning;
 use crate::progress::{Event, ProgressSink};
@@ -165,7 +165,7 @@ impl<'a> Run<'a> {
     /// Where the run stands: at the newest checkpoint in `folder`, or at its start. Writes nothing,
     /// and finds whatever could keep the first step from being taken.
     pub(crate) fn open(&self, folder: &Path) -> Result<RunState, RunError> {
-        batches(&self.context())?;
+        batches(&self.context(), &self.task.train, 0)?;
         match latest_checkpoint(folder)? {
             Some(path) => self.start.resumed(&path),
             None => self.start.fresh(),
@@ -208,7 +208,13 @@ pub fn fit(
     sink: &mut dyn ProgressSink,
 ) -> Result<Outcome, RunError> {
     let plan = context.config.training(context.seed).check().map_err(TrainError::from)?;
-    let mut batches = batches(context)?;
+    let (config, task) = (context.config, context.task);
+    // Rows that something is fitted to afterwards stay out to the end.
+    let only_choose =
+        method.chooses().is_some() && method.holdout() == 0.0 && config.holdout == 0.0;
+    let waiting = if only_choose { task.holdout.as_slice() } else { &[] };
+    let rows = [task.train.as_slice(), waiting].concat();
+    let mut batches = batches(context, &rows, waiting.len())?;
     train::fit(
         &plan,
         state,
@@ -218,11 +224,16 @@ pub fn fit(
     )
 }
 
-/// The training examples in their order.
-fn batches<'a>(context: &RunContext<'a>) -> Result<Ordered<TokenExamples<'a>>, TrainError> {
-    let (config, task) = (context.config, context.task);
-    let batches = Ordered::new(context.examples(&task.train), config.order(), context.seed)?;
-    batches.accumulating(config.accumulation)
+/// `rows` in their order, the last of them `kept_back` until held-out rows have chosen a model.
+fn batches<'a>(
+    context: &RunContext<'a>,
+    rows: &'a [TokenisedExample],
+    kept_back: usize,
+) -> Result<Ordered<TokenExamples<'a>>, TrainError> {
+    let config = context.config;
+    Ordered::new(context.examples(rows), config.order(), context.seed)?
+        .accumulating(config.accumulation)?
+        .keeping_back(kept_back)
 }
 
 /// Validates with the task's metrics.

@@ -92,7 +92,8 @@ impl<'de> Deserialize<'de> for KlWeight {
 ///
 /// ```text
 /// w(t) = 0, no noise, no prune                 until the adapters earn something on the held-out rows
-///        unit · low · (high/low)^u             from then on; u would go from 0 to 1 between the first look and the last
+///        unit · low · (high/low)^u             from then on; u would go from 0 to 1 between the first look and `until`
+/// end:    the first look after `until` that is no better than one before
 /// unit:   nats that the adapters take off the loss of a row · training rows / entries of the adapters
 /// chosen: the fewest ranks within `standard_errors` standard errors but no more than `share` of what the adapters earn, or within
 ///         `nats`, of the smallest loss
@@ -106,6 +107,8 @@ pub struct KlPathSettings {
     pub low: f64,
     /// Weight at the end of a whole path, in units, at least `low` (5).
     pub high: f64,
+    /// Share of the run after which the first look that is no better than one before ends the path, 0 to 1 (0.75).
+    pub until: f64,
     /// What the noise begins with: `ln` of its energy over that of the mean, the same for every rank, -20 to 0 (-4).
     pub log_alpha: f64,
     /// Tolerance in standard errors of the difference, at least 0 (1).
@@ -118,7 +121,15 @@ pub struct KlPathSettings {
 
 impl Default for KlPathSettings {
     fn default() -> Self {
-        Self { low: 0.1, high: 5.0, log_alpha: -4.0, standard_errors: 1.0, nats: 1e-3, share: 0.05 }
+        Self {
+            low: 0.1,
+            high: 5.0,
+            until: 0.75,
+            log_alpha: -4.0,
+            standard_errors: 1.0,
+            nats: 1e-3,
+            share: 0.05,
+        }
     }
 }
 
@@ -133,6 +144,7 @@ impl KlPathSettings {
                 reason: format!("it is below `kl_path.low`, which is {}", self.low),
             });
         }
+        in_range("kl_path.until", self.until, 0.0..=1.0)?;
         in_range("kl_path.log_alpha", self.log_alpha, -20.0..=0.0)?;
         in_range("kl_path.standard_errors", self.standard_errors, 0.0..=1e3)?;
         in_range("kl_path.nats", self.nats, 0.0..=1e3)?;

@@ -260,8 +260,8 @@ fn constant_weight() -> ExperimentConfig {
     }
 }
 
-/// `config` where held-out rows choose the KL weight: they look from a tenth of the run on, ranks are judged by energy, the last
-/// quarter is for the model that was chosen.
+/// `config` where held-out rows choose the KL weight: they look from a tenth of the run to nearly its end, which they reach
+/// only with a model that still learns, and ranks are judged by energy.
 fn by_held_out_rows(config: ExperimentConfig) -> ExperimentConfig {
     ExperimentConfig {
         preset: Preset::Default.name().to_owned(),
@@ -272,7 +272,7 @@ fn by_held_out_rows(config: ExperimentConfig) -> ExperimentConfig {
             log_alpha_threshold: 0.0,
             start: 0.1,
             every: 0.05,
-            end: 0.75,
+            end: 0.95,
             ..config.prune
         },
         ..config

@@ -1,8 +1,8 @@
 //! Sources of training batches that can tell and take their position.
 
-use lrvd_core::noise::NoiseKey;
-use serde::Serialize;
+use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::batch::Batch;
 use super::error::TrainError;
@@ -39,15 +39,46 @@ pub trait Batches {
     ///
     /// [`TrainError`] if the source has no such position.
     fn seek(&mut self, position: Self::Position) -> Result<(), TrainError>;
+
+    /// Rows that were kept back until held-out rows had chosen a model take part in the `steps` that are left. Tells how
+    /// many there are; none unless the source keeps some back.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError`] if they make no batch.
+    fn take_in(&mut self, _steps: usize) -> Result<usize, TrainError> {
+        Ok(0)
+    }
 }
+
+/// Mixed into the seed of the order in which rows that were kept back are seen.
+const TAKEN_IN_SALT: u64 = 0x5441_4b45_4e49_4e21;
 
 /// Examples in memory, in the order of an [`EpochOrder`].
 #[derive(Clone, Debug)]
 pub struct Ordered<E> {
     examples: E,
+    seed: u64,
+    /// The examples that the order counts.
+    rows: Vec<usize>,
     order: EpochOrder,
     accumulation: usize,
     answers: usize,
+    /// Examples at the end that wait to be taken in.
+    kept_back: usize,
+    /// Steps that were left when they were.
+    taken_in: Option<usize>,
+}
+
+/// Where [`Ordered`] stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderedState {
+    /// Epoch and batch.
+    #[serde(flatten)]
+    pub order: OrderState,
+    /// Steps that were left when rows that had been kept back took part; `None` before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_in: Option<usize>,
 }
 
 impl<E: LabelledExamples> Ordered<E> {
@@ -57,11 +88,28 @@ impl<E: LabelledExamples> Ordered<E> {
     ///
     /// [`TrainError::Order`] for sizes of 0 or too few examples.
     pub fn new(examples: E, config: OrderConfig, seed: u64) -> Result<Self, TrainError> {
-        let all = 0..examples.len();
-        let sizes: Vec<usize> = all.clone().map(|index| examples.size(index)).collect();
-        let answers = all.map(|index| examples.answers(index)).sum();
-        let order = EpochOrder::new(NoiseKey::new(seed), &sizes, config)?;
-        Ok(Self { examples, order, accumulation: 1, answers })
+        let rows: Vec<usize> = (0..examples.len()).collect();
+        let order = ordered(&examples, &rows, config, seed)?;
+        let answers = answers(&examples, rows.len());
+        let (accumulation, kept_back, taken_in) = (1, 0, None);
+        Ok(Self { examples, seed, rows, order, accumulation, answers, kept_back, taken_in })
+    }
+
+    /// The same, from its start, with the last `n` examples kept back until held-out rows, which they are, have
+    /// [chosen](super::RankPolicy::chooses) a model.
+    ///
+    /// In the steps that are left all examples are seen, epoch by epoch; where there is no room for an epoch, these and as many of
+    /// the others as there is room for.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::Order`] if the others are too few.
+    pub fn keeping_back(self, n: usize) -> Result<Self, TrainError> {
+        let rows: Vec<usize> = (0..self.examples.len().saturating_sub(n)).collect();
+        let order = ordered(&self.examples, &rows, self.order.config(), self.seed)?;
+        let (answers, kept_back) =
+            (answers(&self.examples, rows.len()), self.examples.len() - rows.len());
+        Ok(Self { rows, order, answers, kept_back, ..self })
     }
 
     /// The same with every batch cut into `accumulation` micro-batches of like lengths, which are padded less than the whole
@@ -81,14 +129,15 @@ impl<E: LabelledExamples> Ordered<E> {
 
 impl<E: LabelledExamples> Batches for Ordered<E> {
     type Input = E::Input;
-    type Position = OrderState;
+    type Position = OrderedState;
 
     fn n_train(&self) -> usize {
         self.answers
     }
 
     fn next_step(&mut self) -> Result<Vec<Batch<E::Input>>, TrainError> {
-        let mut indices = self.order.next_batch();
+        let mut indices: Vec<usize> =
+            self.order.next_batch().into_iter().map(|place| self.rows[place]).collect();
         if self.accumulation > 1 {
             // Stable, so that equal lengths keep their shuffled order.
             indices.sort_by_key(|&index| self.examples.size(index));
@@ -98,13 +147,49 @@ impl<E: LabelledExamples> Batches for Ordered<E> {
         indices.chunks(part).map(|part| self.examples.batch(part)).collect()
     }
 
-    fn position(&self) -> OrderState {
-        self.order.state()
+    fn position(&self) -> OrderedState {
+        OrderedState { order: self.order.state(), taken_in: self.taken_in }
     }
 
-    fn seek(&mut self, position: OrderState) -> Result<(), TrainError> {
-        Ok(self.order.resume(position)?)
+    fn seek(&mut self, position: OrderedState) -> Result<(), TrainError> {
+        if let Some(steps) = position.taken_in {
+            self.take_in(steps)?;
+        }
+        Ok(self.order.resume(position.order)?)
     }
+
+    fn take_in(&mut self, steps: usize) -> Result<usize, TrainError> {
+        if self.kept_back == 0 || steps == 0 {
+            return Ok(0);
+        }
+        let (config, seed) = (self.order.config(), self.seed ^ TAKEN_IN_SALT);
+        let others = self.examples.len() - self.kept_back;
+        let room = steps.saturating_mul(config.batch_size).saturating_sub(self.kept_back);
+        let mut rows: Vec<usize> = (others..self.examples.len()).collect();
+        let drawn = permutation(NoiseKey::new(seed).on_stream(Stream::DATA), others);
+        rows.extend(drawn.into_iter().take(room));
+        rows.sort_unstable();
+        self.order = ordered(&self.examples, &rows, config, seed)?;
+        self.answers = answers(&self.examples, self.examples.len());
+        (self.rows, self.taken_in) = (rows, Some(steps));
+        Ok(self.kept_back)
+    }
+}
+
+/// Answers of the first `n` examples.
+fn answers(examples: &impl LabelledExamples, n: usize) -> usize {
+    (0..n).map(|index| examples.answers(index)).sum()
+}
+
+/// An order over some of the examples.
+fn ordered<E: LabelledExamples>(
+    examples: &E,
+    rows: &[usize],
+    config: OrderConfig,
+    seed: u64,
+) -> Result<EpochOrder, OrderError> {
+    let sizes: Vec<usize> = rows.iter().map(|&row| examples.size(row)).collect();
+    EpochOrder::new(NoiseKey::new(seed), &sizes, config)
 }
 
 #[cfg(test)]
@@ -156,5 +241,42 @@ mod tests {
             whole.sort_unstable();
             assert_eq!(parts, whole);
         }
+    }
+
+    #[test]
+    fn rows_kept_back_wait_and_then_all_take_part() {
+        let texts = Texts((0..40).collect());
+        let make = || {
+            let order = Ordered::new(&texts, OrderConfig::shuffled(4), 3).unwrap();
+            order.keeping_back(6).unwrap()
+        };
+        let seen = |source: &mut Ordered<&Texts>, steps: usize| -> Vec<usize> {
+            (0..steps).flat_map(|_| source.next_step().unwrap().remove(0).input).collect()
+        };
+        // One step has room for some of them, three for all and some others, 25 for epochs of all rows.
+        for steps in [1, 3, 25] {
+            let mut source = make();
+            assert!(seen(&mut source, 12).iter().all(|&row| row < 34));
+            assert_eq!((source.n_train(), source.position().taken_in), (34, None));
+            assert_eq!(source.take_in(steps).unwrap(), 6);
+            assert_eq!((source.n_train(), source.position().taken_in), (40, Some(steps)));
+            let told = serde_json::to_string(&source.position()).unwrap();
+            let mut resumed = make();
+            resumed.seek(serde_json::from_str(&told).unwrap()).unwrap();
+            let rows = seen(&mut source, steps);
+            assert_eq!(seen(&mut resumed, steps), rows);
+            assert_eq!(resumed.position(), source.position());
+            let times = |row: usize| rows.iter().filter(|&&seen| seen == row).count();
+            match steps {
+                1 => assert!(rows.len() == 4 && rows.iter().all(|&row| row >= 34), "{rows:?}"),
+                3 => assert!((34..40).all(|row| times(row) == 1) && rows.len() == 12, "{rows:?}"),
+                _ => assert!((0..40).all(|row| (2..=3).contains(&times(row))), "{rows:?}"),
+            }
+        }
+        // Nothing is taken in where nothing was kept back, or no step is left.
+        assert_eq!(make().take_in(0).unwrap(), 0);
+        let mut plain = Ordered::new(&texts, OrderConfig::shuffled(4), 3).unwrap();
+        assert_eq!((plain.take_in(5).unwrap(), plain.position().taken_in), (0, None));
+        assert!(plain.keeping_back(40).is_err());
     }
 }

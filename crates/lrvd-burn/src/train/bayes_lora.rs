@@ -114,6 +114,7 @@ pub struct Turn {
 /// begin      ln σ² of every rank such that its statistic is `log_alpha`
 /// path       w(t) = unit · low · (high/low)^u,      u = min(1, (t − begin)/steps)
 /// unit       earned · n_train / entries,            newly at every look
+/// end        the first look after `until` steps that is no better than one before: a model that still learns needs its ranks for that
 /// chosen     the fewest ranks within `tolerance` of the smallest held-out loss; no prunes from then on, w stays
 /// cut        the chosen model, turned to the singular directions of its update, loses as many as the tolerance allows
 /// ```
@@ -132,6 +133,8 @@ pub struct KlPath {
     pub high: f64,
     /// Steps from `low` to `high`.
     pub steps: u32,
+    /// Completed steps from which on the first look that is no better than one before ends the path; the last prune ends it at the latest.
+    pub until: u32,
     /// The statistic of every rank where the path begins: noise over mean, in logarithms.
     pub log_alpha: f64,
     /// How far from the best the chosen model may be; `most` is a share of what the adapters earn.
@@ -333,9 +336,11 @@ impl BayesLora {
         self.pruning.map(|pruning| pruning.statistic).unwrap_or_default()
     }
 
-    /// What prunes at `step` of `steps` in this place; nothing does while the model learns.
+    /// What prunes at `step` of `steps` in this place; nothing does while the model learns, and once one was chosen.
     fn prune_due(&self, at: PrunePlacement, step: usize, steps: usize) -> Option<Pruning> {
-        let due = |p: &Pruning| p.placement == at && p.is_due(step, steps) && !self.learns();
+        let open = |path: KlPath| matches!(path.progress, Progress::Rising { .. });
+        let open = self.path.is_none_or(open);
+        let due = |p: &Pruning| open && p.placement == at && p.is_due(step, steps);
         self.pruning.filter(due)
     }
 
@@ -478,6 +483,10 @@ impl<M: Model> RankPolicy<M> for BayesLora {
     fn is_candidate(&self, done: usize, steps: usize) -> bool {
         let chooses = RankPolicy::<M>::chooses(self).is_some();
         chooses && self.pruning.is_some_and(|pruning| pruning.is_due(done, steps))
+    }
+
+    fn may_end(&self, done: usize) -> bool {
+        self.path.is_some_and(|path| done >= path.until as usize)
     }
 
     fn is_learning(&self) -> bool {

@@ -3,7 +3,8 @@
 //! ```text
 //! at every candidate step:  keep the model, and its loss on every held-out row
 //!     while it learns:      begin the path once the adapters have earned something
-//! after the last of them:   take up the fewest ranks within the tolerance of the smallest loss,
+//! after the last of them, or when late ones are no better than one before:
+//!                           take up the fewest ranks within the tolerance of the smallest loss,
 //!                           and cut it as far as the same tolerance allows
 //! ```
 //!
@@ -65,10 +66,12 @@ where
         method.looked(mean(&losses))
     };
     let (ranks, removed) = (method.ranks(&state.model), state.journal.removed.clone());
+    let best_yet = state.candidates.iter().all(|c| mean(&losses) < mean(&c.info.losses));
     let info = CandidateInfo { step, kl_weight, ranks, removed, losses, without };
     let (model, optimizer) = (state.model.clone(), state.optimizer.clone());
     state.candidates.push(Candidate { model, optimizer, info });
-    if (step + 1..=steps).any(|done| method.is_candidate(done, steps)) {
+    let ends = method.may_end(step) && !best_yet;
+    if !ends && (step + 1..=steps).any(|done| method.is_candidate(done, steps)) {
         if let Some((start, true)) = start {
             method.begin(&mut state.model, Some(start))?;
         }
@@ -234,6 +237,9 @@ impl fmt::Display for Choice {
         if let Some(cut) = self.cuts.get(self.cut) {
             write!(f, "; {} of its singular directions do (loss {:.4})", cut.total_rank, cut.loss)?;
         }
+        if self.best > 0 && self.best + 1 == self.points.len() {
+            write!(f, "; it still fell at the last look: more steps may serve better")?;
+        }
         if self.points.iter().all(|point| point.kl_weight == 0.0) {
             write!(
                 f,
@@ -260,13 +266,18 @@ mod tests {
                 standard_error: 0.25,
             })
         };
-        let told = |kl_weight, chosen| {
-            let (points, cuts) = (points(kl_weight).to_vec(), Vec::new());
+        let told_of = |kl_weight, chosen, n| {
+            let (points, cuts) = (points(kl_weight)[..n].to_vec(), Vec::new());
             Choice { points, best: 1, chosen, cuts, cut: 0 }.to_string()
         };
+        let told = |kl_weight, chosen| told_of(kl_weight, chosen, 3);
         let start = "held-out rows choose rank 4 at KL weight 1.25e-1, step 10: loss 0.5000";
         assert_eq!(told(0.125, 1), format!("{start}, the smallest of 3"));
         assert!(told(0.125, 2).ends_with("is 0.5000 at rank 4, apart by 0.5 standard errors"));
+        assert!(
+            told_of(0.125, 1, 2)
+                .ends_with("of 2; it still fell at the last look: more steps may serve better")
+        );
         assert!(told(0.0, 1).contains("the smallest of 3; the adapters had earned nothing"));
     }
 }

@@ -134,7 +134,6 @@ where
             note_change(state, method, observer, change, done);
         }
         state.done += 1;
-        state.position = serde_json::to_value(batches.position()).map_err(position)?;
 
         let (done, parts) = (state.done, taken.parts);
         if method.is_candidate(done, steps)
@@ -142,7 +141,16 @@ where
         {
             record_ranks(state, method, RankCause::Choice, done);
             warn_if_empty(state, method, observer);
+            let (left, before) = (steps - done, batches.n_train());
+            let rows = batches.take_in(left)?;
+            if rows > 0 {
+                debug!(done, before, after = batches.n_train(), "held-out rows take part");
+                observer.event(&Event::Note(format!(
+                    "the {rows} held-out rows take part in the {left} steps that are left"
+                )));
+            }
         }
+        state.position = serde_json::to_value(batches.position()).map_err(position)?;
         // A look at the held-out rows is part of training.
         state.journal.train_seconds += begun.elapsed().as_secs_f64();
         trace!(done, loss = parts.loss, nll = parts.nll, kl = parts.kl, factor, "step");

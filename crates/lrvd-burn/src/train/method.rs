@@ -111,6 +111,11 @@ pub trait RankPolicy<M: Model> {
         false
     }
 
+    /// Whether the model after `done` steps may be the last of those, if it is no better than one before.
+    fn may_end(&self, _done: usize) -> bool {
+        false
+    }
+
     /// Whether the model still learns before its path begins.
     fn is_learning(&self) -> bool {
         false

@@ -53,7 +53,7 @@ mod watch;
 
 pub use adalora::{AdaLora, MaskPlacement};
 pub use batch::{Batch, Targets, TokenTargets, negative_log_likelihood};
-pub use batches::{Batches, Ordered};
+pub use batches::{Batches, Ordered, OrderedState};
 pub use bayes_lora::{
     BayesLora, KlPath, OptimizerOnPrune, Progress, PrunePlacement, Pruning, Turn,
 };
