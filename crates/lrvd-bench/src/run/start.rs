@@ -209,9 +209,9 @@ pub fn fit(
 ) -> Result<Outcome, RunError> {
     let plan = context.config.training(context.seed).check().map_err(TrainError::from)?;
     let (config, task) = (context.config, context.task);
-    // Rows that something is fitted to afterwards stay out to the end.
-    let only_choose =
-        method.chooses().is_some() && method.holdout() == 0.0 && config.holdout == 0.0;
+    // Rows that something is fitted to afterwards stay out to the end. Whether the method still chooses does not matter: one that
+    // is taken up again may have chosen.
+    let only_choose = method.holdout() == 0.0 && config.holdout == 0.0;
     let waiting = if only_choose { task.holdout.as_slice() } else { &[] };
     let rows = [task.train.as_slice(), waiting].concat();
     let mut batches = batches(context, &rows, waiting.len())?;

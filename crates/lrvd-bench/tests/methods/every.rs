@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use lrvd_bench::run::fit;
-use lrvd_bench::settings::{MethodForm, MethodName, PredictionDraws};
+use lrvd_bench::settings::{MethodForm, MethodName, PredictionDraws, Preset};
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{Checkpoints, Model, Outcome, negative_log_likelihood};
+use lrvd_burn::train::{Checkpoints, Model, Outcome, TrainState, negative_log_likelihood};
 use lrvd_models::AutoClassifier;
 use serde_json::json;
 
@@ -94,21 +94,49 @@ fn methods_that_are_stopped_and_resumed_end_in_the_same_bits() {
         bench.change(|config| config.steps = 4);
         let (mut state, mut tuning) = bench.fresh(method(key));
         bench.train(&mut state, &mut tuning);
-        let folder = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::open(folder.path()).unwrap();
-        let (mut stopped, mut tuning) = bench.fresh(method(key));
-        let mut stop = StopAt { done: 2, stop: &bench.stop };
-        let context = bench.context();
-        let ended =
-            fit(&context, &mut stopped, &mut *tuning, Some(&checkpoints), &bench.stop, &mut stop);
-        assert_eq!(ended.unwrap(), Outcome::Stopped);
-        bench.stop.store(false, Ordering::Relaxed);
-        let (mut resumed, mut tuning) = bench.fresh(method(key));
-        assert!(checkpoints.resume(&mut resumed, &mut *tuning).unwrap());
-        assert_eq!(resumed.done, 2);
-        bench.train(&mut resumed, &mut tuning);
+        let resumed = stopped_and_resumed(&bench, method(key), 2);
         assert_eq!(trained(&resumed.model), trained(&state.model), "{key}");
     }
+}
+
+/// A run that is stopped after `done` steps and taken up again by a method that knows nothing.
+fn stopped_and_resumed(
+    bench: &Bench,
+    method: MethodName,
+    done: usize,
+) -> TrainState<AutoClassifier> {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path()).unwrap();
+    let (mut stopped, mut tuning) = bench.fresh(method);
+    let mut stop = StopAt { done, stop: &bench.stop };
+    let context = bench.context();
+    let ended =
+        fit(&context, &mut stopped, &mut *tuning, Some(&checkpoints), &bench.stop, &mut stop);
+    assert_eq!(ended.unwrap(), Outcome::Stopped);
+    bench.stop.store(false, Ordering::Relaxed);
+    let (mut resumed, mut tuning) = bench.fresh(method);
+    assert!(checkpoints.resume(&mut resumed, &mut *tuning).unwrap());
+    assert_eq!(resumed.done, done);
+    bench.train(&mut resumed, &mut tuning);
+    resumed
+}
+
+#[test]
+fn methods_that_chose_and_are_stopped_go_on_with_the_rows_that_were_held_out() {
+    let mut bench = Bench::new(Backbone::Deberta);
+    let auto = Preset::Default.config();
+    bench.change(|config| {
+        (config.steps, config.prune) = (20, auto.prune);
+        (config.kl_weight, config.kl_divisor) = (auto.kl_weight, auto.kl_divisor);
+    });
+    bench.task = bench.task.holding_out(0.3);
+    let (mut state, mut tuning) = bench.fresh(MethodName::BAYES_LORA);
+    bench.train(&mut state, &mut tuning);
+    let left = state.position["taken_in"].as_u64().unwrap() as usize;
+    assert!((2..=5).contains(&left), "{left}");
+    let resumed = stopped_and_resumed(&bench, MethodName::BAYES_LORA, 20 - left + 1);
+    assert_eq!(resumed.position, state.position);
+    assert_eq!(trained(&resumed.model), trained(&state.model));
 }
 
 #[test]

@@ -152,8 +152,12 @@ impl<E: LabelledExamples> Batches for Ordered<E> {
     }
 
     fn seek(&mut self, position: OrderedState) -> Result<(), TrainError> {
-        if let Some(steps) = position.taken_in {
-            self.take_in(steps)?;
+        if let Some(steps) = position.taken_in
+            && self.take_in(steps)? == 0
+        {
+            return Err(TrainError::other(format!(
+                "the order cannot go to {position:?}: rows that it was to keep back had been taken in there, and it keeps none"
+            )));
         }
         Ok(self.order.resume(position.order)?)
     }
@@ -277,6 +281,8 @@ mod tests {
         assert_eq!(make().take_in(0).unwrap(), 0);
         let mut plain = Ordered::new(&texts, OrderConfig::shuffled(4), 3).unwrap();
         assert_eq!((plain.take_in(5).unwrap(), plain.position().taken_in), (0, None));
+        let taken_in = OrderedState { taken_in: Some(5), ..plain.position() };
+        assert!(plain.seek(taken_in).unwrap_err().to_string().contains("keeps none"));
         assert!(plain.keeping_back(40).is_err());
     }
 }
