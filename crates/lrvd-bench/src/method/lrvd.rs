@@ -126,9 +126,6 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
 fn path(config: &ExperimentConfig) -> Result<(KlPath, f64), MethodError> {
     let schedule = config.prune_schedule();
     let is_due = |step: &u32| schedule.is_some_and(|schedule| schedule.is_due((*step).into()));
-    let KlPathSettings { low, high, until, log_alpha, standard_errors, nats, share } =
-        config.kl_path;
-    let until = config.share(until) as u32;
     let looks: Vec<u32> = (1..config.steps as u32).filter(is_due).collect();
     let (Some(&first), Some(&last), 2..) = (looks.first(), looks.last(), looks.len()) else {
         return Err(MethodError::Setting(SettingError::Pair {
@@ -142,8 +139,12 @@ fn path(config: &ExperimentConfig) -> Result<(KlPath, f64), MethodError> {
             ),
         }));
     };
+    let KlPathSettings { low, high, until, log_alpha, standard_errors, nats, share } =
+        config.kl_path;
     let tolerance = PathTolerance { standard_errors, nats, most: share };
-    let end = until.clamp(first + 1, last.max(first + 1));
+    let until = config.share(until) as u32;
+    // The looks are two at least, so that the last is behind the first.
+    let end = until.clamp(first + 1, last);
     let (steps, progress) = (end - first, Progress::Learning);
     let reach = reach(config, first..end)? * config.learning_rate;
     let least = config.log_variance.learning_rate_factor;
