@@ -50,7 +50,7 @@ pub use generate::write_generated;
 pub(crate) use load::{describe, drawn, limit, load, sample};
 pub(crate) use locate::locate;
 pub use prepared::PreparedTask;
-pub(crate) use prepared::held_out;
+pub(crate) use prepared::{held_out, in_order};
 pub(crate) use read::read_examples;
 pub use search::{FileSet, Located};
 pub use spread::Spread;

@@ -39,6 +39,17 @@ pub(crate) fn held_out<T>(rows: Vec<T>, share: f64, seed: u64) -> (Vec<T>, Vec<T
     (rest, held)
 }
 
+/// The rows of a run in their order and the number of those, at its end, that take part once they have chosen a model: all of
+/// `holdout`, or none of it where something `is_fitted_to` them afterwards.
+pub(crate) fn in_order<T: Clone>(
+    train: &[T],
+    holdout: &[T],
+    is_fitted_to: bool,
+) -> (Vec<T>, usize) {
+    let waiting = if is_fitted_to { &[] } else { holdout };
+    ([train, waiting].concat(), waiting.len())
+}
+
 impl PreparedTask {
     /// A task without examples, for a model that only answers.
     pub fn without_examples(goal: Goal) -> Self {

@@ -24,7 +24,7 @@ use super::measure::LanguageEvaluation;
 use super::settings::{LanguageOptions, LanguageSettings, TASK};
 use super::watch::Watched;
 use crate::backbone::{Backbone, load_language_model, locate_model};
-use crate::data::held_out;
+use crate::data::{held_out, in_order};
 use crate::eval::PeakMemory;
 use crate::io::{JsonLayout, read_json, read_versioned, write_json};
 use crate::method::LanguageMethod;
@@ -34,7 +34,7 @@ use crate::run::{
     ADAPTER_DIR, AdapterFiles, CHECKPOINT_DIR, Candidate, OutputFolder, RECORD_FILE, RunLabel,
     SETTINGS_FILE, adapter_files, rank_record, reported, run_record,
 };
-use crate::settings::{CheckpointChoice, holdout_share};
+use crate::settings::CheckpointChoice;
 
 /// A model with what trains it.
 type LanguageRun = train::Run<LlamaForCausalLm, LanguageMethod>;
@@ -102,10 +102,7 @@ pub fn train_language(
     }
     let config = &settings.experiment;
     let method = settings.method.build_for_language(config, settings.request())?;
-    let share = match config.holdout {
-        0.0 if method.chooses().is_some() => holdout_share(task.train.len()),
-        share => share,
-    };
+    let share = config.drawn_share(method.chooses().is_some(), task.train.len());
     if share > 0.0 {
         (task.train, task.holdout) = held_out(task.train, share, settings.seed);
         // Few rows, and a tenth of them is none.
@@ -116,13 +113,11 @@ pub fn train_language(
     task.notes.drain(..).for_each(|note| sink.event(&Event::Note(note)));
 
     let memory = PeakMemory::start();
-    // Rows that were held out for a choice alone take part after it.
-    let waiting = if config.holdout == 0.0 { task.holdout.as_slice() } else { &[] };
-    let rows = [task.train.as_slice(), waiting].concat();
+    let (rows, waiting) = in_order(&task.train, &task.holdout, config.holdout > 0.0);
     let texts = LanguageExamples { texts: &rows, pad_id: task.pad_id, device: &device };
     let mut batches = Ordered::new(texts, config.order(), settings.seed)?
         .accumulating(config.accumulation)?
-        .keeping_back(waiting.len())?;
+        .keeping_back(waiting)?;
     let folder = out.file(CHECKPOINT_DIR);
     let mut run = settings.fresh(&backbone, &device)?;
     if let Some(path) = latest_checkpoint(&folder)? {

@@ -48,7 +48,7 @@ pub enum PlantedError {
 ///
 /// | Field | Default | Meaning |
 /// |---|---|---|
-/// | `steps` | 3000 | optimiser steps of 64 rows |
+/// | `steps` | 3000 | optimiser steps of 64 rows; [`for_layers`](Self::for_layers): as many for each layer |
 /// | `learning_rate` | 1e-2 | of means and log-variances |
 /// | `kl_warmup` | 0.5 | share of the run over which the KL weight rises to 1 |
 /// | `turn` | 0.5 | share of the run after which the update is turned to its singular directions |
@@ -84,6 +84,13 @@ impl Default for PlantedSettings {
 }
 
 impl PlantedSettings {
+    /// The defaults with 3000 steps for each of `layers` layers: what a layer does not need fades more slowly where
+    /// another one is still learning what it is for.
+    pub fn for_layers(layers: usize) -> Self {
+        let default = Self::default();
+        Self { steps: default.steps * layers, ..default }
+    }
+
     /// ARD with one scale per rank at the bound's own weight, one draw per row, turned once.
     ///
     /// The noise is [`Scheme::Nested`], which for a row of one token has the law of one weight draw per

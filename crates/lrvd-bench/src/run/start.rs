@@ -17,12 +17,12 @@ use lrvd_models::AutoClassifier;
 
 use super::RunError;
 use crate::backbone::{Backbone, load_model};
-use crate::data::PreparedTask;
 use crate::data::batch::{TokenExamples, TokenisedExample};
+use crate::data::{PreparedTask, in_order};
 use crate::eval::{PeakMemory, RunContext, score_draws};
 use crate::method::Tuning;
 use crate::progress::{Event, ProgressSink};
-use crate::settings::{MethodName, RankRequest, ValidConfig, holdout_share};
+use crate::settings::{MethodName, RankRequest, ValidConfig};
 
 /// A model with what trains it.
 pub(crate) type RunState = train::Run<AutoClassifier, dyn Tuning>;
@@ -136,10 +136,8 @@ impl<'a> Run<'a> {
     ) -> Result<Self, RunError> {
         let method = start.method.build(start.config, start.request)?;
         let share = method.holdout();
-        let drawn = match start.config.holdout {
-            0.0 if method.chooses().is_some() => holdout_share(start.task.train.len()),
-            drawn => drawn,
-        };
+        let chooses = method.chooses().is_some();
+        let drawn = start.config.drawn_share(chooses, start.task.train.len());
         let task = if drawn > 0.0 {
             Cow::Owned(start.task.holding_out_drawn(drawn, start.seed))
         } else if share > 0.0 {
@@ -209,12 +207,10 @@ pub fn fit(
 ) -> Result<Outcome, RunError> {
     let plan = context.config.training(context.seed).check().map_err(TrainError::from)?;
     let (config, task) = (context.config, context.task);
-    // Rows that something is fitted to afterwards stay out to the end. Whether the method still chooses does not matter: one that
-    // is taken up again may have chosen.
-    let only_choose = method.holdout() == 0.0 && config.holdout == 0.0;
-    let waiting = if only_choose { task.holdout.as_slice() } else { &[] };
-    let rows = [task.train.as_slice(), waiting].concat();
-    let mut batches = batches(context, &rows, waiting.len())?;
+    // Whether the method still chooses does not matter: one that is taken up again may have chosen.
+    let is_fitted_to = method.holdout() > 0.0 || config.holdout > 0.0;
+    let (rows, waiting) = in_order(&task.train, &task.holdout, is_fitted_to);
+    let mut batches = batches(context, &rows, waiting)?;
     train::fit(
         &plan,
         state,

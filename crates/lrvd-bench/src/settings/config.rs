@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::methods::MethodSettings;
 use super::{
     Bucketing, KlPathSettings, KlWeight, LastBatch, MaskPlacement, OptimizerOnPrune,
-    PredictionDraws, Preset, PromptSet, PrunePlacement, WordingSettings,
+    PredictionDraws, Preset, PromptSet, PrunePlacement, WordingSettings, holdout_share,
 };
 
 /// How the posterior is sampled in training.
@@ -279,6 +279,12 @@ impl ExperimentConfig {
     /// A share of all steps in steps.
     pub fn share(&self, share: f64) -> usize {
         (share * self.steps as f64).round() as usize
+    }
+
+    /// Share of `rows` training rows that is drawn and held out: `holdout`, or, where that is 0 and held-out rows choose a
+    /// model, [`holdout_share`].
+    pub(crate) fn drawn_share(&self, chooses: bool, rows: usize) -> f64 {
+        if chooses && self.holdout == 0.0 { holdout_share(rows) } else { self.holdout }
     }
 
     /// When ranks are pruned, in completed steps; `None` if the settings leave no step for it.

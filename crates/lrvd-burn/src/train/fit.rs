@@ -141,10 +141,9 @@ where
         {
             record_ranks(state, method, RankCause::Choice, done);
             warn_if_empty(state, method, observer);
-            let (left, before) = (steps - done, batches.n_train());
+            let left = steps - done;
             let rows = batches.take_in(left)?;
             if rows > 0 {
-                debug!(done, before, after = batches.n_train(), "held-out rows take part");
                 observer.event(&Event::Note(format!(
                     "the {rows} held-out rows take part in the {left} steps that are left"
                 )));

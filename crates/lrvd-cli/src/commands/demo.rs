@@ -27,7 +27,8 @@ pub(super) fn run(command: DemoCommand, global: GlobalArguments, printer: Printe
         ..PlantedConfig::default()
     };
     config.check()?;
-    let (device, settings, stop) = (device::open("cpu")?, PlantedSettings::default(), stop_flag()?);
+    let (device, stop) = (device::open("cpu")?, stop_flag()?);
+    let settings = PlantedSettings::for_layers(config.layers);
     let mut runs = Vec::new();
     let mut sink = progress::sink(printer, global.progress_style(), &stop);
     for index in 0..arguments.seeds {

@@ -27,6 +27,15 @@ fn a_planted_rank_is_found_and_shown() {
 }
 
 #[test]
+fn the_ranks_of_two_layers_are_found() {
+    let layers = ["--layers", "2", "--rank", "1", "--n", "3000", "--seeds", "1"];
+    let found = done(&[&["demo", "planted-rank", "--format", "json"], &layers[..]].concat()).json();
+    let of = |layer: usize| &found["runs"][0]["layers"][layer]["found"];
+    assert_eq!((of(0), of(1), &found["found_rank"][0]), (&1.into(), &1.into(), &2.into()));
+    assert_eq!(found["exact"][0], true);
+}
+
+#[test]
 fn what_cannot_be_planted_is_refused() {
     for (option, value) in [("--rank", "17"), ("--n", "10"), ("--layers", "3")] {
         let output = run(&["demo", "planted-rank", option, value]);
