@@ -26,7 +26,7 @@ use crate::run::{
     ADAPTER_DIR, CHECKPOINT_DIR, Finished, OutputFolder, RECORD_FILE, Run, RunLabel, RunStart,
     RunState, check_seed, record, reported,
 };
-use crate::settings::{CheckpointChoice, MethodName, RankRequest, ValidConfig, holdout_share};
+use crate::settings::{CheckpointChoice, MethodName, RankRequest, ValidConfig};
 use crate::task::Goal;
 
 const LABELS_FILE: &str = "labels.json";
@@ -211,9 +211,7 @@ pub fn train_classifier(
         if config.target_modules == ADAPTER_TARGETS {
             config.target_modules = architecture.target_modules(&config.target_modules);
         }
-        if can.post_hoc && config.holdout == 0.0 {
-            config.holdout = holdout_share(data.train.len());
-        }
+        config.holdout = config.drawn_share(can.post_hoc, data.train.len());
     })?;
     let settings = TrainSettings {
         schema_version: TrainSettings::SCHEMA,

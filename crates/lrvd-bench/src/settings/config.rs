@@ -281,10 +281,10 @@ impl ExperimentConfig {
         (share * self.steps as f64).round() as usize
     }
 
-    /// Share of `rows` training rows that is drawn and held out: `holdout`, or, where that is 0 and held-out rows choose a
-    /// model, [`holdout_share`].
-    pub(crate) fn drawn_share(&self, chooses: bool, rows: usize) -> f64 {
-        if chooses && self.holdout == 0.0 { holdout_share(rows) } else { self.holdout }
+    /// Share of `rows` training rows that is drawn and held out: `holdout`, or, where that is 0 and a model is chosen by held-out
+    /// rows or fitted to them (`needed`), [`holdout_share`].
+    pub(crate) fn drawn_share(&self, needed: bool, rows: usize) -> f64 {
+        if needed && self.holdout == 0.0 { holdout_share(rows) } else { self.holdout }
     }
 
     /// When ranks are pruned, in completed steps; `None` if the settings leave no step for it.
