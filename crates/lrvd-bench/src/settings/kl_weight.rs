@@ -93,7 +93,7 @@ impl<'de> Deserialize<'de> for KlWeight {
 /// ```text
 /// w(t) = 0, no noise, no prune                 until the adapters earn something on the held-out rows
 ///        unit · low · (high/low)^u             from then on; u would go from 0 to 1 between the first look and `until`
-/// end:    the first look after `until` that is no better than one before
+/// end:    the first look after `until` that is worse than one before by more than the tolerance below
 /// unit:   nats that the adapters take off the loss of a row · training rows / entries of the adapters
 /// chosen: the fewest ranks within `standard_errors` standard errors but no more than `share` of what the adapters earn, or within
 ///         `nats`, of the smallest loss
@@ -107,7 +107,7 @@ pub struct KlPathSettings {
     pub low: f64,
     /// Weight at the end of a whole path, in units, at least `low` (5).
     pub high: f64,
-    /// Share of the run after which the first look that is no better than one before ends the path, 0 to 1 (0.75).
+    /// Share of the run after which the first look that is worse than one before, beyond the tolerance, ends the path, 0 to 1 (0.75).
     pub until: f64,
     /// What the noise begins with: `ln` of its energy over that of the mean, the same for every rank, -20 to 0 (-4).
     pub log_alpha: f64,

@@ -114,7 +114,7 @@ pub struct Turn {
 /// begin      ln σ² of every rank such that its statistic is `log_alpha`
 /// path       w(t) = unit · low · (high/low)^u,      u = min(1, (t − begin)/steps)
 /// unit       earned · n_train / entries,            newly at every look
-/// end        the first look after `until` steps that is no better than one before: a model that still learns needs its ranks for that
+/// end        the first look after `until` steps that is beyond `tolerance` of one before: a model that still learns needs its ranks
 /// chosen     the fewest ranks within `tolerance` of the smallest held-out loss; no prunes from then on, w stays
 /// cut        the chosen model, turned to the singular directions of its update, loses as many as the tolerance allows
 /// ```
@@ -133,7 +133,7 @@ pub struct KlPath {
     pub high: f64,
     /// Steps from `low` to `high`.
     pub steps: u32,
-    /// Completed steps from which on the first look that is no better than one before ends the path; the last prune ends it at the latest.
+    /// Completed steps from which on the first look beyond `tolerance` of one before ends the path; the last prune ends it at the latest.
     pub until: u32,
     /// The statistic of every rank where the path begins: noise over mean, in logarithms.
     pub log_alpha: f64,

@@ -3,7 +3,7 @@
 //! ```text
 //! at every candidate step:  keep the model, and its loss on every held-out row
 //!     while it learns:      begin the path once the adapters have earned something
-//! after the last of them, or when late ones are no better than one before:
+//! after the last of them, or a late one beyond the tolerance of the smallest loss:
 //!                           take up the fewest ranks within the tolerance of the smallest loss,
 //!                           and cut it as far as the same tolerance allows
 //! ```
@@ -66,20 +66,23 @@ where
         method.looked(mean(&losses))
     };
     let (ranks, removed) = (method.ranks(&state.model), state.journal.removed.clone());
-    let best_yet = state.candidates.iter().all(|c| mean(&losses) < mean(&c.info.losses));
+    // A share without bound stays so, whatever is earned.
+    let most = if tolerance.most.is_finite() { tolerance.most * earned } else { tolerance.most };
+    let tolerance = PathTolerance { most, ..tolerance };
+    let before = state.candidates.iter().map(|candidate| &candidate.info.losses);
+    let best = before.min_by(|a, b| mean(a).total_cmp(&mean(b)));
+    let worse = best.map(|best| PairedDifference::new(&losses, best)).transpose();
+    let worse = worse.map_err(TrainError::from)?.is_some_and(|apart| !tolerance.allows(apart));
     let info = CandidateInfo { step, kl_weight, ranks, removed, losses, without };
     let (model, optimizer) = (state.model.clone(), state.optimizer.clone());
     state.candidates.push(Candidate { model, optimizer, info });
-    let ends = method.may_end(step) && !best_yet;
+    let ends = method.may_end(step) && worse;
     if !ends && (step + 1..=steps).any(|done| method.is_candidate(done, steps)) {
         if let Some((start, true)) = start {
             method.begin(&mut state.model, Some(start))?;
         }
         return Ok(false);
     }
-    // A share without bound stays so, whatever is earned.
-    let most = if tolerance.most.is_finite() { tolerance.most * earned } else { tolerance.most };
-    let tolerance = PathTolerance { most, ..tolerance };
     let candidates = std::mem::take(&mut state.candidates);
     let mut choice = choose(&candidates, tolerance)?;
     if let Some(Candidate { model, optimizer, info }) = candidates.into_iter().nth(choice.chosen) {

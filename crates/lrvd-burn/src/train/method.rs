@@ -111,7 +111,7 @@ pub trait RankPolicy<M: Model> {
         false
     }
 
-    /// Whether the model after `done` steps may be the last of those, if it is no better than one before.
+    /// Whether the model after `done` steps may be the last of those, if it is beyond their tolerance of one before.
     fn may_end(&self, _done: usize) -> bool {
         false
     }
