@@ -114,7 +114,7 @@ pub struct Turn {
 /// begin      ln σ² of every rank such that its statistic is `log_alpha`
 /// path       w(t) = unit · low · (high/low)^u,      u = min(1, (t − begin)/steps)
 /// unit       earned · n_train / entries,            newly at every look
-/// end        the first look after `until` steps that is beyond `tolerance` of one before: a model that still learns needs its ranks
+/// end        the first look after `until` steps that is beyond `tolerance` of one before: noise alone must not end it
 /// chosen     the fewest ranks within `tolerance` of the smallest held-out loss; no prunes from then on, w stays
 /// cut        the chosen model, turned to the singular directions of its update, loses as many as the tolerance allows
 /// ```
