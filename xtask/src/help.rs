@@ -24,7 +24,6 @@ Every day
 Reproduction
   glue [ARGS…]           builds the CLI in release mode, then runs `lrvd bench glue ARGS…` here
   reasoning [ARGS…]      the same with `lrvd bench reasoning ARGS…`
-  study NAME [ARGS…]     the same with `lrvd study NAME ARGS…`: one question, verdicts and figures
   lrvd [ARGS…]           the same for any other command of the CLI: `cargo xtask lrvd verify DIR`
                          Before a `--`, `--features LIST` and `--no-default-features` belong to the
                          build: `cargo xtask glue --features cuda --device cuda:0`. What follows a
@@ -50,6 +49,6 @@ Devices
                          name a built `step` and a built `ops_device` for a machine without cargo
   cuda-check             type check with the feature `cuda`, without its native parts
 
-Exit status: 0 all is well, 1 something failed, 2 the arguments make no sense; `glue`, `reasoning`,
-`study` and `lrvd` end with the CLI's own.
+Exit status: 0 all is well, 1 something failed, 2 the arguments make no sense; `glue`, `reasoning`
+and `lrvd` end with the CLI's own.
 ";

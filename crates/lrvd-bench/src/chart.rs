@@ -24,19 +24,8 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 
-/// The least and the largest of `values` with a margin; one of its own around nothing, or one place.
-pub(crate) fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let start = (f64::INFINITY, f64::NEG_INFINITY);
-    let (low, high) = values.fold(start, |(low, high), v| (low.min(v), high.max(v)));
-    if low > high {
-        return (0.0, 1.0);
-    }
-    let margin = if high > low { 0.06 * (high - low) } else { 0.5 * low.abs().max(1e-3) };
-    (low - margin, high + margin)
-}
-
 /// Three significant digits without zeros at the end.
-pub(crate) fn significant(value: f64) -> String {
+fn significant(value: f64) -> String {
     let digits = if value == 0.0 { 0.0 } else { 2.0 - value.abs().log10().floor() };
     let text = format!("{value:.*}", digits.clamp(0.0, 6.0) as usize);
     let trimmed = if text.contains('.') { text.trim_end_matches('0') } else { &text };
@@ -174,13 +163,6 @@ mod tests {
         ] {
             assert_eq!(significant(value), wanted);
         }
-    }
-
-    #[test]
-    fn axes_leave_room_and_never_vanish() {
-        assert_eq!(range([].into_iter()), (0.0, 1.0));
-        assert_eq!(range([5.0].into_iter()), (2.5, 7.5));
-        assert_eq!(range([100.0, 0.0].into_iter()), (-6.0, 106.0));
     }
 
     #[test]

@@ -13,16 +13,14 @@
 //! | `backbone` | where the pretrained model comes from |
 //! | [`eval`] | predictions and what is measured of them |
 //! | [`method`] | what each fine-tuning method attaches, minimises and does to ranks |
-//! | [`confidence`] | what few numbers, fitted on held-out rows, make of a trained adapter's answers |
 //! | [`run`] | one run: beginning, loop, record, folder |
 //! | `report` | tables, comparisons, the page that a person looks at |
 //! | `saved` | where a trained adapter lies, and the base model that it belongs to |
 //! | [`language`] | a language model on a user's own texts: train, save, load, measure, continue |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
 //! | `push` | an export onto the model hub |
-//! | [`suite`] | whole reproductions: GLUE and reasoning |
+//! | [`suite`] | whole reproductions: GLUE and reasoning; arms of settings, compared in pairs |
 //! | [`planted`] | a task whose rank is known, and the rank that is found |
-//! | [`study`] | questions that a few settings side by side answer, and their verdicts |
 //! | [`verify`] | golden folders |
 //!
 //! The loop is [`lrvd_burn::train`]'s. Nothing here prints: callers pass a [`progress::ProgressSink`].
@@ -30,7 +28,6 @@
 mod backbone;
 mod chart;
 pub mod classify;
-pub mod confidence;
 pub mod data;
 pub mod eval;
 mod io;
@@ -45,7 +42,6 @@ mod report;
 pub mod run;
 mod saved;
 pub mod settings;
-pub mod study;
 pub mod suite;
 pub mod task;
 mod text;
@@ -53,7 +49,7 @@ pub mod verify;
 
 pub use backbone::BackboneError;
 pub use io::IoError;
-pub use report::PublishedError;
+pub use report::{Judged, PublishedError};
 pub use saved::SavedError;
 pub use text::{UnknownName, decimals, grouped};
 

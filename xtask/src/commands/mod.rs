@@ -32,7 +32,6 @@ pub(crate) fn dispatch(arguments: &[String]) -> Result<ExitCode> {
         "tidy" => tidy::run(rest),
         "glue" | "reasoning" => forward::suite(name, rest),
         "bench" => bench::run(rest),
-        "study" => forward::lrvd(&["study"], rest),
         "lrvd" => forward::lrvd(&[], rest),
         "wgpu-test" => device::test(device::Backend::Wgpu, rest),
         "cuda-test" => device::test(device::Backend::Cuda, rest),

@@ -34,7 +34,6 @@ pub use crate::settings::{MethodName, RankRequest};
 pub use error::MethodError;
 pub(crate) use registry::LanguageMethod;
 pub(crate) use tempered::softened;
-pub(crate) use tfb::{add_noise, rotate};
 
 /// A method with its settings, ready to run.
 pub type Method = Box<dyn Tuning>;

@@ -195,7 +195,7 @@ fn averaged(
 }
 
 /// Brings every adapter into the form `A ← diag(d)·Vᵀ·A`, `B ← U`; its product stays.
-pub(crate) fn rotate(model: &mut AutoClassifier) -> Result<(), MethodError> {
+fn rotate(model: &mut AutoClassifier) -> Result<(), MethodError> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |_, layer| {
         if let (Ok(()), Some(adapter)) = (&outcome, layer.low_rank_mut()) {
@@ -229,10 +229,7 @@ fn rotate_adapter(adapter: &mut LowRankAdapter) -> Result<(), MethodError> {
 
 /// Gives every adapter noise of the standard deviation on A that `level` says of its path. It is fitted, not
 /// trained: the log-variances take no gradient.
-pub(crate) fn add_noise(
-    model: &mut AutoClassifier,
-    level: impl Fn(&str) -> f64,
-) -> Result<(), MethodError> {
+fn add_noise(model: &mut AutoClassifier, level: impl Fn(&str) -> f64) -> Result<(), MethodError> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |path, layer| {
         let Some(adapter) = layer.low_rank() else { return };

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_core::metrics::ReliabilityDiagram;
+use lrvd_core::metrics::{ReliabilityDiagram, ece_floor};
 use serde::{Deserialize, Serialize};
 
 use super::real;
@@ -145,6 +145,13 @@ pub struct Reliability {
     pub ece: f64,
     /// The bins in order; empty bins may be left out.
     pub bins: Vec<BinRecord>,
+}
+
+impl Reliability {
+    /// The mean calibration error of a perfectly calibrated model with these confidences.
+    pub fn floor(&self) -> f64 {
+        ece_floor(self.bins.iter().map(|bin| (bin.count as f64, bin.confidence)))
+    }
 }
 
 impl From<&ReliabilityDiagram> for Reliability {

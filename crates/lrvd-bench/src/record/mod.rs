@@ -10,7 +10,6 @@ pub(crate) mod checkpoint;
 mod error;
 mod files;
 mod lines;
-mod measurement;
 mod real;
 pub(crate) mod results;
 
@@ -25,7 +24,6 @@ pub use error::RecordError;
 pub use files::{read_results, write_results};
 pub use lines::{JsonLines, PredictionLine, RankLine};
 pub use lrvd_burn::train::{RankCause, RankEvent};
-pub use measurement::Measurement;
 pub use results::{
     DataFile, DataOrigin, EvalPoint, ModelRecord, ParameterCounts, RankBudget, Results, RunRecord,
     RunStatus, SCHEMA_VERSION, SplitRecord, TaskData, Tool,

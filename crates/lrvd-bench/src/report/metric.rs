@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::spread::Spread;
 use crate::reasoning::ReasoningSet;
-use crate::record::{CheckpointRecord, Metrics, OodRecord, Results, RunRecord};
+use crate::record::{CheckpointRecord, Metrics, OodRecord, Reliability, Results, RunRecord};
 use crate::text;
 
 /// Seconds in a minute.
@@ -13,7 +13,10 @@ const MINUTE: f64 = 60.0;
 const SHORT: f64 = 10.0;
 /// Bytes in a mebibyte.
 const MEBIBYTE: f64 = 1_048_576.0;
-/// What is said of a table whose counts of parameters have kept numbers behind them.
+/// Footnote of a table with calibration errors.
+pub(crate) const FLOOR: &str =
+    "ece: in brackets, the mean ECE of a perfectly calibrated model on as many rows";
+/// Footnote of a table whose counts of parameters have stored numbers behind them.
 pub(crate) const KEPT: &str =
     "parameters: trained, the head not counted; after a +, numbers kept for prediction beside them";
 
@@ -26,6 +29,8 @@ pub(crate) enum Metric {
     Standard(u32),
     /// Expected calibration error, a fraction.
     Ece(u32),
+    /// Mean expected calibration error of a perfectly calibrated model with the same confidences.
+    EceFloor(u32),
     /// Negative log-likelihood, nats per example.
     Nll(u32),
     /// Brier score in `[0, 2]`.
@@ -83,6 +88,7 @@ impl Metric {
             Self::Standard(_) => ("standard", "standard metric", Higher, (3, 3)),
             Self::Nll(_) => ("nll", "NLL (nats)", Lower, (3, 3)),
             Self::Ece(_) => ("ece", "ECE", Lower, (3, 3)),
+            Self::EceFloor(_) => ("ece_floor", "ECE of a calibrated model", Neither, (3, 3)),
             Self::Brier(_) => ("brier", "Brier score", Lower, (3, 3)),
             Self::MacroF1(_) => ("macro_f1", "macro F1", Higher, (3, 3)),
             Self::SelectiveArea(_) => ("aurc", "risk-coverage area", Lower, (3, 3)),
@@ -116,6 +122,7 @@ impl Metric {
             | Self::Standard(k)
             | Self::Nll(k)
             | Self::Ece(k)
+            | Self::EceFloor(k)
             | Self::Brier(k)
             | Self::MacroF1(k)
             | Self::SelectiveArea(k)
@@ -147,9 +154,13 @@ impl Metric {
         }
     }
 
-    /// The count that is printed behind this one, after a `+`.
-    pub(crate) fn kept_beside(self) -> Option<Self> {
-        (self == Self::Parameters).then_some(Self::StoredParameters)
+    /// The metric that is printed behind this one: after a `+`, or in brackets.
+    pub(crate) fn beside(self) -> Option<Self> {
+        match self {
+            Self::Parameters => Some(Self::StoredParameters),
+            Self::Ece(k) => Some(Self::EceFloor(k)),
+            _ => None,
+        }
     }
 
     /// All metrics of the questions of another set, without draws.
@@ -185,31 +196,34 @@ impl Metric {
         }
     }
 
+    /// All metrics of a run's own questions, without draws.
+    pub(crate) const OWN: [Self; 16] = [
+        Self::Accuracy(0),
+        Self::Standard(0),
+        Self::Nll(0),
+        Self::Ece(0),
+        Self::EceFloor(0),
+        Self::Brier(0),
+        Self::MacroF1(0),
+        Self::SelectiveArea(0),
+        Self::Parameters,
+        Self::StoredParameters,
+        Self::HeadParameters,
+        Self::Rank,
+        Self::RankPercent,
+        Self::TimeMin,
+        Self::PredictSeconds(0),
+        Self::MemoryMib,
+    ];
+
     /// The metric of a CSV name; none if the name is not known. `nll_k10` says its number of draws itself, for all
     /// others it is `draws`.
     pub(crate) fn parse(name: &str, draws: u32) -> Option<Self> {
         let ending = name.rsplit_once("_k");
         let (name, draws) =
             ending.and_then(|(name, k)| Some((name, k.parse().ok()?))).unwrap_or((name, draws));
-        let all = [
-            Self::Accuracy(0),
-            Self::Standard(0),
-            Self::Nll(0),
-            Self::Ece(0),
-            Self::Brier(0),
-            Self::MacroF1(0),
-            Self::SelectiveArea(0),
-            Self::Parameters,
-            Self::StoredParameters,
-            Self::HeadParameters,
-            Self::Rank,
-            Self::RankPercent,
-            Self::TimeMin,
-            Self::PredictSeconds(0),
-            Self::MemoryMib,
-        ];
         let ood = ReasoningSet::ALL.into_iter().flat_map(Self::of_other_set);
-        let found = all.into_iter().chain(ood).find(|metric| metric.base() == name)?;
+        let found = Self::OWN.into_iter().chain(ood).find(|metric| metric.base() == name)?;
         Some(found.at_draws(draws))
     }
 
@@ -287,6 +301,7 @@ impl Metric {
             Self::Standard(k) => standard(results, run, at(k)?),
             Self::Nll(k) => at(k)?.nll,
             Self::Ece(k) => at(k)?.ece,
+            Self::EceFloor(k) => checkpoint.reliability.get(&k).map(Reliability::floor),
             Self::Brier(k) => at(k)?.brier,
             Self::MacroF1(k) => at(k)?.macro_f1,
             Self::SelectiveArea(k) => checkpoint.selective.get(&k).map(|s| s.area),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::metric::Metric;
 use super::names::{ModuleName, task_label};
-use super::noise::Estimate;
+use super::significance::{Difference, LEVEL};
 use super::spread::Spread;
 use super::summary::Summary;
 use crate::record::{Results, RunRecord, RunStatus};
@@ -73,10 +73,10 @@ fn most_and_least(runs: &[&RunRecord], choice: CheckpointChoice) -> String {
     let mut found: Vec<String> = [&layers, &kinds].into_iter().filter_map(told).collect();
     match (layers, kinds) {
         (Extremes::Noise, Extremes::Noise) => {
-            found.push("no layer or kind of module stands out beyond noise".into());
+            found.push("no layer or kind of module stands out significantly".into());
         }
-        (Extremes::Noise, _) => found.push("no layer stands out beyond noise".into()),
-        (_, Extremes::Noise) => found.push("no kind of module stands out beyond noise".into()),
+        (Extremes::Noise, _) => found.push("no layer stands out significantly".into()),
+        (_, Extremes::Noise) => found.push("no kind of module stands out significantly".into()),
         _ => {}
     }
     found.join("; ")
@@ -86,7 +86,7 @@ fn most_and_least(runs: &[&RunRecord], choice: CheckpointChoice) -> String {
 enum Extremes {
     /// They differ: `most in value, 1.90, least in query, 0.40`.
     Apart(String),
-    /// They differ by no more than seeds do.
+    /// They do not differ significantly over the seeds.
     Noise,
     /// They do not differ.
     Alike,
@@ -119,9 +119,10 @@ fn extremes(
     if high.mean - low.mean < ALIKE {
         return Extremes::Alike;
     }
-    match (Estimate::of(high, 0.0), Estimate::of(low, 0.0)) {
-        (Some(high), Some(low)) if !high.differs(low, ALIKE) => Extremes::Noise,
-        // One seed is said as found, and the rule says what that is worth.
+    let by_seed: Vec<f64> = high.values.iter().zip(&low.values).map(|(h, l)| h - l).collect();
+    match Difference::of_seeds(&by_seed) {
+        Some(difference) if difference.p() > LEVEL => Extremes::Noise,
+        // One seed, or seeds that all agree, are reported as found.
         _ => Extremes::Apart(format!(
             "most in {most}, {:.2}, least in {least}, {:.2}",
             high.mean, low.mean
@@ -178,7 +179,7 @@ mod tests {
     fn what_is_alike_for_all_tasks_is_said_once() {
         let text = &said(&six_tasks()).ranks[0];
         assert!(text.starts_with("Of 8 ranks a module BayesLoRA kept 4.77 on ARC-C, "), "{text}");
-        let wanted = " on WG-S: no layer or kind of module stands out beyond noise.";
+        let wanted = " on WG-S: no layer or kind of module stands out significantly.";
         assert!(text.ends_with(wanted), "{text}");
     }
 }

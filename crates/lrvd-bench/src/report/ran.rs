@@ -88,12 +88,12 @@ pub(super) fn rule(results: &Results, summary: &Summary) -> String {
     match seeds(results) {
         0 => format!("{checkpoint}."),
         1 => format!(
-            "{checkpoint}. One seed: no difference between methods can be told from chance, and nothing is marked."
+            "{checkpoint}. One seed: no difference between methods can be tested, and nothing is marked."
         ),
         n => format!(
-            "{checkpoint}; mean ± sample standard deviation over {n} seeds. A difference counts beyond twice its \
-             standard error, by Student's distribution more for few seeds. The choice of validation rows is part of \
-             that error for accuracies, correlations and areas; of other metrics it is not known."
+            "{checkpoint}; mean ± sample standard deviation over {n} seeds. Differences are paired by seed, and for \
+             accuracy, NLL and Brier score by validation row; one is significant if its 95 % interval by Student's \
+             distribution leaves out 0, by Holm's method for all rivals of the best."
         ),
     }
 }
@@ -124,7 +124,7 @@ mod tests {
         );
         results.runs.retain(|run| run.seed == 1);
         let one = said(&results);
-        assert!(one.ran.contains("with 1 seed ") && one.rule.contains("chance"), "{one:?}");
+        assert!(one.ran.contains("with 1 seed ") && one.rule.contains("tested"), "{one:?}");
         assert!(one.scores.is_empty(), "{one:?}");
         results.runs.clear();
         assert_eq!(said(&results).ran, "No run has been recorded.");

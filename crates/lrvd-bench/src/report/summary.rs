@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::metric::Metric;
-use super::names::{method_order, task_order};
+use super::names::task_order;
 use super::spread::Spread;
 use crate::reasoning::ReasoningSet;
 use crate::record::{CheckpointRecord, Results, RunRecord, RunStatus};
@@ -62,9 +62,17 @@ pub(crate) struct Summary {
 impl Summary {
     /// Sums up the finished runs over seeds. Methods and tasks of unfinished runs keep their (empty) places.
     pub(crate) fn new(results: &Results, choice: CheckpointChoice, metrics: &[Metric]) -> Self {
-        let mut methods: Vec<String> = results.runs.iter().map(|run| run.method.clone()).collect();
-        methods.sort_by(|a, b| method_order(a, b));
-        methods.dedup();
+        let mut methods: Vec<String> = Vec::new();
+        for run in &results.runs {
+            if !methods.contains(&run.method) {
+                methods.push(run.method.clone());
+            }
+        }
+        // As registered; other names, those of arms, follow in the order of their runs.
+        methods.sort_by_key(|name| {
+            let known = MethodName::from_name(name);
+            (known.is_none(), known)
+        });
         let mut tasks: Vec<String> = results.runs.iter().map(|run| run.task.clone()).collect();
         tasks.sort_by(|a, b| task_order(a, b));
         tasks.dedup();
@@ -74,7 +82,7 @@ impl Summary {
         runs.sort_by_key(|run| run.seed);
         // What is printed behind a count is no row of its own.
         let measured: BTreeSet<Metric> =
-            metrics.iter().flat_map(|m| std::iter::once(*m).chain(m.kept_beside())).collect();
+            metrics.iter().flat_map(|m| std::iter::once(*m).chain(m.beside())).collect();
         let mut values: BTreeMap<(Metric, String, String), Vec<f64>> = BTreeMap::new();
         for run in runs {
             let Some(checkpoint) = choice.of(run) else { continue };
@@ -120,10 +128,28 @@ impl Summary {
         self.cell(metric, method, task).or_else(only)
     }
 
-    /// The mean of the numbers that are kept beside what a cell counts; none where nothing is.
-    pub(crate) fn kept(&self, metric: Metric, method: &str, task: &str) -> Option<f64> {
-        let kept = self.cell(metric.kept_beside()?, method, task)?.mean;
-        (kept > 0.0).then_some(kept)
+    /// The same by seed, and the metric that the values are of.
+    pub(super) fn by_seed(
+        &self,
+        results: &Results,
+        metric: Metric,
+        method: &str,
+        task: &str,
+    ) -> (Metric, BTreeMap<u64, f64>) {
+        let drawn = self.cell(metric, method, task).is_some();
+        let metric = if drawn { metric } else { metric.at_draws(0) };
+        let runs = results.runs.iter().filter(|run| {
+            run.status == RunStatus::Finished && run.method == method && run.task == task
+        });
+        let values = runs
+            .filter_map(|run| Some((run.seed, metric.value(results, run, self.choice.of(run)?)?)));
+        (metric, values.collect())
+    }
+
+    /// The mean of what is printed behind a cell; none where there is nothing.
+    pub(crate) fn beside(&self, metric: Metric, method: &str, task: &str) -> Option<f64> {
+        let beside = self.cell(metric.beside()?, method, task)?.mean;
+        (beside > 0.0).then_some(beside)
     }
 
     /// All cells in the order of the table: metric, method, task.
@@ -214,7 +240,13 @@ pub(crate) fn csv_metrics(results: &Results) -> Vec<Metric> {
     let ood = ReasoningSet::ALL.into_iter().filter(shown).flat_map(Metric::of_other_set);
     std::iter::once(Metric::Accuracy(0))
         .chain(standard)
-        .chain([Metric::MacroF1(0), Metric::Ece(0), Metric::Nll(0), Metric::Brier(0)])
+        .chain([
+            Metric::MacroF1(0),
+            Metric::Ece(0),
+            Metric::EceFloor(0),
+            Metric::Nll(0),
+            Metric::Brier(0),
+        ])
         .chain([Metric::SelectiveArea(0)])
         .chain(ood)
         .chain([Metric::Parameters, Metric::StoredParameters, Metric::HeadParameters])

@@ -3,13 +3,14 @@
 //! A few methods stand in one table whose first column is the metric. Many methods become the rows of several tables,
 //! with as many metrics side by side as fit a terminal: where they fit, all tasks of one metric stay together, and so
 //! do its values with and without posterior draws. A count of parameters is followed by that of the numbers kept beside
-//! them, if there are any.
+//! them, if there are any, and a calibration error by that of a calibrated model.
 
 use std::fmt::Write as _;
 
-use super::metric::{Better, KEPT, Metric};
+use super::metric::{Better, FLOOR, KEPT, Metric};
 use super::names::task_label;
 use super::summary::Summary;
+use crate::record::{Results, RunStatus};
 
 /// What stands where nothing was measured.
 const ABSENT: &str = "–";
@@ -38,8 +39,11 @@ fn grid(summary: &Summary) -> Vec<Vec<String>> {
 fn cell(summary: &Summary, metric: Metric, method: &str, task: &str) -> String {
     let Some(spread) = summary.cell(metric, method, task) else { return ABSENT.to_owned() };
     let text = metric.format_spread(spread);
-    match summary.kept(metric, method, task) {
-        Some(kept) => format!("{text} + {}", metric.format(kept)),
+    match summary.beside(metric, method, task) {
+        Some(stored) if metric == Metric::Parameters => {
+            format!("{text} + {}", metric.format(stored))
+        }
+        Some(floor) => format!("{text} ({})", metric.format(floor)),
         None if metric == Metric::Rank => match summary.full_rank(method, task) {
             Some(full) => format!("{text} of {full}"),
             None => text,
@@ -48,10 +52,18 @@ fn cell(summary: &Summary, metric: Metric, method: &str, task: &str) -> String {
     }
 }
 
-/// What is said below tables that have a `+`.
+/// What is said below tables that have a `+` or brackets.
 fn footnote(summary: &Summary) -> Option<String> {
-    let kept = |(metric, method, task, _)| summary.kept(metric, method, task).is_some();
-    summary.cells().any(kept).then(|| format!("{KEPT}\n"))
+    let has = |parameters: bool| {
+        let mut cells = summary.cells();
+        cells.any(|(metric, method, task, _)| {
+            (metric == Metric::Parameters) == parameters
+                && summary.beside(metric, method, task).is_some()
+        })
+    };
+    let notes = [(true, KEPT), (false, FLOOR)].into_iter().filter(|(which, _)| has(*which));
+    let notes: Vec<&str> = notes.map(|(_, note)| note).collect();
+    (!notes.is_empty()).then(|| notes.join("\n") + "\n")
 }
 
 /// One metric in a table of many methods: its name over one column per task, or over those that fit a line.
@@ -253,6 +265,22 @@ pub(crate) fn render_csv(summary: &Summary) -> String {
     text
 }
 
+/// Every number of the last checkpoints of finished runs as tidy CSV, `arm,task,seed,metric,at,value`; `at` is the number of
+/// draws.
+pub(crate) fn render_runs(results: &Results, metrics: &[Metric]) -> String {
+    let mut text = String::from("arm,task,seed,metric,at,value\n");
+    for run in results.runs.iter().filter(|run| run.status == RunStatus::Finished) {
+        let Some(last) = &run.checkpoints.last else { continue };
+        for metric in metrics {
+            let Some(value) = metric.value(results, run, last) else { continue };
+            let draws = metric.draws().map_or_else(String::new, |draws| draws.to_string());
+            let (arm, task) = (quote(&run.method), quote(&run.task));
+            let _ = writeln!(text, "{arm},{task},{},{},{draws},{value}", run.seed, metric.base());
+        }
+    }
+    text
+}
+
 /// A CSV cell, quoted only where it must be (RFC 4180).
 fn quote(cell: &str) -> String {
     if cell.contains([',', '"', '\n', '\r']) {
@@ -329,7 +357,7 @@ accuracy,BayesLoRA,RTE,0.75,
             let kept = "13\u{202f}568 + 81\u{202f}408";
             let tables = |text: &str| -> Vec<String> {
                 let (tables, note) = text.rsplit_once("\n\n").unwrap_or_default();
-                assert!(note == format!("{KEPT}\n") && tables.contains(kept), "{text}");
+                assert!(note == format!("{KEPT}\n{FLOOR}\n") && tables.contains(kept), "{text}");
                 tables.split("\n\n").map(str::to_owned).collect()
             };
             for table in tables(&text) {
@@ -392,7 +420,7 @@ accuracy,BayesLoRA,RTE,0.75,
         let value = |metric| cell(&summary, metric, "LoRA", "obqa");
         let wanted = format!(
             "        accuracy  accuracy_k10  ece\nmethod  OBQA      OBQA          OBQA\n\
-------  --------  ------------  -----\nLoRA    {}     –             {}\n",
+------  --------  ------------  -------------\nLoRA    {}     –             {}\n",
             value(Metric::Accuracy(0)),
             value(Metric::Ece(0))
         );

@@ -1,6 +1,6 @@
 //! What was run and what it showed, in a few sentences: the terminal, `table.md` and the page say the same.
 //!
-//! A difference is one only beyond the noise that [`super::noise`] defines.
+//! [`super::significance`] decides which differences are significant.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,9 @@ use serde::Serialize;
 use super::metric::Metric;
 use super::names::task_label;
 use super::needed::ranks;
-use super::noise::Standing;
 use super::ran::{ran, rule};
+use super::rows::RowScores;
+use super::significance::{Rival, Standing};
 use super::summary::{Summary, is_about_uncertainty, table_draws};
 use crate::record::Results;
 use crate::text::listed;
@@ -35,11 +36,11 @@ pub(crate) struct Said {
 
 impl Said {
     /// Of the metrics in `summary`, at its checkpoint.
-    pub(crate) fn new(results: &Results, summary: &Summary) -> Self {
+    pub(crate) fn new(results: &Results, summary: &Summary, rows: &RowScores) -> Self {
         Self {
             ran: ran(results, summary),
             rule: rule(results, summary),
-            scores: scores(results, summary),
+            scores: scores(results, summary, rows),
             ranks: ranks(results, summary),
             budgets: budgets(results, summary),
         }
@@ -83,12 +84,12 @@ pub(crate) fn standard_title(name: &str) -> &str {
     }
 }
 
-fn scores(results: &Results, summary: &Summary) -> Vec<String> {
+fn scores(results: &Results, summary: &Summary, rows: &RowScores) -> Vec<String> {
     let of_task = |task: &String| {
         let clauses: Vec<String> = judged(results, task)
             .into_iter()
             .filter_map(|(metric, title)| {
-                let standing = Standing::new(results, summary, metric, task)?;
+                let standing = Standing::new(results, summary, rows, metric, task)?;
                 let clause = clause(&standing, metric);
                 Some(format!("{}{}: {clause}", title[..1].to_uppercase(), &title[1..]))
             })
@@ -98,34 +99,42 @@ fn scores(results: &Results, summary: &Summary) -> Vec<String> {
     summary.tasks.iter().filter_map(of_task).collect()
 }
 
-/// `LoRA is best at 0.865 (standard error 0.012); beyond noise behind it: AdaLoRA`.
+/// `LoRA is best at 0.865; significantly behind: AdaLoRA (-0.021, 95 % interval -0.034 to -0.008)`.
 fn clause(standing: &Standing<'_>, metric: Metric) -> String {
     let n = standing.ranked.len();
-    let ((first, best), (_, last)) = (standing.ranked[0], standing.ranked[n - 1]);
+    let (best, last) = (&standing.ranked[0], &standing.ranked[n - 1]);
     if standing.is_level() {
-        let all = if n == 2 { "both".to_owned() } else { format!("all {n}") };
+        let all = if n == 2 { "the two methods".to_owned() } else { format!("the {n} methods") };
+        let (low, high) = (best.mean.min(last.mean), best.mean.max(last.mean));
         return format!(
-            "{all} methods are within noise of each other, {} to {} (standard error {})",
-            metric.format(best.mean.min(last.mean)),
-            metric.format(best.mean.max(last.mean)),
-            metric.format(best.error().max(last.error())),
+            "no significant difference between {all}, {} to {}: {}",
+            metric.format(low),
+            metric.format(high),
+            named(last, metric),
         );
     }
-    let those = |wanted: bool| {
-        let found = standing.ranked.iter().zip(&standing.near).skip(1);
-        let names: Vec<&str> =
-            found.filter(|(_, near)| **near == wanted).map(|((name, _), _)| *name).collect();
-        match names.len() {
-            m if m > NAMED => format!("{m} methods"),
-            _ => listed(&names),
-        }
+    let those = |near: bool| {
+        let found = standing.ranked[1..].iter().filter(|rival| rival.near == near);
+        let names: Vec<String> = found.map(|rival| named(rival, metric)).collect();
+        if names.len() > NAMED { format!("{} methods", names.len()) } else { names.join(", ") }
     };
     let (near, behind) = (those(true), those(false));
-    let near = if near.is_empty() { near } else { format!("not to be told from {near}; ") };
-    let (mean, error) = (metric.format(best.mean), metric.format(best.error()));
-    format!(
-        "{first} is best at {mean} (standard error {error}); {near}beyond noise behind: {behind}"
-    )
+    let near =
+        if near.is_empty() { near } else { format!("; not significantly different: {near}") };
+    let mean = metric.format(best.mean);
+    format!("{} is best at {mean}; significantly behind: {behind}{near}", best.method)
+}
+
+/// `AdaLoRA (-0.021, 95 % interval -0.034 to -0.008)`: the difference from the best method.
+fn named(rival: &Rival<'_>, metric: Metric) -> String {
+    match rival.difference {
+        None => rival.method.to_owned(),
+        Some(difference) => {
+            let (low, high) = difference.interval();
+            let [mean, low, high] = [difference.mean, low, high].map(|x| metric.format(x));
+            format!("{} ({mean}, 95 % interval {low} to {high})", rival.method)
+        }
+    }
 }
 
 /// How ranks were given to methods that do not find their own.
@@ -161,7 +170,8 @@ pub(super) mod tests {
 
     pub(in super::super) fn said(results: &Results) -> Said {
         let metrics = headline_metrics(results);
-        Said::new(results, &Summary::new(results, CheckpointChoice::Last, &metrics))
+        let summary = Summary::new(results, CheckpointChoice::Last, &metrics);
+        Said::new(results, &summary, &RowScores::default())
     }
 
     pub(in super::super) fn two(lora: &[(f64, f64)], bayes: &[(f64, f64)]) -> Results {
@@ -176,19 +186,23 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_difference_within_noise_is_said_to_be_noise() {
+    fn a_verdict_has_its_interval() {
         let near = said(&two(
             &[(0.80, 0.5), (0.82, 0.5), (0.84, 0.5)],
             &[(0.82, 0.5), (0.83, 0.5), (0.84, 0.5)],
         ));
         let [score] = &near.scores[..] else { panic!("{near:?}") };
-        assert!(score.starts_with("RTE. Accuracy: both methods are within noise"), "{score}");
-        assert!(score.contains("0.820 to 0.830"), "{score}");
-        let far = said(&two(&[(0.5, 0.5); 3], &[(0.9, 0.5); 3]));
-        // √(0.9 · 0.1 / 400)
-        let wanted =
-            "BayesLoRA is best at 0.900 (standard error 0.015); beyond noise behind: LoRA.";
-        assert!(far.scores[0].ends_with(wanted), "{far:?}");
+        // Differences of .02, .01 and 0: the mean is .01, its standard error .00577, and 4.303 of them .0248.
+        let expected = "RTE. Accuracy: no significant difference between the two methods, 0.820 to 0.830: LoRA \
+                        (-0.010, 95 % interval -0.035 to 0.015).";
+        assert_eq!(score, expected);
+        let far = said(&two(
+            &[(0.50, 0.5), (0.52, 0.5), (0.51, 0.5)],
+            &[(0.90, 0.5), (0.90, 0.5), (0.90, 0.5)],
+        ));
+        // .39 ± 4.303 · .00577
+        let expected = "BayesLoRA is best at 0.900; significantly behind: LoRA (-0.390, 95 % interval -0.415 to -0.365).";
+        assert!(far.scores[0].ends_with(expected), "{far:?}");
     }
 
     #[test]

@@ -98,6 +98,15 @@ impl ConfigOverrides {
         self.apply("", &toml::Value::Table(read_table(file)?))
     }
 
+    /// Applies a table of settings.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`apply_file`](Self::apply_file).
+    pub fn apply_table(&mut self, table: &toml::Table) -> Result<(), SettingError> {
+        self.apply("", &toml::Value::Table(table.clone()))
+    }
+
     /// Applies `key=value`, the key with dots, the value as in TOML; quotes around texts may be
     /// left out.
     ///

@@ -101,6 +101,14 @@ pub enum SuiteError {
         /// As given.
         found: String,
     },
+    /// An arm.
+    #[error("arm `{arm}`")]
+    Arm {
+        /// Its name.
+        arm: String,
+        /// What is wrong.
+        source: Box<SuiteError>,
+    },
     /// A row is made of runs of which none is there.
     #[error("{method}: no member has finished")]
     NoMember {

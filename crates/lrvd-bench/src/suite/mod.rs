@@ -9,10 +9,10 @@
 //! | `dry_run` | what a run would take, without making it |
 //! | `plan` | all runs, in the order that matching and ensembles need |
 //! | `one_run`, `ensemble`, `ood` | a run, runs made of runs, answers to another set (out of distribution) |
-//! | `analysis` | what is measured of a trained model while it is still there |
+//! | `arms` | settings side by side, compared in pairs |
 //! | `run`, `summary` | the whole, and the files that sum it up |
 
-mod analysis;
+mod arms;
 mod clock;
 mod dry_run;
 mod ensemble;
@@ -28,13 +28,12 @@ mod settings;
 mod summary;
 mod task;
 
-pub use analysis::{Analysis, Trained};
+pub use arms::{Arms, ArmsOutcome, ArmsPlan, planned_arms, run_arms};
 pub use dry_run::{DryRun, PlannedMemory, PlannedMethod, PlannedModel, PlannedTime};
 pub use error::SuiteError;
 pub use kind::Suite;
 pub use options::SuiteOptions;
 pub use plan::{Plan, PlannedRun};
 pub use profile::Profile;
-pub(crate) use run::generated_data;
-pub use run::{SuiteOutcome, planned, run_suite, run_suite_with};
+pub use run::{SuiteOutcome, planned, run_suite};
 pub use task::SuiteTask;

@@ -7,7 +7,6 @@ use burn::tensor::Device;
 use lrvd_burn::train::Checkpoints;
 
 use super::SuiteError;
-use super::analysis::{Analysis, Trained, measure};
 use super::ood::{OodSet, ood_answers};
 use super::plan::PlannedRun;
 use super::task::{ReadyTask, SuiteTask};
@@ -37,10 +36,6 @@ pub(super) struct Shared<'a> {
     pub matches: bool,
     /// Stop request.
     pub stop: &'a AtomicBool,
-    /// Where the data of all tasks are.
-    pub data_dir: &'a Path,
-    /// What is measured beyond the record.
-    pub analysis: Option<&'a dyn Analysis>,
     /// Whether trained adapters stay.
     pub keep: bool,
 }
@@ -107,19 +102,6 @@ pub(super) fn run_one(
     let context = training.context();
     let Finished { mut record, summary, scored } = record(&context, &mut trained, &label, &folder)?;
     record.ood = ood_answers(&context, &trained, &scored, ood, &folder)?;
-    if let Some(analysis) = shared.analysis {
-        let (model, method) = (&trained.state.model, &*trained.method);
-        let finished = Trained {
-            context: &context,
-            model,
-            method,
-            record: &record,
-            task: task.task,
-            backbone: shared.backbone,
-            data_dir: shared.data_dir,
-        };
-        measure(analysis, &finished, shared.out, run)?;
-    }
     if let Some(settings) = kept(shared, task, run, &config)? {
         settings.keep(trained, &folder.join(ADAPTER_DIR)).map_err(Box::new)?;
     }

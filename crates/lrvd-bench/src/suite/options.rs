@@ -45,7 +45,9 @@ pub struct SuiteOptions {
     pub steps: Option<usize>,
     /// Override of the numbers of draws.
     pub draws: Option<Vec<usize>>,
-    /// Settings file that comes after preset and profile.
+    /// Settings of an arms file, which come after preset and profile.
+    pub patches: Vec<toml::Table>,
+    /// Settings file that comes next.
     pub config: Option<PathBuf>,
     /// Settings `key=value` that come last.
     pub set: Vec<String>,
@@ -74,6 +76,7 @@ impl SuiteOptions {
             keep: true,
             steps: None,
             draws: None,
+            patches: Vec::new(),
             config: None,
             set: Vec::new(),
             command: String::new(),

@@ -9,12 +9,11 @@ use lrvd_burn::files::AtomicDir;
 use lrvd_burn::model::trainable_counts;
 
 use super::SuiteError;
-use super::analysis::{Analysis, measured};
 use super::clock::now;
 use super::dry_run::DryRun;
 use super::ensemble::{Budget, Rows};
 use super::kind::Suite;
-use super::one_run::{Shared, completed, run_one};
+use super::one_run::{Shared, completed, folder as run_folder, run_one};
 use super::ood::OodSet;
 use super::options::SuiteOptions;
 use super::plan::{Plan, PlannedRun};
@@ -28,8 +27,8 @@ use crate::method::MethodError;
 use crate::progress::{Event, ProgressSink};
 use crate::reasoning::generate::ReasoningGenerateConfig;
 use crate::reasoning::{self, ReasoningError};
-use crate::record::{Measurement, ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
-use crate::report::Published;
+use crate::record::{ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
+use crate::report::{Published, RowScores};
 use crate::run::{OutputFolder, RunStart};
 use crate::settings::{
     BasePrecision, ConfigOverrides, MethodForm, MethodName, RankRequest, SettingError, ValidConfig,
@@ -53,8 +52,10 @@ pub struct SuiteOutcome {
     pub verdict: Vec<String>,
     /// The report page.
     pub report: PathBuf,
-    /// The rows, and what an analysis measured of each.
-    pub runs: Vec<(RunRecord, Vec<Measurement>)>,
+    /// Everything that was recorded.
+    pub results: Results,
+    /// Scores of single rows.
+    pub(super) rows: RowScores,
 }
 
 /// Resolved settings of `options` for a model: preset, profile, what the model's kind asks for, then the
@@ -85,6 +86,9 @@ fn resolve_config(
         (Suite::Reasoning, Architecture::Llama(_)) => {}
     }
     let mut overrides = ConfigOverrides::over(&config)?;
+    for patch in &options.patches {
+        overrides.apply_table(patch)?;
+    }
     if let Some(file) = &options.config {
         overrides.apply_file(file)?;
     }
@@ -120,20 +124,6 @@ fn open_backbone(options: &SuiteOptions) -> Result<Backbone, SuiteError> {
 /// [`SuiteError`]; what was finished before stays on disk and `--resume` goes on from there.
 pub fn run_suite(
     options: SuiteOptions,
-    stop: &AtomicBool,
-    sink: &mut dyn ProgressSink,
-) -> Result<SuiteOutcome, SuiteError> {
-    run_suite_with(options, None, stop, sink)
-}
-
-/// As [`run_suite`], with `analysis` of every model that is trained, before it is forgotten.
-///
-/// # Errors
-///
-/// As [`run_suite`].
-pub fn run_suite_with(
-    options: SuiteOptions,
-    analysis: Option<&dyn Analysis>,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<SuiteOutcome, SuiteError> {
@@ -183,15 +173,13 @@ pub fn run_suite_with(
         out,
         matches,
         stop,
-        data_dir: &data_dir,
-        analysis,
         keep: options.keep,
     };
     if let Some((first, _)) = ready.first() {
         check_methods(&shared, &first.prepared, &plan)?;
     }
     folder.begin(&settings)?;
-    let (mut records, mut made, mut data) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let (mut records, mut rows, mut data) = (Vec::new(), RowScores::default(), BTreeMap::new());
     let mut finished = true;
     for (ready, ood) in ready {
         data.insert(ready.task.key().to_owned(), ready.data.clone());
@@ -199,7 +187,7 @@ pub fn run_suite_with(
             TaskRuns { shared: &shared, plan: &plan, ready: &ready, ood, done: Vec::new() };
         finished = runs.run(sink)?;
         for (run, record) in runs.done.into_iter().filter(|(run, _)| !run.is_member) {
-            made.push((record.clone(), measured(out, &run)?));
+            rows.read(&run_folder(out, &run), &record.task, &record.method, record.seed)?;
             records.push(record);
         }
         if !finished {
@@ -228,7 +216,7 @@ pub fn run_suite_with(
         runs: records,
         notes: notes(complete),
     };
-    let written = write_summary(&options.out, &results, published.as_ref())?;
+    let written = write_summary(&options.out, &results, &rows, published.as_ref(), None)?;
     Ok(SuiteOutcome {
         complete,
         finished: results.runs.len(),
@@ -237,7 +225,8 @@ pub fn run_suite_with(
         comparison: written.comparison,
         verdict: written.verdict,
         report: written.report,
-        runs: made,
+        results,
+        rows,
     })
 }
 
@@ -443,7 +432,7 @@ fn ood_sets(
 }
 
 /// Writes the generated tasks once into the output folder, which is ours by then.
-pub(crate) fn generated_data(
+pub(super) fn generated_data(
     suite: Suite,
     out: &mut OutputFolder,
     sink: &mut dyn ProgressSink,

@@ -6,8 +6,8 @@ use super::SuiteError;
 use crate::io::write_text;
 use crate::record::{JsonLines, RankLine, Results, write_results};
 use crate::report::{
-    Comparison, Published, Said, Summary, compare, csv_metrics, headline_metrics, render_csv,
-    render_markdown, render_text, write_html,
+    Comparison, Published, RowScores, Said, Summary, compare, csv_metrics, headline_metrics,
+    render_csv, render_markdown, render_text, write_html,
 };
 use crate::settings::CheckpointChoice;
 
@@ -25,11 +25,13 @@ pub(super) struct Written {
 
 /// Writes `results.json`, `ranks.jsonl`, the tables and the page into `out`. Both checkpoints have a CSV
 /// file; the printed table, `table.md` and the comparison speak of the one that the settings say to
-/// report.
+/// report. `below` stands below the table.
 pub(super) fn write_summary(
     out: &Path,
     results: &Results,
+    rows: &RowScores,
     published: Option<&Published>,
+    below: Option<&str>,
 ) -> Result<Written, SuiteError> {
     write_results(&out.join("results.json"), results)?;
     let mut lines = JsonLines::create(&out.join("ranks.jsonl"))?;
@@ -56,16 +58,19 @@ pub(super) fn write_summary(
     let summary = Summary::new(results, choice, &headline_metrics(results));
     let comparison: Option<Comparison> =
         published.map(|published| compare(results, published, choice));
-    let said = Said::new(results, &summary);
+    let said = Said::new(results, &summary, rows);
     let (lead, verdict) = (said.lead(), said.verdict());
-    let below = verdict.join("\n\n");
-    let mut markdown = format!("{lead}\n\n{}\n{below}\n", render_markdown(&summary));
+    let told = verdict.join("\n\n");
+    let mut markdown = format!("{lead}\n\n{}\n{told}\n", render_markdown(&summary));
+    if let Some(below) = below {
+        markdown = format!("{markdown}\n{below}");
+    }
     if let Some(comparison) = &comparison {
         markdown.push_str(&comparison.render_markdown());
     }
     write_text(&out.join("table.md"), &markdown)?;
     let report = out.join("report.html");
-    write_html(&report, results, comparison.as_ref())?;
+    write_html(&report, results, rows, comparison.as_ref())?;
     let rows = !results.runs.is_empty();
     let table = rows.then(|| format!("{lead}\n\n{}", render_text(&summary)));
     let comparison = comparison.filter(|_| rows).map(|c| c.render_text());
@@ -90,7 +95,14 @@ mod tests {
         for (said, shown, other) in cells {
             results.config = serde_json::json!({ "experiment": { "checkpoint": said } });
             let folder = tempfile::tempdir().unwrap();
-            let written = write_summary(folder.path(), &results, Some(&published)).unwrap();
+            let written = write_summary(
+                folder.path(),
+                &results,
+                &RowScores::default(),
+                Some(&published),
+                None,
+            )
+            .unwrap();
             let markdown = std::fs::read_to_string(folder.path().join("table.md")).unwrap();
             for text in [markdown, written.table.unwrap(), written.comparison.unwrap()] {
                 assert!(text.contains(shown) && !text.contains(other), "{said}: {text}");

@@ -24,7 +24,8 @@ Examples:
   lrvd bench glue --tasks sst2 --methods all       every method that `lrvd bench reasoning` knows
   lrvd bench glue --profile paper --data-dir GLUE --model microsoft/deberta-v3-base --device cuda:0
   lrvd bench glue --model LLAMA-DIR --data-dir GLUE --tasks sst2 --steps 60 --set batch_size=16
-  lrvd bench glue --resume                         go on after an interruption
+  lrvd bench glue --arms docs/results/arms/beta.toml --data-dir GLUE --out runs/beta
+  lrvd bench glue --resume                         resume after an interruption
 
 Presets: `default` (recommended: held-out training rows choose the KL weight), `constant-weight` (the published one),
 `paper-glue` (the paper's text), `author-glue` (the authors' script, quirks included). Tasks: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
@@ -114,6 +115,9 @@ pub(crate) struct SuiteArguments {
     /// `methods.laplace.predictive=probit`; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
+    /// Settings side by side, compared in pairs: one run of the suite for every arm of the file.
+    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["profile", "preset", "methods", "compare"])]
+    pub(crate) arms: Option<PathBuf>,
     /// Print runs, parameters, memory, time and settings, and train nothing; the paper's model need
     /// not be there.
     #[arg(long)]

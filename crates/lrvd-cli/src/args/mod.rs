@@ -11,7 +11,6 @@ mod generate;
 mod push;
 #[cfg(feature = "serve")]
 mod serve;
-mod study;
 mod train;
 
 use clap::builder::RangedI64ValueParser;
@@ -36,7 +35,6 @@ pub(crate) use generate::GenerateArguments;
 pub(crate) use push::PushArguments;
 #[cfg(feature = "serve")]
 pub(crate) use serve::ServeArguments;
-pub(crate) use study::StudyArguments;
 pub(crate) use train::TrainArguments;
 
 use crate::printer::Format;
@@ -140,9 +138,6 @@ pub(crate) enum Command {
     /// Reproduce a benchmark: train, evaluate and report several methods.
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Answer a question by training a few settings side by side: table, figures, verdicts.
-    #[command(after_help = study::EXAMPLES)]
-    Study(StudyArguments),
     /// Watch the method at work on a task whose answer is known.
     #[command(subcommand)]
     Demo(DemoCommand),

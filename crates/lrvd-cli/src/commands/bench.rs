@@ -2,7 +2,9 @@
 
 use lrvd_bench::UnknownName;
 use lrvd_bench::settings::MethodName;
-use lrvd_bench::suite::{Profile, Suite, SuiteOptions, planned, run_suite};
+use lrvd_bench::suite::{
+    Arms, Profile, Suite, SuiteOptions, planned, planned_arms, run_arms, run_suite,
+};
 
 use super::Outcome;
 use crate::args::{BenchCommand, GlobalArguments, Keep, SuiteArguments};
@@ -18,7 +20,16 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
         BenchCommand::Reasoning(arguments) => (Suite::Reasoning, arguments),
     };
     let (dry_run, logs) = (arguments.dry_run, arguments.logs.log.clone());
+    let arms = arguments.arms.as_deref().map(Arms::read).transpose()?;
     let options = options(suite, arguments)?;
+    if dry_run && let Some(arms) = &arms {
+        let plan = planned_arms(arms, &options)?;
+        match printer.format() {
+            Format::Json => printer.data(&serde_json::to_string_pretty(&plan)?)?,
+            Format::Text => printer.data(&plan.render_text())?,
+        }
+        return Ok(ExitStatus::Done);
+    }
     if dry_run {
         let plan = planned(options)?;
         match printer.format() {
@@ -34,7 +45,10 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     let out = options.out.clone();
     let shown = progress::sink(printer, global.progress_style(), &stop);
     let mut sink = Journal::new(shown, printer, &out, &logs);
-    let outcome = run_suite(options, &stop, &mut sink)?;
+    let outcome = match &arms {
+        Some(arms) => run_arms(arms, &options, &stop, &mut sink)?.suite,
+        None => run_suite(options, &stop, &mut sink)?,
+    };
     drop(sink); // gives the screen back
     match printer.format() {
         Format::Json => printer.data(&std::fs::read_to_string(out.join("results.json"))?)?,

@@ -18,7 +18,6 @@ mod push;
 mod ranks;
 #[cfg(feature = "serve")]
 mod serve;
-mod study;
 mod table;
 mod train;
 mod verify;
@@ -53,7 +52,6 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Verify(arguments) => verify::run(arguments, printer),
         Command::Completions(arguments) => completions::run(arguments, printer),
         Command::Man(arguments) => man::run(arguments, printer),
-        Command::Study(arguments) => study::run(arguments, global, printer),
         Command::Demo(command) => demo::run(command, global, printer),
         Command::Bench(command) => bench::run(command, global, printer),
     }

@@ -20,7 +20,6 @@ const COMMANDS: [&[&str]; 20] = [
     &["verify"],
     &["bench", "glue"],
     &["bench", "reasoning"],
-    &["study"],
     &["demo", "planted-rank"],
     &["completions"],
 ];

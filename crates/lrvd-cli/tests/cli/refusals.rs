@@ -57,11 +57,27 @@ fn settings_and_names_that_do_not_exist() {
 }
 
 #[test]
-fn studies_that_do_not_exist_or_cannot_run() {
-    refused(&["study", "bet"], "unknown study `bet`; wanted one of `beta`");
-    refused(&["study", "beta", "--size", "large"], "unknown size `large`; wanted one of `quick`");
-    refused(&["study", "beta", "--dry-run", "--set", "kl_wait=1"], "arm `kl_weight 0.008`");
-    refused(&["study", "k", "--dry-run", "--tasks", "obqa"], "unknown task `obqa`");
+fn arms_that_cannot_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("arms.toml");
+    let path = file.display().to_string();
+    let arms = ["bench", "glue", "--dry-run", "--arms", &path];
+    refused(&arms, "arms.toml");
+    let head = "[[arm]]\nname = \"warm\"\nmethod = ";
+    for (text, expected) in [
+        ("arm = []".to_owned(), "expected at least one arm"),
+        (format!("{head}\"lorra\""), "did you mean `lora`?"),
+        (format!("{head}\"lora\"\nsteps = 3"), "unknown field `steps`"),
+        (format!("{head}\"lora\"\nsettings = {{ kl_wait = 1 }}"), "arm `warm`"),
+        (format!("{head}\"lora\"\n{head}\"lora\""), "arm `warm` is given twice"),
+        (format!("{head}\"lora\"\n[[compare]]\narms = [\"warm\", \"cold\"]"), "unknown arm `cold`"),
+        (format!("tasks = [\"obqa\"]\n{head}\"lora\""), "unknown task `obqa`"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        refused(&arms, expected);
+    }
+    let both = [&arms[..], &["--methods", "lora"]].concat();
+    refused(&both, "cannot be used with");
 }
 
 #[test]

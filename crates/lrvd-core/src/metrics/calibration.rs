@@ -1,5 +1,7 @@
 //! Reliability bins and expected calibration error.
 
+use std::f64::consts::FRAC_2_PI;
+
 use super::check;
 use super::error::MetricError;
 use super::predictions::ROW_SUM_TOLERANCE;
@@ -139,6 +141,12 @@ impl ReliabilityDiagram {
         self.bins.iter().map(|bin| bin.count as f64 / n * bin.gap()).sum()
     }
 
+    /// What [`ece`](Self::ece) is on average for a perfectly calibrated model with these confidences: see [`ece_floor`].
+    pub fn floor(&self) -> f64 {
+        let occupied = |bin: &ReliabilityBin| Some((bin.count as f64, bin.mean_confidence()?));
+        ece_floor(self.bins.iter().filter_map(occupied))
+    }
+
     /// Maximum calibration error: the largest gap of a bin that holds examples.
     pub fn mce(&self) -> f64 {
         self.bins.iter().map(ReliabilityBin::gap).fold(0.0, f64::max)
@@ -161,6 +169,25 @@ pub fn ece(
     binning: Binning,
 ) -> Result<f64, MetricError> {
     Ok(ReliabilityDiagram::new(confidence, correct, n_bins, binning)?.ece())
+}
+
+/// Expected calibration error that a perfectly calibrated model has on average, from `bins` of `(examples, mean confidence)`:
+/// an ECE is evidence of miscalibration only where it is above this floor.
+///
+/// ```text
+/// floor = Σ_b (n_b / n) E|X_b/n_b − p_b| ≈ √(2/π) Σ_b (n_b / n) √(p_b (1 − p_b) / n_b),   X_b ~ Binomial(n_b, p_b)
+/// ```
+///
+/// The half-normal approximation is within 5 % from 20 examples in a bin on; a bin with fewer weighs little. 0 without
+/// examples.
+pub fn ece_floor(bins: impl IntoIterator<Item = (f64, f64)>) -> f64 {
+    let (mut n, mut sum) = (0.0, 0.0);
+    for (count, confidence) in bins {
+        n += count;
+        // A mean confidence may exceed 1 by rounding.
+        sum += (count * confidence * (1.0 - confidence)).max(0.0).sqrt();
+    }
+    if n > 0.0 { FRAC_2_PI.sqrt() * sum / n } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -197,6 +224,31 @@ mod tests {
             occupied(Binning::Torchmetrics),
             [(8, 2), (9, 1), (10, 1), (12, 1), (13, 1), (14, 1), (15, 1)]
         );
+    }
+
+    #[test]
+    fn the_floor_is_the_mean_error_of_calibrated_answers() {
+        // scipy.stats.binom: E|X/n − p| of 100 examples at 0.75, of 40 at 0.9 and of 400 at 0.55.
+        let exact = [
+            (100.0, 0.75, 0.034424884412563),
+            (40.0, 0.9, 0.037059667819416),
+            (400.0, 0.55, 0.019834560332658),
+        ];
+        for (n, p, expected) in exact {
+            let found = ece_floor([(n, p)]);
+            assert!(
+                (found / expected - 1.0).abs() < 0.025,
+                "{n} {p}: {found}, expected {expected}"
+            );
+        }
+        let found = ece_floor(exact.map(|(n, p, _)| (n, p)));
+        let expected = exact.iter().map(|(n, _, e)| n * e).sum::<f64>() / 540.0;
+        assert!((found / expected - 1.0).abs() < 0.02, "{found}, expected {expected}");
+        let confidence: Vec<f64> = (0..100).map(|_| 0.75).collect();
+        let diagram =
+            ReliabilityDiagram::new(&confidence, &[true; 100], 15, Binning::default()).unwrap();
+        assert_eq!(diagram.floor(), ece_floor([(100.0, 0.75)]));
+        assert_eq!([ece_floor([]), ece_floor([(3.0, 1.000_05)])], [0.0; 2]);
     }
 
     #[test]

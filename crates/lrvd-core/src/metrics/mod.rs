@@ -8,7 +8,7 @@
 //! | `classification`| accuracy, F1, Matthews correlation from predicted classes                     |
 //! | `correlation`   | Pearson and Spearman                                                         |
 //! | `predictions`   | checked probabilities with labels: NLL, Brier score, confidences               |
-//! | `calibration`   | reliability bins, expected calibration error under three binning conventions |
+//! | `calibration`   | reliability bins, expected calibration error and its floor, three conventions  |
 //! | `ranking`       | area under the ROC curve of a score: out of distribution against in          |
 //! | `selective`     | risk-coverage curve, its area, threshold for a target risk, with a bound      |
 //! | `uncertainty`   | softmax, Monte Carlo average, entropies, mutual information                  |
@@ -25,7 +25,7 @@ mod selective;
 mod summary;
 mod uncertainty;
 
-pub use calibration::{Binning, DEFAULT_BINS, ReliabilityBin, ReliabilityDiagram, ece};
+pub use calibration::{Binning, DEFAULT_BINS, ReliabilityBin, ReliabilityDiagram, ece, ece_floor};
 pub use classification::{BinaryCounts, accuracy, f1_macro};
 pub use correlation::{average_ranks, pearson, spearman};
 pub use error::MetricError;

@@ -153,6 +153,7 @@ fn metric_index(metric: Metric) -> (u8, Metric) {
     let group = match metric {
         Metric::Accuracy(_) | Metric::Standard(_) | Metric::MacroF1(_) => 0,
         Metric::Ece(_)
+        | Metric::EceFloor(_)
         | Metric::Nll(_)
         | Metric::Brier(_)
         | Metric::SelectiveArea(_)

@@ -222,7 +222,7 @@ function swatch(fill, kind = "square") {
 }
 
 /** Accuracy and confidence by bin, above the number of examples in each. */
-function reliability(bins, ece, name) {
+function reliability(bins, heading, name) {
   const n = bins.reduce((sum, bin) => sum + bin.count, 0);
   const title = (d) => `confidence ${d.confidence.toFixed(3)}, accuracy ${d.accuracy.toFixed(3)}, ${grouped(d.count)} examples`;
   // The bin of confidence exactly 1 has no width of its own: it is drawn as a sliver at the edge.
@@ -239,7 +239,7 @@ function reliability(bins, ece, name) {
         Plot.ruleY(drawn, { x1: "low", x2: "high", y: "confidence", stroke: "var(--ink)", strokeWidth: 1.4 }),
         Plot.line([[0, 0], [1, 1]], { stroke: "var(--soft)", strokeDasharray: "4 4" }),
         Plot.ruleY([0], { stroke: "var(--soft)" }),
-        Plot.text([`ECE ${ece.toFixed(3)}`], { frameAnchor: "top-left", dx: 6, dy: 5, fontWeight: 650 }),
+        Plot.text([heading], { frameAnchor: "top-left", dx: 6, dy: 5, fontWeight: 650 }),
         Plot.text([`n = ${grouped(n)}`], { frameAnchor: "top-left", dx: 6, dy: 20, fill: "var(--soft)" }),
       ] },
     { ...frame, height: 90, marginTop: 8, marginBottom: 36,

@@ -64,7 +64,7 @@ function answer(choice, metric, draws, method, task) {
   const s = drawn ?? cell(choice, metric, 0, method, task);
   return s && { ...s, only: !drawn };
 }
-/** `best` beyond noise, or on a `par` with the best. */
+/** `best` if significantly so, `par` if not significantly different from the best. */
 const markOf = (choice, metric, draws, method, task) => page.marks[choice]?.[at(metric, draws)]?.[task]?.[method] ?? "";
 
 /** How a metric prints: value, deviation without a zero before the point. */

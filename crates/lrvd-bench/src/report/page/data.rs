@@ -9,7 +9,8 @@ use crate::report::compare::{Comparison, ComparisonRow};
 use crate::report::family::Family;
 use crate::report::metric::{Better, Metric};
 use crate::report::names::{ModuleName, match_key, task_label};
-use crate::report::noise::{Mark, Standing};
+use crate::report::rows::RowScores;
+use crate::report::significance::{Mark, Standing};
 use crate::report::summary::{
     CheckpointChoice, Summary, csv_metrics, is_about_uncertainty, table_draws,
 };
@@ -43,7 +44,7 @@ pub(super) struct PageData<'a> {
     metrics: BTreeMap<String, MetricEntry>,
     /// Values over seeds by checkpoint, metric (`nll_k10`), method and task.
     cells: BTreeMap<&'static str, Cells>,
-    /// Methods that are the best beyond noise or cannot be told from it, by checkpoint, metric and task.
+    /// Methods that are significantly the best or not significantly different from it, by checkpoint, metric and task.
     marks: BTreeMap<&'static str, Marks>,
     /// Ranks that average ranks are a part of, by task and method.
     full_ranks: BTreeMap<String, BTreeMap<String, u32>>,
@@ -117,7 +118,11 @@ struct PublishedCell {
 }
 
 impl<'a> PageData<'a> {
-    pub(super) fn new(results: &'a Results, comparison: Option<&Comparison>) -> Self {
+    pub(super) fn new(
+        results: &'a Results,
+        rows: &RowScores,
+        comparison: Option<&Comparison>,
+    ) -> Self {
         let mut metrics = csv_metrics(results);
         metrics.push(Metric::MemoryMib);
         let summaries =
@@ -136,7 +141,7 @@ impl<'a> PageData<'a> {
             uncertainty,
             reported: reported.name(),
             draws: table_draws(results),
-            said: Said::new(results, names),
+            said: Said::new(results, names, rows),
             methods: names.methods.iter().map(|name| method_entry(name, uncertainty)).collect(),
             families: families.into_iter().map(Family::title).collect(),
             tasks: names.tasks.iter().map(|key| task_entry(results, key)).collect(),
@@ -145,7 +150,7 @@ impl<'a> PageData<'a> {
             modules: modules.iter().map(|(name, path)| module_entry(name, path)).collect(),
             metrics: metrics.iter().map(|m| (m.base().into_owned(), metric_entry(*m))).collect(),
             cells: summaries.iter().map(|s| (s.choice.name(), cells(s))).collect(),
-            marks: summaries.iter().map(|s| (s.choice.name(), marks(results, s))).collect(),
+            marks: summaries.iter().map(|s| (s.choice.name(), marks(results, rows, s))).collect(),
             full_ranks: full_ranks(names),
             comparison: comparison.map(comparison_entry),
         }
@@ -225,11 +230,11 @@ fn cells(summary: &Summary) -> Cells {
     cells
 }
 
-fn marks(results: &Results, summary: &Summary) -> Marks {
+fn marks(results: &Results, rows: &RowScores, summary: &Summary) -> Marks {
     let mut marks = Marks::new();
     for metric in &summary.metrics {
         for task in &summary.tasks {
-            if let Some(standing) = Standing::new(results, summary, *metric, task) {
+            if let Some(standing) = Standing::new(results, summary, rows, *metric, task) {
                 let found =
                     standing.marks().into_iter().map(|(name, mark)| (name.to_owned(), mark));
                 marks.entry(metric.name()).or_default().insert(task.clone(), found.collect());

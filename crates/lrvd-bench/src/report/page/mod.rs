@@ -17,6 +17,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::compare::Comparison;
+use super::rows::RowScores;
 use super::summary::{CheckpointChoice, Summary, headline_metrics};
 use super::table::render_text;
 use crate::io::{IoError, write_text};
@@ -35,9 +36,10 @@ const LICENCES: [&str; 2] =
 pub(crate) fn write_html(
     path: &Path,
     results: &Results,
+    rows: &RowScores,
     comparison: Option<&Comparison>,
 ) -> Result<(), IoError> {
-    let page = render_html(results, comparison)
+    let page = render_html(results, rows, comparison)
         .map_err(|source| IoError::Json { path: path.to_owned(), source })?;
     write_text(path, &page)
 }
@@ -45,6 +47,7 @@ pub(crate) fn write_html(
 /// The whole report as one HTML page: no network, no clock, the same bytes for the same record.
 pub(crate) fn render_html(
     results: &Results,
+    rows: &RowScores,
     comparison: Option<&Comparison>,
 ) -> Result<String, serde_json::Error> {
     let title = format!("{}, {} profile", results.model.name, results.profile);
@@ -57,7 +60,7 @@ pub(crate) fn render_html(
             ("style", STYLE),
             ("table", &escape(&render_text(&table))),
             ("results", &json(results)?),
-            ("page", &json(&PageData::new(results, comparison))?),
+            ("page", &json(&PageData::new(results, rows, comparison))?),
             ("licences", &LICENCES.join("\n")),
             ("plot", &PLOT.join("\n")),
             ("scripts", &SCRIPTS.join("\n")),

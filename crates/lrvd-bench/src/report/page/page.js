@@ -53,13 +53,18 @@ function valueCell(metric, s, mark = "", behind = "") {
   const tips = [
     s.n > 1 ? `seeds: ${s.values.map((x) => text(metric, x)).join(", ")}` : "",
     s.only ? "one answer, no draws" : "",
-    mark === "par" ? "cannot be told from the best" : mark === "best" ? "best beyond noise" : "",
+    mark === "par" ? "not significantly different from the best" : mark === "best" ? "significantly the best" : "",
   ].filter(Boolean);
   // Ranks and counts that all seeds share have nothing to say of their spread.
   const spreads = s.std !== null && !describe(metric).count && (metric !== "rank" || s.std > 0);
   return h("td", { class: `n ${mark}${s.only ? " only" : ""}`, "data-tip": tips.join("; ") || null },
     h("b", {}, text(metric, s.mean)), spreads ? h("i", {}, stdText(metric, s.std)) : null,
     behind ? h("i", {}, behind) : null);
+}
+/** ` (0.031)`: the ECE of a calibrated model, behind an ECE. */
+function floorOf(metric, task, name, draws, choice = "last") {
+  const floor = metric === "ece" && answer(choice, "ece_floor", draws, name, task);
+  return floor ? ` (${text("ece_floor", floor.mean)})` : "";
 }
 /**
  * Metrics of all methods, `[metric, heading, draws]`: a table per task with a body per family, or for a few methods one
@@ -78,7 +83,7 @@ function metricTables(caption, choice, metrics, tasks = taskKeys) {
       const s = c.of(task, name);
       const full = page.full_ranks[task]?.[name];
       return valueCell(c.metric, s && { ...s, only: s.only && describe(c.metric).drawn && c.draws > 0 },
-        markOf(choice, c.metric, c.draws, name, task), c.metric === "rank" && full ? ` of ${full}` : "");
+        markOf(choice, c.metric, c.draws, name, task), c.metric === "rank" && full ? ` of ${full}` : floorOf(c.metric, task, name, c.draws, choice));
     });
   const head = (shown, task) => shown.map((c) =>
     c.metric === "standard" && task ? { ...c, text: metricOf(task) } : c);
@@ -103,12 +108,13 @@ function qualityTables(choice, draws) {
   return metricTables([`Scores at the ${choice} checkpoint`, answers].filter(Boolean).join(", "), choice,
     QUALITY.map(([metric, heading]) => [metric, heading, draws]));
 }
-const MARKS = "Bold: better than all others beyond noise. Shaded: cannot be told from the best.";
+const MARKS = "Bold: significantly better than all others. Shaded: not significantly different from the best.";
 function resultsSection() {
   const main = page.uncertainty ? page.draws ?? 0 : 0;
   const [first, other] = page.reported === "best" ? ["best", "last"] : ["last", "best"];
   return section("results", "Results",
-    how(page.said.rule, page.said.rule.includes("nothing is marked") ? "" : ` ${MARKS}`),
+    how(page.said.rule, page.said.rule.includes("nothing is marked") ? "" : ` ${MARKS}`,
+      " Behind an ECE: the mean ECE of a perfectly calibrated model on as many rows."),
     qualityTables(first, main), page.said.budgets.map((words) => how(words)),
     page.draws ? fold(main ? "The same at the posterior mean" : `The same with ${withDraws}`,
       qualityTables(first, main ? 0 : page.draws)) : null,
@@ -343,7 +349,7 @@ function confidenceSection() {
   const convention = results.runs.flatMap((r) => Object.values(r.checkpoints.last?.reliability ?? {}))[0]?.convention;
   return section("confidence", "Confidence",
     part("Calibration", ["Bars: accuracy; tick: mean confidence; hatched: the gap between them; below: examples per bin. Bins pooled " +
-      "over seeds, ECE is the mean of the seeds' values, binning ", h("code", {}, convention ?? ""), "."], byTask(diagrams)),
+      "over seeds, ECE is the mean of the seeds' values (in brackets that of a perfectly calibrated model on as many rows), binning ", h("code", {}, convention ?? ""), "."], byTask(diagrams)),
     part("What posterior draws buy", "Means over seeds, bars of one standard error. Where the draws of a smaller number are the first of a larger one, one pass " +
       "answers for all of them and its time is shared out.", byTask(sweep)),
     part("Answering only where sure", "Examples are answered in the order of confidence, each method at its full answer, averaged over " +
@@ -368,7 +374,7 @@ function diagrams(task, label) {
       if (!bins.length) return null;
       const note = k ? `${k} draws` : full ? "posterior mean" : "";
       return { front: k === full && front.includes(name), figure: figure({ title: [methodName(name), ` on ${label}`], note,
-        label: `${name} on ${label}, ${note}: reliability diagram`, ...reliability(bins, mean(own.map((r) => r.ece)) ?? NaN, name) }) };
+        label: `${name} on ${label}, ${note}: reliability diagram`, ...reliability(bins, `ECE ${text("ece", mean(own.map((r) => r.ece)))}${floorOf("ece", task, name, k)}`, name) }) };
     });
   }).filter(Boolean);
   const those = (wanted) => grid("four", drawn.filter((d) => d.front === wanted).map((d) => d.figure));

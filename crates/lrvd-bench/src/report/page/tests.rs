@@ -12,6 +12,7 @@ use crate::record::sample::{sample_reasoning, sample_results, six_tasks};
 use crate::record::{Results, RunStatus};
 use crate::report::compare::compare;
 use crate::report::published::Published;
+use crate::report::rows::RowScores;
 use crate::report::summary::{CheckpointChoice, Summary, headline_metrics};
 use crate::report::verdict::Said;
 
@@ -25,7 +26,7 @@ params_m_min,BayesLoRA_k10,all,2.40,\nparams_m_max,BayesLoRA_k10,all,3.87,\n";
 fn page(results: &Results) -> String {
     let published = Published::parse(PUBLISHED, "published.csv").unwrap();
     let comparison = compare(results, &published, CheckpointChoice::Last);
-    render_html(results, Some(&comparison)).unwrap()
+    render_html(results, &RowScores::default(), Some(&comparison)).unwrap()
 }
 
 /// The JSON text of an embedded document.
@@ -270,7 +271,8 @@ fn with_markup(mut results: Results, task: &str) -> Results {
 fn the_page_says_what_the_terminal_says() {
     let results = sample_results();
     let (choice, metrics) = (CheckpointChoice::Last, headline_metrics(&results));
-    let said = Said::new(&results, &Summary::new(&results, choice, &metrics));
+    let summary = Summary::new(&results, choice, &metrics);
+    let said = Said::new(&results, &summary, &RowScores::default());
     let shown = &data(&results)["said"];
     assert_eq!(*shown, serde_json::to_value(&said).unwrap());
     assert!(said.ran.starts_with("LoRA, AdaLoRA and BayesLoRA fine-tuned nano"), "{said:?}");
@@ -372,7 +374,8 @@ fn an_empty_or_broken_record_still_makes_a_page() {
         results.runs.clear();
         results.data.clear();
         results.config = Value::Null;
-        assert!(render_html(&results, None).unwrap().contains("\"methods\":[]"));
+        let page = render_html(&results, &RowScores::default(), None).unwrap();
+        assert!(page.contains("\"methods\":[]"));
     }
 }
 

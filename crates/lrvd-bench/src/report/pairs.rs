@@ -1,0 +1,218 @@
+//! Claims about two methods or arms, each a comparison by [`super::significance`] with Holm's correction for all of a page.
+
+use serde::Serialize;
+
+use super::metric::{Better, Metric};
+use super::names::task_label;
+use super::rows::RowScores;
+use super::significance::{Difference, LEVEL, difference, holm};
+use super::summary::Summary;
+use super::table::markdown;
+use crate::record::Results;
+use crate::text::UnknownName;
+
+/// One comparison: `metric` of `of` less that of `from`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Claim {
+    /// The method or arm whose number comes first.
+    pub(crate) of: String,
+    /// The one whose number is subtracted.
+    pub(crate) from: String,
+    metric: Metric,
+    margin: Option<f64>,
+}
+
+impl Claim {
+    /// A comparison in the metric that CSV files call `metric`. With a `margin` the claim is that `of` is not worse by as
+    /// much, or for a metric without a better direction that the two differ by less; without one, that they differ.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownName`] for another metric.
+    pub(crate) fn new(
+        of: &str,
+        from: &str,
+        metric: &str,
+        margin: Option<f64>,
+    ) -> Result<Self, UnknownName> {
+        let known = || Metric::OWN.map(Metric::name);
+        let metric =
+            Metric::parse(metric, 0).ok_or_else(|| UnknownName::new("metric", metric, known()))?;
+        Ok(Self { of: of.to_owned(), from: from.to_owned(), metric, margin })
+    }
+}
+
+/// A claim on one task with what was measured of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Judged {
+    /// The task in print.
+    pub task: String,
+    /// What was compared: `nll: auto less LoRA`.
+    pub claim: String,
+    /// The mean difference; null without a seed that both have.
+    pub mean: Option<f64>,
+    /// Its 95 % interval; null below two seeds and where seeds do not vary.
+    pub interval: Option<(f64, f64)>,
+    /// The probability by Holm's correction, one-sided for a margin; null where there is no interval.
+    pub p: Option<f64>,
+    /// `lower`, `higher`, `not worse by ...`, `no significant difference`.
+    pub verdict: String,
+    #[serde(skip)]
+    metric: Option<Metric>,
+}
+
+/// Judges all `claims` on all tasks of `results` as one family.
+pub(crate) fn judge(
+    results: &Results,
+    summary: &Summary,
+    rows: &RowScores,
+    claims: &[Claim],
+) -> Vec<Judged> {
+    let all: Vec<(&Claim, &String, Option<Difference>)> = claims
+        .iter()
+        .flat_map(|claim| summary.tasks.iter().map(move |task| (claim, task)))
+        .map(|(claim, task)| {
+            let pair = (claim.of.as_str(), claim.from.as_str());
+            let found = difference(results, summary, rows, (claim.metric, task), pair);
+            (claim, task, found)
+        })
+        .collect();
+    let tested: Vec<f64> =
+        all.iter().filter_map(|(claim, _, d)| Some(probability(claim, (*d)?))).collect();
+    let mut adjusted = holm(&tested).into_iter();
+    let judged = all.into_iter().map(|(claim, task, found)| {
+        let p = found.and_then(|_| adjusted.next());
+        let mean = |method: &str| {
+            let values = summary.by_seed(results, claim.metric, method, task).1;
+            (!values.is_empty()).then(|| values.values().sum::<f64>() / values.len() as f64)
+        };
+        let plain = || Some(mean(&claim.of)? - mean(&claim.from)?);
+        Judged {
+            task: task_label(task),
+            claim: format!("{}: {} less {}", claim.metric.name(), claim.of, claim.from),
+            mean: found.map(|d| d.mean).or_else(plain),
+            interval: found.map(Difference::interval),
+            p,
+            verdict: verdict(claim, found, p),
+            metric: Some(claim.metric),
+        }
+    });
+    judged.collect()
+}
+
+/// The probability of what was found if the claim is not so.
+fn probability(claim: &Claim, difference: Difference) -> f64 {
+    let Some(margin) = claim.margin else { return difference.p() };
+    let (not_above, not_below) = (difference.p_below(margin), difference.p_above(-margin));
+    match claim.metric.better() {
+        Better::Lower => not_above,
+        Better::Higher => not_below,
+        Better::Neither => not_above.max(not_below),
+    }
+}
+
+fn verdict(claim: &Claim, difference: Option<Difference>, p: Option<f64>) -> String {
+    let (Some(difference), Some(p)) = (difference, p) else { return "not tested".to_owned() };
+    match (claim.margin, claim.metric.better()) {
+        (Some(margin), Better::Neither) if p < LEVEL => format!("within {margin}"),
+        (Some(margin), _) if p < LEVEL => format!("not worse by {margin}"),
+        (Some(_), _) => "not shown".to_owned(),
+        (None, _) if p >= LEVEL => "no significant difference".to_owned(),
+        (None, _) if difference.mean < 0.0 => "lower".to_owned(),
+        (None, _) => "higher".to_owned(),
+    }
+}
+
+impl Judged {
+    /// Heading of [`cells`](Self::cells).
+    pub const HEADING: [&'static str; 6] =
+        ["difference", "task", "mean", "95 % interval", "p (Holm)", "verdict"];
+
+    /// The row of a table.
+    pub fn cells(&self) -> Vec<String> {
+        let number = |x: f64| self.metric.map_or_else(|| x.to_string(), |metric| signed(metric, x));
+        let absent = || "–".to_owned();
+        let interval =
+            self.interval.map(|(low, high)| format!("{} to {}", number(low), number(high)));
+        vec![
+            self.claim.clone(),
+            self.task.clone(),
+            self.mean.map_or_else(absent, number),
+            interval.unwrap_or_else(absent),
+            self.p.map_or_else(absent, |p| format!("{p:.3}")),
+            self.verdict.clone(),
+        ]
+    }
+}
+
+/// A difference with its sign and one place more than values have.
+fn signed(metric: Metric, x: f64) -> String {
+    let places = if metric.is_count() { 0 } else { metric.decimals().0 + 1 };
+    format!("{x:+.places$}")
+}
+
+/// All of `judged` as a table in markdown, with what it says.
+pub(crate) fn render_pairs(judged: &[Judged]) -> String {
+    let heading = Judged::HEADING.map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> =
+        std::iter::once(heading).chain(judged.iter().map(Judged::cells)).collect();
+    format!(
+        "{}\nDifferences are paired by seed, and for accuracy, NLL and Brier score by evaluation row; 95 % intervals by \
+         Student's distribution; p by Holm's method for all rows of the table, one-sided where a margin is claimed.\n",
+        markdown(&rows)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::summary::CheckpointChoice;
+    use super::*;
+    use crate::record::sample::{sample_results, set_accuracy};
+
+    #[test]
+    fn claims_are_judged_as_one_family() {
+        let mut results = sample_results();
+        results.runs.retain(|run| run.task == "rte");
+        for (method, values) in [
+            ("LoRA", [0.80, 0.81, 0.79]),
+            ("AdaLoRA", [0.805, 0.812, 0.790]),
+            ("BayesLoRA", [0.90, 0.905, 0.896]),
+        ] {
+            set_accuracy(&mut results, "rte", method, &values.map(|v| (v, 0.5)));
+        }
+        let summary = Summary::new(&results, CheckpointChoice::Last, &[Metric::Accuracy(0)]);
+        let claim = |of, from, margin| Claim::new(of, from, "accuracy", margin).unwrap();
+        let claims = [
+            claim("BayesLoRA", "LoRA", None),
+            claim("LoRA", "BayesLoRA", None),
+            claim("AdaLoRA", "LoRA", None),
+            claim("AdaLoRA", "LoRA", Some(0.02)),
+            claim("LoRA", "AdaLoRA", Some(0.001)),
+            claim("IVON", "LoRA", None),
+        ];
+        let judged = judge(&results, &summary, &RowScores::default(), &claims);
+        let verdicts: Vec<&str> = judged.iter().map(|j| j.verdict.as_str()).collect();
+        let expected = [
+            "higher",
+            "lower",
+            "no significant difference",
+            "not worse by 0.02",
+            "not shown",
+            "not tested",
+        ];
+        assert_eq!(verdicts, expected);
+        // scipy.stats.t of the paired differences, then Holm for the five that can be tested.
+        let p: Vec<f64> = judged.iter().filter_map(|j| j.p).collect();
+        let expected = [0.005014466, 0.005014466, 0.499042452, 0.006308827, 0.772165527];
+        for (found, expected) in p.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-8, "{p:?}");
+        }
+        assert_eq!(judged[5].mean, None);
+        let text = render_pairs(&judged);
+        assert!(text.contains("| accuracy: BayesLoRA less LoRA | RTE | +0.1003 | "), "{text}");
+        let unknown = Claim::new("a", "b", "acuracy", None).unwrap_err().to_string();
+        assert!(unknown.contains("did you mean `accuracy`?"), "{unknown}");
+    }
+}

@@ -1,0 +1,153 @@
+//! Scores of single evaluation rows, from the prediction files that lie beside the records of runs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use lrvd_core::metrics::NLL_FLOOR;
+
+use super::metric::Metric;
+use crate::io::{IoError, read_lines};
+use crate::record::PredictionLine;
+use crate::settings::CheckpointChoice;
+
+/// A run: checkpoint, task key, method in print, seed.
+type Key = (&'static str, String, String, u64);
+
+/// Accuracy, NLL and Brier score of every evaluation row, by run: scores whose mean over rows is the run's own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RowScores(BTreeMap<(Key, Metric), Vec<f64>>);
+
+impl RowScores {
+    /// Adds both checkpoints of a run from its `folder`; a checkpoint without a file adds nothing, and neither do scores
+    /// of a regression.
+    ///
+    /// # Errors
+    ///
+    /// [`IoError`] for a file that cannot be read.
+    pub(crate) fn read(
+        &mut self,
+        folder: &Path,
+        task: &str,
+        method: &str,
+        seed: u64,
+    ) -> Result<(), IoError> {
+        for choice in CheckpointChoice::BOTH {
+            let path = folder.join(format!("predictions-{}.jsonl", choice.name()));
+            if !path.is_file() {
+                continue;
+            }
+            let mut scores: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
+            for line in read_lines::<PredictionLine>(&path)? {
+                for (&draws, probabilities) in &line.probs {
+                    for (metric, score) in row_scores(probabilities, line.label, draws) {
+                        scores.entry(metric).or_default().push(score);
+                    }
+                }
+            }
+            for (metric, scores) in scores {
+                self.insert(choice, task, method, seed, metric, scores);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives all runs to the method or arm called `name`.
+    pub(crate) fn rename(&mut self, name: &str) {
+        let all = std::mem::take(&mut self.0).into_iter();
+        let renamed = |((choice, task, _, seed), metric): (Key, Metric)| {
+            ((choice, task, name.to_owned(), seed), metric)
+        };
+        self.0 = all.map(|(key, scores)| (renamed(key), scores)).collect();
+    }
+
+    /// Adds all runs of `other`.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// Sets the scores of a run.
+    pub(super) fn insert(
+        &mut self,
+        choice: CheckpointChoice,
+        task: &str,
+        method: &str,
+        seed: u64,
+        metric: Metric,
+        scores: Vec<f64>,
+    ) {
+        self.0.insert((key(choice, task, method, seed), metric), scores);
+    }
+
+    /// The scores of a run in the order of the rows.
+    pub(super) fn get(
+        &self,
+        choice: CheckpointChoice,
+        task: &str,
+        method: &str,
+        seed: u64,
+        metric: Metric,
+    ) -> Option<&[f64]> {
+        self.0.get(&(key(choice, task, method, seed), metric)).map(Vec::as_slice)
+    }
+}
+
+fn key(choice: CheckpointChoice, task: &str, method: &str, seed: u64) -> Key {
+    (choice.name(), task.to_owned(), method.to_owned(), seed)
+}
+
+/// What one row adds to each metric; nothing for the score of a regression.
+fn row_scores(probabilities: &[f64], label: f64, draws: u32) -> Vec<(Metric, f64)> {
+    let label = label as usize;
+    let Some(own) = probabilities.get(label).filter(|_| probabilities.len() > 1) else {
+        return Vec::new();
+    };
+    let right = probabilities.iter().enumerate().all(|(c, p)| p < own || (p == own && c >= label));
+    let squares =
+        probabilities.iter().map(|p| p * p).sum::<f64>() - own * own + (own - 1.0).powi(2);
+    vec![
+        (Metric::Accuracy(draws), f64::from(u8::from(right))),
+        (Metric::Nll(draws), -own.max(NLL_FLOOR).ln()),
+        (Metric::Brier(draws), squares),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use lrvd_core::metrics::Predictions;
+
+    use super::*;
+
+    #[test]
+    fn their_means_are_those_of_the_record() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let rows = [([0.5, 0.3, 0.2], 0.0), ([0.4, 0.4, 0.2], 1.0), ([0.1, 0.2, 0.7], 2.0)];
+        let lines: Vec<String> = rows
+            .iter()
+            .map(|(p, label)| {
+                format!(
+                    r#"{{"id":"a","label":{label:?},"probs":{{"0":{p:?}}},"entropy":{{}},"mutual_information":{{}}}}"#
+                )
+            })
+            .collect();
+        std::fs::write(folder.path().join("predictions-last.jsonl"), lines.join("\n"))?;
+        let mut scores = RowScores::default();
+        scores.read(folder.path(), "sst2", "LoRA", 1)?;
+        let mean = |metric| -> Option<f64> {
+            let own = scores.get(CheckpointChoice::Last, "sst2", "LoRA", 1, metric)?;
+            Some(own.iter().sum::<f64>() / own.len() as f64)
+        };
+        let all = rows.map(|(p, _)| p).concat();
+        let predictions = Predictions::new(&all, 3, &[0, 1, 2])?;
+        assert_eq!(mean(Metric::Accuracy(0)), Some(predictions.accuracy()));
+        for (metric, expected) in
+            [(Metric::Nll(0), predictions.nll()), (Metric::Brier(0), predictions.brier())]
+        {
+            assert!(mean(metric).is_some_and(|m| (m - expected).abs() < 1e-12), "{metric:?}");
+        }
+        assert_eq!(mean(Metric::Nll(10)), None);
+        let best = scores.get(CheckpointChoice::Best, "sst2", "LoRA", 1, Metric::Nll(0));
+        assert_eq!(best, None, "no file");
+        assert_eq!(row_scores(&[0.3], 0.0, 0), [], "a regression");
+        Ok(())
+    }
+}

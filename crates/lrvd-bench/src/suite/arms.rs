@@ -1,0 +1,468 @@
+//! Arms: settings side by side, each a run of its suite, compared in pairs by task and seed.
+//!
+//! ```toml
+//! preset = "constant-weight"      # of every arm that names no other
+//! tasks = ["sst2"]
+//! seeds = [1, 2, 3]
+//!
+//! [settings]                      # of every arm
+//! steps = 1000
+//!
+//! [[arm]]
+//! name = "w = 0.03"
+//! method = "bayeslora"
+//! settings = { kl_weight = 0.03 } # of this arm
+//!
+//! [[arm]]
+//! name = "LoRA"
+//! method = "lora"
+//!
+//! [[compare]]                     # left out: every arm less the first, in accuracy, NLL, ECE and rank
+//! arms = ["w = 0.03", "LoRA"]     # the first less the second
+//! metrics = ["nll"]               # as in table-last.csv
+//! margin = 0.02                   # the claim is "not worse by 0.02" instead of "different"
+//! ```
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::SuiteError;
+use super::dry_run::DryRun;
+use super::options::SuiteOptions;
+use super::profile::Profile;
+use super::run::{SuiteOutcome, generated_data, planned, run_suite};
+use super::summary::write_summary;
+use crate::io::write_text;
+use crate::progress::{Event, ProgressSink};
+use crate::record::Results;
+use crate::report::{Claim, Judged, Summary, csv_metrics, judge, render_pairs, render_runs};
+use crate::run::OutputFolder;
+use crate::settings::{CheckpointChoice, MethodName, Preset, SettingError};
+use crate::text::UnknownName;
+
+/// Metrics of comparisons that name none.
+const METRICS: [&str; 4] = ["accuracy", "nll", "ece", "rank"];
+/// Name of the table of every number by arm and seed.
+const TABLE: &str = "arms.csv";
+
+/// An arms file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arms {
+    preset: Option<String>,
+    #[serde(default)]
+    tasks: Vec<String>,
+    #[serde(default)]
+    seeds: Vec<u64>,
+    #[serde(default)]
+    settings: toml::Table,
+    arm: Vec<Arm>,
+    #[serde(default)]
+    compare: Vec<Compare>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Arm {
+    name: String,
+    method: String,
+    preset: Option<String>,
+    #[serde(default)]
+    settings: toml::Table,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Compare {
+    arms: [String; 2],
+    #[serde(default)]
+    metrics: Vec<String>,
+    margin: Option<f64>,
+}
+
+/// What arms would train.
+#[derive(Clone, Debug, Serialize)]
+pub struct ArmsPlan {
+    /// The arms in their order, each with its plan.
+    pub arms: Vec<(String, DryRun)>,
+}
+
+impl ArmsPlan {
+    /// The runs of every arm, a line for each.
+    pub fn render_text(&self) -> String {
+        let mut text = String::new();
+        for (name, plan) in &self.arms {
+            let _ = writeln!(text, "{name}");
+            for run in &plan.runs {
+                let _ = writeln!(text, "  {run}");
+            }
+        }
+        text
+    }
+}
+
+/// How arms ended.
+#[derive(Clone, Debug)]
+pub struct ArmsOutcome {
+    /// All arms as one experiment: table, report, comparisons.
+    pub suite: SuiteOutcome,
+    /// The comparisons.
+    pub judged: Vec<Judged>,
+}
+
+impl Arms {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError`] for a file that is not there or is no arms file; [`SuiteError`] for a name that is given twice or
+    /// unknown.
+    pub fn read(path: &Path) -> Result<Self, SuiteError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| SettingError::Read { file: path.to_owned(), source })?;
+        let arms: Self = toml::from_str(&text).map_err(|source| SettingError::Toml {
+            file: path.to_owned(),
+            source: Box::new(source),
+        })?;
+        if arms.arm.is_empty() {
+            return Err(no_arm().into());
+        }
+        for (place, arm) in arms.arm.iter().enumerate() {
+            if arms.arm[..place].iter().any(|before| folder(&before.name) == folder(&arm.name)) {
+                return Err(SuiteError::Repeated { what: "arm", found: arm.name.clone() });
+            }
+        }
+        arms.claims()?;
+        Ok(arms)
+    }
+
+    /// The comparisons of the file, or those of every arm with the first.
+    fn claims(&self) -> Result<Vec<Claim>, UnknownName> {
+        let names = || self.arm.iter().map(|arm| arm.name.as_str());
+        let pair = |of: &str| [of.to_owned(), self.arm[0].name.clone()];
+        let default = || {
+            let rest = self.arm.iter().skip(1);
+            rest.map(|arm| Compare { arms: pair(&arm.name), metrics: Vec::new(), margin: None })
+        };
+        let compare =
+            if self.compare.is_empty() { default().collect() } else { self.compare.clone() };
+        let mut claims = Vec::new();
+        for Compare { arms: [of, from], metrics, margin } in &compare {
+            if let Some(unknown) = [of, from].into_iter().find(|name| names().all(|n| n != *name)) {
+                return Err(UnknownName::new("arm", unknown, names()));
+            }
+            let named = metrics.iter().map(String::as_str);
+            let metrics = if metrics.is_empty() { METRICS.to_vec() } else { named.collect() };
+            for metric in metrics {
+                claims.push(Claim::new(of, from, metric, *margin)?);
+            }
+        }
+        Ok(claims)
+    }
+
+    /// The experiment of every arm, over what `options` say for all.
+    fn experiments(
+        &self,
+        options: &SuiteOptions,
+    ) -> Result<Vec<(String, SuiteOptions)>, SuiteError> {
+        let model = match &options.model {
+            Some(model) => model.clone(),
+            None => options.suite.model(Profile::Quick)?.folder.display().to_string(),
+        };
+        let tasks = match &options.tasks {
+            given if !given.is_empty() => given.clone(),
+            _ => {
+                self.tasks.iter().map(|name| options.suite.task(name)).collect::<Result<_, _>>()?
+            }
+        };
+        let preset = |name: &String| {
+            let known = || options.suite.presets().iter().map(|preset| Preset::name(*preset));
+            options.suite.preset(name).ok_or_else(|| UnknownName::new("preset", name, known()))
+        };
+        let of = |arm: &Arm| {
+            let named = arm.preset.as_ref().or(self.preset.as_ref()).map(preset).transpose()?;
+            let method = MethodName::from_name(&arm.method).ok_or_else(|| {
+                UnknownName::new("method", &arm.method, MethodName::all().map(MethodName::key))
+            })?;
+            let seeds = if options.seeds.is_empty() { &self.seeds } else { &options.seeds };
+            Ok((
+                arm.name.clone(),
+                SuiteOptions {
+                    // All rows, and no settings but those of the file.
+                    profile: Profile::Paper,
+                    preset: named.unwrap_or(options.preset),
+                    methods: vec![method],
+                    tasks: tasks.clone(),
+                    seeds: seeds.clone(),
+                    model: Some(model.clone()),
+                    patches: vec![self.settings.clone(), arm.settings.clone()],
+                    out: options.out.join("arms").join(folder(&arm.name)),
+                    ..options.clone()
+                },
+            ))
+        };
+        self.arm.iter().map(of).collect()
+    }
+}
+
+fn no_arm() -> SettingError {
+    let (key, value) = ("arm".to_owned(), "[]".to_owned());
+    SettingError::Setting { key, value, reason: "expected at least one arm".to_owned() }
+}
+
+/// Adds the name of the arm to an error.
+fn of_arm(arm: &str) -> impl FnOnce(SuiteError) -> SuiteError {
+    let arm = arm.to_owned();
+    |source| SuiteError::Arm { arm, source: Box::new(source) }
+}
+
+/// `name` with nothing but letters, digits, points and dashes.
+fn folder(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+    name.to_lowercase().chars().map(plain).collect()
+}
+
+/// What `arms` would train.
+///
+/// # Errors
+///
+/// [`SuiteError`] naming what is missing or wrong.
+pub fn planned_arms(arms: &Arms, options: &SuiteOptions) -> Result<ArmsPlan, SuiteError> {
+    let plan = |(name, options): (String, SuiteOptions)| {
+        let plan = planned(options).map_err(of_arm(&name))?;
+        Ok((name, plan))
+    };
+    let plans = arms.experiments(options)?.into_iter().map(plan);
+    Ok(ArmsPlan { arms: plans.collect::<Result<_, SuiteError>>()? })
+}
+
+/// Trains all arms below `options.out`, and writes one table, one report and the comparisons there.
+///
+/// # Errors
+///
+/// [`SuiteError`]; finished runs stay on disk and `--resume` continues after them.
+pub fn run_arms(
+    arms: &Arms,
+    options: &SuiteOptions,
+    stop: &AtomicBool,
+    sink: &mut dyn ProgressSink,
+) -> Result<ArmsOutcome, SuiteError> {
+    // All settings are checked before the first run.
+    let plan = planned_arms(arms, options)?;
+    let claims = arms.claims()?;
+    let settings = json!({
+        "suite": options.suite.name(),
+        "arms": arms.arm,
+        "settings": arms.settings,
+        "preset": arms.preset,
+    });
+    let mut out = OutputFolder::look(&options.out, options.resume)?;
+    out.check(&settings)?;
+    out.claim()?;
+    let mut options = options.clone();
+    if options.data_dir.is_none() {
+        options.data_dir = Some(generated_data(options.suite, &mut out, sink)?);
+    }
+    out.begin(&settings)?;
+    let runs = plan.arms.iter().map(|(_, plan)| plan.runs.len()).sum();
+    let (mut all, mut before): (Option<SuiteOutcome>, usize) = (None, 0);
+    for ((name, options), (_, plan)) in arms.experiments(&options)?.into_iter().zip(&plan.arms) {
+        let mut sink = ArmSink { sink: &mut *sink, arm: &name, before, runs };
+        let mut arm = run_suite(options, stop, &mut sink).map_err(of_arm(&name))?;
+        before += plan.runs.len();
+        for run in &mut arm.results.runs {
+            run.method.clone_from(&name);
+        }
+        arm.rows.rename(&name);
+        let complete = arm.complete;
+        match &mut all {
+            None => all = Some(arm),
+            Some(all) => join(all, arm),
+        }
+        if !complete {
+            break;
+        }
+    }
+    let mut suite = all.ok_or_else(no_arm)?;
+    // Every arm has one method, and the tasks and seeds of all.
+    suite.planned *= plan.arms.len();
+    suite.complete &= suite.finished == suite.planned;
+    suite.results.command.clone_from(&options.command);
+    suite.results.config = settings;
+    "arms".clone_into(&mut suite.results.profile);
+    arms.preset.as_deref().unwrap_or(options.preset.name()).clone_into(&mut suite.results.preset);
+    finish(suite, &claims, &options.out)
+}
+
+/// Judges the claims and writes the files that sum all arms up.
+fn finish(
+    mut suite: SuiteOutcome,
+    claims: &[Claim],
+    out: &Path,
+) -> Result<ArmsOutcome, SuiteError> {
+    let metrics = csv_metrics(&suite.results);
+    let summary = Summary::new(&suite.results, CheckpointChoice::Last, &metrics);
+    let judged = judge(&suite.results, &summary, &suite.rows, claims);
+    let pairs = render_pairs(&judged);
+    suite.results.notes.extend(judged.iter().map(|judged| judged.cells().join("; ")));
+    write_text(&out.join(TABLE), &render_runs(&suite.results, &metrics))?;
+    let written = write_summary(out, &suite.results, &suite.rows, None, Some(&pairs))?;
+    suite.table = written.table;
+    suite.verdict = written.verdict;
+    suite.report = written.report;
+    suite.comparison = Some(pairs);
+    Ok(ArmsOutcome { suite, judged })
+}
+
+/// Adds `arm` to the arms before it.
+fn join(all: &mut SuiteOutcome, arm: SuiteOutcome) {
+    all.complete &= arm.complete;
+    all.finished += arm.finished;
+    all.rows.extend(arm.rows);
+    let Results { data, runs, finished_at, .. } = arm.results;
+    all.results.data.extend(data);
+    all.results.runs.extend(runs);
+    all.results.finished_at = finished_at;
+}
+
+/// Says which arm a run belongs to, and counts over all of them.
+struct ArmSink<'a> {
+    sink: &'a mut dyn ProgressSink,
+    arm: &'a str,
+    before: usize,
+    runs: usize,
+}
+
+impl ProgressSink for ArmSink<'_> {
+    fn event(&mut self, event: &Event) {
+        let named = |label: &str| format!("{} / {label}", self.arm);
+        let event = match event.clone() {
+            Event::RunStarted { index, label, steps, done, .. } => Event::RunStarted {
+                index: self.before + index,
+                runs: self.runs,
+                label: named(&label),
+                steps,
+                done,
+            },
+            Event::RunFinished { label, summary, seconds } => {
+                Event::RunFinished { label: named(&label), summary, seconds }
+            }
+            other => other,
+        };
+        self.sink.event(&event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::kind::Suite;
+    use super::*;
+    use crate::progress::Silent;
+
+    const FILE: &str = r#"
+preset = "constant-weight"
+tasks = ["sst2"]
+seeds = [1, 2]
+
+[settings]
+steps = 4
+evaluate_every = 4
+train_rows = 48
+validation_rows = 32
+draws = [1]
+max_length = 16
+initial_rank = 2
+target_modules = ["query_proj"]
+
+[[arm]]
+name = "rank 2"
+method = "bayeslora"
+
+[[arm]]
+name = "rank 4"
+method = "bayeslora"
+settings = { initial_rank = 4, prune.end = 0.0 }
+
+[[compare]]
+arms = ["rank 4", "rank 2"]
+metrics = ["nll"]
+margin = 1000
+
+[[compare]]
+arms = ["rank 4", "rank 2"]
+metrics = ["rank", "accuracy_k1"]
+"#;
+
+    fn read(text: &str, folder: &Path) -> Result<Arms, SuiteError> {
+        let file = folder.join("arms.toml");
+        std::fs::write(&file, text).unwrap();
+        Arms::read(&file)
+    }
+
+    #[test]
+    fn arms_are_compared_in_pairs_and_resumed() {
+        let folder = tempfile::tempdir().unwrap();
+        let arms = read(FILE, folder.path()).unwrap();
+        let out = folder.path().join("out");
+        let mut options = SuiteOptions::new(Suite::Glue, Profile::Quick, out.clone());
+        let plan = planned_arms(&arms, &options).unwrap();
+        let ranks: Vec<usize> = plan.arms.iter().map(|(_, p)| p.settings.initial_rank).collect();
+        assert_eq!((ranks, plan.arms[0].1.settings.steps), (vec![2, 4], 4));
+        assert!(plan.render_text().starts_with("rank 2\n"));
+
+        let stopped = run_arms(&arms, &options, &AtomicBool::new(true), &mut Silent).unwrap();
+        assert!(!stopped.suite.complete && stopped.judged.is_empty());
+        options.resume = true;
+        let whole = run_arms(&arms, &options, &AtomicBool::new(false), &mut Silent).unwrap();
+        let suite = &whole.suite;
+        assert_eq!((suite.complete, suite.finished, suite.planned), (true, 4, 4));
+        let verdicts: Vec<&str> = whole.judged.iter().map(|j| j.verdict.as_str()).collect();
+        assert_eq!(verdicts[0], "not worse by 1000");
+        // Nothing is pruned in four steps: 4 less 2 ranks with both seeds.
+        assert_eq!((verdicts[1], whole.judged[1].mean), ("not tested", Some(2.0)));
+        let text = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+        let csv = text("arms.csv");
+        assert!(
+            csv.starts_with("arm,task,seed,metric,at,value\nrank 2,sst2,1,accuracy,0,"),
+            "{csv}"
+        );
+        assert!(csv.contains("\nrank 4,sst2,2,rank,,4\n"), "{csv}");
+        let table = text("table.md");
+        for part in ["| accuracy | rank 2 | ", "| nll: rank 4 less rank 2 | SST-2 | "] {
+            assert!(table.contains(part), "{part}: {table}");
+        }
+        let again = run_arms(&arms, &options, &AtomicBool::new(false), &mut Silent).unwrap();
+        assert_eq!(again.judged, whole.judged);
+
+        let other = FILE.replace("initial_rank = 4", "initial_rank = 3");
+        let other = read(&other, folder.path()).unwrap();
+        let error = run_arms(&other, &options, &AtomicBool::new(false), &mut Silent).unwrap_err();
+        assert!(error.to_string().contains("other settings"), "{error}");
+    }
+
+    #[test]
+    fn the_files_of_the_results_pages_are_valid() {
+        let files = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/arms");
+        let mut found = 0;
+        for entry in std::fs::read_dir(files).unwrap() {
+            let path = entry.unwrap().path();
+            let arms = Arms::read(&path).unwrap();
+            let options = SuiteOptions::new(Suite::Glue, Profile::Quick, "unused".into());
+            let plan = planned_arms(&arms, &options).unwrap();
+            for (name, plan) in &plan.arms {
+                let settings = &plan.settings;
+                let lengths = (settings.steps, settings.train_rows, settings.evaluate_every);
+                assert_eq!(lengths, (1000, Some(8000), 1000), "{} {name}", path.display());
+                assert_eq!(plan.runs.len(), arms.seeds.len());
+            }
+            found += 1;
+        }
+        assert_eq!(found, 10);
+    }
+}
