@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use lrvd_burn::files::{FileError, write_atomic};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -122,17 +123,14 @@ pub(crate) fn json_line(path: &Path, value: &impl Serialize) -> Result<String, I
     Ok(line + "\n")
 }
 
-/// Writes a text file so that it is whole or absent: a sibling `*.partial` is written, synced and renamed.
+/// Writes a text file atomically. A link at `path` is replaced, never followed.
 pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), IoError> {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".partial");
-    let partial: PathBuf = path.with_file_name(name);
-    let mut file = File::create(&partial).map_err(IoError::at("create", &partial))?;
-    file.write_all(text.as_bytes()).map_err(IoError::at("write", &partial))?;
-    file.sync_all().map_err(IoError::at("write", &partial))?;
-    drop(file);
+    write_atomic(path, text.as_bytes()).map_err(|error| match error {
+        FileError::Io { action, path, source } => IoError::File { action, path, source },
+        other => IoError::at("write", path)(std::io::Error::other(other)),
+    })?;
     trace!(file = %path.display(), bytes = text.len(), "wrote");
-    std::fs::rename(&partial, path).map_err(IoError::at("rename", &partial))
+    Ok(())
 }
 
 /// Makes the folder `path` and those above it.

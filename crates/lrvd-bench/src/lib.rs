@@ -51,7 +51,7 @@ pub use backbone::BackboneError;
 pub use io::IoError;
 pub use report::{Judged, PublishedError};
 pub use saved::SavedError;
-pub use text::{UnknownName, decimals, grouped};
+pub use text::{UnknownName, decimals, grouped, printable};
 
 /// What happens during a run, told to whoever shows it.
 pub mod progress {

@@ -1,5 +1,7 @@
 //! Words and numbers of messages.
 
+use std::borrow::Cow;
+
 /// Names in backticks, separated by commas.
 pub(crate) fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
     let names: Vec<String> = names.into_iter().map(|name| format!("`{}`", name.as_ref())).collect();
@@ -13,6 +15,23 @@ pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
         Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
         _ => names.concat(),
     }
+}
+
+/// `text` with control characters and text-direction overrides escaped, as `\u{1b}`: data, model and file names may hold sequences
+/// that a terminal executes. Line breaks and tabs stay.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let hidden = |c: char| {
+        (c.is_control() && !matches!(c, '\n' | '\t'))
+            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if hidden(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
+    }
+    Cow::Owned(out)
 }
 
 /// The first `limit` characters (not bytes) of a text.
@@ -89,6 +108,12 @@ pub fn grouped(n: u64, separator: char) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(printable("a\tb\nc é"), "a\tb\nc é");
+        assert_eq!(printable("\u{1b}[2J\r\u{9b}x\u{202e}"), "\\u{1b}[2J\\u{d}\\u{9b}x\\u{202e}");
+    }
 
     #[test]
     fn names_are_listed_as_in_a_sentence() {

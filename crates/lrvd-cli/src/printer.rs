@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io::{ErrorKind, Write};
 
 use clap::ValueEnum;
+use lrvd_bench::printable;
 
 /// Form of the data on standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -20,7 +21,7 @@ pub(crate) enum Format {
 #[error("cannot write to standard output: {0}")]
 pub(crate) struct OutputError(std::io::Error);
 
-/// Writes what a command has to say.
+/// Writes the output of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {
     format: Format,
@@ -36,16 +37,16 @@ impl Printer {
         self.format
     }
 
-    /// Data, to somebody who may have stopped reading: a closed pipe is no error.
+    /// Data. A pipe that the reader has closed is no error.
     pub(crate) fn data(self, text: &str) -> Result<(), OutputError> {
         self.line(text).map(|_| ())
     }
 
-    /// One of many lines of data; whether somebody still reads.
-    #[expect(clippy::unused_self, reason = "whoever writes holds the printer")]
+    /// One of many lines of data; `false` once the reader has closed the pipe.
+    #[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
     pub(crate) fn line(self, text: &str) -> Result<bool, OutputError> {
         let mut out = std::io::stdout().lock();
-        match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        match writeln!(out, "{}", printable(text)).and_then(|()| out.flush()) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
             Err(error) => Err(OutputError(error)),
@@ -60,7 +61,7 @@ impl Printer {
     }
 
     /// An error with its causes and, where the error knows one, a hint.
-    #[expect(clippy::unused_self, reason = "whoever writes holds the printer")]
+    #[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
     pub(crate) fn error(self, error: &(dyn Error + 'static)) {
         remark(&format!("error: {error}"));
         let mut seen = error.to_string();
@@ -77,7 +78,7 @@ impl Printer {
     }
 }
 
-/// One line on standard error, where nothing can be said of its own failure.
+/// One line on standard error. Its own failure cannot be reported.
 pub(crate) fn remark(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", printable(text));
 }

@@ -19,7 +19,7 @@ use crate::io::{read_json, read_versioned};
 use crate::record::{CheckpointRecord, Metrics, RunRecord};
 use crate::run::{ADAPTER_DIR, RECORD_FILE, SETTINGS_FILE};
 use crate::settings::CheckpointChoice;
-use crate::text::{decimals, quoted};
+use crate::text::{decimals, printable, quoted};
 
 /// Name of the file.
 pub(super) const CARD_FILE: &str = "README.md";
@@ -82,7 +82,7 @@ impl<'a> Card<'a> {
         self.data(&mut out);
         self.modules(&mut out);
         self.loading(format, &mut out);
-        out
+        printable(&out).into_owned()
     }
 
     fn base(&self) -> Option<&str> {

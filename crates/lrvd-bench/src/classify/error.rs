@@ -248,15 +248,17 @@ pub enum ClassifyError {
         /// Of the data.
         found: String,
     },
-    /// A temperature divides logits, so it must be positive.
-    #[error("`{file}`: the temperature of {draws} draws is {found}, wanted a positive number")]
-    Temperature {
+    /// A value of the description is out of range.
+    #[error("`{file}`: {key} is {found}, expected {expected}")]
+    Description {
         /// The description.
         file: PathBuf,
-        /// Number of draws.
-        draws: usize,
+        /// Its key.
+        key: String,
         /// The value.
-        found: f64,
+        found: String,
+        /// What it may be.
+        expected: &'static str,
     },
     /// Abstention is from answers that are right or wrong.
     #[error("a threshold for giving no answer is for classes, and this one predicts numbers")]

@@ -1,6 +1,6 @@
 //! The description of a classifier beside its weights, which makes an adapter folder usable alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -66,7 +66,7 @@ pub struct ClassifierInfo {
     pub log_alpha_threshold: Option<f64>,
     /// Whether the statistic is corrected for the fan-in.
     pub fan_in_correction: bool,
-    /// Draws of a prediction where nobody says otherwise; 0 where there is nothing to draw from.
+    /// Default draws of a prediction; 0 without a posterior.
     pub draws: usize,
     /// What is drawn.
     #[serde(default)]
@@ -232,17 +232,29 @@ impl ClassifierInfo {
     ///
     /// # Errors
     ///
-    /// [`ClassifyError::Temperature`] for a temperature that is none, [`ClassifyError::Io`] for another version or a broken
-    /// file.
+    /// [`ClassifyError::Description`] for a value out of range, [`ClassifyError::Io`] for another version or a broken file.
     pub fn read(dir: &Path) -> Result<Option<Self>, ClassifyError> {
         let path = dir.join(INFO_FILE);
         if !path.is_file() {
             return Ok(None);
         }
         let info: Self = read_versioned(&path, SCHEMA_VERSION)?;
-        let wrong = |t: &f64| !(t.is_finite() && *t > 0.0);
-        if let Some((&draws, &found)) = info.temperatures.iter().find(|(_, t)| wrong(t)) {
-            return Err(ClassifyError::Temperature { file: path, draws, found });
+        let wrong = |key: String, found: String, expected: &'static str| {
+            Err(ClassifyError::Description { file: path.clone(), key, found, expected })
+        };
+        let invalid = |t: &f64| !(t.is_finite() && *t > 0.0);
+        if let Some((draws, found)) = info.temperatures.iter().find(|(_, t)| invalid(t)) {
+            let key = format!("the temperature of {draws} draws");
+            return wrong(key, found.to_string(), "a positive number");
+        }
+        for (key, size) in [("batch_size", info.batch_size), ("max_length", info.max_length)] {
+            if size == 0 {
+                return wrong(key.to_owned(), size.to_string(), "at least 1");
+            }
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(class) = info.goal.classes.iter().find(|class| !seen.insert(*class)) {
+            return wrong(format!("class `{class}`"), "there twice".to_owned(), "distinct classes");
         }
         Ok(Some(info))
     }

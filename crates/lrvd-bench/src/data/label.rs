@@ -31,7 +31,7 @@ impl Field<'_> {
     }
 
     /// A class id; for regression a whole score.
-    pub(super) fn of_integer(self, id: i64) -> Result<Label, DataError> {
+    pub(super) fn of_integer(self, id: i128) -> Result<Label, DataError> {
         match self.spec.target {
             Target::Score { .. } => self.of_score(id as f64),
             Target::Classes(classes) if id == -1 => Err(DataError::HiddenLabel {

@@ -1,8 +1,8 @@
-//! The output folder of a run or a suite: whose it is, who writes into it, and by what settings.
+//! The output folder of a run or a suite: ownership marker, lock file and settings.
 //!
-//! A folder is ours if it holds [`MARKER`], which is only ever put into a folder that was absent or
-//! empty. One without it is used if its settings are exactly those asked for, as earlier versions
-//! left them; anything else is refused and stays as it is. The marker is locked for as long as an
+//! A folder is ours if it holds a [`MARKER`] with [`MARKER_TEXT`], which is only ever put into a folder that was absent or
+//! empty. A folder without it is used if its settings are exactly those of this run, as earlier versions
+//! left them; any other folder is an error and stays as it is. The marker is locked for as long as an
 //! [`OutputFolder`] lives, so that two processes never write into one folder.
 
 use std::fs::{self, File, TryLockError};
@@ -48,10 +48,14 @@ impl OutputFolder {
     /// Looks at `path` and locks it if it is ours; writes nothing.
     pub(crate) fn look(path: &Path, resume: bool) -> Result<Self, RunError> {
         let mut folder = Self { path: path.to_owned(), resume, lock: None, made: None };
-        if folder.file(MARKER).is_file() {
-            folder.hold()?;
-        } else {
-            folder.refuse_foreign()?;
+        match fs::read(folder.file(MARKER)) {
+            Ok(text) if text == MARKER_TEXT.as_bytes() => {
+                folder.hold()?;
+            }
+            // A process that is just starting has created the marker and not written it yet.
+            Ok(text) if text.is_empty() => folder.refuse_foreign()?,
+            Ok(_) => return Err(folder.foreign(MARKER)),
+            Err(_) => folder.refuse_foreign()?,
         }
         Ok(folder)
     }
@@ -145,24 +149,27 @@ impl OutputFolder {
         Ok(is_new)
     }
 
-    /// Refuses a folder with anything in it, unless there are settings, which must then be ours.
+    fn foreign(&self, found: &str) -> RunError {
+        RunError::OutputForeign { path: self.path.clone(), found: found.to_owned() }
+    }
+
+    /// An error for a folder with anything in it but a marker, unless there are settings, which must then be ours.
     fn refuse_foreign(&self) -> Result<(), RunError> {
         if self.file(SETTINGS_FILE).is_file() {
             return Ok(());
         }
-        let mut entries = match fs::read_dir(&self.path) {
+        let entries = match fs::read_dir(&self.path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(source) => return Err(IoError::at("list", &self.path)(source).into()),
         };
-        match entries.next() {
-            None => Ok(()),
-            Some(Err(source)) => Err(IoError::at("list", &self.path)(source).into()),
-            Some(Ok(entry)) => {
-                let found = entry.file_name().display().to_string();
-                Err(RunError::OutputForeign { path: self.path.clone(), found })
+        for entry in entries {
+            let name = entry.map_err(IoError::at("list", &self.path))?.file_name();
+            if name != MARKER {
+                return Err(self.foreign(&name.display().to_string()));
             }
         }
+        Ok(())
     }
 }
 
@@ -245,6 +252,38 @@ mod tests {
         assert_eq!(fs::read_dir(&out).unwrap().count(), 2);
         let file = out.join("labels.json");
         assert!(matches!(OutputFolder::look(&file, false), Err(RunError::Io(_))));
+    }
+
+    #[test]
+    fn a_marker_counts_by_its_content() {
+        let parent = tempfile::tempdir().unwrap();
+        let out = parent.path();
+        fs::write(out.join(MARKER), "another program's").unwrap();
+        let foreign = OutputFolder::look(out, true).unwrap_err();
+        assert!(matches!(foreign, RunError::OutputForeign { found, .. } if found == MARKER));
+        assert_eq!(fs::read_to_string(out.join(MARKER)).unwrap(), "another program's");
+        // Empty, as a process leaves it that was killed before it wrote.
+        fs::write(out.join(MARKER), "").unwrap();
+        OutputFolder::look(out, false).unwrap().begin(&json!({ "seed": 1 })).unwrap();
+        assert_eq!(fs::read_to_string(out.join(MARKER)).unwrap(), MARKER_TEXT);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn settings_do_not_follow_a_link() {
+        let parent = tempfile::tempdir().unwrap();
+        let (out, precious) = (parent.path().join("out"), parent.path().join("precious"));
+        fs::write(&precious, "mine").unwrap();
+        let settings = json!({ "seed": 1 });
+        OutputFolder::look(&out, false).unwrap().begin(&settings).unwrap();
+        for name in [SETTINGS_FILE, "settings.json.partial"] {
+            let link = out.join(name);
+            let _ = fs::remove_file(&link);
+            std::os::unix::fs::symlink(&precious, &link).unwrap();
+        }
+        write_json(&out.join(SETTINGS_FILE), &settings, JsonLayout::Pretty).unwrap();
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "mine");
+        assert!(!out.join(SETTINGS_FILE).is_symlink());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `lrvd eval` and `lrvd predict`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use lrvd_burn::train::DrawPolicy;
@@ -166,9 +166,24 @@ pub(crate) struct EvalArguments {
     /// Folder of the GLUE data.
     #[arg(long, value_name = "DIR", requires = "task")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// File for the predictions, one JSON object a line.
+    /// File for the predictions, one JSON object per line.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+    /// Replace the file of `--out` if it exists.
+    #[arg(long, requires = "out")]
+    pub(crate) force: bool,
+}
+
+impl EvalArguments {
+    /// The file for the predictions, which must not exist without `--force`.
+    pub(crate) fn out(&self) -> Result<Option<&Path>, String> {
+        match self.out.as_deref() {
+            Some(file) if file.exists() && !self.force => {
+                Err(format!("`{}` exists: `--force` replaces it", file.display()))
+            }
+            file => Ok(file),
+        }
+    }
 }
 
 /// Options of `lrvd predict`.

@@ -75,12 +75,13 @@ pub(super) fn evaluated(
     arguments: &EvalArguments,
     printer: Printer,
 ) -> Result<Evaluated, Box<dyn std::error::Error>> {
+    let out = arguments.out()?;
     let classifier = load(&arguments.classifier)?;
     let (data, examples) = examples(&classifier, arguments)?;
     let draws = classifier.draws(arguments.classifier.draws)?;
     let seed = arguments.classifier.seed.unwrap_or(classifier.info.seed);
     let evaluation = evaluate(&classifier, &examples, draws, seed)?;
-    if let Some(file) = &arguments.out {
+    if let Some(file) = out {
         evaluation.write_predictions(file)?;
         printer.note(&format!("predictions: {}", file.display()));
     }

@@ -113,6 +113,7 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
             .into());
     }
     let Some(file) = &arguments.data else { return Err("pass --data".into()) };
+    let out = arguments.out()?;
     let model = load(own)?;
     let columns = match arguments.language.named().meant()? {
         Some(columns) => columns,
@@ -124,7 +125,7 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
     for note in &notes {
         printer.note(note);
     }
-    if let Some(out) = &arguments.out {
+    if let Some(out) = out {
         evaluation.write_predictions(out)?;
         printer.note(&format!("predictions: {}", out.display()));
     }

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+/// Doubles from here on do not tell neighbouring integers apart.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
 /// One value of a table, as far as its format tells types apart.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
@@ -11,8 +14,8 @@ pub enum Cell {
     Null,
     /// True or false.
     Bool(bool),
-    /// A whole number.
-    Integer(i64),
+    /// A whole number of at most 64 bits, signed or not.
+    Integer(i128),
     /// Another number.
     Float(f64),
     /// A text, verbatim.
@@ -31,6 +34,9 @@ impl Cell {
         match self {
             Self::Null => "null",
             Self::Bool(_) => "a boolean",
+            Self::Float(number) if number.abs() >= EXACT => {
+                "a number with more digits than a double holds (write it as a string)"
+            }
             Self::Integer(_) | Self::Float(_) => "a number",
             Self::Text(_) => "a string",
             Self::List(_) => "a list",
@@ -39,12 +45,15 @@ impl Cell {
         }
     }
 
-    /// Text, number or truth value as it would stand in a text file; a float that is whole is written as an integer.
+    /// Text, number or truth value as a text file has it; a float that is whole is written as an integer.
+    ///
+    /// `None` from 2^53 on, where different integers are the same double.
     pub(crate) fn plain(&self) -> Option<String> {
         Some(match self {
             Self::Text(text) => text.clone(),
             Self::Bool(flag) => flag.to_string(),
             Self::Integer(number) => number.to_string(),
+            Self::Float(number) if number.abs() >= EXACT => return None,
             // What was stored with 32 bits has the digits of 32 bits.
             Self::Float(number) if f64::from(*number as f32) == *number => {
                 (*number as f32).to_string()
@@ -60,7 +69,7 @@ impl From<Value> for Cell {
         match value {
             Value::Null => Self::Null,
             Value::Bool(flag) => Self::Bool(flag),
-            Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            Value::Number(number) => match (number.as_i128(), number.as_f64()) {
                 (Some(whole), _) => Self::Integer(whole),
                 (None, Some(number)) => Self::Float(number),
                 (None, None) => Self::Other,

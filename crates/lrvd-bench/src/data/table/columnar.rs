@@ -1,6 +1,7 @@
 //! Parquet, a row at a time, through the record interface, which needs no Arrow.
 
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,8 +26,7 @@ pub(super) struct Columnar {
 impl Columnar {
     /// Decodes the `wanted` columns, or all if none are named.
     pub(super) fn new(opened: File, file: &Path, wanted: &[&str]) -> Result<Self, TableError> {
-        let broken = |source| broken(file, source);
-        let reader = SerializedFileReader::new(opened).map_err(broken)?;
+        let reader = decoded(file, || SerializedFileReader::new(opened))?;
         let schema = reader.metadata().file_metadata().schema_descr().root_schema_ptr();
         let fields = schema.get_fields();
         let names: Arc<[String]> = fields.iter().map(|field| field.name().to_owned()).collect();
@@ -46,17 +46,17 @@ impl Columnar {
         let projection = Type::group_type_builder(schema.name())
             .with_fields(kept.iter().map(|&column| fields[column].clone()).collect())
             .build()
-            .map_err(broken)?;
+            .map_err(|source| broken(file, source))?;
         let rows =
-            RowIter::from_file_into(Box::new(reader)).project(Some(projection)).map_err(broken)?;
+            decoded(file, || RowIter::from_file_into(Box::new(reader)).project(Some(projection)))?;
         Ok(Self { names, kept, rows, number: 0 })
     }
 
     pub(super) fn next_row(&mut self, file: &Path) -> Result<Option<Row>, TableError> {
-        let Some(row) = self.rows.next() else { return Ok(None) };
+        let Some(row) = decoded(file, || self.rows.next().transpose())? else { return Ok(None) };
         self.number += 1;
         let mut cells = vec![Cell::Null; self.names.len()];
-        let fields = row.map_err(|source| broken(file, source))?.into_columns();
+        let fields = row.into_columns();
         for (&column, (_, field)) in self.kept.iter().zip(fields) {
             cells[column] = field.into();
         }
@@ -73,13 +73,11 @@ impl From<Field> for Cell {
             Field::Byte(number) => Self::Integer(number.into()),
             Field::Short(number) => Self::Integer(number.into()),
             Field::Int(number) => Self::Integer(number.into()),
-            Field::Long(number) => Self::Integer(number),
+            Field::Long(number) => Self::Integer(number.into()),
             Field::UByte(number) => Self::Integer(number.into()),
             Field::UShort(number) => Self::Integer(number.into()),
             Field::UInt(number) => Self::Integer(number.into()),
-            Field::ULong(number) => {
-                i64::try_from(number).map_or(Self::Float(number as f64), Self::Integer)
-            }
+            Field::ULong(number) => Self::Integer(number.into()),
             Field::Float(number) => Self::Float(number.into()),
             Field::Double(number) => Self::Float(number),
             Field::Str(text) => Self::Text(text),
@@ -100,6 +98,23 @@ fn has_interval(field: &Type) -> bool {
         || field.is_group() && field.get_fields().iter().any(|inner| has_interval(inner))
 }
 
+/// What `decode` returns. The decoder panics on some damaged files; that is an error of the file here.
+fn decoded<T>(
+    file: &Path,
+    decode: impl FnOnce() -> Result<T, ParquetError>,
+) -> Result<T, TableError> {
+    let outcome = catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
+        Err(ParquetError::General("the file is damaged: its pages do not fit its metadata".into()))
+    });
+    outcome.map_err(|source| broken(file, source))
+}
+
 fn broken(file: &Path, source: ParquetError) -> TableError {
+    let source = match source {
+        ParquetError::General(text) if text.starts_with("Disabled feature") => ParquetError::NYI(
+            format!("{text}; rewrite the file with snappy, zstd or no compression"),
+        ),
+        source => source,
+    };
     TableError::Parquet { file: file.into(), source: source.into() }
 }

@@ -143,3 +143,42 @@ fn a_parquet_column_of_intervals_is_refused_unless_it_is_skipped() {
     let row = open(&["text"]).unwrap().next().unwrap().unwrap();
     assert_eq!(row.text(&["text"]).unwrap(), "a");
 }
+
+#[test]
+fn lines_are_counted_alike_with_lf_and_crlf() {
+    for end in ["\n", "\r\n"] {
+        let text = ["a,b", "x,y", "\"two", "lines\",y", "z"].join(end);
+        let error = rows("d.csv", text.as_bytes()).unwrap_err();
+        assert!(error.starts_with("`d.csv`, line 5:"), "{error}");
+    }
+}
+
+#[test]
+fn integers_stay_distinct_or_are_errors() {
+    let plain = |number: &str| {
+        let row = &rows("d.jsonl", format!("{{\"n\":{number}}}").as_bytes()).unwrap()[0];
+        row.find(&["n"]).unwrap().1.clone().plain()
+    };
+    for number in [
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551615",
+        "-9223372036854775808",
+    ] {
+        assert_eq!(plain(number).as_deref(), Some(number));
+    }
+    // Beyond 64 bits the reader has a double, in which these two are one number.
+    assert_eq!(plain("12345678901234567890123"), None);
+    assert_eq!(plain("12345678901234567890999"), None);
+    assert!(Cell::Float(1e22).kind().contains("as a string"));
+}
+
+#[test]
+fn damaged_parquet_is_an_error_that_names_the_file() {
+    for bytes in
+        [&include_bytes!("damaged/delta.parquet")[..], include_bytes!("damaged/plain.parquet")]
+    {
+        let error = rows("d.parquet", bytes).unwrap_err();
+        assert!(error.contains("`d.parquet`"), "{error}");
+    }
+}
