@@ -9,6 +9,8 @@ mod c_lora;
 mod error;
 #[cfg(test)]
 pub(crate) mod fixture;
+#[cfg(test)]
+mod gate_tests;
 mod kl_cycle;
 mod laplace;
 mod lora_ensemble;

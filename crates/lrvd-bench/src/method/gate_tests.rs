@@ -1,0 +1,103 @@
+//! Gate gradients against difference quotients on tiny random models.
+#![allow(clippy::unwrap_used)]
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use lrvd_burn::adapter::{Extension, Posterior, RankParameters};
+use lrvd_burn::host::values;
+use lrvd_burn::model::AdaptedModel as _;
+use lrvd_burn::parameters::ParameterValue;
+use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::GateGradients;
+use lrvd_core::noise::{NoiseKey, fill_normal_f64};
+use lrvd_models::AutoClassifier;
+
+use super::fixture::{LABELS, NO_POSITIONS, SHARED_KEYS, close, deberta, examples, inputs, llama};
+
+/// `model` with a posterior of standard deviation `exp(log/2)` for every rank.
+fn noisy(mut model: AutoClassifier, log: f64) -> AutoClassifier {
+    model.visit_layers_mut(&mut |_, layer| {
+        let Some(adapter) = layer.low_rank() else { return };
+        let a = adapter.a.val().inner();
+        let value = Tensor::full([adapter.rank()], log, (&a.device(), a.dtype()));
+        let value = burn::module::Param::from_tensor(value);
+        let posterior = Posterior::RankVariance(RankParameters { value });
+        layer.extend(Some(Extension::Posterior(posterior))).unwrap();
+    });
+    model
+}
+
+/// `model` with gate `rank` of the layer at `path` at `gate`.
+fn gated(model: &AutoClassifier, path: &str, rank: usize, gate: f64) -> AutoClassifier {
+    let mut model = model.clone();
+    model.visit_layers_mut(&mut |found, layer| {
+        let Some(adapter) = layer.low_rank_mut().filter(|_| found == path) else { return };
+        let [d_input, ranks] = adapter.a.val().dims();
+        let mut a = values(adapter.a.val());
+        a.iter_mut().skip(rank).step_by(ranks).for_each(|value| *value *= gate);
+        adapter.a.set_data(TensorData::new(a, [d_input, ranks]));
+    });
+    model
+}
+
+#[test]
+fn gate_gradients_are_difference_quotients_with_and_without_a_posterior() {
+    let device = Device::flex();
+    let examples = examples(&[5, 9, 2]);
+    let inputs = inputs(&examples, 8, &device, DType::F64);
+    let apart = super::fixture::inputs(&examples, 1, &device, DType::F64);
+    for model in
+        [deberta(SHARED_KEYS, DType::F64), deberta(NO_POSITIONS, DType::F64), llama(DType::F64)]
+    {
+        let found = GateGradients::new(&model, &inputs.all()).unwrap();
+        let logits =
+            |model: &AutoClassifier| inputs.all().logits(model, &Pass::mean()).unwrap().values;
+        close("logits", &found.logits, &logits(&model), 1e-12);
+        // Neither padding nor a posterior changes anything.
+        let by_row = GateGradients::new(&model, &apart.all()).unwrap();
+        close("padding", &by_row.jacobians, &found.jacobians, 1e-10);
+        let around = GateGradients::new(&noisy(model.clone(), -2.0), &inputs.all()).unwrap();
+        close("posterior", &around.jacobians, &found.jacobians, 1e-12);
+        assert_eq!(found.modules.values().map(ExactSizeIterator::len).sum::<usize>(), found.gates);
+        let h = 1e-5;
+        for (path, range) in &found.modules {
+            let (rank, gate) = (1, range.start + 1);
+            let [up, down] = [1.0 + h, 1.0 - h].map(|g| logits(&gated(&model, path, rank, g)));
+            for row in 0..3 {
+                let slope = |c: usize| (up[row * LABELS + c] - down[row * LABELS + c]) / (2.0 * h);
+                for class in 0..LABELS {
+                    let expected = slope(class) - slope(LABELS - 1);
+                    let gradient = found.jacobians[(row * LABELS + class) * found.gates + gate];
+                    assert!(
+                        (gradient - expected).abs() < 1e-8,
+                        "{path} {row}: {gradient} {expected}"
+                    );
+                }
+            }
+        }
+        let last = found.modules.values().max_by_key(|range| range.start).cloned().unwrap();
+        let part = found.only(last.clone());
+        assert_eq!((part.gates, part.modules.len()), (last.len(), 1));
+        assert_eq!(part.jacobians[..last.len()], found.jacobians[last]);
+    }
+}
+
+#[test]
+fn drawn_gates_agree_with_the_probit_of_a_models_own_gradients() {
+    let device = Device::flex();
+    let examples = examples(&[5, 9, 2, 6]);
+    let inputs = inputs(&examples, 8, &device, DType::F64);
+    let model = llama(DType::F64);
+    let found = GateGradients::new(&model, &inputs.all()).unwrap();
+    let energy: f64 = found.jacobians.iter().map(|j| j * j).sum::<f64>() / 4.0;
+    let variances = vec![1.0 / energy; found.gates];
+    let mut normals = vec![0.0; 8_000 * found.gates];
+    fill_normal_f64(NoiseKey::new(2), 0, &mut normals);
+    let draws =
+        lrvd_core::gates::gate_draws(&found.logits, &found.jacobians, &variances, LABELS, &normals);
+    let probit =
+        lrvd_core::gates::gate_probit(&found.logits, &found.jacobians, &variances, LABELS).unwrap();
+    let plain = lrvd_core::metrics::softmax(&found.logits, LABELS).unwrap();
+    let draws = draws.unwrap();
+    let apart = |p: &[f64]| p.iter().zip(&draws).map(|(a, b)| (a - b).abs()).sum::<f64>();
+    assert!(apart(&probit) < 0.4 * apart(&plain), "{} {}", apart(&probit), apart(&plain));
+}
