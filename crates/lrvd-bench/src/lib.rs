@@ -18,7 +18,6 @@
 //! | `saved` | where a trained adapter lies, and the base model that it belongs to |
 //! | [`language`] | a language model on a user's own texts: train, save, load, measure, continue |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
-//! | `push` | an export onto the model hub |
 //! | [`suite`] | whole reproductions: GLUE and reasoning; arms of settings, compared in pairs |
 //! | [`planted`] | a task whose rank is known, and the rank that is found |
 //! | [`verify`] | golden folders |
@@ -34,8 +33,6 @@ mod io;
 pub mod language;
 pub mod method;
 pub mod planted;
-#[cfg(feature = "hub")]
-pub mod push;
 pub mod reasoning;
 pub mod record;
 mod report;

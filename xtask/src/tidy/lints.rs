@@ -21,7 +21,7 @@ const ENVIRONMENT: [&str; 3] = [
 /// Who opens connections: the client of the model hub and the server.
 const NETWORK: [Network; 2] = [
     Network {
-        places: &["crates/lrvd-bench/src/backbone/hub.rs", "crates/lrvd-bench/src/push/client.rs"],
+        places: &["crates/lrvd-bench/src/backbone/hub.rs"],
         client: "hf-hub",
         user: "lrvd-bench",
         words: &["hf_hub", "ureq"],

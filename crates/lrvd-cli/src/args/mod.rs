@@ -7,8 +7,6 @@ mod data;
 mod demo;
 mod files;
 mod generate;
-#[cfg(feature = "hub")]
-mod push;
 #[cfg(feature = "serve")]
 mod serve;
 mod train;
@@ -31,8 +29,6 @@ pub(crate) use files::{
     PrecisionName, RanksCommand, VerifyArguments,
 };
 pub(crate) use generate::GenerateArguments;
-#[cfg(feature = "hub")]
-pub(crate) use push::PushArguments;
 #[cfg(feature = "serve")]
 pub(crate) use serve::ServeArguments;
 pub(crate) use train::TrainArguments;
@@ -128,10 +124,6 @@ pub(crate) enum Command {
     /// Write an adapter for other programs.
     #[command(after_help = files::EXPORT_EXAMPLES)]
     Export(ExportArguments),
-    /// Put an export onto the model hub.
-    #[cfg(feature = "hub")]
-    #[command(after_help = push::EXAMPLES)]
-    Push(PushArguments),
     /// Recompute a folder of recorded numbers, or check a checkpoint of your own.
     #[command(after_help = files::VERIFY_EXAMPLES)]
     Verify(VerifyArguments),

@@ -13,8 +13,6 @@ mod inspect;
 mod language;
 mod man;
 mod predict;
-#[cfg(feature = "hub")]
-mod push;
 mod ranks;
 #[cfg(feature = "serve")]
 mod serve;
@@ -47,8 +45,6 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Inspect(arguments) => inspect::run(arguments, printer),
         Command::Ranks(command) => ranks::run(command, printer),
         Command::Export(arguments) => export::run(arguments, printer),
-        #[cfg(feature = "hub")]
-        Command::Push(arguments) => push::run(arguments, printer),
         Command::Verify(arguments) => verify::run(arguments, printer),
         Command::Completions(arguments) => completions::run(arguments, printer),
         Command::Man(arguments) => man::run(arguments, printer),

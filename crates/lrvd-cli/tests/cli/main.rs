@@ -10,8 +10,6 @@ mod help;
 mod language;
 mod log;
 mod output;
-#[cfg(feature = "hub")]
-mod push;
 mod refusals;
 mod resume;
 mod serve;
