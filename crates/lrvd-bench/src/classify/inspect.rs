@@ -38,6 +38,39 @@ pub struct ModuleReport {
     pub log_alpha: Vec<f64>,
 }
 
+/// The learnt ranks as arguments of PEFT's `LoraConfig`. PEFT matches the keys of patterns at the end of a name: they
+/// are whole paths here.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LoraConfig {
+    /// Largest rank.
+    pub r: usize,
+    /// Scaling times rank of the module with the largest rank.
+    pub lora_alpha: f64,
+    /// Modules with a rank above 0.
+    pub target_modules: Vec<String>,
+    /// Ranks of the modules that differ in rank or scaling.
+    pub rank_pattern: BTreeMap<String, usize>,
+    /// Scaling times rank of the same modules.
+    pub alpha_pattern: BTreeMap<String, f64>,
+}
+
+impl LoraConfig {
+    /// Of the modules with a rank above 0; `None` if there is none.
+    fn of(modules: &[ModuleReport]) -> Option<Self> {
+        let live = || modules.iter().filter(|module| module.rank > 0);
+        let alpha = |m: &ModuleReport| m.scaling.unwrap_or(1.0) * m.rank as f64;
+        let largest = live().max_by_key(|module| module.rank)?;
+        let others = || live().filter(|m| m.rank != largest.rank || m.scaling != largest.scaling);
+        Some(Self {
+            r: largest.rank,
+            lora_alpha: alpha(largest),
+            target_modules: live().map(|module| module.path.clone()).collect(),
+            rank_pattern: others().map(|module| (module.path.clone(), module.rank)).collect(),
+            alpha_pattern: others().map(|module| (module.path.clone(), alpha(module))).collect(),
+        })
+    }
+}
+
 /// An adapter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AdapterReport {
@@ -73,6 +106,8 @@ pub struct AdapterReport {
     pub average_rank: f64,
     /// Largest rank, which a server must allow for.
     pub max_rank: usize,
+    /// The ranks as settings of a plain LoRA; `None` if no module has a rank.
+    pub lora_config: Option<LoraConfig>,
     /// Values in all factors.
     pub adapter_parameters: usize,
     /// Values in the posterior.
@@ -168,6 +203,7 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
         total_rank,
         average_rank: total_rank as f64 / modules.len().max(1) as f64,
         max_rank: modules.iter().map(|m| m.rank).max().unwrap_or(0),
+        lora_config: LoraConfig::of(&modules),
         adapter_parameters: modules.iter().map(|m| m.parameters).sum(),
         posterior_parameters: source
             .saved

@@ -39,7 +39,7 @@ pub use evaluate::{Evaluation, evaluate};
 pub use export::{GgufExport, PeftExport, export_gguf, export_peft};
 pub use info::{Abstention, AdapterInfo, ClassifierInfo, INFO_FILE};
 pub use inspect::{
-    AdapterReport, BaseReport, ModuleReport, inspect_adapter, inspect_base, is_base,
+    AdapterReport, BaseReport, LoraConfig, ModuleReport, inspect_adapter, inspect_base, is_base,
 };
 pub use load::{LoadOptions, MAX_DRAWS, SavedClassifier};
 pub use merge::{MergeOptions, MergeReport, export_merged};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 
 pub(crate) const INSPECT_EXAMPLES: &str = "\
@@ -11,17 +11,15 @@ Examples:
   lrvd inspect ADAPTER --format json
   lrvd inspect MODEL                               sizes of a base checkpoint: a folder or a .gguf file
 
-log_alpha is the relevance statistic ln(noise variance / signal) of a rank direction. One at or above
-the threshold is noise: a method that prunes removes it at its next prune.";
-
-pub(crate) const SUGGEST_EXAMPLES: &str = "\
-Examples:
-  lrvd ranks suggest runs/mine > ranks.json        the ranks that training left, for another tool
-  lrvd ranks suggest ADAPTER
+  lrvd inspect runs/mine --format json | jq .lora_config > ranks.json
   python -c 'import json, peft; peft.LoraConfig(**json.load(open(\"ranks.json\")))'
-                                                   in Python, from `lrvd ranks suggest runs/mine > ranks.json`
+                                                   the learnt ranks as the settings of a plain LoRA
 
-Modules without a rank are left out; all others keep the scaling they were trained with, alpha over rank.";
+log_alpha is the relevance statistic ln(noise variance / signal) of a rank direction. One at or above
+the threshold is noise: a method that prunes removes it at its next prune.
+
+JSON: `lora_config` has r, lora_alpha, target_modules, rank_pattern and alpha_pattern. Modules of rank 0 are left out;
+the others keep the scaling that they were trained with (alpha over rank). It is null if no module has a rank.";
 
 pub(crate) const EXPORT_EXAMPLES: &str = "\
 Examples:
@@ -48,20 +46,12 @@ Examples:
 Everything is recomputed from the inputs and the configuration in the folder. Exit code 0 if all
 tensors hold, 1 if one does not, if the folder is broken or not supported, 2 for bad arguments.";
 
-/// Options of `lrvd inspect` and `lrvd ranks suggest`.
+/// Options of `lrvd inspect`.
 #[derive(Debug, Args)]
 pub(crate) struct InspectArguments {
     /// Output of `lrvd train`, one of its checkpoints, an adapter folder, or a base checkpoint.
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-}
-
-/// What `lrvd ranks` can do.
-#[derive(Debug, Subcommand)]
-pub(crate) enum RanksCommand {
-    /// Print the learnt ranks as the settings of a plain LoRA: `r`, `rank_pattern`, `alpha_pattern`, `target_modules`.
-    #[command(after_help = SUGGEST_EXAMPLES)]
-    Suggest(InspectArguments),
 }
 
 /// Formats that adapters are written in.
@@ -146,12 +136,4 @@ pub(crate) struct CompletionsArguments {
     /// Shell.
     #[arg(value_enum)]
     pub(crate) shell: Shell,
-}
-
-/// Options of `lrvd man`.
-#[derive(Debug, Args)]
-pub(crate) struct ManArguments {
-    /// Folder for the pages, one of every command; made if it is not there.
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
 }

@@ -25,8 +25,8 @@ pub(crate) use config::{ConfigCommand, SettingsArguments, TrainingArgument};
 pub(crate) use data::{CheckArguments, DataCommand, ExampleArguments, TextArguments};
 pub(crate) use demo::{DemoCommand, PlantedRankArguments};
 pub(crate) use files::{
-    CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, ManArguments,
-    PrecisionName, RanksCommand, VerifyArguments,
+    CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, PrecisionName,
+    VerifyArguments,
 };
 pub(crate) use generate::GenerateArguments;
 #[cfg(feature = "serve")]
@@ -118,9 +118,6 @@ pub(crate) enum Command {
     /// Show ranks, relevance and sizes of an adapter or a checkpoint.
     #[command(after_help = files::INSPECT_EXAMPLES)]
     Inspect(InspectArguments),
-    /// Take the learnt ranks somewhere else.
-    #[command(subcommand)]
-    Ranks(RanksCommand),
     /// Write an adapter for other programs.
     #[command(after_help = files::EXPORT_EXAMPLES)]
     Export(ExportArguments),
@@ -135,8 +132,6 @@ pub(crate) enum Command {
     Demo(DemoCommand),
     /// Print a completion script for a shell.
     Completions(CompletionsArguments),
-    /// Write manual pages.
-    Man(ManArguments),
 }
 
 /// A seed, refused with its range.

@@ -11,9 +11,7 @@ mod export;
 mod generate;
 mod inspect;
 mod language;
-mod man;
 mod predict;
-mod ranks;
 #[cfg(feature = "serve")]
 mod serve;
 mod table;
@@ -43,11 +41,9 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Config(command) => config::run(command, printer),
         Command::Data(command) => data::run(command, printer),
         Command::Inspect(arguments) => inspect::run(arguments, printer),
-        Command::Ranks(command) => ranks::run(command, printer),
         Command::Export(arguments) => export::run(arguments, printer),
         Command::Verify(arguments) => verify::run(arguments, printer),
         Command::Completions(arguments) => completions::run(arguments, printer),
-        Command::Man(arguments) => man::run(arguments, printer),
         Command::Demo(command) => demo::run(command, global, printer),
         Command::Bench(command) => bench::run(command, global, printer),
     }

@@ -15,7 +15,6 @@ const COMMANDS: [&[&str]; 19] = [
     &["config", "check"],
     &["config", "schema"],
     &["inspect"],
-    &["ranks", "suggest"],
     &["export"],
     &["verify"],
     &["bench", "glue"],
@@ -37,17 +36,6 @@ fn every_command_has_help_with_examples() {
         assert!(taught, "{command:?}: {help}");
     }
     assert!(done(&["--version"]).stdout.starts_with("lrvd "));
-}
-
-#[test]
-fn every_command_has_a_manual_page() {
-    let dir = tempfile::tempdir().unwrap();
-    let pages = dir.path().join("man");
-    done(&["man", &pages.display().to_string()]);
-    for command in COMMANDS {
-        let page = pages.join(format!("lrvd-{}.1", command.join("-")));
-        assert!(std::fs::read_to_string(&page).unwrap().contains(".SH NAME"), "{page:?}");
-    }
 }
 
 #[test]
