@@ -3,16 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use lrvd_burn::adapter::AdapterKind;
 use lrvd_core::baselines::LayerShape;
 use serde::Serialize;
 
 use super::SuiteError;
-use super::ood::OodSet;
 use super::options::SuiteOptions;
 use super::plan::{Plan, PlannedRun};
 use super::settings::wordings;
-use super::task::SuiteTask;
 use crate::backbone::Architecture;
 use crate::data::Wording;
 use crate::settings::{RankRequest, ValidConfig};
@@ -20,9 +17,6 @@ use crate::text::grouped;
 
 /// Bytes of a GiB.
 const GIB: f64 = 1_073_741_824.0;
-/// Floating-point operations per second of the estimate: about a third of what one H100 reaches at
-/// best with products in bf16.
-const ASSUMED_FLOPS: f64 = 3e14;
 
 /// The plan of an experiment.
 #[derive(Clone, Debug, Serialize)]
@@ -41,8 +35,6 @@ pub struct DryRun {
     pub methods: Vec<PlannedMethod>,
     /// Estimated memory at the peak of the largest method.
     pub memory: PlannedMemory,
-    /// Estimated time.
-    pub time: PlannedTime,
     /// Every run, in the order in which they are made.
     pub runs: Vec<String>,
     /// How a language model is asked, by task.
@@ -89,17 +81,6 @@ pub struct PlannedMemory {
     pub activations: f64,
 }
 
-/// Estimated time, hours.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct PlannedTime {
-    /// Optimiser steps of all runs.
-    pub training: f64,
-    /// Evaluations during and after training.
-    pub evaluation: f64,
-    /// Operations per second that are assumed.
-    pub assumed_flops: f64,
-}
-
 impl DryRun {
     /// The plan of `options` for the model `name`.
     pub(super) fn new(
@@ -113,7 +94,6 @@ impl DryRun {
         let (depth, hidden) = architecture.depth_and_width();
         let parameters = architecture.parameters();
         let mut methods: Vec<PlannedMethod> = Vec::new();
-        let mut costs = Costs::default();
         let mut made: Vec<PlannedRun> = Vec::new();
         // Of one run: members of an ensemble are trained one after another.
         let mut largest = 0;
@@ -128,9 +108,6 @@ impl DryRun {
             let biggest = sizes.iter().max().copied().unwrap_or(0);
             largest = largest.max(biggest);
             let new: Vec<PlannedRun> = own.into_iter().filter(|r| !made.contains(r)).collect();
-            for part in &new {
-                costs.add(&config, part)?;
-            }
             let sum = sizes.iter().sum();
             let (least, most) = if run.is_sum() { (sum, sum) } else { (smallest, biggest) };
             let name = run.method.name();
@@ -146,9 +123,6 @@ impl DryRun {
             made.extend(new);
         }
         let at_once = config.batch_size.div_ceil(config.accumulation) * config.max_length;
-        // Two operations a weight and token forwards; two backwards, to the inputs, none to weights.
-        let forward = 2.0 * parameters as f64 * config.max_length as f64;
-        let hours = |passes: f64| passes * forward / ASSUMED_FLOPS / 3600.0;
         Ok(Self {
             suite: options.suite.name().to_owned(),
             profile: options.profile.name().to_owned(),
@@ -162,11 +136,6 @@ impl DryRun {
                 // About 16 activations of the hidden width a layer and token, in single precision.
                 activations: (at_once * depth * 16 * hidden * 4) as f64 / GIB,
             },
-            time: PlannedTime {
-                training: hours(2.0 * costs.trained),
-                evaluation: hours(costs.evaluated),
-                assumed_flops: ASSUMED_FLOPS,
-            },
             runs: plan.runs.iter().map(described).collect(),
             wording: wordings(options, &config, architecture)?,
             settings: config,
@@ -175,7 +144,7 @@ impl DryRun {
 
     /// The plan as a person reads it.
     pub fn render_text(&self) -> String {
-        let Self { model, memory, time, settings, .. } = self;
+        let Self { model, memory, settings, .. } = self;
         let trainings: usize = self.methods.iter().map(|row| row.trainings).sum();
         let mut text = format!(
             "suite {}, profile {}, preset {}, device {}\n\
@@ -209,16 +178,10 @@ impl DryRun {
         let _ = writeln!(
             text,
             "\nmemory, estimated: base {:.1} GiB, trained parameters with gradients and optimiser \
-             {:.2} GiB, activations at most {:.1} GiB\n\
-             time, estimated: {:.0} h of training and {:.0} h of evaluation, at an assumed {:.0} \
-             TFLOP/s (a third of one H100's bf16 peak) and the full length; batches of shorter \
-             prompts take less, what post-hoc methods fit comes on top\n",
+             {:.2} GiB, activations at most {:.1} GiB\n",
             memory.base,
             memory.state,
             memory.activations,
-            time.training,
-            time.evaluation,
-            time.assumed_flops / 1e12,
         );
         for (task, wording) in &self.wording {
             let _ = writeln!(text, "{task}: {}", wording.describe());
@@ -227,40 +190,6 @@ impl DryRun {
             let _ = writeln!(text, "  {run}");
         }
         text
-    }
-}
-
-/// Examples that pass through the model.
-#[derive(Default)]
-struct Costs {
-    trained: f64,
-    evaluated: f64,
-}
-
-impl Costs {
-    fn add(&mut self, config: &ValidConfig, run: &PlannedRun) -> Result<(), SuiteError> {
-        let method = run.method.build(config, RankRequest::Initial)?;
-        let members = match method.adapter().kind {
-            AdapterKind::LoraEnsemble { members, .. } => members as f64,
-            _ => 1.0,
-        };
-        self.trained += (config.steps * config.batch_size) as f64 * members;
-        let rows = |task: SuiteTask| {
-            let published = task.published_validation_rows();
-            config.validation_rows.map_or(published, |most| published.min(most)) as f64
-        };
-        let draws = run.method.draws(config).into_iter().max().unwrap_or(0);
-        // At the end both checkpoints answer at the mean and with draws, the last one other sets too.
-        let during = (config.steps / config.evaluate_every + 1) as f64;
-        let end = (1 + draws) as f64;
-        let others: f64 = match run.task {
-            SuiteTask::Reasoning(set) => {
-                OodSet::of(set).iter().map(|&other| rows(SuiteTask::Reasoning(other))).sum()
-            }
-            SuiteTask::Glue(_) => 0.0,
-        };
-        self.evaluated += members * (rows(run.task) * (during + 2.0 * end) + others * end);
-        Ok(())
     }
 }
 
@@ -318,9 +247,8 @@ mod tests {
         let lora = 4_483_072 / 8;
         assert_eq!(count("BayesLoRA-expanded"), (12 * (lora + 65), 20 * (lora + 65)));
         assert!((plan.memory.base - 6.738_415_616 * 2.0 / 1.073_741_824).abs() < 1e-9);
-        assert!(plan.time.training > 0.0 && plan.time.evaluation > 0.0);
         let text = plan.render_text();
-        for part in ["4,483,072", "bf16", "WG-S / LoRA / seed 1\n", "(member)", "TFLOP/s"] {
+        for part in ["4,483,072", "bf16", "WG-S / LoRA / seed 1\n", "(member)", "activations"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert_eq!(plan.runs.len(), text.matches(" / seed ").count());

@@ -29,7 +29,7 @@ mod summary;
 mod task;
 
 pub use arms::{Arms, ArmsOutcome, ArmsPlan, planned_arms, run_arms};
-pub use dry_run::{DryRun, PlannedMemory, PlannedMethod, PlannedModel, PlannedTime};
+pub use dry_run::{DryRun, PlannedMemory, PlannedMethod, PlannedModel};
 pub use error::SuiteError;
 pub use kind::Suite;
 pub use options::SuiteOptions;

@@ -54,14 +54,6 @@ impl SuiteTask {
         }
     }
 
-    /// Validation rows of the published data.
-    pub(super) const fn published_validation_rows(self) -> usize {
-        match self {
-            Self::Reasoning(set) => set.spec().n_validation,
-            Self::Glue(task) => task.spec().n_validation,
-        }
-    }
-
     /// How a model of this kind is asked for the classes of a GLUE task; reasoning sets have their prompts.
     pub(super) fn wording(
         self,

@@ -118,7 +118,7 @@ pub(crate) struct SuiteArguments {
     /// Settings side by side, compared in pairs: one run of the suite for every arm of the file.
     #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["profile", "preset", "methods", "compare"])]
     pub(crate) arms: Option<PathBuf>,
-    /// Print runs, parameters, memory, time and settings, and train nothing; the paper's model need
+    /// Print runs, parameters, memory and settings, and train nothing; the paper's model need
     /// not be there.
     #[arg(long)]
     pub(crate) dry_run: bool,

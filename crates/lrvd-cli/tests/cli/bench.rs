@@ -274,7 +274,7 @@ fn a_dry_run_trains_nothing_and_needs_no_model() {
     for (suite, parameters) in [("reasoning", "4,483,072"), ("glue", "2,654,208")] {
         let command = ["bench", suite, "--profile", "paper", "--dry-run", "--out", &out];
         let text = done(&command).stdout;
-        for part in [parameters, "GiB", " h of training", "seed 3", "\"preset\": \"default\""] {
+        for part in [parameters, "GiB", " steps", "seed 3", "\"preset\": \"default\""] {
             assert!(text.contains(part), "{part}: {text}");
         }
         let plan = done(&[&command[..], &["--format", "json"]].concat()).json();
