@@ -5,7 +5,7 @@
 //!
 //! | Module | What is in it |
 //! |---|---|
-//! | `text`, `io`, `chart` | words of messages, whole files, images |
+//! | `text`, `io` | words of messages, whole files |
 //! | [`settings`] | every setting of a run, the presets, the methods there are |
 //! | [`record`] | what a run leaves behind |
 //! | [`task`], [`data`] | what is learnt, from which files |
@@ -19,20 +19,17 @@
 //! | [`language`] | a language model on a user's own texts: train, save, load, measure, continue |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
 //! | [`suite`] | whole reproductions: GLUE and reasoning; arms of settings, compared in pairs |
-//! | [`planted`] | a task whose rank is known, and the rank that is found |
 //! | [`verify`] | golden folders |
 //!
 //! The loop is [`lrvd_burn::train`]'s. Nothing here prints: callers pass a [`progress::ProgressSink`].
 
 mod backbone;
-mod chart;
 pub mod classify;
 pub mod data;
 pub mod eval;
 mod io;
 pub mod language;
 pub mod method;
-pub mod planted;
 pub mod reasoning;
 pub mod record;
 mod report;

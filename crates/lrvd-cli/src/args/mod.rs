@@ -4,7 +4,6 @@ mod bench;
 mod classifier;
 mod config;
 mod data;
-mod demo;
 mod files;
 mod generate;
 #[cfg(feature = "serve")]
@@ -23,7 +22,6 @@ pub(crate) use classifier::{
 };
 pub(crate) use config::{ConfigCommand, SettingsArguments, TrainingArgument};
 pub(crate) use data::{CheckArguments, DataCommand, ExampleArguments, TextArguments};
-pub(crate) use demo::{DemoCommand, PlantedRankArguments};
 pub(crate) use files::{
     CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, PrecisionName,
     VerifyArguments,
@@ -127,9 +125,6 @@ pub(crate) enum Command {
     /// Reproduce a benchmark: train, evaluate and report several methods.
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Watch the method at work on a task whose answer is known.
-    #[command(subcommand)]
-    Demo(DemoCommand),
     /// Print a completion script for a shell.
     Completions(CompletionsArguments),
 }

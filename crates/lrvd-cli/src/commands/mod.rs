@@ -5,7 +5,6 @@ mod bench;
 mod completions;
 mod config;
 mod data;
-mod demo;
 mod eval;
 mod export;
 mod generate;
@@ -44,7 +43,6 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Export(arguments) => export::run(arguments, printer),
         Command::Verify(arguments) => verify::run(arguments, printer),
         Command::Completions(arguments) => completions::run(arguments, printer),
-        Command::Demo(command) => demo::run(command, global, printer),
         Command::Bench(command) => bench::run(command, global, printer),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{done, run};
 
-const COMMANDS: [&[&str]; 19] = [
+const COMMANDS: [&[&str]; 17] = [
     &["train"],
     &["data", "check"],
     &["eval"],
@@ -19,7 +19,6 @@ const COMMANDS: [&[&str]; 19] = [
     &["verify"],
     &["bench", "glue"],
     &["bench", "reasoning"],
-    &["demo", "planted-rank"],
     &["completions"],
 ];
 

@@ -4,7 +4,6 @@
 mod bench;
 mod choices;
 mod config;
-mod demo;
 mod exports;
 mod help;
 mod language;

@@ -1,0 +1,424 @@
+//! A task whose rank is known: an update of rank r is planted in every layer of a frozen network, adapters of rank 16
+//! learn it from labelled rows, and a direction counts if its mean has more energy than its noise.
+//!
+//! ```text
+//! cargo run --release --example planted_rank -- --rank 3 --n 8000 --seeds 5 --first-seed 1 --layers 1 --json
+//! ```
+//!
+//! The values are the defaults. `--inputs decaying` draws correlated inputs. Without `--json` the singular values of the
+//! first seed are drawn as bars. JSON: `planted_rank` (per layer), and lists with one entry per seed: `found_rank` (total
+//! over layers), `exact` (every layer has the planted rank), `nll_mean` (at the posterior mean), `nll_mc` (averaged over 10
+//! draws) and `nll_oracle` (of the planted weights), nats on 8000 fresh rows; `seconds`; `runs` with the singular values and
+//! the loss over rank.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, Parser, ValueEnum, value_parser};
+use lrvd_burn::adapter::{ArdHyper, Prior};
+use lrvd_burn::burn::module::Module;
+use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
+use lrvd_burn::core::kl::ArdScales;
+use lrvd_burn::core::metrics::Predictions;
+use lrvd_burn::core::noise::{Draws, NoiseKey, Stream};
+use lrvd_burn::core::numeric::dense::{times, times_transposed, transpose};
+use lrvd_burn::core::numeric::svd;
+use lrvd_burn::core::prune::{PathTolerance, PruneRule, StatisticAggregate, StatisticOptions};
+use lrvd_burn::core::schedule::{KlDivisor, KlSchedule};
+use lrvd_burn::gauge::turn;
+use lrvd_burn::optimizer::GroupRates;
+use lrvd_burn::train::{
+    BayesLora, Inputs, LabelledRows, Model, OrderConfig, Ordered, Run, Targets, TrainConfig, Turn,
+    Watch, directions, rank_path,
+};
+use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass, Scheme, adapted_model, prune, ranks};
+use serde_json::{Value, json};
+
+const INPUT: usize = 48;
+const HIDDEN: usize = 32;
+const CLASSES: usize = 8;
+/// Largest and smallest planted singular value.
+const SINGULAR: (f64, f64) = (3.0, 1.5);
+/// Factor of the readout's logits of unit variance: about 0.9 nats stay open under the planted weights.
+const SHARPNESS: f64 = 4.0;
+const INITIAL_RANK: usize = 16;
+const BATCH: usize = 64;
+const EVALUATION_BATCH: usize = 1000;
+const FRESH_ROWS: usize = 8000;
+const DRAWS: usize = 10;
+
+/// Law of the inputs: `N(0, I)`, or `N(0, Q·diag(λ)·Qᵀ)` with `λ_j ∝ 1/j` of mean 1 and a random orthogonal `Q`.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub(crate) enum InputLaw {
+    Independent,
+    Decaying,
+}
+
+/// What is planted and learnt.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Config {
+    /// Rank of the planted update of every layer.
+    #[arg(long, default_value_t = 3, value_parser = count().range(1..=INITIAL_RANK as u64))]
+    pub(crate) rank: usize,
+    /// Training rows.
+    #[arg(long, default_value_t = 8000, value_parser = count().range(BATCH as u64..=1_000_000))]
+    pub(crate) n: usize,
+    /// Layers with an update.
+    #[arg(long, default_value_t = 1, value_parser = count().range(1..=2))]
+    pub(crate) layers: usize,
+    /// Law of the inputs.
+    #[arg(long, value_enum, default_value = "independent")]
+    pub(crate) inputs: InputLaw,
+    /// The first seed.
+    #[arg(long = "first-seed", default_value_t = 1, value_parser = value_parser!(u64).range(..=1_000_000_000))]
+    pub(crate) seed: u64,
+    /// Optimiser steps for each layer: what one layer does not need fades more slowly where another still learns.
+    #[arg(long, default_value_t = 3000, value_parser = count().range(1..))]
+    pub(crate) steps: usize,
+}
+
+/// Plant an update of known rank, learn it, and count the directions that are found.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(flatten)]
+    config: Config,
+    /// Number of seeds, each with another task.
+    #[arg(long, default_value_t = 5, value_parser = count().range(1..=1_000_000))]
+    seeds: usize,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn count() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new()
+}
+
+/// One layer: its frozen weight and the same plus the planted update, row-major `[HIDDEN, width]`.
+struct Layer {
+    frozen: Vec<f64>,
+    planted: Vec<f64>,
+    width: usize,
+}
+
+/// A frozen network, an update of known rank, and rows whose labels follow their sum.
+///
+/// ```text
+/// h_0 = x,   h_l = tanh((W_l + ΔW_l)·h_{l−1}),   y ~ softmax(4·H·h_L),   all of independent normal entries:
+/// W_l [32, width] of variance 1/width,  H [8, 32] of variance 1/32,
+/// ΔW_l = Σ_k ς_k·u_k·v_kᵀ with random orthonormal u, v and ς evenly from 3.0 to 1.5
+/// ```
+struct Task {
+    train: LabelledRows<2>,
+    fresh: LabelledRows<2>,
+    /// Mean negative log-likelihood of the planted weights on the fresh rows, nats.
+    oracle: f64,
+    layers: Vec<Layer>,
+    /// `4·H`, row-major `[CLASSES, HIDDEN]`.
+    readout: Vec<f64>,
+}
+
+impl Task {
+    fn new(config: &Config, device: &Device) -> Self {
+        let mut draws = Draws::new(NoiseKey::new(config.seed).on_stream(Stream::DATA));
+        let readout = normals(&mut draws, CLASSES * HIDDEN, SHARPNESS / (HIDDEN as f64).sqrt());
+        let layers: Vec<Layer> = (0..config.layers)
+            .map(|l| plant(&mut draws, if l == 0 { INPUT } else { HIDDEN }, config.rank))
+            .collect();
+        let mixing = (config.inputs == InputLaw::Decaying).then(|| mixing(&mut draws));
+        let mut rows = |n: usize| {
+            let x = normals(&mut draws, n * INPUT, 1.0);
+            let x = mixing.as_ref().map_or(x.clone(), |m| times(&x, m, n, INPUT, INPUT));
+            let (one_hot, nll) = label(&mut draws, &layers, &readout, &x, n);
+            let tensor =
+                |values, width| Tensor::<2>::from_data(TensorData::new(values, [n, width]), device);
+            (LabelledRows::new(tensor(x, INPUT), Targets::Classes(tensor(one_hot, CLASSES))), nll)
+        };
+        let (train, _) = rows(config.n);
+        let (fresh, oracle) = rows(FRESH_ROWS);
+        Self { train, fresh, oracle, layers, readout }
+    }
+}
+
+/// The planted singular values, largest first.
+fn planted_values(n: usize) -> Vec<f64> {
+    let step = if n > 1 { (SINGULAR.0 - SINGULAR.1) / (n - 1) as f64 } else { 0.0 };
+    (0..n).map(|k| SINGULAR.0 - step * k as f64).collect()
+}
+
+fn normals(draws: &mut Draws, n: usize, scale: f64) -> Vec<f64> {
+    (0..n).map(|_| scale * draws.normal()).collect()
+}
+
+/// `n` orthonormal rows of length `width`.
+fn orthonormal(draws: &mut Draws, n: usize, width: usize) -> Vec<f64> {
+    svd(&normals(draws, n * width, 1.0), n, width).right
+}
+
+fn plant(draws: &mut Draws, width: usize, rank: usize) -> Layer {
+    let frozen = normals(draws, HIDDEN * width, 1.0 / (width as f64).sqrt());
+    let (u, v) = (orthonormal(draws, rank, HIDDEN), orthonormal(draws, rank, width));
+    let mut planted = frozen.clone();
+    for (k, value) in planted_values(rank).into_iter().enumerate() {
+        for (o, row) in planted.chunks_mut(width).enumerate() {
+            for (weight, v) in row.iter_mut().zip(&v[k * width..]) {
+                *weight += value * u[k * HIDDEN + o] * v;
+            }
+        }
+    }
+    Layer { frozen, planted, width }
+}
+
+/// `diag(√λ)·Q`, for rows from the right.
+fn mixing(draws: &mut Draws) -> Vec<f64> {
+    let mut mixing = orthonormal(draws, INPUT, INPUT);
+    let total: f64 = (1..=INPUT).map(|j| 1.0 / j as f64).sum();
+    for (j, row) in mixing.chunks_mut(INPUT).enumerate() {
+        let variance = INPUT as f64 / total / (j + 1) as f64;
+        for value in row.iter_mut() {
+            *value *= variance.sqrt();
+        }
+    }
+    mixing
+}
+
+/// One-hot labels `[n, CLASSES]` and their mean negative log-likelihood under the planted weights.
+fn label(
+    draws: &mut Draws,
+    layers: &[Layer],
+    readout: &[f64],
+    x: &[f64],
+    n: usize,
+) -> (Vec<f64>, f64) {
+    let mut hidden = x.to_vec();
+    for layer in layers {
+        hidden = times_transposed(&hidden, &layer.planted, n, layer.width, HIDDEN);
+        for value in &mut hidden {
+            *value = value.tanh();
+        }
+    }
+    let logits = times_transposed(&hidden, readout, n, HIDDEN, CLASSES);
+    let (mut one_hot, mut nll) = (vec![0.0; n * CLASSES], 0.0);
+    for (logits, label) in logits.chunks(CLASSES).zip(one_hot.chunks_mut(CLASSES)) {
+        let total: f64 = logits.iter().map(|z| z.exp()).sum();
+        let (u, mut sum) = (draws.uniform() * total, 0.0);
+        let reached = |z: &f64| {
+            sum += z.exp();
+            u < sum
+        };
+        let class = logits.iter().position(reached).unwrap_or(CLASSES - 1);
+        label[class] = 1.0;
+        nll += total.ln() - logits[class];
+    }
+    (one_hot, nll / n as f64)
+}
+
+/// The frozen network before the update; its layers are `layer.0` and `layer.1`.
+#[derive(Module, Debug)]
+struct Student {
+    layers: Vec<AdaptedLinear>,
+    readout: AdaptedLinear,
+}
+
+adapted_model!(Student { layers, readout });
+
+impl Model for Student {
+    type Input = Tensor<2>;
+
+    fn logits(&self, input: &Tensor<2>, pass: &Pass) -> Tensor<2> {
+        let forward = |hidden: Tensor<2>, layer: &AdaptedLinear| layer.forward(hidden, pass).tanh();
+        self.readout.forward(self.layers.iter().fold(input.clone(), forward), pass)
+    }
+}
+
+impl Student {
+    fn new(task: &Task, device: &Device) -> Self {
+        let layer = |path: &str, values: &[f64], [n_out, n_in]: [usize; 2]| {
+            let data = TensorData::new(transpose(values, n_out, n_in), [n_in, n_out]);
+            AdaptedLinear::new(path, Tensor::from_data(data, device), None)
+        };
+        let layers = task.layers.iter().enumerate().map(|(l, planted)| {
+            layer(&format!("layer.{l}"), &planted.frozen, [HIDDEN, planted.width])
+        });
+        Self {
+            layers: layers.collect(),
+            readout: layer("readout", &task.readout, [CLASSES, HIDDEN]),
+        }
+    }
+}
+
+/// What was found in one layer.
+pub(crate) struct Found {
+    path: String,
+    /// Directions whose mean has more energy than their noise.
+    pub(crate) rank: usize,
+    /// Of the mean update before the others were cut, largest first.
+    pub(crate) singular_values: Vec<f64>,
+}
+
+/// What one seed found; losses are nats on fresh rows.
+pub(crate) struct Recovery {
+    config: Config,
+    pub(crate) layers: Vec<Found>,
+    pub(crate) nll_mean: f64,
+    pub(crate) nll_mc: f64,
+    pub(crate) nll_oracle: f64,
+    /// With the first 0, 1, 2, … directions.
+    pub(crate) nll_by_rank: Vec<f64>,
+    seconds: f64,
+}
+
+impl Recovery {
+    pub(crate) fn rank(&self) -> usize {
+        self.layers.iter().map(|layer| layer.rank).sum()
+    }
+
+    fn is_exact(&self) -> bool {
+        self.layers.iter().all(|layer| layer.rank == self.config.rank)
+    }
+}
+
+/// Learns the task of `config` and reads the rank off the posterior.
+///
+/// ARD with one scale per rank at KL weight 1, reached at half the run, where the update is rotated to its singular
+/// directions; KL weight 0.7 from then on. No row is held out. The noise is nested: for a row of one token it has the law
+/// of one weight draw per row.
+pub(crate) fn recover(config: &Config, device: &Device) -> Result<Recovery, Box<dyn Error>> {
+    let task = Task::new(config, device);
+    let steps = config.steps * config.layers;
+    let half = (steps as f64 / 2.0).round();
+    let method = BayesLora {
+        rank: INITIAL_RANK,
+        lora_alpha: INITIAL_RANK as f64,
+        noise_rate_factor: 1.0,
+        prior: Prior::Ard { scales: ArdScales::Shared, hyper: ArdHyper::EmpiricalBayes },
+        kl: KlSchedule::linear_warmup(1.0, half as u32)?,
+        kl_divisor: KlDivisor::NTrain,
+        scheme: Scheme::Nested,
+        pruning: None,
+        turn: Some(Turn { after: half.max(1.0) as u64, kl_factor: 0.7 }),
+        ..BayesLora::default()
+    };
+    let mut training = TrainConfig {
+        steps,
+        seed: config.seed,
+        gradient_clip: None,
+        model_dropout: false,
+        evaluate_every: steps,
+        ..TrainConfig::default()
+    };
+    training.groups.adapter = GroupRates { learning_rate: 1e-2, weight_decay: 0.0 };
+    let paths = (0..config.layers).map(|layer| format!("layer.{layer}")).collect();
+    let student = Student::new(&task, device);
+    let mut run = Run::new(student, method, &AdapterTargets::Paths(paths), &training)?;
+    let mut batches = Ordered::new(&task.train, OrderConfig::shuffled(BATCH), config.seed)?;
+    let start = Instant::now();
+    run.fit(&mut batches, &mut Watch::default())?;
+    let seconds = start.elapsed().as_secs_f64();
+
+    let model = &mut run.state.model;
+    let energy = StatisticOptions { aggregate: StatisticAggregate::Energy, ..Default::default() };
+    let event = prune::plan(model, &PruneRule::new(0.0, 0)?, energy)?;
+    let mut rotated = model.clone();
+    let spectra = turn(&mut rotated, None)?;
+    let order = directions(&rotated);
+    let counts: Vec<usize> = (0..=order.len().min(INITIAL_RANK)).collect();
+    let tolerance = PathTolerance::default();
+    let path = rank_path(&rotated, &order, &counts, &task.fresh, EVALUATION_BATCH, tolerance)?;
+    prune::apply(model, &event, None, None);
+    let layers = ranks(model).into_iter().map(|(path, rank)| {
+        let singular_values = spectra.get(&path).cloned().unwrap_or_default();
+        Found { path, rank, singular_values }
+    });
+    Ok(Recovery {
+        config: *config,
+        layers: layers.collect(),
+        nll_mean: nll(&run, &task.fresh, 0)?,
+        nll_mc: nll(&run, &task.fresh, DRAWS)?,
+        nll_oracle: task.oracle,
+        nll_by_rank: path.points.iter().map(|point| point.loss).collect(),
+        seconds,
+    })
+}
+
+fn nll(
+    run: &Run<Student, BayesLora>,
+    rows: &LabelledRows<2>,
+    draws: usize,
+) -> Result<f64, Box<dyn Error>> {
+    let inputs = Inputs { batch_size: EVALUATION_BATCH, ..Inputs::new(rows) };
+    let logits = run.predict(&inputs, draws)?;
+    let probabilities: Vec<f64> =
+        logits.classes()?.into_iter().flat_map(|answer| answer.probabilities).collect();
+    let classes = rows.targets.classes().unwrap_or_default();
+    Ok(Predictions::new(&probabilities, logits.width, &classes)?.nll())
+}
+
+pub(crate) fn report(config: &Config, runs: &[Recovery]) -> Value {
+    let all = |of: &dyn Fn(&Recovery) -> Value| runs.iter().map(of).collect::<Vec<_>>();
+    let layer = |layer: &Found| json!({ "path": layer.path, "found": layer.rank, "singular_values": layer.singular_values });
+    let run = |run: &Recovery| {
+        let layers: Vec<Value> = run.layers.iter().map(layer).collect();
+        json!({ "seed": run.config.seed, "layers": layers, "nll_by_rank": run.nll_by_rank })
+    };
+    json!({
+        "planted_rank": config.rank,
+        "n": config.n,
+        "layers": config.layers,
+        "seeds": all(&|r| r.config.seed.into()),
+        "found_rank": all(&|r| r.rank().into()),
+        "exact": all(&|r| r.is_exact().into()),
+        "nll_mean": all(&|r| r.nll_mean.into()),
+        "nll_mc": all(&|r| r.nll_mc.into()),
+        "nll_oracle": all(&|r| r.nll_oracle.into()),
+        "seconds": all(&|r| r.seconds.into()),
+        "runs": all(&run),
+    })
+}
+
+/// The singular values of a run as bars, its losses, and whether the planted rank was found.
+fn text(run: &Recovery) -> String {
+    let mut text = String::new();
+    for layer in &run.layers {
+        let (seed, planted) = (run.config.seed, run.config.rank);
+        let _ = writeln!(
+            text,
+            "seed {seed}, {}: rank {planted} planted, {} found",
+            layer.path, layer.rank
+        );
+        let largest = layer.singular_values.first().copied().unwrap_or(1.0);
+        for (k, value) in layer.singular_values.iter().enumerate() {
+            let bar = "█".repeat((value / largest * 36.0).round() as usize);
+            let kept = if k < layer.rank { "kept" } else { "" };
+            let _ = writeln!(text, "  {:>2} {value:7.4} {bar:<36} {kept}", k + 1);
+        }
+    }
+    let _ = write!(
+        text,
+        "NLL {:.4} at the mean, {:.4} with {DRAWS} draws, {:.4} of the planted weights",
+        run.nll_mean, run.nll_mc, run.nll_oracle
+    );
+    text
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let Arguments { config: first, seeds, json } = Arguments::parse();
+    let device = Device::flex();
+    let mut runs = Vec::new();
+    for seed in first.seed..first.seed + seeds as u64 {
+        let run = recover(&Config { seed, ..first }, &device)?;
+        eprintln!("seed {seed}: rank {} found in {:.0} s", run.rank(), run.seconds);
+        runs.push(run);
+    }
+    if json {
+        println!("{:#}", report(&first, &runs));
+        return Ok(());
+    }
+    println!("{}", text(&runs[0]));
+    let exact = runs.iter().filter(|run| run.is_exact()).count();
+    println!("The planted rank was found in {exact} of {} runs.", runs.len());
+    Ok(())
+}
