@@ -14,8 +14,8 @@
 //! it could not at any published length.
 //!
 //! Parameters: `2·rank·(d_input + d_output)` per layer, or `rank·(2·d_input + d_output)` with noise on
-//! A only. Sources: Blundell et al. 2015, arXiv:1505.05424; `bbb-bt` has the defaults of
-//! Bayesian-Torch, whose KL is the mean over the entries of each factor, divided by the batch size.
+//! A only. Sources: Blundell et al. 2015, arXiv:1505.05424;
+//! Bayesian-Torch ([its defaults](crate::settings::BbbSettings)), whose KL is the mean over the entries of each factor, divided by the batch size.
 
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;

@@ -1,5 +1,5 @@
 //! The methods of [`lrvd_burn::train`] under the settings of an experiment: LoRA, AdaLoRA, `BayesLoRA`
-//! and its variants of other families, another prior, no pruning, a matched budget.
+//! and its variants of other families, another prior, no pruning.
 //!
 //! A variant is `BayesLoRA` with some settings replaced. Parameters per layer of rank `r`:
 //!
@@ -10,7 +10,6 @@
 //! | `lrvd-element` | a variance per entry | `2·r·(d_input + d_output)` |
 //! | `lrvd-a-only` | one variance per rank, B deterministic | `r·(d_input + d_output + 1)` |
 //! | `lrvd-ard` | a Gaussian prior whose scale per rank is learnt | `r·(d_input + d_output + 1)` |
-//! | `bayeslora-expanded` | initial rank 12, 14, 16 or 20, a third of the KL weight | nearest to BLoB's |
 //!
 //! Sources: Doyle et al., arXiv:2506.22809 (`bayeslora-*`; the multiplicative family is that of its
 //! equations); Molchanov et al. 2017, arXiv:1701.05369 (a variance per entry); MacKay 1995 (relevance
@@ -76,10 +75,6 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
             let ArdSettings { scales, hyper } = config.methods.lrvd_ard;
             config.family = VariationalFamily::RankVariance;
             config.prior = Prior::Ard { scales, hyper };
-        }
-        "bayeslora-expanded-run" => {
-            let factor = config.methods.bayeslora_expanded.kl_factor;
-            config.kl_weight = config.kl_weight.times(factor);
         }
         _ => {}
     }

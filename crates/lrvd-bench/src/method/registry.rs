@@ -31,21 +31,14 @@ fn build(
         "lora-ensemble" => Box::new(LoraEnsemble::new(config, request)),
         "bbb" => Box::new(Bbb::new(config, request, own.bbb)?),
         "bbb-a" => Box::new(Bbb::new(config, request, own.bbb_a)?),
-        "bbb-bt" => Box::new(Bbb::new(config, request, own.bbb_bt)?),
         "laplace" => Box::new(Laplace::new(config, request, &own.laplace)),
-        "laplace-last" => Box::new(Laplace::new(config, request, &own.laplace_last)),
         "swag" => Box::new(Swag::new(config, request)?),
         "blob" => Box::new(Blob::new(config, request)),
         "scalabl" => Box::new(ScalaBl::new(config, request)),
         "tfb" => Box::new(Tfb::new(config, request)),
         "c-lora" => Box::new(CLora::new(config, request)),
         "adalora" => Box::new(lrvd::adalora(config, request)?),
-        "bayeslora"
-        | "bayeslora-fixed"
-        | "bayeslora-expanded-run"
-        | "lrvd-nts"
-        | "lrvd-element"
-        | "lrvd-a-only"
+        "bayeslora" | "bayeslora-fixed" | "lrvd-nts" | "lrvd-element" | "lrvd-a-only"
         | "lrvd-ard" => Box::new(lrvd::variant(key, config)?),
         _ => return Ok(None),
     }))
@@ -116,8 +109,7 @@ mod tests {
     #[test]
     fn the_table_says_what_the_code_does() {
         let config = Preset::ConstantWeight.config().validate().unwrap();
-        let expanded = MethodName::from_name("bayeslora-expanded-run");
-        for name in MethodName::all().chain(expanded) {
+        for name in MethodName::all() {
             for name in [name, name.tempered()] {
                 if !matches!(name.entry().form, MethodForm::Single) {
                     assert!(name.build(&config, RankRequest::Initial).is_err(), "{name}");

@@ -83,11 +83,9 @@ impl MethodName {
         Self::plain(&METHODS[i])
     }
 
-    /// Every method, without temperature scaling, in the order of tables; one that only exists for
-    /// another row to choose from is left out.
+    /// Every method, without temperature scaling, in the order of tables.
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
-        let listed = METHODS.iter().filter(|entry| entry.is_listed());
-        listed.map(Self::plain).collect::<Vec<_>>().into_iter()
+        METHODS.iter().map(Self::plain)
     }
 
     /// The methods whose outcome is an adapter that can be saved: those of a user's own classifier, each also with

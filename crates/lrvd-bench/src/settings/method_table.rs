@@ -26,34 +26,13 @@ pub struct MethodEntry {
 pub enum MethodForm {
     /// One training run.
     Single,
-    /// Independent runs of another method, whose predictions are averaged.
+    /// Independent runs of another method, whose probabilities are averaged.
     Ensemble {
         /// Key of that method.
         member: &'static str,
         /// Number of runs.
         members: usize,
-        /// What is averaged.
-        average: Average,
     },
-    /// Runs of another method at several initial ranks; the one whose parameters come nearest to
-    /// those of `like` is reported.
-    Matched {
-        /// Key of that method.
-        member: &'static str,
-        /// The initial ranks, as multiples of the settings' one.
-        factors: &'static [f64],
-        /// Key of the method whose parameter count is the target.
-        like: &'static str,
-    },
-}
-
-/// What the members of an ensemble average.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Average {
-    /// Probabilities.
-    Probabilities,
-    /// Logits, as published code does.
-    Logits,
 }
 
 /// What a method can do.
@@ -94,28 +73,11 @@ impl Capabilities {
     const POST_HOC: Self = Self { draws: true, post_hoc: true, ..Self::NONE };
 }
 
-impl MethodEntry {
-    /// Whether the method is a row of its own where all methods are asked for: one that only exists
-    /// for another row to choose from ([`MethodForm::Matched`]) is not.
-    pub(super) fn is_listed(&self) -> bool {
-        let chosen_from = |entry: &MethodEntry| matches!(entry.form, MethodForm::Matched { member, .. } if member == self.key);
-        !METHODS.iter().any(chosen_from)
-    }
-}
-
 /// One training run.
 const SINGLE: MethodForm = MethodForm::Single;
 
-/// Runs of BayesLoRA with a lower weight of the divergence.
-const MATCHED: MethodForm = MethodForm::Matched {
-    member: "bayeslora-expanded-run",
-    // 12, 14, 16 and 20 where the settings say 8.
-    factors: &[1.5, 1.75, 2.0, 2.5],
-    like: "blob",
-};
-
-const fn averaged(member: &'static str, members: usize, average: Average) -> MethodForm {
-    MethodForm::Ensemble { member, members, average }
+const fn averaged(member: &'static str, members: usize) -> MethodForm {
+    MethodForm::Ensemble { member, members }
 }
 
 macro_rules! methods {
@@ -140,27 +102,21 @@ methods! {
         "maximum likelihood with weight decay, or a Gaussian prior in the loss";
     "MCD", "mcd", Ensemble, SINGLE, Can { saved: true, ..Can::DRAWS },
         "dropout on the adapter's input, in training and in prediction";
-    "ENS-3", "ens-3", Ensemble, averaged("lora", 3, Average::Probabilities), Can::NONE,
+    "ENS-3", "ens-3", Ensemble, averaged("lora", 3), Can::NONE,
         "three independent LoRA runs, probabilities averaged";
-    "ENS-10", "ens-10", Ensemble, averaged("lora", 10, Average::Probabilities), Can::NONE,
+    "ENS-10", "ens-10", Ensemble, averaged("lora", 10), Can::NONE,
         "ten independent LoRA runs, probabilities averaged";
-    "ENS-logits", "ens-blob", Ensemble, averaged("lora", 3, Average::Logits), Can::NONE,
-        "three independent LoRA runs, logits averaged, as BLoB's code does";
     "LoRA-Ensemble", "lora-ensemble", Ensemble, SINGLE, Can::NONE,
         "several adapters on one backbone, in one batched pass";
     "BBB", "bbb", Variance, SINGLE, Can::DRAWS,
         "Bayes by backprop on the entries of A and B";
     "BBB-A", "bbb-a", Variance, SINGLE, Can::DRAWS,
         "Bayes by backprop on the entries of A";
-    "BBB-BT", "bbb-bt", Variance, SINGLE, Can::DRAWS,
-        "Bayes by backprop with the defaults of Bayesian-Torch";
     "LAP", "laplace", PostHoc, SINGLE, Can { draws: false, ..Can::POST_HOC },
         "Laplace-LoRA: curvature around a trained LoRA, linearised predictive";
-    "LAP-last", "laplace-last", PostHoc, SINGLE, Can { draws: false, ..Can::POST_HOC },
-        "Laplace-LoRA over the adapted layer nearest to the output";
     "SWAG", "swag", PostHoc, SINGLE, Can::POST_HOC,
         "a Gaussian from the tail of LoRA's path at a constant rate";
-    "MultiSWAG", "multiswag", PostHoc, averaged("swag", 3, Average::Probabilities), Can::POST_HOC,
+    "MultiSWAG", "multiswag", PostHoc, averaged("swag", 3), Can::POST_HOC,
         "three independent SWAG runs, probabilities averaged";
     "BLoB", "blob", Variance, SINGLE, Can::DRAWS,
         "noise on the entries of A with flipout and two optimisers";
@@ -184,8 +140,4 @@ methods! {
         "BayesLoRA with noise on A only";
     "LRVD-ARD", "lrvd-ard", LowRank, SINGLE, Can::LRVD,
         "BayesLoRA under a Gaussian prior whose scale per rank direction is learnt";
-    "BayesLoRA-expanded", "bayeslora-expanded", LowRank, MATCHED, Can { saved: false, ..Can::LRVD },
-        "BayesLoRA from a larger rank, as near as can be to BLoB's number of parameters";
-    "BayesLoRA-expanded-run", "bayeslora-expanded-run", LowRank, SINGLE, Can::LRVD,
-        "BayesLoRA with a third of the KL weight";
 }

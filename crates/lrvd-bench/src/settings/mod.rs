@@ -28,12 +28,12 @@ pub use lrvd_burn::train::{
     Bucketing, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, PrunePlacement,
 };
 pub use method_name::{MethodName, RankRequest};
-pub use method_table::{Average, Capabilities, MethodEntry, MethodForm};
+pub use method_table::{Capabilities, MethodEntry, MethodForm};
 pub use methods::{
-    ArdSettings, BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, ExpandedSettings,
-    KlDirectionSetting, LaplaceLayers, LaplacePredictive, LaplacePrior, LaplaceSettings,
-    LoraEnsembleSettings, MapSettings, McDropoutSettings, MethodSettings, MixtureSettings,
-    NoiseToSignalSettings, Optimizers, ScalaBlSettings, SwagSettings, TfbCriterion, TfbSettings,
+    ArdSettings, BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, KlDirectionSetting,
+    LaplaceLayers, LaplacePredictive, LaplacePrior, LaplaceSettings, LoraEnsembleSettings,
+    MapSettings, McDropoutSettings, MethodSettings, MixtureSettings, NoiseToSignalSettings,
+    Optimizers, ScalaBlSettings, SwagSettings, TfbCriterion, TfbSettings,
 };
 pub use overrides::ConfigOverrides;
 pub use preset::Preset;

@@ -484,9 +484,9 @@ mod tests {
             wrong.starts_with("unknown setting `methods.map.delta`; wanted one of `methods.map.")
         );
         // Methods that share a type keep the defaults of their own.
-        let config = with(&["methods.bbb-bt.prior_std=2", "methods.blob.gamma=none"]).unwrap();
-        let bbb = config.methods.bbb_bt;
-        assert_eq!((bbb.prior_std, bbb.rho_std, config.methods.blob.gamma), (2.0, 0.1, None));
+        let config = with(&["methods.bbb-a.prior_std=2", "methods.blob.gamma=none"]).unwrap();
+        let bbb = config.methods.bbb_a;
+        assert_eq!((bbb.prior_std, bbb.both, config.methods.blob.gamma), (2.0, false, None));
     }
 
     #[test]

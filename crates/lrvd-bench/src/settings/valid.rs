@@ -278,8 +278,8 @@ mod tests {
         );
         refused(&|c| c.gradient_clip = Some(0.0), "setting `gradient_clip` is 0, wanted above 0");
         refused(
-            &|c| c.methods.laplace_last.holdout = 1.0,
-            "setting `methods.laplace-last.holdout` is 1, wanted 0.01 to 0.9",
+            &|c| c.methods.laplace.holdout = 1.0,
+            "setting `methods.laplace.holdout` is 1, wanted 0.01 to 0.9",
         );
         refused(
             &|c| c.prediction.cascade = Some(1.5),

@@ -62,10 +62,8 @@ pub struct PlannedModel {
 pub struct PlannedMethod {
     /// Its name.
     pub method: String,
-    /// Trained parameters; of a matched budget the fewest that may be reported, before pruning.
+    /// Trained parameters before pruning; of an ensemble those of all members.
     pub parameters: usize,
-    /// As above, the most.
-    pub parameters_most: usize,
     /// Trainings that no row before it has made.
     pub trainings: usize,
 }
@@ -89,7 +87,7 @@ impl DryRun {
         name: String,
         architecture: &Architecture,
     ) -> Result<Self, SuiteError> {
-        let plan = Plan::new(options, config.initial_rank);
+        let plan = Plan::new(options);
         let layers = architecture.adapted_layers(&config.target_modules);
         let (depth, hidden) = architecture.depth_and_width();
         let parameters = architecture.parameters();
@@ -104,19 +102,14 @@ impl DryRun {
                 .iter()
                 .map(|part| size(part, &config, &layers))
                 .collect::<Result<Vec<_>, _>>()?;
-            let smallest = sizes.iter().min().copied().unwrap_or(0);
-            let biggest = sizes.iter().max().copied().unwrap_or(0);
-            largest = largest.max(biggest);
+            largest = largest.max(sizes.iter().max().copied().unwrap_or(0));
             let new: Vec<PlannedRun> = own.into_iter().filter(|r| !made.contains(r)).collect();
-            let sum = sizes.iter().sum();
-            let (least, most) = if run.is_sum() { (sum, sum) } else { (smallest, biggest) };
             let name = run.method.name();
             match methods.iter_mut().find(|row| row.method == name) {
                 Some(row) => row.trainings += new.len(),
                 None => methods.push(PlannedMethod {
                     method: name,
-                    parameters: least,
-                    parameters_most: most,
+                    parameters: sizes.iter().sum(),
                     trainings: new.len(),
                 }),
             }
@@ -167,21 +160,16 @@ impl DryRun {
             self.modules,
         );
         let width = self.methods.iter().map(|row| row.method.len()).max().unwrap_or(0).max(6);
-        let _ = writeln!(text, "{:width$}  {:>24}  trainings", "method", "trained parameters");
+        let _ = writeln!(text, "{:width$}  {:>18}  trainings", "method", "trained parameters");
         for row in &self.methods {
-            let mut count = with_commas(row.parameters);
-            if row.parameters_most != row.parameters {
-                count = format!("{count} to {}", with_commas(row.parameters_most));
-            }
-            let _ = writeln!(text, "{:width$}  {count:>24}  {:>9}", row.method, row.trainings);
+            let count = with_commas(row.parameters);
+            let _ = writeln!(text, "{:width$}  {count:>18}  {:>9}", row.method, row.trainings);
         }
         let _ = writeln!(
             text,
             "\nmemory, estimated: base {:.1} GiB, trained parameters with gradients and optimiser \
              {:.2} GiB, activations at most {:.1} GiB\n",
-            memory.base,
-            memory.state,
-            memory.activations,
+            memory.base, memory.state, memory.activations,
         );
         for (task, wording) in &self.wording {
             let _ = writeln!(text, "{task}: {}", wording.describe());
@@ -199,9 +187,7 @@ fn size(
     config: &ValidConfig,
     layers: &[LayerShape],
 ) -> Result<usize, SuiteError> {
-    let rank = run.rank.unwrap_or(config.initial_rank);
-    let config = config.with(|config| config.initial_rank = rank)?;
-    let adapter = run.method.build(&config, RankRequest::Initial)?.adapter();
+    let adapter = run.method.build(config, RankRequest::Initial)?.adapter();
     let of = |layer: &LayerShape| adapter.parameter_count(layer.d_input, layer.d_output);
     Ok(layers.iter().map(of).sum())
 }
@@ -232,20 +218,15 @@ mod tests {
         let out = PathBuf::from("unused");
         let plan = planned(SuiteOptions::new(Suite::Reasoning, Profile::Paper, out)).unwrap();
         assert_eq!((plan.model.parameters, plan.modules), (6_738_415_616, 65));
-        let count = |name: &str| {
-            let row = plan.methods.iter().find(|row| row.method == name).unwrap();
-            (row.parameters, row.parameters_most)
-        };
+        let count =
+            |name: &str| plan.methods.iter().find(|row| row.method == name).unwrap().parameters;
         // Exact counts of the published configuration.
-        assert_eq!(count("LoRA"), (4_483_072, 4_483_072));
-        assert_eq!(count("BayesLoRA"), (4_483_592, 4_483_592));
-        assert_eq!(count("BLoB"), (6_612_992, 6_612_992));
-        assert_eq!(count("BBB"), (8_966_144, 8_966_144));
-        assert_eq!(count("ENS-3"), (13_449_216, 13_449_216));
-        assert_eq!(count("ENS-10"), (44_830_720, 44_830_720));
-        // Ranks 12 to 20.
-        let lora = 4_483_072 / 8;
-        assert_eq!(count("BayesLoRA-expanded"), (12 * (lora + 65), 20 * (lora + 65)));
+        assert_eq!(count("LoRA"), 4_483_072);
+        assert_eq!(count("BayesLoRA"), 4_483_592);
+        assert_eq!(count("BLoB"), 6_612_992);
+        assert_eq!(count("BBB"), 8_966_144);
+        assert_eq!(count("ENS-3"), 13_449_216);
+        assert_eq!(count("ENS-10"), 44_830_720);
         assert!((plan.memory.base - 6.738_415_616 * 2.0 / 1.073_741_824).abs() < 1e-9);
         let text = plan.render_text();
         for part in ["4,483,072", "bf16", "WG-S / LoRA / seed 1\n", "(member)", "activations"] {

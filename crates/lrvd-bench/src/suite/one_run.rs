@@ -18,7 +18,7 @@ use crate::progress::{Event, ProgressSink};
 use crate::reasoning::QuestionForm;
 use crate::record::RunRecord;
 use crate::run::{ADAPTER_DIR, Finished, Run, RunLabel, RunStart, record};
-use crate::settings::{MethodName, RankRequest, SettingError, ValidConfig};
+use crate::settings::{MethodName, RankRequest, ValidConfig};
 
 /// What every run of an experiment shares.
 pub(super) struct Shared<'a> {
@@ -52,22 +52,12 @@ impl<'a> Shared<'a> {
         let request = RankRequest::Initial;
         RunStart { config, backbone, task, method, request, seed, device }
     }
-
-    /// The settings of one run.
-    pub(super) fn config_of(&self, run: &PlannedRun) -> Result<ValidConfig, SettingError> {
-        let rank = run.rank.unwrap_or(self.config.initial_rank);
-        self.config.with(|config| config.initial_rank = rank)
-    }
 }
 
 /// Folder of one run.
 pub(super) fn folder(out: &Path, run: &PlannedRun) -> PathBuf {
     let kind = if run.is_member { "members" } else { "runs" };
-    let rank = run.rank.map_or_else(String::new, |rank| format!("-rank-{rank}"));
-    out.join(kind)
-        .join(run.task.key())
-        .join(run.method.key())
-        .join(format!("seed-{}{rank}", run.seed))
+    out.join(kind).join(run.task.key()).join(run.method.key()).join(format!("seed-{}", run.seed))
 }
 
 /// The record of a run that is already complete in `out`.
@@ -91,18 +81,17 @@ pub(super) fn run_one(
 ) -> Result<Option<RunRecord>, SuiteError> {
     let folder = folder(shared.out, run);
     let checkpoints = folder.join("checkpoints");
-    let config = shared.config_of(run)?;
     let start = shared.start(&task.prepared, run.method, run.seed);
-    let start = RunStart { config: &config, request, ..start };
+    let start = RunStart { request, ..start };
     let training = Run::new(start, shared.stop, run.label(), position)?;
     let begun = training.open(&checkpoints)?;
     let checkpoints = Checkpoints::open(&checkpoints)?;
     let Some(mut trained) = training.train(begun, &checkpoints, sink)? else { return Ok(None) };
-    let label = label(run, request, &config, shared.matches);
+    let label = label(run, request, shared.config, shared.matches);
     let context = training.context();
     let Finished { mut record, summary, scored } = record(&context, &mut trained, &label, &folder)?;
     record.ood = ood_answers(&context, &trained, &scored, ood, &folder)?;
-    if let Some(settings) = kept(shared, task, run, &config)? {
+    if let Some(settings) = kept(shared, task, run)? {
         settings.keep(trained, &folder.join(ADAPTER_DIR)).map_err(Box::new)?;
     }
     write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
@@ -116,8 +105,8 @@ fn kept(
     shared: &Shared<'_>,
     task: &ReadyTask,
     run: &PlannedRun,
-    config: &ValidConfig,
 ) -> Result<Option<TrainSettings>, SuiteError> {
+    let config = shared.config;
     if !shared.keep || !run.method.can().saved {
         return Ok(None);
     }

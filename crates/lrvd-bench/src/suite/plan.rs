@@ -19,10 +19,6 @@ pub struct PlannedRun {
     pub method: MethodName,
     /// Seed.
     pub seed: u64,
-    /// Initial rank of the settings.
-    pub settings_rank: usize,
-    /// Initial rank, where it is another one.
-    pub rank: Option<usize>,
     /// Whether it is only a part of other rows.
     pub is_member: bool,
 }
@@ -30,13 +26,7 @@ pub struct PlannedRun {
 impl PlannedRun {
     /// `task / method / seed N`.
     pub fn label(&self) -> String {
-        let rank = self.rank.map_or_else(String::new, |rank| format!(" / rank {rank}"));
-        format!("{} / {}{rank} / seed {}", self.task.display_name(), self.method, self.seed)
-    }
-
-    /// Whether the row's parameters are those of all its parts together.
-    pub(super) fn is_sum(&self) -> bool {
-        matches!(self.method.entry().form, MethodForm::Ensemble { .. })
+        format!("{} / {} / seed {}", self.task.display_name(), self.method, self.seed)
     }
 
     /// The runs that this row is made of; empty for a run of its own. Temperature scaling on top of
@@ -48,19 +38,10 @@ impl PlannedRun {
         };
         match self.method.entry().form {
             MethodForm::Single => Vec::new(),
-            MethodForm::Ensemble { member: key, members, .. } => (0..members as u64)
+            MethodForm::Ensemble { member: key, members } => (0..members as u64)
                 .map(|i| Self {
                     method: member(key),
                     seed: MEMBER_SEEDS * self.seed + i,
-                    is_member: true,
-                    ..*self
-                })
-                .collect(),
-            MethodForm::Matched { member: key, factors, .. } => factors
-                .iter()
-                .map(|factor| Self {
-                    method: member(key),
-                    rank: Some((factor * self.settings_rank as f64).round() as usize),
                     is_member: true,
                     ..*self
                 })
@@ -79,8 +60,8 @@ pub struct Plan {
 impl Plan {
     /// Task by task. Where ranks are matched, BayesLoRA comes first for every seed, since AdaLoRA is
     /// matched to each of its seeds and LoRA to the median of AdaLoRA's budgets. The parts of a row
-    /// come before it, once, those of all its seeds together: a matched budget is chosen by all.
-    pub fn new(options: &SuiteOptions, settings_rank: usize) -> Self {
+    /// come before it, once.
+    pub fn new(options: &SuiteOptions) -> Self {
         let mut methods = options.methods.clone();
         if options.suite == Suite::Glue {
             let first = MethodName::FIRST_TABLE;
@@ -90,10 +71,7 @@ impl Plan {
         let mut runs: Vec<PlannedRun> = Vec::new();
         for &task in &options.tasks {
             for &method in &methods {
-                let row = |&seed: &u64| {
-                    let (rank, is_member) = (None, false);
-                    PlannedRun { task, method, seed, settings_rank, rank, is_member }
-                };
+                let row = |&seed: &u64| PlannedRun { task, method, seed, is_member: false };
                 let rows: Vec<PlannedRun> = options.seeds.iter().map(row).collect();
                 for part in rows.iter().flat_map(PlannedRun::parts) {
                     if !runs.contains(&part) {
@@ -121,12 +99,12 @@ mod tests {
         options.tasks = vec![Suite::Reasoning.task("obqa").unwrap()];
         options.seeds = vec![1, 2];
         options.methods = methods.iter().map(|m| MethodName::from_name(m).unwrap()).collect();
-        Plan::new(&options, 8).runs
+        Plan::new(&options).runs
     }
 
     #[test]
     fn members_come_first_and_once() {
-        let runs = planned(&["ens-3", "ens-blob"]);
+        let runs = planned(&["ens-3", "lora"]);
         let seeds = |member: bool| -> Vec<u64> {
             runs.iter().filter(|run| run.is_member == member).map(|run| run.seed).collect()
         };
@@ -137,16 +115,8 @@ mod tests {
 
     #[test]
     fn a_temperature_on_a_row_is_on_its_parts() {
-        for run in planned(&["ens-3+ts", "bayeslora-expanded+ts"]) {
+        for run in planned(&["ens-3+ts", "bayeslora+ts"]) {
             assert!(run.method.is_tempered(), "{}", run.label());
         }
-    }
-
-    #[test]
-    fn a_matched_budget_starts_from_larger_ranks() {
-        let runs = planned(&["bayeslora-expanded"]);
-        let ranks: Vec<Option<usize>> = runs.iter().map(|run| run.rank).collect();
-        let each = [Some(12), Some(14), Some(16), Some(20)];
-        assert_eq!(ranks, [&each[..], &each, &[None, None]].concat());
     }
 }

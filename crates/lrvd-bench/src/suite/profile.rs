@@ -107,7 +107,6 @@ const QUICK_REASONING_STEPS: usize = 450;
 /// Methods that look at the training set after training see a part of it.
 fn quick_methods(mut methods: MethodSettings) -> MethodSettings {
     methods.laplace.examples = Some(256);
-    methods.laplace_last.examples = Some(256);
     methods.tfb.anchors = 100;
     methods.tfb.samples = 5;
     methods

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_burn::device;
 use lrvd_burn::files::AtomicDir;
-use lrvd_burn::model::trainable_counts;
 
 use super::SuiteError;
 use super::clock::now;
 use super::dry_run::DryRun;
-use super::ensemble::{Budget, Rows};
+use super::ensemble::Rows;
 use super::kind::Suite;
 use super::one_run::{Shared, completed, folder as run_folder, run_one};
 use super::ood::OodSet;
@@ -23,15 +22,14 @@ use super::summary::write_summary;
 use super::task::{ReadyTask, SuiteTask};
 use crate::backbone::{Architecture, Backbone, locate_config, locate_model};
 use crate::data::{DataError, PreparedTask, write_generated};
-use crate::method::MethodError;
 use crate::progress::{Event, ProgressSink};
 use crate::reasoning::generate::ReasoningGenerateConfig;
 use crate::reasoning::{self, ReasoningError};
 use crate::record::{ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::{Published, RowScores};
-use crate::run::{OutputFolder, RunStart};
+use crate::run::OutputFolder;
 use crate::settings::{
-    BasePrecision, ConfigOverrides, MethodForm, MethodName, RankRequest, SettingError, ValidConfig,
+    BasePrecision, ConfigOverrides, MethodName, RankRequest, SettingError, ValidConfig,
 };
 use crate::text::quoted;
 
@@ -160,7 +158,7 @@ pub fn run_suite(
         })
         .collect::<Result<Vec<_>, SuiteError>>()?;
     settings["data_files"] = settings::data_files(ready.iter().map(|(ready, _)| ready));
-    let plan = Plan::new(&options, config.initial_rank);
+    let plan = Plan::new(&options);
     // Matching belongs to the paper's first table; beside other methods everything has one rank.
     let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);
     let matches = options.suite.matches_ranks() && options.methods.iter().all(first_table);
@@ -291,45 +289,8 @@ impl TaskRuns<'_> {
             .iter()
             .filter_map(|part| self.done.iter().find(|(done, _)| done == part).cloned())
             .collect();
-        let budget = match run.method.entry().form {
-            MethodForm::Matched { like, .. } => {
-                let target = self.parameters_of(like, run.seed)?;
-                Some(Budget { target, rank: self.nearest_rank(run, target) })
-            }
-            _ => None,
-        };
         let rows = Rows { out: self.shared.out, task: self.ready, ood: &self.ood };
-        rows.combine(run, &parts, budget)
-    }
-
-    /// The initial rank whose runs, averaged over the seeds of the row, end nearest to `target`
-    /// parameters, the smallest of equals.
-    fn nearest_rank(&self, row: &PlannedRun, target: u64) -> Option<usize> {
-        let mut sizes: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
-        let rows = self.plan.runs.iter().filter(|r| r.task == row.task && r.method == row.method);
-        for part in rows.flat_map(PlannedRun::parts) {
-            let found = self.done.iter().find(|(done, _)| *done == part);
-            if let (Some(rank), Some((_, record))) = (part.rank, found) {
-                sizes.entry(rank).or_default().push(record.trainable_parameters.trained());
-            }
-        }
-        let distance = |sizes: &[u64]| {
-            let mean = sizes.iter().sum::<u64>() as f64 / sizes.len().max(1) as f64;
-            (mean - target as f64).abs()
-        };
-        let nearer = |a: &(usize, Vec<u64>), b: &(usize, Vec<u64>)| {
-            distance(&a.1).total_cmp(&distance(&b.1))
-        };
-        sizes.into_iter().min_by(nearer).map(|(rank, _)| rank)
-    }
-
-    /// Adapter parameters of the method called `key`, by attaching it.
-    fn parameters_of(&self, key: &str, seed: u64) -> Result<u64, SuiteError> {
-        let method = MethodName::from_name(key)
-            .ok_or_else(|| MethodError::NotOneRun { method: key.to_owned() })?;
-        let start = self.shared.start(&self.ready.prepared, method, seed);
-        let counts = trainable_counts(&start.fresh()?.state.model);
-        Ok((counts.adapter + counts.posterior) as u64)
+        rows.combine(run, &parts)
     }
 
     /// The rank that a run is asked for, given the finished runs before it.
@@ -376,15 +337,14 @@ impl TaskRuns<'_> {
 /// Attaches every method of `plan` once to one copy of the model: settings that one of them refuses
 /// must not end hours of the others' training.
 fn check_methods(shared: &Shared<'_>, task: &PreparedTask, plan: &Plan) -> Result<(), SuiteError> {
-    let mut seen: Vec<(MethodName, Option<usize>)> = Vec::new();
+    let mut seen: Vec<MethodName> = Vec::new();
     let mut model = None;
     for run in plan.runs.iter().filter(|run| run.parts().is_empty()) {
-        if seen.contains(&(run.method, run.rank)) {
+        if seen.contains(&run.method) {
             continue;
         }
-        seen.push((run.method, run.rank));
-        let config = shared.config_of(run)?;
-        let start = RunStart { config: &config, ..shared.start(task, run.method, run.seed) };
+        seen.push(run.method);
+        let start = shared.start(task, run.method, run.seed);
         let loaded = match model.take() {
             Some(loaded) => loaded,
             None => start.load()?,

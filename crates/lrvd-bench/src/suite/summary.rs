@@ -82,7 +82,37 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::record::RunRecord;
     use crate::record::sample::{sample_results, set_accuracy};
+    use crate::settings::MethodName;
+
+    #[test]
+    fn methods_that_this_build_does_not_have_are_reported_by_name() {
+        let mut results = sample_results();
+        let old =
+            ["ENS-logits", "BBB-BT", "LAP-last", "BayesLoRA-expanded", "BayesLoRA-expanded+TS"];
+        let lora: Vec<_> =
+            results.runs.iter().filter(|run| run.method == "LoRA").cloned().collect();
+        for method in old {
+            assert!(MethodName::from_name(method).is_none(), "{method}");
+            let renamed =
+                lora.iter().map(|run| RunRecord { method: method.to_owned(), ..run.clone() });
+            results.runs.extend(renamed);
+        }
+        let table = "metric,method,task,mean,std\naccuracy,BayesLoRA_expanded,RTE,0.5,\n";
+        let published = Published::parse(table, "published.csv").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let written = write_summary(folder.path(), &results, Some(&published)).unwrap();
+        assert!(written.comparison.unwrap().contains("BayesLoRA-expanded"));
+        let text = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap();
+        let (page, table) = (text("report.html"), written.table.unwrap());
+        let (markdown, csv) = (text("table.md"), text("table-last.csv"));
+        for method in old {
+            for text in [&page, &table, &markdown, &csv] {
+                assert!(text.contains(method), "{method}: {text}");
+            }
+        }
+    }
 
     #[test]
     fn the_settings_decide_what_is_reported() {

@@ -44,7 +44,6 @@ fn methods_add_exactly_what_is_counted_for_them() {
         ("lora-ensemble", CountedMethod::Ensemble { members: 4 }),
         ("bbb", CountedMethod::ElementOnBoth),
         ("bbb-a", CountedMethod::ElementOnA),
-        ("bbb-bt", CountedMethod::ElementOnBoth),
         ("blob", CountedMethod::ElementOnA),
         ("scalabl", CountedMethod::ScalaBl),
         ("c-lora", CountedMethod::CLora { hidden: c_lora::HIDDEN }),
@@ -55,7 +54,6 @@ fn methods_add_exactly_what_is_counted_for_them() {
         ("lrvd-element", CountedMethod::ElementOnBoth),
         ("lrvd-a-only", CountedMethod::BayesLora),
         ("lrvd-ard", CountedMethod::BayesLora),
-        ("bayeslora-expanded-run", CountedMethod::BayesLora),
     ];
     for (key, counted) in cases {
         let built = method(key).build(&config, RankRequest::Initial).unwrap();
@@ -84,8 +82,7 @@ fn methods_refuse_targets_that_match_no_layer() {
 #[test]
 fn methods_with_a_uniform_rank_take_the_rank_asked_for() {
     let bench = Bench::new(Backbone::Deberta);
-    let uniform =
-        ["map", "mcd", "lora-ensemble", "bbb", "bbb-a", "bbb-bt", "blob", "scalabl", "c-lora"];
+    let uniform = ["map", "mcd", "lora-ensemble", "bbb", "bbb-a", "blob", "scalabl", "c-lora"];
     for key in uniform {
         let built = method(key).build(&bench.config, RankRequest::Average(3)).unwrap();
         assert_eq!(built.adapter().rank, 3, "{key}");
@@ -117,25 +114,12 @@ fn methods_of_several_runs_name_single_ones() {
     for method in MethodName::all() {
         match method.entry().form {
             MethodForm::Single => {}
-            MethodForm::Ensemble { member, members, .. } => {
+            MethodForm::Ensemble { member, members } => {
                 single(member);
                 assert!(members > 1, "{method}");
             }
-            MethodForm::Matched { member, factors, like } => {
-                single(member);
-                single(like);
-                assert!(factors.is_sorted() && factors[0] > 1.0, "{method}");
-            }
         }
     }
-}
-
-#[test]
-fn methods_that_only_serve_another_row_are_known_but_not_listed() {
-    let run = method("bayeslora-expanded-run");
-    assert!(MethodName::all().all(|listed| listed != run));
-    assert!(MethodName::all().any(|listed| listed == method("bayeslora-expanded")));
-    assert!(method("lora") < run);
 }
 
 #[test]
@@ -155,7 +139,7 @@ fn methods_refuse_settings_out_of_range_and_unknown_ones() {
         ("bbb", json!({ "rho": 11.0 })),
         ("bbb", json!({ "rho_learning_rate": -1.0 })),
         ("bbb-a", json!({ "mixture.weight": 1.5 })),
-        ("bbb-bt", json!({ "mean_std": 0.0 })),
+        ("bbb", json!({ "mean_std": 0.0 })),
         ("blob", json!({ "epsilon": 0.0 })),
         ("blob", json!({ "gamma": 0.0 })),
         ("blob", json!({ "kl_learning_rate": -0.1 })),

@@ -11,21 +11,6 @@ pub const INITIAL_RHO: f64 = -6.0;
 /// Width of the Gaussian prior here, that of BLoB.
 pub const PRIOR_STD_DEV: f64 = 0.2;
 
-/// Defaults of Bayesian-Torch, kept as the preset `bbb-bt`.
-///
-/// With both factors this noisy, the composed weight of a wide layer is as noisy as the layer is
-/// large, which may be why published numbers of this baseline vary so much.
-pub mod bayesian_torch {
-    /// Standard deviation of the normal law of the initial means.
-    pub const INITIAL_MEAN_STD_DEV: f64 = 0.1;
-    /// Mean of the normal law of the initial `rho`.
-    pub const INITIAL_RHO: f64 = -3.0;
-    /// Standard deviation of the normal law of the initial `rho`.
-    pub const INITIAL_RHO_STD_DEV: f64 = 0.1;
-    /// Width of the prior.
-    pub const PRIOR_STD_DEV: f64 = 1.0;
-}
-
 /// How the divergences of single weights are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -2,7 +2,7 @@
 
 use lrvd_burn::schema::words;
 use lrvd_core::baselines::ElementReduction;
-use lrvd_core::baselines::element_gaussian::{INITIAL_RHO, PRIOR_STD_DEV, bayesian_torch};
+use lrvd_core::baselines::element_gaussian::{INITIAL_RHO, PRIOR_STD_DEV};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,27 +31,30 @@ pub enum BbbWeight {
     Batch,
 }
 
-/// Settings of Bayes by backprop; defaults of `bbb`, and of the others where they differ.
+/// Settings of Bayes by backprop; defaults of `bbb`, and of `bbb-a` where it differs.
+///
+/// The defaults of Bayesian-Torch are `rho = -3`, `rho_std = 0.1`, `mean_std = 0.1`, `prior_std = 1`, `weight = "batch"`,
+/// `reduction = "mean"`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BbbSettings {
     /// Noise on B as well (true; `bbb-a`: false).
     pub both: bool,
-    /// Mean of the normal law of the initial ρ, -30 to 10 (-6; `bbb-bt`: -3).
+    /// Mean of the normal law of the initial ρ, -30 to 10 (-6).
     pub rho: f64,
-    /// Its standard deviation, 0 to 10 (0; `bbb-bt`: 0.1).
+    /// Its standard deviation, 0 to 10 (0).
     pub rho_std: f64,
-    /// Standard deviation of the initial means, above 0; without one they are LoRA's (none; `bbb-bt`: 0.1).
+    /// Standard deviation of the initial means, above 0; without one they are LoRA's (none).
     pub mean_std: Option<f64>,
     /// The prior (`gaussian`).
     pub prior: BbbPrior,
-    /// Width of the Gaussian prior, above 0 (0.2; `bbb-bt`: 1).
+    /// Width of the Gaussian prior, above 0 (0.2).
     pub prior_std: f64,
     /// The scale mixture (½, 1, e^-6).
     pub mixture: MixtureSettings,
-    /// Factor of the KL (`n_train`; `bbb-bt`: `batch`).
+    /// Factor of the KL (`n_train`).
     pub weight: BbbWeight,
-    /// Sum or mean over the entries of a factor (`sum`; `bbb-bt`: `mean`).
+    /// Sum or mean over the entries of a factor (`sum`).
     #[schemars(schema_with = "words::<ElementReduction>")]
     pub reduction: ElementReduction,
     /// Rate of ρ, at least 0; without one, the rate at which it can go from its start to the prior's within the run.
@@ -88,19 +91,6 @@ impl Default for BbbSettings {
 }
 
 impl BbbSettings {
-    /// The defaults of Bayesian-Torch.
-    pub(super) fn bayesian_torch() -> Self {
-        Self {
-            rho: bayesian_torch::INITIAL_RHO,
-            rho_std: bayesian_torch::INITIAL_RHO_STD_DEV,
-            mean_std: Some(bayesian_torch::INITIAL_MEAN_STD_DEV),
-            prior_std: bayesian_torch::PRIOR_STD_DEV,
-            weight: BbbWeight::Batch,
-            reduction: ElementReduction::Mean,
-            ..Self::default()
-        }
-    }
-
     pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
         let name = |field: &str| format!("{key}.{field}");
         in_range(&name("rho"), self.rho, -30.0..=10.0)?;

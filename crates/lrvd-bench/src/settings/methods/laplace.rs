@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::settings::SettingError;
 use crate::settings::range::{POSITIVE, count_in_range, in_range};
 
-/// Settings of the keys `laplace` and `laplace-last`.
+/// Settings of Laplace-LoRA.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LaplaceSettings {
-    /// Whose LoRA matrices are random (`all`, for `laplace-last` `last`).
+    /// Whose LoRA matrices are random (`all`).
     pub layers: LaplaceLayers,
     /// Divisor of the inputs' factor (`tokens`); `examples` is the published code's.
     #[schemars(schema_with = "words::<InputNormalisation>")]

@@ -61,26 +61,6 @@ pub(in crate::settings) fn check_hyper(key: &str, hyper: ArdHyper) -> Result<(),
     }
 }
 
-/// Settings of `bayeslora-expanded`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ExpandedSettings {
-    /// Factor of the experiment's KL weight, at least 0 (⅓).
-    pub kl_factor: f64,
-}
-
-impl Default for ExpandedSettings {
-    fn default() -> Self {
-        Self { kl_factor: 1.0 / 3.0 }
-    }
-}
-
-impl ExpandedSettings {
-    pub(super) fn check(self, key: &str) -> Result<(), SettingError> {
-        in_range(&format!("{key}.kl_factor"), self.kl_factor, 0.0..=1e6)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,7 +72,6 @@ mod tests {
         for refused in [
             nts.check("methods.lrvd-nts"),
             ArdSettings { hyper, ..ArdSettings::default() }.check("methods.lrvd-ard"),
-            ExpandedSettings { kl_factor: -0.1 }.check("methods.bayeslora-expanded"),
         ] {
             assert!(matches!(refused, Err(SettingError::Range { .. })));
         }

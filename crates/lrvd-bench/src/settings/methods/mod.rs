@@ -18,7 +18,7 @@ pub use blob::{BlobSettings, CLoraSettings, KlDirectionSetting, Optimizers, Scal
 pub use laplace::{LaplaceLayers, LaplacePredictive, LaplacePrior, LaplaceSettings};
 pub use lora::{LoraEnsembleSettings, MapSettings, McDropoutSettings};
 pub(super) use lrvd::check_hyper;
-pub use lrvd::{ArdSettings, ExpandedSettings, NoiseToSignalSettings};
+pub use lrvd::{ArdSettings, NoiseToSignalSettings};
 pub use swag::SwagSettings;
 pub use tfb::{TfbCriterion, TfbSettings};
 
@@ -38,12 +38,8 @@ pub struct MethodSettings {
     pub bbb: BbbSettings,
     /// Bayes by backprop on A only.
     pub bbb_a: BbbSettings,
-    /// Bayes by backprop with the defaults of Bayesian-Torch.
-    pub bbb_bt: BbbSettings,
     /// Laplace-LoRA.
     pub laplace: LaplaceSettings,
-    /// Laplace-LoRA over the last layer.
-    pub laplace_last: LaplaceSettings,
     /// SWAG-LoRA.
     pub swag: SwagSettings,
     /// BLoB.
@@ -58,8 +54,6 @@ pub struct MethodSettings {
     pub lrvd_nts: NoiseToSignalSettings,
     /// The hierarchical prior.
     pub lrvd_ard: ArdSettings,
-    /// The matched budget.
-    pub bayeslora_expanded: ExpandedSettings,
 }
 
 impl Default for MethodSettings {
@@ -70,12 +64,7 @@ impl Default for MethodSettings {
             lora_ensemble: LoraEnsembleSettings::default(),
             bbb: BbbSettings::default(),
             bbb_a: BbbSettings { both: false, ..BbbSettings::default() },
-            bbb_bt: BbbSettings::bayesian_torch(),
             laplace: LaplaceSettings::default(),
-            laplace_last: LaplaceSettings {
-                layers: LaplaceLayers::Last,
-                ..LaplaceSettings::default()
-            },
             swag: SwagSettings::default(),
             blob: BlobSettings::default(),
             scalabl: ScalaBlSettings::default(),
@@ -83,7 +72,6 @@ impl Default for MethodSettings {
             c_lora: CLoraSettings::default(),
             lrvd_nts: NoiseToSignalSettings::default(),
             lrvd_ard: ArdSettings::default(),
-            bayeslora_expanded: ExpandedSettings::default(),
         }
     }
 }
@@ -96,17 +84,14 @@ impl MethodSettings {
         self.lora_ensemble.check("methods.lora-ensemble")?;
         self.bbb.check("methods.bbb")?;
         self.bbb_a.check("methods.bbb-a")?;
-        self.bbb_bt.check("methods.bbb-bt")?;
         self.laplace.check("methods.laplace")?;
-        self.laplace_last.check("methods.laplace-last")?;
         self.swag.check("methods.swag")?;
         self.blob.check("methods.blob")?;
         self.scalabl.check("methods.scalabl")?;
         self.tfb.check("methods.tfb")?;
         self.c_lora.check("methods.c-lora")?;
         self.lrvd_nts.check("methods.lrvd-nts")?;
-        self.lrvd_ard.check("methods.lrvd-ard")?;
-        self.bayeslora_expanded.check("methods.bayeslora-expanded")
+        self.lrvd_ard.check("methods.lrvd-ard")
     }
 
     /// Writes the methods whose settings are not the defaults, each with all of them.
