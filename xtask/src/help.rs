@@ -3,6 +3,7 @@
 /// The text, without the list of invariants, which `tidy --list` prints.
 pub(crate) const TEXT: &str = "\
 Usage: cargo xtask COMMAND [ARGS…]
+       cargo xtask COMMAND --help
 
 Every day
   test [ARGS…]           all tests, then nothing: the runner's own summary is the last word.
@@ -52,3 +53,23 @@ Devices
 Exit status: 0 all is well, 1 something failed, 2 the arguments make no sense; `glue`, `reasoning`
 and `lrvd` end with the CLI's own.
 ";
+
+/// The part of [`TEXT`] on one command: its line and the lines that are indented further.
+pub(crate) fn of(command: &str) -> Option<String> {
+    let mut lines = TEXT.lines().skip_while(|line| name(line) != Some(command));
+    let first = lines.next()?;
+    let rest = lines.take_while(|line| line.starts_with("   "));
+    let text: String = std::iter::once(first).chain(rest).flat_map(|line| [line, "\n"]).collect();
+    Some(format!("Usage: cargo xtask COMMAND [ARGS…]\n\n{text}"))
+}
+
+/// The commands, in the order of [`TEXT`].
+#[cfg(test)]
+pub(crate) fn commands() -> impl Iterator<Item = &'static str> {
+    TEXT.lines().filter_map(name)
+}
+
+/// The command that a line of [`TEXT`] starts with, behind exactly two spaces.
+fn name(line: &str) -> Option<&str> {
+    line.strip_prefix("  ").filter(|rest| !rest.starts_with(' '))?.split(' ').next()
+}

@@ -16,12 +16,19 @@ use crate::{forward, help};
 /// Exit status of a call that makes no sense.
 const USAGE: u8 = 2;
 
+/// Commands that the CLI runs.
+const CLI: [&str; 4] = ["glue", "reasoning", "study", "lrvd"];
+
 /// Runs the command that the first argument names.
 pub(crate) fn dispatch(arguments: &[String]) -> Result<ExitCode> {
     let Some((name, rest)) = arguments.split_first() else {
         eprint!("{}", help::TEXT);
         return Ok(ExitCode::from(USAGE));
     };
+    if let Some(text) = own_help(name, rest) {
+        print!("{text}");
+        return Ok(ExitCode::SUCCESS);
+    }
     match name.as_str() {
         "-h" | "--help" | "help" => {
             print!("{}", help::TEXT);
@@ -41,8 +48,38 @@ pub(crate) fn dispatch(arguments: &[String]) -> Result<ExitCode> {
     }
 }
 
+/// The help of a command, if `arguments` ask for it; a command of the CLI prints its own.
+fn own_help(command: &str, arguments: &[String]) -> Option<String> {
+    let before = arguments.split(|a| a == "--").next().unwrap_or_default();
+    let asked = before.iter().any(|a| a == "-h" || a == "--help");
+    if asked && !CLI.contains(&command) { help::of(command) } else { None }
+}
+
 /// Says what is wrong with the arguments and where help is.
 fn usage(problem: &str) -> ExitCode {
     eprintln!("error: {problem}\n\nhint: `cargo xtask --help` lists the commands");
     ExitCode::from(USAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_command_has_help() {
+        assert!(help::commands().count() > 10);
+        for name in help::commands() {
+            let text = help::of(name).unwrap_or_default();
+            let first = text.lines().nth(2).unwrap_or_default();
+            assert!(first.starts_with(&format!("  {name}")) && text.lines().count() < 20, "{text}");
+            assert_eq!(own_help(name, &words("-p x --help")).is_some(), !CLI.contains(&name));
+            assert_eq!(own_help(name, &words("x -- --help")), None);
+        }
+        assert!(help::of("check").is_some_and(|text| text.contains("advisories")));
+        assert_eq!(help::of("format"), None);
+    }
 }
