@@ -201,6 +201,23 @@ fn the_texts_of_the_quick_profile_stay_as_they_are() {
             "WinoGrande/train_s.jsonl",
             "3c42f6a18557f7456a9de758a23235dcd2d3eb7aa9affa61aced753a36037997",
         ),
+        ("README.md", "6e081ed444ec4c9691bfe9ec23a36621df437eeb2549e1c9c087c7c9738fad2d"),
+        (
+            "ARC-Challenge/generated.json",
+            "bb3d5dd956a7419a90b7ce63bf0ee82845daa5fff70fc85cdadf3c38218fd4a3",
+        ),
+        (
+            "ARC-Easy/generated.json",
+            "ab52c9840007b2cd7ac455eb878195cfafb576823ff639ea008c1f06bed960cf",
+        ),
+        (
+            "OpenBookQA/generated.json",
+            "343c683070bb3fa3c8300a339f9f60908e991d691cdaf3e8031b4264fcd02389",
+        ),
+        (
+            "WinoGrande/generated.json",
+            "4174b69a8268c55357e55ead7495ab1bedd2417a2dbd1eb10a704776b5446505",
+        ),
     ] {
         assert_eq!(describe(&dir.path().join(file)).unwrap().sha256, digest, "{file}");
     }
