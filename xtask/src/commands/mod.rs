@@ -17,7 +17,7 @@ use crate::{forward, help};
 const USAGE: u8 = 2;
 
 /// Commands that the CLI runs.
-const CLI: [&str; 4] = ["glue", "reasoning", "study", "lrvd"];
+const CLI: [&str; 3] = ["glue", "reasoning", "lrvd"];
 
 /// Runs the command that the first argument names.
 pub(crate) fn dispatch(arguments: &[String]) -> Result<ExitCode> {

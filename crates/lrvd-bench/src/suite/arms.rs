@@ -453,16 +453,25 @@ metrics = ["rank", "accuracy_k1"]
         for entry in std::fs::read_dir(files).unwrap() {
             let path = entry.unwrap().path();
             let arms = Arms::read(&path).unwrap();
-            let options = SuiteOptions::new(Suite::Glue, Profile::Quick, "unused".into());
+            let reasoning = path.ends_with("table-4.toml");
+            let suite = if reasoning { Suite::Reasoning } else { Suite::Glue };
+            let options = SuiteOptions::new(suite, Profile::Quick, "unused".into());
             let plan = planned_arms(&arms, &options).unwrap();
+            found += 1;
+            if reasoning {
+                let ranks: Vec<_> =
+                    plan.arms.iter().map(|arm| arm.1.settings.initial_rank).collect();
+                assert_eq!(ranks, [8, 8, 12, 14, 16, 20]);
+                assert!(plan.arms.iter().all(|arm| arm.1.runs.len() == 6 * arms.seeds.len()));
+                continue;
+            }
             for (name, plan) in &plan.arms {
                 let settings = &plan.settings;
                 let lengths = (settings.steps, settings.train_rows, settings.evaluate_every);
                 assert_eq!(lengths, (1000, Some(8000), 1000), "{} {name}", path.display());
                 assert_eq!(plan.runs.len(), arms.seeds.len());
             }
-            found += 1;
         }
-        assert_eq!(found, 10);
+        assert_eq!(found, 11);
     }
 }

@@ -136,7 +136,10 @@ fn the_texts_of_the_quick_profile_stay_as_they_are() {
         ("RTE/dev.tsv", "3930fa42abe622a9bc2bdab9a5abc681665dd9a065cdb5a6e79fe1a2deb3b4e0"),
         ("README.md", "7560e6a617ad28687c75a2bf36346897f75029d1060a05906a6e54bf85a9044e"),
         ("CoLA/generated.json", "3e0a586f74aa9af45a6e3a9d9e1b405a302b093f820fa314dc80f9d0471912f0"),
-        ("SST-2/generated.json", "17251fe03616136323af23af5d53f54cdd3cb6dc2bfeebc5f29898227a9f2f2b"),
+        (
+            "SST-2/generated.json",
+            "17251fe03616136323af23af5d53f54cdd3cb6dc2bfeebc5f29898227a9f2f2b",
+        ),
         ("RTE/generated.json", "76b4368d66905829a98d0b8f92e7a63f998a8699e2d652347ac37b1e630b86a7"),
     ] {
         assert_eq!(describe(&dir.path().join(file)).unwrap().sha256, digest, "{file}");
