@@ -102,7 +102,9 @@ mod tests {
         let table = "metric,method,task,mean,std\naccuracy,BayesLoRA_expanded,RTE,0.5,\n";
         let published = Published::parse(table, "published.csv").unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let written = write_summary(folder.path(), &results, Some(&published)).unwrap();
+        let rows = RowScores::default();
+        let written =
+            write_summary(folder.path(), &results, &rows, Some(&published), None).unwrap();
         assert!(written.comparison.unwrap().contains("BayesLoRA-expanded"));
         let text = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap();
         let (page, table) = (text("report.html"), written.table.unwrap());
