@@ -106,6 +106,14 @@ impl DataSource {
         }
     }
 
+    /// Whether numbers are predicted instead of classes.
+    pub fn is_regression(&self) -> bool {
+        match self {
+            Self::Glue { task, .. } => Goal::of_task(*task).is_regression(),
+            Self::Files { regression, .. } => *regression,
+        }
+    }
+
     /// Share of the training file that is measured on.
     pub(super) fn validation_split(&self) -> Option<f64> {
         match self {

@@ -8,9 +8,11 @@ use tracing::debug;
 use super::{ExperimentConfig, Preset, SettingError, Training, ValidConfig};
 use crate::text::{UnknownName, nearest, quoted};
 
-/// Steps of a run where nobody says otherwise: the presets have the length of a paper's runs.
+/// Steps of a run by default: the presets have the length of a paper's runs.
 const STEPS: usize = 1000;
-/// Evaluations of a run where nobody says otherwise.
+/// Rank of an adapter by default; the other presets have the ranks of their publications.
+const RANK: usize = 8;
+/// Evaluations of a run by default.
 const EVALUATIONS: usize = 10;
 
 /// What a settings file says that it is for.
@@ -22,9 +24,9 @@ const WORDING: &str = "wording";
 
 /// Settings that are being put together.
 ///
-/// Start from a preset with `steps = 1000` and the file given to [`new`](Self::new), or from any
-/// settings with [`over`](Self::over); then [`assign`](Self::assign); each later value wins. Unless
-/// somebody sets it, `evaluate_every` after `new` is a tenth of the steps.
+/// Start from a preset with `steps = 1000` (`default` also with `initial_rank = 8`) and the file given to
+/// [`new`](Self::new), or from any settings with [`over`](Self::over); then [`assign`](Self::assign); each later value wins.
+/// Unless it is set, `evaluate_every` after `new` is a tenth of the steps.
 #[derive(Clone, Debug)]
 pub struct ConfigOverrides {
     pub(super) config: Value,
@@ -59,7 +61,10 @@ impl ConfigOverrides {
             }
             (wanted, found) => wanted.or(found).unwrap_or_default(),
         };
-        let config = ExperimentConfig { steps: STEPS, ..training.config(preset) };
+        let mut config = ExperimentConfig { steps: STEPS, ..training.config(preset) };
+        if preset == Preset::Default {
+            config.initial_rank = RANK;
+        }
         let mut overrides = Self { training, ..Self::over(&config)? };
         overrides.evaluate_every = false;
         overrides.apply("", &toml::Value::Table(table))?;
@@ -421,6 +426,7 @@ mod tests {
         ])
         .unwrap();
         assert_eq!((config.steps, config.evaluate_every), (50, 5));
+        assert_eq!((config.initial_rank, with(&["initial_rank=5"]).unwrap().initial_rank), (8, 5));
         assert_eq!(config.prune.log_alpha_threshold, -3.5);
         assert_eq!(config.training_scheme, crate::settings::TrainingScheme::MomentMatched);
         assert_eq!(config.target_modules, ["query_proj"]);

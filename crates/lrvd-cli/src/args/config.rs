@@ -21,7 +21,7 @@ Examples:
   lrvd config show --task language                 as a language model would be trained
   lrvd config show --config run.toml --set steps=2000
 
-All settings as they would be used, with 1000 steps where nobody says otherwise.";
+All settings as they would be used, with 1000 steps by default.";
 
 pub(crate) const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -98,7 +98,7 @@ pub(crate) struct SettingsArguments {
     /// Settings that differ from the preset; an unknown key is an error.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) config: Option<PathBuf>,
-    /// One setting, e.g. `kl_weight=0.03` or `prune.every=0.1`; may be repeated.
+    /// One setting, e.g. `lora_alpha=32` or `optimizer.beta2=0.98`; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
 }

@@ -11,7 +11,8 @@ Examples:
   lrvd train --model microsoft/deberta-v3-base --train reviews.csv --epochs 3 --out runs/mine
   lrvd train --model DIR --train train.tsv --validation dev.tsv --learning-rate 5e-4
   lrvd train --model DIR --train a.csv --validation b.csv --text-column question \\
-      --pair-column answer --label-column verdict --method lora --rank 8
+      --pair-column answer --label-column verdict --method lora --rank 16
+  lrvd train --model DIR --train reviews.csv --method bayeslora --out runs/ranks
   lrvd train --model DIR --task sst2 --data-dir GLUE --steps 2000 --set prune.log_alpha_threshold=3
   lrvd train --model DIR --train t.jsonl --validation v.jsonl --config run.toml
   lrvd train --model LLAMA-DIR --train t.tsv --validation v.tsv --labels bad,good \
@@ -35,13 +36,14 @@ answered.
 A table with the columns `prompt` and `completion`, or with `messages` (a list of objects with `role` and `content`),
 trains a language model: on completions, or on what the assistant says by the model's chat template, averaged over their
 tokens. `lrvd generate` then continues texts. All layers of a Llama's blocks are adapted, but not its head; texts beyond
-`--max-length` (1024) lose their ends. Methods: lora, adalora, bayeslora (the default) and its variants.
+`--max-length` (1024) lose their ends. Methods: lora (the default), adalora, bayeslora and its variants.
 
-BayesLoRA holds a tenth of the training rows out: they choose the KL weight, and with it the ranks, along one run.
-`--preset constant-weight` or `--set kl_weight=0.03` trains on all of them.
+By default the method is LoRA of rank 8. A tenth of the training rows is held out of training, and one temperature is
+fitted to them. `--method bayeslora` learns the ranks and a posterior, so that predictions can be averaged over draws; it
+also holds a tenth of the rows out, by which it chooses the ranks.
 
-Settings come from the preset (with 1000 steps), then `--config`, then `--set`, then the other
-options; what comes later wins. A configuration file is TOML:
+Settings come from the preset (with 1000 steps, and rank 8 in `default`), then `--config`, then `--set`, then the
+other options; what comes later wins. A configuration file is TOML:
 
   preset = \"default\"
   steps = 2000
@@ -49,8 +51,7 @@ options; what comes later wins. A configuration file is TOML:
   [prune]
   log_alpha_threshold = 3.0
 
-The output folder gets `adapter/` (PEFT files, `lrvd_posterior.safetensors`, a description with the
-labels), `settings.json`, `labels.json`, `metrics.jsonl` as it trains (`--log tensorboard`: event files too), the
+The output folder gets `adapter/` (PEFT files, a description with the labels, and of BayesLoRA `lrvd_posterior.safetensors`), `settings.json`, `labels.json`, `metrics.jsonl` as it trains (`--log tensorboard`: event files too), the
 predictions on the validation file and `record.json`. It must be new or empty, or with `--resume` that of an earlier run; it takes one run at a time.
 
 Ctrl-C, SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 75; `--resume` goes on, with the
@@ -66,8 +67,8 @@ pub(crate) struct TrainArguments {
     #[command(flatten)]
     pub(crate) examples: ExampleArguments,
     /// Method: lora, adalora, bayeslora, or any other whose outcome is one adapter: map, mcd,
-    /// bayeslora-fixed, lrvd-element, …; `+ts` behind it fits a temperature to held-out rows [default: bayeslora+ts, or
-    /// bayeslora for `checkpoint=best` and for a language model].
+    /// bayeslora-fixed, lrvd-element, …; `+ts` behind it fits a temperature to held-out rows [default: lora+ts; lora for
+    /// a language model, for numbers and with `checkpoint=best`].
     #[arg(long, value_name = "NAME")]
     pub(crate) method: Option<String>,
     #[command(flatten)]
@@ -84,7 +85,7 @@ pub(crate) struct TrainArguments {
     /// Examples per step.
     #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) batch_size: Option<usize>,
-    /// Rank at the start.
+    /// Rank; of BayesLoRA and AdaLoRA the one at the start [default: the settings', 8].
     #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) rank: Option<usize>,
     /// Average rank at the end, for adalora [default: half the rank at the start].

@@ -143,7 +143,7 @@ fn language_options(
     }
     let method = match &arguments.method {
         Some(name) => named(name, MethodName::is_for_language)?,
-        None => MethodName::BAYES_LORA,
+        None => MethodName::LORA,
     };
     let options = LanguageOptions {
         model: arguments.model,
@@ -179,9 +179,11 @@ fn options(
     let config = config.finish()?;
     let method = match &arguments.method {
         Some(name) => named(name, |method| method.can().saved)?,
-        // A temperature belongs to the last model.
-        None if config.checkpoint == CheckpointChoice::Best => MethodName::BAYES_LORA,
-        None => MethodName::BAYES_LORA.tempered(),
+        // A temperature belongs to the last model, and numbers have none.
+        None if config.checkpoint == CheckpointChoice::Best || data.is_regression() => {
+            MethodName::LORA
+        }
+        None => MethodName::LORA.tempered(),
     };
     let options = TrainOptions {
         model: arguments.model,

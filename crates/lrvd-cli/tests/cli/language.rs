@@ -82,10 +82,11 @@ fn train(model: &str, data: &[&str], out: &Path, steps: usize, more: &[&str]) ->
         "--set",
         "draws=[3]",
     ];
+    let method: &[&str] = if more.contains(&"--method") { &[] } else { &["--method", "bayeslora"] };
     let validation: &[&str] = if data.len() > 1 { &["--validation", data[1]] } else { &[] };
     let length: &[&str] =
         if more.contains(&"--max-length") { &[] } else { &["--max-length", "64"] };
-    let all = fixed.iter().chain(&small).chain(length).chain(validation).chain(more);
+    let all = fixed.iter().chain(&small).chain(length).chain(method).chain(validation).chain(more);
     all.map(ToString::to_string).collect()
 }
 

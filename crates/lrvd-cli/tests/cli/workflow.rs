@@ -362,10 +362,11 @@ fn one_file_is_enough_and_is_looked_at_before() {
     done(&arguments);
     let settings: Value = serde_json::from_str(&text(&out.join("settings.json"))).unwrap();
     assert_eq!(settings["experiment"]["steps"], 16);
-    // Where nobody says otherwise, ranks are learnt and a temperature is fitted.
-    assert_eq!(settings["method"], "BayesLoRA+TS");
+    // By default the method is LoRA, and a temperature is fitted to a tenth of the rows.
+    assert_eq!(settings["method"], "LoRA+TS");
+    assert_eq!(settings["experiment"]["holdout"], 0.1);
     let temperatures = report_of(&name)["temperatures"].as_object().unwrap().len();
-    assert_eq!(temperatures, 2);
+    assert_eq!(temperatures, 1);
     assert_eq!(settings["experiment"]["learning_rate"], 2e-3);
     assert_eq!(settings["validation_split"], 0.1);
     assert_eq!(lines(&text(&out.join("predictions-last.jsonl"))).len(), 3);
