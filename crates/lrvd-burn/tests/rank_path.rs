@@ -5,7 +5,9 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
-use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, ArdHyper, Prior};
+use lrvd_burn::adapter::{
+    AdaptedLinear, AdapterConfig, AdapterKind, ArdHyper, Extension, Posterior, Prior,
+};
 use lrvd_burn::error::AdapterError;
 use lrvd_burn::gauge::turn;
 use lrvd_burn::host::HostAdapter;
@@ -18,6 +20,7 @@ use lrvd_burn::{AdapterTargets, Pass, Scheme, adapted_model, attach_adapters, ra
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::gauge::singular_factors;
 use lrvd_core::kl::ArdScales;
+use lrvd_core::moments::{CrossTerm, moments};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::prune::{PathTolerance, PruneRule, StatisticAggregate, StatisticOptions};
 use lrvd_core::schedule::KlSchedule;
@@ -122,10 +125,42 @@ fn a_turned_model_answers_the_same_by_orthogonal_directions() {
     assert_eq!(of_one, [0, 1, 2, 3, 4]);
 }
 
+/// `Σ Var ΔW` of a layer: the variance of `ΔW·x`, summed over outputs and over `x` = every unit vector.
+fn total_variance(layer: &AdaptedLinear) -> f64 {
+    let host = HostAdapter::read(layer.low_rank().unwrap());
+    let unit: Vec<f64> =
+        (0..INPUT * INPUT).map(|i| f64::from(u8::from(i / INPUT == i % INPUT))).collect();
+    let posterior = host.posterior().unwrap().unwrap();
+    moments(&posterior, &unit, CrossTerm::Exact).unwrap().variance.iter().sum()
+}
+
 #[test]
-fn variances_are_averaged_and_other_families_refused() {
-    let mut model = adapted(VariationalFamily::AsymRankVariance);
-    turn(&mut model, None).unwrap();
+fn a_rotation_keeps_the_total_variance_of_the_update() {
+    for family in [VariationalFamily::RankVariance, VariationalFamily::AsymRankVariance] {
+        // B as large as A, a hundredth of it, and zero as in a fresh adapter; one log-variance has drifted out of range.
+        for scale in [1.0, 0.01, 0.0] {
+            let mut model = adapted(family);
+            for layer in [&mut model.one, &mut model.other] {
+                let adapter = layer.low_rank_mut().unwrap();
+                adapter.b = adapter.b.clone().map(|b| b.mul_scalar(scale));
+                if let Some(Extension::Posterior(
+                    Posterior::RankVariance(noise) | Posterior::AsymRankVariance(noise),
+                )) = &mut adapter.extension
+                {
+                    noise.value = noise.value.clone().map(|value| {
+                        Tensor::from_data([-6.0, -3.0, -9.0, -4.5, -30.0], &value.device())
+                    });
+                }
+            }
+            let before = [&model.one, &model.other].map(total_variance);
+            turn(&mut model, None).unwrap();
+            for (before, layer) in before.into_iter().zip([&model.one, &model.other]) {
+                let after = total_variance(layer);
+                let error = (after / before - 1.0).abs();
+                assert!(before == after || error < 1e-5, "{family} {scale}: {before} {after}");
+            }
+        }
+    }
     let mut other = adapted(VariationalFamily::ElementVariance);
     let answer = turn(&mut other, None);
     assert!(matches!(answer, Err(AdapterError::Gauge { path }) if path == "other"));

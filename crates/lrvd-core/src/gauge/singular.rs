@@ -1,9 +1,14 @@
 //! The gauge in which the components of an update are its singular directions.
 
-use crate::error::{ShapeError, check_length};
+use crate::error::{Error, ShapeError, check_length};
 use crate::factor::FactorView;
+use crate::family::clamp_log_variance;
 use crate::numeric::dense::{times, times_transposed};
 use crate::numeric::svd;
+use crate::posterior::{NoiseParameters, Posterior};
+
+/// A singular value below this share of the largest is zero.
+const ZERO: f64 = 1e-10;
 
 /// An update as the sum of its singular directions, each shared evenly between both factors.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,7 +21,94 @@ pub struct SingularFactors {
     pub b: Vec<f64>,
 }
 
-/// Turns rank-major factors to the singular directions of their product.
+impl SingularFactors {
+    /// The log-variance of every singular direction, where `posterior` is over the factors that were decomposed and has one
+    /// log-variance per rank.
+    ///
+    /// # Formula
+    ///
+    /// With `v = exp(clamp(log_variance))` and the basis change `A' = R·A`, `B' = B·R⁻¹`:
+    ///
+    /// ```text
+    /// R[i,k] = ⟨b_k, b'_i⟩ / ς_i,    R⁻¹[k,i] = ⟨a_k, a'_i⟩ / ς_i
+    /// v_a[i] = Σ_k R[i,k]²·v[k],     v_b[i] = Σ_k R⁻¹[k,i]²·v[k]
+    /// v'[i]  = s·√(v_a[i]·v_b[i])    RankVariance
+    ///          s·v_a[i]              AsymRankVariance
+    ///          s·mean(v)             where ς_i = 0: both means are zero
+    /// ```
+    ///
+    /// The factor `s > 0` keeps the total variance of the update,
+    ///
+    /// ```text
+    /// Σ Var ΔW = Σ_k d_input·‖b_k‖²·v[k] + (d_output·‖a_k‖²·v[k] + d_input·d_output·v[k]²  where B is random)
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::Family`](crate::ParameterError::Family) for a posterior without one log-variance per rank,
+    /// [`ShapeError::Length`] for one over other factors.
+    ///
+    /// # Invariants
+    ///
+    /// `Σ Var ΔW` is the same before and after, unless a log-variance reaches the end of its range. Equal variances of
+    /// balanced factors (`A·Aᵀ = Bᵀ·B`, where `R` is orthogonal) are unchanged, and so is the variance of every entry of `ΔW`.
+    /// In other cases one number per rank cannot hold both `v_a` and `v_b`, and only the total is exact.
+    pub fn log_variance(&self, posterior: &Posterior<'_>) -> Result<Vec<f64>, Error> {
+        let (log_variance, is_b_random) = match posterior.parameters() {
+            NoiseParameters::RankVariance(v) => (v, true),
+            NoiseParameters::AsymRankVariance(v) => (v, false),
+            NoiseParameters::NoiseToSignal(_) | NoiseParameters::ElementVariance { .. } => {
+                let family = posterior.family();
+                return Err(family.refuse("a basis change", "its noise belongs to entries").into());
+            }
+        };
+        let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
+        check_length("a", self.a.len(), rank * d_in)?;
+        check_length("b", self.b.len(), rank * d_out)?;
+        let (a, b) = (posterior.a_mean().values(), posterior.b_mean().values());
+        let v: Vec<f64> = log_variance.iter().map(|&l| clamp_log_variance(l).exp()).collect();
+        let mean = v.iter().sum::<f64>() / rank.max(1) as f64;
+        // [directions, ranks]
+        let overlap_a = times_transposed(&self.a, a, rank, d_in, rank);
+        let overlap_b = times_transposed(&self.b, b, rank, d_out, rank);
+        let least = ZERO * self.values.first().copied().unwrap_or(0.0);
+        let carried = |(i, &value): (usize, &f64)| {
+            if value <= least {
+                return mean;
+            }
+            let through = |overlap: &[f64]| {
+                let row = overlap[i * rank..(i + 1) * rank].iter().zip(&v);
+                row.map(|(o, v)| (o / value).powi(2) * v).sum::<f64>()
+            };
+            let of_a = through(&overlap_b);
+            if is_b_random { (of_a * through(&overlap_a)).sqrt() } else { of_a }
+        };
+        let directions: Vec<f64> = self.values.iter().enumerate().map(carried).collect();
+        // Σ Var ΔW as a polynomial of a common factor: what is linear in the variances, and what is quadratic.
+        let parts = |a: &[f64], b: &[f64], v: &[f64]| {
+            let square = |factor: &[f64], width: usize, k: usize| -> f64 {
+                factor[k * width..(k + 1) * width].iter().map(|x| x * x).sum()
+            };
+            let random = f64::from(u8::from(is_b_random));
+            v.iter().enumerate().fold((0.0, 0.0), |(linear, quadratic), (k, v)| {
+                let of_b = d_in as f64 * square(b, d_out, k);
+                let of_a = random * d_out as f64 * square(a, d_in, k);
+                (linear + v * (of_a + of_b), quadratic + random * (d_in * d_out) as f64 * v * v)
+            })
+        };
+        let (linear, quadratic) = parts(a, b, &v);
+        let total = linear + quadratic;
+        let (linear, quadratic) = parts(&self.a, &self.b, &directions);
+        let scale = if total > 0.0 {
+            2.0 * total / (linear + (linear * linear + 4.0 * quadratic * total).sqrt())
+        } else {
+            1.0
+        };
+        Ok(directions.iter().map(|v| clamp_log_variance((scale * v).ln())).collect())
+    }
+}
+
+/// Rotates rank-major factors to the singular directions of their product.
 ///
 /// # Formula
 ///
@@ -116,6 +208,22 @@ mod tests {
             }
             assert!(found.values.windows(2).all(|w| w[0] >= w[1]));
         }
+    }
+
+    #[test]
+    fn equal_variances_of_balanced_factors_stay_and_others_belong_to_entries() {
+        // A·Aᵀ = Bᵀ·B = [[2, 1], [1, 2]].
+        let (a, b) = ([1.0, 1.0, 0.0, 0.0, 1.0, 1.0], [1.0, 0.0, 1.0, 0.0, 1.0, 1.0]);
+        let found = turned(&a, &b, 2);
+        let a = FactorView::new("a", &a, 2, 3).unwrap();
+        let b = FactorView::new("b", &b, 2, 3).unwrap();
+        let of = |noise| found.log_variance(&Posterior::new(a, b, noise).unwrap());
+        close(&of(NoiseParameters::RankVariance(&[-3.0, -3.0])).unwrap(), &[-3.0, -3.0]);
+        close(&of(NoiseParameters::AsymRankVariance(&[-3.0, -3.0])).unwrap(), &[-3.0, -3.0]);
+        // A value beyond the range of the forward pass counts as the end of the range.
+        let drifted = of(NoiseParameters::RankVariance(&[9.0, -3.0])).unwrap();
+        close(&drifted, &of(NoiseParameters::RankVariance(&[2.0, -3.0])).unwrap());
+        assert!(of(NoiseParameters::NoiseToSignal(&[0.0, 0.0])).is_err());
     }
 
     #[test]
