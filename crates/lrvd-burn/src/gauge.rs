@@ -33,47 +33,7 @@ pub fn turn(
     model: &mut (impl AdaptedModel + ?Sized),
     optimizer: Option<&mut AdamW>,
 ) -> Result<BTreeMap<String, Vec<f64>>, AdapterError> {
-    let mut turned = BTreeMap::new();
-    let mut outcome = Ok(());
-    model.visit_layers(&mut |path, layer| {
-        let Some(adapter) = layer.low_rank() else { return };
-        let can = matches!(
-            adapter.extension,
-            None | Some(Extension::Posterior(
-                Posterior::RankVariance(_) | Posterior::AsymRankVariance(_)
-            ))
-        );
-        if !can {
-            outcome = Err(AdapterError::Gauge { path: path.to_owned() });
-            return;
-        }
-        match rotated(&HostAdapter::read(adapter)) {
-            Ok(rotated) => {
-                turned.insert(path.to_owned(), rotated);
-            }
-            Err(error) => outcome = Err(error.into()),
-        }
-    });
-    outcome?;
-    let mut spectra = BTreeMap::new();
-    model.visit_layers_mut(&mut |path, layer| {
-        let Some((adapter, rotated)) = layer.low_rank_mut().zip(turned.remove(path)) else {
-            return;
-        };
-        let (factors, log_variance) = rotated;
-        let scaling = adapter.scaling;
-        set_rows(&mut adapter.a, &factors.a);
-        adapter.b.set_data(TensorData::new(factors.b, adapter.b.val().dims()));
-        if let Some(Extension::Posterior(
-            Posterior::RankVariance(noise) | Posterior::AsymRankVariance(noise),
-        )) = &mut adapter.extension
-        {
-            let n = log_variance.len();
-            noise.value.set_data(TensorData::new(log_variance, [n]));
-        }
-        let spectrum = factors.values.iter().map(|value| scaling * value).collect();
-        spectra.insert(path.to_owned(), spectrum);
-    });
+    let spectra = rotate_factors(model, true)?;
     if let Some(optimizer) = optimizer {
         optimizer.forget(|name| {
             name.rsplit_once('.').is_some_and(|(path, _)| spectra.contains_key(path))
@@ -82,13 +42,76 @@ pub fn turn(
     Ok(spectra)
 }
 
-/// The singular factors of an adapter and its log-variances in their basis; none without a posterior.
-fn rotated(host: &HostAdapter) -> Result<(SingularFactors, Vec<f64>), lrvd_core::Error> {
+/// As [`turn`], for noise that will be set anew: its parameters stay as they are, in any family.
+pub(crate) fn rotate(model: &mut (impl AdaptedModel + ?Sized)) -> Result<(), AdapterError> {
+    rotate_factors(model, false).map(drop)
+}
+
+fn rotate_factors(
+    model: &mut (impl AdaptedModel + ?Sized),
+    carries_noise: bool,
+) -> Result<BTreeMap<String, Vec<f64>>, AdapterError> {
+    let mut rotated = BTreeMap::new();
+    let mut outcome = Ok(());
+    model.visit_layers(&mut |path, layer| {
+        let Some(adapter) = layer.low_rank() else { return };
+        let can = match &adapter.extension {
+            None => true,
+            Some(Extension::Posterior(posterior)) => {
+                let per_rank = matches!(
+                    posterior,
+                    Posterior::RankVariance(_) | Posterior::AsymRankVariance(_)
+                );
+                per_rank || !carries_noise
+            }
+            Some(_) => false,
+        };
+        if !can {
+            outcome = Err(AdapterError::Gauge { path: path.to_owned() });
+            return;
+        }
+        match singular(&HostAdapter::read(adapter), carries_noise) {
+            Ok(found) => {
+                rotated.insert(path.to_owned(), found);
+            }
+            Err(error) => outcome = Err(error.into()),
+        }
+    });
+    outcome?;
+    let mut spectra = BTreeMap::new();
+    model.visit_layers_mut(&mut |path, layer| {
+        let Some((adapter, found)) = layer.low_rank_mut().zip(rotated.remove(path)) else {
+            return;
+        };
+        let ((factors, log_variance), scaling) = (found, adapter.scaling);
+        set_rows(&mut adapter.a, &factors.a);
+        adapter.b.set_data(TensorData::new(factors.b, adapter.b.val().dims()));
+        if let (
+            Some(Extension::Posterior(
+                Posterior::RankVariance(noise) | Posterior::AsymRankVariance(noise),
+            )),
+            Some(log_variance),
+        ) = (&mut adapter.extension, log_variance)
+        {
+            let n = log_variance.len();
+            noise.value.set_data(TensorData::new(log_variance, [n]));
+        }
+        let spectrum = factors.values.iter().map(|value| scaling * value).collect();
+        spectra.insert(path.to_owned(), spectrum);
+    });
+    Ok(spectra)
+}
+
+/// The singular factors of an adapter, and the log-variances in their basis of a posterior that is to be carried along.
+fn singular(
+    host: &HostAdapter,
+    carries_noise: bool,
+) -> Result<(SingularFactors, Option<Vec<f64>>), lrvd_core::Error> {
     let (a, b) = host.factors()?;
     let factors = singular_factors(a, b)?;
-    let posterior = host.posterior()?;
+    let posterior = host.posterior()?.filter(|_| carries_noise);
     let carried = posterior.map(|posterior| factors.log_variance(&posterior)).transpose()?;
-    Ok((factors, carried.unwrap_or_default()))
+    Ok((factors, carried))
 }
 
 /// Replaces `[width, rank]` by rows that are rank-major.

@@ -39,7 +39,7 @@ pub(crate) fn held_out<T>(rows: Vec<T>, share: f64, seed: u64) -> (Vec<T>, Vec<T
     (rest, held)
 }
 
-/// The rows of a run in their order and the number of those, at its end, that take part once they have chosen a model: all of
+/// The rows of a run in their order and the number of those, at its end, that take part once they have cut the ranks: all of
 /// `holdout`, or none of it where something `is_fitted_to` them afterwards.
 pub(crate) fn in_order<T: Clone>(
     train: &[T],

@@ -10,9 +10,7 @@ use lrvd_burn::device;
 use lrvd_burn::files::AtomicDir;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, ranks};
 use lrvd_burn::peft::{ExportLayout, PeftAdapter, PeftPosterior};
-use lrvd_burn::train::{
-    self, Checkpoints, Ordered, Outcome, TrainError, latest_checkpoint, load_checkpoint,
-};
+use lrvd_burn::train::{self, Checkpoints, Ordered, Outcome, latest_checkpoint, load_checkpoint};
 use lrvd_models::llama::LlamaForCausalLm;
 
 use super::data::{LanguageRows, LanguageTask};
@@ -102,13 +100,9 @@ pub fn train_language(
     }
     let config = &settings.experiment;
     let method = settings.method.build_for_language(config, settings.request())?;
-    let share = config.drawn_share(method.chooses().is_some(), task.train.len());
+    let share = config.drawn_share(method.search().is_some(), task.train.len());
     if share > 0.0 {
         (task.train, task.holdout) = held_out(task.train, share, settings.seed);
-        // Few rows, and a tenth of them is none.
-        if task.holdout.is_empty() && method.chooses().is_some() {
-            return Err(TrainError::NoHeldOut.into());
-        }
     }
     task.notes.drain(..).for_each(|note| sink.event(&Event::Note(note)));
 
@@ -132,7 +126,7 @@ pub fn train_language(
         index: 1,
         runs: 1,
         label: label.clone(),
-        steps: config.steps,
+        steps: run.steps(),
         done: run.state.done,
     });
     let mut watched = Watched {

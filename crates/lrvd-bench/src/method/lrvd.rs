@@ -16,15 +16,15 @@
 //! determination).
 
 use lrvd_burn::adapter::Prior;
-use lrvd_burn::train::{AdaLora, BayesLora, KlPath, Lora, Progress, Pruning};
+use lrvd_burn::train::{AdaLora, BayesLora, Lora, Phase, Pruning, RankSearch};
 use lrvd_core::adalora::AdaLoraConfig;
 use lrvd_core::family::VariationalFamily;
-use lrvd_core::prune::{PathTolerance, PruneRule};
+use lrvd_core::prune::PruneRule;
 use lrvd_core::schedule::KlSchedule;
 
-use super::setup::{rate_to_reach, reach};
+use super::setup::rate_to_reach;
 use super::{MethodError, RankRequest};
-use crate::settings::{ArdSettings, ExperimentConfig, KlPathSettings, KlWeight, SettingError};
+use crate::settings::{ArdSettings, ExperimentConfig, KlWeight, RankSearchSettings};
 
 /// LoRA at the rank asked for, with the scaling `c` of the settings' rank.
 pub(super) fn lora(config: &ExperimentConfig, request: RankRequest) -> Lora {
@@ -61,7 +61,7 @@ pub(super) fn adalora(
 pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora, MethodError> {
     let mut config = config.clone();
     match key {
-        // Without prunes there is no path.
+        // Without prunes there is no search either.
         "bayeslora-fixed" => {
             config.prune.end = 0.0;
             if config.kl_weight == KlWeight::Auto {
@@ -80,15 +80,15 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
     }
     let config = config.validate()?;
     let rule = PruneRule::new(config.prune.log_alpha_threshold, config.prune.min_rank)?;
-    let (kl, path, noise_rate_factor) = match config.kl_weight {
+    let (kl, search, noise_rate_factor) = match config.kl_weight {
         KlWeight::Fixed(weight) => {
             let warmup = config.share(config.kl_warmup) as u32;
             let factor = config.log_variance.learning_rate_factor;
             (KlSchedule::linear_warmup(weight, warmup)?, None, factor)
         }
         KlWeight::Auto => {
-            let (path, factor) = path(&config)?;
-            (KlSchedule::constant(0.0)?, Some(path), factor)
+            let (search, factor) = search(&config)?;
+            (KlSchedule::constant(config.rank_search.kl_weight)?, Some(search), factor)
         }
     };
     Ok(BayesLora {
@@ -112,39 +112,25 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
             optimizer: config.prune.optimizer,
         }),
         turn: None,
-        path,
+        search,
+        log_alpha: config.rank_search.log_alpha,
+        phase: Phase::Whole,
     })
 }
 
-/// The path of an automatic weight, and the rate of its noise as a multiple of the means': at least what takes it along the
-/// whole path from `log_alpha` to as far beyond 0.
-fn path(config: &ExperimentConfig) -> Result<(KlPath, f64), MethodError> {
-    let schedule = config.prune_schedule();
-    let is_due = |step: &u32| schedule.is_some_and(|schedule| schedule.is_due((*step).into()));
-    let looks: Vec<u32> = (1..config.steps as u32).filter(is_due).collect();
-    let (Some(&first), Some(&last), 2..) = (looks.first(), looks.last(), looks.len()) else {
-        return Err(MethodError::Setting(SettingError::Pair {
-            key: "kl_weight",
-            value: "auto".to_owned(),
-            reason: format!(
-                "held-out rows choose among the models after the prunes, and {} steps have {}, wanted 2 (a preset with a \
-                 constant weight: `constant-weight`)",
-                config.steps,
-                looks.len()
-            ),
-        }));
-    };
-    let KlPathSettings { low, high, until, log_alpha, standard_errors, nats, share } =
-        config.kl_path;
-    let tolerance = PathTolerance { standard_errors, nats, most: share };
-    let until = config.share(until) as u32;
-    // The looks are two at least, so that the last is behind the first.
-    let end = until.clamp(first + 1, last);
-    let (steps, progress) = (end - first, Progress::Learning);
-    let reach = reach(config, first..end)? * config.learning_rate;
+/// The search of an automatic weight, and the rate of its noise as a multiple of the means': at least what takes it in the
+/// refinement from `log_alpha` to as far beyond 0.
+fn search(config: &ExperimentConfig) -> Result<(RankSearch, f64), MethodError> {
+    let RankSearchSettings { margin, refine, rate, log_alpha, .. } = config.rank_search;
+    let refine_steps = if refine > 0.0 { config.share(refine).max(1) } else { 0 };
+    let min_rank = config.prune.min_rank;
+    let search = RankSearch { margin, min_rank, refine_steps, refine_rate: rate };
+    let schedule = search.schedule(config.warmup_ratio)?;
+    let factors = (0..refine_steps as u32).map(|step| schedule.factor(step));
+    let reach = config.learning_rate * rate * factors.sum::<f64>();
     let least = config.log_variance.learning_rate_factor;
-    let rate = if reach > 0.0 { least.max(2.0 * log_alpha.abs() / reach) } else { least };
-    Ok((KlPath { low, high, steps, until, log_alpha, tolerance, progress }, rate))
+    let factor = if reach > 0.0 { least.max(2.0 * log_alpha.abs() / reach) } else { least };
+    Ok((search, factor))
 }
 
 /// Share of the evidence bound in a run without prunes whose weight would be automatic.
@@ -179,26 +165,24 @@ mod tests {
     use crate::settings::Preset;
 
     #[test]
-    fn an_automatic_weight_has_a_path_between_the_first_look_and_the_last() {
-        let config = ExperimentConfig { steps: 40, ..Preset::Default.config() };
+    fn an_automatic_weight_searches_and_its_noise_can_cross_the_threshold() {
+        let config = ExperimentConfig { steps: 400, ..Preset::Default.config() };
         let method = variant("bayeslora", &config).unwrap();
-        // Looks after steps 4, 6, ..., 38, of which that after 30 is the first to end it.
-        let path = method.path.unwrap();
-        assert_eq!((path.low, path.high, path.steps, path.until), (0.1, 5.0, 26, 30));
-        assert_eq!((path.log_alpha, path.progress), (-4.0, Progress::Learning));
-        // The noise can get from -4 to 4 on the way: warm-up over 2 steps, then falling to 0 at step 40.
-        let reach: f64 = (4..30).map(|step| f64::from(40 - step) / 38.0).sum();
-        let wanted = 8.0 / (1e-3 * reach);
-        let found = method.noise_rate_factor;
-        assert!((found / wanted - 1.0).abs() < 1e-6, "{found} {wanted}");
-        let fixed = variant("bayeslora-fixed", &config).unwrap();
-        assert!(fixed.path.is_none() && fixed.kl.weight(39) == 0.01);
-        let short = ExperimentConfig { steps: 2, ..config };
-        let error = variant("bayeslora", &short).unwrap_err().to_string();
-        assert!(
-            error.contains("`kl_weight`") && error.contains("2 steps have 1, wanted 2"),
-            "{error}"
+        let search = method.search.unwrap();
+        assert_eq!((search.margin, search.refine_steps, search.refine_rate), (0.01, 40, 0.1));
+        assert_eq!(
+            (method.kl.weight(0), method.log_alpha, method.phase),
+            (0.01, -4.0, Phase::Whole)
         );
+        // From -4 to 4: warm-up over 2 of 40 steps, then falling to 0, at a tenth of the rate.
+        let reach: f64 = 0.5 + (2..40).map(|step| f64::from(40 - step) / 38.0).sum::<f64>();
+        let expected = 8.0 / (1e-4 * reach);
+        let found = method.noise_rate_factor;
+        assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
+        let fixed = variant("bayeslora-fixed", &config).unwrap();
+        assert!(fixed.search.is_none() && fixed.kl.weight(39) == 0.01);
+        let short = ExperimentConfig { steps: 2, ..config };
+        assert_eq!(variant("bayeslora", &short).unwrap().search.unwrap().refine_steps, 1);
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! What methods share when they are set up: adapters and rates.
 
-use std::ops::Range;
-
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::optimizer::ParameterGroups;
 
@@ -22,17 +20,11 @@ pub(super) fn adapter(
     }
 }
 
-/// `Σ_t factor(t)` of the run's schedule over `steps`: under `AdamW` a parameter moves there by at most its peak rate times
-/// this.
-pub(super) fn reach(config: &ExperimentConfig, steps: Range<u32>) -> Result<f64, MethodError> {
-    let schedule = config.training(0).check()?.schedule();
-    Ok(steps.map(|step| schedule.factor(step)).sum())
-}
-
-/// The peak rate at which a parameter under `AdamW` can just go `distance` in the run; 0 in a run whose every rate
-/// is 0.
+/// The peak rate at which a parameter under `AdamW`, which moves by at most its rate a step, can just go `distance` in the
+/// run; 0 in a run whose every rate is 0.
 pub(super) fn rate_to_reach(config: &ExperimentConfig, distance: f64) -> Result<f64, MethodError> {
-    let reach = reach(config, 0..config.steps as u32)?;
+    let schedule = config.training(0).check()?.schedule();
+    let reach: f64 = (0..config.steps as u32).map(|step| schedule.factor(step)).sum();
     Ok(if reach > 0.0 { distance / reach } else { 0.0 })
 }
 

@@ -16,17 +16,16 @@ use std::collections::BTreeMap;
 use burn::module::Module;
 use lrvd_burn::adapter::AdapterConfig;
 use lrvd_burn::model::AdapterTargets;
-use lrvd_burn::optimizer::{AdamW, ParameterGroups};
+use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::peft::PosteriorRun;
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::{
-    Attach, Logits, MethodState, PathStart, Predict, RankChange, RankPolicy, Regularise, StepSizes,
-    StepState, Terms, TrainError, Turned,
+    Attach, Logits, MethodState, Predict, RankChange, RankPolicy, RankSearch, Regularise,
+    StepSizes, StepState, Terms, TrainError,
 };
 use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_core::noise::NoiseKey;
-use lrvd_core::prune::PathTolerance;
 use lrvd_models::AutoClassifier;
 
 use super::{Inputs, Method, MethodError, PostHoc};
@@ -128,40 +127,12 @@ impl RankPolicy<AutoClassifier> for Tempered {
         self.inner.after_update(state)
     }
 
-    fn chooses(&self) -> Option<PathTolerance> {
-        self.inner.chooses()
+    fn search(&self) -> Option<RankSearch> {
+        self.inner.search()
     }
 
-    fn is_candidate(&self, done: usize, steps: usize) -> bool {
-        self.inner.is_candidate(done, steps)
-    }
-
-    fn is_learning(&self) -> bool {
-        self.inner.is_learning()
-    }
-
-    fn begin(
-        &mut self,
-        model: &mut AutoClassifier,
-        start: Option<PathStart>,
-    ) -> Result<(), TrainError> {
-        self.inner.begin(model, start)
-    }
-
-    fn turn(
-        &self,
-        model: &mut AutoClassifier,
-        optimizer: &mut AdamW,
-    ) -> Result<Turned, TrainError> {
-        self.inner.turn(model, optimizer)
-    }
-
-    fn looked(&mut self, loss: f64) -> f64 {
-        self.inner.looked(loss)
-    }
-
-    fn settle(&mut self, done: usize, rate: f64) {
-        self.inner.settle(done, rate);
+    fn refine(&mut self, model: &mut AutoClassifier) -> Result<(), TrainError> {
+        self.inner.refine(model)
     }
 
     fn ranks(&self, model: &AutoClassifier) -> BTreeMap<String, usize> {

@@ -13,7 +13,7 @@ use super::checkpoint::{Checkpoints, OodRecord};
 use super::real;
 
 /// The version of the schema that this program writes and reads.
-pub const SCHEMA_VERSION: u32 = 3;
+pub const SCHEMA_VERSION: u32 = 4;
 
 /// Everything one call of the benchmark leaves behind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -184,7 +184,7 @@ pub struct RunRecord {
     pub history: Vec<EvalPoint>,
     /// The ranks whenever they changed, the first entry at the start of training.
     pub rank_events: Vec<RankEvent>,
-    /// The choice that held-out training rows made of an automatic KL weight.
+    /// The number of directions that held-out training rows showed to be enough, of a search for ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
     /// Uncertainty about questions of other sets (out of distribution), by set and number of posterior draws.

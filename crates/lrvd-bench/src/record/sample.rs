@@ -428,21 +428,20 @@ pub(crate) fn set_accuracy(results: &mut Results, task: &str, method: &str, valu
     }
 }
 
-/// Two models on the path of a run, and the smaller one taken up.
+/// A search for ranks that kept `end` of `start`.
 fn choice(start: u64, end: u64) -> Choice {
-    let point = |i: usize, total_rank: u64, standard_error: f64| ChoicePoint {
-        step: (i + 1) * STEPS as usize / 4,
-        kl_weight: 0.01 * 10_f64.powi(i as i32),
+    let point = |total_rank: u64, difference: f64| ChoicePoint {
         total_rank: total_rank as usize,
-        loss: 0.6 + 0.002 * i as f64,
-        standard_error,
+        loss: 0.6 + difference,
+        difference,
+        upper: 2.0 * difference,
     };
-    let cuts = vec![point(1, end, 0.0), point(1, end / 2, 0.002)];
     Choice {
-        points: vec![point(0, start, 0.0), point(1, end, 0.004)],
-        best: 0,
+        step: STEPS as usize,
+        rows: 800,
+        margin: 0.01,
+        points: vec![point(start, 0.0), point(end, 0.002), point(end / 2, 0.03)],
         chosen: 1,
-        cuts,
-        cut: 0,
+        refined: Some(point(end, 0.001)),
     }
 }

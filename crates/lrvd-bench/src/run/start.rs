@@ -10,8 +10,8 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     self, Checkpoints, DrawPolicy, Evaluation, Examples, Inputs, LabelledExamples, Observer,
-    Ordered, Outcome, TrainError, TrainState, calibrated_losses, constant_losses,
-    latest_checkpoint, load_checkpoint,
+    Ordered, Outcome, TrainError, TrainState, calibrated_losses, latest_checkpoint,
+    load_checkpoint,
 };
 use lrvd_models::AutoClassifier;
 
@@ -136,8 +136,8 @@ impl<'a> Run<'a> {
     ) -> Result<Self, RunError> {
         let method = start.method.build(start.config, start.request)?;
         let share = method.holdout();
-        let chooses = method.chooses().is_some();
-        let drawn = start.config.drawn_share(chooses, start.task.train.len());
+        let searches = method.search().is_some();
+        let drawn = start.config.drawn_share(searches, start.task.train.len());
         let task = if drawn > 0.0 {
             Cow::Owned(start.task.holding_out_drawn(drawn, start.seed))
         } else if share > 0.0 {
@@ -182,7 +182,7 @@ impl<'a> Run<'a> {
             index: self.position.0,
             runs: self.position.1,
             label: self.label.clone(),
-            steps: config.steps,
+            steps: run.steps(),
             done: run.state.done,
         });
         let context = self.context();
@@ -207,7 +207,6 @@ pub fn fit(
 ) -> Result<Outcome, RunError> {
     let plan = context.config.training(context.seed).check().map_err(TrainError::from)?;
     let (config, task) = (context.config, context.task);
-    // Whether the method still chooses does not matter: one that is taken up again may have chosen.
     let is_fitted_to = method.holdout() > 0.0 || config.holdout > 0.0;
     let (rows, waiting) = in_order(&task.train, &task.holdout, is_fitted_to);
     let mut batches = batches(context, &rows, waiting)?;
@@ -220,7 +219,7 @@ pub fn fit(
     )
 }
 
-/// `rows` in their order, the last of them `kept_back` until held-out rows have chosen a model.
+/// `rows` in their order, the last of them `kept_back` until they have cut the ranks.
 fn batches<'a>(
     context: &RunContext<'a>,
     rows: &'a [TokenisedExample],
@@ -280,12 +279,6 @@ impl Observer<AutoClassifier, dyn Tuning> for Watched<'_> {
         let logits = method.predict(model, &self.context.inputs(&examples), 0)?;
         let all: Vec<usize> = (0..examples.len()).collect();
         Ok(Some(calibrated_losses(&logits, &examples.targets(&all)?)?))
-    }
-
-    fn held_out_constant(&mut self) -> Result<Option<Vec<f64>>, RunError> {
-        let examples = self.context.examples(&self.context.task.holdout);
-        let all: Vec<usize> = (0..examples.len()).collect();
-        Ok(constant_losses(&examples.targets(&all)?))
     }
 
     fn checkpoint(

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::methods::MethodSettings;
 use super::{
-    Bucketing, KlPathSettings, KlWeight, LastBatch, MaskPlacement, OptimizerOnPrune,
-    PredictionDraws, Preset, PromptSet, PrunePlacement, WordingSettings, holdout_share,
+    Bucketing, KlWeight, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, Preset,
+    PromptSet, PrunePlacement, RankSearchSettings, WordingSettings, holdout_share,
 };
 
 /// How the posterior is sampled in training.
@@ -115,7 +115,7 @@ pub struct LogVarianceSettings {
     pub learning_rate_factor: f64,
 }
 
-/// When and by what rule ranks are pruned.
+/// When and by what rule ranks are pruned at a constant KL weight; a search for ranks uses `statistic` and `min_rank` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PruneSettings {
@@ -178,9 +178,9 @@ pub struct ExperimentConfig {
     pub prior: Prior,
     /// Factor of the KL, or `"auto"`.
     pub kl_weight: KlWeight,
-    /// The path of an automatic one.
+    /// The search for ranks of an automatic one.
     #[serde(default)]
-    pub kl_path: KlPathSettings,
+    pub rank_search: RankSearchSettings,
     /// What the KL is divided by.
     #[schemars(schema_with = "words::<KlDivisor>")]
     pub kl_divisor: KlDivisor,
@@ -281,8 +281,8 @@ impl ExperimentConfig {
         (share * self.steps as f64).round() as usize
     }
 
-    /// Share of `rows` training rows that is drawn and held out: `holdout`, or, where that is 0 and a model is chosen by held-out
-    /// rows or fitted to them (`needed`), [`holdout_share`].
+    /// Share of `rows` training rows that is drawn and held out: `holdout`, or, where that is 0 and something is chosen by
+    /// held-out rows or fitted to them (`needed`), [`holdout_share`].
     pub(crate) fn drawn_share(&self, needed: bool, rows: usize) -> f64 {
         if needed && self.holdout == 0.0 { holdout_share(rows) } else { self.holdout }
     }

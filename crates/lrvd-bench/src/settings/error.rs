@@ -21,6 +21,14 @@ pub enum SettingError {
         /// The setting above it.
         parent: String,
     },
+    /// A setting is gone, and another one replaces it.
+    #[error("setting `{key}` no longer exists; `{by}` replaces it (`lrvd config show`)")]
+    Replaced {
+        /// As given.
+        key: &'static str,
+        /// What to set instead.
+        by: &'static str,
+    },
     /// A setting has the wrong type or an unknown value.
     #[error("setting `{key}` cannot be `{value}`: {reason}")]
     Setting {

@@ -1,4 +1,4 @@
-//! The factor of the divergence: a number, or what held-out rows choose.
+//! The factor of the divergence: a number, or the search for ranks by held-out rows.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::SettingError;
 use super::range::in_range;
 
-/// Share of `rows` training rows that is held out where a method needs some and nobody says how many: a tenth, or as much
-/// as 5000 rows are, since they are looked at again and again. They are drawn: a file may be in any order.
+/// Share of `rows` training rows that is held out by default where a method needs some: a tenth, or as much as 5000 rows
+/// are, since they are answered several times. They are drawn: a file may be in any order.
 pub fn holdout_share(rows: usize) -> f64 {
     0.1_f64.min(5000.0 / rows.max(1) as f64)
 }
@@ -21,7 +21,8 @@ pub fn holdout_share(rows: usize) -> f64 {
 pub enum KlWeight {
     /// This one.
     Fixed(f64),
-    /// The weight rises along the path of `kl_path` while ranks go, once the model has learnt, and held-out training rows choose.
+    /// The model is trained whole without divergence, cut by held-out training rows and refined, by the settings of
+    /// `rank_search`.
     Auto,
 }
 
@@ -88,67 +89,46 @@ impl<'de> Deserialize<'de> for KlWeight {
     }
 }
 
-/// The path of `kl_weight = "auto"`.
+/// The search for ranks of `kl_weight = "auto"`.
 ///
 /// ```text
-/// w(t) = 0, no noise, no prune                 until the adapters earn something on the held-out rows
-///        unit · low · (high/low)^u             from then on; u would go from 0 to 1 between the first look and `until`
-/// end:    the first look after `until` that is worse than one before by more than the tolerance below
-/// unit:   nats that the adapters take off the loss of a row · training rows / entries of the adapters
-/// chosen: the fewest ranks within `standard_errors` standard errors but no more than `share` of what the adapters earn, or within
-///         `nats`, of the smallest loss
-///         on the held-out rows (`holdout`, a tenth or 5000 rows unless it is set); training goes on from that model, at
-///         its weight
+/// train    the whole model for `steps` steps at its mean, without divergence, as LoRA is trained
+/// rotate   every update to its singular directions
+/// cut      the fewest directions over all modules whose held-out loss is non-inferior to that of the whole model: the upper end of
+///          the one-sided 95 % interval of the mean difference is at most `margin`
+/// refine   `refine · steps` further steps with the posterior, at `rate` times the learning rates; the means stay if they are
+///          non-inferior to the whole model, too
 /// ```
+///
+/// The held-out rows are `holdout` of the training rows, or a tenth and at most 5000. Fewer than 100 show nothing: all ranks stay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct KlPathSettings {
-    /// Weight where the path begins, in units, above 0 (0.1).
-    pub low: f64,
-    /// Weight at the end of a whole path, in units, at least `low` (5).
-    pub high: f64,
-    /// Share of the run after which the first look that is worse than one before, beyond the tolerance, ends the path, 0 to 1 (0.75).
-    pub until: f64,
-    /// What the noise begins with: `ln` of its energy over that of the mean, the same for every rank, -20 to 0 (-4).
+pub struct RankSearchSettings {
+    /// The most that the held-out loss may rise by the cut, nats a row (squared error of numbers), at least 0 (0.01).
+    pub margin: f64,
+    /// Steps of the refinement as a share of `steps`, 0 to 1 (0.1).
+    pub refine: f64,
+    /// Peak learning rates of the refinement as a share of those of the whole model, at least 0 (0.1).
+    pub rate: f64,
+    /// Weight of the divergence in the refinement, as a share of the evidence bound, at least 0 (0.01).
+    pub kl_weight: f64,
+    /// What the noise starts the refinement with: `ln` of its energy over that of the mean, the same for every rank, -20 to 0 (-4).
     pub log_alpha: f64,
-    /// Tolerance in standard errors of the difference, at least 0 (1).
-    pub standard_errors: f64,
-    /// Tolerance in nats a row, at least 0 (0.001).
-    pub nats: f64,
-    /// The most of it as a share of what the adapters earn, at least 0 (0.05): few rows have large standard errors.
-    pub share: f64,
 }
 
-impl Default for KlPathSettings {
+impl Default for RankSearchSettings {
     fn default() -> Self {
-        Self {
-            low: 0.1,
-            high: 5.0,
-            until: 0.75,
-            log_alpha: -4.0,
-            standard_errors: 1.0,
-            nats: 1e-3,
-            share: 0.05,
-        }
+        Self { margin: 0.01, refine: 0.1, rate: 0.1, kl_weight: 0.01, log_alpha: -4.0 }
     }
 }
 
-impl KlPathSettings {
+impl RankSearchSettings {
     pub(super) fn check(&self) -> Result<(), SettingError> {
-        in_range("kl_path.low", self.low, 1e-12..=1e6)?;
-        in_range("kl_path.high", self.high, 1e-12..=1e6)?;
-        if self.high < self.low {
-            return Err(SettingError::Pair {
-                key: "kl_path.high",
-                value: self.high.to_string(),
-                reason: format!("it is below `kl_path.low`, which is {}", self.low),
-            });
-        }
-        in_range("kl_path.until", self.until, 0.0..=1.0)?;
-        in_range("kl_path.log_alpha", self.log_alpha, -20.0..=0.0)?;
-        in_range("kl_path.standard_errors", self.standard_errors, 0.0..=1e3)?;
-        in_range("kl_path.nats", self.nats, 0.0..=1e3)?;
-        in_range("kl_path.share", self.share, 0.0..=1e3)
+        in_range("rank_search.margin", self.margin, 0.0..=1e3)?;
+        in_range("rank_search.refine", self.refine, 0.0..=1.0)?;
+        in_range("rank_search.rate", self.rate, 0.0..=1e3)?;
+        in_range("rank_search.kl_weight", self.kl_weight, 0.0..=1e6)?;
+        in_range("rank_search.log_alpha", self.log_alpha, -20.0..=0.0)
     }
 }
 

@@ -23,7 +23,7 @@ pub use config::{
 };
 pub use error::SettingError;
 pub(crate) use family::Family;
-pub use kl_weight::{KlPathSettings, KlWeight, holdout_share};
+pub use kl_weight::{KlWeight, RankSearchSettings, holdout_share};
 pub use lrvd_burn::train::{
     Bucketing, LastBatch, MaskPlacement, OptimizerOnPrune, PredictionDraws, PrunePlacement,
 };

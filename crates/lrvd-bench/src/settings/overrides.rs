@@ -17,6 +17,8 @@ const EVALUATIONS: usize = 10;
 
 /// What a settings file says that it is for.
 pub(super) const TASK: &str = "task";
+/// A section that is gone, and the one that replaces it.
+const REPLACED: (&str, &str) = ("kl_path", "rank_search");
 /// The section of settings by method.
 const METHODS: &str = "methods";
 /// The section of a language model's question.
@@ -228,6 +230,10 @@ impl ConfigOverrides {
                 return Err(SettingError::NoParts { key: key.to_owned(), parent });
             };
             let below = |name: &str| below(&parent, name);
+            if !map.contains_key(name) && below(name) == REPLACED.0 {
+                let (key, by) = REPLACED;
+                return Err(SettingError::Replaced { key, by });
+            }
             if !map.contains_key(name) {
                 let known: Vec<&String> = map.keys().filter(|key| *key != "preset").collect();
                 return Err(SettingError::Unknown(UnknownName {
@@ -284,7 +290,7 @@ pub(super) fn is_section(key: &str) -> bool {
     let sections = [
         "",
         "log_variance",
-        "kl_path",
+        "rank_search",
         "prune",
         "adalora",
         "optimizer",
@@ -449,6 +455,10 @@ mod tests {
         assert!(message("steps=0").contains("steps"));
         assert_eq!(message("steps"), "`steps` is not of the form `key=value`");
         assert!(message("preset=default").contains("--preset"));
+        for old in ["kl_path.low=0.1", "kl_path={low=0.1}"] {
+            let error = with(&[old]).unwrap_err();
+            assert!(matches!(error, SettingError::Replaced { by: "rank_search", .. }), "{error}");
+        }
     }
 
     #[test]

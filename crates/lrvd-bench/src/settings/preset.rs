@@ -15,8 +15,8 @@ use super::config::{
     PoolerMode, PruneSettings, TrainingScheme,
 };
 use super::{
-    Bucketing, KlPathSettings, KlWeight, LastBatch, MaskPlacement, MethodSettings,
-    OptimizerOnPrune, PredictionDraws, PromptSet, PrunePlacement, WordingSettings,
+    Bucketing, KlWeight, LastBatch, MaskPlacement, MethodSettings, OptimizerOnPrune,
+    PredictionDraws, PromptSet, PrunePlacement, RankSearchSettings, WordingSettings,
 };
 
 /// Steps of the published GLUE command.
@@ -31,8 +31,7 @@ const LANGUAGE_RATE: f64 = 5e-4;
 /// A named set of settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preset {
-    /// Our recommendation: sampling on, exact KL, its weight chosen by held-out rows along one run, prune after the update,
-    /// last checkpoint.
+    /// Trained whole, cut by held-out rows and refined with sampling and the exact KL; last checkpoint.
     #[default]
     Default,
     /// The same at the published KL weight, pruned at the published steps.
@@ -195,7 +194,7 @@ fn constant_weight() -> ExperimentConfig {
         kl_reduction: KlReduction::Element,
         prior: Prior::LogUniform,
         kl_weight: KlWeight::Fixed(1e-6),
-        kl_path: KlPathSettings::default(),
+        rank_search: RankSearchSettings::default(),
         kl_divisor: KlDivisor::None,
         kl_warmup: 0.0,
         log_variance: LogVarianceSettings {
@@ -260,8 +259,8 @@ fn constant_weight() -> ExperimentConfig {
     }
 }
 
-/// `config` where held-out rows choose the KL weight: they look from a tenth of the run to nearly its end, which they reach
-/// only with a model that still learns, and ranks are judged by energy.
+/// `config` where held-out rows cut the ranks of a model that was trained whole. At a constant KL weight ranks are judged by
+/// energy instead, from a tenth of the run to nearly its end.
 fn by_held_out_rows(config: ExperimentConfig) -> ExperimentConfig {
     ExperimentConfig {
         preset: Preset::Default.name().to_owned(),

@@ -67,15 +67,6 @@ impl ExperimentConfig {
         count("evaluate_every", self.evaluate_every)?;
         if let Some(patience) = self.patience {
             count("patience", patience)?;
-            if self.kl_weight == KlWeight::Auto {
-                return Err(SettingError::Pair {
-                    key: "patience",
-                    value: patience.to_string(),
-                    reason: "an automatic `kl_weight` chooses among models of the whole run; pass a number, or the preset \
-                             `constant-weight`"
-                        .to_owned(),
-                });
-            }
         }
         count_in_range("max_length", self.max_length, 8..=65_536)?;
         count("accumulation", self.accumulation)?;
@@ -119,7 +110,7 @@ impl ExperimentConfig {
     fn check_objective(&self) -> Result<(), SettingError> {
         match self.kl_weight {
             KlWeight::Fixed(weight) => in_range("kl_weight", weight, 0.0..=1e6)?,
-            KlWeight::Auto => self.check_path()?,
+            KlWeight::Auto => self.check_search()?,
         }
         in_range("kl_warmup", self.kl_warmup, 0.0..=1.0)?;
         match self.prior {
@@ -138,25 +129,17 @@ impl ExperimentConfig {
         Ok(())
     }
 
-    /// What an automatic weight needs of the other settings.
-    fn check_path(&self) -> Result<(), SettingError> {
-        self.kl_path.check()?;
-        let refused = |reason: String| {
-            let (key, value) = ("kl_weight", "auto".to_owned());
-            Err(SettingError::Pair { key, value, reason })
-        };
-        if self.kl_divisor != KlDivisor::NTrain {
-            return refused(
-                "its path is in units of the evidence bound: set `kl_divisor=n_train`".to_owned(),
-            );
+    /// What a search for ranks needs of the other settings.
+    fn check_search(&self) -> Result<(), SettingError> {
+        self.rank_search.check()?;
+        if self.kl_divisor == KlDivisor::NTrain {
+            return Ok(());
         }
-        if self.kl_warmup > self.prune.start {
-            return refused(format!(
-                "`kl_warmup` must end before the first prune: {} is above `prune.start`, which is {}",
-                self.kl_warmup, self.prune.start
-            ));
-        }
-        Ok(())
+        let (key, value) = ("kl_weight", "auto".to_owned());
+        let reason =
+            "`rank_search.kl_weight` is a share of the evidence bound: set `kl_divisor=n_train`"
+                .to_owned();
+        Err(SettingError::Pair { key, value, reason })
     }
 
     fn check_optimizer(&self) -> Result<(), SettingError> {

@@ -122,21 +122,23 @@ fn stopped_and_resumed(
 }
 
 #[test]
-fn methods_that_chose_and_are_stopped_go_on_with_the_rows_that_were_held_out() {
+fn a_search_for_ranks_resumes_before_and_after_the_cut() {
     let mut bench = Bench::new(Backbone::Deberta);
     let auto = Preset::Default.config();
     bench.change(|config| {
-        (config.steps, config.prune) = (20, auto.prune);
+        config.steps = 20;
         (config.kl_weight, config.kl_divisor) = (auto.kl_weight, auto.kl_divisor);
+        config.rank_search.refine = 0.2;
     });
     bench.task = bench.task.holding_out(0.3);
     let (mut state, mut tuning) = bench.fresh(MethodName::BAYES_LORA);
     bench.train(&mut state, &mut tuning);
-    let left = state.position["taken_in"].as_u64().unwrap() as usize;
-    assert!((2..=5).contains(&left), "{left}");
-    let resumed = stopped_and_resumed(&bench, MethodName::BAYES_LORA, 20 - left + 1);
-    assert_eq!(resumed.position, state.position);
-    assert_eq!(trained(&resumed.model), trained(&state.model));
+    assert_eq!((state.done, &state.position["taken_in"]), (24, &true.into()));
+    for done in [20, 21] {
+        let resumed = stopped_and_resumed(&bench, MethodName::BAYES_LORA, done);
+        assert_eq!(resumed.position, state.position, "{done}");
+        assert_eq!(trained(&resumed.model), trained(&state.model), "{done}");
+    }
 }
 
 #[test]

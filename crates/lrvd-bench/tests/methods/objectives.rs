@@ -1,7 +1,7 @@
 //! Each objective's terms against their definitions, in double precision.
 
 use burn::tensor::{DType, TensorData};
-use lrvd_bench::settings::{KlWeight, OptimizerOnPrune, PruneSettings};
+use lrvd_bench::settings::{KlWeight, OptimizerOnPrune, Preset, PruneSettings};
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_burn::train::{Model, Terms};
@@ -300,14 +300,19 @@ fn methods_forget_moments_at_a_prune_as_the_settings_say() {
 }
 
 #[test]
-fn a_temperature_on_top_passes_on_what_a_cut_must_know() {
+fn a_temperature_on_top_passes_the_search_for_ranks_on() {
     let mut bench = double();
-    bench.change(|config| config.prune.min_rank = 2);
-    let turned = |name| {
-        let (mut state, tuning) = bench.fresh(method(name));
-        tuning.turn(&mut state.model, &mut state.optimizer).unwrap()
+    let auto = Preset::Default.config();
+    bench.change(|config| {
+        (config.kl_weight, config.kl_divisor) = (auto.kl_weight, auto.kl_divisor);
+        config.prune.min_rank = 2;
+    });
+    let refined = |name| {
+        let (mut state, mut tuning) = bench.fresh(method(name));
+        let search = tuning.search().unwrap();
+        tuning.refine(&mut state.model).unwrap();
+        (search.min_rank, tuning.state().values)
     };
-    let plain = turned("bayeslora");
-    assert_eq!((plain.min_rank, plain.statistics.is_empty()), (2, false));
-    assert_eq!(turned("bayeslora+ts"), plain);
+    assert_eq!(refined("bayeslora").0, 2);
+    assert_eq!(refined("bayeslora+ts"), refined("bayeslora"));
 }

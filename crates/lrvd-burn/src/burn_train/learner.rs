@@ -123,9 +123,10 @@ where
         plan: LearnerPlan,
         interrupter: Interrupter,
     ) -> Result<Self, TrainError> {
-        // burn-train's own loop takes up no earlier model.
-        if method.chooses().is_some() {
-            return Err(TrainError::NoHeldOut);
+        if method.search().is_some() {
+            let what = "it cuts its ranks after the last step, which burn-train's loop does not do"
+                .to_owned();
+            return Err(TrainError::Method { method: "rank search", what });
         }
         method.attach(&mut model, targets, NoiseKey::new(plan.seed))?;
         check_scheme(&model, method.scheme())?;

@@ -1,6 +1,6 @@
 //! Sources of training batches that can tell and take their position.
 
-use lrvd_core::noise::{NoiseKey, Stream, permutation};
+use lrvd_core::noise::NoiseKey;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -40,18 +40,18 @@ pub trait Batches {
     /// [`TrainError`] if the source has no such position.
     fn seek(&mut self, position: Self::Position) -> Result<(), TrainError>;
 
-    /// Rows that were kept back until held-out rows had chosen a model take part in the `steps` that are left. Tells how
-    /// many there are; none unless the source keeps some back.
+    /// Rows that were kept back join the others in a new epoch. Returns how many there are; 0 unless the source keeps some
+    /// back.
     ///
     /// # Errors
     ///
     /// [`TrainError`] if they make no batch.
-    fn take_in(&mut self, _steps: usize) -> Result<usize, TrainError> {
+    fn take_in(&mut self) -> Result<usize, TrainError> {
         Ok(0)
     }
 }
 
-/// Mixed into the seed of the order in which rows that were kept back are seen.
+/// Mixed into the seed of the order of all rows, once those that were kept back are among them.
 const TAKEN_IN_SALT: u64 = 0x5441_4b45_4e49_4e21;
 
 /// Examples in memory, in the order of an [`EpochOrder`].
@@ -66,8 +66,8 @@ pub struct Ordered<E> {
     answers: usize,
     /// Examples at the end that wait to be taken in.
     kept_back: usize,
-    /// Steps that were left when they were.
-    taken_in: Option<usize>,
+    /// Whether they were.
+    taken_in: bool,
 }
 
 /// Where [`Ordered`] stands.
@@ -76,9 +76,9 @@ pub struct OrderedState {
     /// Epoch and batch.
     #[serde(flatten)]
     pub order: OrderState,
-    /// Steps that were left when rows that had been kept back took part; `None` before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taken_in: Option<usize>,
+    /// Whether rows that had been kept back take part.
+    #[serde(default)]
+    pub taken_in: bool,
 }
 
 impl<E: LabelledExamples> Ordered<E> {
@@ -91,15 +91,11 @@ impl<E: LabelledExamples> Ordered<E> {
         let rows: Vec<usize> = (0..examples.len()).collect();
         let order = ordered(&examples, &rows, config, seed)?;
         let answers = answers(&examples, rows.len());
-        let (accumulation, kept_back, taken_in) = (1, 0, None);
+        let (accumulation, kept_back, taken_in) = (1, 0, false);
         Ok(Self { examples, seed, rows, order, accumulation, answers, kept_back, taken_in })
     }
 
-    /// The same, from its start, with the last `n` examples kept back until held-out rows, which they are, have
-    /// [chosen](super::RankPolicy::chooses) a model.
-    ///
-    /// In the steps that are left all examples are seen, epoch by epoch; where there is no room for an epoch, these and as many of
-    /// the others as there is room for.
+    /// The same, from its start, with the last `n` examples kept back until they are [taken in](Batches::take_in).
     ///
     /// # Errors
     ///
@@ -152,9 +148,7 @@ impl<E: LabelledExamples> Batches for Ordered<E> {
     }
 
     fn seek(&mut self, position: OrderedState) -> Result<(), TrainError> {
-        if let Some(steps) = position.taken_in
-            && self.take_in(steps)? == 0
-        {
+        if position.taken_in && self.take_in()? == 0 {
             return Err(TrainError::other(format!(
                 "the order cannot go to {position:?}: rows that it was to keep back had been taken in there, and it keeps none"
             )));
@@ -162,20 +156,15 @@ impl<E: LabelledExamples> Batches for Ordered<E> {
         Ok(self.order.resume(position.order)?)
     }
 
-    fn take_in(&mut self, steps: usize) -> Result<usize, TrainError> {
-        if self.kept_back == 0 || steps == 0 {
+    fn take_in(&mut self) -> Result<usize, TrainError> {
+        if self.kept_back == 0 {
             return Ok(0);
         }
-        let (config, seed) = (self.order.config(), self.seed ^ TAKEN_IN_SALT);
-        let others = self.examples.len() - self.kept_back;
-        let room = steps.saturating_mul(config.batch_size).saturating_sub(self.kept_back);
-        let mut rows: Vec<usize> = (others..self.examples.len()).collect();
-        let drawn = permutation(NoiseKey::new(seed).on_stream(Stream::DATA), others);
-        rows.extend(drawn.into_iter().take(room));
-        rows.sort_unstable();
-        self.order = ordered(&self.examples, &rows, config, seed)?;
-        self.answers = answers(&self.examples, self.examples.len());
-        (self.rows, self.taken_in) = (rows, Some(steps));
+        let rows: Vec<usize> = (0..self.examples.len()).collect();
+        self.order =
+            ordered(&self.examples, &rows, self.order.config(), self.seed ^ TAKEN_IN_SALT)?;
+        self.answers = answers(&self.examples, rows.len());
+        (self.rows, self.taken_in) = (rows, true);
         Ok(self.kept_back)
     }
 }
@@ -257,31 +246,28 @@ mod tests {
         let seen = |source: &mut Ordered<&Texts>, steps: usize| -> Vec<usize> {
             (0..steps).flat_map(|_| source.next_step().unwrap().remove(0).input).collect()
         };
-        // One step has room for some of them, three for all and some others, 25 for epochs of all rows.
         for steps in [1, 3, 25] {
             let mut source = make();
             assert!(seen(&mut source, 12).iter().all(|&row| row < 34));
-            assert_eq!((source.n_train(), source.position().taken_in), (34, None));
-            assert_eq!(source.take_in(steps).unwrap(), 6);
-            assert_eq!((source.n_train(), source.position().taken_in), (40, Some(steps)));
+            assert_eq!((source.n_train(), source.position().taken_in), (34, false));
+            assert_eq!(source.take_in().unwrap(), 6);
+            assert_eq!((source.n_train(), source.position().taken_in), (40, true));
             let told = serde_json::to_string(&source.position()).unwrap();
             let mut resumed = make();
             resumed.seek(serde_json::from_str(&told).unwrap()).unwrap();
             let rows = seen(&mut source, steps);
             assert_eq!(seen(&mut resumed, steps), rows);
             assert_eq!(resumed.position(), source.position());
+            // Few steps see rows of both kinds, an epoch every row once.
+            let kept_back = rows.iter().filter(|&&row| row >= 34).count();
+            assert!(steps == 1 || (1..rows.len() / 2).contains(&kept_back), "{rows:?}");
             let times = |row: usize| rows.iter().filter(|&&seen| seen == row).count();
-            match steps {
-                1 => assert!(rows.len() == 4 && rows.iter().all(|&row| row >= 34), "{rows:?}"),
-                3 => assert!((34..40).all(|row| times(row) == 1) && rows.len() == 12, "{rows:?}"),
-                _ => assert!((0..40).all(|row| (2..=3).contains(&times(row))), "{rows:?}"),
-            }
+            assert!(steps < 25 || (0..40).all(|row| (2..=3).contains(&times(row))), "{rows:?}");
         }
-        // Nothing is taken in where nothing was kept back, or no step is left.
-        assert_eq!(make().take_in(0).unwrap(), 0);
+        // Nothing is taken in where nothing was kept back.
         let mut plain = Ordered::new(&texts, OrderConfig::shuffled(4), 3).unwrap();
-        assert_eq!((plain.take_in(5).unwrap(), plain.position().taken_in), (0, None));
-        let taken_in = OrderedState { taken_in: Some(5), ..plain.position() };
+        assert_eq!((plain.take_in().unwrap(), plain.position().taken_in), (0, false));
+        let taken_in = OrderedState { taken_in: true, ..plain.position() };
         assert!(plain.seek(taken_in).unwrap_err().to_string().contains("keeps none"));
         assert!(plain.keeping_back(40).is_err());
     }

@@ -10,7 +10,7 @@ use lrvd_core::error::ParameterError;
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
-use lrvd_core::prune::{PathTolerance, PruneRule, PruneSchedule, StatisticOptions};
+use lrvd_core::prune::{PruneRule, PruneSchedule, StatisticOptions};
 use lrvd_core::schedule::{KlDivisor, KlSchedule};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -18,17 +18,16 @@ use serde_json::json;
 use super::config::range;
 use super::error::TrainError;
 use super::method::{
-    Attach, MethodState, PathStart, Predict, RankChange, RankPolicy, Regularise, StepSizes,
-    StepState, Terms, Turned,
+    Attach, MethodState, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState, Terms,
 };
 use super::model::Model;
+use super::search::RankSearch;
 use super::state::RankCause;
 use crate::adapter::{AdapterConfig, AdapterKind, ArdHyper, Prior};
 use crate::gauge;
-use crate::model::{
-    AdapterTargets, attach_adapters, check_scheme, ranks, total_kl, trainable_counts,
-};
-use crate::optimizer::{AdamW, ParameterGroups};
+use crate::model::{AdapterTargets, attach_adapters, check_scheme, ranks, total_kl};
+use crate::optimizer::ParameterGroups;
+use crate::parameters::ParameterValue;
 use crate::peft::PosteriorRun;
 use crate::prune::{self, PruneEvent};
 use crate::sampling::{DrawPer, Pass, Scheme};
@@ -106,85 +105,15 @@ pub struct Turn {
     pub kl_factor: f64,
 }
 
-/// One run, one path: the model learns without noise until held-out rows say that its adapters earn something; then they get
-/// their posterior, the KL weight rises while ranks go, and held-out rows choose among the models that were passed.
-///
-/// ```text
-/// learning   w = 0, no noise, no prune              until begin: see `RankPolicy::begin`
-/// begin      ln σ² of every rank such that its statistic is `log_alpha`
-/// path       w(t) = unit · low · (high/low)^u,      u = min(1, (t − begin)/steps)
-/// unit       earned · n_train / entries,            newly at every look
-/// end        the first look after `until` steps that is beyond `tolerance` of one before: noise alone must not end it
-/// chosen     the fewest ranks within `tolerance` of the smallest held-out loss; no prunes from then on, w stays
-/// cut        the chosen model, turned to the singular directions of its update, loses as many as the tolerance allows
-/// ```
-///
-/// `w` is a share of the evidence bound. `earned` is the most that the adapters have taken off the held-out loss of a row,
-/// `entries` the number of their weights: shrinking all of them by a factor of e saves `entries` nats of the log-uniform
-/// divergence, so that at `w = unit` it pays as much as the adapters earn. A weight in these units means the same for few rows under a
-/// large model and for many under a small one.
-///
-/// A model whose adapters have earned nothing before the last prune begins there, at the weight `unit · low`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct KlPath {
-    /// Weight where the path begins, in units.
-    pub low: f64,
-    /// Weight after `steps`, in units.
-    pub high: f64,
-    /// Steps from `low` to `high`.
-    pub steps: u32,
-    /// Completed steps from which on the first look beyond `tolerance` of one before ends the path; the last prune ends it at the latest.
-    pub until: u32,
-    /// The statistic of every rank where the path begins: noise over mean, in logarithms.
-    pub log_alpha: f64,
-    /// How far from the best the chosen model may be; `most` is a share of what the adapters earn.
-    pub tolerance: PathTolerance,
-    /// How far the run is; [`Progress::Learning`] before it starts.
-    pub progress: Progress,
-}
-
-/// How far a run is on its [`KlPath`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// How far a run is that [searches its ranks](RankSearch).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Progress {
-    /// It learns without noise.
+pub enum Phase {
+    /// The whole model is trained at its mean, without divergence.
     #[default]
-    Learning,
-    /// The weight rises.
-    Rising {
-        /// Steps when it began to.
-        since: u32,
-        /// Held-out loss of a row without the adapters, nats.
-        without: f64,
-        /// The most that the adapters have taken off it so far, nats.
-        earned: f64,
-        /// Training rows over entries of the adapters.
-        rows_per_entry: f64,
-    },
-    /// A model was chosen, and the weight stays.
-    Settled {
-        /// The weight.
-        kl_weight: f64,
-        /// Factor of the scheduled learning rates: that of the chosen model over that of the last look.
-        rate: f64,
-    },
-}
-
-impl KlPath {
-    fn schedule(&self) -> Result<KlSchedule, ParameterError> {
-        match self.progress {
-            Progress::Learning => KlSchedule::constant(0.0),
-            Progress::Rising { since, earned, rows_per_entry, .. } => {
-                let unit = earned * rows_per_entry;
-                KlSchedule::constant(unit * self.low)?.rising_to(
-                    unit * self.high,
-                    since,
-                    since + self.steps.max(1),
-                )
-            }
-            Progress::Settled { kl_weight, .. } => KlSchedule::constant(kl_weight),
-        }
-    }
+    Whole,
+    /// What the cut left is trained with its posterior.
+    Refined,
 }
 
 /// BayesLoRA; a relative is another family, another prior or no pruning.
@@ -205,7 +134,8 @@ impl KlPath {
 /// | `scheme` | weights per sequence | where noise enters in training |
 /// | `pruning` | every 200 steps | none never prunes |
 /// | `turn` | none | when the adapters are turned to their singular directions |
-/// | `path` | none | one run, one path: held-out rows choose KL weight and ranks |
+/// | `search` | none | train whole, rotate, cut, refine: held-out rows show how many directions are enough |
+/// | `log_alpha` | -4 | the statistic of every rank where its refinement starts: noise over mean, in logarithms |
 #[derive(Clone, Debug, PartialEq)]
 pub struct BayesLora {
     /// Initial rank.
@@ -236,8 +166,13 @@ pub struct BayesLora {
     pub pruning: Option<Pruning>,
     /// When the adapters are turned to their singular directions; `None` never turns them.
     pub turn: Option<Turn>,
-    /// Whether held-out rows choose KL weight and ranks along one path; `None` keeps to `kl` and `pruning` as they are.
-    pub path: Option<KlPath>,
+    /// Whether the model is trained whole first, then cut and refined: `kl` is then the weight of the refinement, and `pruning`
+    /// has no steps. `None` trains with the posterior from the start.
+    pub search: Option<RankSearch>,
+    /// The statistic of every rank where its refinement starts.
+    pub log_alpha: f64,
+    /// How far such a run is.
+    pub phase: Phase,
 }
 
 impl Default for BayesLora {
@@ -258,15 +193,14 @@ impl Default for BayesLora {
             scheme: Scheme::Weights(DrawPer::Sequence),
             pruning: schedule.ok().map(Pruning::at),
             turn: None,
-            path: None,
+            search: None,
+            log_alpha: -4.0,
+            phase: Phase::Whole,
         }
     }
 }
 
-/// Nats that adapters which have earned nothing are taken to earn: a weight of 0 would not rise.
-const MIN_EARNED: f64 = 1e-6;
-
-/// Whether the noise of `family` goes along when an adapter is turned.
+/// Whether the noise of `family` goes along when an adapter is rotated.
 fn turns(family: VariationalFamily) -> bool {
     matches!(family, VariationalFamily::RankVariance | VariationalFamily::AsymRankVariance)
 }
@@ -303,19 +237,13 @@ impl BayesLora {
                 });
             }
         }
-        if let Some(path) = self.path {
-            range("path.log_alpha", path.log_alpha, -20.0, 20.0)?;
-            let (without, earned, rows_per_entry) = (1.0, 1.0, 1.0);
-            let progress = Progress::Rising { since: 0, without, earned, rows_per_entry };
-            KlPath { progress, ..path }.schedule()?;
-            if self.kl_divisor != KlDivisor::NTrain {
-                let reason = "its weights are shares of the evidence bound, whose divisor is that of the training set";
-                return Err(ParameterError::Undefined { name: "path", reason });
-            }
-            if self.pruning.is_none_or(|pruning| pruning.schedule.stop().is_none()) {
-                let reason =
-                    "it chooses among the models after the prunes, which must have a last one";
-                return Err(ParameterError::Undefined { name: "path", reason });
+        range("log_alpha", self.log_alpha, -20.0, 20.0)?;
+        if let Some(search) = self.search {
+            search.check()?;
+            range("search.min_rank", search.min_rank as f64, 0.0, self.rank as f64)?;
+            if self.turn.is_some() {
+                let reason = "a search rotates the adapters when it cuts them";
+                return Err(ParameterError::Undefined { name: "turn", reason });
             }
         }
         if self.family == VariationalFamily::NoiseToSignal && self.prior != Prior::LogUniform {
@@ -328,25 +256,19 @@ impl BayesLora {
         Ok(())
     }
 
-    fn learns(&self) -> bool {
-        self.path.is_some_and(|path| path.progress == Progress::Learning)
+    /// Whether the whole model is trained, without its posterior.
+    fn is_whole(&self) -> bool {
+        self.search.is_some() && self.phase == Phase::Whole
     }
 
     fn statistic(&self) -> StatisticOptions {
         self.pruning.map(|pruning| pruning.statistic).unwrap_or_default()
     }
 
-    /// What prunes at `step` of `steps` in this place; nothing does while the model learns, and once one was chosen.
+    /// What prunes at `step` of `steps` in this place; a search cuts once instead.
     fn prune_due(&self, at: PrunePlacement, step: usize, steps: usize) -> Option<Pruning> {
-        let open = |path: KlPath| matches!(path.progress, Progress::Rising { .. });
-        let open = self.path.is_none_or(open);
-        let due = |p: &Pruning| open && p.placement == at && p.is_due(step, steps);
-        self.pruning.filter(due)
-    }
-
-    /// The weight by step, as far as the run has come.
-    fn schedule(&self) -> KlSchedule {
-        self.path.and_then(|path| path.schedule().ok()).unwrap_or(self.kl)
+        let due = |p: &Pruning| p.placement == at && p.is_due(step, steps);
+        self.pruning.filter(|pruning| self.search.is_none() && due(pruning))
     }
 
     fn config(&self) -> AdapterConfig {
@@ -411,6 +333,14 @@ impl<M: Model> Attach<M> for BayesLora {
     ) -> Result<(), TrainError> {
         self.check()?;
         attach_adapters(model, targets, &self.config(), seed)?;
+        if self.search.is_some() {
+            // The whole model is trained as LoRA is; no statistic is taken before it has grown.
+            model.visit_layers_mut(&mut |_, layer| {
+                if let Some(adapter) = layer.low_rank_mut() {
+                    adapter.b.set_flat(adapter.b.flat().zeros_like());
+                }
+            });
+        }
         Ok(check_scheme(model, self.scheme)?)
     }
 
@@ -427,7 +357,7 @@ impl<M: Model> Attach<M> for BayesLora {
             scheme: self.scheme,
             statistic: self.statistic().aggregate,
             log_alpha_threshold: rule.log_alpha_threshold(),
-            kl_weight: self.schedule().kl_weight(),
+            kl_weight: if self.is_whole() { 0.0 } else { self.kl.kl_weight() },
             seed,
         })
     }
@@ -435,25 +365,17 @@ impl<M: Model> Attach<M> for BayesLora {
 
 impl<M: Model> Regularise<M> for BayesLora {
     fn scheme(&self) -> Scheme {
-        if self.learns() { Scheme::Mean } else { self.scheme }
-    }
-
-    fn rate_factor(&self, _step: usize, scheduled: f64) -> f64 {
-        match self.path {
-            Some(KlPath { progress: Progress::Settled { rate, .. }, .. }) => rate * scheduled,
-            _ => scheduled,
-        }
+        if self.is_whole() { Scheme::Mean } else { self.scheme }
     }
 
     fn terms(&self, model: &M, _pass: &Pass, sizes: StepSizes) -> Result<Terms, TrainError> {
         let divisor = self.kl_divisor.divisor(sizes.batch)?;
-        if self.learns() {
+        if self.is_whole() {
             return Ok(Terms { divisor, ..Terms::none() });
         }
         let kl = total_kl(model, self.prior, self.kl_reduction);
         let turned = self.turn.filter(|turn| sizes.step as u64 >= turn.after);
-        let kl_weight =
-            self.schedule().weight(sizes.step as u32) * turned.map_or(1.0, |t| t.kl_factor);
+        let kl_weight = self.kl.weight(sizes.step as u32) * turned.map_or(1.0, |t| t.kl_factor);
         Ok(Terms { kl, kl_weight, divisor, penalty: None })
     }
 }
@@ -475,74 +397,23 @@ impl<M: Model> RankPolicy<M> for BayesLora {
         due.map_or(Ok(None), |pruning| pruning.prune(step, false))
     }
 
-    fn chooses(&self) -> Option<PathTolerance> {
-        let open = |path: &KlPath| !matches!(path.progress, Progress::Settled { .. });
-        self.path.filter(open).map(|path| path.tolerance)
+    fn search(&self) -> Option<RankSearch> {
+        self.search
     }
 
-    fn is_candidate(&self, done: usize, steps: usize) -> bool {
-        let chooses = RankPolicy::<M>::chooses(self).is_some();
-        chooses && self.pruning.is_some_and(|pruning| pruning.is_due(done, steps))
-    }
-
-    fn may_end(&self, done: usize) -> bool {
-        self.path.is_some_and(|path| done >= path.until as usize)
-    }
-
-    fn is_learning(&self) -> bool {
-        self.learns()
-    }
-
-    fn begin(&mut self, model: &mut M, start: Option<PathStart>) -> Result<(), TrainError> {
-        let statistic = self.statistic();
-        let Some(path) = &mut self.path else { return Ok(()) };
-        prune::set_relevance(model, path.log_alpha, statistic)?;
-        if let Some(PathStart { done, without, earned, n_train }) = start {
-            path.progress = Progress::Rising {
-                since: done as u32,
-                without,
-                earned: earned.max(path.tolerance.nats).max(MIN_EARNED),
-                rows_per_entry: n_train as f64 / trainable_counts(model).adapter.max(1) as f64,
-            };
-        }
-        Ok(())
-    }
-
-    fn looked(&mut self, loss: f64) -> f64 {
-        let Some(KlPath { progress: Progress::Rising { without, earned, .. }, .. }) =
-            &mut self.path
-        else {
-            return f64::INFINITY;
-        };
-        *earned = earned.max(*without - loss);
-        *earned
-    }
-
-    fn settle(&mut self, done: usize, rate: f64) {
-        let kl_weight = self.schedule().weight(done.saturating_sub(1) as u32);
-        if let Some(path) = &mut self.path {
-            path.progress = Progress::Settled { kl_weight, rate };
-        }
-    }
-
-    fn turn(&self, model: &mut M, optimizer: &mut AdamW) -> Result<Turned, TrainError> {
-        if turns(self.family) {
-            gauge::turn(model, Some(optimizer))?;
-        }
-        Ok(Turned {
-            statistics: prune::statistics(model, self.statistic())?,
-            min_rank: self.pruning.map_or(0, |pruning| pruning.rule.min_rank()),
-        })
+    fn refine(&mut self, model: &mut M) -> Result<(), TrainError> {
+        self.phase = Phase::Refined;
+        Ok(prune::set_relevance(model, self.log_alpha, self.statistic())?)
     }
 
     fn state(&self) -> MethodState {
-        let values = self.path.map_or(serde_json::Value::Null, |path| json!(path.progress));
+        let values = self.search.map_or(serde_json::Value::Null, |_| json!(self.phase));
         MethodState { values, ..MethodState::default() }
     }
 
     fn restore(&mut self, _model: &M, state: MethodState) -> Result<(), TrainError> {
-        if let Some(path) = &mut self.path {
-            path.progress = serde_json::from_value(state.values)
+        if self.search.is_some() {
+            self.phase = serde_json::from_value(state.values)
                 .map_err(|source| TrainError::Position { source })?;
         }
         Ok(())

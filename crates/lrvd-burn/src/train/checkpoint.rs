@@ -16,13 +16,13 @@ use super::digest::{check_sums, write_sums};
 use super::error::TrainError;
 use super::method::{Method, MethodState};
 use super::model::Model;
-use super::state::{BestInfo, BestModel, Candidate, CandidateInfo, Journal, TrainState};
+use super::state::{BestInfo, BestModel, CutModel, Journal, TrainState};
 use super::tensors::{collect, host, moment, place, placement};
 use crate::files::{AtomicDir, FileError, HostTensor, TensorFile, write_atomic, write_safetensors};
 use crate::model::ranks;
 use crate::optimizer::{AdamW, Moments};
 
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const TENSORS: &str = "state.safetensors";
 const VALUES: &str = "state.json";
 const LOCK: &str = "lock";
@@ -38,17 +38,11 @@ struct Values {
     ranks: BTreeMap<String, usize>,
     moment_steps: BTreeMap<String, u64>,
     best: Option<BestInfo>,
-    #[serde(default)]
-    candidates: Vec<CandidateValues>,
+    /// Held-out losses of the whole model, while the cut one is refined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    whole: Option<Vec<f64>>,
     journal: Journal,
     method: serde_json::Value,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CandidateValues {
-    info: CandidateInfo,
-    moment_steps: BTreeMap<String, u64>,
 }
 
 /// The checkpoints of one run, in a folder that no other run can use meanwhile.
@@ -103,16 +97,12 @@ impl Checkpoints {
         }
         let mut tensors = BTreeMap::new();
         collect("parameter", &state.model, &mut tensors)?;
-        let moment_steps = collect_moments("", &state.optimizer, &mut tensors)?;
+        let moment_steps = collect_moments(&state.optimizer, &mut tensors)?;
         if let Some(best) = &state.best {
             collect("best", &best.model, &mut tensors)?;
         }
-        let mut candidates = Vec::new();
-        for (i, Candidate { model, optimizer, info }) in state.candidates.iter().enumerate() {
-            collect(&format!("candidate{i}"), model, &mut tensors)?;
-            let prefix = format!("candidate{i}/");
-            let moment_steps = collect_moments(&prefix, optimizer, &mut tensors)?;
-            candidates.push(CandidateValues { info: info.clone(), moment_steps });
+        if let Some(cut) = &state.cut {
+            collect("cut", &cut.model, &mut tensors)?;
         }
         let method_state = method.state();
         for (name, tensor) in method_state.tensors {
@@ -126,7 +116,7 @@ impl Checkpoints {
             ranks: ranks(&state.model).into_iter().collect(),
             moment_steps,
             best: state.best.as_ref().map(|best| best.info.clone()),
-            candidates,
+            whole: state.cut.as_ref().map(|cut| cut.whole.clone()),
             journal: state.journal.clone(),
             method: method_state.values,
         };
@@ -201,10 +191,7 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
     let file = TensorFile::open(path.join(TENSORS))?;
     let fresh = state.model.clone();
     place("parameter", &values.ranks, &file, &mut state.model)?;
-    let mut without_moments = state.optimizer.clone();
-    without_moments.reset();
-    state.optimizer =
-        with_moments("", &without_moments, &state.model, &values.moment_steps, &file)?;
+    restore_moments(&mut state.optimizer, &state.model, &values.moment_steps, &file)?;
     let kept = |prefix: &str, ranks: &BTreeMap<String, usize>| {
         let mut model = fresh.clone();
         place(prefix, ranks, &file, &mut model)?;
@@ -214,14 +201,10 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
         Some(info) => Some(BestModel { model: kept("best", &info.ranks)?, info }),
         None => None,
     };
-    let candidates = values.candidates.into_iter().enumerate().map(|(i, candidate)| {
-        let CandidateValues { info, moment_steps } = candidate;
-        let model = kept(&format!("candidate{i}"), &info.ranks)?;
-        let prefix = format!("candidate{i}/");
-        let optimizer = with_moments(&prefix, &without_moments, &model, &moment_steps, &file)?;
-        Ok(Candidate { model, optimizer, info })
-    });
-    state.candidates = candidates.collect::<Result<_, TrainError>>()?;
+    state.cut = match values.whole {
+        Some(whole) => Some(CutModel { model: kept("cut", &values.ranks)?, whole }),
+        None => None,
+    };
     let mut tensors = BTreeMap::new();
     for name in file.names() {
         if let Some(short) = name.strip_prefix("method/") {
@@ -237,35 +220,31 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
     Ok(())
 }
 
-/// Adds the moments of `optimizer` under `prefix`, and returns their counts.
+/// Adds the moments of `optimizer`, and returns their counts.
 fn collect_moments(
-    prefix: &str,
     optimizer: &AdamW,
     tensors: &mut BTreeMap<String, HostTensor>,
 ) -> Result<BTreeMap<String, u64>, TrainError> {
     for (name, moments) in optimizer.state() {
-        tensors.insert(format!("{prefix}moment1/{name}"), host(moments.first.clone())?);
-        tensors.insert(format!("{prefix}moment2/{name}"), host(moments.second.clone())?);
+        tensors.insert(format!("moment1/{name}"), host(moments.first.clone())?);
+        tensors.insert(format!("moment2/{name}"), host(moments.second.clone())?);
     }
     Ok(optimizer.state().iter().map(|(name, moments)| (name.clone(), moments.steps)).collect())
 }
 
-/// `optimizer` with the moments that are stored under `prefix`.
-fn with_moments<M: Model>(
-    prefix: &str,
-    optimizer: &AdamW,
+/// Gives `optimizer` the moments that are stored.
+fn restore_moments<M: Model>(
+    optimizer: &mut AdamW,
     model: &M,
     steps: &BTreeMap<String, u64>,
     file: &TensorFile,
-) -> Result<AdamW, TrainError> {
+) -> Result<(), TrainError> {
     let (device, dtype) = placement(model);
     let stored = steps.iter().map(|(name, &steps)| {
-        let read = |kind: &str| moment(file, &format!("{prefix}{kind}/{name}"), &device, dtype);
+        let read = |kind: &str| moment(file, &format!("{kind}/{name}"), &device, dtype);
         Ok((name.clone(), Moments { first: read("moment1")?, second: read("moment2")?, steps }))
     });
-    let mut optimizer = optimizer.clone();
-    optimizer.restore(model, stored.collect::<Result<_, TrainError>>()?)?;
-    Ok(optimizer)
+    Ok(optimizer.restore(model, stored.collect::<Result<_, TrainError>>()?)?)
 }
 
 fn read_values(file: &Path) -> Result<Values, TrainError> {

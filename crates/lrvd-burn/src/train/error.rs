@@ -108,12 +108,6 @@ pub enum TrainError {
         /// What is wrong.
         what: String,
     },
-    /// A method that chooses by held-out rows got none.
-    #[error(
-        "the method chooses a model by held-out rows, and there are none: hold some out of training, \
-         or fix the KL weight"
-    )]
-    NoHeldOut,
     /// Draws cannot be made as asked.
     #[error("`{setting}` {what}")]
     Draws {

@@ -6,12 +6,12 @@ use tracing::{debug, trace};
 
 use super::batch::Batch;
 use super::batches::Batches;
-use super::choice::look;
-use super::config::Plan;
+use super::config::{Plan, TrainConfig};
 use super::error::TrainError;
 use super::method::{Method, RankChange};
 use super::model::Model;
 use super::progress::Event;
+use super::search::{cut, settle};
 use super::state::{BestInfo, BestModel, EvalPoint, Evaluation, RankCause, RankEvent, TrainState};
 use super::step::{Around, train_step};
 use crate::objective::ObjectiveParts;
@@ -33,23 +33,13 @@ pub trait Observer<M: Model, T: Method<M> + ?Sized> {
         Ok(None)
     }
 
-    /// The loss of `model` on every row that was held out of training, for a method that chooses by them;
+    /// The loss of `model` on every row that was held out of training, for a method that searches its ranks by them;
     /// `None` if there are none. Of classes best by [`calibrated_losses`](super::calibrated_losses).
     ///
     /// # Errors
     ///
     /// Whatever goes wrong; it ends the run.
     fn held_out(&mut self, _model: &M, _method: &T) -> Result<Option<Vec<f64>>, Self::Error> {
-        Ok(None)
-    }
-
-    /// The loss on every held-out row of one answer that is the same for all of them, the best such answer; `None` where there
-    /// is none.
-    ///
-    /// # Errors
-    ///
-    /// Whatever goes wrong; it ends the run.
-    fn held_out_constant(&mut self) -> Result<Option<Vec<f64>>, Self::Error> {
         Ok(None)
     }
 
@@ -77,7 +67,8 @@ pub enum Outcome {
     Stopped,
 }
 
-/// Trains until the last step, the end of its patience, a stop request or an error.
+/// Trains until the last step, the end of its patience, a stop request or an error. A method that
+/// [searches its ranks](super::RankPolicy::search) is then cut and refined in further steps.
 ///
 /// # Errors
 ///
@@ -97,29 +88,93 @@ where
     O: Observer<M, T>,
 {
     let (config, schedule) = (plan.config(), plan.schedule());
-    let steps = config.steps;
-    let position = |source| TrainError::Position { source };
     if !state.position.is_null() {
         batches.seek(serde_json::from_value(state.position.clone()).map_err(position)?)?;
     }
-    let (start, clock, mut examples) = (state.done, Instant::now(), 0);
     if state.done == 0 && state.journal.rank_events.is_empty() {
         record_ranks(state, method, RankCause::Start, 0);
         evaluate(state, method, observer, None, schedule.factor(0))?;
     }
-    while state.done < steps {
+    let search = method.search();
+    let further = search.map_or(0, |search| search.refine_steps);
+    let mut last = None;
+    if state.journal.choice.is_none() {
+        let rate = |step: usize| schedule.factor(step as u32);
+        let stretch = Stretch { config, until: config.steps, further, rate: &rate };
+        match train(&stretch, state, method, batches, observer)? {
+            (Outcome::Stopped, _) => return Ok(Outcome::Stopped),
+            (Outcome::Finished, step) => last = step,
+        }
+        if let Some(search) = &search {
+            cut(search, state, method, batches, observer)?;
+        }
+    }
+    if let (Some(search), Some(choice)) = (&search, &state.journal.choice) {
+        let start = choice.step;
+        let schedule = search.schedule(config.warmup_ratio).map_err(TrainError::from)?;
+        let rate =
+            |step: usize| search.refine_rate * schedule.factor((step.saturating_sub(start)) as u32);
+        let config = &TrainConfig { patience: None, ..config.clone() };
+        let stretch = Stretch { config, until: start + further, further: 0, rate: &rate };
+        match train(&stretch, state, method, batches, observer)? {
+            (Outcome::Stopped, _) => return Ok(Outcome::Stopped),
+            (Outcome::Finished, step) => last = step.or(last),
+        }
+        settle(search, state, method, observer)?;
+    }
+    if state.journal.history.last().is_none_or(|point| point.step != state.done) {
+        let (parts, factor) = last.unzip();
+        evaluate(state, method, observer, parts, factor.unwrap_or_default())?;
+    }
+    observer.checkpoint(state, method)?;
+    Ok(Outcome::Finished)
+}
+
+/// Steps under one schedule.
+struct Stretch<'a> {
+    config: &'a TrainConfig,
+    /// Completed steps after it.
+    until: usize,
+    /// Steps that follow it.
+    further: usize,
+    /// Factor of every learning rate by step.
+    rate: &'a dyn Fn(usize) -> f64,
+}
+
+/// The objective of a step and the factor of its learning rates.
+type Step = (ObjectiveParts, f64);
+
+/// Takes the steps of `stretch`, with evaluations and checkpoints on the way; returns how they ended, and the last one taken.
+fn train<M, T, B, O>(
+    stretch: &Stretch<'_>,
+    state: &mut TrainState<M>,
+    method: &mut T,
+    batches: &mut B,
+    observer: &mut O,
+) -> Result<(Outcome, Option<Step>), O::Error>
+where
+    M: Model,
+    T: Method<M> + ?Sized,
+    B: Batches<Input = M::Input>,
+    O: Observer<M, T>,
+{
+    let Stretch { config, until, further, rate } = *stretch;
+    let steps = until + further;
+    let (start, clock, mut examples) = (state.done, Instant::now(), 0);
+    let mut last = None;
+    while state.done < until {
         if let Some(best) =
             config.patience.and_then(|patience| waited(patience, &state.journal.history))
         {
             let (done, n) = (state.done, config.patience.unwrap_or_default());
             observer.event(&Event::Note(format!(
-                "stopped at step {done} of {steps}: {n} evaluations are no better than that of step {best}"
+                "stopped at step {done} of {until}: {n} evaluations are no better than that of step {best}"
             )));
             break;
         }
         let begun = Instant::now();
         let step = state.done;
-        let factor = method.rate_factor(step, schedule.factor(step as u32));
+        let factor = method.rate_factor(step, rate(step));
         let micro_batches = batches.next_step()?;
         examples += micro_batches.iter().map(Batch::rows).sum::<usize>();
         if step == start {
@@ -134,24 +189,10 @@ where
             note_change(state, method, observer, change, done);
         }
         state.done += 1;
-
-        let (done, parts) = (state.done, taken.parts);
-        if method.is_candidate(done, steps)
-            && look(plan, state, method, observer, parts.kl_weight, batches.n_train())?
-        {
-            record_ranks(state, method, RankCause::Choice, done);
-            warn_if_empty(state, method, observer);
-            let left = steps - done;
-            let rows = batches.take_in(left)?;
-            if rows > 0 {
-                observer.event(&Event::Note(format!(
-                    "the {rows} held-out rows take part in the {left} steps that are left"
-                )));
-            }
-        }
         state.position = serde_json::to_value(batches.position()).map_err(position)?;
-        // A look at the held-out rows is part of training.
         state.journal.train_seconds += begun.elapsed().as_secs_f64();
+        let (done, parts) = (state.done, taken.parts);
+        last = Some((parts, factor));
         trace!(done, loss = parts.loss, nll = parts.nll, kl = parts.kl, factor, "step");
         let seconds = clock.elapsed().as_secs_f64();
         observer.event(&Event::Step {
@@ -163,20 +204,24 @@ where
             examples_per_second: examples as f64 / seconds,
             seconds_left: seconds / (done - start) as f64 * (steps - done) as f64,
         });
-        let last = done == steps;
-        let due = last || done.is_multiple_of(config.evaluate_every);
+        // The end of the run is evaluated when its model is settled.
+        let due = done < steps && done.is_multiple_of(config.evaluate_every);
         if due {
             evaluate(state, method, observer, Some(parts), factor)?;
         }
-        let stops = observer.stops();
+        let stops = observer.stops() && done < steps;
         if due || stops {
             observer.checkpoint(state, method)?;
         }
-        if stops && !last {
-            return Ok(Outcome::Stopped);
+        if stops {
+            return Ok((Outcome::Stopped, last));
         }
     }
-    Ok(Outcome::Finished)
+    Ok((Outcome::Finished, last))
+}
+
+fn position(source: serde_json::Error) -> TrainError {
+    TrainError::Position { source }
 }
 
 /// The step of the best evaluation, if `patience` later ones are no better. A function of the journal alone, so that a run
@@ -209,14 +254,12 @@ fn note_change<M, T, O>(
     record_ranks(state, method, change.cause, done);
     if change.after != change.before {
         observer.event(&Event::Pruned { done, before: change.before, after: change.after });
-        if method.chooses().is_none() {
-            warn_if_empty(state, method, observer);
-        }
+        warn_if_empty(state, method, observer);
     }
 }
 
-/// A model without any rank left is trained on in its head alone, which nobody should find out at the end.
-fn warn_if_empty<M, T, O>(state: &TrainState<M>, method: &T, observer: &mut O)
+/// Notes that no rank is left, and that only the head is trained from here on.
+pub(super) fn warn_if_empty<M, T, O>(state: &TrainState<M>, method: &T, observer: &mut O)
 where
     M: Model,
     T: Method<M> + ?Sized,
@@ -229,7 +272,7 @@ where
     }
 }
 
-fn record_ranks<M: Model, T: Method<M> + ?Sized>(
+pub(super) fn record_ranks<M: Model, T: Method<M> + ?Sized>(
     state: &mut TrainState<M>,
     method: &T,
     cause: RankCause,

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
 use lrvd_core::noise::NoiseKey;
-use lrvd_core::prune::PathTolerance;
 use lrvd_core::schedule::BatchSize;
 
 use super::error::TrainError;
 use super::inputs::Inputs;
 use super::model::Model;
 use super::predict::Logits;
+use super::search::RankSearch;
 use super::state::RankCause;
 use crate::adapter::AdapterConfig;
 use crate::files::HostTensor;
@@ -100,52 +100,18 @@ pub trait RankPolicy<M: Model> {
         Ok(None)
     }
 
-    /// How the method chooses among the models that it passes through, by rows that are held out of
-    /// training; `None` if it does not. `most` is a share of what the adapters earn.
-    fn chooses(&self) -> Option<PathTolerance> {
+    /// How the ranks are searched for after the last step; `None` if they are not.
+    fn search(&self) -> Option<RankSearch> {
         None
     }
 
-    /// Whether the model after `done` of `steps` steps is one of those.
-    fn is_candidate(&self, _done: usize, _steps: usize) -> bool {
-        false
-    }
-
-    /// Whether the model after `done` steps may be the last of those, if it is beyond their tolerance of one before.
-    fn may_end(&self, _done: usize) -> bool {
-        false
-    }
-
-    /// Whether the model still learns before its path begins.
-    fn is_learning(&self) -> bool {
-        false
-    }
-
-    /// `model` gets its posterior: its adapters earn something and the path begins at `start`, or, with `None`, it is a model
-    /// from before a path that has begun.
+    /// `model` was cut, and is refined from here on: it gets its posterior.
     ///
     /// # Errors
     ///
     /// [`TrainError`] if the model does not fit the method.
-    fn begin(&mut self, _model: &mut M, _start: Option<PathStart>) -> Result<(), TrainError> {
+    fn refine(&mut self, _model: &mut M) -> Result<(), TrainError> {
         Ok(())
-    }
-
-    /// Held-out rows have a mean loss of `loss` under the model on its path; returns the most that the adapters have earned.
-    fn looked(&mut self, _loss: f64) -> f64 {
-        f64::INFINITY
-    }
-
-    /// The model after `done` steps was chosen, and training goes on from it at `rate` times the scheduled rates.
-    fn settle(&mut self, _done: usize, _rate: f64) {}
-
-    /// Turns the adapters of `model` to a basis in which single ranks can be cut; the update itself stays.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if the model does not fit the method.
-    fn turn(&self, _model: &mut M, _optimizer: &mut AdamW) -> Result<Turned, TrainError> {
-        Ok(Turned::default())
     }
 
     /// Ranks in use, by module path.
@@ -267,28 +233,6 @@ pub struct StepState<'a, M> {
     pub optimizer: &'a mut AdamW,
     /// This step's gradients: unclipped before the update, as used after it.
     pub gradients: &'a mut NamedGradients,
-}
-
-/// Where a path begins.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PathStart {
-    /// Completed steps.
-    pub done: usize,
-    /// Held-out loss of a row without the adapters, nats.
-    pub without: f64,
-    /// What they take off it.
-    pub earned: f64,
-    /// Answers in the training set.
-    pub n_train: usize,
-}
-
-/// What a cut of turned adapters must know.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Turned {
-    /// The relevance statistic of every rank, by module path.
-    pub statistics: BTreeMap<String, Vec<f64>>,
-    /// The fewest ranks that a module keeps.
-    pub min_rank: usize,
 }
 
 /// A change of ranks.

@@ -11,7 +11,7 @@
 //! | `watch`, `progress` | who looks at a run: [`Observer`], [`Watch`], [`Event`] |
 //! | `state`, `checkpoint` | [`TrainState`], [`Checkpoints`] |
 //! | `inputs`, `draw_policy`, `spared` | [`Inputs`]; [`DrawPolicy`]: when fewer draws will do |
-//! | `rank_path`, `choice` | [`rank_path()`], [`Choice`]: how many directions are enough, by held-out rows |
+//! | `rank_path`, `search` | [`rank_path()`], [`RankSearch`]: how many directions are enough, by held-out rows |
 //! | `gates` | [`GateGradients`]: the logits' gradients by one multiplier per rank; [`Observed`] |
 //! | `tokens` | [`token_answers()`]: what a model of language says of wanted tokens |
 //! | `predict`, `save` | [`Logits`] and what they answer; adapters in a folder |
@@ -24,7 +24,6 @@ mod batch;
 mod batches;
 mod bayes_lora;
 mod checkpoint;
-mod choice;
 mod config;
 mod digest;
 mod draw_policy;
@@ -44,6 +43,7 @@ mod progress;
 mod rank_path;
 mod run;
 mod save;
+mod search;
 mod spared;
 mod state;
 mod step;
@@ -54,9 +54,7 @@ mod watch;
 pub use adalora::{AdaLora, MaskPlacement};
 pub use batch::{Batch, Targets, TokenTargets, negative_log_likelihood};
 pub use batches::{Batches, Ordered, OrderedState};
-pub use bayes_lora::{
-    BayesLora, KlPath, OptimizerOnPrune, Progress, PrunePlacement, Pruning, Turn,
-};
+pub use bayes_lora::{BayesLora, OptimizerOnPrune, Phase, PrunePlacement, Pruning, Turn};
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 pub use config::{Plan, TrainConfig};
 pub use draw_policy::DrawPolicy;
@@ -69,8 +67,8 @@ pub use inputs::Inputs;
 pub use loader::{LoaderBatches, LoaderPosition};
 pub use lora::Lora;
 pub use method::{
-    Attach, Method, MethodState, PathStart, Predict, RankChange, RankPolicy, Regularise, StepSizes,
-    StepState, Terms, Turned,
+    Attach, Method, MethodState, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState,
+    Terms,
 };
 pub use model::Model;
 pub use order::{
@@ -79,14 +77,13 @@ pub use order::{
 };
 pub use predict::{ClassAnswer, DrawSeed, Logits, PredictionDraws, ScoreAnswer};
 pub use progress::{Event, ProgressSink, Silent};
-pub use rank_path::{
-    Direction, calibrated_losses, constant_losses, directions, keep, rank_path, row_losses,
-};
+pub use rank_path::{Direction, calibrated_losses, directions, keep, rank_path, row_losses};
 pub use run::Run;
 pub use save::load_adapter;
+pub use search::RankSearch;
 pub use state::{
-    BestInfo, BestModel, Candidate, CandidateInfo, Choice, ChoicePoint, EvalPoint, Evaluation,
-    Journal, RankCause, RankEvent, TrainState,
+    BestInfo, BestModel, Choice, ChoicePoint, CutModel, EvalPoint, Evaluation, Journal, RankCause,
+    RankEvent, TrainState,
 };
 #[cfg(feature = "train")]
 pub(crate) use step::part_key;

@@ -68,7 +68,7 @@ pub fn directions(model: &(impl AdaptedModel + ?Sized)) -> Vec<Direction> {
 /// of `ranks`, and the fewest within `tolerance` of the best.
 ///
 /// The loss is the negative log-likelihood in nats (per token, where tokens are wanted), or the squared error of scores, of the answers as
-/// they stand; a training run that chooses looks at [`calibrated_losses`]. The model itself is not changed, nothing is trained. `held_out`
+/// they stand; a training run that searches its ranks looks at [`calibrated_losses`]. The model itself is not changed, nothing is trained. `held_out`
 /// should be rows that training has not seen.
 ///
 /// # Errors
@@ -183,30 +183,6 @@ pub fn calibrated_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>,
         first.values.iter_mut().for_each(|logit| *logit /= temperature);
     }
     row_losses(&first, targets)
-}
-
-/// The loss of every row under the answer that serves all of them best: the frequencies of the classes, or the mean score;
-/// `None` for tokens.
-pub fn constant_losses(targets: &Targets) -> Option<Vec<f64>> {
-    match targets {
-        Targets::Classes(one_hot) => {
-            let [rows, width] = one_hot.dims();
-            let wanted = values(one_hot.clone());
-            let share =
-                |class: usize| wanted.iter().skip(class).step_by(width).sum::<f64>() / rows as f64;
-            let nll: Vec<f64> = (0..width).map(|class| -share(class).ln()).collect();
-            let row = |row: &[f64]| {
-                row.iter().zip(&nll).filter(|(w, _)| **w != 0.0).map(|(w, l)| w * l).sum()
-            };
-            Some(wanted.chunks(width).map(row).collect())
-        }
-        Targets::Tokens(_) => None,
-        Targets::Scores(scores) => {
-            let wanted = values(scores.clone());
-            let mean = wanted.iter().sum::<f64>() / wanted.len().max(1) as f64;
-            Some(wanted.iter().map(|score| (score - mean).powi(2)).collect())
-        }
-    }
 }
 
 #[cfg(test)]

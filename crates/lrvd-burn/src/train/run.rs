@@ -73,8 +73,12 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         self.plan.config()
     }
 
-    /// Factor of the KL that a posterior was trained with in the end, which held-out rows may have chosen;
-    /// 0 of a method without one.
+    /// Steps of the whole run: those of the settings, and those that follow a search for ranks.
+    pub fn steps(&self) -> usize {
+        self.config().steps + self.method.search().map_or(0, |search| search.refine_steps)
+    }
+
+    /// Factor of the KL that a posterior was trained with in the end; 0 of a method without one.
     pub fn kl_weight(&self) -> f64 {
         self.method.posterior(self.config().seed).map_or(0.0, |run| run.kl_weight)
     }

@@ -22,8 +22,8 @@ pub struct TrainState<M> {
     pub skip_next_update: bool,
     /// Best model so far.
     pub best: Option<BestModel<M>>,
-    /// Models that held-out rows will choose among; empty before the first and after the choice.
-    pub candidates: Vec<Candidate<M>>,
+    /// The model after a [search](super::RankPolicy::search) cut its ranks, until its refinement is judged.
+    pub cut: Option<CutModel<M>>,
     /// What happened.
     pub journal: Journal,
 }
@@ -38,7 +38,7 @@ impl<M> TrainState<M> {
             position: serde_json::Value::Null,
             skip_next_update: false,
             best: None,
-            candidates: Vec::new(),
+            cut: None,
             journal: Journal::default(),
         }
     }
@@ -67,68 +67,46 @@ pub struct BestInfo {
     pub removed: BTreeMap<String, Vec<f64>>,
 }
 
-/// A model that training passed through.
+/// A model that was cut, before its refinement.
 #[derive(Clone, Debug)]
-pub struct Candidate<M> {
+pub struct CutModel<M> {
     /// A copy of the model.
     pub model: M,
-    /// The optimiser with its moments.
-    pub optimizer: AdamW,
-    /// What is known of it.
-    pub info: CandidateInfo,
+    /// The loss of the whole model on every held-out row.
+    pub whole: Vec<f64>,
 }
 
-/// Facts about a candidate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CandidateInfo {
-    /// Completed steps.
-    pub step: usize,
-    /// Factor of the KL that it was trained with.
-    pub kl_weight: f64,
-    /// Ranks by module path.
-    pub ranks: BTreeMap<String, usize>,
-    /// Statistics of the directions pruned before it, by module path.
-    pub removed: BTreeMap<String, Vec<f64>>,
-    /// Its loss on every held-out row.
-    pub losses: Vec<f64>,
-    /// What its adapters had to beat there; empty for one from after they did.
-    #[serde(default)]
-    pub without: Vec<f64>,
-}
-
-/// The choice among the candidates of a run.
+/// The number of directions that held-out rows showed to be enough.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
-    /// The candidates in the order of training.
+    /// Completed steps of the whole model.
+    pub step: usize,
+    /// Held-out rows.
+    pub rows: usize,
+    /// The most that the mean loss may rise over that of the whole model.
+    pub margin: f64,
+    /// The sizes that were tried, the whole model first.
     pub points: Vec<ChoicePoint>,
-    /// Place of the smallest held-out loss.
-    pub best: usize,
-    /// Place of the fewest ranks that held-out rows cannot tell from it.
+    /// Place of the size that was kept.
     pub chosen: usize,
-    /// The chosen one with ever fewer of its singular directions, the whole first.
-    #[serde(default)]
-    pub cuts: Vec<ChoicePoint>,
-    /// Place of the fewest that held-out rows cannot tell from the best of these.
-    #[serde(default)]
-    pub cut: usize,
+    /// The kept size after its refinement, whose means stay if its bound is within the margin; `None` before, or without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refined: Option<ChoicePoint>,
 }
 
-/// One candidate.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// A size beside the whole model, on the held-out rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChoicePoint {
-    /// Completed steps.
-    pub step: usize,
-    /// Factor of the KL.
-    pub kl_weight: f64,
     /// Sum of ranks over all adapters.
     pub total_rank: usize,
-    /// Mean loss over the held-out rows.
+    /// Mean loss.
     pub loss: f64,
-    /// Standard error of the mean difference to the best.
-    pub standard_error: f64,
+    /// Mean difference of the losses to those of the whole model, row by row.
+    pub difference: f64,
+    /// Upper end of its one-sided 95 % interval.
+    pub upper: f64,
 }
 
 /// What happened so far, as plain numbers.
@@ -145,7 +123,7 @@ pub struct Journal {
     pub evaluate_seconds: f64,
     /// Statistics of pruned directions at the time they went, by module path.
     pub removed: BTreeMap<String, Vec<f64>>,
-    /// The choice that held-out rows made.
+    /// The number of directions that was kept, of a method that searches it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<Choice>,
 }
@@ -204,6 +182,6 @@ pub enum RankCause {
     Budget,
     /// An evaluation looked.
     Evaluation,
-    /// Held-out rows chose an earlier model.
+    /// Held-out rows showed that fewer directions are enough.
     Choice,
 }

@@ -15,7 +15,7 @@ use super::method::Method;
 use super::model::Model;
 use super::predict::Logits;
 use super::progress::{Event, ProgressSink};
-use super::rank_path::{calibrated_losses, constant_losses};
+use super::rank_path::calibrated_losses;
 use super::state::{Evaluation, TrainState};
 use super::tokens::{TokenAnswers, token_answers};
 
@@ -46,8 +46,8 @@ impl<'a, I> Watch<'a, I> {
         Self { validation: Some(examples), ..self }
     }
 
-    /// Lets a method that [chooses](super::RankPolicy::chooses) do so by `examples`, which training must not
-    /// see.
+    /// Lets a method that [searches its ranks](super::RankPolicy::search) do so by `examples`, which training must not
+    /// see before. Without them all ranks are kept.
     #[must_use]
     pub fn choosing_by(self, examples: &'a dyn LabelledExamples<Input = I>) -> Self {
         Self { held_out: Some(examples), ..self }
@@ -105,12 +105,6 @@ where
         }
         let logits = method.predict(model, &Inputs::new(&examples), 0)?;
         calibrated_losses(&logits, &targets).map(Some)
-    }
-
-    fn held_out_constant(&mut self) -> Result<Option<Vec<f64>>, TrainError> {
-        let Some(examples) = self.held_out else { return Ok(None) };
-        let all: Vec<usize> = (0..examples.len()).collect();
-        Ok(constant_losses(&examples.targets(&all)?))
     }
 
     fn checkpoint(&mut self, state: &TrainState<M>, method: &T) -> Result<(), TrainError> {

@@ -4,7 +4,7 @@ use lrvd_burn::burn::tensor::Tensor;
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     BayesLora, Checkpoints, Event, Lora, OrderConfig, OrderError, Ordered, ProgressSink, Pruning,
-    Run, TrainConfig, TrainError, Watch,
+    RankSearch, Run, TrainConfig, TrainError, Turn, Watch,
 };
 use lrvd_core::prune::{PruneRule, PruneSchedule};
 
@@ -161,6 +161,12 @@ fn settings_out_of_range_are_refused_before_anything_is_attached() {
     assert!(refused(BayesLora { pruning, ..pruned() }).contains("prune.min_rank"));
     assert!(refused(BayesLora { weight_decay: -1.0, ..pruned() }).contains("weight_decay"));
     assert!(refused(BayesLora { rank: 0, ..pruned() }).contains("rank"));
+    let search = RankSearch { margin: 0.01, min_rank: 0, refine_steps: 1, refine_rate: 0.1 };
+    let searching = |search| BayesLora { search: Some(search), ..pruned() };
+    assert!(refused(searching(RankSearch { margin: -1.0, ..search })).contains("search.margin"));
+    assert!(refused(searching(RankSearch { min_rank: 9, ..search })).contains("search.min_rank"));
+    let turn = Some(Turn { after: 1, kl_factor: 1.0 });
+    assert!(refused(BayesLora { turn, ..searching(search) }).contains("`turn`"));
     let mut wrong = config(5);
     wrong.optimizer.beta1 = 2.0;
     let failed = Run::new(crate::net::net(), pruned(), &crate::net::targets(), &wrong);

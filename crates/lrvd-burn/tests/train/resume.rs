@@ -1,34 +1,33 @@
 //! A run that is stopped and resumed is the run without a break, bit for bit.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lrvd_burn::burn::tensor::Tensor;
 use lrvd_burn::model::ranks;
 use lrvd_burn::train::{
-    AdaLora, BayesLora, Checkpoints, KlPath, LabelledRows, Lora, MaskPlacement, Method,
-    OptimizerOnPrune, Outcome, Progress, PrunePlacement, Pruning, Run, Targets, TrainConfig,
-    TrainError, Turn, Watch,
+    AdaLora, BayesLora, Checkpoints, Event, Lora, MaskPlacement, Method, OptimizerOnPrune, Outcome,
+    ProgressSink, PrunePlacement, Pruning, RankSearch, Run, TrainConfig, Turn, Watch,
 };
 use lrvd_core::adalora::AdaLoraConfig;
-use lrvd_core::prune::{
-    PathTolerance, PruneRule, PruneSchedule, StatisticAggregate, StatisticOptions,
-};
 
-use crate::net::{Net, batches, config, examples, net, numbers, pruned, run, targets};
+use crate::net::{Net, batches, config, examples, net, numbers, parameters, pruned, run, targets};
+
+/// The end of the name of a log-variance.
+const NOISE: &str = "rank_log_sigma2";
 
 /// Trains to the end without a break, and once more with a stop after every step.
 fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str) -> usize {
-    let (validation, against) = (examples(8, 12), contrary());
+    let (validation, held_out) = (examples(8, 12), examples(9, 200));
     let start = || Run::new(net(), method.clone(), &targets(), config).unwrap();
-    // What chooses has rows that take part after the choice.
-    let kept_back = if method.chooses().is_some() { 6 } else { 0 };
+    // A search has rows that take part after the cut.
+    let kept_back = if method.search().is_some() { 6 } else { 0 };
     let batches = || batches(config).keeping_back(kept_back).unwrap();
     let mut whole = start();
     let folder = tempfile::tempdir().unwrap();
     let never = folder.path().join("whole");
     let checkpoints = Checkpoints::open(&never).unwrap();
     let mut watch =
-        Watch::default().validating(&validation).choosing_by(&against).keeping(&checkpoints);
+        Watch::default().validating(&validation).choosing_by(&held_out).keeping(&checkpoints);
     assert_eq!(whole.fit(&mut batches(), &mut watch).unwrap(), Outcome::Finished);
 
     let folder = folder.path().join("broken");
@@ -40,19 +39,19 @@ fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str)
         assert_eq!(run.resume(&checkpoints).unwrap(), restarts > 0);
         assert_eq!(run.state.done, restarts);
         let watch =
-            Watch::default().validating(&validation).choosing_by(&against).keeping(&checkpoints);
+            Watch::default().validating(&validation).choosing_by(&held_out).keeping(&checkpoints);
         let mut watch = watch.stopping_at(&stop);
         match run.fit(&mut batches(), &mut watch).unwrap() {
             Outcome::Stopped => restarts += 1,
             Outcome::Finished => break run,
         }
     };
-    assert_eq!(restarts, config.steps - 1, "{name}");
+    assert_eq!(restarts, whole.steps() - 1, "{name}");
     assert_eq!(numbers(&broken.state), numbers(&whole.state), "{name}");
-    assert_eq!(whole.state.position["taken_in"].is_number(), kept_back > 0, "{name}");
+    assert_eq!(whole.state.position["taken_in"], kept_back > 0, "{name}");
     let (best, wanted) = (broken.state.best.as_ref().unwrap(), whole.state.best.as_ref().unwrap());
     assert_eq!(best.info, wanted.info, "{name}");
-    assert_eq!(crate::net::parameters(&best.model), crate::net::parameters(&wanted.model));
+    assert_eq!(parameters(&best.model), parameters(&wanted.model));
     let (found, wanted) = (&broken.state.journal, &whole.state.journal);
     assert_eq!(found.rank_events, wanted.rank_events, "{name}");
     assert_eq!(found.history, wanted.history, "{name}");
@@ -79,104 +78,104 @@ fn a_resumed_run_is_the_run_without_a_break_also_across_prunes() {
     }
 }
 
-/// Rows of the next class, whose loss rises with what is learnt, so that early models are best.
-fn contrary() -> LabelledRows<2> {
-    let LabelledRows { inputs, targets } = examples(8, 12);
-    let Targets::Classes(one_hot) = targets else { panic!("{targets:?}") };
-    let columns: Vec<Tensor<2>> =
-        [2, 0, 1].map(|class| one_hot.clone().narrow(1, class, 1)).to_vec();
-    LabelledRows::new(inputs.0, Targets::Classes(Tensor::cat(columns, 1)))
-}
-
-#[test]
-fn a_choice_takes_up_an_earlier_model_and_resumes_too() {
-    let config = config(10);
-    // Candidates after steps 2, 4, 6 and 8, at ever more noise; a tolerance of nothing takes the best.
-    let schedule = PruneSchedule::new(2, 2, Some(8)).unwrap();
-    let rule = PruneRule::new(6.0, 1).unwrap();
-    let pruning = pruned().pruning.map(|p| Pruning { schedule, rule, ..p });
-    let choosing = |nats| {
-        let tolerance = PathTolerance { standard_errors: 0.0, nats, ..PathTolerance::default() };
-        let (without, earned, rows_per_entry) = (0.0, 0.1, 1.0);
-        let progress = Progress::Rising { since: 2, without, earned, rows_per_entry };
-        let (low, high, steps, until, log_alpha) = (1.0, 10.0, 6, 8, -4.0);
-        let path = KlPath { low, high, steps, until, log_alpha, tolerance, progress };
-        BayesLora { pruning, path: Some(path), ..pruned() }
-    };
-    let mut ranks = Vec::new();
-    for (nats, name) in [(0.0, "the best"), (1e3, "the smallest")] {
-        assert!(compare(&choosing(nats), &config, name) > 0);
-        let mut run = run(choosing(nats), &config);
-        let held_out = contrary();
-        run.fit(&mut batches(&config), &mut Watch::default().choosing_by(&held_out)).unwrap();
-        let choice = run.state.journal.choice.clone().unwrap();
-        let chosen = choice.point();
-        let wanted = choice.points.iter().map(|p| p.loss).fold(f64::INFINITY, f64::min);
-        assert_eq!(choice.points[choice.best].loss, wanted);
-        let smallest = choice.points.iter().map(|p| p.total_rank).min().unwrap();
-        assert_eq!(chosen.total_rank, if nats > 0.0 { smallest } else { chosen.total_rank });
-        assert_eq!(lrvd_burn::model::ranks(&run.state.model)[0].1, choice.total_rank());
-        // The cut begins with the whole and keeps what no prune may take.
-        let cut: Vec<usize> = choice.cuts.iter().map(|cut| cut.total_rank).collect();
-        assert!(cut[0] == chosen.total_rank && cut.iter().all(|&rank| rank >= 1), "{cut:?}");
-        // Three in a row that are not good enough are the last ones.
-        assert!(cut.len() <= choice.cut + 4, "{cut:?} {}", choice.cut);
-        // The weight stays where the chosen model had it.
-        assert_eq!(run.kl_weight(), chosen.kl_weight);
-        assert!(run.state.candidates.is_empty());
-        ranks.push(chosen.total_rank);
-    }
-    assert!(ranks[1] < ranks[0], "{ranks:?}");
-    let mut alone = run(choosing(0.0), &config);
-    let error = alone.fit(&mut batches(&config), &mut Watch::default()).unwrap_err();
-    assert!(matches!(error, TrainError::NoHeldOut), "{error}");
-    let endless = BayesLora { pruning: pruned().pruning, ..choosing(0.0) };
-    assert!(endless.check().unwrap_err().to_string().contains("`path`"));
-}
-
-#[test]
-fn a_path_begins_once_the_adapters_earn_something() {
+/// A search for ranks in a model of rank 5 that has learnt: 40 steps, and `refine_steps` of refinement.
+fn searching(margin: f64, refine_steps: usize) -> (BayesLora, TrainConfig) {
     let mut config = config(40);
     config.groups.adapter.learning_rate = 0.05;
-    let schedule = PruneSchedule::new(2, 2, Some(30)).unwrap();
-    let rule = PruneRule::new(0.0, 0).unwrap();
-    let statistic =
-        StatisticOptions { aggregate: StatisticAggregate::Energy, ..Default::default() };
-    let pruning = Some(Pruning { rule, statistic, ..Pruning::at(schedule) });
-    let tolerance = PathTolerance { standard_errors: 0.0, ..PathTolerance::default() };
-    let progress = Progress::Learning;
-    let (low, high, steps, until, log_alpha) = (0.1, 5.0, 28, 20, -4.0);
-    let path = Some(KlPath { low, high, steps, until, log_alpha, tolerance, progress });
-    let method = BayesLora { pruning, path, noise_rate_factor: 5.0, ..pruned() };
-    assert_eq!(compare(&method, &config, "what is not learnt"), 5);
-    let fitted = |held_out: &LabelledRows<2>| {
-        let mut run = run(method.clone(), &config);
-        run.fit(&mut batches(&config), &mut Watch::default().choosing_by(held_out)).unwrap();
+    let search = Some(RankSearch { margin, min_rank: 0, refine_steps, refine_rate: 0.2 });
+    (BayesLora { search, pruning: None, ..pruned() }, config)
+}
+
+#[test]
+fn a_search_for_ranks_resumes_across_the_cut() {
+    for (margin, name) in [(0.05, "within a margin"), (0.0, "all"), (1e3, "the fewest")] {
+        let (method, config) = searching(margin, 6);
+        let rank = compare(&method, &config, name);
+        let held_out = examples(9, 200);
+        let mut run = run(method, &config);
+        run.fit(&mut batches(&config), &mut Watch::default().choosing_by(&held_out)).unwrap();
+        assert_eq!((run.state.done, run.steps()), (46, 46));
         let choice = run.state.journal.choice.clone().unwrap();
-        (run, choice.points)
+        assert_eq!((choice.step, choice.rows, choice.points[0].total_rank), (40, 200, 5));
+        assert_eq!((choice.points[0].difference, choice.points[0].upper), (0.0, 0.0));
+        // Every size that is tried and is within the margin is at least as large as the one that is kept.
+        let within = choice.points.iter().filter(|point| point.upper <= margin);
+        assert_eq!(within.map(|point| point.total_rank).min(), Some(choice.total_rank()));
+        assert_eq!(ranks(&run.state.model)[0].1, choice.total_rank());
+        assert!(run.state.cut.is_none());
+        match margin {
+            0.0 => assert_eq!(rank, 5),
+            0.05 => assert!((2..5).contains(&rank), "{choice:?}"),
+            _ => assert_eq!(rank, 1),
+        }
+        // The posterior was fitted, and is that of the bound.
+        assert_eq!(run.kl_weight(), run.method.kl.kl_weight());
+        assert!(parameters(&run.state.model).iter().any(|(name, values)| {
+            name.ends_with(NOISE) && values.iter().all(|&v| v != run.method.initial)
+        }));
+    }
+}
+
+/// Ends a run after one of its steps.
+struct EndsAt<'a>(usize, &'a AtomicBool, Vec<String>);
+
+impl ProgressSink for EndsAt<'_> {
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::Step { done, .. } => self.1.store(*done == self.0, Ordering::Relaxed),
+            Event::Note(note) => self.2.push(note.clone()),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_whole_model_is_that_of_lora_bit_for_bit() {
+    let (method, config) = searching(0.05, 6);
+    let lora = Lora { rank: 5, lora_alpha: method.lora_alpha, ..Lora::default() };
+    let mut plain = Run::new(net(), lora, &targets(), &config).unwrap();
+    plain.fit(&mut batches(&config), &mut Watch::<Tensor<2>>::default()).unwrap();
+    let mut whole = run(method, &config);
+    let stop = AtomicBool::new(false);
+    let mut ends = EndsAt(config.steps, &stop, Vec::new());
+    let mut watch = Watch::<Tensor<2>>::default().telling(&mut ends).stopping_at(&stop);
+    assert_eq!(whole.fit(&mut batches(&config), &mut watch).unwrap(), Outcome::Stopped);
+    assert_eq!((whole.state.done, whole.kl_weight()), (40, 0.0));
+    let mut found = numbers(&whole.state);
+    found.retain(|(name, _)| !name.ends_with(NOISE));
+    assert_eq!(found, numbers(&plain.state));
+}
+
+#[test]
+fn a_refinement_that_does_harm_changes_the_variances_alone() {
+    let held_out = examples(9, 200);
+    let fitted = |refine_rate: f64, rows: &lrvd_burn::train::LabelledRows<2>| {
+        let (method, config) = searching(0.05, 6);
+        let search = method.search.map(|search| RankSearch { refine_rate, ..search });
+        let mut run = run(BayesLora { search, ..method }, &config);
+        let stop = AtomicBool::new(false);
+        let mut ends = EndsAt(usize::MAX, &stop, Vec::new());
+        let mut watch = Watch::default().choosing_by(rows).telling(&mut ends);
+        run.fit(&mut batches(&config), &mut watch).unwrap();
+        let means = |(name, _): &(String, Vec<f64>)| !name.ends_with(NOISE);
+        let (means, noise): (Vec<_>, Vec<_>) =
+            parameters(&run.state.model).into_iter().partition(means);
+        (means, noise, run.state.journal.choice.unwrap(), ends.2)
     };
-
-    let (run, points) = fitted(&examples(8, 200));
-    let learning = points.iter().take_while(|point| point.kl_weight == 0.0).count();
-    assert!((1..10).contains(&learning), "{points:?}");
-    // Nothing goes before.
-    assert!(points[..learning].iter().all(|point| point.total_rank == 5), "{points:?}");
-    let weights: Vec<f64> =
-        points[learning..].iter().take_while(|p| p.step <= 30).map(|p| p.kl_weight).collect();
-    assert!(weights.is_sorted_by(|a, b| a <= b) && weights[0] > 0.0, "{points:?}");
-    assert!(run.kl_weight() > 0.0);
-    // Looks within the tolerance of all before put the end off.
-    let late = points.iter().filter(|point| point.step >= 20).count();
-    let within = |n: usize| points[..n].iter().all(|p| points[n].loss - p.loss <= tolerance.nats);
-    let (first, last) = (points.len() - late, points.len() - 1);
-    assert!((first..last).all(within), "{points:?}");
-    assert!(points[last].step == 30 || !within(last), "{points:?}");
-
-    // Adapters that earn nothing have no path, and no row tells which of their ranks matter.
-    let (untaught, points) = fitted(&contrary());
-    assert_eq!(ranks(&untaught.state.model)[0].1, 5);
-    assert!(points.iter().all(|point| point.kl_weight == 0.0), "{points:?}");
-    assert!(points.len() == 10 && untaught.kl_weight() > 0.0, "{points:?}");
+    let (still, start, ..) = fitted(0.0, &held_out);
+    let (means, noise, choice, notes) = fitted(100.0, &held_out);
+    assert!(choice.refined.unwrap().upper > 0.05, "{choice:?}");
+    assert!(notes.iter().any(|note| note.contains("before the refinement stay")), "{notes:?}");
+    assert_eq!(means, still);
+    assert_ne!(noise, start);
+    let (means, _, choice, _) = fitted(0.2, &held_out);
+    assert!(choice.refined.unwrap().upper <= 0.05, "{choice:?}");
+    assert_ne!(means, still);
+    // Too few rows show nothing: no rank goes, and the means stay.
+    let (means, _, choice, notes) = fitted(0.2, &examples(9, 99));
+    assert_eq!((choice.total_rank(), choice.points.len()), (5, 1));
+    assert!(notes.iter().any(|note| note.contains("99 held-out rows are too few")), "{notes:?}");
+    assert_eq!(means, fitted(0.0, &examples(9, 99)).0);
 }
 
 #[test]

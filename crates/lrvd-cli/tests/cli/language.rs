@@ -120,9 +120,9 @@ fn completions_are_learnt_saved_measured_and_generated() {
         metrics["ece"].as_f64().unwrap() < 1.0
             && metrics["mutual_information"].as_f64() >= Some(0.0)
     );
-    // Held-out rows chose the weight, and a prune took place on the way.
-    assert!(record["choice"]["points"].as_array().unwrap().len() > 2, "{record}");
-    assert!(record["rank_events"].as_array().unwrap().len() > 2, "{record}");
+    // Few held-out rows show nothing: every rank was kept, and refined.
+    assert_eq!(record["choice"]["points"].as_array().unwrap().len(), 1, "{record}");
+    assert_eq!((&record["steps"], &record["choice"]["step"]), (&json!(66), &json!(60)));
 
     let info = read(&out.join("adapter/lrvd_language.json"));
     let columns = json!({ "texts": { "prompt": "prompt", "completion": "completion" } });

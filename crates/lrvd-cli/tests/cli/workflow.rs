@@ -377,27 +377,22 @@ fn one_file_is_enough_and_is_looked_at_before() {
 }
 
 #[test]
-fn by_default_held_out_rows_choose_the_kl_weight() {
+fn bayeslora_is_trained_whole_cut_and_refined() {
     let dir = tempfile::tempdir().unwrap();
     let data = write_data(dir.path());
     let out = dir.path().join("out");
     let arguments = replaced(&train(&data, &out, 8, &[]), "--preset", "default");
     done(&borrowed(&arguments));
     let record: Value = serde_json::from_str(&text(&out.join("record.json"))).unwrap();
-    let path = record["choice"]["points"].as_array().unwrap();
-    let weights: Vec<f64> = path.iter().filter_map(|point| point["kl_weight"].as_f64()).collect();
-    assert!(weights.len() >= 2 && weights.is_sorted_by(|a, b| a <= b), "{weights:?}");
+    assert_eq!(record["steps"], 9);
+    let choice = &record["choice"];
+    assert_eq!((&choice["step"], &choice["chosen"]), (&Value::from(8), &Value::from(0)));
+    // A tenth of so few rows shows nothing: every rank stays.
+    assert!(choice["rows"].as_u64().unwrap() < 10);
+    assert_eq!(choice["points"].as_array().unwrap().len(), 1);
     let report = done(&["inspect", &out.display().to_string(), "--format", "json"]).json();
-    assert_eq!(report["statistic"], "energy", "the one that the run pruned by");
-    // Too few steps for a path: said, with what to do.
-    let short = replaced(&arguments, "--steps", "2");
-    let short = replaced(&short, "--out", &dir.path().join("short").display().to_string());
-    let refused = run(&borrowed(&short));
-    assert!(
-        refused.code == 2 && refused.stderr.contains("`constant-weight`"),
-        "{}",
-        refused.stderr
-    );
+    assert_eq!(report["statistic"], "energy", "of the preset");
+    assert_eq!(report["total_rank"], choice["points"][0]["total_rank"]);
 }
 
 #[test]

@@ -3,6 +3,10 @@
 use crate::error::{Error, ParameterError, check_length, check_range};
 
 /// How much worse than the best a model may be.
+///
+/// The same rows show which model is best and which ones are within the tolerance: the loss of the chosen model on them is
+/// biased downwards, and a tolerance of one standard error among many models is no test at a known level. Rows that had no
+/// part in the choice give the loss to report.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathTolerance {
     /// In standard errors of the difference.
@@ -10,22 +14,19 @@ pub struct PathTolerance {
     /// In nats per row: models that hardly differ do so with a tiny error, and a direction that is worth
     /// less than this is not worth its weights.
     pub nats: f64,
-    /// The most in nats per row, whatever the standard error: few rows have a large one, within which much may be lost.
-    pub most: f64,
 }
 
 impl Default for PathTolerance {
     fn default() -> Self {
-        Self { standard_errors: 1.0, nats: 1e-3, most: f64::INFINITY }
+        Self { standard_errors: 1.0, nats: 1e-3 }
     }
 }
 
 impl PathTolerance {
     /// Whether a model whose losses differ from the best one's by `apart` is as good:
-    /// `mean ≤ max(min(standard_errors · se, most), nats)`.
+    /// `mean ≤ max(standard_errors · se, nats)`.
     pub fn allows(&self, apart: PairedDifference) -> bool {
-        let allowed = (self.standard_errors * apart.standard_error).min(self.most);
-        apart.mean <= allowed.max(self.nats)
+        apart.mean <= (self.standard_errors * apart.standard_error).max(self.nats)
     }
 }
 
@@ -38,7 +39,16 @@ pub struct PairedDifference {
     pub standard_error: f64,
 }
 
+/// The 95 % quantile of the standard normal distribution.
+const NORMAL_95: f64 = 1.644_853_626_951_472_7;
+
 impl PairedDifference {
+    /// The upper end of the one-sided 95 % interval of the mean difference, `mean + 1.645·standard_error`, by the normal
+    /// distribution: for a hundred rows or more.
+    pub fn upper(self) -> f64 {
+        self.mean + NORMAL_95 * self.standard_error
+    }
+
     /// That of `losses` less `others`.
     ///
     /// Rows that are hard for both add nothing to its error.
@@ -91,7 +101,7 @@ impl RankPath {
     /// ```text
     /// d_n      = loss[m, n] − loss[best, n]
     /// se       = sd(d) / √rows                         sd with n − 1; 0 for one row
-    /// chosen   = argmin rank[m]  over  mean(d) ≤ max(min(standard_errors · se, most), nats)
+    /// chosen   = argmin rank[m]  over  mean(d) ≤ max(standard_errors · se, nats)
     /// ```
     ///
     /// The difference is taken row by row: rows that are hard for every model add nothing to its error.
@@ -108,7 +118,6 @@ impl RankPath {
     pub fn new(ranks: &[usize], losses: &[f64], tolerance: PathTolerance) -> Result<Self, Error> {
         check_range("standard_errors", tolerance.standard_errors, 0.0, f64::MAX)?;
         check_range("nats", tolerance.nats, 0.0, f64::MAX)?;
-        check_range("most", tolerance.most, 0.0, f64::INFINITY)?;
         if ranks.is_empty() || losses.is_empty() {
             return Err(ParameterError::Empty { name: "losses" }.into());
         }
@@ -155,7 +164,7 @@ mod tests {
     const LOSSES: [f64; 12] = [2.0, 3.0, 1.0, 2.0, 1.4, 1.3, 0.9, 0.8, 1.0, 1.5, 0.5, 1.0];
 
     fn errors(standard_errors: f64) -> PathTolerance {
-        PathTolerance { standard_errors, nats: 0.0, ..PathTolerance::default() }
+        PathTolerance { standard_errors, nats: 0.0 }
     }
 
     #[test]
@@ -170,6 +179,13 @@ mod tests {
         assert_eq!(RankPath::new(&[0, 2, 5], &LOSSES, errors(0.58)).unwrap().rank(), 2);
         // The order of the models does not matter, their ranks do.
         assert_eq!(RankPath::new(&[5, 2, 0], &LOSSES, errors(1.0)).unwrap().rank(), 0);
+    }
+
+    #[test]
+    fn the_upper_bound_of_a_difference() {
+        let apart = PairedDifference::new(&LOSSES[4..8], &LOSSES[8..]).unwrap();
+        // 0.1 + 1.644854 · √0.03
+        assert!((apart.upper() - 0.384_897).abs() < 1e-6, "{apart:?}");
     }
 
     #[test]

@@ -7,21 +7,11 @@ use crate::error::{ParameterError, check_range};
 /// ```text
 /// constant:        kl_weight
 /// linear warm-up:  kl_weight · min(1, t/n)      at step t, over n steps (n = 0: constant)
-/// then rising:     kl_weight · (high/kl_weight)^u,   u = clamp((t − start)/(end − start), 0, 1)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KlSchedule {
     kl_weight: f64,
     warmup_steps: u32,
-    rise: Option<Rise>,
-}
-
-/// A geometric rise to `high` from step `start` to step `end`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Rise {
-    high: f64,
-    start: u32,
-    end: u32,
 }
 
 impl KlSchedule {
@@ -41,25 +31,10 @@ impl KlSchedule {
     /// [`ParameterError::OutOfRange`] if `kl_weight` is negative, infinite or NaN.
     pub fn linear_warmup(kl_weight: f64, warmup_steps: u32) -> Result<Self, ParameterError> {
         check_range("kl_weight", kl_weight, 0.0, f64::MAX)?;
-        Ok(Self { kl_weight, warmup_steps, rise: None })
+        Ok(Self { kl_weight, warmup_steps })
     }
 
-    /// The same schedule, whose weight rises geometrically to `high` from step `start` to step `end`: every
-    /// factor takes as many steps as every other.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] unless the weight is above 0 and at most `high`, and the steps follow
-    /// one another: warm-up, `start`, `end`.
-    pub fn rising_to(self, high: f64, start: u32, end: u32) -> Result<Self, ParameterError> {
-        check_range("kl_weight", self.kl_weight, f64::MIN_POSITIVE, f64::MAX)?;
-        check_range("high", high, self.kl_weight, f64::MAX)?;
-        check_range("start", start.into(), self.warmup_steps.into(), u32::MAX.into())?;
-        check_range("end", end.into(), f64::from(start) + 1.0, u32::MAX.into())?;
-        Ok(Self { rise: Some(Rise { high, start, end }), ..self })
-    }
-
-    /// The weight after the warm-up, before it rises.
+    /// The weight after the warm-up.
     pub const fn kl_weight(self) -> f64 {
         self.kl_weight
     }
@@ -74,10 +49,7 @@ impl KlSchedule {
         if step < self.warmup_steps {
             return self.kl_weight * (f64::from(step) / f64::from(self.warmup_steps));
         }
-        self.rise.map_or(self.kl_weight, |Rise { high, start, end }| {
-            let passed = f64::from(step.clamp(start, end) - start);
-            self.kl_weight * (high / self.kl_weight).powf(passed / f64::from(end - start))
-        })
+        self.kl_weight
     }
 }
 
@@ -157,20 +129,6 @@ mod tests {
         for wrong in [-1e-9, f64::NAN, f64::INFINITY] {
             assert!(KlSchedule::constant(wrong).is_err());
         }
-    }
-
-    #[test]
-    fn a_rising_weight_takes_equal_factors_in_equal_times() {
-        let schedule = KlSchedule::linear_warmup(0.01, 2).unwrap().rising_to(1.0, 4, 8).unwrap();
-        for (step, wanted) in [(1, 0.005), (2, 0.01), (4, 0.01), (6, 0.1), (8, 1.0), (90, 1.0)] {
-            assert!((schedule.weight(step) - wanted).abs() < 1e-15, "{step}");
-        }
-        let plain = KlSchedule::linear_warmup(0.01, 2).unwrap();
-        for (high, start, end) in [(0.009, 4, 8), (1.0, 1, 8), (1.0, 4, 4), (f64::NAN, 4, 8)] {
-            assert!(plain.rising_to(high, start, end).is_err(), "{high} {start} {end}");
-        }
-        // Nothing rises from 0 by factors.
-        assert!(KlSchedule::constant(0.0).unwrap().rising_to(1.0, 0, 8).is_err());
     }
 
     #[test]

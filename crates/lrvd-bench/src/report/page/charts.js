@@ -249,11 +249,12 @@ function reliability(bins, heading, name) {
   ] };
 }
 
-/** Held-out loss over the total rank of the models that a run passed through, and the one that was taken up. */
-function choicePath({ points, chosen, cuts = [], cut = 0 }, name) {
-  const taken = [points[chosen], ...cuts.slice(cut, cut + 1)];
-  const title = (d) => `step ${d.step}: rank ${d.total_rank}, KL weight ${d.kl_weight.toPrecision(2)}, ` +
-    `loss ${d.loss.toFixed(4)} ± ${d.standard_error.toFixed(4)}`;
+/** Held-out loss over the total rank of the sizes that a search tried, the margin, and the size that was kept. */
+function rankSearch({ points, chosen, margin, refined }, name) {
+  const title = (d) => `rank ${d.total_rank}: loss ${d.loss.toFixed(4)}, ` +
+    `${d.difference.toFixed(4)} above the whole model, 95 % bound ${d.upper.toFixed(4)}`;
+  const sizes = [...points].sort((a, b) => a.total_rank - b.total_rank);
+  const bound = (d) => d.loss - d.difference + d.upper;
   const at = { x: "total_rank", y: "loss" };
   return { height: 250, plots: () => ({
     height: 250, marginLeft: 56, marginRight: 14, marginBottom: 40,
@@ -261,13 +262,12 @@ function choicePath({ points, chosen, cuts = [], cut = 0 }, name) {
     y: { label: "held-out loss (nats per example)", nice: true, ...CENTRED },
     marks: [
       gridY(),
-      Plot.ruleX([...points, ...cuts], { x: "total_rank", y1: (d) => d.loss - d.standard_error, y2: (d) => d.loss + d.standard_error,
-        stroke: "var(--soft)" }),
-      Plot.line(points, { ...at, stroke: colour(name), strokeWidth: 1.6 }),
-      Plot.line(cuts, { ...at, stroke: colour(name), strokeWidth: 1.6, strokeDasharray: "4 3" }),
-      Plot.dot(points, { ...at, r: 3.2, fill: colour(name), title }),
-      Plot.dot(cuts, { ...at, r: 3.2, fill: "var(--card)", stroke: colour(name), title }),
-      Plot.dot(taken, { ...at, r: 7, stroke: "var(--ink)", strokeWidth: 1.8, title }),
+      Plot.ruleY([points[0].loss + margin], { stroke: "var(--soft)", strokeDasharray: "4 4" }),
+      Plot.ruleX(sizes, { x: "total_rank", y1: "loss", y2: bound, stroke: "var(--soft)" }),
+      Plot.line(sizes, { ...at, stroke: colour(name), strokeWidth: 1.6 }),
+      Plot.dot(sizes, { ...at, r: 3.2, fill: colour(name), title }),
+      Plot.dot(refined ? [refined] : [], { ...at, r: 3.2, fill: "var(--card)", stroke: colour(name), title }),
+      Plot.dot([points[chosen]], { ...at, r: 7, stroke: "var(--ink)", strokeWidth: 1.8, title }),
     ],
   }) };
 }

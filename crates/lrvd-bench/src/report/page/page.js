@@ -237,8 +237,8 @@ function ranksSection() {
   const maps = (rows) => grid("two", own.filter((g) => g.moved).map((g) => figure({ title: g.title,
     label: `${g.words}: rank over steps`, ...heatMap(g.runs, present(g.runs, rows), most, lastStep(g.task)) })));
   const choices = groups.flatMap((g) => g.runs.filter((run) => run.choice).map(({ seed, choice }) =>
-    figure({ title: g.title, note: `seed ${seed}, rank ${(choice.cuts?.[choice.cut] ?? choice.points[choice.chosen]).total_rank}`,
-      label: `${g.words}, seed ${seed}: held-out loss over rank`, ...choicePath(choice, g.method) })));
+    figure({ title: g.title, note: `seed ${seed}, rank ${choice.points[choice.chosen].total_rank}`,
+      label: `${g.words}, seed ${seed}: held-out loss over rank`, ...rankSearch(choice, g.method) })));
   const relevance = own.map((g) => {
     const run = g.runs.find((r) => r.checkpoints.last?.statistics);
     const drawn = run && statisticTrellis(run.checkpoints.last.statistics, g.method);
@@ -254,10 +254,10 @@ function ranksSection() {
     part("Ranks over steps", "Mean over modules and seeds.", maps(by("layer", (l) => (l === null ? "other" : `layer ${l}`))),
       fold("By kind of module", maps(by("kind", (kind) => kind))),
       fold("By module", maps(page.modules.map((m) => ({ name: m.label, paths: [m.path] }))))),
-    part("Held-out loss along the path",
-      "While the KL weight rises, ranks go; every dot is a model that the run passed through, with the standard error of its " +
-      "difference to the best. Circled: the fewest ranks that held-out training rows cannot tell from the best. Hollow, dashed: " +
-      "that model with ever fewer of its singular directions; the circled one was trained on.", grid("three", choices)),
+    part("Held-out loss by number of directions",
+      "Every dot is the trained model with as many of its singular directions; the bar ends at the 95 % bound of its loss, " +
+      "paired by row with the whole model. Dashed: the loss of the whole model and the margin. Circled: the fewest directions " +
+      "whose bound is within the margin. Hollow: the same after the refinement.", grid("three", choices)),
     part("Relevance of every component",
       "Filled: present at the last checkpoint; hollow: its value when it was removed. Band: the largest gap between neighbours; " +
       "dashed: the threshold.", fold("Component by component", relevance)),

@@ -1,0 +1,327 @@
+//! Train whole, rotate, cut, refine: held-out rows choose how many directions are enough.
+//!
+//! ```text
+//! train    the whole model at its mean, without divergence, for all steps of the settings
+//! rotate   every update to its singular directions; the update stays
+//! cut      the fewest directions that are non-inferior to the whole model, over all modules in one order
+//! refine   further steps with the posterior, on all rows; the means stay if they are non-inferior to the whole model
+//! ```
+//!
+//! A model is non-inferior if the upper end of the one-sided 95 % interval of its mean loss less that of the whole model, row
+//! by row, is at most the margin. The cut tries sizes by bisection; each try is a test at 5 %, so that a cut beyond the margin
+//! is kept with a probability of at most 5 % for each size near it that is tried.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Instant;
+
+use lrvd_core::error::ParameterError;
+use lrvd_core::prune::PairedDifference;
+use lrvd_core::schedule::LrSchedule;
+
+use super::batches::Batches;
+use super::config::range;
+use super::error::TrainError;
+use super::fit::{Observer, record_ranks, warn_if_empty};
+use super::method::Method;
+use super::model::Model;
+use super::progress::Event;
+use super::rank_path::{Direction, directions, keep};
+use super::state::{Choice, ChoicePoint, CutModel, RankCause, TrainState};
+use crate::gauge::rotate;
+use crate::model::AdaptedModel;
+use crate::parameters::Role;
+
+/// Factor from one size to the next smaller one.
+const SHRINK: f64 = 0.8;
+/// Fewer held-out rows show nothing.
+const ROWS: usize = 100;
+
+/// How ranks are searched for: what is lost at most, and what follows the cut.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RankSearch {
+    /// The most that the mean held-out loss may rise over that of the whole model, nats per row (squared error of scores).
+    pub margin: f64,
+    /// The fewest ranks that a module keeps.
+    pub min_rank: usize,
+    /// Steps after the cut.
+    pub refine_steps: usize,
+    /// Their peak learning rate as a share of that of the whole model; it rises and falls as the run's does.
+    pub refine_rate: f64,
+}
+
+impl RankSearch {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::OutOfRange`] naming the field.
+    pub fn check(&self) -> Result<(), ParameterError> {
+        range("search.margin", self.margin, 0.0, 1e3)?;
+        range("search.refine_steps", self.refine_steps as f64, 0.0, 1e9)?;
+        range("search.refine_rate", self.refine_rate, 0.0, 1e3)
+    }
+
+    /// Factors of the learning rates by step after the cut, before `refine_rate`; `warmup_ratio` is the share with a rising rate.
+    ///
+    /// # Errors
+    ///
+    /// As [`LrSchedule::linear`].
+    pub fn schedule(&self, warmup_ratio: f64) -> Result<LrSchedule, ParameterError> {
+        let steps = self.refine_steps.max(1);
+        LrSchedule::linear((warmup_ratio * steps as f64).floor() as u32, steps as u32)
+    }
+}
+
+/// Rotates and cuts the whole model, and starts the refinement.
+pub(super) fn cut<M, T, B, O>(
+    search: &RankSearch,
+    state: &mut TrainState<M>,
+    method: &mut T,
+    batches: &mut B,
+    observer: &mut O,
+) -> Result<(), O::Error>
+where
+    M: Model,
+    T: Method<M> + ?Sized,
+    B: Batches<Input = M::Input>,
+    O: Observer<M, T>,
+{
+    let clock = Instant::now();
+    let mut whole = state.model.clone();
+    rotate(&mut whole).map_err(TrainError::from)?;
+    let (order, least) = order(&whole, search.min_rank);
+    let losses = held_out(&whole, method, observer)?;
+    let mut points = vec![point(order.len(), &losses, &losses)?];
+    // Sizes up to `enough` are non-inferior, those from `short` on are not.
+    let sizes = sizes(order.len(), least);
+    let (mut enough, mut short) = (0, if losses.len() < ROWS { 1 } else { sizes.len() });
+    let mut chosen = 0;
+    while short - enough > 1 {
+        let middle = usize::midpoint(enough, short);
+        let mut part = whole.clone();
+        keep(&mut part, &order, sizes[middle], None);
+        let found = point(sizes[middle], &held_out(&part, method, observer)?, &losses)?;
+        if found.upper <= search.margin {
+            (enough, chosen) = (middle, points.len());
+        } else {
+            short = middle;
+        }
+        points.push(found);
+    }
+    keep(&mut whole, &order, sizes[enough], None);
+    method.refine(&mut whole)?;
+    // The moments belong to another basis, and the head to another model.
+    state.optimizer.reset();
+    state.model = whole.clone();
+    // The best model is one of those after the cut.
+    state.best = None;
+    let choice = Choice {
+        step: state.done,
+        rows: losses.len(),
+        margin: search.margin,
+        points,
+        chosen,
+        refined: None,
+    };
+    observer.event(&Event::Note(choice.to_string()));
+    state.journal.choice = Some(choice);
+    state.cut = Some(CutModel { model: whole, whole: losses });
+    record_ranks(state, method, RankCause::Choice, state.done);
+    warn_if_empty(state, method, observer);
+    let rows = batches.take_in()?;
+    if rows > 0 && search.refine_steps > 0 {
+        let steps = search.refine_steps;
+        let text = format!("the {rows} held-out rows take part in the {steps} steps of refinement");
+        observer.event(&Event::Note(text));
+    }
+    state.journal.train_seconds += clock.elapsed().as_secs_f64();
+    Ok(())
+}
+
+/// Keeps the refined means if they are non-inferior to the whole model, else those of the cut.
+///
+/// Where the held-out rows took part in the refinement their losses say little of other rows; they still show damage.
+pub(super) fn settle<M, T, O>(
+    search: &RankSearch,
+    state: &mut TrainState<M>,
+    method: &T,
+    observer: &mut O,
+) -> Result<(), O::Error>
+where
+    M: Model,
+    T: Method<M> + ?Sized,
+    O: Observer<M, T>,
+{
+    let (Some(CutModel { model, whole }), Some(choice)) =
+        (state.cut.take(), &mut state.journal.choice)
+    else {
+        return Ok(());
+    };
+    if search.refine_steps == 0 {
+        return Ok(());
+    }
+    let clock = Instant::now();
+    let losses = held_out(&state.model, method, observer)?;
+    let found = point(choice.total_rank(), &losses, &whole)?;
+    let keeps = losses.len() >= ROWS && found.upper <= search.margin;
+    choice.refined = Some(found);
+    let text = if keeps {
+        format!("refined: {}", compared(&found, search.margin))
+    } else if losses.len() < ROWS {
+        format!(
+            "{} held-out rows do not show what the refinement does: it fits the variances alone",
+            losses.len()
+        )
+    } else {
+        format!(
+            "the means of before the refinement stay, with its variances: {}",
+            compared(&found, search.margin)
+        )
+    };
+    observer.event(&Event::Note(text));
+    if !keeps {
+        state.model = with_variances(model, &state.model);
+    }
+    state.journal.train_seconds += clock.elapsed().as_secs_f64();
+    Ok(())
+}
+
+/// `model` with the noise parameters of `other`, which has its shapes.
+fn with_variances<M: AdaptedModel>(mut model: M, other: &M) -> M {
+    let mut noise = BTreeMap::new();
+    other.visit_parameters(&mut |p| {
+        if p.role == Role::LogVariance {
+            noise.insert(p.name.to_owned(), p.value.flat());
+        }
+    });
+    model.visit_parameters_mut(&mut |p| {
+        if let Some(values) = noise.remove(p.name) {
+            p.value.set_flat(values);
+        }
+    });
+    model
+}
+
+/// The loss of every held-out row; none without such rows.
+fn held_out<M, T, O>(model: &M, method: &T, observer: &mut O) -> Result<Vec<f64>, O::Error>
+where
+    M: Model,
+    T: Method<M> + ?Sized,
+    O: Observer<M, T>,
+{
+    Ok(observer.held_out(&model.clone().valid(), method)?.unwrap_or_default())
+}
+
+/// Every direction, the largest `c·‖a‖·‖b‖` first, those that their modules must keep before all others; and how many these are.
+fn order(model: &impl AdaptedModel, min_rank: usize) -> (Vec<Direction>, usize) {
+    let mut seen = BTreeMap::<String, usize>::new();
+    let (mut order, others): (Vec<_>, Vec<_>) =
+        directions(model).into_iter().partition(|direction| {
+            let place = seen.entry(direction.path.clone()).or_default();
+            *place += 1;
+            *place <= min_rank
+        });
+    let least = order.len();
+    order.extend(others);
+    (order, least)
+}
+
+/// The sizes that are tried: `all`, and ever smaller ones down to `least`, or to 1.
+fn sizes(all: usize, least: usize) -> Vec<usize> {
+    let least = least.max(1);
+    std::iter::successors(Some(all), |&n| {
+        (n > least).then(|| ((SHRINK * n as f64) as usize).max(least))
+    })
+    .collect()
+}
+
+/// `losses` of a model of `total_rank` directions beside those of the whole model; both 0 without rows.
+fn point(total_rank: usize, losses: &[f64], whole: &[f64]) -> Result<ChoicePoint, TrainError> {
+    if losses.is_empty() {
+        return Ok(ChoicePoint { total_rank, ..ChoicePoint::default() });
+    }
+    let apart = PairedDifference::new(losses, whole)?;
+    let loss = losses.iter().sum::<f64>() / losses.len() as f64;
+    Ok(ChoicePoint { total_rank, loss, difference: apart.mean, upper: apart.upper() })
+}
+
+fn compared(point: &ChoicePoint, margin: f64) -> String {
+    let ChoicePoint { loss, difference, upper, .. } = point;
+    format!(
+        "held-out loss {loss:.4} against {:.4} of the whole model (difference {difference:.4}, 95 % bound {upper:.4}, margin {margin})",
+        loss - difference
+    )
+}
+
+impl Choice {
+    /// The size that was kept.
+    pub fn point(&self) -> &ChoicePoint {
+        &self.points[self.chosen]
+    }
+
+    /// The ranks that were kept.
+    pub fn total_rank(&self) -> usize {
+        self.point().total_rank
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kept, all) = (self.point(), self.points[0].total_rank);
+        if self.chosen > 0 {
+            let Self { margin, .. } = *self;
+            return write!(
+                f,
+                "kept {} of {all} directions: {}",
+                kept.total_rank,
+                compared(kept, margin)
+            );
+        }
+        write!(f, "kept all {all} directions: ")?;
+        if self.rows < ROWS {
+            let rows = self.rows;
+            return write!(
+                f,
+                "{rows} held-out rows are too few to show that fewer are enough ({ROWS} are needed)"
+            );
+        }
+        match self.points[1..].iter().max_by_key(|point| point.total_rank) {
+            Some(point) => {
+                write!(f, "{} have a {}", point.total_rank, compared(point, self.margin))
+            }
+            None => write!(f, "there are no fewer"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_fall_to_the_least() {
+        assert_eq!(sizes(10, 0), [10, 8, 6, 4, 3, 2, 1]);
+        assert_eq!(sizes(10, 5), [10, 8, 6, 5]);
+        assert_eq!((sizes(4, 4), sizes(0, 0)), (vec![4], vec![0]));
+    }
+
+    #[test]
+    fn a_choice_says_what_was_decided_and_why() {
+        let point = |total_rank, difference, upper| ChoicePoint {
+            total_rank,
+            loss: 0.289 + difference,
+            difference,
+            upper,
+        };
+        let points = vec![point(576, 0.0, 0.0), point(16, 0.03, 0.04), point(40, 0.002, 0.006)];
+        let (step, margin, refined) = (100, 0.01, None);
+        let choice = Choice { step, rows: 1000, margin, points, chosen: 2, refined };
+        let compared = "held-out loss 0.2910 against 0.2890 of the whole model (difference 0.0020, 95 % bound 0.0060, margin 0.01)";
+        assert_eq!(choice.to_string(), format!("kept 40 of 576 directions: {compared}"));
+        let short = Choice { chosen: 0, ..choice.clone() }.to_string();
+        assert_eq!(short, format!("kept all 576 directions: 40 have a {compared}"));
+        let few = Choice { chosen: 0, rows: 40, ..choice }.to_string();
+        assert!(few.starts_with("kept all 576 directions: 40 held-out rows are too few"), "{few}");
+    }
+}
