@@ -177,7 +177,6 @@ impl<'a> Run<'a> {
         checkpoints: &Checkpoints,
         sink: &mut dyn ProgressSink,
     ) -> Result<Option<RunState>, RunError> {
-        let config = self.start.config;
         sink.event(&Event::RunStarted {
             index: self.position.0,
             runs: self.position.1,
