@@ -12,23 +12,23 @@
 //! | `divergence`, `wide` | KL divergence and its priors, as tensors |
 //! | `observer` | inputs and gradients of the factors, for curvature |
 //! | `streams` | where their noise comes from |
-//! | `convert` | merging, and exchange with Burn's own `apply_lora` |
+//! | `merge` | merging the mean update into the weight |
 //!
 //! Burn 0.22 has a LoRA of its own, `Module::apply_lora`. It composes the dense weight
 //! `W + scale·(a·b)` on every forward and lets autodiff form a dense weight gradient. That cannot
 //! express noise on activations, draws per sequence or exact noise regeneration, and it costs a
 //! full-size gradient per adapted weight; here the base stays untouched and the update is applied
-//! to activations in rank space. `convert` translates between the two.
+//! to activations in rank space.
 
 mod activation;
 mod config;
-mod convert;
 mod divergence;
 mod flipout;
 mod initialisation;
 mod kind;
 mod layer_noise;
 mod linear;
+mod merge;
 mod observer;
 mod prepared;
 mod schema;

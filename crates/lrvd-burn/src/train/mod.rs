@@ -3,7 +3,7 @@
 //! | File | Holds |
 //! |---|---|
 //! | `model`, `batch`, `examples` | [`Model`], [`Batch`], [`Examples`]: what you bring |
-//! | `order`, `batches`, `loader` | [`Batches`]: data in an order that can be resumed, or Burn's loader |
+//! | `order`, `batches` | [`Batches`]: data in an order that can be resumed |
 //! | `config` | [`TrainConfig`] |
 //! | `method` | the four small traits of a method |
 //! | `lora`, `adalora`, `bayes_lora` | the methods that live here |
@@ -32,8 +32,6 @@ mod examples;
 mod fit;
 mod gates;
 mod inputs;
-#[cfg(feature = "train")]
-mod loader;
 mod lora;
 mod method;
 mod model;
@@ -63,8 +61,6 @@ pub use examples::{Examples, LabelledExamples, LabelledRows, Rows};
 pub use fit::{Observer, Outcome, fit};
 pub use gates::{GateGradients, Observed};
 pub use inputs::Inputs;
-#[cfg(feature = "train")]
-pub use loader::{LoaderBatches, LoaderPosition};
 pub use lora::Lora;
 pub use method::{
     Attach, Method, MethodState, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState,

@@ -3,8 +3,8 @@
 use super::scale_mixture::ScaleMixture;
 use super::std_map::StdMap;
 use crate::error::{Error, check_length, check_range};
-use crate::kl::GaussianKl;
-use crate::numeric::{compensated_sum, width_divergence};
+use crate::kl::gaussian_kl;
+use crate::numeric::compensated_sum;
 
 /// `rho` at which Bayes by backprop starts here: `sigma = 0.0025`, small beside the weights.
 pub const INITIAL_RHO: f64 = -6.0;
@@ -229,15 +229,6 @@ impl<'a> ElementGaussian<'a> {
             check_range("std_dev", value, f64::MIN_POSITIVE, f64::MAX)?;
         }
         Ok(std_dev)
-    }
-}
-
-/// [`crate::kl::gaussian_kl`] with a value that keeps its digits however narrow the posterior is.
-pub(super) fn gaussian_kl(mean: f64, std_dev: f64, prior_std_dev: f64) -> GaussianKl {
-    let scaled_mean = mean / prior_std_dev;
-    GaussianKl {
-        value: width_divergence(std_dev / prior_std_dev) + 0.5 * scaled_mean * scaled_mean,
-        ..crate::kl::gaussian_kl(mean, std_dev, prior_std_dev)
     }
 }
 

@@ -13,7 +13,6 @@
 //! | `text` | which columns of a batch are asked for their next token, and their logits alone |
 //! | `drawn` | posteriors at given draws |
 //! | `generate`, `choose` | continuation: greedy or sampled, with draws |
-//! | `llama2c` | checkpoints of llama2.c, converted |
 //! | `gguf` | a model in one file of llama.cpp |
 //! | `rotary_rows` | the two orders of the rows of query and key projections |
 
@@ -28,7 +27,6 @@ mod generate;
 pub mod gguf;
 mod head;
 mod layer;
-pub mod llama2c;
 mod mlp;
 mod model;
 mod rope;
