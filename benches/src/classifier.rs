@@ -75,7 +75,7 @@ impl Held {
         let trained = train_classifier(&options, None, &AtomicBool::new(false), &mut Silent)?;
         let load = LoadOptions { policy, ..LoadOptions::default() };
         let classifier = SavedClassifier::load(&trained.adapter, &load, &Device::flex())?;
-        let examples = classifier.read_task(TASK, &data_dir)?;
+        let examples = classifier.read_task(TASK, &data_dir)?.examples;
         let labels = examples.iter().filter_map(|example| example.label.class()).collect();
         let texts = examples.into_iter().map(|e| Input {
             text: e.text_a,

@@ -1,34 +1,37 @@
-//! The entropy above which a classifier had better give no answer.
+//! The entropy above which a classifier gives no answer.
 
 use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 
 use super::error::ClassifyError;
-use super::evaluate::Evaluation;
+use super::evaluate::{Evaluation, Labelled};
 use super::info::{Abstention, ClassifierInfo};
 use super::load::SavedClassifier;
-use crate::data::Example;
 
-/// Finds the entropy up to which the answers of `draws` draws in `evaluation` are wrong at a rate of at most `target`, but
-/// with probability `delta`, and writes it into the classifier's folder, where [`SavedClassifier::abstention`] finds it.
+/// Finds the largest entropy up to which the answers of `draws` draws in `evaluation` have an error rate of at most `target`
+/// with confidence `1 − delta` ([`RiskCoverage::certified`]), and writes it into the classifier's folder, where
+/// [`SavedClassifier::abstention`] finds it.
 ///
 /// # Errors
 ///
-/// [`ClassifyError::NoThreshold`] if `examples` cannot promise that of any entropy, [`ClassifyError::Undescribed`] for an
-/// adapter without a description, [`ClassifyError::Metric`] for numbers outside 0 to 1.
+/// [`ClassifyError::NoThreshold`] if no entropy is certified, those of [`SavedClassifier::check_unseen`],
+/// [`ClassifyError::Undescribed`] for an adapter without a description, [`ClassifyError::Metric`] for numbers outside 0
+/// to 1.
 pub fn fit_abstention(
     classifier: &SavedClassifier,
-    examples: &[Example],
+    labelled: &Labelled,
     evaluation: &Evaluation,
     draws: usize,
     target: f64,
     delta: f64,
 ) -> Result<Abstention, ClassifyError> {
+    classifier.check_unseen(labelled)?;
     let scored = evaluation.scored.get(&(draws as u32));
     let answers = scored.and_then(|scored| Some((scored, scored.uncertainty.as_ref()?)));
     let Some((scored, uncertainty)) = answers else { return Err(ClassifyError::Scores) };
     let width = classifier.info.goal.n_labels();
     let answered = argmax_rows(&scored.outputs, width)?;
-    let correct: Vec<bool> = examples
+    let correct: Vec<bool> = labelled
+        .examples
         .iter()
         .zip(answered)
         .map(|(example, class)| example.label.class() == Some(class))
@@ -37,7 +40,8 @@ pub fn fit_abstention(
     let (rows, curve) = (correct.len(), RiskCoverage::new(&sure, &correct)?);
     let Some((point, bound)) = curve.certified(target, delta)? else {
         let best = curve.points().iter().map(|point| point.risk).fold(1.0, f64::min);
-        return Err(ClassifyError::NoThreshold { target, delta, rows, best });
+        let confidence = 100.0 * (1.0 - delta);
+        return Err(ClassifyError::NoThreshold { target, confidence, rows, best });
     };
     let found = Abstention {
         above: -point.threshold,
@@ -58,6 +62,21 @@ pub fn fit_abstention(
 }
 
 impl SavedClassifier {
+    /// Checks that no file of `labelled` trained or chose this model.
+    ///
+    /// Files are compared by SHA-256, so copies of single rows are not noticed. Validation rows of a run with
+    /// `checkpoint = "last"` pass: nothing was chosen by them.
+    ///
+    /// # Errors
+    ///
+    /// [`ClassifyError::SeenRows`] naming the first file that did.
+    pub fn check_unseen(&self, labelled: &Labelled) -> Result<(), ClassifyError> {
+        match labelled.files.iter().find(|(_, sha256)| self.info.seen.contains(*sha256)) {
+            Some((file, _)) => Err(ClassifyError::SeenRows { file: file.clone() }),
+            None => Ok(()),
+        }
+    }
+
     /// Where no answer of `draws` draws is given, if that was fitted.
     ///
     /// # Errors

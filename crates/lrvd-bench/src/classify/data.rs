@@ -8,7 +8,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use super::error::ClassifyError;
 use super::rows::{Row, TextColumns, read_rows};
 use crate::backbone::{Architecture, TextReader};
-use crate::data::{Example, Label, Place, Validation, Wording, WordingError, load};
+use crate::data::{Example, Label, Place, Split, Validation, Wording, WordingError, load};
 use crate::io::sha256_file;
 use crate::reasoning::{LETTERS, QuestionForm};
 use crate::settings::WordingSettings;
@@ -54,6 +54,8 @@ pub struct ClassifyData {
     pub validation: Vec<Example>,
     /// SHA-256 by file.
     pub files: BTreeMap<String, String>,
+    /// Those of `files` that have validation rows only.
+    pub validation_files: BTreeSet<String>,
     /// The columns, for files that have columns of the user's own.
     pub columns: Option<TextColumns>,
 }
@@ -131,14 +133,20 @@ impl DataSource {
         match self {
             Self::Glue { task, data_dir } => {
                 let dataset = load(data_dir, *task)?;
-                let files = dataset.train.files.iter().chain(&dataset.validation.files);
-                let files =
-                    files.map(|f| (f.path.display().to_string(), f.sha256.clone())).collect();
+                let of = |split: &Split| -> BTreeMap<String, String> {
+                    let files = split.files.iter();
+                    files.map(|f| (f.path.display().to_string(), f.sha256.clone())).collect()
+                };
+                let [mut files, other] = [of(&dataset.train), of(&dataset.validation)];
+                let names = other.keys().filter(|name| !files.contains_key(*name));
+                let validation_files = names.cloned().collect();
+                files.extend(other);
                 Ok(ClassifyData {
                     goal: Goal::of_task(*task),
                     train: dataset.train.examples,
                     validation: dataset.validation.examples,
                     files,
+                    validation_files,
                     columns: None,
                 })
             }
@@ -157,6 +165,8 @@ impl DataSource {
                     let hash = sha256_file(file)?;
                     files.insert(file.display().to_string(), hash);
                 }
+                let other = other.filter(|other| *other != train);
+                let validation_files = other.map(|file| file.display().to_string());
                 let rows = read_rows(train, columns)?;
                 let name = train.file_stem().and_then(|s| s.to_str()).unwrap_or("data");
                 let goal = if *regression {
@@ -172,7 +182,9 @@ impl DataSource {
                     Validation::File(file) => (whole, read_examples(file, columns, &goal)?),
                     Validation::Share(share) => Validation::split(train, whole, *share)?,
                 };
-                Ok(ClassifyData { goal, train, validation, files, columns: Some(columns.clone()) })
+                let columns = Some(columns.clone());
+                let validation_files = validation_files.into_iter().collect();
+                Ok(ClassifyData { goal, train, validation, files, validation_files, columns })
             }
         }
     }

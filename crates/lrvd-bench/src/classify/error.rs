@@ -263,20 +263,29 @@ pub enum ClassifyError {
     /// Abstention is from answers that are right or wrong.
     #[error("a threshold for giving no answer is for classes, and this one predicts numbers")]
     Scores,
-    /// No entropy keeps the promise.
+    /// No threshold is certified.
     #[error(
-        "{rows} rows cannot promise an error rate of {target} but with probability {delta} at any entropy (the best \
-         group is wrong at a rate of {best:.4}): allow more errors, or bring more rows"
+        "no threshold has an error rate below {target} with {confidence} % confidence on these {rows} rows (the \
+         lowest observed rate of the most confident rows is {best:.4}): allow more errors with `--risk`, or pass more rows"
     )]
     NoThreshold {
-        /// Error rate that was asked for.
+        /// Largest allowed error rate.
         target: f64,
-        /// Probability that it is larger.
-        delta: f64,
+        /// Percent.
+        confidence: f64,
         /// Rows.
         rows: usize,
-        /// Smallest error rate of the surest rows.
+        /// Lowest observed error rate of the most confident rows.
         best: f64,
+    },
+    /// Rows that the model was fitted to say nothing about its error rate.
+    #[error(
+        "`{file}` trained or chose this model, so its error rate there is not that of new texts: pass rows that the \
+         run has not used"
+    )]
+    SeenRows {
+        /// The file.
+        file: String,
     },
     /// An adapter of another program has no place for what is fitted.
     #[error("`{dir}` has no `lrvd_classifier.json`, where what is fitted is kept")]

@@ -13,6 +13,7 @@ use crate::data::PreparedTask;
 use crate::data::batch::TokenExamples;
 use crate::data::{Example, load};
 use crate::eval::{EvalError, Scored, score_draws};
+use crate::io::sha256_file;
 use crate::run::write_predictions;
 use crate::task::{GlueTask, Goal};
 use crate::text::quoted;
@@ -42,6 +43,15 @@ impl Evaluation {
     }
 }
 
+/// Labelled examples and the files they were read from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Labelled {
+    /// In file order.
+    pub examples: Vec<Example>,
+    /// SHA-256 by file.
+    pub files: BTreeMap<String, String>,
+}
+
 impl SavedClassifier {
     /// Labelled examples of a file, read with the classifier's classes.
     ///
@@ -52,13 +62,14 @@ impl SavedClassifier {
         &self,
         file: &Path,
         columns: &TextColumns,
-    ) -> Result<Vec<Example>, ClassifyError> {
+    ) -> Result<Labelled, ClassifyError> {
         if columns.has_choices() && !self.info.has_choices() {
             return Err(ClassifyError::Options(
                 "columns of choices are for a classifier that was trained on questions with choices",
             ));
         }
-        read_examples(file, columns, &self.info.goal)
+        let files = BTreeMap::from([(file.display().to_string(), sha256_file(file)?)]);
+        Ok(Labelled { examples: read_examples(file, columns, &self.info.goal)?, files })
     }
 
     /// The validation split of a benchmark task, whose classes must be the classifier's.
@@ -66,11 +77,7 @@ impl SavedClassifier {
     /// # Errors
     ///
     /// [`ClassifyError::OtherLabels`], and the errors of the files.
-    pub fn read_task(
-        &self,
-        task: GlueTask,
-        data_dir: &Path,
-    ) -> Result<Vec<Example>, ClassifyError> {
+    pub fn read_task(&self, task: GlueTask, data_dir: &Path) -> Result<Labelled, ClassifyError> {
         let (wanted, found) = (&self.info.goal.classes, Goal::of_task(task).classes);
         if *wanted != found {
             let name = |classes: &[String]| match classes {
@@ -80,7 +87,9 @@ impl SavedClassifier {
             let (wanted, found) = (name(wanted), name(&found));
             return Err(ClassifyError::OtherLabels { wanted, found });
         }
-        Ok(load(data_dir, task)?.validation.examples)
+        let split = load(data_dir, task)?.validation;
+        let files = split.files.iter().map(|f| (f.path.display().to_string(), f.sha256.clone()));
+        Ok(Labelled { files: files.collect(), examples: split.examples })
     }
 
     /// The columns that the classifier was trained on, or the usual ones: `text` and `label`, and `pair`

@@ -31,6 +31,9 @@ pub struct ClassifierInfo {
     pub base_model: String,
     /// SHA-256 of the base model's weight files.
     pub weights: BTreeMap<String, String>,
+    /// SHA-256 of the data files whose rows trained or chose this model, or were held out for its temperature.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub seen: BTreeSet<String>,
     /// Name, classes and metrics.
     pub goal: Goal,
     /// Columns of the training file, for files of the user's own.
@@ -171,11 +174,11 @@ impl AdapterInfo {
 pub struct Abstention {
     /// Largest entropy of an answer that is given, nats.
     pub above: f64,
-    /// Error rate of given answers that was asked for.
+    /// Largest allowed error rate of the given answers.
     pub target: f64,
-    /// Probability, over the rows it was fitted to, that the error rate is larger.
+    /// Probability, over the rows it was fitted to, that their error rate on further rows is larger.
     pub delta: f64,
-    /// What the error rate is at most, but with that probability.
+    /// Upper confidence limit of the error rate, at confidence `1 − delta`.
     pub bound: f64,
     /// Error rate of the rows that were answered.
     pub risk: f64,

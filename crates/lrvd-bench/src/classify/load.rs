@@ -1,6 +1,6 @@
 //! From an adapter folder to a classifier that predicts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
@@ -233,6 +233,7 @@ fn foreign(source: &AdapterSource, backbone: &Backbone) -> Result<ClassifierInfo
         schema_version: ClassifierInfo::SCHEMA,
         base_model: backbone.location.name.clone(),
         weights: backbone.hashes.clone(),
+        seen: BTreeSet::new(),
         goal,
         columns: None,
         wording: None,

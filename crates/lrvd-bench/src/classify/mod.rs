@@ -9,7 +9,7 @@
 //! | `info`, `save`, `load` | what lies in an adapter folder, and the way back |
 //! | `source` | the adapter in a folder, a training run or one of its checkpoints |
 //! | `predict`, `evaluate` | using a saved classifier |
-//! | `abstain` | the entropy above which it had better give no answer |
+//! | `abstain` | the entropy above which it gives no answer |
 //! | `export`, `merge` | for other programs: PEFT, llama.cpp, a whole model |
 //! | `card` | the model card of an export |
 //! | `inspect` | ranks, statistics and sizes |
@@ -35,7 +35,7 @@ pub use abstain::fit_abstention;
 pub use check::{DataReport, RenderedExample, SplitReport, check_data};
 pub use data::{ClassifyData, DataSource};
 pub use error::ClassifyError;
-pub use evaluate::{Evaluation, evaluate};
+pub use evaluate::{Evaluation, Labelled, evaluate};
 pub use export::{GgufExport, PeftExport, export_gguf, export_peft};
 pub use info::{Abstention, AdapterInfo, ClassifierInfo, INFO_FILE};
 pub use inspect::{

@@ -1,6 +1,6 @@
 //! Training of a classifier into a folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -75,6 +75,9 @@ pub struct TrainSettings {
     pub weights: BTreeMap<String, String>,
     /// SHA-256 of the data files.
     pub data: BTreeMap<String, String>,
+    /// Those of them that have validation rows only.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub validation_files: BTreeSet<String>,
     /// Share of the training file that is measured on, where there is no other file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_split: Option<f64>,
@@ -143,10 +146,14 @@ impl TrainSettings {
     pub(super) fn info(&self, step: usize, checkpoint: CheckpointChoice) -> ClassifierInfo {
         let config = &self.experiment;
         let can = self.method.can();
+        let is_measured = |name: &String| self.validation_files.contains(name);
+        let is_seen = |name: &String| checkpoint == CheckpointChoice::Best || !is_measured(name);
+        let seen = self.data.iter().filter(|(name, _)| is_seen(name));
         ClassifierInfo {
             schema_version: ClassifierInfo::SCHEMA,
             base_model: self.model.clone(),
             weights: self.weights.clone(),
+            seen: seen.map(|(_, sha256)| sha256.clone()).collect(),
             goal: self.goal.clone(),
             columns: self.columns.clone(),
             wording: self.wording.clone(),
@@ -218,6 +225,7 @@ pub fn train_classifier(
         model: backbone.location.lasting_name(),
         weights: backbone.hashes.clone(),
         data: data.files,
+        validation_files: data.validation_files,
         validation_split: options.data.validation_split(),
         columns: data.columns,
         wording,

@@ -123,12 +123,16 @@ fn kept(
             (false, Some(TextColumns::usual_questions()), wording, form)
         }
     };
-    let files = task.data.train.files.iter().chain(&task.data.validation.files);
+    let (train, validation) = (&task.data.train.files, &task.data.validation.files);
+    let is_in_train = |path: &String| train.iter().any(|file| file.path == *path);
+    let validation_files = validation.iter().map(|file| file.path.clone());
+    let files = train.iter().chain(validation);
     Ok(Some(TrainSettings {
         schema_version: TrainSettings::SCHEMA,
         model: backbone.location.lasting_name(),
         weights: backbone.hashes.clone(),
         data: files.map(|file| (file.path.clone(), file.sha256.clone())).collect(),
+        validation_files: validation_files.filter(|path| !is_in_train(path)).collect(),
         validation_split: None,
         columns,
         wording,

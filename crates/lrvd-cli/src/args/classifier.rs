@@ -53,13 +53,14 @@ Blank lines are passed over. Output: one JSON object a line:
 
 pub(crate) const ABSTAIN_EXAMPLES: &str = "\
 Examples:
-  lrvd abstain fit runs/mine --data held-out.csv                    at most 5 % wrong, 19 times of 20
+  lrvd abstain fit runs/mine --data held-out.csv                    at most 5 % wrong, with 95 % confidence
   lrvd abstain fit runs/mine --data held-out.csv --risk 0.01 --delta 0.1
   lrvd abstain fit runs/mine --data held-out.csv --draws 0 && lrvd predict runs/mine --draws 0 < lines.txt
 
-The rows must be ones that training has not seen. Answers are given up to an entropy that is chosen so that the error
-rate of given answers on further texts of the same kind is at most RISK, but with probability DELTA over these rows
-(Geifman and El-Yaniv 2017). The entropy is kept beside the adapter; `lrvd predict` gives no label above it.";
+The rows must not have trained or chosen the model; files that have are an error. Answers are given up to the largest
+entropy for which the error rate of given answers on further texts of the same kind is at most RISK, with confidence
+1 - DELTA (fixed-sequence testing, Angelopoulos et al. 2021). RISK 0.05 needs 59 rows at least, RISK 0.01 needs 299. The
+entropy is kept beside the adapter; `lrvd predict` gives no label above it.";
 
 /// What `lrvd abstain` can do.
 #[derive(Debug, Subcommand)]
@@ -77,7 +78,7 @@ pub(crate) struct AbstainArguments {
     /// Largest error rate of the answers that are given.
     #[arg(long, value_name = "RISK", default_value = "0.05", value_parser = super::share, allow_negative_numbers = true)]
     pub(crate) risk: f64,
-    /// Probability that it is larger all the same.
+    /// Probability that it is larger nevertheless; the confidence is 1 - DELTA.
     #[arg(long, value_name = "DELTA", default_value = "0.05", value_parser = super::share, allow_negative_numbers = true)]
     pub(crate) delta: f64,
 }

@@ -1,6 +1,6 @@
 //! `lrvd abstain`
 
-use lrvd_bench::classify::fit_abstention;
+use lrvd_bench::classify::{SavedClassifier, fit_abstention};
 
 use super::Outcome;
 use super::eval::{Evaluated, evaluated};
@@ -12,8 +12,10 @@ use crate::printer::{Format, Printer};
 pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     let AbstainCommand::Fit(arguments) = command;
     let AbstainArguments { eval, risk, delta } = *arguments;
-    let Evaluated { classifier, examples, draws, evaluation, .. } = evaluated(&eval, printer)?;
-    let found = fit_abstention(&classifier, &examples, &evaluation, draws, risk, delta)?;
+    let check = SavedClassifier::check_unseen;
+    let Evaluated { classifier, labelled, draws, evaluation, .. } =
+        evaluated(&eval, check, printer)?;
+    let found = fit_abstention(&classifier, &labelled, &evaluation, draws, risk, delta)?;
     printer.data(&match printer.format() {
         Format::Json => serde_json::to_string_pretty(&serde_json::json!({
             "schema_version": 1,
@@ -21,12 +23,13 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
             "abstention": found,
         }))?,
         Format::Text => format!(
-            "no answer above an entropy of {:.4} nats: {:.1} % of {} rows are answered, {:.2} % of those wrongly; on other \
-             texts of this kind at most {:.2} %, but with probability {delta}",
+            "threshold: an entropy of {:.4} nats. Of these {} rows {:.1} % are answered, and {:.2} % of the answers are \
+             wrong. With {} % confidence the error rate on further rows of the same kind is at most {:.2} %.",
             found.above,
-            100.0 * found.coverage,
             found.rows,
+            100.0 * found.coverage,
             100.0 * found.risk,
+            100.0 * (1.0 - delta),
             100.0 * found.bound,
         ),
     })?;

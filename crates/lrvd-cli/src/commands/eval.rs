@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::classify::{Evaluation, LoadOptions, SavedClassifier, evaluate};
-use lrvd_bench::data::Example;
+use lrvd_bench::classify::{
+    ClassifyError, Evaluation, Labelled, LoadOptions, SavedClassifier, evaluate,
+};
 use lrvd_bench::language::SavedLanguageModel;
 use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::GlueTask;
@@ -33,7 +34,8 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     if SavedLanguageModel::is_at(&arguments.classifier.dir)? {
         return language::eval(arguments, printer);
     }
-    let Evaluated { classifier, data, seed, evaluation, .. } = evaluated(&arguments, printer)?;
+    let Evaluated { classifier, data, seed, evaluation, .. } =
+        evaluated(&arguments, |_, _| Ok(()), printer)?;
     let metrics: BTreeMap<u32, Metrics> =
         evaluation.scored.iter().map(|(k, s)| (*k, s.metrics.clone())).collect();
     match printer.format() {
@@ -64,35 +66,37 @@ pub(super) struct Evaluated {
     pub(super) classifier: SavedClassifier,
     /// Name of the examples.
     pub(super) data: String,
-    pub(super) examples: Vec<Example>,
+    pub(super) labelled: Labelled,
     pub(super) draws: usize,
     pub(super) seed: u64,
     pub(super) evaluation: Evaluation,
 }
 
-/// Evaluates what the command line names, and writes the predictions if it asks for them.
+/// Evaluates what the command line names, if `check` passes, and writes the predictions if it asks for them.
 pub(super) fn evaluated(
     arguments: &EvalArguments,
+    check: impl FnOnce(&SavedClassifier, &Labelled) -> Result<(), ClassifyError>,
     printer: Printer,
 ) -> Result<Evaluated, Box<dyn std::error::Error>> {
     let out = arguments.out()?;
     let classifier = load(&arguments.classifier)?;
-    let (data, examples) = examples(&classifier, arguments)?;
+    let (data, labelled) = labelled(&classifier, arguments)?;
+    check(&classifier, &labelled)?;
     let draws = classifier.draws(arguments.classifier.draws)?;
     let seed = arguments.classifier.seed.unwrap_or(classifier.info.seed);
-    let evaluation = evaluate(&classifier, &examples, draws, seed)?;
+    let evaluation = evaluate(&classifier, &labelled.examples, draws, seed)?;
     if let Some(file) = out {
         evaluation.write_predictions(file)?;
         printer.note(&format!("predictions: {}", file.display()));
     }
-    Ok(Evaluated { classifier, data, examples, draws, seed, evaluation })
+    Ok(Evaluated { classifier, data, labelled, draws, seed, evaluation })
 }
 
 /// The labelled examples that the command line names, and their name.
-fn examples(
+fn labelled(
     classifier: &SavedClassifier,
     arguments: &EvalArguments,
-) -> Result<(String, Vec<Example>), Box<dyn std::error::Error>> {
+) -> Result<(String, Labelled), Box<dyn std::error::Error>> {
     Ok(match (&arguments.task, &arguments.data_dir, &arguments.data) {
         (Some(task), Some(folder), _) => {
             let task: GlueTask = task.parse()?;
