@@ -2,17 +2,6 @@
 //!
 //! Everything reads row-major `[n, n_classes]` slices of probabilities (or log-probabilities) in `f64`, and class
 //! indices. Inputs are checked once, where they enter; what cannot be computed is a [`MetricError`], never NaN.
-//!
-//! | File            | Holds                                                                        |
-//! |-----------------|------------------------------------------------------------------------------|
-//! | `classification`| accuracy, F1, Matthews correlation from predicted classes                     |
-//! | `correlation`   | Pearson and Spearman                                                         |
-//! | `predictions`   | checked probabilities with labels: NLL, Brier score, confidences               |
-//! | `calibration`   | reliability bins, expected calibration error and its floor, three conventions  |
-//! | `ranking`       | area under the ROC curve of a score: out of distribution against in          |
-//! | `selective`     | risk-coverage curve, its area, threshold for a target risk, with a bound      |
-//! | `uncertainty`   | softmax, Monte Carlo average, entropies, mutual information                  |
-//! | `summary`       | mean, sample standard deviation, median over seeds                           |
 
 mod calibration;
 mod check;
@@ -32,7 +21,7 @@ pub use error::MetricError;
 pub use predictions::{NLL_FLOOR, Predictions, ROW_SUM_TOLERANCE, argmax_rows};
 pub use ranking::auroc;
 pub use selective::{RiskCoverage, RiskCoveragePoint, error_rate_bound};
-pub use summary::{mean, median, sample_sd};
+pub use summary::{mean, sample_sd};
 pub use uncertainty::{
     Uncertainty, entropy, log_mean_probability, log_softmax, mean_probability, softmax, uncertainty,
 };
