@@ -1,7 +1,6 @@
 //! Which implementation runs on CubeCL's devices: kernels for `f32`, `f16` and `bf16`, which compute
-//! in `f32`; the composite for `f64` and for every operator without a kernel.
+//! in `f32`, for what the method needs; the composite for `f64` and for every operator without a kernel.
 
-mod columns;
 mod rows;
 
 use burn::backend::TensorMetadata;
@@ -18,11 +17,9 @@ use super::backend::{LrvdBackend, Maybe};
 use super::disentangled_attention::{AttentionLayout, PositionTerm};
 use super::rank_two_noise::Noise;
 use super::{
-    causal_attention, disentangled_attention, dropout, gated_silu, gaussian_draw, gelu,
-    kl_log_uniform, layer_norm, rank_two_noise, rms_norm, standard_normal,
+    disentangled_attention, dropout, gaussian_draw, kl_log_uniform, rank_two_noise, standard_normal,
 };
 
-pub(super) use columns::sum_rows;
 pub(super) use rows::{LOWEST, cube_max, cube_sum, exp_below, row_sizes};
 
 /// `$op::launch::$name`, or the composite for `f64`.
@@ -37,50 +34,6 @@ macro_rules! by_element {
 }
 
 impl LrvdBackend for CubeBackend {
-    fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        by_element!(x, gelu::forward(x))
-    }
-
-    fn fused_gelu_grad(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
-        by_element!(x, gelu::backward(x, grad))
-    }
-
-    fn fused_gated_silu(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self> {
-        by_element!(gate, gated_silu::forward(gate, up))
-    }
-
-    fn fused_gated_silu_grad(
-        gate: FloatTensor<Self>,
-        up: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        wanted: [bool; 2],
-    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(gate, gated_silu::backward(gate, up, grad, wanted))
-    }
-
-    fn fused_causal_attention(
-        query: FloatTensor<Self>,
-        key: FloatTensor<Self>,
-        value: FloatTensor<Self>,
-        mask: FloatTensor<Self>,
-        scale: f64,
-    ) -> FloatTensor<Self> {
-        by_element!(query, causal_attention::forward(query, key, value, mask, scale))
-    }
-
-    fn fused_causal_attention_grad(
-        query: FloatTensor<Self>,
-        key: FloatTensor<Self>,
-        value: FloatTensor<Self>,
-        mask: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        scale: f64,
-        wanted: [bool; 3],
-    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        let arguments = [query, key, value, mask];
-        by_element!(grad, causal_attention::backward(arguments, grad, scale, wanted))
-    }
-
     fn fused_disentangled_attention(
         query: FloatTensor<Self>,
         key: FloatTensor<Self>,
@@ -114,43 +67,6 @@ impl LrvdBackend for CubeBackend {
             grad,
             disentangled_attention::backward(operands, terms, probability, grad, &layout, wanted)
         )
-    }
-
-    fn fused_layer_norm(
-        x: FloatTensor<Self>,
-        gamma: FloatTensor<Self>,
-        beta: FloatTensor<Self>,
-        eps: f64,
-    ) -> FloatTensor<Self> {
-        by_element!(x, layer_norm::forward(x, gamma, beta, eps))
-    }
-
-    fn fused_layer_norm_grad(
-        x: FloatTensor<Self>,
-        gamma: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        eps: f64,
-        wanted: [bool; 3],
-    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(x, layer_norm::backward(x, gamma, grad, eps, wanted))
-    }
-
-    fn fused_rms_norm(
-        x: FloatTensor<Self>,
-        gamma: FloatTensor<Self>,
-        eps: f64,
-    ) -> FloatTensor<Self> {
-        by_element!(x, rms_norm::forward(x, gamma, eps))
-    }
-
-    fn fused_rms_norm_grad(
-        x: FloatTensor<Self>,
-        gamma: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        eps: f64,
-        wanted: [bool; 2],
-    ) -> (Option<FloatTensor<Self>>, Option<FloatTensor<Self>>) {
-        by_element!(x, rms_norm::backward(x, gamma, grad, eps, wanted))
     }
 
     fn fused_dropout(x: FloatTensor<Self>, rate: f64, key: NoiseKey) -> FloatTensor<Self> {

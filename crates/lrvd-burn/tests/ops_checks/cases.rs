@@ -45,12 +45,18 @@ fn scaled(values: Vec<f64>, factor: f64, shift: f64) -> Vec<f64> {
 pub(crate) fn each(f: &mut dyn FnMut(&Case)) {
     linear_cases(f);
     gelu_cases(f);
-    dropout_cases(f);
     layer_norm_cases(f, &[[2, 3, 5], [1, 1, 17], [3, 41, 130], [2, 3, 1]]);
     rms_norm_cases(f, &[[2, 3, 5], [1, 1, 17], [3, 41, 130], [2, 3, 1]]);
     gated_silu_cases(f);
     // One key head per query head, groups of two and of three, one group; less and more than a block of keys.
     attention_cases(f, &[[2, 5, 2, 2, 3], [1, 1, 2, 1, 2], [2, 7, 3, 1, 2], [2, 67, 4, 2, 5]]);
+    energy_cases(f);
+    each_with_kernel(f);
+}
+
+/// Runs `f` on every case of the operators that have a kernel, alone or as a part.
+pub(crate) fn each_with_kernel(f: &mut dyn FnMut(&Case)) {
+    dropout_cases(f);
     disentangled_cases(
         f,
         &[
@@ -64,7 +70,6 @@ pub(crate) fn each(f: &mut dyn FnMut(&Case)) {
         ],
     );
     draw_cases(f);
-    energy_cases(f);
     moment_matched_cases(f);
     noise_cases(f);
     kl_cases(
@@ -73,12 +78,9 @@ pub(crate) fn each(f: &mut dyn FnMut(&Case)) {
     );
 }
 
-/// Runs `f` on a case of every operator that takes a row at a time, with more rows than a device counts
+/// Runs `f` on a case of every kernel that takes a row at a time, with more rows than a device counts
 /// along one axis, and on one with rows longer than a cube.
 pub(crate) fn each_of_many_rows(f: &mut dyn FnMut(&Case)) {
-    layer_norm_cases(f, &[[10, 7001, 3], [1, 2, 1037]]);
-    rms_norm_cases(f, &[[10, 7001, 3], [1, 2, 1037]]);
-    attention_cases(f, &[[17_000, 2, 2, 1, 1], [1, 3, 1, 1, 300], [1, 300, 2, 1, 2]]);
     disentangled_cases(
         f,
         &[

@@ -4,10 +4,6 @@ pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;
-#[cfg(feature = "cube")]
-mod kernel;
-#[cfg(feature = "cube")]
-pub(crate) mod launch;
 
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
