@@ -98,12 +98,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let far = Rows(normal(12, [256, WIDTH], 3.0));
     let inside = run.predict(&Inputs::new(&validation), 20)?.classes()?;
     let outside = run.predict(&Inputs::new(&far), 20)?.classes()?;
-    let of = |answers: &[ClassAnswer], what: fn(&ClassAnswer) -> f64| -> Vec<f64> {
-        answers.iter().map(what).collect()
+    let of = |answers: &[ClassAnswer], what: fn(&ClassAnswer) -> Option<f64>| -> Vec<f64> {
+        answers.iter().filter_map(what).collect()
     };
     for (name, answers) in [("in distribution", &inside), ("out of distribution", &outside)] {
         let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
-        let entropy = mean(of(answers, |a| a.entropy));
+        let entropy = mean(of(answers, |a| Some(a.entropy)));
         let mutual = mean(of(answers, |a| a.mutual_information));
         println!("{name}: entropy {entropy:.3}, mutual information {mutual:.4} nats");
     }

@@ -28,6 +28,14 @@ pub enum AdapterError {
         /// Number of layers looked at.
         layers: usize,
     },
+    /// Two layers have the same path.
+    #[error(
+        "two layers of the model have the path `{path}`: a path names one layer in files, noise and optimiser state"
+    )]
+    DuplicatePath {
+        /// The path.
+        path: String,
+    },
     /// There is no pair of factors to put something between or around.
     #[error("layer `{path}` has no adapter of two factors")]
     NoFactors {
@@ -59,6 +67,18 @@ pub enum AdapterError {
         path: String,
         /// The scheme.
         scheme: Scheme,
+    },
+    /// The relevance statistic of a rank has no value.
+    #[error(
+        "the relevance statistic of rank {rank} of adapter `{path}` is {value}, expected a finite number"
+    )]
+    Statistic {
+        /// Module path of the layer.
+        path: String,
+        /// Rank direction, counted from 0.
+        rank: usize,
+        /// The value found.
+        value: f64,
     },
     /// A tensor holds a value that is not finite.
     #[error("`{name}` is not finite at step {step}: {value}")]

@@ -56,13 +56,19 @@ pub fn statistics(
 ///
 /// # Errors
 ///
-/// As [`statistics`].
+/// As [`statistics`]; [`AdapterError::Statistic`] for a statistic that is not finite. The model is unchanged then.
 pub(crate) fn set_relevance(
     model: &mut impl AdaptedModel,
     log_alpha: f64,
     options: StatisticOptions,
 ) -> Result<(), AdapterError> {
     let statistics = statistics(model, options)?;
+    for (path, of_layer) in &statistics {
+        if let Some(rank) = of_layer.iter().position(|found| !found.is_finite()) {
+            let (path, value) = (path.clone(), of_layer[rank]);
+            return Err(AdapterError::Statistic { path, rank, value });
+        }
+    }
     model.visit_layers_mut(&mut |path, layer| {
         let Some((adapter, statistic)) = layer.low_rank_mut().zip(statistics.get(path)) else {
             return;
@@ -134,4 +140,63 @@ pub fn apply(
             layer.select_ranks(&event.kept[path]);
         }
     });
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use burn::module::Param;
+    use burn::tensor::{Device, Tensor};
+    use lrvd_core::family::VariationalFamily;
+
+    use super::*;
+    use crate::adapter::{AdaptedLinear, LowRankAdapter, Posterior, RankParameters};
+    use crate::host::values;
+
+    /// A layer of rank 2 with `noise`.
+    fn layer(family: VariationalFamily, noise: [f64; 2]) -> AdaptedLinear {
+        let device = Device::flex();
+        let parameters =
+            RankParameters { value: Param::from_tensor(Tensor::from_data(noise, &device)) };
+        let posterior = match family {
+            VariationalFamily::NoiseToSignal => Posterior::NoiseToSignal(parameters),
+            _ => Posterior::RankVariance(parameters),
+        };
+        let ones = |shape: [usize; 2]| Param::from_tensor(Tensor::ones(shape, &device));
+        let mut adapter = LowRankAdapter::new(ones([3, 2]), ones([2, 4]), 1.0);
+        adapter.extension = Some(Extension::Posterior(posterior));
+        let mut layer = AdaptedLinear::new("layer", Tensor::ones([3, 4], &device), None);
+        layer.attach(adapter, 2).unwrap();
+        layer
+    }
+
+    fn noise(layer: &AdaptedLinear) -> Vec<f64> {
+        match layer.low_rank().unwrap().posterior().unwrap() {
+            Posterior::RankVariance(p) | Posterior::NoiseToSignal(p) => values(p.value.val()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_relevance_is_set_within_the_range_of_the_family() {
+        let options = StatisticOptions::default();
+        let mut ratio = layer(VariationalFamily::NoiseToSignal, [-1.0, 3.0]);
+        set_relevance(&mut ratio, -30.0, options).unwrap();
+        assert_eq!(noise(&ratio), [-30.0; 2]);
+        set_relevance(&mut ratio, 50.0, options).unwrap();
+        assert_eq!(noise(&ratio), [40.0; 2]);
+        let mut variance = layer(VariationalFamily::RankVariance, [-1.0, 0.5]);
+        set_relevance(&mut variance, -30.0, options).unwrap();
+        assert_eq!(noise(&variance), [-20.0; 2]);
+    }
+
+    #[test]
+    fn a_statistic_without_a_value_is_an_error_and_changes_nothing() {
+        let mut ratio = layer(VariationalFamily::NoiseToSignal, [-1.0, f64::INFINITY]);
+        let outcome = set_relevance(&mut ratio, -8.0, StatisticOptions::default());
+        let (path, value) = ("layer".to_owned(), f64::INFINITY);
+        assert_eq!(outcome, Err(AdapterError::Statistic { path, rank: 1, value }));
+        assert_eq!(noise(&ratio), [-1.0, f64::INFINITY]);
+    }
 }

@@ -7,7 +7,9 @@ mod support;
 
 use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind};
-use lrvd_burn::host::HostAdapter;
+use lrvd_burn::error::AdapterError;
+use lrvd_burn::host::{HostAdapter, HostNoise};
+use lrvd_burn::model::{AdapterTargets, attach_adapters};
 use lrvd_burn::ops::dropout;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
@@ -364,7 +366,7 @@ fn a_fresh_adapter_depends_on_seed_and_path_and_starts_where_it_should() {
     assert!(fresh.a.iter().all(|a| a.abs() <= 5.0f64.sqrt().recip()));
     let fresh = attach("p.q", AdapterKind::bayes_lora(), 1);
     assert!(fresh.b.iter().all(|b| b.abs() <= 1.0001e-3) && fresh.b.iter().any(|b| b.abs() > 5e-4));
-    assert_eq!(fresh.noise, Some(lrvd_burn::host::HostNoise::RankVariance(vec![-8.0; 3])));
+    assert_eq!(fresh.noise, Some(HostNoise::RankVariance(vec![-8.0; 3])));
     let fresh = attach("p.q", AdapterKind::AdaLora, 1);
     assert_eq!((fresh.e, fresh.scaling), (Some(vec![0.0; 3]), 12.0 / 3.00001));
 }
@@ -381,5 +383,28 @@ fn a_plain_device_runs_the_same_forward() {
         assert!(!out.device().is_autodiff());
         assert_eq!(out.device(), Device::flex());
         assert_eq!(host(out), host(layer.forward(inputs(DType::F32), &pass)), "{scheme:?}");
+    }
+}
+
+#[test]
+fn two_layers_of_one_path_are_an_error() {
+    let mut net = Net::new([None, None], DType::F32);
+    net.second = base("net.first", 7, 6, DType::F32);
+    let targets = AdapterTargets::Names(vec!["first".to_owned()]);
+    let outcome = attach_adapters(&mut net, &targets, &AdapterConfig::default(), NoiseKey::new(1));
+    assert_eq!(outcome, Err(AdapterError::DuplicatePath { path: "net.first".to_owned() }));
+    assert!(net.first.adapter().is_none() && net.second.adapter().is_none());
+}
+
+#[test]
+fn a_large_noise_to_signal_ratio_is_finite_in_single_precision() {
+    let host = HostAdapter {
+        noise: Some(HostNoise::NoiseToSignal(vec![50.0; RANK])),
+        ..host_adapter(Some(VariationalFamily::NoiseToSignal), 10)
+    };
+    let layer = layer("net.first", &host, DType::F32);
+    for scheme in SCHEMES {
+        let out = layer.forward(inputs(DType::F32), &Pass::sampled(scheme, NoiseKey::new(3)));
+        assert!(support::host(out).iter().all(|v| v.is_finite()), "{scheme:?}");
     }
 }

@@ -7,9 +7,11 @@ mod support;
 
 use burn::tensor::DType;
 use lrvd_burn::adapter::{ArdHyper, Prior};
+use lrvd_burn::error::AdapterError;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::total_kl;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_core::error::ParameterError;
 use lrvd_core::factor::FactorView;
 use lrvd_core::family::{VariationalFamily, clamp_slope};
 use lrvd_core::kl::{
@@ -125,7 +127,7 @@ fn check(dtype: DType, tolerance: f64) {
                 let (value, gradient) = wanted(&posterior, prior, reduction);
                 let name = format!("{family} {prior:?} {reduction:?} {dtype:?}");
 
-                let kl = module.kl(prior, reduction).unwrap();
+                let kl = module.kl(prior, reduction).unwrap().unwrap();
                 assert_eq!(kl.dims(), [1]);
                 // The core's form of this one loses digits where a deviation is far below the
                 // prior's, as that of the clamped entry is.
@@ -165,7 +167,7 @@ fn the_ends_of_the_clamp_pass_the_gradient() {
     host.noise = Some(lrvd_burn::host::HostNoise::RankVariance(values));
     for prior in PRIORS {
         let module = adapter(&host, DType::F64);
-        let kl = module.kl(prior, KlReduction::Element).unwrap();
+        let kl = module.kl(prior, KlReduction::Element).unwrap().unwrap();
         let gradient = posterior_gradient(&module, &kl.backward());
         let slope = gradient.parameters.per_rank().unwrap();
         assert!(slope[0] != 0.0 && slope[2] != 0.0, "{prior:?}: {slope:?}");
@@ -179,12 +181,12 @@ fn an_adapter_without_ranks_costs_nothing() {
         for family in families(prior) {
             let module = adapter(&host_adapter(Some(family), 10), DType::F32).select_ranks(&[]);
             assert_eq!(module.rank(), 0);
-            let kl = module.kl(prior, KlReduction::Element).unwrap();
+            let kl = module.kl(prior, KlReduction::Element).unwrap().unwrap();
             assert_eq!(host(kl), [0.0], "{family} {prior:?}");
         }
     }
     let plain = adapter(&host_adapter(None, 10), DType::F32);
-    assert!(plain.kl(Prior::LogUniform, KlReduction::Element).is_none());
+    assert!(plain.kl(Prior::LogUniform, KlReduction::Element).unwrap().is_none());
 }
 
 #[test]
@@ -200,10 +202,10 @@ fn a_model_sums_its_adapters_once_whatever_their_use() {
     let net = Net::new([Some(&first), Some(&second)], DType::F64);
     for prior in PRIORS {
         let of = |host: &HostAdapter| {
-            let kl = adapter(host, DType::F64).kl(prior, KlReduction::Element).unwrap();
+            let kl = adapter(host, DType::F64).kl(prior, KlReduction::Element).unwrap().unwrap();
             support::host(kl)[0]
         };
-        let total = || host(total_kl(&net, prior, KlReduction::Element).unwrap())[0];
+        let total = || host(total_kl(&net, prior, KlReduction::Element).unwrap().unwrap())[0];
         let before = total();
         close("sum", &[before], &[of(&first) + of(&second)], 1e-13);
         // Two uses of the first layer within one forward.
@@ -214,5 +216,26 @@ fn a_model_sums_its_adapters_once_whatever_their_use() {
         assert_eq!(before, total());
     }
     let bare = Net::new([None, None], DType::F64);
-    assert!(total_kl(&bare, Prior::LogUniform, KlReduction::Element).is_none());
+    assert!(total_kl(&bare, Prior::LogUniform, KlReduction::Element).unwrap().is_none());
+}
+
+#[test]
+fn a_noise_to_signal_posterior_has_no_divergence_from_a_gaussian() {
+    let noisy = host_adapter(Some(VariationalFamily::NoiseToSignal), 10);
+    let module = adapter(&noisy, DType::F64);
+    let net = Net::new([Some(&noisy), None], DType::F64);
+    for prior in PRIORS {
+        for outcome in
+            [module.kl(prior, KlReduction::Element), total_kl(&net, prior, KlReduction::Element)]
+        {
+            match outcome {
+                Ok(Some(_)) => assert_eq!(prior, Prior::LogUniform),
+                Err(AdapterError::Parameter(ParameterError::Family { family, .. })) => {
+                    assert_eq!(family, "noise-to-signal");
+                    assert_ne!(prior, Prior::LogUniform);
+                }
+                other => panic!("{prior:?}: {other:?}"),
+            }
+        }
+    }
 }

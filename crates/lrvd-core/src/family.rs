@@ -8,6 +8,8 @@ use crate::error::ParameterError;
 pub const LOG_VARIANCE_MIN: f64 = -20.0;
 /// Upper end of the clamp on log-variances (published with the method). The gradient is zero above.
 pub const LOG_VARIANCE_MAX: f64 = 2.0;
+/// Upper end of the clamp on `log_alpha`, so that α² is finite in single precision.
+pub const LOG_ALPHA_MAX: f64 = 40.0;
 /// Added to a squared mean before its logarithm is taken; the authors' value.
 pub const EPS_MEAN: f64 = 1e-8;
 /// Added to a variance before its square root is taken; the authors' value.
@@ -28,7 +30,7 @@ pub const INITIAL_B_BOUND: f64 = 1e-3;
 /// AsymRankVariance  Var A[k,i] = exp(log_variance[k]),               Var B = 0
 /// ```
 ///
-/// Log-variances are clamped to `[LOG_VARIANCE_MIN, LOG_VARIANCE_MAX]`; `log_alpha` is not.
+/// Log-variances are clamped to `[LOG_VARIANCE_MIN, LOG_VARIANCE_MAX]`, `log_alpha` to at most `LOG_ALPHA_MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]

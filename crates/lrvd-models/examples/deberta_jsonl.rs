@@ -149,7 +149,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             line.text,
             names[answer.class],
             answer.probabilities[answer.class],
-            answer.mutual_information
+            answer.mutual_information.unwrap_or(f64::NAN)
         );
     }
     Ok(())

@@ -9,7 +9,9 @@ use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
 use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
-use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits, Model, TrainError};
+use lrvd_burn::train::{
+    DrawPolicy, Examples, Inputs, Logits, MAX_SEED, Model, PredictionDraws, TrainError,
+};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
@@ -275,6 +277,17 @@ fn a_cascade_draws_where_the_mean_is_undecided() {
             }
         }
     }
+    // An answer at the mean has no mutual information, drawn ones have that of the draws.
+    for ((answer, made), all) in
+        found.classes().unwrap().iter().zip(&made).zip(all.classes().unwrap())
+    {
+        match answer.mutual_information {
+            Some(found) => {
+                assert!((found - all.mutual_information.unwrap()).abs() < 1e-5 && *made == 8);
+            }
+            None => assert_eq!(*made, 0),
+        }
+    }
     assert_eq!(with(Some(1.0)).made.unwrap(), [8; 64]);
     let none = with(Some(0.0));
     assert_eq!(none.made.clone().unwrap(), [0; 64]);
@@ -293,6 +306,20 @@ fn a_cascade_draws_where_the_mean_is_undecided() {
     // What the guide says: 44 of 64 at the mean, 0.055 in the probability, no other class.
     assert_eq!((spared, other), (44, 0));
     assert!(mean_error < 0.06, "{mean_error}");
+}
+
+#[test]
+fn a_seed_beyond_the_bits_of_batch_numbers_is_an_error() {
+    let kind = AdapterKind::Variational { family: VariationalFamily::RankVariance, initial: -5.0 };
+    let model = deberta(SHARED, kind, &names(&SIX));
+    let texts = Texts(4);
+    let answer = |seed, kind| Inputs { seed, kind, ..Inputs::new(&texts) }.predict(&model, 2);
+    for kind in [PredictionDraws::Fresh, PredictionDraws::Activation] {
+        let error = answer(MAX_SEED + 1, kind).unwrap_err().to_string();
+        assert!(error.contains("`seed` is 1099511627776"), "{error}");
+        answer(MAX_SEED, kind).unwrap();
+    }
+    answer(u64::MAX, PredictionDraws::Weights).unwrap();
 }
 
 #[test]

@@ -112,11 +112,11 @@ fn one_draw_per_batch_equals_the_drawn_model() {
 fn an_adapter_used_twice_counts_once_in_the_kl() {
     let device = Device::flex();
     let model = model(&device);
-    let total = total_kl(&model, Prior::LogUniform, KlReduction::Element).unwrap();
+    let total = total_kl(&model, Prior::LogUniform, KlReduction::Element).unwrap().unwrap();
     let mut by_layer = 0.0;
     model.visit_layers(&mut |_, layer| {
         if let Some(adapter) = layer.low_rank() {
-            let kl = adapter.kl(Prior::LogUniform, KlReduction::Element).unwrap();
+            let kl = adapter.kl(Prior::LogUniform, KlReduction::Element).unwrap().unwrap();
             by_layer += kl.into_scalar::<f64>();
         }
     });

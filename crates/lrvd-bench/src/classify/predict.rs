@@ -109,7 +109,7 @@ impl SavedClassifier {
             return Ok(logits.scores()?.into_iter().map(score).collect());
         }
         // What the draws disagree about is theirs, whatever the temperature.
-        let information: Vec<f64> =
+        let information: Vec<Option<f64>> =
             logits.classes()?.into_iter().map(|answer| answer.mutual_information).collect();
         let logits = self.calibrated(logits, draws)?;
         let made = |row: usize| logits.made.as_ref().map_or(draws, |made| made[row]);
@@ -117,7 +117,7 @@ impl SavedClassifier {
             probabilities: a.probabilities,
             class: a.class,
             entropy: a.entropy,
-            mutual_information: (made(row) > 0).then_some(information[row]),
+            mutual_information: information[row].filter(|_| made(row) > 0),
             draws: made(row),
         };
         Ok(logits.classes()?.into_iter().enumerate().map(answer).collect())

@@ -32,16 +32,17 @@ pub struct Scored {
 ///
 /// [`EvalError::Metric`] for logits that are not finite or an empty split.
 pub fn score_draws(logits: &Logits, task: &PreparedTask) -> Result<Scored, EvalError> {
-    let (draws, logits) = (logits.members(), logits.values.as_slice());
     if task.goal.is_regression() {
-        regression(logits, draws, task)
+        regression(&logits.values, logits.members(), task)
     } else {
-        classes(logits, draws, task)
+        classes(logits, task)
     }
 }
 
-fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, EvalError> {
-    let classes = task.labels;
+fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored, EvalError> {
+    // Rows that a cascade answered at the mean have no mutual information, so their mean has no value either.
+    let all_drawn = logits.made.as_ref().is_none_or(|made| made.iter().all(|&made| made > 0));
+    let (draws, logits, classes) = (logits.members(), &logits.values, task.labels);
     let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.label.class()).collect();
     let logs = log_softmax(logits, classes)?;
     let outputs = mean_probability(&logs, draws, classes)?;
@@ -67,7 +68,11 @@ fn classes(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, 
         ece: Some(diagram.ece()),
         brier: Some(predictions.brier()),
         entropy: Some(mean(&found.predictive_entropy)?),
-        mutual_information: if draws > 1 { Some(mean(&found.mutual_information)?) } else { None },
+        mutual_information: if draws > 1 && all_drawn {
+            Some(mean(&found.mutual_information)?)
+        } else {
+            None
+        },
     };
     let reliability = Reliability::from(&diagram);
     Ok(Scored { outputs, metrics, reliability: Some(reliability), uncertainty: Some(found) })

@@ -372,5 +372,13 @@ mod tests {
         // A single model has no members that could disagree.
         assert_eq!(line.mutual_information.keys().copied().collect::<Vec<_>>(), [0, 2]);
         assert!(line.mutual_information[&0] > 0.6 && line.mutual_information[&2] < 1e-12);
+
+        // Answered at the mean: no mutual information, where a cascade spared the draws.
+        let spared = Logits { made: Some(vec![0]), ..Logits::new([b, b].concat(), 1, 3) };
+        let scored = score_draws(&spared, &task).unwrap();
+        assert_eq!(scored.metrics.mutual_information, None);
+        write_predictions(&task, &BTreeMap::from([(2, scored)]), &path).unwrap();
+        let lines: Vec<PredictionLine> = read_lines(&path).unwrap();
+        assert!(lines[0].mutual_information.is_empty() && lines[0].entropy.len() == 1);
     }
 }

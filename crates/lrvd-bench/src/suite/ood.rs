@@ -102,11 +102,13 @@ impl OodSet {
     ) -> Result<BTreeMap<u32, OodRecord>, SuiteError> {
         let mut found = BTreeMap::new();
         for (&draws, theirs) in theirs {
+            let has_information = |scored: &Scored| scored.metrics.mutual_information.is_some();
+            let all_drawn = own.get(&draws).is_some_and(has_information) && has_information(theirs);
             let own = own.get(&draws).and_then(|scored| scored.uncertainty.as_ref());
             let lettered = if self.same_labels { Some(theirs) } else { lettered.get(&draws) };
             let answers = lettered.map(|scored| &scored.metrics);
             let (Some(own), Some(theirs)) = (own, &theirs.uncertainty) else { continue };
-            let several = own.mutual_information.iter().any(|&value| value > SAME);
+            let several = all_drawn && own.mutual_information.iter().any(|&value| value > SAME);
             let by_information =
                 several.then(|| auroc(&own.mutual_information, &theirs.mutual_information));
             let record = OodRecord {

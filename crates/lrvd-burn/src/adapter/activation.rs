@@ -6,7 +6,7 @@ use lrvd_core::family::EPS_VARIANCE;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{NoiseKey, Stream};
 
-use super::kind::{LowRankAdapter, Posterior, clamped};
+use super::kind::{LowRankAdapter, Posterior, clamped, clamped_log_alpha};
 use crate::ops::{
     Noise, OutputNoise, add_gaussian_noise, add_rank_two_noise, row_energy, standard_normal,
 };
@@ -59,7 +59,7 @@ impl LowRankAdapter {
                 return add_rank_two_noise(mean, q, w, row_energy(s(), Some(v)), noise);
             }
             Posterior::NoiseToSignal(p) => {
-                let alpha = p.value.val().exp();
+                let alpha = clamped_log_alpha(p.value.val()).exp();
                 let inner = alpha.clone() + alpha.clone().square().mul_scalar(kappa);
                 let u = linear(x.clone().square(), a.clone().square(), None);
                 let c = u * inner.unsqueeze() + s().square() * alpha.unsqueeze();
@@ -135,7 +135,7 @@ impl LowRankAdapter {
                 linear(s, b, None)
             }
             Posterior::NoiseToSignal(p) => {
-                let alpha = p.value.val().exp().unsqueeze_dim::<2>(0);
+                let alpha = clamped_log_alpha(p.value.val()).exp().unsqueeze_dim::<2>(0);
                 let s = with_noise(linear(x.square(), a.square(), None) * alpha.clone());
                 let rho = linear(s.clone().square() * alpha, b.clone().square(), None);
                 add_gaussian_noise(linear(s, b, None), rho, noise)

@@ -4,13 +4,15 @@
 //! products: Burn's gradient of the division rounds the reciprocal to single precision.
 
 use burn::tensor::{Tensor, activation};
-use lrvd_core::family::EPS_MEAN;
+use lrvd_core::error::ParameterError;
+use lrvd_core::family::{EPS_MEAN, VariationalFamily};
 use lrvd_core::kl::log_uniform::{K1, K2, K3};
 use lrvd_core::kl::{ArdScales, KlReduction};
 use lrvd_core::numeric::ln_gamma;
 use serde::{Deserialize, Serialize};
 
 use super::kind::{LowRankAdapter, Posterior, clamped};
+use crate::error::AdapterError;
 use crate::ops::kl_log_uniform;
 
 /// How the scales of the hierarchical prior are treated.
@@ -56,6 +58,24 @@ pub enum Prior {
     },
 }
 
+impl Prior {
+    /// Checks that the divergence from this prior is finite for a posterior of the family.
+    ///
+    /// # Errors
+    ///
+    /// [`ParameterError::Family`] for noise-to-signal posteriors and a prior other than the log-uniform one.
+    pub(crate) fn check(self, family: VariationalFamily) -> Result<(), ParameterError> {
+        if family == VariationalFamily::NoiseToSignal && self != Self::LogUniform {
+            return Err(ParameterError::Family {
+                operation: "a prior other than the log-uniform one",
+                family: family.name(),
+                reason: "a zero mean has zero variance, whose divergence from a Gaussian is infinite",
+            });
+        }
+        Ok(())
+    }
+}
+
 /// Means and log-variances of the random factors, `[rank, width]` seen through `rank_axis`.
 struct RandomFactor {
     mean: Tensor<2>,
@@ -66,20 +86,27 @@ struct RandomFactor {
 impl LowRankAdapter {
     /// `KL(q ‖ p)` of the adapter in nats, `[1]`; `None` without a posterior.
     ///
-    /// Noise-to-signal posteriors support the log-uniform prior only: the other priors need the
-    /// variance as a free parameter, which is then not an O(rank) quantity.
-    pub fn kl(&self, prior: Prior, reduction: KlReduction) -> Option<Tensor<1>> {
-        let posterior = self.posterior()?;
+    /// # Errors
+    ///
+    /// [`ParameterError::Family`] for a noise-to-signal posterior with a prior other than the log-uniform one: a zero
+    /// mean has zero variance, whose divergence from a Gaussian is infinite.
+    pub fn kl(
+        &self,
+        prior: Prior,
+        reduction: KlReduction,
+    ) -> Result<Option<Tensor<1>>, AdapterError> {
+        let Some(posterior) = self.posterior() else { return Ok(None) };
+        prior.check(posterior.family())?;
         if self.rank() == 0 {
             // Not every operation takes an empty tensor.
             let a = self.a.val();
-            return Some(Tensor::zeros([1], (&a.device(), a.dtype())));
+            return Ok(Some(Tensor::zeros([1], (&a.device(), a.dtype()))));
         }
-        Some(match prior {
+        Ok(Some(match prior {
             Prior::LogUniform => self.kl_log_uniform(posterior, reduction),
             Prior::Ard { scales, hyper } => self.kl_ard(posterior, scales, hyper),
             Prior::Gaussian { std } => self.kl_gaussian(posterior, std),
-        })
+        }))
     }
 
     fn random_factors(&self, posterior: &Posterior) -> Vec<RandomFactor> {
@@ -122,15 +149,13 @@ impl LowRankAdapter {
         }
     }
 
-    /// Per-entry log-variance of the factor, broadcastable against its mean.
+    /// Per-entry log-variance of the factor of an additive posterior, broadcastable against its mean.
     fn log_variance(posterior: &Posterior, factor: &RandomFactor) -> Tensor<2> {
         match posterior {
-            Posterior::RankVariance(p) | Posterior::AsymRankVariance(p) => {
+            Posterior::RankVariance(p)
+            | Posterior::AsymRankVariance(p)
+            | Posterior::NoiseToSignal(p) => {
                 clamped(p.value.val()).unsqueeze_dim(1 - factor.rank_axis)
-            }
-            Posterior::NoiseToSignal(p) => {
-                let energy = factor.mean.clone().square().add_scalar(EPS_MEAN).log();
-                energy + p.value.val().unsqueeze_dim::<2>(1 - factor.rank_axis)
             }
             Posterior::ElementVariance(p) if factor.rank_axis == 1 => clamped(p.a.val()),
             Posterior::ElementVariance(p) => clamped(p.b.val()),

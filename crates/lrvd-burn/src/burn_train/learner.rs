@@ -19,14 +19,14 @@ use crate::objective::Objective;
 use crate::parameters::Role;
 use crate::sampling::Pass;
 use crate::train::{
-    Batch, Method, Model, RankChange, StepSizes, StepState, Terms, TrainError,
+    Batch, Method, Model, RankChange, StepSizes, StepState, Terms, TrainError, check_seed,
     negative_log_likelihood, part_key,
 };
 
 /// What burn-train does not tell its steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearnerPlan {
-    /// Seed of noise and dropout.
+    /// Seed of noise and dropout, at most [`MAX_SEED`](crate::train::MAX_SEED).
     pub seed: u64,
     /// Optimiser steps of the whole run.
     pub steps: usize,
@@ -128,6 +128,7 @@ where
                 .to_owned();
             return Err(TrainError::Method { method: "rank search", what });
         }
+        check_seed(plan.seed)?;
         method.attach(&mut model, targets, NoiseKey::new(plan.seed))?;
         check_scheme(&model, method.scheme())?;
         model.visit_parameters_mut(&mut |p| {

@@ -6,6 +6,8 @@ mod parts;
 pub use counts::{TrainableCounts, trainable_counts};
 pub use parts::{AdaptedModel, Leaf, LeafMut};
 
+use std::collections::BTreeSet;
+
 use burn::tensor::Tensor;
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
@@ -47,8 +49,8 @@ impl AdapterTargets {
 ///
 /// # Errors
 ///
-/// [`AdapterError::NoTarget`] naming the targets that match no layer, [`AdapterError::Parameter`] for a
-/// configuration out of range.
+/// [`AdapterError::NoTarget`] naming the targets that match no layer, [`AdapterError::DuplicatePath`] naming the path
+/// of two layers, [`AdapterError::Parameter`] for a configuration out of range.
 pub fn attach_adapters(
     model: &mut impl AdaptedModel,
     targets: &AdapterTargets,
@@ -58,6 +60,10 @@ pub fn attach_adapters(
     config.check()?;
     let mut all = Vec::new();
     model.visit_layers(&mut |path, _| all.push(path.to_owned()));
+    let mut seen = BTreeSet::new();
+    if let Some(path) = all.iter().find(|path| !seen.insert(*path)) {
+        return Err(AdapterError::DuplicatePath { path: path.clone() });
+    }
     let idle = |entry: &&String| !all.iter().any(|path| targets.means(entry, path));
     let unmatched: Vec<String> = targets.list().iter().filter(idle).cloned().collect();
     if !unmatched.is_empty() || targets.list().is_empty() {
@@ -93,12 +99,23 @@ pub fn ranks(model: &impl AdaptedModel) -> Vec<(String, usize)> {
 /// `Σ KL(q ‖ p)` over all adapters in nats, `[1]`; `None` if no adapter has a posterior left.
 ///
 /// An adapter that is used twice in a forward counts once.
+///
+/// # Errors
+///
+/// Those of [`LowRankAdapter::kl`](crate::adapter::LowRankAdapter::kl).
 pub fn total_kl(
     model: &impl AdaptedModel,
     prior: Prior,
     reduction: KlReduction,
-) -> Option<Tensor<1>> {
-    total_over_adapters(model, |layer| layer.low_rank().and_then(|a| a.kl(prior, reduction)))
+) -> Result<Option<Tensor<1>>, AdapterError> {
+    let mut outcome = Ok(());
+    let total = total_over_adapters(model, |layer| {
+        layer.low_rank()?.kl(prior, reduction).unwrap_or_else(|error| {
+            outcome = Err(error);
+            None
+        })
+    });
+    outcome.map(|()| total)
 }
 
 /// Sum of `term` over the adapted layers, `[1]`; `None` if it has no value for any of them.

@@ -246,14 +246,7 @@ impl BayesLora {
                 return Err(ParameterError::Undefined { name: "turn", reason });
             }
         }
-        if self.family == VariationalFamily::NoiseToSignal && self.prior != Prior::LogUniform {
-            return Err(ParameterError::Family {
-                operation: "a prior other than the log-uniform one",
-                family: self.family.name(),
-                reason: "its variance is tied to the means",
-            });
-        }
-        Ok(())
+        self.prior.check(self.family)
     }
 
     /// Whether the whole model is trained, without its posterior.
@@ -373,7 +366,7 @@ impl<M: Model> Regularise<M> for BayesLora {
         if self.is_whole() {
             return Ok(Terms { divisor, ..Terms::none() });
         }
-        let kl = total_kl(model, self.prior, self.kl_reduction);
+        let kl = total_kl(model, self.prior, self.kl_reduction)?;
         let turned = self.turn.filter(|turn| sizes.step as u64 >= turn.after);
         let kl_weight = self.kl.weight(sizes.step as u32) * turned.map_or(1.0, |t| t.kl_factor);
         Ok(Terms { kl, kl_weight, divisor, penalty: None })

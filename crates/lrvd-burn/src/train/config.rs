@@ -4,14 +4,18 @@ use lrvd_core::error::ParameterError;
 use lrvd_core::schedule::LrSchedule;
 use serde::{Deserialize, Serialize};
 
+use super::step::PART_SHIFT;
 use crate::optimizer::{AdamWConfig, GroupRates, ParameterGroups};
+
+/// Largest seed of a run: numbers of parts and batches are mixed into the bits above it.
+pub const MAX_SEED: u64 = (1 << PART_SHIFT) - 1;
 
 /// Settings of a run.
 ///
 /// | Field | Default | Range |
 /// |---|---|---|
 /// | `steps` | 1000 | 1 to 10⁹ optimiser steps |
-/// | `seed` | 0 | of initial values, noise and dropout |
+/// | `seed` | 0 | of initial values, noise and dropout, at most [`MAX_SEED`] |
 /// | `groups` | adapters 1e-3, head 1e-2 with decay 1e-2 | rates and decays by role, at least 0 |
 /// | `optimizer` | PyTorch's `AdamW` | `beta1`, `beta2` in [0, 1), `epsilon` at least 0 |
 /// | `warmup_ratio` | 0.06 | share of the steps with a rising rate, 0 to 1; it then falls to 0 |
@@ -78,6 +82,7 @@ impl TrainConfig {
     /// [`ParameterError::OutOfRange`] naming the field.
     pub fn check(&self) -> Result<Plan, ParameterError> {
         range("steps", self.steps as f64, 1.0, 1e9)?;
+        check_seed(self.seed)?;
         range("evaluate_every", self.evaluate_every as f64, 1.0, 1e9)?;
         range("patience", self.patience.unwrap_or(1) as f64, 1.0, 1e9)?;
         range("warmup_ratio", self.warmup_ratio, 0.0, 1.0)?;
@@ -111,6 +116,15 @@ impl Plan {
     }
 }
 
+/// Checks that a seed is at most [`MAX_SEED`].
+///
+/// # Errors
+///
+/// [`ParameterError::OutOfRange`] if it is not.
+pub fn check_seed(seed: u64) -> Result<(), ParameterError> {
+    range("seed", seed as f64, 0.0, MAX_SEED as f64)
+}
+
 /// Refuses a setting outside `low..=high`.
 pub(super) fn range(
     name: &'static str,
@@ -136,7 +150,8 @@ mod tests {
     fn every_setting_is_refused_by_its_name() {
         let good = TrainConfig::default();
         good.check().unwrap();
-        let wrong: [(&str, Change); 13] = [
+        let wrong: [(&str, Change); 14] = [
+            ("seed", |c| c.seed = 1 << 40),
             ("patience", |c| c.patience = Some(0)),
             ("steps", |c| c.steps = 0),
             ("evaluate_every", |c| c.evaluate_every = 0),

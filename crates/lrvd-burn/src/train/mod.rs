@@ -54,7 +54,7 @@ pub use batch::{Batch, Targets, TokenTargets, negative_log_likelihood};
 pub use batches::{Batches, Ordered, OrderedState};
 pub use bayes_lora::{BayesLora, OptimizerOnPrune, Phase, PrunePlacement, Pruning, Turn};
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
-pub use config::{Plan, TrainConfig};
+pub use config::{MAX_SEED, Plan, TrainConfig, check_seed};
 pub use draw_policy::DrawPolicy;
 pub use error::TrainError;
 pub use examples::{Examples, LabelledExamples, LabelledRows, Rows};

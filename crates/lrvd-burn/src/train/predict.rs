@@ -7,6 +7,7 @@ use lrvd_core::noise::NoiseKey;
 use serde::{Deserialize, Serialize};
 
 use super::error::TrainError;
+use super::step::PART_SHIFT;
 use crate::sampling::{DrawPer, Pass, Scheme};
 
 /// Mixed into the run's seed for prediction, so that a draw never repeats a training step's noise.
@@ -40,8 +41,7 @@ impl DrawSeed {
 
     /// The key of draw number `draw` in batch number `batch`, for draws that differ between batches.
     pub(super) fn key_in_batch(self, draw: usize, batch: usize) -> NoiseKey {
-        // Above every seed that a suite takes.
-        Self(self.0 ^ ((batch as u64 + 1) << 40)).key(draw)
+        Self(self.0 ^ ((batch as u64 + 1) << PART_SHIFT)).key(draw)
     }
 
     /// The pass of draw number `draw`: one weight draw for every example.
@@ -95,11 +95,12 @@ impl Logits {
         let classes = argmax_rows(&probabilities, self.width)?;
         let split = uncertainty(&logs, self.members(), self.width)?;
         let rows = probabilities.chunks_exact(self.width).zip(classes).enumerate();
+        let is_drawn = |i: usize| self.made.as_ref().is_none_or(|made| made[i] > 0);
         let answer = |(i, (row, class)): (usize, (&[f64], usize))| ClassAnswer {
             probabilities: row.to_vec(),
             class,
             entropy: split.predictive_entropy[i],
-            mutual_information: split.mutual_information[i],
+            mutual_information: is_drawn(i).then_some(split.mutual_information[i]),
         };
         Ok(rows.map(answer).collect())
     }
@@ -128,8 +129,9 @@ pub struct ClassAnswer {
     pub class: usize,
     /// Entropy of the probabilities, nats.
     pub entropy: f64,
-    /// Mutual information between answer and weights, nats; 0 of a single member.
-    pub mutual_information: f64,
+    /// Mutual information between answer and weights, nats; 0 of a single member, `None` where a
+    /// [`DrawPolicy`](super::DrawPolicy) answered at the mean.
+    pub mutual_information: Option<f64>,
 }
 
 /// What a regressor says of one example.

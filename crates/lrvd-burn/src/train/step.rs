@@ -13,8 +13,9 @@ use crate::objective::{Objective, ObjectiveParts, UnreadParts};
 use crate::optimizer::NamedGradients;
 use crate::sampling::Pass;
 
-/// Micro-batch numbers are mixed into the upper bits of the seed, which seeds do not use.
-const PART_SHIFT: u32 = 40;
+/// Numbers of micro-batches and of prediction batches are mixed into the bits of the seed from here on, which
+/// [`MAX_SEED`](super::MAX_SEED) keeps free.
+pub(super) const PART_SHIFT: u32 = 40;
 
 /// What a step needs to know of the run around it.
 pub(super) struct Around<'a> {

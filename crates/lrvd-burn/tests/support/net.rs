@@ -69,7 +69,7 @@ impl Net {
     pub(crate) fn objective(&self, x: Tensor<3>, targets: Tensor<2>, pass: &Pass) -> Objective {
         let n = x.dims()[0] as f64;
         let nll = (log_softmax(self.forward(x, pass), 1) * targets).sum().div_scalar(-n);
-        let kl = total_kl(self, Prior::LogUniform, KlReduction::Element);
+        let kl = total_kl(self, Prior::LogUniform, KlReduction::Element).unwrap();
         Objective { nll, kl, penalty: None, kl_weight: KL_WEIGHT, divisor: 2.0 }
     }
 

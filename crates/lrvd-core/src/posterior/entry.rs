@@ -1,6 +1,6 @@
 //! The noise of one weight, from its parameter.
 
-use crate::family::clamp_log_variance;
+use crate::family::{LOG_ALPHA_MAX, clamp_log_variance};
 
 /// Which of the two factors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,9 @@ impl Entry {
     pub(crate) fn variance(self) -> f64 {
         match self.kind {
             EntryKind::Additive => clamp_log_variance(self.parameter).exp(),
-            EntryKind::Multiplicative => self.parameter.exp() * self.mean * self.mean,
+            EntryKind::Multiplicative => {
+                self.parameter.min(LOG_ALPHA_MAX).exp() * self.mean * self.mean
+            }
             EntryKind::Fixed => 0.0,
         }
     }
@@ -42,7 +44,9 @@ impl Entry {
     pub(crate) fn noise_scale(self) -> f64 {
         match self.kind {
             EntryKind::Additive => (0.5 * clamp_log_variance(self.parameter)).exp(),
-            EntryKind::Multiplicative => (0.5 * self.parameter).exp() * self.mean,
+            EntryKind::Multiplicative => {
+                (0.5 * self.parameter.min(LOG_ALPHA_MAX)).exp() * self.mean
+            }
             EntryKind::Fixed => 0.0,
         }
     }

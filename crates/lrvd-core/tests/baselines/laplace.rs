@@ -104,6 +104,26 @@ fn woodbury_with_a_cholesky_root_and_a_dense_k() {
 }
 
 #[test]
+fn a_variance_is_not_negative_where_curvature_exceeds_the_prior_by_far() {
+    // Along the columns the variance is |G|²/(curvature + δ), which is lost in |G|²/δ − |G|²/δ.
+    let mut rng = TestRng::new(23);
+    let (d, r, delta) = (8, 2, 1e-13);
+    let mut wide = WideFactor::new(d, 1).unwrap();
+    let column: Vec<f64> = rng.normals(d).iter().map(|v| 100.0 * v).collect();
+    wide.add(1.0, &column).unwrap();
+    let small = [1.0, 0.0, 0.0, 1.0];
+    let block = LowRankBlock::new(&wide, WideSide::Output, &small, r).unwrap();
+    let block = CurvatureBlock::from(block);
+    for _ in 0..50 {
+        let of_rank = rng.normals(r);
+        let gradient: Vec<f64> =
+            column.iter().flat_map(|q| of_rank.iter().map(move |g| q * g)).collect();
+        let variance = block.covariance(&gradient, 1, delta).unwrap()[0];
+        assert!(variance >= 0.0, "{variance}");
+    }
+}
+
+#[test]
 fn singular_and_empty_factors() {
     // One column, a small factor of rank 1, and no data at all.
     let mut wide = WideFactor::new(3, 2).unwrap();

@@ -35,9 +35,9 @@ pub use gaussian::ElementGaussian;
 pub(super) use low_rank::Deviations;
 pub use low_rank::LowRankAdapter;
 pub use members::{AdapterMembers, repeat_for_members};
-pub(super) use posterior::clamped;
 pub(crate) use posterior::schemas as posterior_schemas;
 pub use posterior::{ElementParameters, Posterior, RankParameters};
+pub(super) use posterior::{clamped, clamped_log_alpha};
 pub use scale::ScaleGaussian;
 
 /// What is attached to a layer.

@@ -2,7 +2,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
-use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
+use lrvd_core::family::{LOG_ALPHA_MAX, LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
 
 use crate::adapter::initialisation::Initialiser;
 use crate::adapter::schema::{Axis, ParameterSchema, Parameters};
@@ -62,15 +62,18 @@ impl Posterior {
         }
     }
 
-    /// Adds `shift[k]` to every parameter of rank `k`, clamped to the range of a log-variance.
+    /// Adds `shift[k]` to every parameter of rank `k`, clamped to the range of the family's parameter.
     pub(crate) fn shift(&mut self, shift: &[f64]) {
         match self {
-            Self::RankVariance(p) | Self::NoiseToSignal(p) | Self::AsymRankVariance(p) => {
-                shift_by(&mut p.value, |value| on(shift, &value));
+            Self::RankVariance(p) | Self::AsymRankVariance(p) => {
+                set(&mut p.value, |value| clamped(value.clone() + on(shift, &value)));
+            }
+            Self::NoiseToSignal(p) => {
+                set(&mut p.value, |value| clamped_log_alpha(value.clone() + on(shift, &value)));
             }
             Self::ElementVariance(p) => {
-                shift_by(&mut p.a, |a| on(shift, &a).unsqueeze_dim(0));
-                shift_by(&mut p.b, |b| on(shift, &b).unsqueeze_dim(1));
+                set(&mut p.a, |a| clamped(a.clone() + on(shift, &a).unsqueeze_dim(0)));
+                set(&mut p.b, |b| clamped(b.clone() + on(shift, &b).unsqueeze_dim(1)));
             }
         }
     }
@@ -88,7 +91,7 @@ impl Posterior {
             }
             Self::AsymRankVariance(p) => (half_exp(clamped(p.value.val())).unsqueeze_dim(0), None),
             Self::NoiseToSignal(p) => {
-                let root = half_exp(p.value.val());
+                let root = half_exp(clamped_log_alpha(p.value.val()));
                 let of_a = a.clone() * root.clone().unsqueeze_dim(0);
                 (of_a, Some(b.clone() * root.unsqueeze_dim(1)))
             }
@@ -175,6 +178,11 @@ pub(in crate::adapter) fn clamped<const D: usize>(log_variance: Tensor<D>) -> Te
     log_variance.clamp(LOG_VARIANCE_MIN, LOG_VARIANCE_MAX)
 }
 
+/// `ln α` limited to the range in which the ratio is used.
+pub(in crate::adapter) fn clamped_log_alpha(log_alpha: Tensor<1>) -> Tensor<1> {
+    log_alpha.clamp_max(LOG_ALPHA_MAX)
+}
+
 fn half_exp<const D: usize>(log_variance: Tensor<D>) -> Tensor<D> {
     log_variance.mul_scalar(0.5).exp()
 }
@@ -184,11 +192,8 @@ fn on<const D: usize>(shift: &[f64], like: &Tensor<D>) -> Tensor<1> {
     Tensor::from_data(TensorData::from(shift), &like.device())
 }
 
-/// Adds what `shift` makes of the values to them, clamped to the range of a log-variance.
-fn shift_by<const D: usize>(
-    param: &mut Param<Tensor<D>>,
-    shift: impl FnOnce(Tensor<D>) -> Tensor<D>,
-) {
+/// Replaces the values.
+fn set<const D: usize>(param: &mut Param<Tensor<D>>, change: impl FnOnce(Tensor<D>) -> Tensor<D>) {
     let value = param.val().detach();
-    param.set_data(clamped(value.clone() + shift(value)).into_data());
+    param.set_data(change(value).into_data());
 }

@@ -111,6 +111,12 @@ impl LowRankBlock {
             .collect();
         let known = times_transposed(&projected, &projected, n, self.curvature.len(), n);
         let plain = times_transposed(gradients, gradients, n, n_parameters, n);
-        plain.iter().zip(known).map(|(p, q)| p / delta - q / (delta * delta)).collect()
+        let mut covariance: Vec<f64> =
+            plain.iter().zip(known).map(|(p, q)| p / delta - q / (delta * delta)).collect();
+        // Both terms of a variance are of size |G|²/δ, and rounding may leave less than nothing of their difference.
+        for i in 0..n {
+            covariance[i * n + i] = covariance[i * n + i].max(0.0);
+        }
+        covariance
     }
 }
