@@ -17,6 +17,7 @@
 //! | `added` | how special tokens get into the engine with their ids |
 //! | `template` | which tokens stand before and behind every text |
 //! | `charsmap` | whether a normaliser table is safe to look up in |
+//! | `growth` | how much longer a text can become |
 //! | `fixture` | whether a folder of expected ids is met |
 
 mod added;
@@ -24,6 +25,7 @@ mod bpe;
 mod charsmap;
 mod error;
 mod fixture;
+mod growth;
 mod json;
 mod options;
 mod sentencepiece;
