@@ -79,7 +79,7 @@ pub(super) fn evaluated(
     printer: Printer,
 ) -> Result<Evaluated, Box<dyn std::error::Error>> {
     let out = arguments.out()?;
-    let classifier = load(&arguments.classifier)?;
+    let classifier = load(&arguments.classifier, printer)?;
     let (data, labelled) = labelled(&classifier, arguments)?;
     check(&classifier, &labelled)?;
     let draws = classifier.draws(arguments.classifier.draws)?;
@@ -117,6 +117,7 @@ fn labelled(
 /// Loads the classifier that the command line names.
 pub(super) fn load(
     arguments: &ClassifierArguments,
+    printer: Printer,
 ) -> Result<SavedClassifier, Box<dyn std::error::Error>> {
     let device = device::open(&arguments.device)?;
     let options = LoadOptions {
@@ -125,5 +126,9 @@ pub(super) fn load(
         policy: arguments.policy.policy(),
         precision: None,
     };
-    Ok(SavedClassifier::load(&arguments.dir, &options, &device)?)
+    let classifier = SavedClassifier::load(&arguments.dir, &options, &device)?;
+    if let Some(note) = classifier.length_note() {
+        printer.note(&note);
+    }
+    Ok(classifier)
 }
