@@ -156,7 +156,11 @@ struct Home(tempfile::TempDir);
 impl Home {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
-        std::fs::write(home.path().join("rows.csv"), "text,label\na,x\nb,y\n").unwrap();
+        std::fs::write(
+            home.path().join("rows.csv"),
+            format!("text,label\n{}", "a,x\nb,y\n".repeat(20)),
+        )
+        .unwrap();
         Self(home)
     }
 

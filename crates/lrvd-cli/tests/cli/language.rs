@@ -405,7 +405,7 @@ mod served {
     pub(super) fn answers_conversations(adapter: &str) {
         let server = Server::start(adapter, &["--quiet"]);
         let card = server.get("/v1/model").json();
-        assert_eq!((&card["chat"], &card["messages"]), (&json!(true), &json!(true)));
+        assert_eq!(card["messages"], true);
         let messages = json!([{ "role": "user", "content": "Tim saw a red box." }]);
         let found = ask(&server, &json!({ "messages": messages, "max_tokens": 4 }));
         assert!(found["texts"][0]["text"].is_string(), "{found}");
