@@ -21,11 +21,14 @@ Every day
                          and, only when named:
                            advisories cargo-deny on known vulnerabilities (needs the network)
   tidy [NAME…|--list]    the invariants alone, or the named ones, or a list of them
+  golden DIR…            recomputes folders of recorded reference values, as the golden tests do with
+                         those of the repository, and prints one line for each folder and below it
+                         the largest difference of every recorded tensor beside its tolerance
 
 Reproduction
   glue [ARGS…]           builds the CLI in release mode, then runs `lrvd bench glue ARGS…` here
   reasoning [ARGS…]      the same with `lrvd bench reasoning ARGS…`
-  lrvd [ARGS…]           the same for any other command of the CLI: `cargo xtask lrvd verify DIR`
+  lrvd [ARGS…]           the same for any other command of the CLI: `cargo xtask lrvd inspect DIR`
                          Before a `--`, `--features LIST` and `--no-default-features` belong to the
                          build: `cargo xtask glue --features cuda --device cuda:0`. What follows a
                          `--` goes to the CLI untouched. Signals and the exit status are the CLI's.

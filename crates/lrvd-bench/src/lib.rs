@@ -19,7 +19,6 @@
 //! | [`language`] | a language model on a user's own texts: train, save, load, measure, continue |
 //! | [`classify`] | a classifier on a user's own data: train, save, load, evaluate, predict |
 //! | [`suite`] | whole reproductions: GLUE and reasoning; arms of settings, compared in pairs |
-//! | [`verify`] | golden folders |
 //!
 //! The loop is [`lrvd_burn::train`]'s. Nothing here prints: callers pass a [`progress::ProgressSink`].
 
@@ -39,7 +38,6 @@ pub mod settings;
 pub mod suite;
 pub mod task;
 mod text;
-pub mod verify;
 
 pub use backbone::BackboneError;
 pub use io::IoError;

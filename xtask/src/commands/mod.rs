@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod device;
+mod golden;
 mod gpu_bench;
 mod test;
 mod tidy;
@@ -37,6 +38,7 @@ pub(crate) fn dispatch(arguments: &[String]) -> Result<ExitCode> {
         "test" => test::run(rest).map(|()| ExitCode::SUCCESS),
         "check" => check::run(rest),
         "tidy" => tidy::run(rest),
+        "golden" => golden::run(rest),
         "glue" | "reasoning" => forward::suite(name, rest),
         "bench" => bench::run(rest),
         "lrvd" => forward::lrvd(&[], rest),

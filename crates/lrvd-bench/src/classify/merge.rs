@@ -410,7 +410,6 @@ fn load_merged(
         dir: folder.to_owned(),
         sampler: Sampler::Mean,
         policy: LoadOptions::default().policy,
-        stated_length: None,
         model,
         backbone,
         device: device.clone(),

@@ -12,11 +12,12 @@
 //! | `abstain` | the entropy above which it gives no answer |
 //! | `export`, `merge` | for other programs: PEFT, llama.cpp, a whole model |
 //! | `card` | the model card of an export |
-//! | `inspect` | ranks, statistics and sizes |
+//! | `inspect`, `check_model` | ranks, statistics and sizes; whether a checkpoint is whole |
 
 mod abstain;
 mod card;
 mod check;
+mod check_model;
 mod data;
 mod error;
 mod evaluate;
@@ -33,6 +34,7 @@ mod train;
 
 pub use abstain::fit_abstention;
 pub use check::{DataReport, RenderedExample, SplitReport, check_data};
+pub use check_model::{ModelCheck, check_model};
 pub use data::{ClassifyData, DataSource};
 pub use error::ClassifyError;
 pub use evaluate::{Evaluation, Labelled, evaluate};

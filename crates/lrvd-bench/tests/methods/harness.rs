@@ -47,7 +47,7 @@ impl Backbone {
     fn folder(self) -> PathBuf {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         root.join(match self {
-            Self::Deberta => "tests/golden/train/deberta_lora/base",
+            Self::Deberta => "../lrvd-models/tests/golden/train/deberta_lora/base",
             Self::Llama | Self::NarrowLlama => {
                 "../lrvd-models/tests/golden/llama/explicit_head_dim"
             }

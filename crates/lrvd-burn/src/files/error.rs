@@ -3,8 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use lrvd_core::error::quoted;
-
 use super::gguf::GgufError;
 use super::host_tensor::{HostDType, TensorError};
 
@@ -183,7 +181,7 @@ pub enum FileError {
         first: String,
     },
     /// The index puts a tensor into a shard that does not have it.
-    #[error("`{index}` puts {} into `{shard}`, which does not have them", quoted(.tensors))]
+    #[error("`{index}` puts {tensors:?} into `{shard}`, which does not have them")]
     NotInShard {
         /// The index.
         index: PathBuf,
@@ -193,7 +191,7 @@ pub enum FileError {
         tensors: Vec<String>,
     },
     /// A shard has a tensor that the index does not put there.
-    #[error("`{shard}` has {}, which `{index}` does not put there", quoted(.tensors))]
+    #[error("`{shard}` has {tensors:?}, which `{index}` does not put there")]
     NotInIndex {
         /// The index.
         index: PathBuf,

@@ -1,4 +1,4 @@
-//! `lrvd inspect`, `lrvd export`, `lrvd verify`, `lrvd completions`
+//! `lrvd inspect`, `lrvd export`, `lrvd completions`
 
 use std::path::PathBuf;
 
@@ -10,6 +10,7 @@ Examples:
   lrvd inspect runs/mine                           ranks and relevance by module
   lrvd inspect ADAPTER --format json
   lrvd inspect MODEL                               sizes of a base checkpoint: a folder or a .gguf file
+  lrvd inspect MODEL --check                       read all of it, and compute with it
 
   lrvd inspect runs/mine --format json | jq .lora_config > ranks.json
   python -c 'import json, peft; peft.LoraConfig(**json.load(open(\"ranks.json\")))'
@@ -17,6 +18,9 @@ Examples:
 
 log_alpha is the relevance statistic ln(noise variance / signal) of a rank direction. One at or above
 the threshold is noise: a method that prunes removes it at its next prune.
+
+With --check exit code 1 if a tensor is missing, left over, of another shape or not finite, or if the logits are not
+finite.
 
 JSON: `lora_config` has r, lora_alpha, target_modules, rank_pattern and alpha_pattern. Modules of rank 0 are left out;
 the others keep the scaling that they were trained with (alpha over rank). It is null if no module has a rank.";
@@ -37,21 +41,15 @@ give the posterior mean exactly, unless `--cap-rank` cuts it, which leaves the p
 Every export has a README.md: base, method, data hashes, metrics, ranks, and how it is loaded.
 Exit code 1 if `--verify` finds a difference; nothing is written then.";
 
-pub(crate) const VERIFY_EXAMPLES: &str = "\
-Examples:
-  lrvd verify golden/deberta/base                  a folder of recorded numbers
-  lrvd verify golden/train/lora --precision f64
-  lrvd verify MODEL                                a checkpoint of your own
-
-Everything is recomputed from the inputs and the configuration in the folder. Exit code 0 if all
-tensors hold, 1 if one does not, if the folder is broken or not supported, 2 for bad arguments.";
-
 /// Options of `lrvd inspect`.
 #[derive(Debug, Args)]
 pub(crate) struct InspectArguments {
     /// Output of `lrvd train`, one of its checkpoints, an adapter folder, or a base checkpoint.
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
+    /// Check instead that everything in DIR can be read, is finite, and computes.
+    #[arg(long)]
+    pub(crate) check: bool,
 }
 
 /// Formats that adapters are written in.
@@ -105,29 +103,6 @@ pub(crate) struct ExportArguments {
     /// Largest difference that `--verify` lets pass, in units of the largest logit.
     #[arg(long, value_name = "T", default_value = "1e-4", value_parser = super::positive, requires = "verify", allow_negative_numbers = true)]
     pub(crate) tolerance: f64,
-}
-
-/// Float types of `lrvd verify`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PrecisionName {
-    /// Single precision.
-    F32,
-    /// Double precision.
-    F64,
-}
-
-/// Options of `lrvd verify`.
-#[derive(Debug, Args)]
-pub(crate) struct VerifyArguments {
-    /// Fixture folder, checkpoint or adapter.
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-    /// Float type of the recomputation.
-    #[arg(long, value_enum, default_value = "f32")]
-    pub(crate) precision: PrecisionName,
-    /// Device: cpu, wgpu, cuda:0; a backend must be built in.
-    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
-    pub(crate) device: String,
 }
 
 /// Options of `lrvd completions`.

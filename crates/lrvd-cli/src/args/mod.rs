@@ -23,8 +23,7 @@ pub(crate) use classifier::{
 pub(crate) use config::{ConfigCommand, SettingsArguments, TrainingArgument};
 pub(crate) use data::{CheckArguments, DataCommand, ExampleArguments, TextArguments};
 pub(crate) use files::{
-    CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout, PrecisionName,
-    VerifyArguments,
+    CompletionsArguments, ExportArguments, ExportFormat, InspectArguments, Layout,
 };
 pub(crate) use generate::GenerateArguments;
 #[cfg(feature = "serve")]
@@ -38,8 +37,7 @@ const EXIT_CODES: &str = "\
 Exit codes: 0, done; 1, it ran and the answer is no (a check that does not hold); 2, arguments, settings or files cannot be
 used, and standard error says which; 75, stopped after a checkpoint: the same command with `--resume` goes on.
 
-Environment: HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and HF_HUB_DOWNLOAD_TIMEOUT for models named by
-repository; NO_COLOR;
+Environment: HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE for models named by repository; NO_COLOR;
 RUST_LOG=lrvd=debug says on standard error what is read, adapted, pruned and written, `lrvd=trace` every step.
 Without such a name nothing is read from a network.";
 
@@ -120,9 +118,6 @@ pub(crate) enum Command {
     /// Write an adapter for other programs.
     #[command(after_help = files::EXPORT_EXAMPLES)]
     Export(ExportArguments),
-    /// Recompute a folder of recorded numbers, or check a checkpoint of your own.
-    #[command(after_help = files::VERIFY_EXAMPLES)]
-    Verify(VerifyArguments),
     /// Reproduce a benchmark: train, evaluate and report several methods.
     #[command(subcommand)]
     Bench(BenchCommand),

@@ -79,7 +79,7 @@ pub(super) fn evaluated(
     printer: Printer,
 ) -> Result<Evaluated, Box<dyn std::error::Error>> {
     let out = arguments.out()?;
-    let classifier = load(&arguments.classifier, printer)?;
+    let classifier = load(&arguments.classifier)?;
     let (data, labelled) = labelled(&classifier, arguments)?;
     check(&classifier, &labelled)?;
     let draws = classifier.draws(arguments.classifier.draws)?;
@@ -117,7 +117,6 @@ fn labelled(
 /// Loads the classifier that the command line names.
 pub(super) fn load(
     arguments: &ClassifierArguments,
-    printer: Printer,
 ) -> Result<SavedClassifier, Box<dyn std::error::Error>> {
     let device = device::open(&arguments.device)?;
     let options = LoadOptions {
@@ -126,9 +125,5 @@ pub(super) fn load(
         policy: arguments.policy.policy(),
         precision: None,
     };
-    let classifier = SavedClassifier::load(&arguments.dir, &options, &device)?;
-    if let Some(note) = classifier.length_note() {
-        printer.note(&note);
-    }
-    Ok(classifier)
+    Ok(SavedClassifier::load(&arguments.dir, &options, &device)?)
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use lrvd_bench::SavedError;
 use lrvd_bench::classify::{
-    AdapterReport, AdapterSource, BaseReport, ModuleReport, inspect_adapter, inspect_base, is_base,
+    AdapterReport, AdapterSource, BaseReport, ModelCheck, ModuleReport, check_model,
+    inspect_adapter, inspect_base, is_base,
 };
 use lrvd_burn::device;
 
@@ -17,8 +18,17 @@ use crate::printer::{Format, Printer};
 /// Describes an adapter or a base checkpoint.
 pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let dir = arguments.dir.as_path();
+    let found = AdapterSource::is_at(dir) || is_base(dir);
+    if found && arguments.check {
+        let check = check_model(dir, &device::open("cpu")?)?;
+        printer.data(&match printer.format() {
+            Format::Json => serde_json::to_string_pretty(&check)?,
+            Format::Text => checked(&check),
+        })?;
+        return Ok(if check.finite == Some(false) { ExitStatus::No } else { ExitStatus::Done });
+    }
     if !AdapterSource::is_at(dir) {
-        if is_base(dir) {
+        if found {
             let report = inspect_base(dir)?;
             printer.data(&match printer.format() {
                 Format::Json => serde_json::to_string_pretty(&report)?,
@@ -46,6 +56,25 @@ fn nothing(dir: &Path) -> SavedError {
                      `state.json`, `config.json`, `*.gguf`"
             .to_owned(),
     }
+}
+
+fn checked(check: &ModelCheck) -> String {
+    let read = |n: usize, what: &str| format!("{n} tensors of the {what} were read and are finite");
+    let mut lines = Vec::new();
+    lines.extend(check.base_tensors.map(|n| read(n, "base model")));
+    if check.unused_tensors > 0 {
+        lines.push(format!("{} tensors of the checkpoint are not used", check.unused_tensors));
+    }
+    if !check.fresh.is_empty() {
+        lines.push(format!("not in the checkpoint: {}", check.fresh.join(", ")));
+    }
+    lines.extend(check.adapter_tensors.map(|n| read(n, "adapter")));
+    lines.push(match check.finite {
+        Some(true) => "the logits of a built-in batch are finite".to_owned(),
+        Some(false) => "the logits of a built-in batch are not finite".to_owned(),
+        None => "there is no base model beside the adapter: nothing was computed".to_owned(),
+    });
+    lines.join("\n")
 }
 
 fn adapter(report: &AdapterReport) -> String {

@@ -15,7 +15,6 @@ mod predict;
 mod serve;
 mod table;
 mod train;
-mod verify;
 
 use std::error::Error;
 
@@ -41,7 +40,6 @@ pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {
         Command::Data(command) => data::run(command, printer),
         Command::Inspect(arguments) => inspect::run(arguments, printer),
         Command::Export(arguments) => export::run(arguments, printer),
-        Command::Verify(arguments) => verify::run(arguments, printer),
         Command::Completions(arguments) => completions::run(arguments, printer),
         Command::Bench(command) => bench::run(command, global, printer),
     }

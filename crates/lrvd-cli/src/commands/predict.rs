@@ -66,7 +66,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
         let (pairs, texts) = (arguments.pair.len(), arguments.texts.len());
         return Err(format!("{pairs} `--pair` for {texts} texts; wanted one for each").into());
     }
-    let classifier = load(&arguments.classifier, printer)?;
+    let classifier = load(&arguments.classifier)?;
     check_limit(&classifier, limit)?;
     let draws = classifier.draws(arguments.classifier.draws)?;
     let limit = match limit {

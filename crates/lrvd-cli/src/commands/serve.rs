@@ -56,7 +56,7 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         let seed = own.seed.unwrap_or(model.seed());
         server.run(&LanguageModel::new(model, draws, seed), stop, printer, started)?;
     } else {
-        let classifier = load(own, printer)?;
+        let classifier = load(own)?;
         let limit = arguments.abstain_above;
         check_limit(&classifier, limit)?;
         let draws = classifier.draws(own.draws)?;

@@ -2,7 +2,7 @@
 
 use crate::support::{done, run};
 
-const COMMANDS: [&[&str]; 17] = [
+const COMMANDS: [&[&str]; 16] = [
     &["train"],
     &["data", "check"],
     &["eval"],
@@ -16,7 +16,6 @@ const COMMANDS: [&[&str]; 17] = [
     &["config", "schema"],
     &["inspect"],
     &["export"],
-    &["verify"],
     &["bench", "glue"],
     &["bench", "reasoning"],
     &["completions"],
@@ -46,8 +45,8 @@ fn bad_arguments_exit_with_2_and_nothing_on_standard_output() {
         &["train", "--model", "m", "--train", "t.tsv", "--validation-split", "1"],
         &["train", "--model", "m", "--train", "t.tsv", "--epochs", "1", "--steps", "2"],
         &["train", "--model", "m", "--task", "sst2"],
-        &["verify"],
-        &["verify", "--precision", "f16", "."],
+        &["inspect"],
+        &["inspect", "--precision", "f16", "."],
         &["export", "x", "--out", "y"],
         &["predict"],
     ];

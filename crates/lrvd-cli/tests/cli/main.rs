@@ -6,16 +6,12 @@ mod choices;
 mod config;
 mod exports;
 mod help;
-#[cfg(feature = "hub")]
-mod hub;
 mod language;
-mod lengths;
 mod log;
 mod output;
 mod refusals;
 mod resume;
 mod serve;
 mod support;
-mod verify;
 mod worded;
 mod workflow;

@@ -521,3 +521,43 @@ fn a_base_checkpoint_is_counted() {
     assert_eq!(report["parameters"]["embed_tokens"], 512 * 64);
     assert!(done(&["inspect", &llama]).stdout.starts_with("llama base checkpoint"));
 }
+
+#[test]
+fn checkpoints_and_adapters_are_checked() {
+    let check = |path: &Path| run(&["inspect", "--check", &path.display().to_string()]);
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lrvd-models/tests/golden/peft");
+    for (case, base, adapter) in [("deberta_lora_rslora", 42, 12), ("llama_lora_r4", 21, 10)] {
+        // An adapter beside its base model, as transformers saves both.
+        let dir = tempfile::tempdir().unwrap();
+        for file in std::fs::read_dir(golden.join(case).join("base")).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), dir.path().join(file.file_name())).unwrap();
+        }
+        let alone = check(dir.path());
+        let text = format!("{base} tensors of the base model were read and are finite\n");
+        assert!(alone.code == 0 && alone.stdout.starts_with(&text), "{case}: {}", alone.stdout);
+        for file in ["adapter_config.json", "adapter_model.safetensors"] {
+            let from = golden.join(case).join("adapter").join(file);
+            std::fs::copy(from, dir.path().join(file)).unwrap();
+        }
+        let name = dir.path().display().to_string();
+        let report = done(&["inspect", "--check", &name, "--format", "json"]).json();
+        let wanted = (&base.into(), &adapter.into(), &true.into());
+        let found = (&report["base_tensors"], &report["adapter_tensors"], &report["finite"]);
+        assert_eq!(found, wanted, "{case}");
+
+        let lone = check(&golden.join(case).join("adapter"));
+        assert!(lone.code == 0 && lone.stdout.contains("nothing was computed"), "{}", lone.stdout);
+        // One value is not a number, at the end of the file; then the file is cut short.
+        let weights = dir.path().join("model.safetensors");
+        let mut bytes = std::fs::read(&weights).unwrap();
+        let end = bytes.len();
+        bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+        std::fs::write(&weights, &bytes).unwrap();
+        let broken = check(dir.path());
+        assert!(broken.code == 1 && broken.stderr.contains("not finite"), "{}", broken.stderr);
+        std::fs::write(&weights, &bytes[..end - 4]).unwrap();
+        let broken = check(dir.path());
+        assert!(broken.code == 1 && broken.stderr.contains("cut short"), "{}", broken.stderr);
+    }
+}

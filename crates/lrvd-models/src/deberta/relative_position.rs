@@ -115,32 +115,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Tables of the reference implementation; the folder's README names the generator.
-    const TABLES: &[u8] =
-        include_bytes!("../../tests/golden/deberta/relative_buckets/expected.safetensors");
-
-    fn table(name: &str) -> Vec<i64> {
-        let file = safetensors::SafeTensors::deserialize(TABLES).unwrap();
-        let tensor = file.tensor(name).unwrap();
-        assert_eq!(tensor.dtype(), safetensors::Dtype::I64, "{name}");
-        let words = tensor.data().chunks_exact(8);
-        words.map(|word| i64::from_le_bytes(word.try_into().unwrap())).collect()
-    }
-
-    #[test]
-    fn buckets_and_rows_equal_the_reference_tables() {
-        for (buckets, range) in [(16, 64), (32, 128), (256, 512), (8, 32)] {
-            let positions = RelativePositions::new(Some(buckets), range).unwrap();
-            let key = format!("b{buckets}_m{range}");
-            let relative = table(&format!("relative.{key}"));
-            assert!(relative.len() > 2 * range, "the table reaches beyond the range");
-            let found: Vec<_> = relative.iter().map(|&r| positions.bucket(r)).collect();
-            assert_eq!(found, table(&format!("bucket.{key}")), "{key}");
-            let found: Vec<_> = relative.iter().map(|&r| i64::from(positions.row(r))).collect();
-            assert_eq!(found, table(&format!("gather_index_c2p.{key}")), "{key}");
-        }
-    }
-
     #[test]
     fn offsets_run_from_the_last_key_to_the_last_query() {
         let positions = RelativePositions::new(Some(16), 64).unwrap();

@@ -17,15 +17,11 @@
 //! | `added` | how special tokens get into the engine with their ids |
 //! | `template` | which tokens stand before and behind every text |
 //! | `charsmap` | whether a normaliser table is safe to look up in |
-//! | `growth` | how much longer a text can become |
-//! | `fixture` | whether a folder of expected ids is met |
 
 mod added;
 mod bpe;
 mod charsmap;
 mod error;
-mod fixture;
-mod growth;
 mod json;
 mod options;
 mod sentencepiece;
@@ -39,7 +35,6 @@ pub use bpe::tokenizer_json;
 pub(crate) use bpe::tokenizer_json_of_pieces;
 pub use charsmap::CharsMapError;
 pub use error::TokenizerError;
-pub use fixture::{FixtureError, ItemCheck, check_items};
 pub use options::{
     EncodeOptions, Encoding, PaddingSide, PaddingSpec, Truncation, TruncationSide,
     TruncationStrategy,

@@ -1,0 +1,201 @@
+//! Folders of recorded numbers, recomputed from their inputs and configurations.
+//!
+//! This is the one place that compares the recorded kinds, whichever crate owns the code: a model test needs all
+//! three lower crates. The folders beside these files are recomputed by every test run, any others by
+//! `cargo xtask golden DIR…`. A recorded value is only compared with; a recorded tensor that is not compared is a
+//! miss.
+//!
+//! | File | What is there |
+//! |---|---|
+//! | `case`, `json` | a folder, its tolerances, and what was compared |
+//! | `inputs`, `models` | batches; DeBERTa and Llama, with losses and gradients |
+//! | `peft` | PEFT adapters on either |
+//! | `train`, `allocation` | training runs, and what AdaLoRA decides in them |
+//! | `factors`, `forward` | the posterior: variances, divergence, moments, passes, gradients, statistics |
+//! | `gauge`, `energy`, `monte_carlo`, `calibration` | changes of basis, energy curves, draws, metrics |
+//! | `tokenizer` | ids of texts |
+//! | `damaged` | that every check can fail |
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod allocation;
+mod calibration;
+mod case;
+mod damaged;
+mod energy;
+mod factors;
+mod forward;
+mod gauge;
+mod inputs;
+mod json;
+mod models;
+mod monte_carlo;
+mod peft;
+mod tokenizer;
+mod train;
+
+use std::fmt;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use burn::tensor::DType;
+
+use case::{Case, Check};
+use json::Json;
+
+/// Folders that `cargo xtask golden` was given, joined as in `PATH`.
+const FOLDERS: &str = "LRVD_GOLDEN_FOLDERS";
+/// Where the report on them goes.
+const REPORT: &str = "LRVD_GOLDEN_REPORT";
+
+/// Models are computed in both float types, each against its own tolerances.
+const BOTH: &[DType] = &[DType::F32, DType::F64];
+/// Formulas of the core, and integers.
+const DOUBLE: &[DType] = &[DType::F64];
+
+/// What recomputes a kind of folder.
+type Recompute = fn(&mut Case) -> Result<()>;
+
+const KINDS: [(&str, &[DType], Recompute); 15] = [
+    ("deberta_sequence_classification", BOTH, models::deberta),
+    ("relative_position_buckets", DOUBLE, models::relative_positions),
+    ("llama_causal_lm", BOTH, models::llama),
+    ("peft_lora_deberta", BOTH, peft::deberta),
+    ("peft_adalora_deberta", BOTH, peft::deberta),
+    ("peft_lora_llama", BOTH, peft::llama),
+    ("train_lora", BOTH, train::verify),
+    ("train_adalora", BOTH, train::verify),
+    ("bayes_forward", DOUBLE, forward::verify),
+    ("bayes_kl", DOUBLE, forward::divergence),
+    ("bayes_gauge", DOUBLE, gauge::verify),
+    ("bayes_energy", DOUBLE, energy::verify),
+    ("bayes_monte_carlo", DOUBLE, monte_carlo::verify),
+    ("calibration", DOUBLE, calibration::verify),
+    ("tokenizer", DOUBLE, tokenizer::verify),
+];
+
+/// What became of one folder: its kind, and the checks in all float types.
+struct Outcome {
+    dir: PathBuf,
+    result: Result<(String, Vec<Check>)>,
+}
+
+impl Outcome {
+    /// Recomputes a folder; a panic is an error of this folder.
+    fn of(dir: &Path) -> Self {
+        let result = catch_unwind(|| recompute(dir)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+            Err(anyhow!("panicked: {text}"))
+        });
+        Self { dir: dir.to_owned(), result }
+    }
+
+    /// Whether something was compared and every check holds.
+    fn holds(&self) -> bool {
+        let all_hold = |checks: &[Check]| !checks.is_empty() && checks.iter().all(Check::holds);
+        self.result.as_ref().is_ok_and(|(_, checks)| all_hold(checks))
+    }
+}
+
+impl fmt::Display for Outcome {
+    /// One line for the folder; below it, indented, one for each check.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.holds() { "ok  " } else { "MISS" };
+        write!(f, "{verdict}  {}: ", self.dir.display())?;
+        let (kind, checks) = match &self.result {
+            Ok((kind, checks)) => (kind, checks),
+            Err(error) => return writeln!(f, "{error:#}"),
+        };
+        let held = checks.iter().filter(|check| check.holds()).count();
+        write!(f, "{kind}, {held} of {} checks hold", checks.len())?;
+        if let Some(check) = checks.iter().max_by(|a, b| a.ratio().total_cmp(&b.ratio())) {
+            write!(f, "; closest to its tolerance: {check}")?;
+        }
+        writeln!(f)?;
+        checks.iter().try_for_each(|check| {
+            writeln!(f, "  {}  {check}", if check.holds() { "    " } else { "MISS" })
+        })
+    }
+}
+
+/// Recomputes a folder in every float type of its kind.
+fn recompute(dir: &Path) -> Result<(String, Vec<Check>)> {
+    let mut checks = Vec::new();
+    let kind = Case::open(dir, DType::F64)?.json.at(&["kind"])?.text()?.to_owned();
+    let known = KINDS.iter().find(|(known, ..)| *known == kind);
+    let (_, dtypes, recompute) = known.with_context(|| format!("unknown kind `{kind}`"))?;
+    for dtype in *dtypes {
+        let mut case = Case::open(dir, *dtype)?;
+        recompute(&mut case).with_context(|| format!("in {}", dtype.name()))?;
+        checks.extend(case.finish());
+    }
+    Ok((kind, checks))
+}
+
+/// The folders of this crate below `kind`.
+fn folders(kind: &str) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(kind);
+    let entries = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    let mut folders: Vec<PathBuf> = entries.filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
+}
+
+/// All folders of a kind hold, and are as many as are known.
+fn all_hold(kind: &str, count: usize) {
+    let folders = folders(kind);
+    assert_eq!(folders.len(), count);
+    for dir in folders {
+        let outcome = Outcome::of(&dir);
+        assert!(outcome.holds(), "{outcome}");
+    }
+}
+
+#[test]
+fn the_posterior_and_metrics_hold() {
+    all_hold("bayes", 12);
+}
+
+#[test]
+fn deberta_holds() {
+    all_hold("deberta", 10);
+}
+
+#[test]
+fn llama_holds() {
+    all_hold("llama", 7);
+}
+
+#[test]
+fn adapters_hold() {
+    all_hold("peft", 8);
+}
+
+#[test]
+fn tokenizers_hold() {
+    all_hold("tokenizers", 3);
+}
+
+#[test]
+fn training_runs_hold() {
+    all_hold("train", 2);
+}
+
+#[test]
+#[ignore = "`cargo xtask golden DIR…` runs it"]
+fn given_folders_hold() {
+    use std::io::Write;
+
+    let given = std::env::var_os(FOLDERS).expect("folders in the environment");
+    let report = std::env::var_os(REPORT).expect("the path of a report in the environment");
+    let mut report = std::fs::File::create(report).unwrap();
+    let mut missed = 0;
+    for dir in std::env::split_paths(&given) {
+        let outcome = Outcome::of(&dir);
+        missed += usize::from(!outcome.holds());
+        write!(report, "{outcome}").unwrap();
+    }
+    assert_eq!(missed, 0, "folders that do not hold");
+}

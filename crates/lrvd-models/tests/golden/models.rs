@@ -1,0 +1,209 @@
+//! Hidden states, logits, losses and gradients of the models, and DeBERTa's table of positions.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use burn::tensor::{DType, Gradients, Tensor, activation};
+use lrvd_burn::files::WeightStore;
+use lrvd_burn::host::values;
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::parameters::Layout;
+use lrvd_burn::sampling::Pass;
+use lrvd_burn::train::Model;
+use lrvd_models::TokenBatch;
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig, RelativePositions};
+use lrvd_models::llama::{KvCache, LlamaConfig, LlamaForCausalLm};
+
+use crate::case::{Case, Limit, Values};
+use crate::inputs::{Inputs, device, mean_loss};
+use crate::json::Json;
+
+/// Keys or values that a cache holds of a layer.
+type Held = fn(&KvCache, usize) -> Option<Tensor<4>>;
+
+/// Tensors beside ids and mask that belong to a batch of DeBERTa.
+pub(crate) const DEBERTA_INPUTS: [&str; 2] = ["token_type_ids", "labels"];
+/// Tensors beside ids and mask that belong to a batch of Llama; the model counts positions itself.
+pub(crate) const LLAMA_INPUTS: [&str; 4] =
+    ["position_ids", "labels", "answer_token_ids", "answer_labels"];
+/// The reference implementation trains every row of this table but the padding's.
+const WORDS: &str = "deberta.embeddings.word_embeddings.weight";
+
+/// A classifier and its configuration from `config.json` and the weights of `dir`, head included.
+pub(crate) fn load_deberta(dir: &Path, dtype: DType) -> Result<(DebertaClassifier, DebertaConfig)> {
+    let config = DebertaConfig::read(&dir.join("config.json"))?;
+    let store = WeightStore::open(dir)?;
+    let (model, _) = DebertaClassifier::from_fine_tuned(&store, &config, &device(), dtype)?;
+    Ok((model, config))
+}
+
+/// A language model from `config.json` and the weights of `dir`.
+pub(crate) fn load_llama(dir: &Path, dtype: DType) -> Result<LlamaForCausalLm> {
+    let config = LlamaConfig::read(&dir.join("config.json"))?;
+    let store = WeightStore::open(dir)?;
+    Ok(LlamaForCausalLm::from_pretrained(&store, &config, &device(), dtype)?.0)
+}
+
+pub(crate) fn deberta(case: &mut Case) -> Result<()> {
+    case.require(&["logits"])?;
+    let (mut model, config) = load_deberta(&case.dir, case.dtype)?;
+    let inputs = Inputs::read(case, &DEBERTA_INPUTS)?;
+    inputs.describe(case)?;
+    case.described("num_labels", &[config.num_labels() as f64], Limit::EXACT)?;
+    train_all(case, &mut model);
+    let (batch, pass) = (inputs.batch(0)?, Pass::mean());
+    let mut states = model.encoder().hidden_states(&batch, &pass);
+    for (i, state) in states.iter().enumerate() {
+        inputs.compare(case, &format!("hidden_states.{i}"), state.clone())?;
+    }
+    let last = states.pop().expect("the embeddings are a state");
+    let (pooled, logits) = model.head(last, &pass);
+    let loss = inputs.targets(0, &config)?.map(|targets| mean_loss(logits.clone(), &targets));
+    let mut found = vec![("pooled", Values::of(pooled)), ("logits", Values::of(logits))];
+    found.extend(loss.clone().map(|loss| ("loss", Values::of(loss))));
+    case.found(&found)?;
+    let Some(loss) = loss else { return Ok(()) };
+    let mut gradients = gradients(&model, &loss);
+    if let (Some(words), Some(pad)) = (gradients.get_mut(WORDS), config.pad_token_id) {
+        let width = words.shape[1];
+        words.values[pad * width..(pad + 1) * width].fill(0.0);
+    }
+    compare_gradients(case, gradients)
+}
+
+pub(crate) fn relative_positions(case: &mut Case) -> Result<()> {
+    for table in case.json.at(&["tables"])?.list()?.clone() {
+        let (stated, range) = (table.at(&["position_buckets"])?, table.at(&["max_position"])?);
+        // As in `config.json`: a number below 1 stands for "none".
+        let buckets = if stated.number()? < 1.0 { None } else { Some(stated.count()?) };
+        let positions = RelativePositions::new(buckets, range.count()?)?;
+        let key = format!("b{stated}_m{range}");
+        let relative = case.recorded(&format!("relative.{key}"))?;
+        let each = |of: &dyn Fn(i64) -> i64| {
+            Values::new(
+                &relative.shape,
+                relative.values.iter().map(|&r| of(r as i64) as f64).collect(),
+            )
+        };
+        let (bucket, row) = (each(&|r| positions.bucket(r)), each(&|r| positions.row(r).into()));
+        case.tensor(&format!("bucket.{key}"), &bucket, Limit::EXACT)?;
+        case.tensor(&format!("gather_index_c2p.{key}"), &row, Limit::EXACT)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn llama(case: &mut Case) -> Result<()> {
+    case.require(&["logits"])?;
+    let mut model = load_llama(&case.dir, case.dtype)?;
+    let inputs = Inputs::read(case, &LLAMA_INPUTS)?;
+    inputs.describe(case)?;
+    train_all(case, &mut model);
+    let (batch, pass) = (inputs.batch(0)?, Pass::mean());
+    for (i, state) in model.model().hidden_states(&batch, &pass).into_iter().enumerate() {
+        inputs.compare(case, &format!("hidden_states.{i}"), state)?;
+    }
+    inputs.compare(case, "logits", model.forward(&batch, &pass))?;
+    let mut found = vec![("last_logits", Values::of(model.last_logits(&batch, &pass)))];
+    let (answers, right) = inputs.answers()?;
+    if !answers.is_empty() {
+        let logits = model.answer_logits(&batch, &answers, &pass);
+        found.push(("answer_logprobs", Values::of(activation::log_softmax(logits.clone(), 1))));
+        found.push(("answer_logits", Values::of(logits.clone())));
+        found.extend(right.map(|right| ("answer_loss", Values::of(mean_loss(logits, &right)))));
+    }
+    let loss =
+        inputs.text()?.map(|(text, targets)| mean_loss(model.logits(&text, &pass), &targets));
+    found.extend(loss.clone().map(|loss| ("loss", Values::of(loss))));
+    case.found(&found)?;
+    cache(case, &model, &inputs, &batch)?;
+    let Some(loss) = loss else { return Ok(()) };
+    compare_gradients(case, gradients(&model, &loss))
+}
+
+/// `kv.*`: keys and values after a prefill of some columns, and the logits of the others, fed one at a time.
+fn cache(
+    case: &mut Case,
+    model: &LlamaForCausalLm,
+    inputs: &Inputs,
+    batch: &TokenBatch,
+) -> Result<()> {
+    if case.below("kv.").is_empty() {
+        return Ok(());
+    }
+    let tokens = inputs.tokens;
+    let first = case.json.at(&["kv_cache", "prefill_columns"])?.count()?;
+    ensure!((1..tokens).contains(&first), "a prefill of {first} of {tokens} columns");
+    let mut cache = KvCache::new();
+    let feed = |cache: &mut KvCache, from: usize, columns: usize| {
+        let ids = batch.ids.clone().narrow(1, from, columns);
+        let mask = batch.mask.clone().narrow(1, from, columns);
+        model.forward_cached(ids, mask, cache, &Pass::mean())
+    };
+    feed(&mut cache, 0, first);
+    for (prefix, held) in [
+        ("kv.prefill_keys.", KvCache::keys as Held),
+        ("kv.prefill_values.", KvCache::values as Held),
+    ] {
+        for layer in case.below(prefix) {
+            let Some(held) = layer.parse().ok().and_then(|layer| held(&cache, layer)) else {
+                continue;
+            };
+            let [_, heads, columns, width] = held.dims();
+            let real = |index: usize| {
+                let (row, column) = (index / (heads * columns * width), index / width % columns);
+                inputs.is_real(row * tokens + column, 1)
+            };
+            case.tolerated_where(&format!("{prefix}{layer}"), &Values::of(held), real)?;
+        }
+    }
+    let steps = (first..tokens).map(|column| feed(&mut cache, column, 1)).collect();
+    let steps = Tensor::cat(steps, 1);
+    let [_, columns, width] = steps.dims();
+    let real = |index: usize| {
+        let (row, step) = (index / width / columns, index / width % columns);
+        inputs.is_real(row * tokens + first + step, 1)
+    };
+    case.tolerated_where("kv.step_logits", &Values::of(steps), real)
+}
+
+/// Makes every parameter trainable where gradients are recorded.
+fn train_all(case: &Case, model: &mut impl AdaptedModel) {
+    if !case.below("grad.").is_empty() {
+        model.visit_parameters_mut(&mut |p| p.value.set_trainable(true));
+    }
+}
+
+/// Gradients of all trainable parameters under their checkpoint names and in its layout; zeros where the loss does
+/// not reach.
+pub(crate) fn gradients(model: &impl AdaptedModel, loss: &Tensor<1>) -> BTreeMap<String, Values> {
+    let mut found = BTreeMap::new();
+    if !loss.is_tracked() {
+        return found;
+    }
+    let gradients: Gradients = loss.backward();
+    model.visit_parameters(&mut |p| {
+        if p.value.is_trainable() {
+            let gradient = if p.value.is_empty() { None } else { p.value.gradient(&gradients) };
+            let gradient = gradient.map_or_else(|| vec![0.0; p.value.len()], values);
+            found.insert(p.name.to_owned(), stored(&p.value.shape(), gradient, p.layout));
+        }
+    });
+    found
+}
+
+/// Values in memory order, in the layout of a checkpoint.
+pub(crate) fn stored(shape: &[usize], values: Vec<f64>, layout: Layout) -> Values {
+    let values = Values::new(shape, values);
+    if layout == Layout::Transposed { values.transposed() } else { values }
+}
+
+/// Compares the recorded gradients that are among `found`.
+pub(crate) fn compare_gradients(case: &mut Case, found: BTreeMap<String, Values>) -> Result<()> {
+    for name in case.below("grad.") {
+        if let Some(gradient) = found.get(&name) {
+            case.tolerated(&format!("grad.{name}"), gradient)?;
+        }
+    }
+    Ok(())
+}
