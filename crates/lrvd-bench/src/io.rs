@@ -116,13 +116,6 @@ pub(crate) fn write_json(
     write_text(path, &text)
 }
 
-/// `value` as one line of JSON for `path`.
-pub(crate) fn json_line(path: &Path, value: &impl Serialize) -> Result<String, IoError> {
-    let line = serde_json::to_string(value);
-    let line = line.map_err(|source| IoError::Json { path: path.to_owned(), source })?;
-    Ok(line + "\n")
-}
-
 /// Writes a text file atomically. A link at `path` is replaced, never followed.
 pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), IoError> {
     write_atomic(path, text.as_bytes()).map_err(|error| match error {

@@ -9,7 +9,7 @@ use super::table::{Place, TableError};
 use crate::io::IoError;
 use crate::text::quoted;
 
-/// Why a data set could not be found, read or generated.
+/// Why a data set could not be found or read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DataError {
@@ -108,33 +108,15 @@ pub enum DataError {
         /// Number of them found.
         found: usize,
     },
-    /// A task has no grammar.
-    #[error("task `{task}` cannot be generated; wanted one of {}, or a folder of its files", quoted(.wanted))]
-    NoGenerator {
+    /// A task is not among the shipped data.
+    #[error(
+        "task `{task}` is not among the shipped ones, {}: name a folder of its files with `--data-dir`", quoted(*.shipped)
+    )]
+    NotShipped {
         /// Command-line name of the task.
         task: &'static str,
-        /// Command-line names of those that have one.
-        wanted: Vec<&'static str>,
-    },
-    /// A grammar has fewer distinct examples than asked for.
-    #[error("the grammar of task `{task}` gave {found} distinct examples, {wanted} are wanted")]
-    Exhausted {
-        /// Command-line name of the task.
-        task: &'static str,
-        /// Number asked for.
-        wanted: usize,
-        /// Number found before giving up.
-        found: usize,
-    },
-    /// A setting of the generator is out of range.
-    #[error("`{name}` is {value}, wanted {wanted}")]
-    Setting {
-        /// Name of the setting.
-        name: &'static str,
-        /// Value as given.
-        value: f64,
-        /// Allowed values in words.
-        wanted: &'static str,
+        /// Command-line names of those that are.
+        shipped: &'static [&'static str],
     },
 }
 

@@ -102,7 +102,7 @@ pub enum Origin {
     Subset,
     /// Cut from the published train split.
     LocalSplit,
-    /// Made by the generator of this crate.
+    /// Made by a program.
     Generated,
 }
 
@@ -157,6 +157,12 @@ impl<T> Split<T> {
     /// Words for a table or a report.
     pub const fn describe(&self) -> &'static str {
         self.origin.describe(self.name)
+    }
+
+    /// Names of its files, without their folder.
+    pub(crate) fn file_names(&self) -> Vec<String> {
+        let names = self.files.iter().filter_map(|file| file.path.file_name());
+        names.map(|name| name.to_string_lossy().into_owned()).collect()
     }
 
     /// What a reader must know if `texts` of these examples, the validation split, occur in `train` too.

@@ -1,13 +1,11 @@
-//! Names, shards and marks in a folder of data files.
+//! Names and shards in a folder of data files.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
-
 use super::DataError;
-use crate::io::{IoError, read_text};
+use crate::io::IoError;
 
 /// Names of the files of a folder.
 pub(crate) fn file_names(folder: &Path) -> Result<BTreeSet<String>, DataError> {
@@ -52,19 +50,4 @@ fn shard_numbers(name: &str) -> Option<(usize, usize)> {
     let (index, rest) = name.strip_suffix(".parquet")?.split_once("-of-")?;
     let total = rest.split('-').next()?;
     Some((index.parse().ok()?, total.parse().ok()?))
-}
-
-/// Reads what a folder of generated files says of itself; `None` if it says nothing.
-pub(crate) fn read_mark<T: DeserializeOwned>(
-    folder: &Path,
-    name: &str,
-) -> Result<Option<T>, DataError> {
-    let file = folder.join(name);
-    if !file.exists() {
-        return Ok(None);
-    }
-    match serde_json::from_str(&read_text(&file)?) {
-        Ok(mark) => Ok(Some(mark)),
-        Err(source) => Err(DataError::GeneratedMark { file, source: source.into() }),
-    }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 
-use super::generate::GeneratedMark;
+use super::mark::GeneratedMark;
 use super::table::{Format, Layout, Table};
 use super::{
     DataError, Dataset, Example, FileSet, Origin, SourceFile, Split, SplitName, locate,
@@ -26,7 +26,8 @@ pub(crate) fn load(data_dir: &Path, task: GlueTask) -> Result<Dataset, DataError
     if let Some(mark) = GeneratedMark::read(&located.folder)? {
         train.origin = Origin::Generated;
         validation.origin = Origin::Generated;
-        notes.extend(mark.notes());
+        let (train, validation) = (train.file_names(), validation.file_names());
+        notes.extend(mark.notes(task.display_name(), "labels", &train, &validation, None));
     }
     notes.extend([&train, &validation].into_iter().filter_map(|split| note(split, task)));
     notes.extend(validation.note_shared(&train, "texts", |e| (&e.text_a, &e.text_b)));

@@ -9,10 +9,10 @@
 //! | `read`      | the examples of a task from such rows                                          |
 //! | `locate`    | which files of a data directory serve a task, in a fixed order of preference   |
 //! | `search`    | the search itself, also for the reasoning sets                                 |
-//! | `folder`    | names, shards and marks of a folder, also for the reasoning sets               |
+//! | `folder`    | names and shards of a folder, also for the reasoning sets                      |
+//! | `mark`      | what a folder of generated data says of itself                                 |
 //! | `load`      | reads what was located; counts, hashes and notes for the record                |
-//! | `generate`  | GLUE-like tasks from small grammars, for runs without any data                 |
-//! | `generator` | draws of words, for these grammars and those of the reasoning sets             |
+//! | `quick`     | the shipped data of the quick profiles                                         |
 //! | `bare`      | the tokens of a text without those around it; the longest beginning that fits  |
 //! | `wording`   | [`Wording`]: how a language model is asked for a class                         |
 //! | `prepared`  | [`PreparedTask`]: token ids and labels of a task                               |
@@ -28,12 +28,12 @@ mod columns;
 mod error;
 mod example;
 pub(crate) mod folder;
-pub(crate) mod generate;
-pub(crate) mod generator;
 mod label;
 mod load;
 mod locate;
+pub(crate) mod mark;
 mod prepared;
+pub(crate) mod quick;
 mod read;
 pub(crate) mod search;
 #[cfg(test)]
@@ -46,11 +46,11 @@ mod wording;
 pub use bare::FrameError;
 pub use error::DataError;
 pub use example::{Dataset, Example, Label, Origin, SourceFile, Split, SplitName, Texts};
-pub use generate::write_generated;
 pub(crate) use load::{describe, drawn, limit, load, sample};
 pub(crate) use locate::locate;
 pub use prepared::PreparedTask;
 pub(crate) use prepared::{held_out, in_order};
+pub use quick::write_generated;
 pub(crate) use read::read_examples;
 pub use search::{FileSet, Located};
 pub use spread::Spread;

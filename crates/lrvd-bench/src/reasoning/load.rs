@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::generate::ReasoningMark;
 use super::{ChoiceItem, ReasoningData, ReasoningError, ReasoningSet, locate, read_items};
+use crate::data::mark::GeneratedMark;
 use crate::data::{FileSet, Origin, Split, SplitName, describe, limit};
 
 /// Finds and reads both splits of `set` below `data_dir`.
@@ -25,10 +25,11 @@ pub(crate) fn load_first(
     let mut train = read_split(&located.train, set)?;
     let mut validation = read_split(&located.validation, set)?;
     let mut notes = Vec::new();
-    if let Some(mark) = ReasoningMark::read(&located.folder)? {
+    if let Some(mark) = GeneratedMark::read(&located.folder)? {
         train.origin = Origin::Generated;
         validation.origin = Origin::Generated;
-        notes.extend(mark.notes(set, &file_names(&train), &file_names(&validation), rows));
+        let (train, validation) = (train.file_names(), validation.file_names());
+        notes.extend(mark.notes(set.display_name(), "answers", &train, &validation, rows));
     }
     notes.extend([&train, &validation].into_iter().filter_map(|split| note(split, set)));
     notes.extend(validation.note_shared(&train, "items", |item| {
@@ -71,16 +72,10 @@ const fn published(set: ReasoningSet, split: SplitName) -> usize {
     }
 }
 
-/// Names of a split's files, without their folder.
-fn file_names(split: &Split<ChoiceItem>) -> Vec<String> {
-    let names = split.files.iter().filter_map(|file| file.path.file_name());
-    names.map(|name| name.to_string_lossy().into_owned()).collect()
-}
-
 /// Why metrics on a split cannot stand beside published ones; `None` where they can.
 fn note(split: &Split<ChoiceItem>, set: ReasoningSet) -> Option<String> {
     let (name, rows, described) = (split.name, split.rows(), split.describe());
-    let files = file_names(split).join(", ");
+    let files = split.file_names().join(", ");
     match split.origin {
         Origin::Official | Origin::Generated => None,
         Origin::Unverified | Origin::Subset => Some(format!(

@@ -11,7 +11,6 @@
 //! | `encode`        | prompts as token ids of a limited length                                       |
 //! | `own`           | [`OwnQuestions`]: a user's questions as the model sees them                     |
 //! | `task`          | [`ReasoningTask`]: both splits as the model sees them                           |
-//! | `generate`      | the six sets from small grammars, for runs without any data                     |
 //!
 //! A bad row is an error that names file, line and field; no row is skipped. Items that a prompt set does not use are
 //! counted and noted.
@@ -19,7 +18,6 @@
 mod answer;
 mod encode;
 mod error;
-pub(crate) mod generate;
 mod item;
 mod load;
 mod locate;

@@ -9,8 +9,8 @@ use super::kind::Suite;
 use super::plan::MAX_SEED;
 use super::profile::Profile;
 use super::task::SuiteTask;
+use crate::data::quick;
 use crate::settings::{MethodName, Preset};
-use crate::{data, reasoning};
 
 /// Everything that `lrvd bench glue` and `lrvd bench reasoning` can be told.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub struct SuiteOptions {
     pub device: String,
     /// Folder or repository; `None` for the profile's own.
     pub model: Option<String>,
-    /// Folder of data; `None` generates tasks (`quick`) or is an error (`paper`).
+    /// Folder of data; `None` means the shipped tasks (`quick`) or is an error (`paper`).
     pub data_dir: Option<PathBuf>,
     /// Output folder.
     pub out: PathBuf,
@@ -115,14 +115,14 @@ impl SuiteOptions {
         Ok(self)
     }
 
-    /// Refuses the paper profile without data, and the quick one without data or a generator.
+    /// Returns an error for the paper profile without data, and for the quick one without data of a task that is not shipped.
     pub(super) fn check_data(&self) -> Result<(), SuiteError> {
         match (self.profile, &self.data_dir, self.suite) {
             (_, Some(_), _) => Ok(()),
             (Profile::Quick, None, _) => {
                 Ok(self.tasks.iter().try_for_each(|task| match *task {
-                    SuiteTask::Glue(task) => data::generate::check_task(task),
-                    SuiteTask::Reasoning(set) => reasoning::generate::check_set(set),
+                    SuiteTask::Glue(task) => quick::GLUE.check(task.name()),
+                    SuiteTask::Reasoning(set) => quick::REASONING.check(set.name()),
                 })?)
             }
             (Profile::Paper, None, Suite::Glue) => {

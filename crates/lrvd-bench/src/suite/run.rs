@@ -21,9 +21,8 @@ use super::settings;
 use super::summary::write_summary;
 use super::task::{ReadyTask, SuiteTask};
 use crate::backbone::{Architecture, Backbone, locate_config, locate_model};
-use crate::data::{DataError, PreparedTask, write_generated};
+use crate::data::{DataError, PreparedTask, quick};
 use crate::progress::{Event, ProgressSink};
-use crate::reasoning::generate::ReasoningGenerateConfig;
 use crate::reasoning::{self, ReasoningError};
 use crate::record::{ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::{Published, RowScores};
@@ -403,11 +402,8 @@ pub(super) fn generated_data(
         sink.event(&Event::Note(format!("writing generated tasks to {}", folder.display())));
         let building = AtomicDir::create(&folder)?;
         match suite {
-            Suite::Glue => write_generated(building.path())?,
-            Suite::Reasoning => {
-                let config = ReasoningGenerateConfig::default();
-                reasoning::generate::write_all(building.path(), &config)?;
-            }
+            Suite::Glue => quick::GLUE.write(building.path())?,
+            Suite::Reasoning => quick::REASONING.write(building.path())?,
         }
         building.commit()?;
     }

@@ -300,7 +300,7 @@ fn what_cannot_be_used_is_refused_before_anything_is_trained() {
     };
     refused(&["--profile", "paper"], &["needs `--data-dir`", "OpenBookQA"]);
     refused(&["--data-dir", "nowhere"], &["nowhere"]);
-    refused(&["--tasks", "boolq"], &["task `boolq` cannot be generated", "`obqa`"]);
+    refused(&["--tasks", "boolq"], &["task `boolq` is not among the shipped ones", "`obqa`"]);
     refused(&["--set", "promt=clean"], &["unknown setting `promt`", "`prompt`"]);
     refused(&["--set", "methods.laplase.samples=3"], &["unknown setting `methods.laplase`"]);
     refused(&["--set", "base_precision=f8"], &["base_precision"]);
