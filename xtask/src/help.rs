@@ -17,13 +17,15 @@ Every day
                            licences   cargo-deny on licences, bans and sources, if it is installed
                            lint       clippy on all targets, warnings are errors
                            docs       rustdoc, warnings are errors
-                           test       as above
+                           test       as above, `pins` included
                          and, only when named:
                            advisories cargo-deny on known vulnerabilities (needs the network)
   tidy [NAME…|--list]    the invariants alone, or the named ones, or a list of them
   golden DIR…            recomputes folders of recorded reference values, as the golden tests do with
                          those of the repository, and prints one line for each folder and below it
                          the largest difference of every recorded tensor beside its tolerance
+  pins [--bless]         the tests of values that must not move (crates/lrvd-cli/tests/cli/pins); with
+                         --bless their files are written anew: CHANGELOG.md then says what moved and why
 
 Reproduction
   glue [ARGS…]           builds the CLI in release mode, then runs `lrvd bench glue ARGS…` here

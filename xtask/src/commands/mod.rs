@@ -5,6 +5,7 @@ mod check;
 mod device;
 mod golden;
 mod gpu_bench;
+mod pins;
 mod test;
 mod tidy;
 
@@ -39,6 +40,7 @@ pub(crate) fn dispatch(arguments: &[String]) -> Result<ExitCode> {
         "check" => check::run(rest),
         "tidy" => tidy::run(rest),
         "golden" => golden::run(rest),
+        "pins" => pins::run(rest),
         "glue" | "reasoning" => forward::suite(name, rest),
         "bench" => bench::run(rest),
         "lrvd" => forward::lrvd(&[], rest),

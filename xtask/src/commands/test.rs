@@ -10,6 +10,11 @@ use crate::{process, workspace};
 ///
 /// The runner comes last, so that its summary closes the output. With arguments it runs alone.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    run_with(arguments, None)
+}
+
+/// The same with a variable set for the tests.
+pub(super) fn run_with(arguments: &[String], variable: Option<(&str, &str)>) -> Result<()> {
     let root = workspace::root()?;
     let nextest = process::works(process::cargo(&root).args(["nextest", "--version"]));
     if !nextest {
@@ -19,7 +24,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if nextest && whole {
         process::run(process::cargo(&root).args(["test", "--workspace", "--doc"]))?;
     }
-    process::run(runner(&root, nextest).args(scope(arguments)).args(arguments))
+    let mut tests = runner(&root, nextest);
+    process::run(tests.args(scope(arguments)).args(arguments).envs(variable))
 }
 
 fn runner(root: &Path, nextest: bool) -> std::process::Command {

@@ -9,6 +9,7 @@ mod help;
 mod language;
 mod log;
 mod output;
+mod pins;
 mod refusals;
 mod resume;
 mod serve;

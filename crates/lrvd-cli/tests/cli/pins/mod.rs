@@ -1,0 +1,287 @@
+//! Values that a change of the code must not move, in the text files beside this one.
+//!
+//! `cargo xtask pins` compares them, `cargo xtask pins --bless` writes them anew; then `CHANGELOG.md` says what moved and
+//! why. A line `name = value` is exact. A line `name ~ numbers` holds to two units of the last printed digit, and a line
+//! `name @width = hash` holds on processors with these vector units only: rounding of some matrix products depends on them
+//! (`docs/architecture.md`, "The same bits for every vector width"). Blessing keeps the lines of other widths.
+
+#![allow(clippy::disallowed_methods, reason = "the environment says whether to bless")]
+
+mod data;
+mod draws;
+mod exits;
+mod files;
+mod serve;
+mod training;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+/// Set by `cargo xtask pins --bless`.
+const BLESS: &str = "LRVD_BLESS_PINS";
+/// Decimals of a number near zero.
+const MOST_DECIMALS: i32 = 6;
+/// What a record says of the moment and the machine, and in words for people.
+const UNPINNED: [&str; 14] = [
+    "command",
+    "examples_per_second",
+    "evaluate_seconds",
+    "finished_at",
+    "git_revision",
+    "message",
+    "note",
+    "notes",
+    "peak_memory_bytes",
+    "seconds",
+    "started_at",
+    "time",
+    "train_seconds",
+    "version",
+];
+
+/// The pins of one area, and a folder for what is made on the way.
+struct Pins {
+    area: &'static str,
+    dir: TempDir,
+    lines: Vec<(String, String)>,
+}
+
+impl Pins {
+    fn new(area: &'static str) -> Self {
+        Self { area, dir: tempfile::tempdir().unwrap(), lines: Vec::new() }
+    }
+
+    /// A path in the folder, as an argument.
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    /// A file in the folder, with the folders above it.
+    fn write(&self, name: &str, text: &str) -> String {
+        let file = self.dir.path().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    }
+
+    /// A line; paths of this machine are left out of it.
+    fn add(&mut self, name: &str, sign: char, value: &str) {
+        let assets = crate::support::model().parent().unwrap().to_owned();
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (folder, real) = (self.dir.path(), assets.canonicalize().unwrap());
+        let places = [(folder, "DIR"), (&assets, "ASSETS"), (&real, "ASSETS"), (manifest, "CLI")];
+        let shorten = |text: &str| {
+            let text = text.replace('\\', "\\\\").replace('\n', "\\n");
+            let replaced = |text: String, (path, name): (&Path, &str)| {
+                text.replace(&path.display().to_string(), name)
+            };
+            places.into_iter().fold(text, replaced)
+        };
+        self.lines.push((format!("{} {sign}", shorten(name)), shorten(value)));
+    }
+
+    /// A value that must be the same everywhere.
+    fn exact(&mut self, name: &str, value: impl ToString) {
+        self.add(name, '=', &value.to_string());
+    }
+
+    /// Numbers that differ in rounding from one processor to another.
+    fn near(&mut self, name: &str, numbers: impl IntoIterator<Item = f64>) {
+        let numbers: Vec<String> = numbers.into_iter().map(digits).collect();
+        self.add(name, '~', &numbers.join(" "));
+    }
+
+    /// The bytes of a file.
+    fn bytes(&mut self, name: &str, file: &Path) {
+        let bytes =
+            std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        self.exact(name, hash(&bytes));
+    }
+
+    /// The bytes of a file that depend on the vector units.
+    fn bits(&mut self, name: &str, file: &Path) {
+        self.bytes(&format!("{name} @{}", vector_units()), file);
+    }
+
+    /// Every leaf of a document by its path. A list of plain values is one line, and so is a field of a list of objects.
+    fn json(&mut self, name: &str, value: &Value) {
+        match value {
+            Value::Object(map) if map.len() > 8 && map.values().all(Value::is_number) => {
+                let keys: Vec<&str> = map.keys().map(String::as_str).collect();
+                self.exact(&format!("{name}.keys"), keys.join(" "));
+                self.json(name, &map.values().cloned().collect());
+            }
+            Value::Object(map) if !map.is_empty() => {
+                for (key, value) in map.iter().filter(|(key, _)| !UNPINNED.contains(&key.as_str()))
+                {
+                    self.json(&format!("{name}.{key}"), value);
+                }
+            }
+            Value::Array(list) if list.iter().any(Value::is_array) => {
+                let parts =
+                    list.iter().flat_map(|part| part.as_array().cloned().unwrap_or_default());
+                self.json(name, &parts.collect());
+            }
+            Value::Array(list) if list.iter().any(Value::is_object) => {
+                let objects = || list.iter().filter_map(Value::as_object);
+                let keys: BTreeSet<&String> = objects().flat_map(serde_json::Map::keys).collect();
+                for key in keys.into_iter().filter(|key| !UNPINNED.contains(&key.as_str())) {
+                    let field = list.iter().map(|object| object[key.as_str()].clone());
+                    self.json(&format!("{name}.*.{key}"), &field.collect());
+                }
+            }
+            Value::Array(list) if list.iter().any(Value::is_f64) => {
+                let number =
+                    |value: &Value| value.as_f64().map_or_else(|| value.to_string(), digits);
+                self.add(name, '~', &list.iter().map(number).collect::<Vec<_>>().join(" "));
+            }
+            Value::Number(number) if number.is_f64() => self.near(name, number.as_f64()),
+            Value::String(text) => self.exact(name, text),
+            other => self.exact(name, other),
+        }
+    }
+
+    /// Compares with the file of the area, or writes it.
+    fn finish(self) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/pins");
+        let file = folder.join(self.area).with_extension("txt");
+        let mut names: BTreeMap<&str, &str> = BTreeMap::new();
+        for (name, value) in &self.lines {
+            assert!(names.insert(name, value).is_none(), "{name} twice");
+        }
+        let pinned = std::fs::read_to_string(&file).unwrap_or_default();
+        let is_elsewhere = |line: &&str| {
+            let units =
+                parts(line).0.split_once(" @").map(|(_, units)| units.trim_end_matches(" ="));
+            units.is_some_and(|units| units != vector_units())
+        };
+        if std::env::var_os(BLESS).is_some() {
+            let own = self.lines.iter().map(|(name, value)| format!("{name} {value}\n"));
+            let others = pinned.lines().filter(is_elsewhere).map(|line| format!("{line}\n"));
+            std::fs::write(&file, own.chain(others).collect::<String>()).unwrap();
+            return;
+        }
+        if !pinned.contains(&format!(" @{} ", vector_units())) {
+            names.retain(|name, _| !name.contains(" @"));
+        }
+        let mut moved = String::new();
+        for line in pinned.lines().filter(|line| !is_elsewhere(line)) {
+            let (name, wanted) = parts(line);
+            match names.remove(name) {
+                Some(found) if found == wanted => {}
+                Some(found) if name.ends_with('~') && is_near(wanted, found) => {}
+                Some(found) => writeln!(moved, "- {line}\n+ {name} {found}").unwrap(),
+                None => writeln!(moved, "- {line}").unwrap(),
+            }
+        }
+        for (name, value) in names {
+            writeln!(moved, "+ {name} {value}").unwrap();
+        }
+        assert!(
+            moved.is_empty(),
+            "pins moved in `{}`:\n{moved}\nIf that is intended, run `cargo xtask pins --bless` and say in CHANGELOG.md what \
+             moved and why.",
+            file.display()
+        );
+    }
+}
+
+/// The vector units that decide about the rounding of products.
+fn vector_units() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::is_x86_feature_detected as has;
+        if has!("avx512f")
+            && has!("avx512bw")
+            && has!("avx512cd")
+            && has!("avx512dq")
+            && has!("avx512vl")
+        {
+            return "avx512";
+        }
+        if has!("avx2") && has!("fma") {
+            return "avx2";
+        }
+    }
+    std::env::consts::ARCH
+}
+
+/// The name with its sign, and the value.
+fn parts(line: &str) -> (&str, &str) {
+    let at = [" = ", " ~ "].iter().filter_map(|sign| line.find(sign)).min();
+    at.map_or((line, ""), |at| (&line[..at + 2], &line[at + 3..]))
+}
+
+/// The first 16 digits of the SHA-256.
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)[..8].iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+/// Five significant digits, fewer near zero.
+fn digits(number: f64) -> String {
+    let size = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
+    format!("{number:.*}", (4 - size).clamp(0, MOST_DECIMALS) as usize)
+}
+
+/// Whether the numbers agree to two units of the last digit of what is pinned.
+fn is_near(wanted: &str, found: &str) -> bool {
+    let (wanted, found): (Vec<&str>, Vec<&str>) =
+        (wanted.split(' ').collect(), found.split(' ').collect());
+    let near = |(wanted, found): (&&str, &&str)| {
+        let decimals = wanted.split_once('.').map_or(0, |(_, digits)| digits.len());
+        let unit = 10_f64.powi(-(decimals as i32));
+        match (wanted.parse::<f64>(), found.parse::<f64>()) {
+            (Ok(a), Ok(b)) => wanted == found || (a - b).abs() <= 2.1 * unit,
+            _ => false,
+        }
+    };
+    wanted.len() == found.len() && wanted.iter().zip(&found).all(near)
+}
+
+/// Every file below `folder`, in the order of their paths; no marker of a run.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_below(&path));
+        } else {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn read_json(path: impl AsRef<Path>) -> Value {
+    serde_json::from_str(&read(path)).unwrap()
+}
+
+/// The shipped models.
+fn encoder() -> String {
+    crate::support::model().display().to_string()
+}
+
+fn llama() -> String {
+    crate::support::model().with_file_name("stories260K").display().to_string()
+}
+
+#[test]
+fn a_pin_that_moves_is_seen() {
+    assert!(is_near("0.6931 12", "0.6932 13") && is_near("nan", "nan"));
+    assert!(!is_near("0.6931", "0.6934") && !is_near("0.6931", "0.6931 1"));
+    assert_eq!([0.0, 1.5, -1234.56, 1e-9].map(digits).join(" "), "0.0000 1.5000 -1234.6 0.000000");
+}
