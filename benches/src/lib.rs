@@ -25,7 +25,7 @@ pub use trainer::{Method, Trainer};
 
 /// Runs `program` as the command runs: allocator and threads.
 pub fn as_command<R: Send>(program: impl FnOnce() -> R + Send) -> R {
-    process::run(program)
+    process::run(true, program)
 }
 
 /// The first page, whose program is run as a test.

@@ -41,6 +41,7 @@ mod text;
 
 pub use backbone::BackboneError;
 pub use io::IoError;
+pub use lrvd_models::tokenizer::TokenizerError;
 pub use report::{Judged, PublishedError};
 pub use saved::SavedError;
 pub use text::{UnknownName, decimals, grouped, printable};

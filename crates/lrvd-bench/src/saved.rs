@@ -1,10 +1,10 @@
-//! Where a trained adapter lies, and the base model that it belongs to.
+//! Where a trained adapter is, and the base model that it belongs to.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftError, PeftPosterior};
-use lrvd_burn::train::{TrainError, latest_checkpoint};
+use lrvd_burn::train::{Method, Model, TrainError, TrainState, latest_checkpoint, load_checkpoint};
 
 use crate::backbone::{Backbone, BackboneError, locate_model};
 use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE};
@@ -79,6 +79,8 @@ pub(crate) enum Place {
         out: PathBuf,
         /// The checkpoint.
         folder: PathBuf,
+        /// Whether any newer one will do: the output folder was named, not this checkpoint.
+        or_newer: bool,
     },
 }
 
@@ -102,13 +104,15 @@ impl Place {
         if dir.join(CHECKPOINT_VALUES).is_file()
             && let Some(out) = dir.parent().and_then(Path::parent)
         {
-            return Ok(Some(Self::Checkpoint { out: out.to_owned(), folder: dir.to_owned() }));
+            let (out, folder) = (out.to_owned(), dir.to_owned());
+            return Ok(Some(Self::Checkpoint { out, folder, or_newer: false }));
         }
         if !dir.join(SETTINGS_FILE).is_file() {
             return Ok(None);
         }
         let newest = latest_checkpoint(&dir.join(CHECKPOINT_DIR))?;
-        Ok(newest.map(|folder| Self::Checkpoint { out: dir.to_owned(), folder }))
+        let or_newer = true;
+        Ok(newest.map(|folder| Self::Checkpoint { out: dir.to_owned(), folder, or_newer }))
     }
 
     /// The places that are looked at, for an error.
@@ -118,6 +122,45 @@ impl Place {
              `{CHECKPOINT_DIR}/step-*`"
         )
     }
+}
+
+/// Puts the checkpoint at `path` into `state`, and returns the path. With `or_newer` the newest one beside it takes its place
+/// if it is gone: a run that is still training removes a checkpoint once it has written a newer one.
+///
+/// # Errors
+///
+/// As [`load_checkpoint`].
+pub(crate) fn load_checkpoint_from<M: Model, T: Method<M> + ?Sized>(
+    path: &Path,
+    or_newer: bool,
+    state: &mut TrainState<M>,
+    method: &mut T,
+) -> Result<PathBuf, TrainError> {
+    let mut path = path.to_owned();
+    loop {
+        let Err(error) = load_checkpoint(&path, state, method) else { return Ok(path) };
+        let newest = match path.parent() {
+            Some(folder) if or_newer && !path.exists() => latest_checkpoint(folder)?,
+            _ => None,
+        };
+        match newest.filter(|newest| *newest > path) {
+            Some(newest) => path = newest,
+            None => return Err(error),
+        }
+    }
+}
+
+/// What a reader must know of a model at a checkpoint of the run in `out`.
+pub(crate) fn unfinished(out: &Path, (done, steps): (usize, usize), is_tempered: bool) -> String {
+    let without = if is_tempered {
+        ", without the temperature that the end of the training fits"
+    } else {
+        ""
+    };
+    format!(
+        "warning: the run in `{}` is not finished: this is its checkpoint after {done} of {steps} steps{without}",
+        out.display()
+    )
 }
 
 /// The adapter in a PEFT folder, and its posterior if there is one.

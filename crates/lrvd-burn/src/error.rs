@@ -36,6 +36,22 @@ pub enum AdapterError {
         /// The path.
         path: String,
     },
+    /// More directions than a product of the factors can have.
+    #[error(
+        "rank {rank} is above {width}, the smaller width of layer `{path}` ({d_input} to {d_output}): take {width} or less, \
+         or leave that layer out of the targets",
+        width = .d_input.min(.d_output)
+    )]
+    Rank {
+        /// Module path of the narrowest layer that is to be adapted.
+        path: String,
+        /// The rank asked for.
+        rank: usize,
+        /// Features into the layer.
+        d_input: usize,
+        /// Features out of it.
+        d_output: usize,
+    },
     /// There is no pair of factors to put something between or around.
     #[error("layer `{path}` has no adapter of two factors")]
     NoFactors {

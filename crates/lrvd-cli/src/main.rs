@@ -16,11 +16,11 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    process::run(command)
+    let arguments = args::Arguments::parse();
+    process::run(arguments.command.keeps_pages(), || command(arguments))
 }
 
-fn command() -> ExitCode {
-    let arguments = args::Arguments::parse();
+fn command(arguments: args::Arguments) -> ExitCode {
     let printer = printer::Printer::new(arguments.global.format, arguments.global.quiet);
     let outcome = log::start().map_err(Into::into);
     match outcome.and_then(|()| commands::run(arguments, printer)) {

@@ -1,4 +1,4 @@
-//! How the process runs: memory that stays with it between steps, and the thread that takes them.
+//! How the process runs: its allocator, and the thread of its command.
 
 use mimalloc::MiMalloc;
 
@@ -14,9 +14,9 @@ const DELAY: &str = "MIMALLOC_PURGE_DELAY";
 /// give them back.
 ///
 /// The allocator's own delay is one second: a step of a large model is longer, and would fault in every
-/// buffer again. It reads its settings once, before `main`; there is no other way to tell it. The process
+/// buffer again. It reads its settings once, before `main`; there is no other way to set them. The process
 /// keeps its number, its files and its arguments.
-#[expect(clippy::disallowed_methods, reason = "the allocator listens to nothing else")]
+#[expect(clippy::disallowed_methods, reason = "the allocator reads nothing else")]
 fn keep_pages() {
     #[cfg(unix)]
     if std::env::var_os(DELAY).is_none()
@@ -34,12 +34,17 @@ fn keep_pages() {
 /// A worker's stack: that of a main thread.
 const STACK: usize = 8 << 20;
 
-/// Runs `command` with an allocator that keeps its pages, on a thread of the pool that the operators share.
+/// Runs `command` on a thread of the pool that the operators share.
 ///
 /// They hand out their parts hundreds of times a step. From a thread outside the pool each time wakes a worker and
 /// sleeps until it is done; a worker takes the first part itself.
-pub(crate) fn run<R: Send>(command: impl FnOnce() -> R + Send) -> R {
-    keep_pages();
+///
+/// With `keeps_pages` freed memory stays with the process: a training step uses the same buffers again at once. A server gives
+/// it back a second after a burst of requests.
+pub(crate) fn run<R: Send>(keeps_pages: bool, command: impl FnOnce() -> R + Send) -> R {
+    if keeps_pages {
+        keep_pages();
+    }
     // Only a pool that is there already is refused, and then that one serves.
     let _ = rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global();
     rayon::scope(|_| command())

@@ -6,6 +6,7 @@ use super::error::ClassifyError;
 use super::evaluate::{Evaluation, Labelled};
 use super::info::{Abstention, ClassifierInfo};
 use super::load::SavedClassifier;
+use crate::text::quoted;
 
 /// Finds the largest entropy up to which the answers of `draws` draws in `evaluation` have an error rate of at most `target`
 /// with confidence `1 − delta` ([`RiskCoverage::certified`]), and writes it into the classifier's folder, where
@@ -88,7 +89,10 @@ impl SavedClassifier {
         match fitted.get(&draws).filter(|_| !spared) {
             Some(found) => Ok(Some(*found)),
             None if fitted.is_empty() => Ok(None),
-            None => Err(ClassifyError::NoAbstention { draws, dir: self.folder().to_owned() }),
+            None => {
+                let known = quoted(fitted.keys().map(usize::to_string));
+                Err(ClassifyError::NoAbstention { draws, known, dir: self.folder().to_owned() })
+            }
         }
     }
 }

@@ -295,12 +295,14 @@ pub enum ClassifyError {
     },
     /// A threshold was fitted, and not for this answer.
     #[error(
-        "no threshold was fitted for the answers of {draws} draws in `{dir}`, and one was for others: run `lrvd abstain \
-         fit` with these options, or pass `--abstain-above` (`inf` always answers)"
+        "no threshold was fitted for the answers of {draws} draws with these options in `{dir}`, only for {known} draws: \
+         pass `--draws`, run `lrvd abstain fit` with these options, or pass `--abstain-above` (`inf` always answers)"
     )]
     NoAbstention {
         /// Number of draws.
         draws: usize,
+        /// Numbers of draws that have one.
+        known: String,
         /// The folder.
         dir: PathBuf,
     },

@@ -19,12 +19,10 @@ use crate::data::batch::TokenExamples;
 use crate::method::softened;
 use crate::reasoning::QuestionForm;
 use crate::saved::{SavedError, open_base_model};
-use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
+use crate::settings::{BasePrecision, CheckpointChoice, MAX_DRAWS, PredictionDraws};
 use crate::task::Goal;
 use crate::text::quoted;
 
-/// Most draws of a prediction.
-pub const MAX_DRAWS: usize = 1_000_000;
 /// Longest input of an adapter that does not say what it was trained on.
 const MAX_LENGTH: usize = 128;
 /// Examples per batch of such an adapter.
@@ -58,6 +56,8 @@ pub(super) enum Sampler {
 pub struct SavedClassifier {
     /// What it is.
     pub info: ClassifierInfo,
+    /// What a reader must know of the model: that its run is not finished.
+    pub warning: Option<String>,
     pub(super) dir: PathBuf,
     pub(super) sampler: Sampler,
     pub(super) policy: DrawPolicy,
@@ -110,7 +110,8 @@ impl SavedClassifier {
             None => Sampler::Mean,
         };
         let (dir, device, policy) = (source.folder, device.clone(), options.policy);
-        Ok(Self { info, dir, sampler, policy, model, backbone, device })
+        let warning = source.warning;
+        Ok(Self { info, warning, dir, sampler, policy, model, backbone, device })
     }
 
     /// Logits at the mean (`draws = 0`) or at draws that `seed` addresses, as in the evaluation at the end

@@ -407,6 +407,7 @@ fn load_merged(
     };
     Ok(SavedClassifier {
         info: info.clone(),
+        warning: None,
         dir: folder.to_owned(),
         sampler: Sampler::Mean,
         policy: LoadOptions::default().policy,

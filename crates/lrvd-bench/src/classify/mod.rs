@@ -43,7 +43,7 @@ pub use info::{Abstention, AdapterInfo, ClassifierInfo, INFO_FILE};
 pub use inspect::{
     AdapterReport, BaseReport, LoraConfig, ModuleReport, inspect_adapter, inspect_base, is_base,
 };
-pub use load::{LoadOptions, MAX_DRAWS, SavedClassifier};
+pub use load::{LoadOptions, SavedClassifier};
 pub use merge::{MergeOptions, MergeReport, export_merged};
 pub use predict::{Input, Inputs, Prediction, read_inputs, stream_inputs};
 pub use rows::{Row, TextColumns, read_rows};

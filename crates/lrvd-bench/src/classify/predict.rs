@@ -14,6 +14,11 @@ use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::table::{Format, Table, TableError};
 use crate::data::{Label, Texts};
 
+/// Batches in which texts of like length are looked for.
+const WINDOW: usize = 32;
+/// Logits that such a window may have.
+const KEPT_LOGITS: usize = 1 << 23;
+
 /// A text, a pair of texts, or a question with its choices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
@@ -121,6 +126,18 @@ impl SavedClassifier {
             draws: made(row),
         };
         Ok(logits.classes()?.into_iter().enumerate().map(answer).collect())
+    }
+
+    /// How many inputs [`predict`](Self::predict) should get at once, where there are many: enough to find texts of like length
+    /// for every batch. One batch, in the order given, where what is drawn for an answer depends on its batch.
+    pub fn window(&self, draws: usize) -> usize {
+        let batch = self.info.batch_size;
+        if !self.is_batch_free(draws) {
+            return batch;
+        }
+        // Every draw's logits are kept until the answers are taken from them.
+        let most = KEPT_LOGITS / (draws.max(1) * self.info.goal.n_labels().max(1));
+        (WINDOW * batch).min(most).max(batch)
     }
 
     /// Raw outputs at the mean, row by row.

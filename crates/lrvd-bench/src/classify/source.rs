@@ -12,7 +12,10 @@ use crate::backbone::{Backbone, locate_model};
 use crate::io::read_versioned;
 use crate::language;
 use crate::run::{ADAPTER_DIR, SETTINGS_FILE};
-use crate::saved::{CHECKPOINT_VALUES, PEFT_CONFIG, Place, SavedError, read_adapter};
+use crate::saved::{
+    CHECKPOINT_VALUES, PEFT_CONFIG, Place, SavedError, load_checkpoint_from, read_adapter,
+    unfinished,
+};
 use crate::settings::CheckpointChoice;
 
 /// What an adapter was read from.
@@ -46,6 +49,8 @@ pub struct AdapterSource {
     pub folder: PathBuf,
     /// The adapter.
     pub saved: SavedAdapter,
+    /// What a reader must know of the model: that its run is not finished.
+    pub warning: Option<String>,
 }
 
 impl AdapterSource {
@@ -65,7 +70,15 @@ impl AdapterSource {
         match Place::find(dir)? {
             Some(Place::Adapter(folder)) => Self::read(SourceKind::Adapter, folder),
             Some(Place::Run(folder)) => Self::read(SourceKind::Run, folder),
-            Some(Place::Checkpoint { out, folder }) => Self::rebuild(&out, folder, device),
+            Some(Place::Checkpoint { out, folder, or_newer }) => {
+                match Self::rebuild(&out, &folder, or_newer, device) {
+                    // The run ended meanwhile and removed its checkpoints.
+                    Err(_) if or_newer && folder.parent().is_some_and(|all| !all.exists()) => {
+                        Self::open(dir, device)
+                    }
+                    rebuilt => rebuilt,
+                }
+            }
             None => Err(SavedError::Nothing {
                 dir: dir.to_owned(),
                 wanted: "adapter",
@@ -78,26 +91,38 @@ impl AdapterSource {
     fn read(kind: SourceKind, folder: PathBuf) -> Result<Self, ClassifyError> {
         let (adapter, posterior) = read_adapter(&folder)?;
         let info = AdapterInfo::read(&folder)?;
-        Ok(Self { kind, folder, saved: SavedAdapter { adapter, posterior, info } })
+        let saved = SavedAdapter { adapter, posterior, info };
+        Ok(Self { kind, folder, saved, warning: None })
     }
 
     /// The model at a checkpoint of the run in `out`.
-    fn rebuild(out: &Path, checkpoint: PathBuf, device: &Device) -> Result<Self, ClassifyError> {
-        if let Some(made) = language::rebuild(out, &checkpoint, device)? {
-            let language::Rebuilt { adapter, posterior, info } = made;
+    fn rebuild(
+        out: &Path,
+        checkpoint: &Path,
+        or_newer: bool,
+        device: &Device,
+    ) -> Result<Self, ClassifyError> {
+        let kind = SourceKind::Checkpoint;
+        if let Some(made) = language::rebuild(out, checkpoint, or_newer, device)? {
+            let language::AtCheckpoint { folder, warning, model } = made;
+            let language::Rebuilt { adapter, posterior, info } = model;
             let info = Some(AdapterInfo::Language(info));
             let saved = SavedAdapter { adapter, posterior, info };
-            return Ok(Self { kind: SourceKind::Checkpoint, folder: checkpoint, saved });
+            return Ok(Self { kind, folder, saved, warning: Some(warning) });
         }
         let settings: TrainSettings =
             read_versioned(&out.join(SETTINGS_FILE), TrainSettings::SCHEMA)?;
         let backbone = Backbone::open(locate_model(&settings.model)?)?;
         let reader = settings.reader(&backbone)?;
         let task = reader.prepare(settings.goal.clone(), &[], &[])?;
-        let mut run = settings.start(&backbone, &task, device).resumed(&checkpoint)?;
+        let mut run = settings.start(&backbone, &task, device).fresh()?;
+        let (state, method) = (&mut run.state, &mut *run.method);
+        let folder = load_checkpoint_from(checkpoint, or_newer, state, method)?;
         run.method.compact(&mut run.state.model);
+        let steps = (run.state.done, settings.experiment.steps);
+        let warning = Some(unfinished(out, steps, settings.method.is_tempered()));
         let info = settings.info(run.state.done, CheckpointChoice::Last);
         let saved = take(&run.state.model, &settings.experiment, run.kl_weight(), info)?;
-        Ok(Self { kind: SourceKind::Checkpoint, folder: checkpoint, saved })
+        Ok(Self { kind, folder, saved, warning })
     }
 }

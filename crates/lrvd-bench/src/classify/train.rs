@@ -24,14 +24,14 @@ use crate::reasoning::QuestionForm;
 use crate::record::RunRecord;
 use crate::run::{
     ADAPTER_DIR, CHECKPOINT_DIR, Finished, OutputFolder, RECORD_FILE, Run, RunLabel, RunStart,
-    RunState, check_seed, record, reported,
+    RunState, check_seed, reported, summary,
 };
 use crate::settings::{CheckpointChoice, MethodName, RankRequest, ValidConfig};
 use crate::task::Goal;
 
 const LABELS_FILE: &str = "labels.json";
 
-/// Everything that a training run is told.
+/// The options of a training run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainOptions {
     /// Base model: a folder or a repository.
@@ -50,7 +50,7 @@ pub struct TrainOptions {
     pub device: String,
     /// Output folder.
     pub out: PathBuf,
-    /// Go on in a folder that holds an interrupted run.
+    /// Continue in a folder that holds an interrupted run.
     pub resume: bool,
 }
 
@@ -194,8 +194,8 @@ impl TrainSettings {
 /// Everything is read and checked before the first byte is written: a start that is refused leaves
 /// nothing behind. The output folder then gets `settings.json`, `labels.json`, `predictions-last.jsonl` and
 /// `predictions-best.jsonl` of the validation file, the folder `adapter` with the PEFT files, the
-/// posterior and the description, and last of all `record.json`. Checkpoints lie in `checkpoints`
-/// until then.
+/// posterior and the description, and last of all `record.json`. Checkpoints are in `checkpoints`
+/// until then. What a kill left of a finished run is removed by `resume`.
 ///
 /// # Errors
 ///
@@ -240,8 +240,13 @@ pub fn train_classifier(
     };
     let mut out = OutputFolder::look(&options.out, options.resume)?;
     let (adapter, (value, finished)) = (out.file(ADAPTER_DIR), out.finished(&settings)?);
-    if finished.is_some() {
-        return Ok(TrainOutcome { record: finished, adapter });
+    let label = format!("{} / {} / seed {}", settings.goal.name, options.method, options.seed);
+    if let Some(record) = finished {
+        // A kill at the end of the run leaves checkpoints, and no last line of its metrics.
+        out.clear()?;
+        let (summary, seconds) = (summary(&record, &settings.goal), record.train_seconds);
+        sink.event(&Event::RunFinished { label, summary, seconds });
+        return Ok(TrainOutcome { record: Some(record), adapter });
     }
 
     let reader = settings.reader(&backbone)?;
@@ -257,7 +262,6 @@ pub fn train_classifier(
         .chain(asked)
         .chain(task.notes.clone())
         .for_each(|note| sink.event(&Event::Note(note)));
-    let label = format!("{} / {} / seed {}", task.goal.name, options.method, options.seed);
     let run = Run::new(settings.start(&backbone, &task, &device), stop, label.clone(), (1, 1))?;
     let folder = out.file(CHECKPOINT_DIR);
     let start = run.open(&folder)?;
@@ -270,16 +274,21 @@ pub fn train_classifier(
     };
     let (asked, config) = ((options.method, settings.request()), &settings.experiment);
     let run_label = RunLabel::own(&task.goal.name, asked, options.seed, config);
-    let Finished { record, summary, .. } =
-        record(&run.context(), &mut trained, &run_label, &options.out)?;
+    out.still_there()?;
+    let Some(Finished { record, .. }) = run.record(&mut trained, &run_label, &options.out, sink)?
+    else {
+        return Ok(TrainOutcome { record: None, adapter });
+    };
     settings.keep(trained, &adapter)?;
     write_json(&out.file(RECORD_FILE), &record, JsonLayout::Pretty)?;
+    out.still_there()?;
     checkpoints.remove()?;
+    let summary = summary(&record, &task.goal);
     sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
     Ok(TrainOutcome { record: Some(record), adapter })
 }
 
-/// Refuses what no run can be made of.
+/// Checks the options that exclude each other.
 fn check(options: &TrainOptions) -> Result<(), ClassifyError> {
     let can = options.method.can();
     if !can.saved {

@@ -3,7 +3,7 @@
 use super::batch::TokenisedExample;
 use super::drawn;
 use crate::record::Metrics;
-use crate::task::{Goal, Metric};
+use crate::task::Goal;
 
 /// Mixed into the run's seed, so that the rows held out are no order of an epoch.
 const HOLDOUT_SALT: u64 = 0x484f_4c44_4f55_5421;
@@ -90,11 +90,7 @@ impl PreparedTask {
 
     /// That metric in `metrics`; minus infinity where it is absent.
     pub fn score(&self, metrics: &Metrics) -> f64 {
-        let found = match self.goal.selection {
-            Metric::Accuracy => metrics.accuracy,
-            other => metrics.standard.get(other.name()).copied(),
-        };
-        found.unwrap_or(f64::NEG_INFINITY)
+        self.goal.score(metrics)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What one run is about.
 
 use burn::tensor::{DType, Device};
-use lrvd_burn::train::Inputs;
+use lrvd_burn::train::{Inputs, PassWatch};
 use lrvd_models::TokenBatch;
 
 use super::PeakMemory;
@@ -22,8 +22,10 @@ pub struct RunContext<'a> {
     pub device: &'a Device,
     /// Float type.
     pub dtype: DType,
-    /// Resident memory since the run began.
+    /// Resident memory since the start of the run.
     pub memory: PeakMemory,
+    /// Follows predictions.
+    pub watch: PassWatch<'a>,
 }
 
 impl<'a> RunContext<'a> {
@@ -34,12 +36,16 @@ impl<'a> RunContext<'a> {
     }
 
     /// `examples` to be asked about with this run's draws, by its policy.
-    pub fn inputs<'e>(&self, examples: &'e TokenExamples<'_>) -> Inputs<'e, TokenBatch> {
+    pub fn inputs<'e>(&self, examples: &'e TokenExamples<'_>) -> Inputs<'e, TokenBatch>
+    where
+        'a: 'e,
+    {
         Inputs {
             batch_size: self.config.evaluation_batch_size,
             seed: self.seed,
             kind: self.config.prediction_draws,
             policy: self.config.prediction,
+            watch: self.watch,
             ..Inputs::new(examples)
         }
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::module::Module;
 use burn::tensor::Device;
 use lrvd_burn::peft::{PeftAdapter, PeftPosterior, attach_peft, attach_posterior};
+use lrvd_burn::train::PassWatch;
 use lrvd_models::llama::LlamaForCausalLm;
 
 use super::columns::LanguageColumns;
@@ -15,7 +16,7 @@ use super::examples::LanguageExamples;
 use super::info::LanguageInfo;
 use super::measure::LanguageEvaluation;
 use super::rows::TextRow;
-use super::train::{Rebuilt, rebuild};
+use super::train::{AtCheckpoint, Rebuilt, rebuild};
 use crate::backbone::{Backbone, load_language_model, locate_model};
 use crate::run::{ADAPTER_DIR, SETTINGS_FILE};
 use crate::saved::{CHECKPOINT_VALUES, Place, SavedError, open_base_model, read_adapter};
@@ -41,6 +42,8 @@ pub struct LanguageLoadOptions {
 pub struct SavedLanguageModel {
     /// What the adapter is, if it was made here.
     pub info: Option<LanguageInfo>,
+    /// What a reader must know of the model: that its run is not finished.
+    pub warning: Option<String>,
     /// The folder that was loaded: the adapter's, or the base model's.
     dir: PathBuf,
     pub(super) has_posterior: bool,
@@ -55,6 +58,7 @@ struct Found {
     adapter: PeftAdapter,
     posterior: Option<PeftPosterior>,
     info: Option<LanguageInfo>,
+    warning: Option<String>,
 }
 
 impl SavedLanguageModel {
@@ -90,7 +94,7 @@ impl SavedLanguageModel {
         options: &LanguageLoadOptions,
         device: &Device,
     ) -> Result<Self, LanguageError> {
-        let Found { folder, adapter, posterior, info } = Found::open(dir, device)?;
+        let Found { folder, adapter, posterior, info, warning } = Found::open(dir, device)?;
         let described = info.as_ref().map(|info| (info.base_model.as_str(), &info.weights));
         let (asked, allow_other) = (options.model.as_deref(), options.allow_other_base);
         let backbone = open_base_model(&folder, &adapter, asked, described, allow_other)?;
@@ -102,7 +106,7 @@ impl SavedLanguageModel {
             attach_posterior(&mut model, posterior)?;
         }
         let (has_posterior, model, device) = (posterior.is_some(), model.valid(), device.clone());
-        Ok(Self { info, dir: folder, has_posterior, model, backbone, device })
+        Ok(Self { info, warning, dir: folder, has_posterior, model, backbone, device })
     }
 
     /// The base model `name` alone.
@@ -115,7 +119,8 @@ impl SavedLanguageModel {
         let dtype = backbone.stored_as(BasePrecision::F32)?;
         let model = load_language_model(&backbone, false, device, dtype)?.valid();
         let (dir, device) = (backbone.location.folder.clone(), device.clone());
-        Ok(Self { info: None, dir, has_posterior: false, model, backbone, device })
+        let (info, warning) = (None, None);
+        Ok(Self { info, warning, dir, has_posterior: false, model, backbone, device })
     }
 
     /// The folder that was loaded.
@@ -198,7 +203,15 @@ impl SavedLanguageModel {
         let examples =
             LanguageExamples { texts: &texts, pad_id: reader.pad_id, device: &self.device };
         let numbers: &[usize] = if draws > 0 { &[draws] } else { &[] };
-        let found = LanguageEvaluation::new(&self.model, &examples, ids, batch, seed, numbers)?;
+        let found = LanguageEvaluation::new(
+            &self.model,
+            &examples,
+            ids,
+            batch,
+            seed,
+            numbers,
+            PassWatch::default(),
+        )?;
         Ok((found, notes))
     }
 }
@@ -207,10 +220,20 @@ impl Found {
     fn open(dir: &Path, device: &Device) -> Result<Self, LanguageError> {
         match Place::find(dir)? {
             Some(Place::Adapter(folder) | Place::Run(folder)) => Self::read(folder),
-            Some(Place::Checkpoint { out, folder }) => {
-                let Rebuilt { adapter, posterior, info } =
-                    rebuild(&out, &folder, device)?.ok_or_else(|| nothing(dir))?;
-                Ok(Self { folder, adapter, posterior, info: Some(info) })
+            Some(Place::Checkpoint { out, folder, or_newer }) => {
+                match rebuild(&out, &folder, or_newer, device) {
+                    // The run ended meanwhile and removed its checkpoints.
+                    Err(_) if or_newer && folder.parent().is_some_and(|all| !all.exists()) => {
+                        Self::open(dir, device)
+                    }
+                    rebuilt => {
+                        let AtCheckpoint { folder, warning, model } =
+                            rebuilt?.ok_or_else(|| nothing(dir))?;
+                        let Rebuilt { adapter, posterior, info } = model;
+                        let (info, warning) = (Some(info), Some(warning));
+                        Ok(Self { folder, adapter, posterior, info, warning })
+                    }
+                }
             }
             None => Err(nothing(dir).into()),
         }
@@ -222,7 +245,7 @@ impl Found {
         if info.is_none() && adapter.config.task_type.as_deref() != Some(TASK_TYPE) {
             return Err(nothing(&folder).into());
         }
-        Ok(Self { folder, adapter, posterior, info })
+        Ok(Self { folder, adapter, posterior, info, warning: None })
     }
 }
 

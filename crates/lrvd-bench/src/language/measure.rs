@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use lrvd_burn::train::{TokenAnswers, token_answers};
+use lrvd_burn::train::{PassWatch, TokenAnswers, token_answers};
 use lrvd_core::metrics::mean;
 use lrvd_models::llama::LlamaForCausalLm;
 use serde::Serialize;
@@ -35,7 +35,7 @@ struct Line<'a> {
 }
 
 impl LanguageEvaluation {
-    /// The answers of `model` at its mean and at each number of `draws`.
+    /// The answers of `model` at its mean and at each number of `draws`; `watch` follows the passes.
     pub(super) fn new(
         model: &LlamaForCausalLm,
         examples: &LanguageExamples<'_>,
@@ -43,11 +43,12 @@ impl LanguageEvaluation {
         batch_size: usize,
         seed: u64,
         draws: &[usize],
+        watch: PassWatch<'_>,
     ) -> Result<Self, LanguageError> {
         let (mut scored, mut seconds) = (BTreeMap::new(), BTreeMap::new());
         for draws in std::iter::once(0).chain(draws.iter().copied()) {
             let begun = Instant::now();
-            let answers = token_answers(model, examples, batch_size, seed, draws)?;
+            let answers = token_answers(model, examples, batch_size, seed, draws, watch)?;
             seconds.insert(draws as u32, begun.elapsed().as_secs_f64());
             scored.insert(draws as u32, answers);
         }

@@ -41,5 +41,5 @@ pub use lrvd_models::llama::GenerateError;
 pub use measure::LanguageEvaluation;
 pub use rows::{Content, TextRow, read_texts};
 pub use settings::{LanguageOptions, LanguageSettings};
+pub(crate) use train::{AtCheckpoint, Rebuilt, rebuild};
 pub use train::{LanguageOutcome, train_language};
-pub(crate) use train::{Rebuilt, rebuild};

@@ -10,7 +10,9 @@ use lrvd_burn::device;
 use lrvd_burn::files::AtomicDir;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, ranks};
 use lrvd_burn::peft::{ExportLayout, PeftAdapter, PeftPosterior};
-use lrvd_burn::train::{self, Checkpoints, Ordered, Outcome, latest_checkpoint, load_checkpoint};
+use lrvd_burn::train::{
+    self, Checkpoints, Ordered, Outcome, PassWatch, TrainError, latest_checkpoint, load_checkpoint,
+};
 use lrvd_models::llama::LlamaForCausalLm;
 
 use super::data::{LanguageRows, LanguageTask};
@@ -29,9 +31,10 @@ use crate::method::LanguageMethod;
 use crate::progress::{Event, ProgressSink};
 use crate::record::{CheckpointRecord, RunRecord};
 use crate::run::{
-    ADAPTER_DIR, AdapterFiles, CHECKPOINT_DIR, Candidate, OutputFolder, RECORD_FILE, RunLabel,
-    SETTINGS_FILE, adapter_files, rank_record, reported, run_record,
+    ADAPTER_DIR, AdapterFiles, CHECKPOINT_DIR, Candidate, FinalWatch, OutputFolder, RECORD_FILE,
+    RunLabel, SETTINGS_FILE, adapter_files, rank_record, reported, run_record,
 };
+use crate::saved::{load_checkpoint_from, unfinished};
 use crate::settings::CheckpointChoice;
 
 /// A model with what trains it.
@@ -46,7 +49,15 @@ pub struct LanguageOutcome {
     pub adapter: PathBuf,
 }
 
-/// A model at a checkpoint.
+/// A model at a checkpoint, which is `folder`.
+pub(crate) struct AtCheckpoint {
+    pub folder: PathBuf,
+    /// That its run is not finished.
+    pub warning: String,
+    pub model: Rebuilt,
+}
+
+/// An adapter as it is written.
 pub(crate) struct Rebuilt {
     pub adapter: PeftAdapter,
     pub posterior: Option<PeftPosterior>,
@@ -95,8 +106,14 @@ pub fn train_language(
     };
     let mut out = OutputFolder::look(&options.out, options.resume)?;
     let (adapter, (value, finished)) = (out.file(ADAPTER_DIR), out.finished(&settings)?);
-    if finished.is_some() {
-        return Ok(LanguageOutcome { record: finished, adapter });
+    let name = options.data.train.file_stem().and_then(|stem| stem.to_str()).unwrap_or("texts");
+    let label = format!("{name} / {} / seed {}", settings.method, settings.seed);
+    if let Some(record) = finished {
+        // A kill at the end of the run leaves checkpoints, and no last line of its metrics.
+        out.clear()?;
+        let (summary, seconds) = (summary(&record), record.train_seconds);
+        sink.event(&Event::RunFinished { label, summary, seconds });
+        return Ok(LanguageOutcome { record: Some(record), adapter });
     }
     let config = &settings.experiment;
     let method = settings.method.build_for_language(config, settings.request())?;
@@ -120,8 +137,6 @@ pub fn train_language(
     // Whatever can be refused is refused by now: nothing was written before.
     out.begin(&value)?;
     let checkpoints = Checkpoints::open(&folder)?;
-    let name = options.data.train.file_stem().and_then(|stem| stem.to_str()).unwrap_or("texts");
-    let label = format!("{name} / {} / seed {}", settings.method, settings.seed);
     sink.event(&Event::RunStarted {
         index: 1,
         runs: 1,
@@ -141,13 +156,18 @@ pub fn train_language(
         return Ok(LanguageOutcome { record: None, adapter });
     }
     let finishing = Instant::now();
-    let mut record = settings.record(&mut run, &task, &device, name, &options.out)?;
+    out.still_there()?;
+    let place = (name, options.out.as_path());
+    let Some(mut record) = settings.record(&mut run, &task, &device, place, stop, sink)? else {
+        return Ok(LanguageOutcome { record: None, adapter });
+    };
     record.evaluate_seconds += finishing.elapsed().as_secs_f64();
     record.peak_memory_bytes = memory.bytes();
     let kl_weight = run.kl_weight();
     let (model, which, step) = reported(run.state, config.checkpoint);
     settings.take(&model, kl_weight, settings.info(step, which))?.write(&adapter)?;
     write_json(&out.file(RECORD_FILE), &record, JsonLayout::Pretty)?;
+    out.still_there()?;
     checkpoints.remove()?;
     let (summary, seconds) = (summary(&record), record.train_seconds);
     sink.event(&Event::RunFinished { label, summary, seconds });
@@ -168,12 +188,14 @@ pub(super) fn is_language_run(file: &Path) -> Result<bool, LanguageError> {
     Ok(value["task"] == TASK)
 }
 
-/// The model at `checkpoint` of the run in `out`; `None` if that is no run of a language model.
+/// The model at `checkpoint` of the run in `out`, or with `or_newer` at a newer one that has taken its place; `None` if that is
+/// no run of a language model.
 pub(crate) fn rebuild(
     out: &Path,
     checkpoint: &Path,
+    or_newer: bool,
     device: &Device,
-) -> Result<Option<Rebuilt>, LanguageError> {
+) -> Result<Option<AtCheckpoint>, LanguageError> {
     let file = out.join(SETTINGS_FILE);
     if !is_language_run(&file)? {
         return Ok(None);
@@ -181,10 +203,13 @@ pub(crate) fn rebuild(
     let settings: LanguageSettings = read_versioned(&file, LanguageSettings::SCHEMA)?;
     let backbone = Backbone::open(locate_model(&settings.model)?)?;
     let mut run = settings.fresh(&backbone, device)?;
-    load_checkpoint(checkpoint, &mut run.state, &mut *run.method)?;
+    let (state, method) = (&mut run.state, &mut *run.method);
+    let folder = load_checkpoint_from(checkpoint, or_newer, state, method)?;
     run.method.compact(&mut run.state.model);
     let info = settings.info(run.state.done, CheckpointChoice::Last);
-    settings.take(&run.state.model, run.kl_weight(), info).map(Some)
+    let model = settings.take(&run.state.model, run.kl_weight(), info)?;
+    let warning = unfinished(out, (run.state.done, settings.experiment.steps), false);
+    Ok(Some(AtCheckpoint { folder, warning, model }))
 }
 
 impl LanguageSettings {
@@ -218,19 +243,44 @@ impl LanguageSettings {
         Ok(Rebuilt { adapter, posterior, info })
     }
 
-    /// Measures the last model, cut to its ranks in use, and the best one, and writes their predictions into `folder`.
+    /// Measures the models of a run and writes their predictions into a folder; `None` if a stop request ended that.
     fn record(
         &self,
         run: &mut LanguageRun,
         task: &LanguageTask,
         device: &Device,
-        name: &str,
-        folder: &Path,
+        place: (&str, &Path),
+        stop: &AtomicBool,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<Option<RunRecord>, LanguageError> {
+        let watch = FinalWatch::new(stop, sink, self.answers(run, task));
+        let passed = |answers| watch.passed(answers);
+        match self.recorded(run, task, device, place, PassWatch::new(&passed)) {
+            Err(LanguageError::Train(TrainError::Stopped)) => Ok(None),
+            recorded => recorded.map(Some),
+        }
+    }
+
+    /// How many answers [`record`](Self::record) takes.
+    fn answers(&self, run: &LanguageRun, task: &LanguageTask) -> usize {
+        let best = run.state.best.as_ref().filter(|best| best.info.step != run.state.done);
+        let models = 1 + usize::from(best.is_some());
+        task.validation.len() * models * (1 + self.draws().iter().sum::<usize>())
+    }
+
+    /// Measures the last model, cut to its ranks in use, and the best one, and writes their predictions into `folder`.
+    fn recorded(
+        &self,
+        run: &mut LanguageRun,
+        task: &LanguageTask,
+        device: &Device,
+        (name, folder): (&str, &Path),
+        watch: PassWatch<'_>,
     ) -> Result<RunRecord, LanguageError> {
         let ranks = run.method.ranks(&run.state.model);
         run.method.compact(&mut run.state.model);
         let measured = |candidate: &Candidate<'_, LlamaForCausalLm>, file: &str| {
-            self.measured(candidate, task, device, &folder.join(file))
+            self.measured(candidate, task, device, &folder.join(file), watch)
         };
         let (state, removed) = (&run.state, &run.state.journal.removed);
         let last = Candidate { model: &state.model, step: state.done, ranks, removed };
@@ -261,6 +311,7 @@ impl LanguageSettings {
         task: &LanguageTask,
         device: &Device,
         file: &Path,
+        watch: PassWatch<'_>,
     ) -> Result<(CheckpointRecord, LanguageEvaluation), LanguageError> {
         let config = &self.experiment;
         let examples = LanguageExamples { texts: &task.validation, pad_id: task.pad_id, device };
@@ -271,6 +322,7 @@ impl LanguageSettings {
             config.evaluation_batch_size,
             self.seed,
             &self.draws(),
+            watch,
         )?;
         evaluation.write_predictions(file)?;
         let record = CheckpointRecord {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::Device;
-use lrvd_burn::train::{Checkpoints, Evaluation, Observer, TrainState, token_answers};
+use lrvd_burn::train::{Checkpoints, Evaluation, Observer, PassWatch, TrainState, token_answers};
 use lrvd_models::llama::LlamaForCausalLm;
 
 use super::data::LanguageTask;
@@ -13,7 +13,7 @@ use super::examples::{LanguageExample, LanguageExamples};
 use crate::method::LanguageMethod;
 use crate::progress::{Event, ProgressSink};
 
-/// Measures the validation texts, keeps checkpoints, heeds a stop request.
+/// Measures the validation texts, keeps checkpoints, ends on a stop request.
 pub(super) struct Watched<'a> {
     pub task: &'a LanguageTask,
     pub device: &'a Device,
@@ -42,7 +42,7 @@ impl Observer<LlamaForCausalLm, LanguageMethod> for Watched<'_> {
         _method: &(dyn lrvd_burn::train::Method<LlamaForCausalLm> + 'static),
     ) -> Result<Option<Evaluation>, LanguageError> {
         let examples = self.examples(&self.task.validation);
-        let answers = token_answers(model, &examples, self.batch_size, 0, 0)?;
+        let answers = token_answers(model, &examples, self.batch_size, 0, 0, PassWatch::default())?;
         let nll = answers.nll()?;
         let found = [("accuracy", answers.accuracy()?), ("standard", nll.exp()), ("nll", nll)];
         let finite = found.into_iter().filter(|(_, value)| value.is_finite());
@@ -64,7 +64,7 @@ impl Observer<LlamaForCausalLm, LanguageMethod> for Watched<'_> {
         if self.task.holdout.is_empty() {
             return Ok(None);
         }
-        let answers = token_answers(model, &examples, self.batch_size, 0, 0)?;
+        let answers = token_answers(model, &examples, self.batch_size, 0, 0, PassWatch::default())?;
         Ok(Some(answers.row_losses()))
     }
 

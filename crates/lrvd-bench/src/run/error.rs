@@ -42,6 +42,14 @@ pub enum RunError {
         /// A file or folder in it.
         found: String,
     },
+    /// The output folder was removed while the run wrote into it.
+    #[error(
+        "`{path}` was removed or moved while the run wrote into it, so that parts of its output are missing"
+    )]
+    OutputGone {
+        /// The folder.
+        path: PathBuf,
+    },
     /// Another process writes into the output folder.
     #[error("another `lrvd` is writing into `{path}`")]
     OutputInUse {
@@ -58,4 +66,16 @@ pub enum RunError {
         /// The settings that differ.
         fields: String,
     },
+}
+
+impl RunError {
+    /// Whether a stop request ended a prediction.
+    pub(crate) fn is_stopped(&self) -> bool {
+        matches!(
+            self,
+            Self::Train(TrainError::Stopped)
+                | Self::Eval(EvalError::Train(TrainError::Stopped))
+                | Self::Method(MethodError::Train(TrainError::Stopped))
+        )
+    }
 }

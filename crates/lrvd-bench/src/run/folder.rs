@@ -126,6 +126,25 @@ impl OutputFolder {
         Ok(write_json(&self.file(SETTINGS_FILE), &settings, JsonLayout::Pretty)?)
     }
 
+    /// Checks that the folder is still there, with its marker in it.
+    pub(crate) fn still_there(&self) -> Result<(), RunError> {
+        if self.file(MARKER).is_file() {
+            return Ok(());
+        }
+        Err(RunError::OutputGone { path: self.path.clone() })
+    }
+
+    /// Removes what a run needs only until it is finished.
+    pub(crate) fn clear(&self) -> Result<(), RunError> {
+        let folder = self.file(CHECKPOINT_DIR);
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(IoError::at("remove", &folder)(error).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Locks the marker; whether it is new.
     fn hold(&mut self) -> Result<bool, RunError> {
         let marker = self.file(MARKER);
@@ -303,6 +322,24 @@ mod tests {
         let mut folder = OutputFolder::look(&out, true).unwrap();
         assert!(folder.check(&json!({ "seed": 2 })).is_err());
         folder.begin(&settings).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_vanished_is_noticed() {
+        let parent = tempfile::tempdir().unwrap();
+        let out = parent.path().join("out");
+        let mut folder = OutputFolder::look(&out, false).unwrap();
+        folder.begin(&json!({ "seed": 1 })).unwrap();
+        folder.still_there().unwrap();
+        fs::create_dir_all(out.join("checkpoints/step-00000003")).unwrap();
+        folder.clear().unwrap();
+        folder.clear().unwrap();
+        assert!(!out.join("checkpoints").exists());
+        fs::rename(&out, parent.path().join("moved")).unwrap();
+        assert!(matches!(folder.still_there(), Err(RunError::OutputGone { path }) if path == out));
+        // A folder of that name alone is not ours.
+        fs::create_dir_all(out.join("adapter")).unwrap();
+        assert!(matches!(folder.still_there(), Err(RunError::OutputGone { .. })));
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! One fine-tuning run: a fresh beginning or a checkpoint, the loop, the record, the folder.
+//! One fine-tuning run: a fresh start or a checkpoint, the loop, the record, the folder.
 
 mod adapter;
 mod error;
+mod finish;
 mod folder;
 mod outcome;
 mod start;
@@ -10,9 +11,10 @@ pub use lrvd_burn::train::{MAX_SEED, check_seed};
 
 pub(crate) use adapter::{AdapterFiles, adapter_files};
 pub use error::RunError;
+pub(crate) use finish::FinalWatch;
 pub(crate) use folder::{ADAPTER_DIR, CHECKPOINT_DIR, OutputFolder, RECORD_FILE, SETTINGS_FILE};
 pub(crate) use outcome::{
-    Candidate, Finished, RunLabel, rank_record, record, reported, run_record, write_predictions,
+    Candidate, Finished, RunLabel, rank_record, reported, run_record, summary, write_predictions,
 };
 pub use start::fit;
 pub(crate) use start::{Run, RunStart, RunState};

@@ -24,6 +24,7 @@ use crate::record::{
     RankBudget, RunRecord, RunStatus,
 };
 use crate::settings::{CheckpointChoice, ExperimentConfig, MethodName, RankRequest};
+use crate::task::Goal;
 
 /// What a record says of its run beyond what was measured.
 pub(crate) struct RunLabel<'a> {
@@ -69,10 +70,9 @@ pub(crate) fn reported<M>(
     }
 }
 
-/// A record, and one line for the terminal.
+/// A record, and the answers behind it.
 pub(crate) struct Finished {
     pub record: RunRecord,
-    pub summary: String,
     /// Answers of the last checkpoint to the validation split, by number of draws.
     pub scored: BTreeMap<u32, Scored>,
 }
@@ -87,7 +87,7 @@ pub(crate) struct Candidate<'a, M> {
 
 /// Cuts the last model to its ranks in use, evaluates it and the best one, and writes their
 /// predictions into `folder`. The journal of `run` moves into the record.
-pub(crate) fn record(
+pub(super) fn record(
     context: &RunContext<'_>,
     run: &mut RunState,
     label: &RunLabel<'_>,
@@ -125,20 +125,25 @@ pub(crate) fn record(
         }
         None => None,
     };
-    let mean = last_record.metrics.get(&0);
-    let summary = format!(
-        "{} {}, rank {:.2}",
-        context.task.selection_metric(),
-        mean.map_or_else(|| "-".to_owned(), |m| format!("{:.4}", context.task.score(m))),
-        last_record.average_rank,
-    );
     let checkpoints = Checkpoints { last: Some(last_record), best: best_record };
     let mut record = run_record(context.config, state, label, checkpoints);
     record.evaluate_seconds += begun.elapsed().as_secs_f64();
     record.peak_memory_bytes = context.memory.bytes();
     record.trainable_parameters.stored = method.stored_parameters() as u64;
     record.fitted = method.fitted();
-    Ok(Finished { record, summary, scored })
+    Ok(Finished { record, scored })
+}
+
+/// One line of results for the terminal: the metric of `goal` at the mean, and the rank.
+pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
+    let last = record.checkpoints.last.as_ref();
+    let mean = last.and_then(|last| last.metrics.get(&0));
+    format!(
+        "{} {}, rank {:.2}",
+        goal.selection.name(),
+        mean.map_or_else(|| "-".to_owned(), |metrics| format!("{:.4}", goal.score(metrics))),
+        last.map_or(0.0, |last| last.average_rank),
+    )
 }
 
 /// The record of a run that is over, which takes its journal.
@@ -340,7 +345,6 @@ mod tests {
     use crate::data::Label;
     use crate::data::batch::TokenisedExample;
     use crate::io::read_lines;
-    use crate::task::Goal;
 
     #[test]
     fn uncertainty_is_written_for_every_number_of_draws() {

@@ -9,13 +9,14 @@ use burn::module::Module;
 use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
-    self, Checkpoints, DrawPolicy, Evaluation, Examples, Inputs, LabelledExamples, Observer,
-    Ordered, Outcome, TrainError, TrainState, calibrated_losses, latest_checkpoint,
-    load_checkpoint,
+    self, BestModel, Checkpoints, DrawPolicy, Evaluation, Examples, Inputs, LabelledExamples,
+    Observer, Ordered, Outcome, PassWatch, TrainError, TrainState, calibrated_losses,
+    latest_checkpoint, load_checkpoint,
 };
 use lrvd_models::AutoClassifier;
 
-use super::RunError;
+use super::outcome::record;
+use super::{FinalWatch, Finished, RunError, RunLabel};
 use crate::backbone::{Backbone, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{PreparedTask, in_order};
@@ -157,7 +158,38 @@ impl<'a> Run<'a> {
             device: self.start.device,
             dtype: DType::F32,
             memory: self.memory,
+            watch: PassWatch::default(),
         }
+    }
+
+    /// Evaluates the trained `run` and writes its predictions into `folder`; `None` if a stop request ended that.
+    pub(crate) fn record(
+        &self,
+        run: &mut RunState,
+        label: &RunLabel<'_>,
+        folder: &Path,
+        sink: &mut dyn ProgressSink,
+    ) -> Result<Option<Finished>, RunError> {
+        let watch = FinalWatch::new(self.stop, sink, self.answers(run, label.method));
+        let passed = |answers| watch.passed(answers);
+        let context = RunContext { watch: PassWatch::new(&passed), ..self.context() };
+        match record(&context, run, label, folder) {
+            Err(error) if error.is_stopped() => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// About how many answers [`record`](Self::record) takes.
+    fn answers(&self, run: &RunState, method: MethodName) -> usize {
+        let draws = method.draws(self.start.config);
+        let (all, most) = (1 + draws.iter().sum::<usize>(), 1 + draws.iter().max().unwrap_or(&0));
+        let rows = self.task.validation.len();
+        if method.can().post_hoc {
+            return (rows + self.task.holdout.len()) * all;
+        }
+        let is_other = |best: &BestModel<AutoClassifier>| best.info.step != run.state.done;
+        let models = 1 + usize::from(run.state.best.as_ref().is_some_and(is_other));
+        rows * models * if run.method.draws_nest() { most } else { all }
     }
 
     /// Where the run stands: at the newest checkpoint in `folder`, or at its start. Writes nothing,

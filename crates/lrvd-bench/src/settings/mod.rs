@@ -41,5 +41,5 @@ pub use prompt::PromptSet;
 pub use schema::schema;
 pub use template::template;
 pub use training::Training;
-pub use valid::ValidConfig;
+pub use valid::{MAX_DRAWS, ValidConfig};
 pub use wording::WordingSettings;

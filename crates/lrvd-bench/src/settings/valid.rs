@@ -12,6 +12,10 @@ use super::methods::check_hyper;
 use super::range::{POSITIVE, count_in_range, in_range, positive_to};
 use super::{ExperimentConfig, KlWeight, PredictionDraws, SettingError, Training};
 
+/// Most draws that an answer is averaged over. The error of the average falls by their square root, and all of them are kept
+/// until it is taken.
+pub const MAX_DRAWS: usize = 10_000;
+
 /// Settings whose every range holds, and the only ones that can be run; read like the
 /// [`ExperimentConfig`] that they are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,7 +82,7 @@ impl ExperimentConfig {
             });
         }
         in_range("holdout", self.holdout, 0.0..=0.5)?;
-        self.draws.iter().try_for_each(|&draws| count("draws", draws))
+        self.draws.iter().try_for_each(|&draws| count_in_range("draws", draws, 1..=MAX_DRAWS))
     }
 
     fn check_prediction(&self) -> Result<(), SettingError> {

@@ -17,7 +17,7 @@ use crate::io::{JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::reasoning::QuestionForm;
 use crate::record::RunRecord;
-use crate::run::{ADAPTER_DIR, Finished, Run, RunLabel, RunStart, record};
+use crate::run::{ADAPTER_DIR, Finished, Run, RunLabel, RunStart, summary};
 use crate::settings::{MethodName, RankRequest, ValidConfig};
 
 /// What every run of an experiment shares.
@@ -88,14 +88,19 @@ pub(super) fn run_one(
     let checkpoints = Checkpoints::open(&checkpoints)?;
     let Some(mut trained) = training.train(begun, &checkpoints, sink)? else { return Ok(None) };
     let label = label(run, request, shared.config, shared.matches);
+    let Some(Finished { mut record, scored }) =
+        training.record(&mut trained, &label, &folder, sink)?
+    else {
+        return Ok(None);
+    };
     let context = training.context();
-    let Finished { mut record, summary, scored } = record(&context, &mut trained, &label, &folder)?;
     record.ood = ood_answers(&context, &trained, &scored, ood, &folder)?;
     if let Some(settings) = kept(shared, task, run)? {
         settings.keep(trained, &folder.join(ADAPTER_DIR)).map_err(Box::new)?;
     }
     write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
     checkpoints.remove()?;
+    let summary = summary(&record, &task.prepared.goal);
     sink.event(&Event::RunFinished { label: run.label(), summary, seconds: record.train_seconds });
     Ok(Some(record))
 }

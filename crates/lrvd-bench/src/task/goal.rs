@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{GlueTask, Metric};
+use crate::record::Metrics;
 
 /// Classes or scores, and the numbers that sum up predictions of them.
 ///
@@ -30,6 +31,15 @@ impl Goal {
             standard_metrics: spec.standard_metrics.to_vec(),
             selection: spec.selection_metric(),
         }
+    }
+
+    /// The metric by which models are compared, in `metrics`; minus infinity where it is absent.
+    pub fn score(&self, metrics: &Metrics) -> f64 {
+        let found = match self.selection {
+            Metric::Accuracy => metrics.accuracy,
+            other => metrics.standard.get(other.name()).copied(),
+        };
+        found.unwrap_or(f64::NEG_INFINITY)
     }
 
     /// Classification: F1 and the Matthews coefficient (of class 1) where there are two classes.

@@ -19,7 +19,8 @@ use lrvd_burn::model::{AdaptedModel, AdapterTargets};
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
-    Batch, Inputs, LabelledExamples, Model, Run, StepSizes, TrainState, negative_log_likelihood,
+    Batch, Inputs, LabelledExamples, Model, PassWatch, Run, StepSizes, TrainState,
+    negative_log_likelihood,
 };
 use lrvd_core::noise::{Draws, NoiseKey};
 use lrvd_core::schedule::BatchSize;
@@ -136,6 +137,7 @@ impl Bench {
             device: &self.device,
             dtype: self.dtype,
             memory: PeakMemory::unknown(),
+            watch: PassWatch::default(),
         }
     }
 
@@ -296,6 +298,9 @@ pub(crate) fn close(found: f64, wanted: f64, tolerance: f64, what: &str) {
 }
 
 /// The validation split to be asked about.
-pub(crate) fn asked<'a>(bench: &Bench, examples: &'a TokenExamples<'_>) -> Inputs<'a, TokenBatch> {
+pub(crate) fn asked<'a>(
+    bench: &'a Bench,
+    examples: &'a TokenExamples<'_>,
+) -> Inputs<'a, TokenBatch> {
     bench.context().inputs(examples)
 }

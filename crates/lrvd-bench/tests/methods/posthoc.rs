@@ -18,7 +18,7 @@ use lrvd_bench::task::Goal;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, trainable_counts};
 use lrvd_burn::sampling::{DrawPer, Scheme};
-use lrvd_burn::train::{self, Checkpoints, Logits, Outcome, TrainState};
+use lrvd_burn::train::{self, Checkpoints, Logits, Outcome, PassWatch, TrainState};
 use lrvd_core::metrics::{Predictions, log_softmax, softmax};
 use lrvd_core::noise::{Draws, NoiseKey, Stream};
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
@@ -105,6 +105,7 @@ impl Bed {
             device: &self.device,
             dtype: DType::F32,
             memory: PeakMemory::unknown(),
+            watch: PassWatch::default(),
         }
     }
 

@@ -50,7 +50,8 @@ impl AdapterTargets {
 /// # Errors
 ///
 /// [`AdapterError::NoTarget`] naming the targets that match no layer, [`AdapterError::DuplicatePath`] naming the path
-/// of two layers, [`AdapterError::Parameter`] for a configuration out of range.
+/// of two layers, [`AdapterError::Rank`] for a rank above a targeted layer's smaller width, [`AdapterError::Parameter`] for a
+/// configuration out of range.
 pub fn attach_adapters(
     model: &mut impl AdaptedModel,
     targets: &AdapterTargets,
@@ -68,6 +69,18 @@ pub fn attach_adapters(
     let unmatched: Vec<String> = targets.list().iter().filter(idle).cloned().collect();
     if !unmatched.is_empty() || targets.list().is_empty() {
         return Err(AdapterError::NoTarget { targets: unmatched, layers: all.len() });
+    }
+    let mut widths = Vec::new();
+    model.visit_layers(&mut |path, layer| {
+        if targets.select(path) {
+            widths.push((path.to_owned(), layer.d_input(), layer.d_output()));
+        }
+    });
+    let narrowest = widths.into_iter().min_by_key(|(_, d_input, d_output)| *d_input.min(d_output));
+    if let Some((path, d_input, d_output)) = narrowest
+        && config.rank > d_input.min(d_output)
+    {
+        return Err(AdapterError::Rank { path, rank: config.rank, d_input, d_output });
     }
     let mut paths = Vec::new();
     let mut outcome = Ok(());

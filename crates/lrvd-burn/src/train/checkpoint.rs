@@ -120,6 +120,11 @@ impl Checkpoints {
             journal: state.journal.clone(),
             method: method_state.values,
         };
+        // An output folder that was removed meanwhile is not made anew with a checkpoint alone in it.
+        let around = self.folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(parent) = around {
+            fs::metadata(parent).map_err(|source| FileError::io("write into", parent, source))?;
+        }
         let building = AtomicDir::create(&target)?;
         let (tensor_file, value_file) =
             (building.path().join(TENSORS), building.path().join(VALUES));

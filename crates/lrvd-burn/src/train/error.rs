@@ -116,6 +116,9 @@ pub enum TrainError {
         /// Why not.
         what: &'static str,
     },
+    /// A [`PassWatch`](super::PassWatch) ended a prediction.
+    #[error("stopped before all answers were there")]
+    Stopped,
     /// An error of the data or of a method of your own.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),

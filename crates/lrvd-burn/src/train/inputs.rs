@@ -1,5 +1,6 @@
 //! Examples that a model is asked about, and how it is asked.
 
+use std::fmt;
 use std::ops::Range;
 
 use burn::tensor::Tensor;
@@ -16,6 +17,32 @@ use super::predict::{DrawSeed, Logits, PredictionDraws};
 use crate::model::{check_scheme, members};
 use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
 
+/// Follows a long prediction pass by pass, and may end it.
+#[derive(Clone, Copy, Default)]
+pub struct PassWatch<'a>(Option<&'a dyn Fn(usize) -> bool>);
+
+impl<'a> PassWatch<'a> {
+    /// Calls `answered` after every pass with the number of answers in it (examples times draws). Once it returns `false`
+    /// the prediction ends with [`TrainError::Stopped`].
+    pub fn new(answered: &'a dyn Fn(usize) -> bool) -> Self {
+        Self(Some(answered))
+    }
+
+    /// A pass gave `answers`.
+    pub(super) fn passed(self, answers: usize) -> Result<(), TrainError> {
+        match self.0 {
+            Some(answered) if !answered(answers) => Err(TrainError::Stopped),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for PassWatch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PassWatch").field(&self.0.is_some()).finish()
+    }
+}
+
 /// The pass of a draw in a batch.
 pub(super) type PassOfDraw<'a> = dyn Fn(usize, usize) -> Pass + 'a;
 
@@ -31,6 +58,8 @@ pub struct Inputs<'a, I> {
     pub kind: PredictionDraws,
     /// How draws are made, and when fewer of them will do.
     pub policy: DrawPolicy,
+    /// Follows the passes.
+    pub watch: PassWatch<'a>,
 }
 
 impl<I> Clone for Inputs<'_, I> {
@@ -45,7 +74,7 @@ impl<'a, I> Inputs<'a, I> {
     /// `examples` in batches of 32, asked by weight draws of seed 0.
     pub fn new(examples: &'a dyn Examples<Input = I>) -> Self {
         let (kind, policy) = (PredictionDraws::Weights, DrawPolicy::default());
-        Self { examples, batch_size: 32, seed: 0, kind, policy }
+        Self { examples, batch_size: 32, seed: 0, kind, policy, watch: PassWatch::default() }
     }
 
     /// Logits under one pass, one member or as many as the adapters hold side by side.
@@ -195,6 +224,7 @@ impl<'a, I> Inputs<'a, I> {
                     rows.extend(values.chunks(width).map(<[f64]>::to_vec));
                 }
                 first += count;
+                self.watch.passed(indices.len() * count)?;
             }
         }
         let mut values = Vec::with_capacity(draws.len() * members * n * width);

@@ -60,7 +60,7 @@ pub use error::TrainError;
 pub use examples::{Examples, LabelledExamples, LabelledRows, Rows};
 pub use fit::{Observer, Outcome, fit};
 pub use gates::{GateGradients, Observed};
-pub use inputs::Inputs;
+pub use inputs::{Inputs, PassWatch};
 pub use lora::Lora;
 pub use method::{
     Attach, Method, MethodState, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState,

@@ -48,6 +48,13 @@ pub enum Event {
         /// Sum of ranks over all adapters.
         total_rank: usize,
     },
+    /// The trained model is being evaluated, which may take as long as training did. Comes with `done = 0` first.
+    Evaluating {
+        /// Answers so far: examples times draws.
+        done: usize,
+        /// Answers that are expected.
+        total: usize,
+    },
     /// Ranks went.
     Pruned {
         /// Completed steps.

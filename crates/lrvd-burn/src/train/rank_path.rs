@@ -18,7 +18,7 @@ use lrvd_core::prune::{PathTolerance, RankPath};
 use super::batch::Targets;
 use super::error::TrainError;
 use super::examples::LabelledExamples;
-use super::inputs::Inputs;
+use super::inputs::{Inputs, PassWatch};
 use super::model::Model;
 use super::predict::Logits;
 use super::tokens::token_answers;
@@ -92,7 +92,7 @@ pub fn rank_path<M: Model>(
         let mut part = whole.clone();
         keep(&mut part, order, n, None);
         found.extend(if asks_tokens {
-            token_answers(&part, held_out, batch_size, 0, 0)?.row_losses()
+            token_answers(&part, held_out, batch_size, 0, 0, PassWatch::default())?.row_losses()
         } else {
             row_losses(&inputs.predict(&part, 0)?, &targets)?
         });

@@ -6,6 +6,7 @@ use lrvd_core::metrics::{Binning, DEFAULT_BINS, MetricError, ReliabilityDiagram,
 use super::batch::{Targets, TokenTargets};
 use super::error::TrainError;
 use super::examples::LabelledExamples;
+use super::inputs::PassWatch;
 use super::model::Model;
 use super::order::{evaluation_batches, restore_order};
 use super::predict::DrawSeed;
@@ -102,17 +103,19 @@ impl TokenAnswers {
 /// The answers of `model` to `examples`, whose targets are tokens: at the mean for 0 draws, else at the weight draws that
 /// `seed` addresses, the same ones for every example.
 ///
-/// Of a vocabulary only sums leave the device, so that nothing of its size is kept for all tokens.
+/// Of a vocabulary only sums leave the device, so that nothing of its size is kept for all tokens. `watch` follows the passes,
+/// one for each batch and draw.
 ///
 /// # Errors
 ///
-/// [`TrainError::Method`] for other targets; [`TrainError`] if the examples cannot be put into batches.
+/// [`TrainError::Method`] for other targets, [`TrainError::Stopped`] if `watch` ends it; [`TrainError`] if the examples cannot be put into batches.
 pub fn token_answers<M: Model>(
     model: &M,
     examples: &dyn LabelledExamples<Input = M::Input>,
     batch_size: usize,
     seed: u64,
     draws: usize,
+    watch: PassWatch<'_>,
 ) -> Result<TokenAnswers, TrainError> {
     let sizes: Vec<usize> = (0..examples.len()).map(|index| examples.size(index)).collect();
     let batches = evaluation_batches(&sizes, batch_size)?;
@@ -130,6 +133,7 @@ pub fn token_answers<M: Model>(
         let mut sum = Sum::new(ids);
         for pass in &passes {
             sum.add(model.logits(&batch.input, pass))?;
+            watch.passed(indices.len())?;
         }
         let mut answers = sum.answers().into_iter();
         rows.extend(per_row.iter().map(|&n| answers.by_ref().take(n).collect::<Vec<_>>()));

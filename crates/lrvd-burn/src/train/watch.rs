@@ -10,7 +10,7 @@ use super::checkpoint::Checkpoints;
 use super::error::TrainError;
 use super::examples::LabelledExamples;
 use super::fit::Observer;
-use super::inputs::Inputs;
+use super::inputs::{Inputs, PassWatch};
 use super::method::Method;
 use super::model::Model;
 use super::predict::Logits;
@@ -121,7 +121,7 @@ fn answers<M: Model>(
     model: &M,
     examples: &dyn LabelledExamples<Input = M::Input>,
 ) -> Result<TokenAnswers, TrainError> {
-    token_answers(model, examples, BATCH_SIZE, 0, 0)
+    token_answers(model, examples, BATCH_SIZE, 0, 0, PassWatch::default())
 }
 
 fn measure_tokens(answers: &TokenAnswers) -> Result<Evaluation, TrainError> {

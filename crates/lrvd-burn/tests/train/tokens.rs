@@ -6,7 +6,7 @@ use lrvd_burn::burn;
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     Batches, BayesLora, DrawSeed, Examples, Inputs, LabelledExamples, Lora, Model, OrderConfig,
-    Ordered, Run, Targets, TokenTargets, TrainConfig, TrainError, Watch, token_answers,
+    Ordered, PassWatch, Run, Targets, TokenTargets, TrainConfig, TrainError, Watch, token_answers,
 };
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::schedule::KlDivisor;
@@ -126,12 +126,27 @@ fn drawn() -> One {
 }
 
 #[test]
+fn a_watch_counts_the_answers_and_ends_them() {
+    let (model, texts) = (drawn(), Texts::new());
+    let seen = std::cell::Cell::new(0);
+    let count = |answers| {
+        seen.set(seen.get() + answers);
+        seen.get() < 7
+    };
+    // Batches of 2, 2 and 1 rows, four draws of each: the fourth pass makes eight.
+    let watch = PassWatch::new(&count);
+    let stopped = token_answers(&model, &texts, 2, 8, 4, watch);
+    assert!(matches!(stopped, Err(TrainError::Stopped)));
+    assert_eq!(seen.get(), 8);
+}
+
+#[test]
 fn answers_are_those_of_averaged_probabilities() {
     let (model, texts) = (drawn(), Texts::new());
     let all: Vec<usize> = (0..5).collect();
     let input = texts.input(&all).unwrap();
     for draws in [0, 4] {
-        let found = token_answers(&model, &texts, 2, 8, draws).unwrap();
+        let found = token_answers(&model, &texts, 2, 8, draws, PassWatch::default()).unwrap();
         assert_eq!(found.per_row, LENGTHS);
         let passes: Vec<_> = match draws {
             0 => vec![lrvd_burn::sampling::Pass::mean()],

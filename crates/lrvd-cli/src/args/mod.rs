@@ -12,8 +12,8 @@ mod train;
 
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
-use lrvd_bench::classify::MAX_DRAWS;
 use lrvd_bench::run::MAX_SEED;
+use lrvd_bench::settings::MAX_DRAWS;
 
 pub(crate) use bench::{BenchCommand, Keep, SuiteArguments};
 pub(crate) use classifier::{
@@ -123,6 +123,17 @@ pub(crate) enum Command {
     Bench(BenchCommand),
     /// Print a completion script for a shell.
     Completions(CompletionsArguments),
+}
+
+impl Command {
+    /// Whether freed memory is soon used again, so that the process keeps it.
+    pub(crate) fn keeps_pages(&self) -> bool {
+        match self {
+            #[cfg(feature = "serve")]
+            Self::Serve(_) => false,
+            _ => true,
+        }
+    }
 }
 
 /// A seed, refused with its range.

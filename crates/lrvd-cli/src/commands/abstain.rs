@@ -3,7 +3,7 @@
 use lrvd_bench::classify::{SavedClassifier, fit_abstention};
 
 use super::Outcome;
-use super::eval::{Evaluated, evaluated};
+use super::eval::{Evaluated, draws, evaluated};
 use crate::args::{AbstainArguments, AbstainCommand};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
@@ -13,8 +13,10 @@ pub(super) fn run(command: AbstainCommand, printer: Printer) -> Outcome {
     let AbstainCommand::Fit(arguments) = command;
     let AbstainArguments { eval, risk, delta } = *arguments;
     let check = SavedClassifier::check_unseen;
+    // As many draws as the answers of `lrvd predict` have.
+    let numbers = |classifier: &SavedClassifier| draws(&eval.classifier, classifier);
     let Evaluated { classifier, labelled, draws, evaluation, .. } =
-        evaluated(&eval, check, printer)?;
+        evaluated(&eval, check, numbers, printer)?;
     let found = fit_abstention(&classifier, &labelled, &evaluation, draws, risk, delta)?;
     printer.data(&match printer.format() {
         Format::Json => serde_json::to_string_pretty(&serde_json::json!({

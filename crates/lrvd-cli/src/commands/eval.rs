@@ -34,8 +34,10 @@ pub(super) fn run(arguments: EvalArguments, printer: Printer) -> Outcome {
     if SavedLanguageModel::is_at(&arguments.classifier.dir)? {
         return language::eval(arguments, printer);
     }
+    let asked = arguments.classifier.draws;
+    let numbers = |classifier: &SavedClassifier| classifier.draws(asked);
     let Evaluated { classifier, data, seed, evaluation, .. } =
-        evaluated(&arguments, |_, _| Ok(()), printer)?;
+        evaluated(&arguments, |_, _| Ok(()), numbers, printer)?;
     let metrics: BTreeMap<u32, Metrics> =
         evaluation.scored.iter().map(|(k, s)| (*k, s.metrics.clone())).collect();
     match printer.format() {
@@ -72,17 +74,19 @@ pub(super) struct Evaluated {
     pub(super) evaluation: Evaluation,
 }
 
-/// Evaluates what the command line names, if `check` passes, and writes the predictions if it asks for them.
+/// Evaluates what the command line names at the mean and at as many draws as `numbers` says, if `check` passes, and writes the
+/// predictions if it asks for them.
 pub(super) fn evaluated(
     arguments: &EvalArguments,
     check: impl FnOnce(&SavedClassifier, &Labelled) -> Result<(), ClassifyError>,
+    numbers: impl FnOnce(&SavedClassifier) -> Result<usize, ClassifyError>,
     printer: Printer,
 ) -> Result<Evaluated, Box<dyn std::error::Error>> {
     let out = arguments.out()?;
-    let classifier = load(&arguments.classifier)?;
+    let classifier = load(&arguments.classifier, printer)?;
     let (data, labelled) = labelled(&classifier, arguments)?;
     check(&classifier, &labelled)?;
-    let draws = classifier.draws(arguments.classifier.draws)?;
+    let draws = numbers(&classifier)?;
     let seed = arguments.classifier.seed.unwrap_or(classifier.info.seed);
     let evaluation = evaluate(&classifier, &labelled.examples, draws, seed)?;
     if let Some(file) = out {
@@ -114,9 +118,19 @@ fn labelled(
     })
 }
 
+/// Draws of an answer that is given: the mean where the command line names no number, unless it says how draws are made.
+pub(super) fn draws(
+    arguments: &ClassifierArguments,
+    classifier: &SavedClassifier,
+) -> Result<usize, ClassifyError> {
+    let is_spared = arguments.policy.policy().asked().is_some();
+    classifier.draws(arguments.draws.or((!is_spared).then_some(0)))
+}
+
 /// Loads the classifier that the command line names.
 pub(super) fn load(
     arguments: &ClassifierArguments,
+    printer: Printer,
 ) -> Result<SavedClassifier, Box<dyn std::error::Error>> {
     let device = device::open(&arguments.device)?;
     let options = LoadOptions {
@@ -125,5 +139,9 @@ pub(super) fn load(
         policy: arguments.policy.policy(),
         precision: None,
     };
-    Ok(SavedClassifier::load(&arguments.dir, &options, &device)?)
+    let classifier = SavedClassifier::load(&arguments.dir, &options, &device)?;
+    if let Some(warning) = &classifier.warning {
+        printer.note(warning);
+    }
+    Ok(classifier)
 }

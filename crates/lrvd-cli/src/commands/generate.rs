@@ -1,9 +1,9 @@
 //! `lrvd generate`
 
 use std::error::Error;
-use std::io::BufRead;
 use std::path::Path;
 
+use lrvd_bench::data::table;
 use lrvd_bench::language::{
     Content, Continuation, ContinuedToken, Generation, LanguageColumns, LanguageLoadOptions,
     Message, Role, SavedLanguageModel, read_texts,
@@ -11,7 +11,8 @@ use lrvd_bench::language::{
 use lrvd_burn::device;
 use serde::Serialize;
 
-use super::Outcome;
+use super::language::load_from;
+use super::{Outcome, STDIN};
 use crate::args::GenerateArguments;
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
@@ -42,19 +43,26 @@ struct Answer<'a> {
 
 /// Continues texts, a few at a time.
 pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome {
-    let model = load(&mut arguments)?;
-    let prompts = prompts(&arguments, &model)?;
+    let model = load(&mut arguments, printer)?;
+    let mut prompts = prompts(&arguments, &model)?;
     let options = Generation {
         max_tokens: arguments.max_tokens,
         draws: arguments.draws,
         seed: arguments.seed.unwrap_or(model.seed()),
         sampling: Generation::sampling(arguments.temperature, arguments.top_p),
     };
-    let alone = prompts.len() == 1 && arguments.input.is_none();
     let mut all = Vec::new();
-    for (group, prompts) in prompts.chunks(TOGETHER).enumerate() {
-        let found = model.generate(prompts, group * TOGETHER, &options)?;
-        for (prompt, continuation) in prompts.iter().zip(&found) {
+    let mut done = 0;
+    loop {
+        let group: Vec<Content> = prompts.by_ref().take(TOGETHER).collect::<Result<_, _>>()?;
+        if group.is_empty() {
+            break;
+        }
+        // A group is full unless the prompts are over.
+        let alone = done == 0 && group.len() == 1 && arguments.input.is_none();
+        let found = model.generate(&group, done, &options)?;
+        done += group.len();
+        for (prompt, continuation) in group.iter().zip(&found) {
             let mean_log_probability = continuation.mean_log_probability();
             let text = match printer.format() {
                 Format::Json => {
@@ -81,6 +89,9 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
             }
         }
     }
+    if done == 0 {
+        return Err("there is no prompt".into());
+    }
     if printer.format() == Format::Json {
         let document = serde_json::json!({
             "schema_version": SCHEMA_VERSION,
@@ -98,7 +109,10 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
 }
 
 /// The adapter that the first argument names, or the base model alone; what is left of the arguments are prompts.
-fn load(arguments: &mut GenerateArguments) -> Result<SavedLanguageModel, Box<dyn Error>> {
+fn load(
+    arguments: &mut GenerateArguments,
+    printer: Printer,
+) -> Result<SavedLanguageModel, Box<dyn Error>> {
     let device = device::open(&arguments.device)?;
     let is_folder = arguments.arguments.first().is_some_and(|first| Path::new(first).is_dir());
     match &arguments.model {
@@ -112,16 +126,19 @@ fn load(arguments: &mut GenerateArguments) -> Result<SavedLanguageModel, Box<dyn
                 return Err("name the folder of an adapter, or a base model by `--model`".into());
             }
             let dir = arguments.arguments.remove(0);
-            Ok(SavedLanguageModel::load(Path::new(&dir), &options, &device)?)
+            load_from(Path::new(&dir), &options, &device, printer)
         }
     }
 }
 
-/// What is to be continued.
+/// The prompts, one after the other.
+type Prompts = Box<dyn Iterator<Item = Result<Content, Box<dyn Error>>>>;
+
+/// Arguments, the rows of a table, or lines of standard input.
 fn prompts(
     arguments: &GenerateArguments,
     model: &SavedLanguageModel,
-) -> Result<Vec<Content>, Box<dyn Error>> {
+) -> Result<Prompts, Box<dyn Error>> {
     let trained = model.columns();
     if let Some(file) = &arguments.input {
         if !arguments.arguments.is_empty() {
@@ -134,33 +151,29 @@ fn prompts(
             ),
         };
         let rows = read_texts(file, &columns, false)?;
-        return Ok(rows.into_iter().map(|row| row.content).collect());
+        return Ok(Box::new(rows.into_iter().map(|row| Ok(row.content))));
     }
     if arguments.texts.named().meant()?.is_some() {
         return Err("columns are those of a table; pass one by `--input`".into());
     }
-    let lines: Vec<String> = if arguments.arguments.is_empty() {
-        std::io::stdin().lock().lines().collect::<Result<_, _>>()?
-    } else {
-        arguments.arguments.clone()
-    };
     let is_chat = arguments.chat
         || arguments.system.is_some()
         || (trained.is_some_and(LanguageColumns::is_chat) && !arguments.plain);
-    let message = |role, content: &String| Message { role, content: content.clone() };
-    let prompt = |text: String| {
+    let system = arguments.system.clone();
+    let prompt = move |text: String| {
         if !is_chat {
             return Content::Text { prompt: text, completion: None };
         }
-        let system = arguments.system.iter().map(|text| message(Role::System, text));
-        Content::Chat(system.chain([message(Role::User, &text)]).collect())
+        let system = system.clone().map(|content| Message { role: Role::System, content });
+        let user = Message { role: Role::User, content: text };
+        Content::Chat(system.into_iter().chain([user]).collect())
     };
-    let prompts: Vec<Content> =
-        lines.into_iter().filter(|line| !line.trim().is_empty()).map(prompt).collect();
-    if prompts.is_empty() {
-        return Err("there is no prompt".into());
+    if arguments.arguments.is_empty() {
+        let lines = table::texts(Box::new(std::io::stdin().lock()), Path::new(STDIN));
+        return Ok(Box::new(lines.map(move |line| Ok(prompt(line?)))));
     }
-    Ok(prompts)
+    let texts = arguments.arguments.clone().into_iter().filter(|text| !text.trim().is_empty());
+    Ok(Box::new(texts.map(move |text| Ok(prompt(text)))))
 }
 
 /// The tokens that have less than `limit` of the probability, one a line.

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::path::Path;
 
+use burn::tensor::Device;
 use lrvd_bench::language::{
     LanguageLoadOptions, LanguageReport, LanguageSource, LanguageSplitReport, SavedLanguageModel,
     check_language, read_texts,
@@ -86,7 +88,10 @@ struct Report {
 }
 
 /// Loads the language model that the command line names.
-pub(super) fn load(arguments: &ClassifierArguments) -> Result<SavedLanguageModel, Box<dyn Error>> {
+pub(super) fn load(
+    arguments: &ClassifierArguments,
+    printer: Printer,
+) -> Result<SavedLanguageModel, Box<dyn Error>> {
     let policy = arguments.policy;
     if policy.cascade.is_some() || policy.tolerance.is_some() || policy.antithetic {
         return Err("sparing draws is for classifiers; a language model makes all of them".into());
@@ -96,7 +101,21 @@ pub(super) fn load(arguments: &ClassifierArguments) -> Result<SavedLanguageModel
         allow_other_base: arguments.allow_other_base,
     };
     let device = device::open(&arguments.device)?;
-    Ok(SavedLanguageModel::load(&arguments.dir, &options, &device)?)
+    load_from(&arguments.dir, &options, &device, printer)
+}
+
+/// Loads the language model in `dir`, and says what a reader must know of it.
+pub(super) fn load_from(
+    dir: &Path,
+    options: &LanguageLoadOptions,
+    device: &Device,
+    printer: Printer,
+) -> Result<SavedLanguageModel, Box<dyn Error>> {
+    let model = SavedLanguageModel::load(dir, options, device)?;
+    if let Some(warning) = &model.warning {
+        printer.note(warning);
+    }
+    Ok(model)
 }
 
 /// Measures a language model on another file.
@@ -114,7 +133,7 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
     }
     let Some(file) = &arguments.data else { return Err("pass --data".into()) };
     let out = arguments.out()?;
-    let model = load(own)?;
+    let model = load(own, printer)?;
     let columns = match arguments.language.named().meant()? {
         Some(columns) => columns,
         None => model.columns().cloned().ok_or("name the columns of the texts")?,

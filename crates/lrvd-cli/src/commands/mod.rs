@@ -22,6 +22,9 @@ use crate::args::{Arguments, Command};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
 
+/// Name of standard input in errors.
+const STDIN: &str = "standard input";
+
 /// What a command returns.
 pub(crate) type Outcome = Result<ExitStatus, Box<dyn Error>>;
 

@@ -1,8 +1,6 @@
 //! `lrvd predict`
 
 use std::error::Error;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use lrvd_bench::classify::{
@@ -11,8 +9,8 @@ use lrvd_bench::classify::{
 use lrvd_bench::data::table;
 use serde::Serialize;
 
-use super::Outcome;
-use super::eval::load;
+use super::eval::{draws, load};
+use super::{Outcome, STDIN};
 use crate::args::{InputColumns, PredictArguments};
 use crate::exit::ExitStatus;
 use crate::printer::{Format, Printer};
@@ -59,16 +57,16 @@ struct Line<'a> {
     answer: Answer<'a>,
 }
 
-/// Answers batch by batch, so that a long input needs little memory.
+/// Answers window by window, so that a long input needs little memory.
 pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let limit = arguments.abstain_above;
     if !arguments.pair.is_empty() && arguments.pair.len() != arguments.texts.len() {
         let (pairs, texts) = (arguments.pair.len(), arguments.texts.len());
         return Err(format!("{pairs} `--pair` for {texts} texts; wanted one for each").into());
     }
-    let classifier = load(&arguments.classifier)?;
+    let classifier = load(&arguments.classifier, printer)?;
     check_limit(&classifier, limit)?;
-    let draws = classifier.draws(arguments.classifier.draws)?;
+    let draws = draws(&arguments.classifier, &classifier)?;
     let limit = match limit {
         Some(limit) => Some(limit),
         None => classifier.abstention(draws)?.map(|fitted| fitted.above),
@@ -77,15 +75,18 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let mut all = Vec::new();
     let mut done = 0;
     let mut inputs = inputs(arguments, &classifier)?;
+    let most = classifier.window(draws);
+    // The first answers need not wait for a whole window of inputs.
+    let mut size = classifier.info.batch_size;
     loop {
-        let batch: Vec<Input> =
-            inputs.by_ref().take(classifier.info.batch_size).collect::<Result<_, _>>()?;
-        if batch.is_empty() {
+        let window: Vec<Input> = inputs.by_ref().take(size).collect::<Result<_, _>>()?;
+        if window.is_empty() {
             break;
         }
-        let predictions = classifier.predict(&batch, draws, seed, done)?;
-        done += batch.len();
-        for (input, prediction) in batch.iter().zip(&predictions) {
+        let predictions = classifier.predict(&window, draws, seed, done)?;
+        done += window.len();
+        size = most.min(2 * size);
+        for (input, prediction) in window.iter().zip(&predictions) {
             let answer = answer(&classifier, input, prediction, draws, limit);
             match printer.format() {
                 Format::Text => {
@@ -138,7 +139,7 @@ fn inputs(
         (Some(path), false) => Some(read_inputs(path, table::Format::of(path)?, columns)?),
         (None, true) => {
             let reader = Box::new(std::io::stdin().lock());
-            Some(stream_inputs(reader, Path::new("standard input"), columns))
+            Some(stream_inputs(reader, Path::new(STDIN), columns))
         }
         (None, false) => None,
     };
@@ -164,20 +165,12 @@ fn inputs(
         });
         return Ok(Box::new(inputs));
     }
-    let (name, reader): (String, Box<dyn BufRead>) = match arguments.input {
-        Some(path) => {
-            let name = format!("`{}`", path.display());
-            let file = File::open(&path).map_err(|error| format!("cannot read {name}: {error}"))?;
-            (name, Box::new(BufReader::new(file)))
-        }
-        None => ("standard input".to_owned(), Box::new(std::io::stdin().lock())),
+    let lines = match arguments.input {
+        Some(path) => table::text_lines(&path)?,
+        None => table::texts(Box::new(std::io::stdin().lock()), Path::new(STDIN)),
     };
-    let lines = reader.lines().enumerate().filter_map(move |(i, line)| match line {
-        Err(error) => Some(Err(format!("{name}, line {}: {error}", i + 1).into())),
-        Ok(text) if text.trim().is_empty() => None,
-        Ok(text) => Some(Ok(Input { text, pair: None, choices: Vec::new() })),
-    });
-    Ok(Box::new(lines))
+    let input = |text: String| Input { text, pair: None, choices: Vec::new() };
+    Ok(Box::new(lines.map(move |line| line.map(input).map_err(Into::into))))
 }
 
 fn answer<'a>(

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use lrvd_bench::language::SavedLanguageModel;
 
-use super::eval::load;
+use super::eval::{draws, load};
 use super::predict::check_limit;
 use super::{Outcome, language};
 use crate::args::ServeArguments;
 use crate::exit::ExitStatus;
-use crate::printer::{Format, Printer};
+use crate::printer::{Format, Printer, remark};
 use crate::serve::{Classifier, LanguageModel, Limits, Server};
 use crate::signals;
 
-/// Texts that share a pass where nobody says otherwise.
+/// Texts that share a pass by default.
 const BATCH_SIZE: usize = 8;
-/// Texts of a request where nobody says otherwise.
+/// Most texts of a request by default.
 const MAX_TEXTS: usize = 64;
-/// Most new tokens of a request where nobody says otherwise.
+/// Most new tokens of a request by default.
 const MAX_TOKENS: usize = 1024;
 
 /// Listens, loads, answers until a signal.
@@ -36,9 +36,20 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         max_bytes: arguments.max_bytes,
         queue: arguments.queue,
         timeout: Duration::from_secs(arguments.timeout as u64),
+        max_connections: arguments.max_connections,
     };
+    let key = arguments.api_key_env.as_deref().map(key).transpose()?;
+    let mut names = arguments.host_name;
+    names.push(arguments.address.host);
     // Nothing is loaded for a port that is taken.
-    let server = Server::open(arguments.address, limits)?;
+    let server = Server::open(arguments.address.address, names, key, limits)?;
+    if server.is_public() {
+        // Also with `--quiet`: services run with it.
+        remark(&format!(
+            "warning: other machines can reach `{}`, and it answers without a key: pass `--api-key-env NAME`",
+            server.address()
+        ));
+    }
     let address = format!("http://{}", server.address());
     let started = || {
         printer.data(&match printer.format() {
@@ -50,16 +61,16 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         Ok::<_, Box<dyn Error>>(())
     };
     if generates {
-        let model = language::load(own)?;
-        // As `lrvd generate`, at the mean where nobody asks for draws.
+        let model = language::load(own, printer)?;
+        // As `lrvd generate`, at the mean by default.
         let draws = model.draws(Some(own.draws.unwrap_or(0)))?;
         let seed = own.seed.unwrap_or(model.seed());
         server.run(&LanguageModel::new(model, draws, seed), stop, printer, started)?;
     } else {
-        let classifier = load(own)?;
+        let classifier = load(own, printer)?;
         let limit = arguments.abstain_above;
         check_limit(&classifier, limit)?;
-        let draws = classifier.draws(own.draws)?;
+        let draws = draws(own, &classifier)?;
         if limit.is_none() {
             classifier.abstention(draws)?;
         }
@@ -68,6 +79,20 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
         server.run(&model, stop, printer, started)?;
     }
     Ok(ExitStatus::Done)
+}
+
+/// The key in the environment variable `name`.
+fn key(name: &str) -> Result<String, String> {
+    #[expect(clippy::disallowed_methods, reason = "a key does not belong in a list of processes")]
+    let found = std::env::var(name);
+    let key = found.map_err(|error| format!("`--api-key-env {name}`: {error}"))?;
+    // Anything else cannot be sent as a header.
+    if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!(
+            "`--api-key-env {name}`: expected visible ASCII characters without spaces, at least one"
+        ));
+    }
+    Ok(key)
 }
 
 /// Refuses options of the other kind of model.

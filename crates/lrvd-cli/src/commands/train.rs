@@ -17,6 +17,8 @@ use crate::printer::{Format, Printer};
 use crate::progress::{self, Journal};
 use crate::signals::stop_flag;
 
+/// Most steps of a run, as the setting `steps` has it.
+const MAX_STEPS: f64 = 1e9;
 /// Version of the JSON on standard output.
 const SCHEMA_VERSION: u32 = 1;
 
@@ -117,6 +119,12 @@ fn set_epochs(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let batch = config.count("batch_size").unwrap_or(1).max(1);
     let steps = epochs * rows.div_ceil(batch) as f64;
+    if steps > MAX_STEPS {
+        return Err(format!(
+            "`--epochs {epochs:e}` is {steps:.3e} steps of {batch} rows, at most {MAX_STEPS:e} can be taken"
+        )
+        .into());
+    }
     Ok(config.set_count("steps", (steps.ceil() as usize).max(1))?)
 }
 

@@ -121,7 +121,7 @@ impl ProgressSink for Dashboard {
         if screen.renderer.is_none() {
             return screen.lines.event(event);
         }
-        if !matches!(event, Event::Step { .. }) {
+        if !matches!(event, Event::Step { .. } | Event::Evaluating { .. }) {
             screen.held.push(event.clone());
         }
         // "Stop immediately" makes burn-train's renderer panic here, in the middle of the run. A
@@ -182,6 +182,12 @@ impl Screen {
                     attributes: MetricAttributes::Numeric(NumericAttributes::default()),
                 };
                 self.push(Split::Validation, definition, *value, format!("{value:.4}"));
+            }
+            Event::Evaluating { done, total } => {
+                if *done == 0 {
+                    renderer.start_split("valid", *total);
+                }
+                renderer.update_split(*done);
             }
             Event::Pruned { .. } => renderer.log_event_training("Prunes".to_owned()),
             Event::Note(_) | Event::RunFinished { .. } => {}

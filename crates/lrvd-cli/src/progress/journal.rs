@@ -1,10 +1,11 @@
-//! What a run says while it trains, kept in its folder: `metrics.jsonl`, and where asked for TensorBoard's event files.
+//! The events of a run, kept in its folder: `metrics.jsonl`, and where asked for TensorBoard's event files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use lrvd_bench::progress::{Event, ProgressSink};
+use lrvd_burn::files::write_atomic;
 use serde_json::{Value, json};
 
 use super::LogFormat;
@@ -13,11 +14,13 @@ use crate::printer::Printer;
 
 const METRICS_FILE: &str = "metrics.jsonl";
 const BOARD_DIR: &str = "tensorboard";
+/// Kind of a run's last line.
+const FINISHED: &str = "finished";
 
 /// Shows events as `shown` does, and writes them down.
 ///
-/// A line of `metrics.jsonl` is one event with the run it belongs to. A run that goes on after a checkpoint takes back
-/// the lines of the steps that it repeats. Training goes on if the disk refuses: that is said once.
+/// A line of `metrics.jsonl` is one event with the run it belongs to. A run that continues from a checkpoint takes back
+/// the lines of the steps that it repeats. Training continues if a line cannot be written; one note says so.
 pub(crate) struct Journal {
     shown: Box<dyn ProgressSink>,
     printer: Printer,
@@ -31,7 +34,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Writes into `out`, which exists once the first run begins.
+    /// Writes into `out`, which exists once the first run starts.
     pub(crate) fn new(
         shown: Box<dyn ProgressSink>,
         printer: Printer,
@@ -51,22 +54,22 @@ impl Journal {
         }
     }
 
-    fn begin(&mut self, run: &str, done: usize) -> io::Result<()> {
+    /// Opens the file for lines of `run` after `done` steps; later ones in it are taken back.
+    fn open(&mut self, run: &str, done: usize) -> io::Result<()> {
         run.clone_into(&mut self.run);
         self.step = done;
         let path = self.out.join(METRICS_FILE);
-        let old = fs::read_to_string(&path).or_else(|error| match error.kind() {
-            io::ErrorKind::NotFound => Ok(String::new()),
-            _ => Err(error),
-        })?;
+        let old = read(&path)?.unwrap_or_default();
         let kept: String =
             old.split_inclusive('\n').filter(|line| is_kept(line, run, done)).collect();
         if kept.len() < old.len() {
-            let mut anew = tempfile::NamedTempFile::new_in(&self.out)?;
-            anew.write_all(kept.as_bytes())?;
-            anew.persist(&path)?;
+            write_atomic(&path, kept.as_bytes()).map_err(io::Error::other)?;
         }
         self.lines = Some(OpenOptions::new().create(true).append(true).open(&path)?);
+        Ok(())
+    }
+
+    fn open_board(&mut self, run: &str, done: usize) -> io::Result<()> {
         if self.board_wanted {
             let folder = self.out.join(BOARD_DIR).join(run.replace(" / ", "/").replace(' ', "-"));
             self.board = Some(EventFile::create(&folder, done)?);
@@ -74,9 +77,33 @@ impl Journal {
         Ok(())
     }
 
+    /// Opens the file of a run that an earlier process finished, if that process did not write its last line; `None` if
+    /// nothing is missing.
+    fn reopen(&mut self, run: &str) -> io::Result<Option<()>> {
+        let path = self.out.join(METRICS_FILE);
+        let Some(old) = read(&path)? else { return Ok(None) };
+        let lines = old.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let own: Vec<Value> = lines.filter(|line| line["run"] == run).collect();
+        if own.iter().any(|line| line["event"] == FINISHED) {
+            return Ok(None);
+        }
+        let last = own.iter().filter_map(|line| line["step"].as_u64()).max().unwrap_or(0);
+        self.open(run, last as usize)?;
+        Ok(Some(()))
+    }
+
     fn write(&mut self, event: &Event) -> io::Result<()> {
-        if let Event::RunStarted { label, done, .. } = event {
-            self.begin(label, *done)?;
+        match event {
+            Event::RunStarted { label, done, .. } => {
+                self.open(label, *done)?;
+                self.open_board(label, *done)?;
+            }
+            Event::RunFinished { label, .. }
+                if self.lines.is_none() && self.reopen(label)?.is_none() =>
+            {
+                return Ok(());
+            }
+            _ => {}
         }
         let Some((kind, step, values)) = described(event, self.step) else { return Ok(()) };
         self.step = step;
@@ -116,6 +143,15 @@ impl ProgressSink for Journal {
     }
 }
 
+/// The text of `path`, if it is there.
+fn read(path: &Path) -> io::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether a line stays where `run` goes on after `done` steps.
 fn is_kept(line: &str, run: &str, done: usize) -> bool {
     // A line that a kill cut short is no loss.
@@ -128,7 +164,7 @@ type Described = (&'static str, usize, Vec<(&'static str, Value)>);
 /// Kind, step and values of an event; `None` if it is no number of a run.
 fn described(event: &Event, step: usize) -> Option<Described> {
     Some(match event {
-        Event::Note(_) => return None,
+        Event::Note(_) | Event::Evaluating { .. } => return None,
         Event::RunStarted { steps, done, .. } => {
             ("run", *done, vec![("steps", json!(steps)), ("done", json!(done))])
         }
@@ -154,7 +190,7 @@ fn described(event: &Event, step: usize) -> Option<Described> {
             ("pruned", *done, vec![("before", json!(before)), ("after", json!(after))])
         }
         Event::RunFinished { summary, seconds, .. } => {
-            ("finished", step, vec![("summary", json!(summary)), ("seconds", json!(seconds))])
+            (FINISHED, step, vec![("summary", json!(summary)), ("seconds", json!(seconds))])
         }
     })
 }
@@ -216,7 +252,27 @@ mod tests {
             of("a / b", "step", 3),
         ];
         assert_eq!(steps(out), wanted);
-        // A run that begins anew leaves nothing of the old one.
+        // A finished run that lacks its last line gets it, once; another run of the folder keeps its own.
+        let finished =
+            Event::RunFinished { label: "a / b".into(), summary: "s".into(), seconds: 1.0 };
+        for _ in 0..2 {
+            tell(out, std::slice::from_ref(&finished));
+            assert_eq!(steps(out)[..8], wanted);
+            assert_eq!(steps(out)[8..], [of("a / b", "finished", 3)]);
+        }
+        // As other files, and none beside it.
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+
+            let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+            let usual = out.join("usual");
+            fs::write(&usual, "").unwrap();
+            assert_eq!(mode(&out.join(METRICS_FILE)), mode(&usual));
+            fs::remove_file(usual).unwrap();
+        }
+        assert_eq!(fs::read_dir(out).unwrap().count(), 2, "metrics and the board");
+        // A run that starts anew leaves nothing of the old one.
         tell(out, &[started("a / b", 0), step(1)]);
         assert_eq!(steps(out)[..2], wanted[4..6]);
         assert_eq!(steps(out).len(), 4);

@@ -18,6 +18,8 @@ pub(super) struct Lines {
     bar: Option<ProgressBar>,
     bars: bool,
     last_line: Instant,
+    /// Start of the evaluation at the end.
+    evaluating: Instant,
     evaluated: String,
     pruned: Option<Pruned>,
 }
@@ -53,8 +55,9 @@ impl fmt::Display for Pruned {
 impl Lines {
     /// Plain lines, and with `bars` a bar that standard error must be a terminal for.
     pub(super) fn new(printer: Printer, bars: bool) -> Self {
-        let evaluated = String::new();
-        Self { printer, bar: None, bars, last_line: Instant::now(), evaluated, pruned: None }
+        let (now, evaluated) = (Instant::now(), String::new());
+        let (last_line, evaluating) = (now, now);
+        Self { printer, bar: None, bars, last_line, evaluating, evaluated, pruned: None }
     }
 
     /// Prints a remark above the bar, after the cuts before it in one line: a method that cuts at every step would
@@ -120,6 +123,26 @@ impl ProgressSink for Lines {
                 self.evaluated = format!("  {metric} {value:.4}");
                 if self.bar.is_none() {
                     self.line(&format!("  step {done}  {metric} {value:.4}  rank {total_rank}"));
+                }
+            }
+            Event::Evaluating { done, total } => {
+                if *done == 0 {
+                    (self.evaluating, self.last_line) = (Instant::now(), Instant::now());
+                    if self.bar.is_none() {
+                        self.line(&format!("  evaluating: {total} answers"));
+                    }
+                }
+                let seconds = self.evaluating.elapsed().as_secs_f64();
+                let left = seconds / (*done).max(1) as f64 * (total - done) as f64;
+                let left =
+                    if *done == 0 { String::new() } else { format!("  {} left", duration(left)) };
+                if let Some(bar) = &self.bar {
+                    bar.set_length(*total as u64);
+                    bar.set_position(*done as u64);
+                    bar.set_message(format!("evaluating{left}"));
+                } else if self.last_line.elapsed() >= LINE_EVERY {
+                    self.last_line = Instant::now();
+                    self.line(&format!("  evaluating: {done} of {total} answers{left}"));
                 }
             }
             Event::Pruned { done, before, after } => {

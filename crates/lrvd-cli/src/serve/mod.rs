@@ -9,11 +9,13 @@
 //! | `problem` | the body of errors |
 //! | `queue` | what waits, and which of it is answered together |
 //! | `worker` | the loop that asks the model |
+//! | `access` | which requests are answered: their `Host`, their key |
 //! | `metrics` | counts for Prometheus |
 //! | `routes` | which path does what; limits, log lines |
 //! | `openapi` | the description of all that for programs |
-//! | `server` | start and stop |
+//! | `server` | start and stop, connections |
 
+mod access;
 mod classifier;
 mod language;
 mod metrics;

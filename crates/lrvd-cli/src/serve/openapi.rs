@@ -19,6 +19,8 @@ pub(super) fn document<C: Card>() -> Value {
     let plain = json!({ "text/plain": { "schema": { "type": "string" } } });
     let refused =
         |description: &str| json!({ "description": description, "content": body(&error) });
+    let no_key = refused("The server needs a key, and the request has no such one.");
+    let misdirected = refused("`Host` is not a name of this server.");
     let retry = json!({
         "description": "The queue is full, or the server is being stopped.",
         "headers": { "Retry-After": {
@@ -30,7 +32,11 @@ pub(super) fn document<C: Card>() -> Value {
     let got = |summary: &str, content: Value| {
         json!({ "get": {
         "summary": summary,
-        "responses": { "200": { "description": "As asked.", "content": content } },
+        "responses": {
+            "200": { "description": "As asked.", "content": content },
+            "401": no_key.clone(),
+            "421": misdirected.clone(),
+        },
     } })
     };
     let ready = json!({ "get": {
@@ -54,8 +60,10 @@ pub(super) fn document<C: Card>() -> Value {
                 "responses": {
                     "200": { "description": "Answers in the order of the texts.", "content": body(&answers) },
                     "400": refused("A field is wrong; `field` names it."),
+                    "401": no_key.clone(),
                     "413": refused("The body is too long."),
                     "415": refused("The body is not said to be JSON."),
+                    "421": misdirected.clone(),
                     "422": refused("A text cannot be read by the model."),
                     "500": refused("The model failed."),
                     "503": retry,
@@ -63,7 +71,13 @@ pub(super) fn document<C: Card>() -> Value {
                 },
             } },
             "/v1/model": got("The model, and what can be asked of it.", body(&model)),
-            "/healthz": got("Whether the process lives.", plain.clone()),
+            "/healthz": { "get": {
+                "summary": "Whether the process lives.",
+                "responses": {
+                    "200": { "description": "It does.", "content": plain.clone() },
+                    "421": misdirected,
+                },
+            } },
             "/readyz": ready,
             "/metrics": got("Counts for Prometheus.", plain),
         },

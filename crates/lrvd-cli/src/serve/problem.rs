@@ -1,4 +1,4 @@
-//! Why a request gets no answer, by a code that stays.
+//! Why a request gets no answer, by a code that does not change.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -7,8 +7,10 @@ use serde::Serialize;
 
 /// Seconds after which a client that found the queue full may come back.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+/// How a key is sent.
+const SCHEME: HeaderValue = HeaderValue::from_static("Bearer");
 
-/// A refusal.
+/// A request without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Problem {
     #[error("there is nothing here; `/openapi.json` lists what there is")]
@@ -57,6 +59,12 @@ pub(crate) enum Problem {
     Stopping,
     #[error("no answer within {seconds} s")]
     Timeout { seconds: u64 },
+    #[error("expected one header `Host` with a name or an address, found {found}")]
+    HostHeader { found: String },
+    #[error("`{found}` is not known as a name of this server: `--host-name` adds one")]
+    WrongHost { found: String },
+    #[error("expected the header `Authorization: Bearer KEY` with the key of this server")]
+    Unauthorized,
 }
 
 /// The body of an error.
@@ -81,7 +89,7 @@ struct Inner {
 
 impl Problem {
     /// All codes.
-    pub(super) const CODES: [&str; 23] = [
+    pub(super) const CODES: [&str; 26] = [
         "not_found",
         "other_kind",
         "method_not_allowed",
@@ -105,6 +113,9 @@ impl Problem {
         "queue_full",
         "stopping",
         "timeout",
+        "host_header",
+        "wrong_host",
+        "unauthorized",
     ];
 
     /// Status and place of the code.
@@ -133,6 +144,9 @@ impl Problem {
             Self::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, 20),
             Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, 21),
             Self::Timeout { .. } => (StatusCode::GATEWAY_TIMEOUT, 22),
+            Self::HostHeader { .. } => (StatusCode::BAD_REQUEST, 23),
+            Self::WrongHost { .. } => (StatusCode::MISDIRECTED_REQUEST, 24),
+            Self::Unauthorized => (StatusCode::UNAUTHORIZED, 25),
         }
     }
 
@@ -168,6 +182,9 @@ impl IntoResponse for Problem {
         let mut response = json(self.kind().0, &body);
         if matches!(self, Self::Full { .. } | Self::Stopping) {
             response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        if self == Self::Unauthorized {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, SCHEME);
         }
         response
     }

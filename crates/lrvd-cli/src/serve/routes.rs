@@ -15,6 +15,7 @@ use axum::routing::{any, get, post};
 use serde::Serialize;
 use tokio::sync::oneshot::channel;
 
+use super::access::Access;
 use super::classifier::CLASSIFY;
 use super::language::GENERATE;
 use super::metrics::Metrics;
@@ -28,12 +29,12 @@ use crate::printer::Printer;
 const PATHS: [&str; 8] =
     ["/", CLASSIFY, GENERATE, "/v1/model", "/openapi.json", "/healthz", "/readyz", "/metrics"];
 
-/// The page; it asks nobody but this server, and browsers are told so.
+/// The page; it sends requests to this server alone, and its policy makes browsers hold it to that.
 const PAGE: &str = include_str!("page.html");
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; \
      script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What a server bears.
+/// The limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Texts that share a pass.
@@ -50,6 +51,8 @@ pub(crate) struct Limits {
     pub(crate) queue: usize,
     /// From the head of a request to its answer.
     pub(crate) timeout: Duration,
+    /// Connections that are open at a time.
+    pub(crate) max_connections: usize,
 }
 
 /// What every request sees.
@@ -57,6 +60,7 @@ pub(crate) struct Limits {
 pub(super) struct App<C: Card> {
     pub(super) card: C,
     pub(super) limits: Limits,
+    pub(super) access: Access,
     pub(super) queue: Queue<C>,
     pub(super) metrics: Metrics,
     /// Set when the server is to end.
@@ -104,6 +108,7 @@ pub(super) fn router<C: Card>(app: Arc<App<C>>) -> Router {
         .fallback(|| async { Problem::NotFound })
         .method_not_allowed_fallback(|| async { Problem::Method })
         .layer(DefaultBodyLimit::max(app.limits.max_bytes))
+        .layer(from_fn_with_state(Arc::clone(&app), admit::<C>))
         .layer(from_fn_with_state(Arc::clone(&app), observe::<C>))
         .with_state(app)
 }
@@ -185,6 +190,14 @@ async fn answers<C: Card>(app: &App<C>, asked: Asked<C>) -> Result<C::Answers, P
         }),
         // The worker has ended, which it says itself.
         Err(_) => Err(Problem::Internal),
+    }
+}
+
+/// Answers only requests that name this server and have its key.
+async fn admit<C: Card>(State(app): State<Arc<App<C>>>, request: Request, next: Next) -> Response {
+    match app.access.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
     }
 }
 

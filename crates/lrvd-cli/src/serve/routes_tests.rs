@@ -1,4 +1,4 @@
-//! The routes with a model that is none, without a socket.
+//! The routes without a model and without a socket.
 #![allow(clippy::unwrap_used)]
 
 use axum::body::{Body, to_bytes};
@@ -30,7 +30,7 @@ async fn ask<C: Card>(
     kind: Option<&str>,
     body: &str,
 ) -> (u16, HeaderMap, String) {
-    let mut request = Request::builder().method(method).uri(path);
+    let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
     if let Some(kind) = kind {
         request = request.header(header::CONTENT_TYPE, kind);
     }

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt::{Debug, Formatter, Result as Written};
 use std::marker::PhantomData;
 
+use lrvd_bench::TokenizerError;
 use lrvd_bench::run::MAX_SEED;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,7 +12,6 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 
 use super::problem::Problem;
-use super::queue::Blame;
 use super::routes::Limits;
 
 /// Version of answers and of the model's description.
@@ -97,8 +97,14 @@ pub(crate) trait Model: Sized {
         go_on: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Vec<Found<Self>>, Self::Error>;
 
-    /// Whose fault an error is; `None` for the end that `go_on` demanded.
-    fn blame(error: &Self::Error) -> Option<Blame>;
+    /// What is wrong with the text, in words that name no place of this machine; `None` for an error that the text did not
+    /// cause.
+    fn text_fault(error: &Self::Error) -> Option<String>;
+
+    /// Whether an error is the end that `go_on` demanded.
+    fn is_abandoned(_error: &Self::Error) -> bool {
+        false
+    }
 }
 
 pub(crate) type Input<M> = <<M as Model>::Card as Card>::Input;
@@ -182,6 +188,14 @@ pub(super) fn filled(text: &str, field: impl FnOnce() -> String) -> Result<(), P
         return Err(Problem::EmptyText { field: field() });
     }
     Ok(())
+}
+
+/// What a client gets to know of a text that the tokenizer cannot encode: not the tokenizer's file.
+pub(super) fn not_encoded(error: &TokenizerError) -> String {
+    match error {
+        TokenizerError::TooShort { .. } => error.to_string(),
+        _ => "the tokenizer cannot encode it".to_owned(),
+    }
 }
 
 /// Two fields that exclude each other.

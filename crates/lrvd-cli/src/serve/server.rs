@@ -1,4 +1,4 @@
-//! Start and stop.
+//! Start and stop, and the connections between.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -6,9 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
+use tracing::{debug, warn};
 
+use super::access::Access;
 use super::metrics::Metrics;
 use super::queue::{Blame, Fault, Queue};
 use super::routes::{App, Limits, router};
@@ -20,8 +29,13 @@ use crate::printer::Printer;
 const LOOK: Duration = Duration::from_millis(50);
 /// What requests get to leave with, beyond their own time.
 const GRACE: Duration = Duration::from_secs(1);
+/// Longest time that a connection may take to send the head of its next request, to start one, or to read a part of an
+/// answer; `--timeout` if that is shorter.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Time to the next attempt where the system has no connection to give.
+const PAUSE: Duration = Duration::from_secs(1);
 
-/// A server cannot start, or cannot go on.
+/// A server cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     #[error("cannot listen at `{address}`: {source}")]
@@ -42,17 +56,22 @@ pub(crate) enum ServeError {
 pub(crate) struct Server {
     runtime: Runtime,
     listener: TcpListener,
-    address: SocketAddr,
+    access: Access,
     limits: Limits,
 }
 
 impl Server {
-    /// Listens at `address`.
+    /// Listens at `address`, as a server that is also called `names` and needs `key`, if there is one.
     ///
     /// # Errors
     ///
     /// [`ServeError::Listen`] if that is not possible, [`ServeError::Queue`] for limits that exclude each other.
-    pub(crate) fn open(address: SocketAddr, limits: Limits) -> Result<Self, ServeError> {
+    pub(crate) fn open(
+        address: SocketAddr,
+        names: Vec<String>,
+        key: Option<String>,
+        limits: Limits,
+    ) -> Result<Self, ServeError> {
         if limits.queue < limits.max_texts {
             return Err(ServeError::Queue { texts: limits.max_texts, queue: limits.queue });
         }
@@ -60,12 +79,18 @@ impl Server {
         let listen = |source| ServeError::Listen { address, source };
         let listener = runtime.block_on(TcpListener::bind(address)).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
-        Ok(Self { runtime, listener, address, limits })
+        let access = Access::new(address, names, key);
+        Ok(Self { runtime, listener, access, limits })
     }
 
     /// The address, with its port.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.access.address()
+    }
+
+    /// Whether other machines can ask without a key.
+    pub(crate) fn is_public(&self) -> bool {
+        self.access.is_public()
     }
 
     /// Answers by `model` until `stop` is set, then what was accepted. `started` is called once requests are taken.
@@ -81,7 +106,7 @@ impl Server {
         printer: Printer,
         started: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        let Self { runtime, listener, limits, .. } = self;
+        let Self { runtime, listener, access, limits } = self;
         let (first, key) = model.first();
         let draws = M::Card::draws(key);
         if draws > limits.max_draws {
@@ -94,12 +119,11 @@ impl Server {
         started()?;
 
         let (queue, metrics) = (Queue::new(limits.queue), Metrics::default());
-        let app = Arc::new(App { card, limits, queue, metrics, stop, printer });
+        let app = Arc::new(App { card, limits, access, queue, metrics, stop, printer });
         let ended = std::thread::scope(|scope| {
             let http = scope.spawn(|| {
-                let ended = runtime.block_on(accept(listener, &app));
+                runtime.block_on(accept(listener, &app));
                 app.queue.close();
-                ended
             });
             work(
                 &app.queue,
@@ -112,35 +136,71 @@ impl Server {
             );
             http.join()
         });
-        let panicked = || std::io::Error::other("it panicked");
-        let ended = ended.unwrap_or_else(|_| Err(panicked())).map_err(ServeError::Io);
-        Ok(ended?)
+        let panicked = |_| ServeError::Io(std::io::Error::other("it panicked"));
+        Ok(ended.map_err(panicked)?)
     }
 }
 
-/// Accepts until the stop, then until all is answered or has had its time.
-async fn accept<C: Card>(listener: TcpListener, app: &Arc<App<C>>) -> std::io::Result<()> {
-    let stopped = |stop: Arc<AtomicBool>| async move {
-        while !stop.load(Ordering::Relaxed) {
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    let server = axum::serve(listener, router(Arc::clone(app)))
-        .with_graceful_shutdown(stopped(Arc::clone(&app.stop)));
-    let server = tokio::spawn(server.into_future());
-    stopped(Arc::clone(&app.stop)).await;
-    match tokio::time::timeout(app.limits.timeout + GRACE, server).await {
-        Ok(ended) => ended.unwrap_or_else(|error| Err(std::io::Error::other(error))),
-        // Whoever is still there has not sent its request.
-        Err(_) => Ok(()),
+/// Accepts until the stop, then waits until all is answered or has had its time.
+async fn accept<C: Card>(listener: TcpListener, app: &Arc<App<C>>) {
+    let Limits { timeout: limit, max_connections, .. } = app.limits;
+    let patience = limit.min(PATIENCE);
+    let mut http = http1::Builder::new();
+    // The deadline counts while a connection is idle, too.
+    http.timer(TokioTimer::new()).header_read_timeout(patience);
+    let service = TowerToHyperService::new(router(Arc::clone(app)));
+    let (places, open) = (Arc::new(Semaphore::new(max_connections)), GracefulShutdown::new());
+    while !app.stop.load(Ordering::Relaxed) {
+        // Beyond the limit connections wait with the system until one ends.
+        let Ok(Ok(place)) = timeout(LOOK, Arc::clone(&places).acquire_owned()).await else {
+            continue;
+        };
+        let Ok(accepted) = timeout(LOOK, listener.accept()).await else { continue };
+        let stream = match accepted {
+            Ok((stream, _)) => bounded(stream, patience),
+            Err(error) if is_of_the_client(&error) => continue,
+            Err(error) => {
+                warn!(%error, "cannot accept a connection");
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let connection = open.watch(http.serve_connection(TokioIo::new(stream), service.clone()));
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                debug!(%error, "a connection ended");
+            }
+            drop(place);
+        });
     }
+    drop(listener);
+    // Whoever is still there afterwards has not sent its request.
+    let _ = timeout(limit + GRACE, open.shutdown()).await;
 }
 
-/// What a request is told; what is not the text's fault is said here.
+/// `stream`, which fails if its other end reads nothing of an answer for so long.
+fn bounded(stream: TcpStream, patience: Duration) -> std::pin::Pin<Box<TimeoutStream<TcpStream>>> {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(patience));
+    Box::pin(stream)
+}
+
+/// Whether the error is of one connection, and the next may be accepted at once.
+fn is_of_the_client(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// What a request gets to know of an error; one that its text did not cause is printed here.
 fn fault<M: Model>(error: &M::Error, printer: Printer) -> Fault {
-    let blame = M::blame(error);
-    if blame == Some(Blame::Model) {
-        printer.error(error);
+    match M::text_fault(error) {
+        Some(message) => Fault { blame: Blame::Text, message },
+        None => {
+            if !M::is_abandoned(error) {
+                printer.error(error);
+            }
+            Fault { blame: Blame::Model, message: error.to_string() }
+        }
     }
-    Fault { blame: blame.unwrap_or(Blame::Model), message: error.to_string() }
 }

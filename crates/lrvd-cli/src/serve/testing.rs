@@ -1,4 +1,4 @@
-//! Models that are none, for tests.
+//! Cards, jobs and answers without a model, for tests.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use lrvd_bench::classify::{Input, Prediction};
 use tokio::sync::oneshot::{Receiver, channel};
 
+use super::access::Access;
 use super::classifier::{ClassifierCard, Drawn, Found};
 use super::language::LanguageCard;
 use super::metrics::Metrics;
@@ -32,7 +33,7 @@ pub(super) fn card() -> ClassifierCard {
     }
 }
 
-/// Up to 20 new tokens, 9 where nobody says otherwise, from up to two draws.
+/// Up to 20 new tokens, 9 by default, from up to two draws.
 pub(super) fn language_card() -> LanguageCard {
     LanguageCard {
         schema_version: SCHEMA_VERSION,
@@ -61,10 +62,12 @@ pub(super) fn app<C: Card>(card: C, timeout: Duration) -> Arc<App<C>> {
         max_bytes: 200,
         queue: 3,
         timeout,
+        max_connections: 8,
     };
     Arc::new(App {
         card,
         limits,
+        access: Access::new(([127, 0, 0, 1], 80).into(), Vec::new(), None),
         queue: Queue::new(limits.queue),
         metrics: Metrics::default(),
         stop: Arc::new(AtomicBool::new(false)),

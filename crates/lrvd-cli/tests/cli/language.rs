@@ -244,6 +244,49 @@ fn refuses(name: &str, table: &str) {
     }
 }
 
+/// Prompts from standard input are answered as they come; an endless input has a first answer.
+#[test]
+fn prompts_are_answered_while_the_input_is_open() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::process::{Command, Stdio};
+
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin("lrvd"))
+        .args(["generate", "--max-tokens", "2", "--model"])
+        .arg(llama())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    for i in 0..8 {
+        writeln!(input, "Once {i}\n").unwrap();
+    }
+    let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
+    for i in 0..8 {
+        let answer: Value = serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap();
+        assert_eq!(answer["prompt"], format!("Once {i}"));
+    }
+    writeln!(input, "Once more").unwrap();
+    drop(input);
+    let last: Value = serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap();
+    assert_eq!(last["prompt"], "Once more");
+    assert!(answers.next().is_none() && child.wait().unwrap().success());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_in_the_last_evaluation_ends_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_texts(dir.path());
+    let out = dir.path().join("out");
+    let more = ["--preset", "constant-weight"];
+    let arguments = train(&llama().display().to_string(), &[&data[0], &data[1]], &out, 4, &more);
+    let long =
+        |word: &String| if word == "draws=[3]" { "draws=[4000]".into() } else { word.clone() };
+    let arguments: Vec<String> = arguments.iter().map(long).collect();
+    crate::resume::stops_in_the_evaluation(&arguments, &out);
+}
+
 /// `lrvd serve`.
 #[cfg(all(unix, feature = "serve"))]
 mod served {
@@ -332,6 +375,7 @@ mod served {
             let error = reply.json()["error"].take();
             let found = (reply.status, error["code"].as_str().unwrap(), error["field"].as_str());
             assert_eq!(found, (status, code, field), "{error}");
+            assert!(!error.to_string().contains(name), "a path of the server: {error}");
         }
         let other = server.post("/v1/classify", r#"{"text": "a"}"#);
         assert_eq!((other.status, &other.json()["error"]["code"]), (404, &json!("other_kind")));
@@ -345,7 +389,7 @@ mod served {
         let body = hot(64).to_string();
         let address = server.address.trim_start_matches("http://");
         let mut gone = TcpStream::connect(address).unwrap();
-        let head = "POST /v1/generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length:";
+        let head = "POST /v1/generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length:";
         write!(gone, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
         while count(&server, "lrvd_tokens_total") == before {}
         drop(gone);

@@ -27,6 +27,18 @@ fn settings_and_names_that_do_not_exist() {
     );
     refused_with(&["--set", "prune.every=often"], "setting `prune.every` cannot be `often`");
     refused_with(&["--set", "prune.every=2"], "prune.every");
+    refused_with(
+        &["--set", "draws=[1000000000]"],
+        "setting `draws` is 1000000000, outside 1..=10000",
+    );
+    refused_with(&["--rank", "193"], "rank 193 is above 192, the smaller width of layer `");
+    let endless = train(&data, &out, 4, &["--epochs", "1e300"]);
+    let at = endless.iter().position(|word| word == "--steps").unwrap();
+    let endless = [&endless[..at], &endless[at + 2..]].concat();
+    refused(
+        &borrowed(&endless),
+        "`--epochs 1e300` is 8.000e300 steps of 4 rows, at most 1e9 can be taken",
+    );
     refused_with(&["--method", "bora"], "unknown method `bora`; wanted one of `LoRA`");
     let best = replaced(&train(&data, &out, 4, &[]), "--preset", "best");
     refused(&borrowed(&best), "unknown preset `best`");

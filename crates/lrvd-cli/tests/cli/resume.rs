@@ -1,6 +1,7 @@
 //! An interrupted run goes on and ends in the same bytes.
 #![cfg(unix)]
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -80,7 +81,11 @@ fn both(method: &str, files: &[&str]) -> (tempfile::TempDir, PathBuf) {
     assert_eq!(report["kind"], "checkpoint");
     let exported = dir.path().join("exported").display().to_string();
     done(&["export", "--to", "peft", &name, "--out", &exported]);
-    done(&["predict", &exported, "a fine film"]);
+    assert_eq!(done(&["predict", &exported, "a fine film"]).stderr, "");
+    let early = done(&["predict", &name, "a fine film"]).stderr;
+    let warned =
+        format!("warning: the run in `{name}` is not finished: this is its checkpoint after");
+    assert!(early.starts_with(&warned) && early.ends_with("of 48 steps\n"), "{early}");
 
     done(&borrowed(&resumed));
     assert!(!parts.join("checkpoints").exists());
@@ -108,6 +113,105 @@ fn bayes_lora_resumes_bit_for_bit_across_a_prune() {
 fn adalora_resumes_bit_for_bit() {
     let files = ["adapter/adapter_model.safetensors", "predictions-last.jsonl"];
     both("adalora", &files);
+}
+
+/// Starts a run with many draws, and ends it by a signal in the evaluation after the last step.
+pub(crate) fn stops_in_the_evaluation(arguments: &[String], out: &Path) {
+    let arguments: Vec<String> =
+        arguments.iter().filter(|word| *word != "--quiet").cloned().collect();
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin("lrvd"))
+        .args(&arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("  evaluating: ")), "it shows the evaluation");
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let last = lines.last().unwrap();
+    assert_eq!(last, "interrupted after a checkpoint; run the same command with --resume");
+    assert_eq!(child.wait().unwrap().code(), Some(75));
+    assert!(newest(out).is_some() && !out.join("record.json").exists());
+    assert!(!out.join("adapter").exists());
+}
+
+#[test]
+fn a_signal_in_the_last_evaluation_ends_it_and_resume_completes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    // The default, which fits temperatures first, and one that evaluates at once.
+    for method in ["bayeslora+ts", "bayeslora"] {
+        let [whole, parts] =
+            ["whole", "parts"].map(|name| dir.path().join(format!("{method}-{name}")));
+        let settings = ["--method", method, "--set", "holdout=0.25"];
+        let with = |out: &Path, draws: &str| {
+            replaced_value(&train(&data, out, 4, &settings), "draws=[3]", draws)
+        };
+        let long = with(&parts, "draws=[600]");
+        stops_in_the_evaluation(&long, &parts);
+        done(&borrowed(&[long, vec!["--resume".to_owned()]].concat()));
+        assert!(!parts.join("checkpoints").exists());
+        done(&borrowed(&with(&whole, "draws=[600]")));
+        let files = ["adapter/adapter_model.safetensors", "predictions-last.jsonl"];
+        same_files(&whole, &parts, &files);
+    }
+}
+
+/// `arguments` with `from` replaced by `to`.
+fn replaced_value(arguments: &[String], from: &str, to: &str) -> Vec<String> {
+    let found = |word: &String| if word == from { to.to_owned() } else { word.clone() };
+    arguments.iter().map(found).collect()
+}
+
+#[test]
+fn what_a_kill_left_of_a_finished_run_is_cleared() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let out = dir.path().join("out");
+    let arguments = train(&data, &out, 4, &[]);
+    done(&borrowed(&arguments));
+    let metrics = out.join("metrics.jsonl");
+    let whole = std::fs::read_to_string(&metrics).unwrap();
+    let last = whole.lines().last().unwrap();
+    assert!(last.contains("\"event\":\"finished\""), "{last}");
+    // As a kill between the record and the end leaves it.
+    std::fs::write(&metrics, &whole[..whole.len() - last.len() - 1]).unwrap();
+    let checkpoint = out.join("checkpoints/step-00000004");
+    std::fs::create_dir_all(&checkpoint).unwrap();
+    std::fs::write(checkpoint.join("SHA256SUMS"), "x").unwrap();
+    let resumed = [arguments, vec!["--resume".to_owned()]].concat();
+    for _ in 0..2 {
+        done(&borrowed(&resumed));
+        assert!(!out.join("checkpoints").exists());
+        assert_eq!(std::fs::read_to_string(&metrics).unwrap(), whole);
+    }
+}
+
+#[test]
+fn a_folder_that_is_removed_while_a_run_writes_into_it_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = write_data(dir.path());
+    let out = dir.path().join("out");
+    let arguments = train(&data, &out, 100_000, &["--set", "evaluate_every=2"]);
+    let child = Command::new(assert_cmd::cargo::cargo_bin("lrvd"))
+        .args(&arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while newest(&out).is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // It may be adding files meanwhile.
+    while out.exists() {
+        let _ = std::fs::remove_dir_all(&out);
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.starts_with("error: cannot ") && said.contains("/out"), "{said}");
+    assert!(!out.exists(), "nothing is made anew");
 }
 
 #[test]

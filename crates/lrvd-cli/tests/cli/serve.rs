@@ -1,9 +1,12 @@
 //! `lrvd serve` on loopback: the answers of `lrvd predict`, refusals, overload, and a clean end.
 #![cfg(all(unix, feature = "serve"))]
-
-use std::io::{BufRead, BufReader, Read};
+// Connections that no client library would make.
+#![allow(clippy::disallowed_types)]
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use ureq::Agent;
@@ -40,8 +43,15 @@ fn reply(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Rep
 
 impl Server {
     pub(crate) fn start(folder: &str, more: &[&str]) -> Self {
+        Self::start_with(folder, more, None)
+    }
+
+    /// With an API key in the environment variable `LRVD_TEST_KEY`.
+    fn start_with(folder: &str, more: &[&str], key: Option<&str>) -> Self {
         let mut child = Command::new(assert_cmd::cargo::cargo_bin("lrvd"))
-            .args(["serve", folder, "--address", "127.0.0.1:0", "--format", "json"])
+            .envs(key.map(|key| ("LRVD_TEST_KEY", key)))
+            .args(["serve", folder, "--format", "json"])
+            .args(if more.contains(&"--address") { &[][..] } else { &["--address", "127.0.0.1:0"] })
             .args(more)
             .env("HF_HUB_OFFLINE", "1")
             .stdout(Stdio::piped())
@@ -64,6 +74,26 @@ impl Server {
     pub(crate) fn post(&self, path: &str, body: &str) -> Reply {
         let request = self.agent.post(format!("{}{path}", self.address));
         reply(request.header("content-type", "application/json").send(body))
+    }
+
+    /// A connection that fails, rather than hangs, where the server does nothing for a minute.
+    fn connect(&self) -> TcpStream {
+        let port = self.address.rsplit_once(':').unwrap().1;
+        let stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+        for set in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
+            set(&stream, Some(Duration::from_mins(1))).unwrap();
+        }
+        stream
+    }
+
+    /// Status and text of the answer to a request with these lines of a head.
+    fn raw(&self, lines: &[&str]) -> (u16, String) {
+        let mut stream = self.connect();
+        let head = [lines, &["Connection: close", "", ""]].concat().join("\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        (text["HTTP/1.1 ".len()..][..3].parse().unwrap(), text)
     }
 
     fn ask(&self, body: &Value) -> Value {
@@ -143,7 +173,7 @@ fn it_answers_as_predict_does_whoever_shares_the_batch() {
     let more = ["--abstain-above", "0.69"];
     let labels = ["bad", "good"];
     let model = server.get("/v1/model").json();
-    assert_eq!((&model["labels"], &model["draws"]), (&json!(labels), &json!(3)));
+    assert_eq!((&model["labels"], &model["draws"]), (&json!(labels), &json!(0)));
 
     for (draws, seed) in [(3, 5), (0, 5), (2, 77)] {
         let [k, s] = [draws.to_string(), seed.to_string()];
@@ -171,7 +201,7 @@ fn it_answers_as_predict_does_whoever_shares_the_batch() {
             }
         });
     }
-    // Nobody named draws or seed: those of the training.
+    // Without draws and seed: the mean, and the seed of the training.
     let plain = server.ask(&json!({ "text": "a song" }));
     assert_eq!(plain["seed"], 5);
     let wanted = predicted(&folder, &["a song"], &more);
@@ -324,4 +354,145 @@ fn under_overload_every_request_gets_an_answer_or_a_refusal_also_when_it_is_stop
         }
     });
     server.stop();
+}
+
+#[test]
+fn a_connection_that_sends_or_reads_nothing_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = trained(dir.path(), &[]);
+    let server = Server::start(&folder, &["--timeout", "1", "--quiet"]);
+    let get = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    // One that sends nothing, one that stops in a head, one that stays after its answer.
+    for sent in [&b""[..], &get[..20], get] {
+        let mut stream = server.connect();
+        stream.write_all(sent).unwrap();
+        let mut read = Vec::new();
+        stream.read_to_end(&mut read).unwrap_or_else(|error| panic!("{sent:?}: {error}"));
+        assert_eq!(read.starts_with(b"HTTP/1.1 200"), sent.len() == get.len());
+    }
+    // One that asks for more than the system's buffers hold and reads none of it.
+    let mut stream = server.connect();
+    let page = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1000);
+    let error = std::iter::repeat_with(|| stream.write_all(&page)).find_map(Result::err).unwrap();
+    let closed = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
+    assert!(closed.contains(&error.kind()), "{error}");
+    assert_eq!(server.get("/healthz").status, 200);
+    server.stop();
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_for_a_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = trained(dir.path(), &[]);
+    let server = Server::start(&folder, &["--max-connections", "2", "--quiet"]);
+    let get = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut first = [server.connect(), server.connect()];
+    let mut answer = [0; 12];
+    for stream in &mut first {
+        stream.write_all(get).unwrap();
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+    }
+    let mut third = server.connect();
+    third.write_all(get).unwrap();
+    third.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let waits = third.read_exact(&mut answer).unwrap_err();
+    assert!(matches!(waits.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{waits}");
+    drop(first);
+    third.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    third.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    drop(third);
+    server.stop();
+}
+
+#[test]
+fn requests_that_name_another_server_get_no_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = trained(dir.path(), &[]);
+    let server = Server::start(&folder, &["--host-name", "models.example", "--quiet"]);
+    let get = "GET /v1/model HTTP/1.1";
+    for (hosts, status, code) in [
+        (&["Host: localhost"][..], 200, ""),
+        (&["Host: 127.0.0.1:9"], 200, ""),
+        (&["Host: [::1]"], 200, ""),
+        (&["Host: Models.Example:80"], 200, ""),
+        (&["Host: evil.example"], 421, "wrong_host"),
+        (&["Host: 192.168.0.1"], 421, "wrong_host"),
+        (&[], 400, "host_header"),
+        (&["Host: localhost", "Host: localhost"], 400, "host_header"),
+        (&["Host: localhost", "Host: evil.example"], 400, "host_header"),
+    ] {
+        let (found, text) = server.raw(&[&[get], hosts].concat());
+        assert_eq!(found, status, "{hosts:?}: {text}");
+        assert!(text.contains(code), "{hosts:?}: {text}");
+    }
+    server.stop();
+    for name in ["http://models.example", "models.example:80", "", "a b"] {
+        run(&["serve", &folder, "--host-name", name]).refused("expected a host's name");
+    }
+}
+
+#[test]
+fn a_key_is_required_where_one_is_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = trained(dir.path(), &[]);
+    let key = ["--api-key-env", "LRVD_TEST_KEY", "--quiet"];
+    let server = Server::start_with(&folder, &key, Some("s3cret"));
+    let text = r#"{"text": "a fine film"}"#;
+    for path in ["/", "/healthz", "/readyz"] {
+        assert_eq!(server.get(path).status, 200, "{path}");
+    }
+    for path in ["/v1/model", "/openapi.json", "/metrics", "/v1/other"] {
+        let reply = server.get(path);
+        assert_eq!((reply.status, &reply.json()["error"]["code"]), (401, &json!("unauthorized")));
+    }
+    assert_eq!(server.post("/v1/classify", text).status, 401);
+    let head = ["GET /v1/model HTTP/1.1", "Host: localhost"];
+    let (status, answer) = server.raw(&[&head[..], &["Authorization: Bearer s3cre"]].concat());
+    assert!(status == 401 && answer.contains("www-authenticate: Bearer\r\n"), "{answer}");
+    let (status, answer) = server.raw(&[&head[..], &["Authorization: Bearer s3cret"]].concat());
+    assert!(status == 200 && answer.contains("\"labels\""), "{answer}");
+    assert_eq!(server.stop(), "", "a key, and loopback: nothing to warn of");
+
+    // Beyond loopback without a key there is a warning, also with `--quiet`.
+    let public = ["--address", "0.0.0.0:0"];
+    let warned = Server::start(&folder, &[&public[..], &["--quiet"]].concat()).stop();
+    assert!(warned.starts_with("warning: other machines can reach `0.0.0.0:"), "{warned}");
+    assert_eq!(warned.lines().count(), 1, "{warned}");
+    let keyed = Server::start_with(&folder, &[&public[..], &key].concat(), Some("s3cret")).stop();
+    assert_eq!(keyed, "");
+
+    run(&["serve", &folder, "--api-key-env", "LRVD_ABSENT"]).refused("`--api-key-env LRVD_ABSENT`");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_server_gives_memory_back_and_a_training_run_keeps_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = trained(dir.path(), &[]);
+    let keeps = |child: &Child| {
+        let environment = std::fs::read(format!("/proc/{}/environ", child.id())).unwrap();
+        environment.split(|byte| *byte == 0).any(|entry| entry == b"MIMALLOC_PURGE_DELAY=-1")
+    };
+    let server = Server::start(&folder, &["--quiet"]);
+    assert!(!keeps(&server.child));
+    server.stop();
+    let mut other = Command::new(assert_cmd::cargo::cargo_bin("lrvd"))
+        .args(["predict", &folder])
+        .env("HF_HUB_OFFLINE", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It has started anew once it answers.
+    let mut input = other.stdin.take().unwrap();
+    let texts = "a fine film\n".repeat(64);
+    input.write_all(texts.as_bytes()).unwrap();
+    let mut first = String::new();
+    BufReader::new(other.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    assert!(keeps(&other), "{first}");
+    drop(input);
+    other.kill().unwrap();
+    other.wait().unwrap();
 }

@@ -1,6 +1,8 @@
 //! Train, evaluate, predict, inspect, export: the same numbers all along.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::Value;
 
@@ -153,6 +155,12 @@ fn bayes_lora_from_training_to_export() {
     }
     let sure = done(&[&predict[..], &texts, &["--abstain-above", "0"]].concat()).stdout;
     assert!(lines(&sure).iter().all(|a| a["predicted"].is_null() && a["abstained"] == true));
+    // Without a number the mean answers; whoever says how draws are made has those of the training.
+    let plain = done(&[&["predict", &out][..], &texts].concat()).stdout;
+    assert!(lines(&plain).iter().all(|a| a["draws"] == 0 && a["mutual_information"].is_null()));
+    let spared = done(&[&["predict", &out, "--cascade", "1"][..], &texts].concat()).stdout;
+    assert_eq!(spared, answers);
+    texts_are_answered_in_their_order_whatever_their_lengths(&out);
     // Nothing is decided by less than 0, everything by less than 1.
     for (margin, draws) in [("0", 0), ("1", 3)] {
         let spared = done(&[&predict[..], &texts, &["--cascade", margin]].concat()).stdout;
@@ -296,6 +304,38 @@ fn deterministic_methods_come_back_without_a_posterior() {
     reload_predicts_the_same(&["--method", "adalora", "--target-rank", "1"], 0);
 }
 
+/// More texts than a batch has, of all lengths, in no order of them.
+fn texts_are_answered_in_their_order_whatever_their_lengths(out: &str) {
+    let texts: Vec<String> =
+        (0..40).map(|i| format!("{}number {i}", "a fine film and ".repeat(i * 7 % 5))).collect();
+    for draws in ["0", "3"] {
+        let predict = ["predict", out, "--draws", draws];
+        let together = run_with(&predict, &texts.join("\n")).stdout;
+        assert_eq!(together.lines().count(), 40);
+        for (text, answer) in texts.iter().zip(together.lines()).step_by(7) {
+            let alone = done(&[&predict[..], &[text]].concat()).stdout;
+            assert_eq!(alone.trim_end(), answer, "{draws} draws");
+        }
+    }
+    // The first answers come while the input is still open.
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("lrvd"))
+        .args(["predict", out])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(texts[..8].join("\n").as_bytes()).unwrap();
+    input.write_all(b"\n").unwrap();
+    let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
+    for text in &texts[..8] {
+        let answer: Value = serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap();
+        assert_eq!(&answer["text"], text);
+    }
+    drop(input);
+    assert!(answers.next().is_none() && child.wait().unwrap().success());
+}
+
 fn report_of(out: &str) -> Value {
     done(&["inspect", out, "--format", "json"]).json()
 }
@@ -427,6 +467,9 @@ fn every_method_predicts_by_the_draws_it_was_trained_with() {
     let (dir, data) = trained_and_reloaded(&["--method", "mcd"], 3, false);
     let out = dir.path().join("out").display().to_string();
     let answer = &lines(&done(&["predict", &out, "a fine film"]).stdout)[0];
+    assert!(answer["draws"] == 0 && answer["mutual_information"].is_null(), "{answer}");
+    let drawn = ["predict", &out, "--draws", "3", "a fine film"];
+    let answer = &lines(&done(&drawn).stdout)[0];
     assert!(answer["draws"] == 3 && answer["mutual_information"].as_f64().unwrap() > 0.0);
     let exported = dir.path().join("exported").display().to_string();
     done(&["export", "--to", "peft", &out, "--out", &exported]);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::MAX_ROW;
 use crate::io::IoError;
 use crate::text::quoted;
 
@@ -61,6 +62,12 @@ pub enum TableError {
         place: Place,
         /// Offset of the first bad byte from the start of the file, counted from 0.
         offset: usize,
+    },
+    /// A line, or a row of a CSV file, does not end.
+    #[error("{place}: longer than {} MiB", MAX_ROW >> 20)]
+    Long {
+        /// File and line.
+        place: Place,
     },
     /// A file has no rows.
     #[error("`{}` holds no examples", .file.display())]

@@ -1,14 +1,14 @@
 //! Tables of one row a line: separated by tabs, or one JSON object each.
 
 use std::fmt;
-use std::io::BufRead;
+use std::io::{BufRead, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::{At, Cell, Place, Row, TableError};
+use super::{At, Cell, MAX_ROW, Place, Row, TableError};
 use crate::io::IoError;
 
 /// Some files start with this mark; it is no part of the first line.
@@ -28,16 +28,20 @@ impl Lines {
         Self { bytes, file: file.into(), skip_blank, offset: 0, number: 0 }
     }
 
-    fn next_line(&mut self) -> Result<Option<(Place, String)>, TableError> {
+    pub(super) fn next_line(&mut self) -> Result<Option<(Place, String)>, TableError> {
         loop {
             let mut line = Vec::new();
+            let mut bounded = (&mut self.bytes).take(MAX_ROW + 1);
             let length =
-                self.bytes.read_until(b'\n', &mut line).map_err(IoError::at("read", &self.file))?;
+                bounded.read_until(b'\n', &mut line).map_err(IoError::at("read", &self.file))?;
             if length == 0 {
                 return Ok(None);
             }
             self.number += 1;
             let place = Place { file: self.file.clone(), at: At::Line(self.number) };
+            if length as u64 > MAX_ROW {
+                return Err(TableError::Long { place });
+            }
             let mut line = String::from_utf8(line).map_err(|error| TableError::Encoding {
                 place: place.clone(),
                 offset: self.offset + error.utf8_error().valid_up_to(),
@@ -119,5 +123,45 @@ impl<'de> Deserialize<'de> for Fields {
             }
         }
         deserializer.deserialize_map(Object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::{BufReader, Read as _, Write as _, repeat};
+
+    use super::super::{read, texts};
+    use super::*;
+
+    #[test]
+    fn a_line_that_does_not_end_is_an_error_that_names_it() {
+        let endless = b"first\n\n".chain(repeat(b'a'));
+        let mut lines = texts(Box::new(BufReader::new(endless)), Path::new("endless"));
+        assert_eq!(lines.next().unwrap().unwrap(), "first");
+        let error = lines.next().unwrap().unwrap_err().to_string();
+        assert_eq!(error, "`endless`, line 3: longer than 64 MiB");
+        assert!(lines.next().is_none());
+    }
+
+    #[test]
+    fn a_row_of_a_table_that_does_not_end_is_an_error_that_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        // Of the last one a quote opens the endless field. The zeros after it are a hole in the file.
+        let csv = ["text,label\na,", "text,label\na,b\n\"\nc,d\n"];
+        for (name, start, line) in [
+            ("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"", 2),
+            ("b.tsv", "text\tlabel\na\tb\n", 3),
+            ("c.csv", csv[0], 2),
+            ("d.csv", csv[1], 3),
+        ] {
+            let path = folder.path().join(name);
+            let mut file = std::fs::File::create(&path).unwrap();
+            file.write_all(start.as_bytes()).unwrap();
+            file.set_len(2 * MAX_ROW).unwrap();
+            let error = read(&path).unwrap().find_map(Result::err).unwrap().to_string();
+            let wanted = format!("`{}`, line {line}: longer than 64 MiB", path.display());
+            assert_eq!(error, wanted);
+        }
     }
 }

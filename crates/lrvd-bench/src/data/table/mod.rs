@@ -44,6 +44,9 @@ use columnar::Columnar;
 use commas::Commas;
 use lines::{Lines, Tabs};
 
+/// Longest line, or row of a CSV file, in bytes.
+const MAX_ROW: u64 = 64 << 20;
+
 /// How a table is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -133,6 +136,29 @@ enum Source {
 pub fn read(file: &Path) -> Result<Table, TableError> {
     let format = Format::of(file)?;
     Table::open(file, &Layout { blank_lines: true, ..Layout::of(format) })
+}
+
+/// Lines of text, one after the other.
+pub type TextLines = Box<dyn Iterator<Item = Result<String, TableError>>>;
+
+/// The lines of a text file, blank ones passed over; the first error is the last item.
+///
+/// # Errors
+///
+/// [`TableError::Read`]; as items, [`TableError::Encoding`] and [`TableError::Long`].
+pub fn text_lines(file: &Path) -> Result<TextLines, TableError> {
+    let opened = File::open(file).map_err(IoError::at("read", file))?;
+    Ok(texts(Box::new(BufReader::new(opened)), file))
+}
+
+/// As [`text_lines`], from any reader, which errors call `name`.
+pub fn texts(reader: Box<dyn BufRead>, name: &Path) -> TextLines {
+    let (mut lines, mut ended) = (Lines::new(reader, name, true), false);
+    Box::new(std::iter::from_fn(move || {
+        let line = if ended { Ok(None) } else { lines.next_line() };
+        ended = !matches!(line, Ok(Some(_)));
+        line.transpose().map(|line| line.map(|(_, text)| text))
+    }))
 }
 
 impl Table {

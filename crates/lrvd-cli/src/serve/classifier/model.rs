@@ -2,12 +2,12 @@
 
 use lrvd_bench::BackboneError;
 use lrvd_bench::classify::{ClassifyError, Input, SavedClassifier};
+use lrvd_bench::data::WordingError;
 
 use super::answer::Found;
 use super::card::{ClassifierCard, Drawn};
-use crate::serve::queue::Blame;
 use crate::serve::routes::Limits;
-use crate::serve::served::Model;
+use crate::serve::served::{Model, not_encoded};
 
 /// A classifier, with what requests get that name no draws and no seed.
 pub(crate) struct Classifier {
@@ -64,13 +64,16 @@ impl Model for Classifier {
         Ok(found.into_iter().zip(inputs).map(beside).collect())
     }
 
-    fn blame(error: &ClassifyError) -> Option<Blame> {
-        let is_text = matches!(
-            error,
-            ClassifyError::Backbone(BackboneError::Tokenizer(_) | BackboneError::Wording(_))
-                | ClassifyError::Pairs { .. }
-                | ClassifyError::Choices { .. }
-        );
-        Some(if is_text { Blame::Text } else { Blame::Model })
+    fn text_fault(error: &ClassifyError) -> Option<String> {
+        match error {
+            ClassifyError::Backbone(
+                BackboneError::Tokenizer(source)
+                | BackboneError::Wording(WordingError::Tokenizer(source)),
+            ) => Some(not_encoded(source)),
+            ClassifyError::Backbone(BackboneError::Wording(_))
+            | ClassifyError::Pairs { .. }
+            | ClassifyError::Choices { .. } => Some(error.to_string()),
+            _ => None,
+        }
     }
 }

@@ -5,9 +5,8 @@ use lrvd_bench::language::{
 };
 
 use super::card::LanguageCard;
-use crate::serve::queue::Blame;
 use crate::serve::routes::Limits;
-use crate::serve::served::Model;
+use crate::serve::served::{Model, not_encoded};
 
 /// A language model, with what requests get that name no draws and no seed.
 pub(crate) struct LanguageModel {
@@ -51,17 +50,22 @@ impl Model for LanguageModel {
         self.model.generate_while(inputs, 0, &key, go_on)
     }
 
-    fn blame(error: &LanguageError) -> Option<Blame> {
+    fn text_fault(error: &LanguageError) -> Option<String> {
         match error {
-            LanguageError::Generate(GenerateError::Abandoned) => None,
+            LanguageError::NoTemplate { .. } => Some(
+                "the model has no chat template: send `prompt` instead of `messages`".to_owned(),
+            ),
+            LanguageError::Tokenizer(source) => Some(not_encoded(source)),
             LanguageError::Long { .. }
-            | LanguageError::NoTemplate { .. }
             | LanguageError::Template(ChatError::Refused { .. })
-            | LanguageError::Tokenizer(_)
             | LanguageError::Generate(
                 GenerateError::Empty { .. } | GenerateError::Unknown { .. },
-            ) => Some(Blame::Text),
-            _ => Some(Blame::Model),
+            ) => Some(error.to_string()),
+            _ => None,
         }
+    }
+
+    fn is_abandoned(error: &LanguageError) -> bool {
+        matches!(error, LanguageError::Generate(GenerateError::Abandoned))
     }
 }
