@@ -27,7 +27,7 @@ Examples:
   lrvd bench glue --arms docs/results/arms/beta.toml --data-dir GLUE --out runs/beta
   lrvd bench glue --resume                         resume after an interruption
 
-Presets: `default` (recommended: held-out training rows choose the KL weight), `constant-weight` (the published one),
+Presets: `default` (held-out training rows choose the ranks of BayesLoRA), `constant-weight` (the published one),
 `paper-glue` (the paper's text), `author-glue` (the authors' script, quirks included). Tasks: cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb.
 
 The architecture is the one in the model's `config.json`. A Llama is asked in words, one token for each class:
@@ -45,7 +45,7 @@ Examples:
   lrvd bench reasoning --set prompt=clean --set methods.laplace.prior=validation
   lrvd bench reasoning --profile paper --dry-run   what the 7B reproduction would take
 
-Presets: `default` (recommended: held-out training rows choose the KL weight), `constant-weight` (the published one),
+Presets: `default` (held-out training rows choose the ranks of BayesLoRA), `constant-weight` (the published one),
 `paper-reasoning` (the paper's text), `author-llm` (the authors' script for language models), `blob-compat` (the protocol of the
 published baselines). Sets: wg-s, wg-m, arc-c, arc-e, obqa, boolq. `METHOD+ts` puts temperature scaling on top of any method.
 

@@ -189,7 +189,7 @@ fn half_exp<const D: usize>(log_variance: Tensor<D>) -> Tensor<D> {
 
 /// `shift` as a tensor beside `like`.
 fn on<const D: usize>(shift: &[f64], like: &Tensor<D>) -> Tensor<1> {
-    Tensor::from_data(TensorData::from(shift), &like.device())
+    Tensor::from_data(TensorData::from(shift), (&like.device(), like.dtype()))
 }
 
 /// Replaces the values.
