@@ -2,11 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Names in backticks, separated by commas.
-pub(crate) fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
-    let names: Vec<String> = names.into_iter().map(|name| format!("`{}`", name.as_ref())).collect();
-    names.join(", ")
-}
+pub(crate) use lrvd_core::error::quoted;
 
 /// Names in a sentence: `a, b and c`.
 pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {

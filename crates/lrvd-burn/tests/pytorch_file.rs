@@ -63,6 +63,12 @@ fn nothing_in_a_file_is_executed_or_trusted() {
     );
     let bytes = std::fs::read(golden("weights.bin")).unwrap();
     let dir = tempfile::tempdir().unwrap();
+    // What Python's pickle.dumps({"w": <a call of os.system>}, 2) writes.
+    let call = dir.path().join("call-alone.bin");
+    let pickle = b"\x80\x02}q\x00X\x01\x00\x00\x00wq\x01cposix\nsystem\nq\x02X\x04\x00\x00\x00trueq\x03\x85q\x04Rq\x05s.";
+    std::fs::write(&call, pickle).unwrap();
+    let error = WeightStore::open(&call).unwrap_err().to_string();
+    assert!(error.contains("call-alone.bin") && error.contains("no tensor"), "{error}");
     let path = dir.path().join("cut.bin");
     for length in [0, 1, 100, bytes.len() / 2, bytes.len() - 1] {
         std::fs::write(&path, &bytes[..length]).unwrap();

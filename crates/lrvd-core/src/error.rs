@@ -144,6 +144,24 @@ fn outside(low: f64, high: f64) -> String {
     }
 }
 
+/// Names that a message shows.
+const NAMES: usize = 40;
+
+/// Names in backticks, separated by commas; of many the first 40, and how many more there are.
+///
+/// ```
+/// assert_eq!(lrvd_core::error::quoted(["a", "b"]), "`a`, `b`");
+/// ```
+pub fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
+    let mut names = names.into_iter();
+    let shown: Vec<String> =
+        names.by_ref().take(NAMES).map(|name| format!("`{}`", name.as_ref())).collect();
+    match names.count() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 /// Either kind of mistake, for functions that can meet both.
 #[derive(Debug, Clone, PartialEq, ThisError)]
 #[non_exhaustive]
@@ -215,6 +233,14 @@ mod tests {
         assert_eq!(wrapped.to_string(), "`beta` is 1.5, outside 0..=1");
         let sign = ParameterError::NotASign { name: "sign", index: 3, value: 0.5 };
         assert_eq!(sign.to_string(), "`sign` is 0.5 at index 3, wanted 1 or -1");
+    }
+
+    #[test]
+    fn of_many_names_some_are_shown() {
+        let names = |n: usize| (0..n).map(|i| i.to_string());
+        assert!(quoted(names(40)).ends_with(", `39`"));
+        assert!(quoted(names(1_000_000)).ends_with(", `39` and 999960 more"));
+        assert_eq!(quoted(names(0)), "");
     }
 
     #[test]

@@ -140,7 +140,14 @@ impl<'a> Reader<'a> {
         if range.contains(&found) {
             return Ok(Some(found));
         }
-        Err(self.out_of_range(key, found, format!("{} to {}", range.start(), range.end())))
+        let (least, most) = (*range.start(), *range.end());
+        let wanted = match (least == f64::MIN_POSITIVE, most == f64::MAX) {
+            (false, false) => format!("{least} to {most}"),
+            (true, false) => format!("above 0 and at most {most}"),
+            (false, true) => format!("at least {least}"),
+            (true, true) => "above 0".to_owned(),
+        };
+        Err(self.out_of_range(key, value, wanted))
     }
 
     pub(crate) fn boolean(&self, key: &'static str) -> Result<Option<bool>, ConfigError> {

@@ -217,6 +217,16 @@ impl<'a> WeightSource<'a> {
             }
             return None;
         }
+        let wanted: Vec<usize> = match layout {
+            Layout::AsStored => shape.to_vec(),
+            Layout::Transposed => shape.iter().rev().copied().collect(),
+        };
+        // Before its values are read: a wrong shape may be larger than the memory.
+        if let Some(found) = store.shape(name).filter(|found| *found != wanted) {
+            let (name, found) = (name.to_owned(), found.to_vec());
+            self.report.mis_shaped.push(MisShaped { name, wanted, found });
+            return None;
+        }
         let host = match store.read(name) {
             Ok(host) => host,
             Err(error) => {
@@ -224,15 +234,6 @@ impl<'a> WeightSource<'a> {
                 return None;
             }
         };
-        let wanted: Vec<usize> = match layout {
-            Layout::AsStored => shape.to_vec(),
-            Layout::Transposed => shape.iter().rev().copied().collect(),
-        };
-        if host.shape() != wanted {
-            let found = host.shape().to_vec();
-            self.report.mis_shaped.push(MisShaped { name: name.to_owned(), wanted, found });
-            return None;
-        }
         // A value that the wanted type cannot hold would become infinite.
         let largest = if dtype == DType::F16 { F16_MAX } else { f64::MAX };
         if let Some((index, value)) = host.first_beyond(largest) {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, Int, Tensor};
 use lrvd_burn::files::{
-    FileError, GgufError, GgufField, GgufFile, HostTensor, TensorFile, WeightStore, write_gguf,
+    FileError, GgufError, GgufField, GgufFile, GgufValue, HostTensor, TensorFile, WeightStore,
+    write_gguf,
 };
 use lrvd_burn::host::values;
 use lrvd_burn::peft::{PeftAdapter, PeftConfig, PeftModule, TargetModules};
@@ -156,6 +157,46 @@ fn behind(bytes: &mut [u8], text: &str, skip: usize, new: &[u8]) {
     let at = bytes.windows(text.len()).position(|found| found == text.as_bytes()).unwrap();
     let at = at + text.len() + skip;
     bytes[at..at + new.len()].copy_from_slice(new);
+}
+
+/// A file with one setting `key` that is a list of `length` values of type `kind`, or a text of that length; its contents
+/// are zeros.
+fn long(kind: u32, list: bool, length: u64) -> Result<GgufFile, FileError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.gguf");
+    let mut bytes = b"GGUF\x03\0\0\0".to_vec();
+    for number in [0, 1, 3] {
+        bytes.extend(u64::to_le_bytes(number));
+    }
+    bytes.extend(b"key");
+    bytes.extend(if list {
+        [9, kind].map(u32::to_le_bytes).concat()
+    } else {
+        kind.to_le_bytes().to_vec()
+    });
+    bytes.extend(length.to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    // Zeros that take no room on the disk.
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(bytes.len() as u64 + 8 * length).unwrap();
+    GgufFile::open(&path)
+}
+
+#[test]
+fn lists_that_no_model_has_are_not_kept() {
+    let kept = long(0, true, 1 << 20).unwrap();
+    assert_eq!(kept.setting("key"), Some(&GgufValue::SmallIntegers(1 << 20)));
+    let kept = long(4, true, 3).unwrap();
+    assert_eq!(kept.setting("key"), Some(&GgufValue::Integers(vec![0; 3])));
+    for (kind, list, length) in
+        [(8, true, (1 << 24) + 1), (6, true, 1 << 30), (8, false, (1 << 28) + 1)]
+    {
+        let error = long(kind, list, length).unwrap_err();
+        let FileError::Gguf { source: GgufError::Long { what, found, .. }, .. } = &error else {
+            panic!("{error}")
+        };
+        assert!(what.contains("`key`") && *found == length, "{error}");
+    }
 }
 
 #[test]

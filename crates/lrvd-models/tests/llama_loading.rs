@@ -197,3 +197,31 @@ fn damaged_checkpoints_are_reported_whole() {
         Err(LoadError::File(FileError::MissingShard { .. }))
     ));
 }
+
+#[test]
+fn a_wrong_shape_is_reported_before_its_values_are_read() {
+    const NORM: &str = "model.norm.weight";
+    let mut all = tensors(SEPARATE);
+    all.remove(NORM).unwrap();
+    let dir = folder(&all, 1);
+    std::fs::rename(dir.path().join("model.safetensors"), dir.path().join("0.safetensors"))
+        .unwrap();
+    let map: BTreeMap<&str, &str> = all
+        .keys()
+        .map(|name| (name.as_str(), "0.safetensors"))
+        .chain([(NORM, "1.safetensors")])
+        .collect();
+    let index = json!({"weight_map": map}).to_string();
+    std::fs::write(dir.path().join("model.safetensors.index.json"), index).unwrap();
+    // A tensor of a terabyte in a file that takes no room on the disk.
+    let bytes = 1_u64 << 40;
+    let header = json!({NORM: {"dtype": "F32", "shape": [bytes / 4], "data_offsets": [0, bytes]}});
+    let header = header.to_string();
+    let path = dir.path().join("1.safetensors");
+    let start = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+    std::fs::write(&path, &start).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(start.len() as u64 + bytes).unwrap();
+    let text = load(SEPARATE, dir.path(), DType::F32).unwrap_err().to_string();
+    assert!(text.contains("mis-shaped (1):\n  `model.norm.weight`: wanted"), "{text}");
+}

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::manifest::read;
 use super::sources::mentions;
-use crate::workspace::Workspace;
+use crate::workspace::{Kind, Workspace};
 
 /// Where the CLI writes.
 const PRINTER: &str = "crates/lrvd-cli/src/printer";
@@ -21,10 +21,10 @@ const ENVIRONMENT: [&str; 3] = [
 /// Who opens connections: the client of the model hub and the server.
 const NETWORK: [Network; 2] = [
     Network {
-        places: &["crates/lrvd-bench/src/backbone/hub.rs"],
-        client: "hf-hub",
+        places: &["crates/lrvd-bench/src/backbone/hub"],
+        client: "ureq",
         user: "lrvd-bench",
-        words: &["hf_hub", "ureq"],
+        words: &["ureq"],
     },
     Network {
         places: &["crates/lrvd-cli/src/serve/"],
@@ -40,7 +40,7 @@ struct Network {
     places: &'static [&'static str],
     /// By which crate.
     client: &'static str,
-    /// Which package alone depends on it.
+    /// Which shipped package alone depends on it outside tests.
     user: &'static str,
     /// What its sources alone mention.
     words: &'static [&'static str],
@@ -112,7 +112,9 @@ pub(crate) fn edges(workspace: &Workspace) -> Result<Vec<String>> {
     for Network { places, client, user, words } in NETWORK {
         findings.extend(mentions(workspace, "crates/", places, words)?);
         let others = workspace.packages.iter().filter(|package| package.name != user);
-        let users = others.filter(|p| p.dependencies.iter().any(|d| d.name == client));
+        let shipped = others.filter(|package| package.manifest.starts_with("crates/"));
+        let users = shipped
+            .filter(|p| p.dependencies.iter().any(|d| d.kind == Kind::Normal && d.name == client));
         findings.extend(users.map(|p| format!("{}: dependency `{client}`", p.manifest)));
     }
     Ok(findings)

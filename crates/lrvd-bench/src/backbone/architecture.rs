@@ -130,6 +130,26 @@ impl Architecture {
         }
     }
 
+    /// The most tokens of a text, for a model with a vector for every position; `None` where only distances count.
+    pub(crate) fn positions(&self) -> Option<usize> {
+        match self {
+            Self::Deberta(config) => {
+                config.position_biased_input.then_some(config.max_position_embeddings)
+            }
+            Self::Llama(_) => None,
+        }
+    }
+
+    /// Checks that the model has positions for texts of `max_length` tokens.
+    pub(crate) fn check_length(&self, max_length: usize) -> Result<(), BackboneError> {
+        match self.positions() {
+            Some(most) if most < max_length => {
+                Err(BackboneError::Length { found: max_length, most })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// How the texts of `task` become what this kind of model reads; a language model needs its `wording`.
     pub(crate) fn reader<'a>(
         &self,
@@ -137,13 +157,14 @@ impl Architecture {
         task: &'a str,
         wording: Option<&'a Wording>,
         max_length: usize,
-    ) -> Result<TextReader<'a>, WordingError> {
+    ) -> Result<TextReader<'a>, BackboneError> {
+        self.check_length(max_length)?;
         match (self, wording) {
             (Self::Deberta(_), _) => Ok(TextReader::Segments { tokenizer, max_length }),
             (Self::Llama(_), Some(wording)) => {
                 Ok(TextReader::Worded(WordedTexts::new(wording, task, tokenizer, max_length)?))
             }
-            (Self::Llama(_), None) => Err(WordingError::Unworded { task: task.to_owned() }),
+            (Self::Llama(_), None) => Err(WordingError::Unworded { task: task.to_owned() }.into()),
         }
     }
 
@@ -155,6 +176,7 @@ impl Architecture {
         letters: usize,
         max_length: usize,
     ) -> Result<TextReader<'a>, BackboneError> {
+        self.check_length(max_length)?;
         let own = OwnQuestions::new(tokenizer, self.input_form(), form, letters, max_length)?;
         Ok(TextReader::Questions(own))
     }

@@ -23,6 +23,16 @@ pub enum BackboneError {
         /// What was looked for and what to do.
         reason: String,
     },
+    /// Texts longer than the model has positions for.
+    #[error(
+        "`max_length` is {found}, but the model has positions for {most} tokens: set `--max-length {most}` or less"
+    )]
+    Length {
+        /// The setting.
+        found: usize,
+        /// Positions.
+        most: usize,
+    },
     /// Files.
     #[error(transparent)]
     Io(#[from] IoError),

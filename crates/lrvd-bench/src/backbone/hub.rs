@@ -1,16 +1,28 @@
 //! Model files from the Hugging Face Hub or its local cache.
 //!
-//! Honours `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_ENDPOINT` and `HF_HUB_OFFLINE`. The client
-//! library knows no offline switch, so it is enforced here: offline, nothing but the cache is read.
+//! The cache has the layout of Hugging Face's Python library and is shared with it. Environment variables: `HF_HOME`,
+//! `HF_HUB_CACHE`, `HF_TOKEN`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `HF_HUB_DOWNLOAD_TIMEOUT`. Offline, only the cache is
+//! read.
+//!
+//! | File | What is there |
+//! |---|---|
+//! | `hub` | which files a model needs, and the environment |
+//! | `hub/client` | requests, with deadlines and limits |
+//! | `hub/cache` | files in the cache, and downloads into it |
+
+mod cache;
+mod client;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use hf_hub::api::sync::{ApiBuilder, ApiRepo};
-use hf_hub::{Cache, Repo};
 use tracing::debug;
 
+use self::cache::{Repository, is_plain};
+use self::client::Client;
 use super::BackboneError;
 use crate::io::read_json;
+use crate::text::quoted;
 
 /// Needed beside the weights and one tokenizer file.
 const CONFIG: &str = "config.json";
@@ -20,86 +32,76 @@ const WEIGHTS: [(&str, &str); 2] = [
     ("pytorch_model.bin", "pytorch_model.bin.index.json"),
 ];
 const TOKENIZERS: [&str; 3] = ["tokenizer.json", "tokenizer.model", "spm.model"];
-/// Absent from many repositories; what they would say is then the default.
+/// Many repositories do not have these.
 const OPTIONAL: [&str; 3] =
     ["tokenizer_config.json", "generation_config.json", "chat_template.jinja"];
 
+/// The hub, unless `HF_ENDPOINT` names another.
+const ENDPOINT: &str = "https://huggingface.co";
+/// Seconds to wait for a connection, an answer or the next bytes, unless `HF_HUB_DOWNLOAD_TIMEOUT` is set.
+const TIMEOUT: u64 = 30;
+
 /// The folder that holds the files of repository `id`, downloading what is missing.
 pub(super) fn snapshot(id: &str) -> Result<PathBuf, BackboneError> {
-    folder_of(id, is_complete, |repo, failed| {
-        weights(repo, failed)?;
-        tokenizer(repo).map_err(|e| failed("the tokenizer", &e))?;
+    // Weights last: a folder that has them has everything else that the repository offers.
+    folder_of(id, is_complete, |repository| {
         for name in OPTIONAL {
-            let _ = repo.get(name);
+            repository.fetch(name)?;
         }
-        Ok(())
+        repository.fetch_first(&TOKENIZERS)?;
+        weights(repository)
     })
 }
 
 /// The folder that holds `config.json` of repository `id`, downloading no more than that.
 pub(super) fn config(id: &str) -> Result<PathBuf, BackboneError> {
-    folder_of(id, |_| true, |_, _| Ok(()))
+    folder_of(id, |_| true, |_| Ok(()))
 }
-
-/// Turns what failed and why into the error that says where files may be put.
-type Failed<'a> = &'a dyn Fn(&str, &dyn std::fmt::Display) -> BackboneError;
 
 /// The cached folder of repository `id` if it `is_enough`, else after `config.json` and `fetch`.
 fn folder_of(
     id: &str,
     is_enough: impl Fn(&Path) -> bool,
-    fetch: impl Fn(&ApiRepo, Failed<'_>) -> Result<(), BackboneError>,
+    fetch: impl Fn(&mut Repository) -> Result<(), String>,
 ) -> Result<PathBuf, BackboneError> {
-    let cache = cache();
-    let cached = cache.repo(Repo::model(id.to_owned()));
-    if let Some(config) = cached.get(CONFIG)
-        && let Some(folder) = config.parent()
-        && is_enough(folder)
+    let cache = home().join("hub");
+    let cache = variable("HF_HUB_CACHE").map_or(cache, PathBuf::from);
+    let failed = |why: String| missing(id, &cache, &why);
+    if !id.split('/').all(is_plain) {
+        return Err(failed("a repository's name has letters, digits, `.`, `-` and `_`".to_owned()));
+    }
+    if let Some(folder) = cache::folder(&cache, id)
+        && folder.join(CONFIG).is_file()
+        && is_enough(&folder)
     {
         debug!(repository = id, folder = %folder.display(), "in the cache");
-        return Ok(folder.to_owned());
+        return Ok(folder);
     }
-    debug!(repository = id, cache = %cache.path().display(), "not in the cache");
+    debug!(repository = id, cache = %cache.display(), "not in the cache");
     if offline() {
-        return Err(missing(id, &cache, "HF_HUB_OFFLINE is set and the cache does not hold it"));
+        return Err(failed("HF_HUB_OFFLINE is set and the cache does not hold it".to_owned()));
     }
-    let failed = |what: &str, error: &dyn std::fmt::Display| {
-        missing(id, &cache, &format!("{what} could not be fetched: {error}"))
-    };
-    #[expect(clippy::disallowed_methods, reason = "the hub's own variables")]
-    let token = std::env::var("HF_TOKEN").ok().filter(|t| !t.is_empty());
-    let mut builder =
-        ApiBuilder::from_env().with_cache_dir(cache.path().clone()).with_progress(false);
-    if token.is_some() {
-        builder = builder.with_token(token);
-    }
-    let api = builder.build().map_err(|e| failed("the Hub client", &e))?;
-    let repo = api.model(id.to_owned());
-    let config = repo.get(CONFIG).map_err(|e| failed(CONFIG, &e))?;
-    fetch(&repo, &failed)?;
+    let mut repository = Repository::new(client().map_err(failed)?, &cache, id);
+    repository.fetch_first(&[CONFIG]).map_err(failed)?;
+    fetch(&mut repository).map_err(failed)?;
+    let folder = repository.finish().map_err(failed)?;
     debug!(repository = id, "fetched");
-    config.parent().map(Path::to_owned).ok_or_else(|| missing(id, &cache, "the cache is broken"))
+    Ok(folder)
 }
 
 /// Fetches the first form of the weights that the repository has.
-fn weights(repo: &ApiRepo, failed: Failed<'_>) -> Result<(), BackboneError> {
-    let mut first = None;
+fn weights(repository: &mut Repository) -> Result<(), String> {
     for (single, index) in WEIGHTS {
-        let Err(error) = repo.get(single) else { return Ok(()) };
-        first.get_or_insert_with(|| failed(single, &error));
-        if let Ok(index) = repo.get(index) {
-            for shard in shards(&index)? {
-                repo.get(&shard).map_err(|e| failed(&shard, &e))?;
-            }
+        if repository.fetch(single)?.is_some() {
             return Ok(());
         }
+        if let Some(index) = repository.fetch(index)? {
+            let shards = shards(&index).map_err(|error| error.to_string())?;
+            return shards.iter().try_for_each(|s| repository.fetch_first(&[s]).map(drop));
+        }
     }
-    first.map_or(Ok(()), Err)
-}
-
-fn tokenizer(repo: &ApiRepo) -> Result<PathBuf, hf_hub::api::sync::ApiError> {
-    let [json, llama, spm] = TOKENIZERS;
-    repo.get(json).or_else(|_| repo.get(llama)).or_else(|_| repo.get(spm))
+    let names = WEIGHTS.iter().flat_map(|&(single, index)| [single, index]);
+    Err(format!("the hub has none of {} of this repository", quoted(names)))
 }
 
 fn is_complete(folder: &Path) -> bool {
@@ -124,32 +126,53 @@ fn shards(index: &Path) -> Result<Vec<String>, BackboneError> {
     Ok(names)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the hub's own variables")]
-fn cache() -> Cache {
-    match std::env::var_os("HF_HUB_CACHE").filter(|v| !v.is_empty()) {
-        Some(path) => Cache::new(path.into()),
-        None => Cache::from_env(),
-    }
+/// Requests to the endpoint of the environment.
+fn client() -> Result<Client, String> {
+    let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
+    let stored = || std::fs::read_to_string(home().join("token")).ok();
+    let token = variable("HF_TOKEN").or_else(stored).map(|token| token.trim().to_owned());
+    let seconds = match variable("HF_HUB_DOWNLOAD_TIMEOUT") {
+        None => TIMEOUT,
+        Some(text) => text.parse().ok().filter(|&seconds| seconds > 0).ok_or_else(|| {
+            format!(
+                "HF_HUB_DOWNLOAD_TIMEOUT is `{text}`, expected a whole number of seconds above 0"
+            )
+        })?,
+    };
+    let token = token.filter(|token| !token.is_empty());
+    Client::new(&endpoint, token, Duration::from_secs(seconds))
 }
 
-#[expect(clippy::disallowed_methods, reason = "the hub's own variables")]
+/// Hugging Face's folder.
+fn home() -> PathBuf {
+    let usual = || std::env::home_dir().unwrap_or_default().join(".cache/huggingface");
+    variable("HF_HOME").map_or_else(usual, PathBuf::from)
+}
+
 fn offline() -> bool {
-    std::env::var("HF_HUB_OFFLINE")
-        .is_ok_and(|v| matches!(v.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on"))
+    variable("HF_HUB_OFFLINE").is_some_and(|value| {
+        matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on")
+    })
 }
 
-fn missing(id: &str, cache: &Cache, why: &str) -> BackboneError {
+/// A variable of the environment, unless it is empty.
+#[expect(clippy::disallowed_methods, reason = "the hub's own variables")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn missing(id: &str, cache: &Path, why: &str) -> BackboneError {
     let folder = id.rsplit('/').next().unwrap_or(id);
     let [(weights, index), (pytorch, _)] = WEIGHTS;
-    let optional = OPTIONAL.map(|name| format!("`{name}`")).join(", ");
     BackboneError::Model {
         model: id.to_owned(),
         reason: format!(
             "{why} (cache: `{}`). Put these files into one folder and pass `--model FOLDER`, e.g. \
              `models/{folder}`: `{CONFIG}`; `{weights}` (or its shards with `{index}`) or \
              `{pytorch}`; \
-             `tokenizer.json`, `tokenizer.model` or `spm.model`; if they are there, {optional}",
-            cache.path().display()
+             `tokenizer.json`, `tokenizer.model` or `spm.model`; if they exist, {}",
+            cache.display(),
+            quoted(OPTIONAL)
         ),
     }
 }
@@ -160,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_error_names_every_file_and_a_place() {
-        let text = missing("owner/model", &Cache::new("/cache".into()), "offline").to_string();
+        let text = missing("owner/model", Path::new("/cache"), "offline").to_string();
         for part in ["config.json", "model.safetensors", "spm.model", "models/model", "/cache"] {
             assert!(text.contains(part), "{part}: {text}");
         }

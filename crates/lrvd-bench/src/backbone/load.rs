@@ -15,7 +15,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 use super::architecture::Architecture;
 use super::locate::ModelLocation;
 use super::{BackboneError, TextReader};
-use crate::data::{PreparedTask, Wording, WordingError};
+use crate::data::{PreparedTask, Wording};
 use crate::io::sha256_file;
 use crate::settings::BasePrecision;
 use crate::text::quoted;
@@ -84,7 +84,7 @@ impl Backbone {
         task: &'a str,
         wording: Option<&'a Wording>,
         max_length: usize,
-    ) -> Result<TextReader<'a>, WordingError> {
+    ) -> Result<TextReader<'a>, BackboneError> {
         self.architecture.reader(&self.tokenizer, task, wording, max_length)
     }
 

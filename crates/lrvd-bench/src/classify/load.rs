@@ -61,6 +61,8 @@ pub struct SavedClassifier {
     pub(super) dir: PathBuf,
     pub(super) sampler: Sampler,
     pub(super) policy: DrawPolicy,
+    /// Tokens that its description names, where the model has fewer positions.
+    pub(super) stated_length: Option<usize>,
     pub(super) model: AutoClassifier,
     pub(super) backbone: Backbone,
     pub(super) device: Device,
@@ -83,6 +85,9 @@ impl SavedClassifier {
         let source = AdapterSource::open(dir, device)?;
         let (info, backbone) =
             open_base(&source, options.model.as_deref(), options.allow_other_base)?;
+        let stated = source.saved.info.as_ref().and_then(AdapterInfo::classifier);
+        let stated_length =
+            stated.map(|stated| stated.max_length).filter(|&length| length > info.max_length);
         let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
         let dtype = backbone.stored_as(options.precision.unwrap_or(info.base_precision))?;
         let (mut model, fresh) = load_model(&backbone, &task, false, info.seed, device, dtype)?;
@@ -111,7 +116,7 @@ impl SavedClassifier {
         };
         let (dir, device, policy) = (source.folder, device.clone(), options.policy);
         let warning = source.warning;
-        Ok(Self { info, warning, dir, sampler, policy, model, backbone, device })
+        Ok(Self { info, warning, dir, sampler, policy, stated_length, model, backbone, device })
     }
 
     /// Logits at the mean (`draws = 0`) or at draws that `seed` addresses, as in the evaluation at the end
@@ -150,6 +155,15 @@ impl SavedClassifier {
     /// The folder that was loaded.
     pub fn folder(&self) -> &Path {
         &self.dir
+    }
+
+    /// What is to be said where its description allows longer texts than the model has positions for.
+    pub fn length_note(&self) -> Option<String> {
+        let (stated, most) = (self.stated_length?, self.info.max_length);
+        Some(format!(
+            "the description says that texts have up to {stated} tokens, but the model has positions for {most}: longer texts \
+             are cut there"
+        ))
     }
 
     /// Draws to use: those asked for, or the classifier's own number.
@@ -209,10 +223,13 @@ pub(super) fn open_any_base(
     let described = info.map(AdapterInfo::base);
     let (folder, adapter) = (&source.folder, &source.saved.adapter);
     let backbone = open_base_model(folder, adapter, model, described, allow_other)?;
-    let info = match info {
+    let mut info = match info {
         Some(info) => info.classifier().cloned(),
         None => Some(foreign(source, &backbone)?),
     };
+    if let (Some(info), Some(most)) = (&mut info, backbone.architecture.positions()) {
+        info.max_length = info.max_length.min(most);
+    }
     Ok((info, backbone))
 }
 

@@ -411,6 +411,7 @@ fn load_merged(
         dir: folder.to_owned(),
         sampler: Sampler::Mean,
         policy: LoadOptions::default().policy,
+        stated_length: None,
         model,
         backbone,
         device: device.clone(),

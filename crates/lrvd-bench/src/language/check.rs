@@ -11,7 +11,7 @@ use super::data::LanguageSource;
 use super::encode::{EncodedText, LanguageReader};
 use super::error::LanguageError;
 use super::rows::{Content, TextRow};
-use crate::backbone::{Architecture, locate_model};
+use crate::backbone::{Architecture, locate_model, open_tokenizer};
 use crate::data::Spread;
 
 /// Texts that are shown.
@@ -75,7 +75,7 @@ pub fn check_language(
         Some(name) => {
             let location = locate_model(name)?;
             let architecture = Architecture::read(&location.folder)?;
-            let tokenizer = TextTokenizer::from_dir(&location.folder)?;
+            let tokenizer = open_tokenizer(&location.folder)?;
             Some((location, architecture, tokenizer))
         }
         None => None,

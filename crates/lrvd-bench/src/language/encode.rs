@@ -5,6 +5,7 @@ use std::path::Path;
 
 use lrvd_models::chat::{ChatTemplate, Message, Segment};
 use lrvd_models::llama::LlamaConfig;
+use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 
@@ -89,7 +90,7 @@ impl<'a> LanguageReader<'a> {
         let pad = special.pad.or(config.pad_token_id).or(special.bos).or(special.eos);
         Ok(Self {
             tokens: BareTokens::new(tokenizer)?,
-            chat: ChatTemplate::from_dir(&location.folder, tokenizer)?,
+            chat: chat_template(&location.folder, tokenizer)?,
             stops: stops(&location.folder, config, tokenizer)?,
             end: special.eos.or(config.eos_token_ids.first().copied()),
             pad_id: pad.unwrap_or(0),
@@ -218,6 +219,19 @@ impl EncodedText {
         let wanted = columns.iter().map(|&column| self.ids[column + 1]).collect();
         Some(LanguageExample { ids: self.ids[..read].to_vec(), columns, wanted })
     }
+}
+
+/// The chat template of a folder or of a GGUF file, if it has one.
+fn chat_template(
+    model: &Path,
+    tokenizer: &TextTokenizer,
+) -> Result<Option<ChatTemplate>, LanguageError> {
+    if !GgufModel::is_at(model) {
+        return Ok(ChatTemplate::from_dir(model, tokenizer)?);
+    }
+    let files = GgufModel::open(model).and_then(|file| file.tokenizer_files());
+    let settings = files.map_err(BackboneError::from)?.settings;
+    Ok(ChatTemplate::from_settings(&settings, model, tokenizer)?)
 }
 
 /// Every token that ends a text, whichever of the folder's files states it.

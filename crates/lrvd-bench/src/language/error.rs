@@ -90,8 +90,9 @@ pub enum LanguageError {
     },
     /// A conversation for a model that has no form for one.
     #[error(
-        "model `{model}` states no chat template (`chat_template` in `tokenizer_config.json`, or `chat_template.jinja`), so \
-         a conversation has no text: give prompts and completions, or put the template of the model it came from beside it"
+        "model `{model}` states no chat template (`chat_template.jinja`, `chat_template` in `tokenizer_config.json`, or \
+         `tokenizer.chat_template` in a GGUF file), so a conversation has no text: give prompts and completions, or use a \
+         folder with the template of the original model"
     )]
     NoTemplate {
         /// The model.

@@ -113,6 +113,7 @@ impl SuiteTask {
                 let whole = data.validation.rows() - dropped;
                 data.notes.extend(limit(&mut data.validation.examples, Some(whole)));
                 let (form, max_length) = (backbone.architecture.input_form(), config.max_length);
+                backbone.architecture.check_length(max_length)?;
                 let encode = EncodeConfig { prompt: config.prompt, form, max_length };
                 let task = ReasoningTask::new(&data, &backbone.tokenizer, encode)?;
                 check_labels(&task.answers, backbone, profile)?;

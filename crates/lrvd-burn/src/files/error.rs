@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use lrvd_core::error::quoted;
+
 use super::gguf::GgufError;
 use super::host_tensor::{HostDType, TensorError};
 
@@ -181,7 +183,7 @@ pub enum FileError {
         first: String,
     },
     /// The index puts a tensor into a shard that does not have it.
-    #[error("`{index}` puts {tensors:?} into `{shard}`, which does not have them")]
+    #[error("`{index}` puts {} into `{shard}`, which does not have them", quoted(.tensors))]
     NotInShard {
         /// The index.
         index: PathBuf,
@@ -191,7 +193,7 @@ pub enum FileError {
         tensors: Vec<String>,
     },
     /// A shard has a tensor that the index does not put there.
-    #[error("`{shard}` has {tensors:?}, which `{index}` does not put there")]
+    #[error("`{shard}` has {}, which `{index}` does not put there", quoted(.tensors))]
     NotInIndex {
         /// The index.
         index: PathBuf,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -153,9 +153,20 @@ impl TensorFile {
         // first.
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.seek(SeekFrom::Start(self.data_start + begin as u64))?;
-        let mut bytes = vec![0; end - begin];
-        file.read_exact(&mut bytes)?;
-        Ok(bytes)
+        read_exactly(&mut file, end - begin)
+    }
+}
+
+/// The next `length` bytes. A file without contents can be longer than the memory, so room is asked for first.
+pub(super) fn read_exactly(file: &mut File, length: usize) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| {
+        let reason = format!("{length} bytes do not fit into memory");
+        std::io::Error::new(ErrorKind::OutOfMemory, reason)
+    })?;
+    match file.take(length as u64).read_to_end(&mut bytes)? {
+        found if found == length => Ok(bytes),
+        _ => Err(ErrorKind::UnexpectedEof.into()),
     }
 }
 

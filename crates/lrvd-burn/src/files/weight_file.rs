@@ -51,6 +51,10 @@ impl WeightFile {
         match PytorchReader::new(&path) {
             Ok(reader) => {
                 let tensors: BTreeMap<_, _> = reader.into_tensors().into_iter().collect();
+                if tensors.is_empty() {
+                    let reason = "it holds no tensor, or only what code in the file would make";
+                    return Err(FileError::Pytorch { file: path, reason: reason.to_owned() });
+                }
                 debug!(file = %path.display(), tensors = tensors.len(), "opened");
                 Ok(Self::Pytorch { path, tensors })
             }

@@ -176,8 +176,11 @@ impl PeftAdapter {
     /// factor that holds no floats; [`PeftError::File`] if a file is absent or broken.
     pub fn read(dir: impl AsRef<Path>) -> Result<Self, PeftError> {
         let dir = dir.as_ref();
-        let config = PeftConfig::read(dir.join(CONFIG_FILE))?;
-        let rules = config.rules()?;
+        let file = dir.join(CONFIG_FILE);
+        let config = PeftConfig::read(&file)?;
+        let rules = config
+            .rules()
+            .map_err(|source| PeftError::Config { file, source: Box::new(source) })?;
         let path = dir.join(WEIGHTS_FILE);
         if !path.is_file() && dir.join(PICKLED_FILE).is_file() {
             let found = PICKLED_FILE.to_owned();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::CONFIG_FILE;
 use crate::files::{HostTensor, LoadError, LoadReport, TensorFile, WeightStore, write_safetensors};
 use crate::peft::{PeftAdapter, PeftError};
 
@@ -207,4 +208,15 @@ fn folders_without_an_adapter() {
     std::fs::write(dir.path().join("adapter_model.bin"), "x").unwrap();
     let text = PeftAdapter::read(dir.path()).unwrap_err().to_string();
     assert!(text.contains("adapter_model.bin"), "{text}");
+}
+
+#[test]
+fn a_pattern_that_cannot_be_used_names_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = r#"{"peft_type": "LORA", "target_modules": ["q"], "alpha_pattern": {"(?=q)": 2}}"#;
+    std::fs::write(dir.path().join(CONFIG_FILE), config).unwrap();
+    let error = PeftAdapter::read(dir.path()).unwrap_err();
+    assert!(error.to_string().contains(CONFIG_FILE), "{error}");
+    let PeftError::Config { source, .. } = error else { panic!("{error}") };
+    assert!(matches!(*source, PeftError::Pattern { key: "alpha_pattern", .. }), "{source}");
 }

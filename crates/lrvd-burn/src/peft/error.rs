@@ -62,6 +62,15 @@ pub enum PeftError {
         #[source]
         source: Box<regex::Error>,
     },
+    /// A configuration that was read contradicts itself.
+    #[error("`{file}` cannot be used")]
+    Config {
+        /// The file.
+        file: PathBuf,
+        /// Which key, and why.
+        #[source]
+        source: Box<PeftError>,
+    },
     /// A tensor has an element type that its role does not allow.
     #[error("`{file}`: tensor `{tensor}` cannot be used")]
     Tensor {

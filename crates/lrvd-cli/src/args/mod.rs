@@ -37,7 +37,8 @@ const EXIT_CODES: &str = "\
 Exit codes: 0, done; 1, it ran and the answer is no (a check that does not hold); 2, arguments, settings or files cannot be
 used, and standard error says which; 75, stopped after a checkpoint: the same command with `--resume` goes on.
 
-Environment: HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT and HF_HUB_OFFLINE for models named by repository; NO_COLOR;
+Environment: HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and HF_HUB_DOWNLOAD_TIMEOUT for models named by
+repository; NO_COLOR;
 RUST_LOG=lrvd=debug says on standard error what is read, adapted, pruned and written, `lrvd=trace` every step.
 Without such a name nothing is read from a network.";
 

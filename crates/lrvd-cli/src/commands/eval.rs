@@ -140,8 +140,8 @@ pub(super) fn load(
         precision: None,
     };
     let classifier = SavedClassifier::load(&arguments.dir, &options, &device)?;
-    if let Some(warning) = &classifier.warning {
-        printer.note(warning);
+    for note in classifier.warning.iter().chain(&classifier.length_note()) {
+        printer.note(note);
     }
     Ok(classifier)
 }

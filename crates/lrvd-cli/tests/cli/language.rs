@@ -11,6 +11,38 @@ fn llama() -> PathBuf {
     model().with_file_name("stories260K")
 }
 
+const TEMPLATE: &str = "{% for m in messages %}{{ bos_token if loop.first }}{{ m['role'] }}: {{ m['content'].strip() }}{% if \
+                        m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{{ '\n' }}{% endfor %}{% if \
+                        add_generation_prompt %}assistant:{% endif %}";
+
+/// A tiny Llama as a GGUF file, alone in a folder, with the template for conversations in it.
+fn chat_gguf(dir: &Path) -> [String; 2] {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../lrvd-models/tests/golden/gguf/byte_level.gguf");
+    let mut bytes = std::fs::read(fixture).unwrap();
+    let key = "tokenizer.chat_template";
+    // Tensors stay aligned if what is put in front of them is a multiple of 32 bytes.
+    let length = 8 + key.len() + 4 + 8 + TEMPLATE.len() + "{##}".len();
+    let padding = " ".repeat(length.next_multiple_of(32) - length);
+    let template = format!("{TEMPLATE}{{#{padding}#}}");
+    let setting = [
+        &(key.len() as u64).to_le_bytes()[..],
+        key.as_bytes(),
+        &8_u32.to_le_bytes(),
+        &(template.len() as u64).to_le_bytes(),
+        template.as_bytes(),
+    ]
+    .concat();
+    // Behind magic number, version and number of tensors comes the number of settings.
+    let count = u64::from_le_bytes(bytes[16..24].try_into().unwrap()) + 1;
+    bytes.splice(16..24, [&count.to_le_bytes()[..], &setting].concat());
+    let folder = dir.join("chat-gguf");
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("tiny.gguf");
+    std::fs::write(&file, bytes).unwrap();
+    [file, folder].map(|path| path.display().to_string())
+}
+
 /// The shipped Llama with a template for conversations.
 fn chat_llama(dir: &Path) -> String {
     let folder = dir.join("chat-llama");
@@ -18,10 +50,7 @@ fn chat_llama(dir: &Path) -> String {
     for file in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
         std::fs::copy(llama().join(file), folder.join(file)).unwrap();
     }
-    let template = "{% for m in messages %}{{ bos_token if loop.first }}{{ m['role'] }}: {{ m['content'].strip() }}{% if \
-                    m['role'] == 'assistant' %}{{ eos_token }}{% endif %}{{ '\n' }}{% endfor %}{% if \
-                    add_generation_prompt %}assistant:{% endif %}";
-    std::fs::write(folder.join("chat_template.jinja"), template).unwrap();
+    std::fs::write(folder.join("chat_template.jinja"), TEMPLATE).unwrap();
     folder.display().to_string()
 }
 
@@ -418,6 +447,16 @@ mod served {
         assert!(refused.stderr.contains("sparing draws is for classifiers"), "{}", refused.stderr);
     }
 
+    pub(super) fn answers_conversations(adapter: &str) {
+        let server = Server::start(adapter, &["--quiet"]);
+        let card = server.get("/v1/model").json();
+        assert_eq!(card["messages"], true);
+        let messages = json!([{ "role": "user", "content": "Tim saw a red box." }]);
+        let found = ask(&server, &json!({ "messages": messages, "max_tokens": 4 }));
+        assert!(found["texts"][0]["text"].is_string(), "{found}");
+        server.stop();
+    }
+
     pub(super) fn continues_conversations(lora: &str) {
         let server = Server::start(lora, &["--quiet"]);
         let card = server.get("/v1/model").json();
@@ -492,6 +531,37 @@ fn conversations_are_learnt_by_the_models_template() {
     served::continues_conversations(&lora);
     let rows = done(&["generate", &lora, "--input", &data, "--max-tokens", "2"]).stdout;
     assert_eq!(lines(&rows)[0]["prompt"][1]["role"], "user");
+}
+
+#[test]
+fn a_gguf_file_is_used_with_its_tokenizer_and_template() {
+    let dir = tempfile::tempdir().unwrap();
+    let (chats, [texts, _]) = (write_chats(dir.path()), write_texts(dir.path()));
+    let [file, folder] = chat_gguf(dir.path());
+    for (model, name) in [(&file, "by-file"), (&folder, "by-folder")] {
+        let length = ["--max-length", "100"];
+        let check = [&["data", "check", "--train", &chats, "--model", model][..], &length].concat();
+        let checked = done(&check).stdout;
+        let marked = "user: Tim saw a red ball.\nassistant:« He was happy.</s>»\n";
+        assert!(checked.contains(marked), "{checked}");
+        for (data, kind) in [(&chats, "chats"), (&texts, "texts")] {
+            let out = dir.path().join(format!("{name}-{kind}"));
+            let more = ["--method", "lora", "--format", "json", "--max-length", "100"];
+            let record = done(&borrowed(&train(model, &[data], &out, 30, &more))).json();
+            let record = &record["record"];
+            let before = record["history"][0]["nll_val"].as_f64().unwrap();
+            let after = nll(&record["checkpoints"]["last"]["metrics"], "0");
+            assert!(after < 0.9 * before, "{kind}: {before} {after}");
+            let adapter = out.display().to_string();
+            let answer = ["Tim saw a red box.", "--max-tokens", "4"];
+            done(&[&["generate", &adapter][..], &answer].concat());
+            #[cfg(all(unix, feature = "serve"))]
+            served::answers_conversations(&adapter);
+        }
+        let alone = ["generate", "--model", model, "Tim saw", "--max-tokens", "4"];
+        done(&alone);
+        done(&[&alone[..], &["--chat"]].concat());
+    }
 }
 
 #[test]

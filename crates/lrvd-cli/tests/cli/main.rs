@@ -6,7 +6,10 @@ mod choices;
 mod config;
 mod exports;
 mod help;
+#[cfg(feature = "hub")]
+mod hub;
 mod language;
+mod lengths;
 mod log;
 mod output;
 mod pins;

@@ -1,16 +1,17 @@
 //! A folder's chat template.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind};
-use minijinja_contrib::pycompat::unknown_method_callback;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::contained::contained;
 use super::error::ChatError;
+use super::methods::{self, BYTES_PER_FUEL};
 use crate::tokenizer::TextTokenizer;
 
 /// The file with a template of its own.
@@ -19,8 +20,10 @@ const TEMPLATE_FILE: &str = "chat_template.jinja";
 const CONFIG_FILE: &str = "tokenizer_config.json";
 /// Its name within the engine.
 const NAME: &str = "chat";
-/// Instructions that a rendering may take: some thousands a message are usual.
-const FUEL: u64 = 50_000_000;
+/// What a rendering may cost: an instruction costs 1, as do 64 bytes of text. Some hundreds a message are usual.
+const FUEL: u64 = 1_000_000;
+/// Longest template, bytes: published ones have up to 30,000.
+const SOURCE: usize = 1 << 16;
 
 /// Who says something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,7 +81,7 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// The template of the model in `folder`, if it states one.
+    /// The template of the model in `folder`, if it has one.
     ///
     /// # Errors
     ///
@@ -90,8 +93,21 @@ impl ChatTemplate {
         }
         let file = folder.join(CONFIG_FILE);
         let Some(text) = read(&file)? else { return Ok(None) };
-        let config: Value = serde_json::from_str(&text)
-            .map_err(|source| ChatError::Json { file: file.clone(), source })?;
+        Self::from_settings(&text, &file, tokenizer)
+    }
+
+    /// The template in the text of a `tokenizer_config.json`, if it has one; `file` is only named in errors.
+    ///
+    /// # Errors
+    ///
+    /// [`ChatError`] for a text that is not JSON and for a template that is not valid.
+    pub fn from_settings(
+        text: &str,
+        file: &Path,
+        tokenizer: &TextTokenizer,
+    ) -> Result<Option<Self>, ChatError> {
+        let config: Value = serde_json::from_str(text)
+            .map_err(|source| ChatError::Json { file: file.to_owned(), source })?;
         let source = match &config["chat_template"] {
             Value::Null => return Ok(None),
             Value::String(source) => Some(source.as_str()),
@@ -101,28 +117,25 @@ impl ChatTemplate {
                 .and_then(|entry| entry["template"].as_str()),
             _ => None,
         };
-        let source = source.ok_or_else(|| ChatError::Entry { file: file.clone() })?;
-        Self::new(source.to_owned(), &file, tokenizer).map(Some)
+        let source = source.ok_or_else(|| ChatError::Entry { file: file.to_owned() })?;
+        Self::new(source.to_owned(), file, tokenizer).map(Some)
     }
 
     /// `source`, which was found in `file`.
     ///
     /// # Errors
     ///
-    /// [`ChatError::Syntax`] if it is not valid.
+    /// [`ChatError::Syntax`] if it is not valid or longer than 65,536 bytes.
     pub fn new(source: String, file: &Path, tokenizer: &TextTokenizer) -> Result<Self, ChatError> {
-        let refused =
-            |error: Error| ChatError::Syntax { file: file.to_owned(), reason: error.to_string() };
-        let mut engine = Environment::new();
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        engine.set_syntax(syntax.map_err(refused)?);
-        engine.set_fuel(Some(FUEL));
-        engine.set_unknown_method_callback(unknown_method_callback);
-        let raise = |reason: String| -> Result<String, Error> {
-            Err(Error::new(ErrorKind::InvalidOperation, reason))
-        };
-        engine.add_function("raise_exception", raise);
-        engine.add_template_owned(NAME, without_marks(&source)).map_err(refused)?;
+        let failed = |reason: String| ChatError::Syntax { file: file.to_owned(), reason };
+        if source.len() > SOURCE {
+            return Err(failed(format!(
+                "it has {} bytes, at most {SOURCE} are read",
+                source.len()
+            )));
+        }
+        let engine = contained(move || engine(&source).map_err(|error| error.to_string()));
+        let engine = engine.flatten().map_err(failed)?;
         let special = tokenizer.special_tokens();
         let named = [
             ("bos_token", special.bos),
@@ -141,8 +154,15 @@ impl ChatTemplate {
     ///
     /// # Errors
     ///
-    /// [`ChatError::Refused`] with the template's words.
+    /// [`ChatError::Refused`] with the template's words, and for a template that needs too much work, memory or time.
     pub fn render(&self, messages: &[Message], asks: bool) -> Result<String, ChatError> {
+        let (template, messages) = (self.clone(), messages.to_vec());
+        contained(move || template.text(&messages, asks))
+            .unwrap_or_else(|reason| Err(ChatError::Refused { reason }))
+    }
+
+    /// As [`render`](Self::render), on this thread.
+    pub(super) fn text(&self, messages: &[Message], asks: bool) -> Result<String, ChatError> {
         let text = |text: &str| minijinja::Value::from(text);
         let message = |message: &Message| {
             minijinja::Value::from_pairs([
@@ -160,19 +180,42 @@ impl ChatTemplate {
         ];
         let tokens = self.tokens.iter().map(|(name, token)| (*name, text(token)));
         let values = minijinja::Value::from_pairs(values.into_iter().chain(tokens));
-        let refused = |error: Error| ChatError::Refused {
-            reason: error.detail().map_or_else(|| error.to_string(), str::to_owned),
-        };
+        let refused = |error: Error| ChatError::Refused { reason: words(&error) };
         let template = self.engine.get_template(NAME).map_err(refused)?;
         template.render(values).map_err(refused)
     }
 }
 
-fn read(file: &PathBuf) -> Result<Option<String>, ChatError> {
+/// The engine with one template.
+fn engine(source: &str) -> Result<Environment<'static>, Error> {
+    let mut engine = Environment::new();
+    engine.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    engine.set_fuel(Some(FUEL));
+    engine.set_unknown_method_callback(methods::call);
+    let raise = |reason: String| -> Result<String, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, reason))
+    };
+    engine.add_function("raise_exception", raise);
+    engine.add_template_owned(NAME, without_marks(source))?;
+    Ok(engine)
+}
+
+/// Why a rendering failed.
+fn words(error: &Error) -> String {
+    if error.kind() == ErrorKind::OutOfFuel {
+        let megabytes = FUEL as usize * BYTES_PER_FUEL / 1_000_000;
+        return format!(
+            "it takes more than {FUEL} steps or makes more than {megabytes} MB of text"
+        );
+    }
+    error.detail().map_or_else(|| error.to_string(), str::to_owned)
+}
+
+fn read(file: &Path) -> Result<Option<String>, ChatError> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(ChatError::Read { file: file.clone(), source }),
+        Err(source) => Err(ChatError::Read { file: file.to_owned(), source }),
     }
 }
 

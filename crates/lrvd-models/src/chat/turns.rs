@@ -1,5 +1,6 @@
 //! What the assistant said, within the text of a conversation.
 
+use super::contained::contained;
 use super::error::ChatError;
 use super::template::{ChatTemplate, Message, Role};
 
@@ -22,18 +23,24 @@ impl ChatTemplate {
     ///
     /// [`ChatError::Prefix`] if they are not, [`ChatError::NoAnswer`] without such a message, [`ChatError::Refused`].
     pub fn segments(&self, messages: &[Message]) -> Result<Vec<Segment>, ChatError> {
+        let (template, messages) = (self.clone(), messages.to_vec());
+        contained(move || template.pieces(&messages))
+            .unwrap_or_else(|reason| Err(ChatError::Refused { reason }))
+    }
+
+    fn pieces(&self, messages: &[Message]) -> Result<Vec<Segment>, ChatError> {
         if messages.is_empty() {
             return Err(ChatError::Empty);
         }
-        let whole = self.render(messages, false)?;
+        let whole = self.text(messages, false)?;
         let (mut segments, mut taken) = (Vec::new(), 0);
         for (place, message) in messages.iter().enumerate() {
             if message.role != Role::Assistant {
                 continue;
             }
             let changed = || ChatError::Prefix { message: place + 1 };
-            let asked = self.render(&messages[..place], true)?;
-            let answered = self.render(&messages[..=place], false)?;
+            let asked = self.text(&messages[..place], true)?;
+            let answered = self.text(&messages[..=place], false)?;
             let fits = answered.starts_with(&asked)
                 && whole.starts_with(&answered)
                 && asked.len() >= taken;

@@ -9,6 +9,8 @@
 //! The library that looks up in it indexes without checks: a malformed table would panic in the middle of a text.
 //! [`check`] walks every state that any text can reach and proves all accesses to be in bounds before the table is used.
 
+use std::collections::VecDeque;
+
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::{DecodeError, Engine as _, alphabet, engine::DecodePaddingMode};
 
@@ -78,12 +80,12 @@ impl Unit {
     }
 }
 
-/// Proves that no lookup in the table can leave it.
+/// Proves that no lookup in the table can leave it, and returns the most bytes that it makes of one byte of a text.
 ///
 /// # Errors
 ///
 /// [`CharsMapError`] if the table is cut short, is not UTF-8, or has a reachable state or value out of bounds.
-pub(super) fn check(table: &[u8]) -> Result<(), CharsMapError> {
+pub(super) fn check(table: &[u8]) -> Result<f64, CharsMapError> {
     let size_error = |declared, available| CharsMapError::TrieSize { declared, available };
     let (header, rest) = table.split_first_chunk::<4>().ok_or(size_error(0, 0))?;
     let declared = u32::from_le_bytes(*header) as usize;
@@ -99,11 +101,13 @@ pub(super) fn check(table: &[u8]) -> Result<(), CharsMapError> {
     walk(&units, texts)
 }
 
-/// Visits every state once, however the units are linked.
-fn walk(units: &[Unit], texts: &str) -> Result<(), CharsMapError> {
+/// Visits every state once, however the units are linked, by the fewest bytes that lead to it.
+fn walk(units: &[Unit], texts: &str) -> Result<f64, CharsMapError> {
     let mut seen = vec![false; units.len()];
-    let mut open = vec![units[0].offset()];
-    while let Some(state) = open.pop() {
+    let mut open = VecDeque::from([(units[0].offset(), 1_usize)]);
+    // A byte that nothing replaces stays.
+    let mut growth = 1.0_f64;
+    while let Some((state, bytes)) = open.pop_front() {
         // A lookup reads `state ^ byte` for any byte: the whole block of 256 units around the state.
         if state | 0xff >= units.len() {
             return Err(CharsMapError::State { state, units: units.len() });
@@ -118,7 +122,7 @@ fn walk(units: &[Unit], texts: &str) -> Result<(), CharsMapError> {
                 continue;
             }
             let next = position ^ unit.offset();
-            open.push(next);
+            open.push_back((next, bytes + 1));
             if unit.has_leaf() {
                 let value = units.get(next).map(|leaf| leaf.value());
                 let value =
@@ -127,10 +131,12 @@ fn walk(units: &[Unit], texts: &str) -> Result<(), CharsMapError> {
                     let length = texts.len();
                     return Err(CharsMapError::Replacement { unit: next, found: value, length });
                 }
+                let text = texts[value..].split('\0').next().unwrap_or_default();
+                growth = growth.max(text.len() as f64 / bytes as f64);
             }
         }
     }
-    Ok(())
+    Ok(growth)
 }
 
 /// Decodes standard base64 with or without `=` at the end, as `tokenizer.json` stores the table.
@@ -163,7 +169,7 @@ pub(super) mod tests {
     #[test]
     fn a_sound_table_passes_and_is_read_as_the_library_reads_it() {
         let bytes = table(2, "b\0cd\0");
-        check(&bytes).unwrap();
+        assert_eq!(check(&bytes).unwrap(), 2.0);
         let library = tokenizers::normalizers::Precompiled::from(&bytes).unwrap();
         assert_eq!(library.normalize_string("xax"), "xcdx");
     }

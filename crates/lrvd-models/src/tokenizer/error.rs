@@ -135,6 +135,16 @@ pub enum TokenizerError {
         /// Tokens in the text that may be cut, 0 if there is no such text.
         available: usize,
     },
+    /// A text is so long that the tokenizer's replacements may fill the memory.
+    #[error("a text has {bytes} bytes, tokenizer `{file}` reads at most {most}")]
+    TextLength {
+        /// The tokenizer's file.
+        file: PathBuf,
+        /// Bytes of the text.
+        bytes: usize,
+        /// Bytes that it reads.
+        most: usize,
+    },
     /// Padding was asked for but no padding token is known.
     #[error("tokenizer `{file}` has no padding token: name one as `pad_token`, or set its id")]
     NoPadToken {

@@ -9,8 +9,8 @@ use std::path::Path;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
-use super::charsmap;
 use super::error::TokenizerError;
+use super::growth::Growth;
 
 /// Reads and checks a `tokenizer.json`.
 pub(super) fn load(file: &Path) -> Result<Tokenizer, TokenizerError> {
@@ -23,7 +23,7 @@ pub(super) fn load(file: &Path) -> Result<Tokenizer, TokenizerError> {
 pub(super) fn parse(bytes: &[u8], file: &Path) -> Result<Tokenizer, TokenizerError> {
     let root: Value = serde_json::from_slice(bytes)
         .map_err(|source| TokenizerError::Json { file: file.into(), source })?;
-    check_charsmaps(file, &root["normalizer"])?;
+    Growth::of(file, &root["normalizer"], &root["pre_tokenizer"])?;
     check_templates(file, &root["post_processor"])?;
     let dropout = &root["model"]["dropout"];
     if dropout.as_f64().is_some_and(|rate| rate > 0.0) {
@@ -38,19 +38,6 @@ pub(super) fn parse(bytes: &[u8], file: &Path) -> Result<Tokenizer, TokenizerErr
         Tokenizer::from_bytes(bytes).map_err(TokenizerError::library("build a tokenizer", file))?;
     check_ids(file, &root["added_tokens"], &tokenizer)?;
     Ok(tokenizer)
-}
-
-/// Every replacement table below a normaliser is sound.
-fn check_charsmaps(file: &Path, normalizer: &Value) -> Result<(), TokenizerError> {
-    if let Some(table) = normalizer["precompiled_charsmap"].as_str() {
-        charsmap::decode_base64(table)
-            .and_then(|bytes| charsmap::check(&bytes))
-            .map_err(|source| TokenizerError::CharsMap { file: file.into(), source })?;
-    }
-    for part in normalizer["normalizers"].as_array().into_iter().flatten() {
-        check_charsmaps(file, part)?;
-    }
-    Ok(())
 }
 
 /// Every template names only texts and special tokens that it has.

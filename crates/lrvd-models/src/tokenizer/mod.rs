@@ -17,11 +17,13 @@
 //! | `added` | how special tokens get into the engine with their ids |
 //! | `template` | which tokens stand before and behind every text |
 //! | `charsmap` | whether a normaliser table is safe to look up in |
+//! | `growth` | how much longer a text can become |
 
 mod added;
 mod bpe;
 mod charsmap;
 mod error;
+mod growth;
 mod json;
 mod options;
 mod sentencepiece;

@@ -7,6 +7,7 @@ use tokenizers::utils::truncation::{TruncationDirection, TruncationParams, trunc
 use tokenizers::{PaddingDirection, PostProcessor, Tokenizer};
 
 use super::error::TokenizerError;
+use super::growth::Growth;
 use super::options::{
     EncodeOptions, Encoding, PaddingSide, PaddingSpec, Truncation, TruncationSide,
     TruncationStrategy,
@@ -48,6 +49,7 @@ pub struct TextTokenizer {
     truncation_side: TruncationSide,
     model_max_length: Option<usize>,
     largest_id: u32,
+    growth: Growth,
 }
 
 impl TextTokenizer {
@@ -99,6 +101,10 @@ impl TextTokenizer {
         file: &Path,
         settings: &Settings,
     ) -> Result<Self, TokenizerError> {
+        let json = |error| TokenizerError::Json { file: file.into(), source: error };
+        let normalizer = serde_json::to_value(engine.get_normalizer()).map_err(json)?;
+        let pre_tokenizer = serde_json::to_value(engine.get_pre_tokenizer()).map_err(json)?;
+        let growth = Growth::of(file, &normalizer, &pre_tokenizer)?;
         let library = TokenizerError::library("clear the file's own truncation", file);
         engine.with_truncation(None).map_err(library)?;
         let stored = engine.get_padding().cloned();
@@ -124,6 +130,7 @@ impl TextTokenizer {
             truncation_side: settings.truncation_side.unwrap_or_default(),
             model_max_length: settings.model_max_length,
             largest_id,
+            growth,
             engine,
         })
     }
@@ -218,7 +225,10 @@ impl TextTokenizer {
     ) -> Result<Encoding, TokenizerError> {
         let library = TokenizerError::library("encode a text", &self.file);
         // The template is not part of the engine, so this is the bare text.
-        let bare = |text| self.engine.encode_char_offsets(text, false).map_err(library);
+        let bare = |text| {
+            self.growth.check(&self.file, text)?;
+            self.engine.encode_char_offsets(text, false).map_err(library)
+        };
         let mut first = bare(text)?;
         let mut second = pair.map(bare).transpose()?;
         if let Some(truncation) = truncation {

@@ -28,6 +28,16 @@ pub enum GgufError {
         /// Bytes that are left.
         found: u64,
     },
+    /// A text or a list is longer than any that a model has.
+    #[error("{what} has a length of {found}, at most {most} is read")]
+    Long {
+        /// Which.
+        what: String,
+        /// Its bytes or values.
+        found: u64,
+        /// Bytes or values that are read.
+        most: u64,
+    },
     /// A text is not UTF-8.
     #[error("{what} is not valid UTF-8")]
     Utf8 {

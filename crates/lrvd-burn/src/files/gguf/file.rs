@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -12,6 +12,7 @@ use super::blocks::GgufType;
 use super::error::GgufError;
 use super::header::{self, Entry};
 use super::value::GgufValue;
+use crate::files::tensor_file::read_exactly;
 use crate::files::{FileError, HostDType, HostTensor};
 
 /// An open GGUF file whose header has been checked.
@@ -82,13 +83,12 @@ impl GgufFile {
         let entry = self.tensors.get(name).ok_or_else(|| FileError::no_tensor(&self.path, name))?;
         let failed = |source| FileError::io("read", &self.path, source);
         let (offset, length) = entry.place;
-        let mut bytes = vec![0; length];
-        {
+        let bytes = {
             // Every read seeks first, so a panic while the lock was held cannot leave it in a bad state.
             let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
             file.seek(SeekFrom::Start(self.data_start + offset)).map_err(failed)?;
-            file.read_exact(&mut bytes).map_err(failed)?;
-        }
+            read_exactly(&mut file, length).map_err(failed)?
+        };
         let bytes = entry.kind.widen(bytes);
         HostTensor::new(entry.kind.host_dtype(), entry.shape.clone(), bytes)
             .map_err(|source| failed(std::io::Error::other(source)))

@@ -20,6 +20,10 @@ pub(super) const MAGIC: [u8; 4] = *b"GGUF";
 pub(super) const ALIGNMENT: u64 = 32;
 /// Key of the alignment.
 const ALIGNMENT_KEY: &str = "general.alignment";
+/// Values of a list: no vocabulary has as many.
+const MOST_VALUES: u64 = 1 << 24;
+/// Bytes of a text.
+const MOST_BYTES: u64 = 1 << 28;
 /// Most axes of a tensor.
 const MOST_AXES: u32 = 4;
 
@@ -193,36 +197,57 @@ impl<R: Read> Source<R> {
             found => return Err(GgufError::ValueType { key: key.to_owned(), found }),
         };
         self.fits(length, size, &what)?;
+        if matches!(kind, 0..=3) {
+            self.skip(length * size, &what)?;
+            return Ok(GgufValue::SmallIntegers(length));
+        }
+        if length > MOST_VALUES {
+            let what = format!("the list `{key}`");
+            return Err(GgufError::Long { what, found: length, most: MOST_VALUES });
+        }
         Ok(match kind {
-            6 => {
-                GgufValue::Floats(
-                    (0..length)
-                        .map(|_| Ok(f32::from_le_bytes(self.bytes(&what)?)))
-                        .collect::<Result<_, GgufError>>()?,
-                )
-            }
+            6 => GgufValue::Floats(
+                self.many(length, |input, _| Ok(f32::from_le_bytes(input.bytes(&what)?)))?,
+            ),
             12 => GgufValue::Floats(
-                (0..length)
-                    .map(|_| Ok(f64::from_le_bytes(self.bytes(&what)?) as f32))
-                    .collect::<Result<_, GgufError>>()?,
+                self.many(length, |input, _| Ok(f64::from_le_bytes(input.bytes(&what)?) as f32))?,
             ),
-            7 => GgufValue::Bools(
-                (0..length)
-                    .map(|_| Ok(self.bytes::<1>(&what)? != [0]))
-                    .collect::<Result<_, GgufError>>()?,
-            ),
+            7 => {
+                GgufValue::Bools(self.many(length, |input, _| Ok(input.bytes::<1>(&what)? != [0]))?)
+            }
             8 => GgufValue::Texts(
-                (0..length)
-                    .map(|i| self.text(&|| format!("text {i} of `{key}`")))
-                    .collect::<Result<_, _>>()?,
+                self.many(length, |input, i| input.text(&|| format!("text {i} of `{key}`")))?,
             ),
-            _ => GgufValue::Integers(
-                (0..length)
-                    // Beyond 63 bits nothing is counted or named.
-                    .map(|_| Ok(i64::try_from(self.integer(key, kind)?).unwrap_or(i64::MAX)))
-                    .collect::<Result<_, GgufError>>()?,
-            ),
+            // Beyond 63 bits nothing is counted or named.
+            _ => GgufValue::Integers(self.many(length, |input, _| {
+                Ok(i64::try_from(input.integer(key, kind)?).unwrap_or(i64::MAX))
+            })?),
         })
+    }
+
+    /// A list of `length` values in a list of that capacity.
+    fn many<T>(
+        &mut self,
+        length: u64,
+        read: impl Fn(&mut Self, u64) -> Result<T, GgufError>,
+    ) -> Result<Vec<T>, GgufError> {
+        let mut list = Vec::with_capacity(length as usize);
+        for i in 0..length {
+            list.push(read(self, i)?);
+        }
+        Ok(list)
+    }
+
+    /// Passes over `length` bytes.
+    fn skip(&mut self, length: u64, what: &dyn Fn() -> String) -> Result<(), GgufError> {
+        let mut block = [0; 4096];
+        let mut left = length;
+        while left > 0 {
+            let n = left.min(block.len() as u64) as usize;
+            self.fill(&mut block[..n], what)?;
+            left -= n as u64;
+        }
+        Ok(())
     }
 
     fn integer(&mut self, key: &str, kind: u32) -> Result<i128, GgufError> {
@@ -251,6 +276,9 @@ impl<R: Read> Source<R> {
     fn text(&mut self, what: &dyn Fn() -> String) -> Result<String, GgufError> {
         let length = self.u64(what)?;
         self.fits(length, 1, what)?;
+        if length > MOST_BYTES {
+            return Err(GgufError::Long { what: what(), found: length, most: MOST_BYTES });
+        }
         let mut bytes = vec![0; length as usize];
         self.fill(&mut bytes, what)?;
         String::from_utf8(bytes).map_err(|_| GgufError::Utf8 { what: what() })

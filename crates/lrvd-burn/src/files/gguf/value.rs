@@ -12,8 +12,10 @@ pub enum GgufValue {
     Bool(bool),
     /// A text.
     Text(String),
-    /// Whole numbers.
+    /// Whole numbers of 32 or 64 bits.
     Integers(Vec<i64>),
+    /// Whole numbers of 8 or 16 bits, of which only the count is kept: no setting that is used here has such a list.
+    SmallIntegers(u64),
     /// Numbers, in single precision.
     Floats(Vec<f32>),
     /// Truth values.
@@ -34,6 +36,9 @@ impl GgufValue {
             }
             Self::Text(text) => format!("`{text}`"),
             Self::Integers(list) => format!("a list of {} whole numbers", list.len()),
+            Self::SmallIntegers(count) => {
+                format!("a list of {count} whole numbers of 8 or 16 bits")
+            }
             Self::Floats(list) => format!("a list of {} numbers", list.len()),
             Self::Bools(list) => format!("a list of {} truth values", list.len()),
             Self::Texts(list) => format!("a list of {} texts", list.len()),

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use lrvd_burn::files::{FileError, GgufField, HostTensor, TensorError, write_gguf};
 use lrvd_burn::peft::{PeftAdapter, PeftError, PeftModule};
+use lrvd_core::error::quoted;
 
 use super::model::file_stem;
 use crate::llama::{LlamaConfig, rows_in_halves};
@@ -36,7 +37,10 @@ pub enum GgufAdapterError {
         path: String,
     },
     /// Parameters that were trained whole.
-    #[error("the adapter holds whole parameters ({names:?}), which an adapter of llama.cpp cannot")]
+    #[error(
+        "the adapter holds whole parameters ({}), which an adapter of llama.cpp cannot",
+        quoted(.names)
+    )]
     Whole {
         /// Their names.
         names: Vec<String>,

@@ -1,0 +1,498 @@
+//! Models by the name of a repository, from a stand-in for the hub on this machine.
+#![allow(clippy::disallowed_types)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crate::support::{Output, lrvd, model};
+
+const COMMIT: &str = "1f0c3d5e7a9b2c4d6e8f0a1b3c5d7e9f1a2b3c4d";
+/// What stands for weights, and its SHA-256 by coreutils' sha256sum.
+const WEIGHTS: &[u8] = b"weights";
+const SHA256: &str = "9a129038d9a00aed0cf6a7ea059ca50a813449061ab87848cf1a13eafdf33b2c";
+const NAME: &str = "model.safetensors";
+
+/// One request.
+#[derive(Clone)]
+struct Call {
+    method: String,
+    path: String,
+    headers: BTreeMap<String, String>,
+}
+
+impl Call {
+    fn file(&self) -> &str {
+        self.path.split('?').next().unwrap().rsplit('/').next().unwrap()
+    }
+
+    fn is_head(&self) -> bool {
+        self.method == "HEAD"
+    }
+
+    /// The first byte that is asked for.
+    fn start(&self) -> usize {
+        let range = self.headers.get("range").map_or("bytes=0-", String::as_str);
+        range.strip_prefix("bytes=").unwrap().strip_suffix('-').unwrap().parse().unwrap()
+    }
+}
+
+/// What is sent, and whether the connection is then left open.
+struct Answer {
+    bytes: Vec<u8>,
+    open: bool,
+}
+
+fn answer(call: &Call, status: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    let mut text = format!("HTTP/1.1 {status}\r\nConnection: close\r\n");
+    for (name, value) in headers {
+        write!(text, "{name}: {value}\r\n").unwrap();
+    }
+    if !headers.iter().any(|(name, _)| *name == "Content-Length") {
+        write!(text, "Content-Length: {}\r\n", body.len()).unwrap();
+    }
+    let mut bytes = format!("{text}\r\n").into_bytes();
+    if !call.is_head() {
+        bytes.extend_from_slice(body);
+    }
+    Answer { bytes, open: false }
+}
+
+type Calls = Arc<Mutex<Vec<Call>>>;
+
+/// A server that answers by `reply`, and the requests that it got.
+fn server(reply: impl Fn(&Call) -> Answer + Send + Sync + 'static) -> (String, Calls) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let root = format!("http://{}", listener.local_addr().unwrap());
+    let (calls, reply) = (Calls::default(), Arc::new(reply));
+    let seen = Arc::clone(&calls);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (seen, reply, stream) = (Arc::clone(&seen), Arc::clone(&reply), stream.unwrap());
+            std::thread::spawn(move || {
+                let Some(call) = read(&stream) else { return };
+                seen.lock().unwrap().push(call.clone());
+                let Answer { bytes, open } = reply(&call);
+                // A client may leave before it has read everything.
+                let _ = (&stream).write_all(&bytes);
+                if open {
+                    loop {
+                        std::thread::park();
+                    }
+                }
+            });
+        }
+    });
+    (root, calls)
+}
+
+fn read(stream: &TcpStream) -> Option<Call> {
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let first = lines.next()?;
+    let mut words = first.split(' ').map(str::to_owned);
+    let (method, path) = (words.next()?, words.next()?);
+    let headers = lines.take_while(|line| !line.is_empty()).filter_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        Some((name.to_lowercase(), value.to_owned()))
+    });
+    Some(Call { method, path, headers: headers.collect() })
+}
+
+/// Configuration and tokenizer as the hub sends small files; nothing else is there.
+fn small(call: &Call) -> Answer {
+    let file = model().join(call.file());
+    let is_small = ["config.json", "tokenizer.json", "tokenizer_config.json"];
+    match is_small.iter().position(|name| *name == call.file()) {
+        Some(i) => {
+            let etag = format!("\"{i:040}\"");
+            let headers = [("X-Repo-Commit", COMMIT), ("ETag", etag.as_str())];
+            answer(call, "200 OK", &headers, &std::fs::read(file).unwrap())
+        }
+        None => answer(call, "404 Not Found", &[("X-Error-Code", "EntryNotFound")], b""),
+    }
+}
+
+/// What the hub says of the weights, whose bytes are at `store`.
+fn weights(call: &Call, store: &str, sha256: &str, size: &str) -> Answer {
+    let location = format!("{store}?signature=secret");
+    let headers = [
+        ("X-Repo-Commit", COMMIT),
+        ("X-Linked-ETag", &format!("\"{sha256}\"")),
+        ("X-Linked-Size", size),
+        ("ETag", "\"of-the-redirect\""),
+        ("Location", &location),
+    ];
+    answer(call, "302 Found", &headers, b"")
+}
+
+/// The bytes of the weights from the one on that is asked for.
+fn part(call: &Call) -> Answer {
+    let (start, size) = (call.start(), WEIGHTS.len());
+    if start == 0 {
+        return answer(call, "200 OK", &[], WEIGHTS);
+    }
+    let range = format!("bytes {start}-{}/{size}", size - 1);
+    answer(call, "206 Partial Content", &[("Content-Range", &range)], &WEIGHTS[start..])
+}
+
+/// A hub whose weights are in a store on another address that answers by `reply`; both with their requests.
+fn hub_with_store(
+    reply: impl Fn(&Call) -> Answer + Send + Sync + 'static,
+) -> (String, Calls, Calls) {
+    let (store, stored) = server(reply);
+    let (hub, asked) = server(move |call| match call.file() {
+        NAME => weights(call, &format!("{store}/blob"), SHA256, "7"),
+        _ => small(call),
+    });
+    (hub, asked, stored)
+}
+
+/// A place for the cache, with a file of rows beside it.
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(
+            home.path().join("rows.csv"),
+            format!("text,label\n{}", "a,x\nb,y\n".repeat(20)),
+        )
+        .unwrap();
+        Self(home)
+    }
+
+    /// Checks the rows against the model `owner/name` of a hub.
+    fn check(&self, hub: &str, environment: &[(&str, &str)]) -> Output {
+        let rows = self.0.path().join("rows.csv");
+        let mut command = lrvd();
+        command.args(["data", "check", "--model", "owner/name", "--train"]).arg(rows);
+        for name in
+            ["HF_HUB_OFFLINE", "HF_HUB_CACHE", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"]
+        {
+            command.env_remove(name);
+        }
+        command.env("HF_HOME", self.0.path()).env("HF_ENDPOINT", hub).env("HF_TOKEN", "hf_secret");
+        command.env("HF_HUB_DOWNLOAD_TIMEOUT", "20").envs(environment.iter().copied());
+        let output = command.output().unwrap();
+        Output {
+            code: output.status.code().unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    fn repository(&self) -> PathBuf {
+        self.0.path().join("hub/models--owner--name")
+    }
+
+    fn weights(&self) -> PathBuf {
+        self.repository().join("blobs").join(SHA256)
+    }
+
+    fn unfinished(&self) -> PathBuf {
+        self.weights().with_extension("incomplete")
+    }
+}
+
+fn with_token(calls: &Calls) -> BTreeSet<bool> {
+    let calls = calls.lock().unwrap();
+    let token = "Bearer hf_secret";
+    calls.iter().map(|call| call.headers.get("authorization").is_some_and(|t| t == token)).collect()
+}
+
+#[test]
+fn a_model_is_fetched_into_the_cache_of_pythons_library() {
+    let home = Home::new();
+    let (hub, asked, stored) = hub_with_store(part);
+    let output = home.check(&format!("{hub}/"), &[]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    // The token is for the hub alone, and a signature of the store is nobody's business.
+    assert_eq!(with_token(&asked), [true].into());
+    assert_eq!(with_token(&stored), [false].into());
+    assert_eq!(stored.lock().unwrap()[0].path, "/blob?signature=secret");
+    // Everything after the first answer is asked of the commit that it named.
+    for (i, call) in asked.lock().unwrap().iter().filter(|call| call.is_head()).enumerate() {
+        let revision = if i == 0 { "main" } else { COMMIT };
+        assert_eq!(call.path, format!("/owner/name/resolve/{revision}/{}", call.file()));
+    }
+    let repository = home.repository();
+    assert_eq!(std::fs::read_to_string(repository.join("refs/main")).unwrap(), COMMIT);
+    let snapshot = repository.join("snapshots").join(COMMIT);
+    let link = |name: &str| std::fs::read_link(snapshot.join(name)).unwrap();
+    assert_eq!(link(NAME), Path::new("../../blobs").join(SHA256));
+    assert_eq!(link("config.json"), Path::new("../../blobs").join(format!("{:040}", 0)));
+    assert_eq!(std::fs::read(snapshot.join(NAME)).unwrap(), WEIGHTS);
+    assert!(!home.unfinished().exists());
+
+    // What is in the cache is not asked for again, and works without a network.
+    let count = asked.lock().unwrap().len();
+    assert_eq!(home.check(&hub, &[]).code, 0);
+    assert_eq!(asked.lock().unwrap().len(), count);
+    assert_eq!(home.check("http://127.0.0.1:1", &[("HF_HUB_OFFLINE", "1")]).code, 0);
+    std::fs::remove_file(home.weights()).unwrap();
+    let output = home.check(&hub, &[("HF_HUB_OFFLINE", "1")]);
+    assert!(
+        output.code == 2 && output.stderr.contains("HF_HUB_OFFLINE is set"),
+        "{}",
+        output.stderr
+    );
+    // A link whose blob was removed is made anew.
+    assert_eq!(home.check(&hub, &[]).code, 0);
+    assert_eq!(std::fs::read(snapshot.join(NAME)).unwrap(), WEIGHTS);
+}
+
+#[test]
+fn a_redirect_within_the_hub_is_followed_with_the_token() {
+    let home = Home::new();
+    let (hub, asked) = server(|call| match call.path.strip_prefix("/owner/name") {
+        Some(rest) => {
+            let new = format!("/new/name{rest}");
+            answer(call, "307 Temporary Redirect", &[("Location", &new)], b"")
+        }
+        // Weights in one piece from the hub itself, by their name.
+        None if call.file() == NAME => {
+            let headers = [("X-Repo-Commit", COMMIT), ("ETag", SHA256)];
+            answer(call, "200 OK", &headers, WEIGHTS)
+        }
+        None => small(call),
+    });
+    let output = home.check(&hub, &[]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert_eq!(with_token(&asked), [true].into());
+    assert_eq!(std::fs::read(home.weights()).unwrap(), WEIGHTS);
+}
+
+#[test]
+fn an_interrupted_download_is_resumed() {
+    let whole = |call: &Call| answer(call, "200 OK", &[], WEIGHTS);
+    let satisfied = |call: &Call| match call.start() {
+        0 => answer(call, "200 OK", &[], WEIGHTS),
+        _ => answer(call, "416 Range Not Satisfiable", &[("Content-Range", "bytes */7")], b""),
+    };
+    let stores: [fn(&Call) -> Answer; 3] = [part, whole, satisfied];
+    for store in stores {
+        let home = Home::new();
+        let (hub, ..) = hub_with_store(|call| {
+            answer(call, "200 OK", &[("Content-Length", "7")], &WEIGHTS[..3])
+        });
+        let output = home.check(&hub, &[]);
+        assert!(output.code == 2 && output.stderr.contains("stopped after 3"), "{}", output.stderr);
+        assert_eq!(std::fs::read(home.unfinished()).unwrap(), &WEIGHTS[..3]);
+        assert!(!home.weights().exists());
+        let (hub, _, stored) = hub_with_store(store);
+        let output = home.check(&hub, &[]);
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        assert_eq!(stored.lock().unwrap()[0].headers["range"], "bytes=3-");
+        assert_eq!(std::fs::read(home.weights()).unwrap(), WEIGHTS);
+        assert!(!home.unfinished().exists());
+    }
+}
+
+/// A hub by which no model can be had, and what is said of it.
+struct Bad {
+    reply: Box<dyn Fn(&Call) -> Answer + Send + Sync>,
+    said: &'static str,
+}
+
+fn bad(said: &'static str, reply: impl Fn(&Call) -> Answer + Send + Sync + 'static) -> Bad {
+    Bad { reply: Box::new(reply), said }
+}
+
+/// Sends `reply` for the weights and what is right for everything else.
+fn bad_weights(said: &'static str, reply: fn(&Call) -> Answer) -> Bad {
+    bad(said, move |call| if call.file() == NAME { reply(call) } else { small(call) })
+}
+
+/// Names `shard` in the index of the weights, and has a file for every name.
+fn bad_shard(shard: &'static str) -> Bad {
+    bad("is not a plain file name", move |call| {
+        let index = serde_json::json!({"weight_map": {"x": shard}}).to_string();
+        let headers = [("X-Repo-Commit", COMMIT), ("ETag", "1234")];
+        match call.file() {
+            NAME => answer(call, "404 Not Found", &[], b""),
+            "model.safetensors.index.json" => answer(call, "200 OK", &headers, index.as_bytes()),
+            "config.json" | "tokenizer.json" => small(call),
+            _ => {
+                let headers = [("X-Repo-Commit", COMMIT), ("ETag", "5678")];
+                answer(call, "200 OK", &headers, b"hostile")
+            }
+        }
+    })
+}
+
+/// Sends the first file with other headers.
+fn bad_headers(said: &'static str, headers: &'static [(&'static str, &'static str)]) -> Bad {
+    bad(said, move |call| answer(call, "200 OK", headers, b"{}"))
+}
+
+fn status(said: &'static str, line: &'static str, headers: &'static [(&str, &str)]) -> Bad {
+    bad(said, move |call| answer(call, line, headers, b""))
+}
+
+/// Sends these bytes and nothing else.
+fn raw(said: &'static str, bytes: &'static [u8], open: bool) -> Bad {
+    bad(said, move |_| Answer { bytes: bytes.to_vec(), open })
+}
+
+/// Every file below `folder`.
+fn files(folder: &Path) -> BTreeSet<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, found): (Vec<PathBuf>, Vec<PathBuf>) =
+        entries.partition(|path| path.is_dir() && !path.is_symlink());
+    folders.iter().flat_map(|folder| files(folder)).chain(found).collect()
+}
+
+/// Each ends in an error in words, in time, with no file outside the cache and none in it that has the name of a blob.
+fn end_in_errors(all: Vec<Bad>, seconds: &str) {
+    for Bad { reply, said } in all {
+        let home = Home::new();
+        let (hub, calls) = server(reply);
+        let output = home.check(&hub, &[("HF_HUB_DOWNLOAD_TIMEOUT", seconds)]);
+        let text = output.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(output.code == 2 && text.contains(said), "{said}: {text}");
+        assert!(text.contains("model `owner/name`") && !text.contains("secret"), "{text}");
+        assert!(calls.lock().unwrap().len() < 30, "{said}");
+        let cache = home.repository();
+        for file in files(home.0.path()) {
+            let is_rows = file == home.0.path().join("rows.csv");
+            assert!(is_rows || file.starts_with(&cache), "{said}: {}", file.display());
+        }
+        assert!(!home.weights().exists() && !cache.join("refs/main").exists(), "{said}");
+    }
+}
+
+#[test]
+fn names_that_lead_out_of_the_cache_are_errors() {
+    end_in_errors(
+        vec![
+            bad_shard("../../../../../outside"),
+            bad_shard("/tmp/lrvd-outside"),
+            bad_shard("../config.json"),
+            bad_shard("folder/model.safetensors"),
+            bad_shard(".."),
+            bad_shard(""),
+            bad_shard(".hidden"),
+            bad_shard("a\\b"),
+            bad_headers(
+                "hub's etag `../../../../outside`",
+                &[("X-Repo-Commit", COMMIT), ("ETag", "\"../../../../outside\"")],
+            ),
+            bad_headers("hub's etag `` is", &[("X-Repo-Commit", COMMIT), ("ETag", "\"\"")]),
+            bad_headers("hub's commit `../../..`", &[("X-Repo-Commit", "../../.."), ("ETag", "1")]),
+            bad_headers("hub's commit `/tmp`", &[("X-Repo-Commit", "/tmp"), ("ETag", "1")]),
+            bad_headers("has no `etag`", &[("X-Repo-Commit", COMMIT)]),
+            bad_headers("has no `x-repo-commit`", &[("ETag", "1")]),
+            bad_headers(
+                "the size is `-1`",
+                &[("X-Repo-Commit", COMMIT), ("ETag", "1"), ("X-Linked-Size", "-1")],
+            ),
+            bad("another commit", |call| match call.file() {
+                "config.json" => small(call),
+                _ => answer(call, "200 OK", &[("X-Repo-Commit", "2"), ("ETag", "1")], b"{}"),
+            }),
+        ],
+        "20",
+    );
+}
+
+#[test]
+fn downloads_that_are_not_what_the_hub_states_are_errors() {
+    const HEADERS: [(&str, &str); 2] = [("X-Repo-Commit", COMMIT), ("ETag", SHA256)];
+    end_in_errors(
+        vec![
+            bad_weights("the SHA-256 of the download is", |call| {
+                answer(call, "200 OK", &HEADERS, b"Weights")
+            }),
+            bad_weights("sends more than the 7 bytes", |call| {
+                let body: &[u8] = if call.is_head() { WEIGHTS } else { b"weights and more" };
+                answer(call, "200 OK", &HEADERS, body)
+            }),
+            bad_weights("stopped after 3 of 7 bytes", |call| {
+                let body = if call.is_head() { WEIGHTS } else { &WEIGHTS[..3] };
+                answer(call, "200 OK", &HEADERS, body)
+            }),
+            // A part of a file that was asked for from its first byte.
+            bad_weights("answered 206 Partial Content", |call| {
+                let line = if call.is_head() { "200 OK" } else { "206 Partial Content" };
+                let headers = [&HEADERS[..], &[("Content-Range", "bytes 3-6/7")]].concat();
+                answer(call, line, &headers, WEIGHTS)
+            }),
+            bad_weights("answered 404 Not Found", |call| {
+                let line = if call.is_head() { "200 OK" } else { "404 Not Found" };
+                answer(call, line, &HEADERS, WEIGHTS)
+            }),
+            bad_weights("has none of `model.safetensors`", |call| {
+                answer(call, "404 Not Found", &[], b"")
+            }),
+        ],
+        "20",
+    );
+}
+
+#[test]
+fn answers_that_lead_nowhere_are_errors() {
+    end_in_errors(
+        vec![
+            status("302 Found without a location", "302 Found", &[]),
+            status("which is not an address", "302 Found", &[("Location", "ftp://elsewhere/")]),
+            status("which is not an address", "302 Found", &[("Location", "http://")]),
+            status("which is not an address", "302 Found", &[("Location", "http://[::/")]),
+            status("more than 5 redirects", "302 Found", &[("Location", "/owner/name/again")]),
+            status("more than 5 redirects", "307 Temporary Redirect", &[("Location", "again")]),
+            bad_weights("more than 5 redirects", |call| {
+                let headers = [("X-Repo-Commit", COMMIT), ("ETag", SHA256), ("Location", NAME)];
+                let status = if call.is_head() { "200 OK" } else { "302 Found" };
+                answer(call, status, &headers, WEIGHTS)
+            }),
+            status("hub does not have `config.json`", "404 Not Found", &[]),
+            status(
+                "answered 401 Unauthorized: Access to it is restricted.",
+                "401 Unauthorized",
+                &[("X-Error-Message", "Access to it is restricted.")],
+            ),
+            status("answered 500 Internal Server Error", "500 Internal Server Error", &[]),
+            status("answered 304", "304 Not Modified", &[]),
+            raw("did not answer", b"", false),
+            raw("did not answer", b"SSH-2.0-OpenSSH_9.2\r\n\r\n", false),
+            raw("did not answer", b"HTTP/1.1 200 OK\r\nETag: \x00\r\n\r\n", false),
+            raw(
+                "did not answer",
+                b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+                false,
+            ),
+        ],
+        "20",
+    );
+    let home = Home::new();
+    for (endpoint, said) in [
+        ("http://127.0.0.1:1", "did not answer"),
+        ("nowhere", "`nowhere`, which is not an address"),
+        ("file:///etc", "which is not an address"),
+    ] {
+        let output = home.check(endpoint, &[]);
+        assert!(output.code == 2 && output.stderr.contains(said), "{said}: {}", output.stderr);
+    }
+    let output = home.check("http://127.0.0.1:1", &[("HF_HUB_DOWNLOAD_TIMEOUT", "soon")]);
+    assert!(output.stderr.contains("is `soon`, expected a whole number"), "{}", output.stderr);
+}
+
+#[test]
+fn a_hub_that_is_silent_is_an_error() {
+    end_in_errors(
+        vec![
+            raw("did not answer: timeout", b"", true),
+            raw("did not answer: timeout", b"HTTP/1.1 200 OK\r\nX-Repo-Commit", true),
+            bad_weights("stopped after 3 bytes: timeout", |call| {
+                let headers =
+                    [("X-Repo-Commit", COMMIT), ("ETag", SHA256), ("Content-Length", "7")];
+                let mut answer = answer(call, "200 OK", &headers, &WEIGHTS[..3]);
+                answer.open = !call.is_head();
+                answer
+            }),
+        ],
+        "1",
+    );
+}
