@@ -40,7 +40,7 @@ const STACK: usize = 8 << 20;
 /// sleeps until it is done; a worker takes the first part itself.
 ///
 /// With `keeps_pages` freed memory stays with the process: a training step uses the same buffers again at once. A server gives
-/// it back a second after a burst of requests.
+/// it back.
 pub(crate) fn run<R: Send>(keeps_pages: bool, command: impl FnOnce() -> R + Send) -> R {
     if keeps_pages {
         keep_pages();

@@ -10,7 +10,7 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
 use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
 use lrvd_burn::train::{
-    DrawPolicy, Examples, Inputs, Logits, MAX_SEED, Model, PredictionDraws, TrainError,
+    DrawPolicy, Examples, Inputs, Logits, Model, PredictionDraws, TrainError,
 };
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
@@ -306,20 +306,6 @@ fn a_cascade_draws_where_the_mean_is_undecided() {
     // What the guide says: 44 of 64 at the mean, 0.055 in the probability, no other class.
     assert_eq!((spared, other), (44, 0));
     assert!(mean_error < 0.06, "{mean_error}");
-}
-
-#[test]
-fn a_seed_beyond_the_bits_of_batch_numbers_is_an_error() {
-    let kind = AdapterKind::Variational { family: VariationalFamily::RankVariance, initial: -5.0 };
-    let model = deberta(SHARED, kind, &names(&SIX));
-    let texts = Texts(4);
-    let answer = |seed, kind| Inputs { seed, kind, ..Inputs::new(&texts) }.predict(&model, 2);
-    for kind in [PredictionDraws::Fresh, PredictionDraws::Activation] {
-        let error = answer(MAX_SEED + 1, kind).unwrap_err().to_string();
-        assert!(error.contains("`seed` is 1099511627776"), "{error}");
-        answer(MAX_SEED, kind).unwrap();
-    }
-    answer(u64::MAX, PredictionDraws::Weights).unwrap();
 }
 
 #[test]

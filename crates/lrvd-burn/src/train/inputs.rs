@@ -7,7 +7,6 @@ use burn::tensor::Tensor;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 
-use super::config::check_seed;
 use super::draw_policy::DrawPolicy;
 use super::error::TrainError;
 use super::examples::Examples;
@@ -52,7 +51,7 @@ pub struct Inputs<'a, I> {
     pub examples: &'a dyn Examples<Input = I>,
     /// Examples per batch, at least 1.
     pub batch_size: usize,
-    /// Addresses the draws; at most [`MAX_SEED`](super::MAX_SEED) unless weights are drawn once for all batches.
+    /// Addresses the draws. Draws per batch also use the bits above [`MAX_SEED`](super::MAX_SEED), for the number of the batch.
     pub seed: u64,
     /// What a draw is.
     pub kind: PredictionDraws,
@@ -106,9 +105,6 @@ impl<'a, I> Inputs<'a, I> {
         pass: impl Fn(NoiseKey) -> Pass,
     ) -> Result<Logits, TrainError> {
         self.policy.check()?;
-        if self.kind != PredictionDraws::Weights {
-            check_seed(self.seed)?;
-        }
         let (seed, antithetic) = (DrawSeed(self.seed), self.policy.antithetic);
         let of_draw = |draw: usize, batch: usize| {
             // A pair shares the key of the first draw, and the pass says which one of all it is.

@@ -61,7 +61,7 @@ fn kept_questions(out: &Path, dir: &Path) {
     for (method, k) in [("lora", "0"), ("lora+ts", "0"), ("bayeslora", "3")] {
         let run = out.join(format!("runs/obqa/{method}/seed-1"));
         let (kept, to) = (run.display().to_string(), answers.display().to_string());
-        done(&["eval", &kept, "--data", &file, "--out", &to]);
+        done(&["eval", &kept, "--data", &file, "--out", &to, "--force"]);
         let (then, now) = (text(run.join("predictions-last.jsonl")), text(answers.clone()));
         assert!(then.len() > 10 && then.len() <= now.len(), "{method}");
         for (a, b) in then.iter().zip(&now) {
@@ -202,7 +202,7 @@ fn a_glue_suite_matches_ranks_and_averages_scores() {
     let answers = dir.path().join("answers.jsonl").display().to_string();
     for run in ["runs/stsb/bayeslora/seed-1", "members/stsb/lora/seed-1001"] {
         let kept = out.join(run).display().to_string();
-        done(&["eval", &kept, "--task", "stsb", "--data-dir", &data_dir, "--out", &answers]);
+        done(&["eval", &kept, "--task", "stsb", "--data-dir", &data_dir, "--out", &answers, "--force"]);
         let (then, now) = (folder(run), PathBuf::from(&answers));
         let [then, now] = [then, now].map(|f| lines(&std::fs::read_to_string(f).unwrap()));
         let k = if run.contains("bayes") { "3" } else { "0" };

@@ -167,7 +167,7 @@ fn completions_are_learnt_saved_measured_and_generated() {
     // The same numbers from the files, and from an export.
     let again = dir.path().join("again.jsonl").display().to_string();
     let measured =
-        done(&["eval", &name, "--data", &data[1], "--out", &again, "--format", "json"]).json();
+        done(&["eval", &name, "--data", &data[1], "--out", &again, "--force", "--format", "json"]).json();
     for draws in ["0", "3"] {
         assert!((nll(&measured["metrics"], draws) - nll(&last["metrics"], draws)).abs() < 1e-6);
     }
@@ -294,12 +294,12 @@ fn prompts_are_answered_while_the_input_is_open() {
     let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
     for i in 0..8 {
         let answer: Value = serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap();
-        assert_eq!(answer["prompt"], format!("Once {i}"));
+        assert_eq!(answer["prompt"]["prompt"], format!("Once {i}"));
     }
     writeln!(input, "Once more").unwrap();
     drop(input);
     let last: Value = serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap();
-    assert_eq!(last["prompt"], "Once more");
+    assert_eq!(last["prompt"]["prompt"], "Once more");
     assert!(answers.next().is_none() && child.wait().unwrap().success());
 }
 

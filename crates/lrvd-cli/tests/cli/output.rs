@@ -105,7 +105,7 @@ fn numbers_out_of_range_are_refused_with_the_range() {
     for (command, draws) in [("eval", "99999999999"), ("predict", "-2")] {
         let refused = run(&[command, "nowhere", "--draws", draws, "--data", "x.tsv"][..4]);
         assert_eq!(refused.code, 2);
-        assert!(refused.stderr.contains("is not in 0..=1000000"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("is not in 0..=10000"), "{}", refused.stderr);
     }
 }
 

@@ -53,7 +53,7 @@ fn a_language_model_is_trained_reloaded_and_asked_in_the_same_words() {
     let adapter = out.join("adapter").display().to_string();
     let again = dir.path().join("again.jsonl");
     let again_name = again.display().to_string();
-    done(&["eval", &adapter, "--data", &data[1], "--out", &again_name, "--quiet"]);
+    done(&["eval", &adapter, "--data", &data[1], "--out", &again_name, "--force", "--quiet"]);
     let text = |path: &Path| std::fs::read_to_string(path).unwrap();
     let (before, after) = (text(&out.join("predictions-last.jsonl")), text(&again));
     let (before, after) = (lines(&before), lines(&after));
@@ -106,7 +106,7 @@ fn a_language_model_learns_numbers_by_a_head_of_its_own() {
     assert!(gap > 0.5, "0.1 and 1.1 are told apart: {before:?}");
     let folder = out.display().to_string();
     let again = dir.path().join("again.jsonl");
-    done(&["eval", &folder, "--data", &data[1], "--out", &again.display().to_string()]);
+    done(&["eval", &folder, "--data", &data[1], "--out", &again.display().to_string(), "--force"]);
     for (b, a) in before.iter().zip(&text(&again)) {
         for draws in ["0", "3"] {
             assert!(difference(&b["probs"][draws], &a["probs"][draws]) <= 1e-6, "{b} {a}");

@@ -47,27 +47,34 @@ impl Commas {
         // Too few or too many fields are our error, which names the columns.
         let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(opened);
         let header = reader.headers().cloned();
-        let header = header.map_err(|error| broken(file, error, &reader))?;
+        let header = header.map_err(|error| broken(file, error, &reader, 1))?;
         let names = header.iter().map(str::to_owned).collect();
         Ok(Self { names, records: reader.into_records(), before, end })
     }
 
     pub(super) fn next_row(&mut self, file: &Path) -> Result<Option<Row>, TableError> {
-        let start = self.records.reader().position().byte();
-        self.end.store(start + MAX_ROW, Ordering::Relaxed);
+        let start = self.records.reader().position().clone();
+        self.end.store(start.byte() + MAX_ROW, Ordering::Relaxed);
         let Some(record) = self.records.next() else { return Ok(None) };
-        let record = record.map_err(|error| broken(file, error, self.records.reader()))?;
+        let record =
+            record.map_err(|error| broken(file, error, self.records.reader(), start.line()))?;
         let line = record.position().map_or(0, |position| position.line() as usize) + self.before;
         let place = Place { file: file.into(), at: At::Line(line) };
         Row::separated(&self.names, place, "comma", record.iter()).map(Some)
     }
 }
 
-fn broken(file: &Path, error: csv::Error, reader: &csv::Reader<BufReader<Bounded>>) -> TableError {
+/// The error of the row that starts in `line`.
+fn broken(
+    file: &Path,
+    error: csv::Error,
+    reader: &csv::Reader<BufReader<Bounded>>,
+    line: u64,
+) -> TableError {
     let inner = reader.get_ref().get_ref();
     if error.is_io_error() && inner.at >= inner.end.load(Ordering::Relaxed) {
-        let line = reader.position().line() as usize;
-        return TableError::Long { place: Place { file: file.into(), at: At::Line(line) } };
+        let at = At::Line(line as usize);
+        return TableError::Long { place: Place { file: file.into(), at } };
     }
     TableError::Csv { file: file.into(), source: error.into() }
 }
