@@ -9,9 +9,7 @@ use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
 use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
-use lrvd_burn::train::{
-    DrawPolicy, Examples, Inputs, Logits, Model, PredictionDraws, TrainError,
-};
+use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits, Model, TrainError};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
@@ -49,7 +47,10 @@ fn deberta(rest: &str, kind: AdapterKind, targets: &AdapterTargets) -> DebertaCl
     let device = Device::flex();
     let mut source = WeightSource::random(NoiseKey::new(5), &device, DType::F32);
     let mut model = DebertaClassifier::load(&mut source, &config);
-    let adapter = AdapterConfig { rank: 4, lora_alpha: 6.0, kind, ..AdapterConfig::default() };
+    // The classifier has two outputs, and a rank is at most a layer's smaller width.
+    let on_classifier = *targets == AdapterTargets::Paths(vec!["classifier".to_owned()]);
+    let rank = if on_classifier { 2 } else { 4 };
+    let adapter = AdapterConfig { rank, lora_alpha: 6.0, kind, ..AdapterConfig::default() };
     attach_adapters(&mut model, targets, &adapter, NoiseKey::new(6)).unwrap();
     // Large enough that every term shows.
     model.visit_layers_mut(&mut |path, layer| {

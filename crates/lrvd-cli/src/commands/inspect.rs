@@ -20,7 +20,13 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let dir = arguments.dir.as_path();
     let found = AdapterSource::is_at(dir) || is_base(dir);
     if found && arguments.check {
-        let check = check_model(dir, &device::open("cpu")?)?;
+        let check = match check_model(dir, &device::open("cpu")?) {
+            Ok(check) => check,
+            Err(error) => {
+                printer.error(&error);
+                return Ok(ExitStatus::No);
+            }
+        };
         printer.data(&match printer.format() {
             Format::Json => serde_json::to_string_pretty(&check)?,
             Format::Text => checked(&check),

@@ -202,7 +202,17 @@ fn a_glue_suite_matches_ranks_and_averages_scores() {
     let answers = dir.path().join("answers.jsonl").display().to_string();
     for run in ["runs/stsb/bayeslora/seed-1", "members/stsb/lora/seed-1001"] {
         let kept = out.join(run).display().to_string();
-        done(&["eval", &kept, "--task", "stsb", "--data-dir", &data_dir, "--out", &answers, "--force"]);
+        done(&[
+            "eval",
+            &kept,
+            "--task",
+            "stsb",
+            "--data-dir",
+            &data_dir,
+            "--out",
+            &answers,
+            "--force",
+        ]);
         let (then, now) = (folder(run), PathBuf::from(&answers));
         let [then, now] = [then, now].map(|f| lines(&std::fs::read_to_string(f).unwrap()));
         let k = if run.contains("bayes") { "3" } else { "0" };

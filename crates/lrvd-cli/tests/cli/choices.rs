@@ -94,7 +94,8 @@ fn round_trip(is_llama: bool, more: &[&str]) {
     std::fs::write(&table, csv).unwrap();
     let again = dir.path().join("again.jsonl");
     let columns = ["--choice-columns", "p,q,r"];
-    let eval = ["eval", &folder, "--data", &table, "--out", &again.display().to_string(), "--force"];
+    let eval =
+        ["eval", &folder, "--data", &table, "--out", &again.display().to_string(), "--force"];
     let report = done(&[&eval[..], &columns, &["--format", "json"]].concat()).json();
     assert_eq!(report["metrics"]["0"]["standard"], json!({}), "{report}");
     let after = text(&again);

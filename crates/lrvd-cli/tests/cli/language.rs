@@ -167,7 +167,8 @@ fn completions_are_learnt_saved_measured_and_generated() {
     // The same numbers from the files, and from an export.
     let again = dir.path().join("again.jsonl").display().to_string();
     let measured =
-        done(&["eval", &name, "--data", &data[1], "--out", &again, "--force", "--format", "json"]).json();
+        done(&["eval", &name, "--data", &data[1], "--out", &again, "--force", "--format", "json"])
+            .json();
     for draws in ["0", "3"] {
         assert!((nll(&measured["metrics"], draws) - nll(&last["metrics"], draws)).abs() < 1e-6);
     }
@@ -421,7 +422,10 @@ mod served {
         let mut gone = TcpStream::connect(address).unwrap();
         let head = "POST /v1/generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length:";
         write!(gone, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
-        while count(&server, "lrvd_tokens_total") == before {}
+        // Each request is a line of the log, and the log is read only at the end: its pipe must not fill up.
+        while count(&server, "lrvd_tokens_total") == before {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
         drop(gone);
         ask(&server, &json!({ "prompt": prompt, "max_tokens": 1 }));
         let spent = count(&server, "lrvd_tokens_total") - before;

@@ -29,7 +29,7 @@ fn settings_and_names_that_do_not_exist() {
     refused_with(&["--set", "prune.every=2"], "prune.every");
     refused_with(
         &["--set", "draws=[1000000000]"],
-        "setting `draws` is 1000000000, outside 1..=10000",
+        "setting `draws` is 1000000000, wanted 1 to 10000",
     );
     refused_with(&["--rank", "193"], "rank 193 is above 192, the smaller width of layer `");
     let endless = train(&data, &out, 4, &["--epochs", "1e300"]);

@@ -232,9 +232,9 @@ fn where_draws_belong_to_places_in_a_batch_each_text_is_answered_alone() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         let folder = trained(dir.path(), more);
-        let server = Server::start(&folder, &[]);
+        let server = Server::start(&folder, &["--draws", "3"]);
         let together = server.ask(&json!({ "inputs": all }));
-        let wanted = predicted(&folder, &texts, &[]);
+        let wanted = predicted(&folder, &texts, &["--draws", "3"]);
         for (found, wanted) in together["answers"].as_array().unwrap().iter().zip(&wanted) {
             assert_eq!(found["draws"], 3);
             assert_eq!(as_predicted(found, &["bad", "good"]), *wanted, "{more:?}");
@@ -304,7 +304,11 @@ fn what_cannot_be_answered_is_named_and_the_next_request_is_answered() {
     let wanted = format!("cannot listen at `{same}`");
     assert!(again.code == 2 && again.stderr.contains(&wanted), "{}", again.stderr);
     let nowhere = run(&["serve", &folder, "--address", "8080"]);
-    assert!(nowhere.code == 2 && nowhere.stderr.contains("wanted HOST:PORT"), "{}", nowhere.stderr);
+    assert!(
+        nowhere.code == 2 && nowhere.stderr.contains("expected HOST:PORT"),
+        "{}",
+        nowhere.stderr
+    );
     let absent = run(&["serve", "absent", "--address", "127.0.0.1:0"]);
     assert!(absent.code == 2 && absent.stderr.contains("is not there"), "{}", absent.stderr);
 }

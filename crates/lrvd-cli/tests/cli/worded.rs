@@ -112,7 +112,7 @@ fn a_language_model_learns_numbers_by_a_head_of_its_own() {
             assert!(difference(&b["probs"][draws], &a["probs"][draws]) <= 1e-6, "{b} {a}");
         }
     }
-    let answers = lines(&done(&["predict", &folder, "the big cat"]).stdout);
+    let answers = lines(&done(&["predict", &folder, "the big cat", "--draws", "3"]).stdout);
     assert!(answers[0]["predicted"].is_number() && answers[0]["deviation"].is_number());
 
     let export = |to: &str, more: &[&str]| {

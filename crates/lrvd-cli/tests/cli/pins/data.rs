@@ -120,7 +120,8 @@ fn token_ids_prompts_and_classes() {
         );
     }
     for (name, labels) in LABELS {
-        let rows: String = labels.iter().map(|label| format!("a text,{label}\n")).collect();
+        let rows = labels.iter().map(|label| format!("a text,{label}\n"));
+        let rows = rows.collect::<Vec<_>>().concat();
         let file = pins.write(&format!("{name}.csv"), &format!("text,label\n{rows}"));
         let report = check(&["--train", &file, "--validation", &file]);
         pins.json(&format!("labels.{name}"), &json!([report["splits"][0]["classes"]]));
@@ -137,7 +138,8 @@ fn token_ids_prompts_and_classes() {
         pins.json(&format!("questions.{name}"), &report);
     }
     // The rows that are drawn to be validated on.
-    let rows: String = (0..24).map(|i| format!("text {i}\t{}\n", i % 2)).collect();
+    let rows = (0..24).map(|i| format!("text {i}\t{}\n", i % 2));
+    let rows = rows.collect::<Vec<_>>().concat();
     let (file, out) = (pins.write("rows.tsv", &format!("text\tlabel\n{rows}")), pins.path("rows"));
     let model = llama();
     let more = ["--answers", "big,happy", "--method", "lora", "--steps", "1", "--quiet"];

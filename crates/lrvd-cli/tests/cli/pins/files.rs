@@ -91,10 +91,10 @@ fn exports_of_committed_adapters() {
                     "README.md" => pins.exact(&format!("{of}/{file_name}"), "written"),
                     // Singular vectors.
                     "adapter_model.safetensors" if form == "capped" => {
-                        pins.bits(&format!("{of}/{file_name}"), &file)
+                        pins.bits(&format!("{of}/{file_name}"), &file);
                     }
                     _ if file_name.ends_with("config.json") => {
-                        pins.json(&format!("{of}/{file_name}"), &read_json(&file))
+                        pins.json(&format!("{of}/{file_name}"), &read_json(&file));
                     }
                     _ => pins.bytes(&format!("{of}/{file_name}"), &file),
                 }

@@ -80,10 +80,14 @@ fn without_words(mut value: Value) -> Value {
             map.retain(|key, value| {
                 !(["description", "summary", "title"].contains(&key.as_str()) && value.is_string())
             });
-            map.values_mut().for_each(|value| *value = without_words(value.take()));
+            for value in map.values_mut() {
+                *value = without_words(value.take());
+            }
         }
         Value::Array(list) => {
-            list.iter_mut().for_each(|value| *value = without_words(value.take()))
+            for value in list {
+                *value = without_words(value.take());
+            }
         }
         _ => {}
     }

@@ -77,8 +77,8 @@ fn run_with_stops(arguments: &[&str], out: &Path) -> usize {
             .unwrap();
         let mut is_told = false;
         while child.try_wait().unwrap().is_none() {
-            let new = with_checkpoints(out).into_iter().filter(|run| !stopped.contains(run));
-            if let Some(run) = new.last().filter(|_| !is_told) {
+            let mut new = with_checkpoints(out).into_iter().filter(|run| !stopped.contains(run));
+            if let Some(run) = new.next_back().filter(|_| !is_told) {
                 let id = child.id().to_string();
                 assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
                 is_told = true;
