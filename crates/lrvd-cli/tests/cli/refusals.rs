@@ -31,7 +31,8 @@ fn settings_and_names_that_do_not_exist() {
         &["--set", "draws=[1000000000]"],
         "setting `draws` is 1000000000, wanted 1 to 10000",
     );
-    refused_with(&["--rank", "193"], "rank 193 is above 192, the smaller width of layer `");
+    let wide = replaced(&train(&data, &out, 4, &[]), "--rank", "193");
+    refused(&borrowed(&wide), "rank 193 is above 192, the smaller width of layer `");
     let endless = train(&data, &out, 4, &["--epochs", "1e300"]);
     let at = endless.iter().position(|word| word == "--steps").unwrap();
     let endless = [&endless[..at], &endless[at + 2..]].concat();

@@ -41,6 +41,8 @@ fn initial_values() {
                 match file.extension().and_then(|end| end.to_str()) {
                     // Both name the base model; what else they say is pinned below.
                     Some("json") => pins.exact(&format!("{name}/{file_name}"), "written"),
+                    // Names the base model by its path.
+                    "README.md" => pins.exact(&format!("{name}/{file_name}"), "written"),
                     _ => pins.bytes(&format!("{name}/{file_name}"), &file),
                 }
             }
