@@ -39,10 +39,8 @@ fn initial_values() {
             for file in files_below(&adapter) {
                 let file_name = file.file_name().unwrap().to_str().unwrap();
                 match file.extension().and_then(|end| end.to_str()) {
-                    // Both name the base model; what else they say is pinned below.
-                    Some("json") => pins.exact(&format!("{name}/{file_name}"), "written"),
-                    // Names the base model by its path.
-                    "README.md" => pins.exact(&format!("{name}/{file_name}"), "written"),
+                    // They name the base model by its path; what else the JSON files say is pinned below.
+                    Some("json" | "md") => pins.exact(&format!("{name}/{file_name}"), "written"),
                     _ => pins.bytes(&format!("{name}/{file_name}"), &file),
                 }
             }

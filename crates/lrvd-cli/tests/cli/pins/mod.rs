@@ -26,8 +26,8 @@ use tempfile::TempDir;
 const BLESS: &str = "LRVD_BLESS_PINS";
 /// Decimals of a number near zero.
 const MOST_DECIMALS: i32 = 6;
-/// What a record says of the moment and the machine, and in words for people.
-const UNPINNED: [&str; 14] = [
+/// What records and tables say of the moment and the machine, and in words for people; of tables the start of a metric's name.
+const UNPINNED: [&str; 16] = [
     "command",
     "examples_per_second",
     "evaluate_seconds",
@@ -37,6 +37,8 @@ const UNPINNED: [&str; 14] = [
     "note",
     "notes",
     "peak_memory_bytes",
+    "predict_s",
+    "predict_seconds",
     "seconds",
     "started_at",
     "time",

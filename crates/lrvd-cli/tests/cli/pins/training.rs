@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lrvd_bench::settings::MethodName;
 
-use super::{Pins, files_below, hash, read, read_json};
+use super::{Pins, UNPINNED, files_below, hash, read, read_json};
 use crate::support::{borrowed, replaced, train, write_data};
 
 /// A run of eight steps with four evaluations and two prunes, on few rows.
@@ -202,7 +202,9 @@ fn records_and_tables() {
 /// The table of every checkpoint, a line of the file a line of pins.
 fn tables(pins: &mut Pins, name: &str, out: &Path) {
     for choice in ["last", "best"] {
-        for line in read(out.join(format!("table-{choice}.csv"))).lines() {
+        let table = read(out.join(format!("table-{choice}.csv")));
+        let is_pinned = |line: &&str| !UNPINNED.iter().any(|start| line.starts_with(start));
+        for line in table.lines().filter(is_pinned) {
             let (key, numbers) =
                 line.split_at(line.match_indices(',').nth(2).map_or(line.len(), |m| m.0));
             let numbers: Vec<&str> = numbers.trim_start_matches(',').split(',').collect();
