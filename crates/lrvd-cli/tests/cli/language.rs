@@ -328,7 +328,7 @@ mod served {
 
     use serde_json::{Value, json};
 
-    use crate::serve::Server;
+    use crate::serve::{Server, wait_until};
     use crate::support::{done, lines, run};
 
     /// The texts that `lrvd generate` has for one prompt, and their settings, in the words of the server.
@@ -422,10 +422,7 @@ mod served {
         let mut gone = TcpStream::connect(address).unwrap();
         let head = "POST /v1/generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length:";
         write!(gone, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
-        // Each request is a line of the log, and the log is read only at the end: its pipe must not fill up.
-        while count(&server, "lrvd_tokens_total") == before {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        wait_until(|| count(&server, "lrvd_tokens_total") != before);
         drop(gone);
         ask(&server, &json!({ "prompt": prompt, "max_tokens": 1 }));
         let spent = count(&server, "lrvd_tokens_total") - before;

@@ -124,6 +124,14 @@ impl Drop for Server {
     }
 }
 
+/// Asks the server until `is_so`, with pauses: each request is a line of its log, whose pipe is read at the end only and must not
+/// fill up.
+pub(crate) fn wait_until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn rest(child: &mut Child) -> String {
     let mut log = String::new();
     child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
@@ -347,10 +355,10 @@ fn under_overload_every_request_gets_an_answer_or_a_refusal_also_when_it_is_stop
         };
         let before = passes();
         let first = scope.spawn(ask);
-        while passes() == before {}
+        wait_until(|| passes() != before);
         let mut asked: Vec<_> = (0..2).map(|_| scope.spawn(ask)).collect();
         let is_over = || asked.iter().any(std::thread::ScopedJoinHandle::is_finished);
-        while !server.get("/metrics").text.contains("lrvd_queue_texts 2\n") && !is_over() {}
+        wait_until(|| server.get("/metrics").text.contains("lrvd_queue_texts 2\n") || is_over());
         asked.push(first);
         server.signal("-TERM");
         for reply in asked.into_iter().map(|thread| thread.join().unwrap()) {
