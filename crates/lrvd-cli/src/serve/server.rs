@@ -174,7 +174,7 @@ async fn accept<C: Card>(listener: TcpListener, app: &Arc<App<C>>) {
         });
     }
     drop(listener);
-    // Whoever is still there afterwards has not sent its request.
+    // Connections that remain have not sent their request.
     let _ = timeout(limit + GRACE, open.shutdown()).await;
 }
 

@@ -209,7 +209,7 @@ fn a_model_is_fetched_into_the_cache_of_pythons_library() {
     let (hub, asked, stored) = hub_with_store(part);
     let output = home.check(&format!("{hub}/"), &[]);
     assert_eq!(output.code, 0, "{}", output.stderr);
-    // The token is for the hub alone, and a signature of the store is nobody's business.
+    // The token goes to the hub alone, and messages do not show a signature of the store.
     assert_eq!(with_token(&asked), [true].into());
     assert_eq!(with_token(&stored), [false].into());
     assert_eq!(stored.lock().unwrap()[0].path, "/blob?signature=secret");

@@ -155,7 +155,7 @@ fn bayes_lora_from_training_to_export() {
     }
     let sure = done(&[&predict[..], &texts, &["--abstain-above", "0"]].concat()).stdout;
     assert!(lines(&sure).iter().all(|a| a["predicted"].is_null() && a["abstained"] == true));
-    // Without a number the mean answers; whoever says how draws are made has those of the training.
+    // The default is the mean; an option on how draws are made takes the number of the training.
     let plain = done(&[&["predict", &out][..], &texts].concat()).stdout;
     assert!(lines(&plain).iter().all(|a| a["draws"] == 0 && a["mutual_information"].is_null()));
     let spared = done(&[&["predict", &out, "--cascade", "1"][..], &texts].concat()).stdout;
