@@ -23,33 +23,18 @@ pub enum IoError {
     File {
         /// What was tried: `read`, `write`, `create`, `rename`.
         action: &'static str,
-        /// The file or folder.
         path: PathBuf,
-        /// The operating system's answer.
         source: std::io::Error,
     },
     /// A JSON file is not what it should be, or a value has no JSON form.
     #[error("`{path}`: {source}")]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
+    Json { path: PathBuf, source: serde_json::Error },
     /// A file was written by a version that this build does not read.
     #[error("`{}` has schema version {found}, wanted {wanted}", file.display())]
-    Schema {
-        /// The file.
-        file: PathBuf,
-        /// Read by this build.
-        wanted: u32,
-        /// In the file.
-        found: u32,
-    },
+    Schema { file: PathBuf, wanted: u32, found: u32 },
 }
 
 impl IoError {
-    /// What `action` on `path` failed with.
     pub(crate) fn at<'a>(
         action: &'static str,
         path: &'a Path,
@@ -58,21 +43,16 @@ impl IoError {
     }
 }
 
-/// How a file is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JsonLayout {
-    /// One line.
     Compact,
-    /// Indented, for people.
     Pretty,
 }
 
-/// Reads the value in `path`.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, IoError> {
     parse_json(path, &read_text(path)?)
 }
 
-/// The text of `path`.
 pub(crate) fn read_text(path: &Path) -> Result<String, IoError> {
     std::fs::read_to_string(path).map_err(IoError::at("read", path))
 }
@@ -126,7 +106,6 @@ pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), IoError> {
     Ok(())
 }
 
-/// Makes the folder `path` and those above it.
 pub(crate) fn create_dir(path: &Path) -> Result<(), IoError> {
     std::fs::create_dir_all(path).map_err(IoError::at("create", path))
 }

@@ -19,65 +19,36 @@ pub(crate) const CHECKPOINT_VALUES: &str = "state.json";
 pub enum SavedError {
     /// A folder is not there.
     #[error("`{}` is not there, or is no folder", dir.display())]
-    NoFolder {
-        /// As given.
-        dir: PathBuf,
-    },
+    NoFolder { dir: PathBuf },
     /// A folder holds nothing that can be read as what is wanted.
     #[error("`{}` holds no {wanted}; looked for {looked_for}", dir.display())]
-    Nothing {
-        /// The folder.
-        dir: PathBuf,
-        /// What was wanted.
-        wanted: &'static str,
-        /// File names.
-        looked_for: String,
-    },
+    Nothing { dir: PathBuf, wanted: &'static str, looked_for: String },
     /// The adapter does not say which model it belongs to.
     #[error("`{}` does not name its base model; pass `--model DIR|HUB-ID`", dir.display())]
-    NoBase {
-        /// The adapter folder.
-        dir: PathBuf,
-    },
+    NoBase { dir: PathBuf },
     /// The base model is not the one that the adapter was trained on.
     #[error(
         "model `{model}` has other weights than the adapter was trained on ({files}); pass \
          `--allow-other-base` if that is meant"
     )]
-    OtherBase {
-        /// The base model.
-        model: String,
-        /// Files whose hashes differ.
-        files: String,
-    },
+    OtherBase { model: String, files: String },
     /// Draws are asked of an adapter that has no posterior.
     #[error("{draws} draws need a posterior, and `{}` has no `{POSTERIOR_FILE}`", dir.display())]
-    NoPosterior {
-        /// Draws.
-        draws: usize,
-        /// The adapter folder.
-        dir: PathBuf,
-    },
-    /// The base model.
+    NoPosterior { draws: usize, dir: PathBuf },
     #[error(transparent)]
     Backbone(#[from] BackboneError),
-    /// Checkpoints.
     #[error(transparent)]
     Train(#[from] TrainError),
 }
 
-/// Where an adapter is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In a PEFT folder.
     Adapter(PathBuf),
     /// In the output folder of a finished run.
     Run(PathBuf),
     /// In a checkpoint of a run that is not finished.
     Checkpoint {
-        /// The output folder of the run.
         out: PathBuf,
-        /// The checkpoint.
         folder: PathBuf,
         /// Whether any newer one will do: the output folder was named, not this checkpoint.
         or_newer: bool,
@@ -86,10 +57,6 @@ pub(crate) enum Place {
 
 impl Place {
     /// What `dir` is, or what is in it: a PEFT folder, the output of a run, one of its checkpoints; `None` for none of them.
-    ///
-    /// # Errors
-    ///
-    /// [`SavedError::NoFolder`], and [`SavedError::Train`] for checkpoints that cannot be listed.
     pub(crate) fn find(dir: &Path) -> Result<Option<Self>, SavedError> {
         if !dir.is_dir() {
             return Err(SavedError::NoFolder { dir: dir.to_owned() });
@@ -126,10 +93,6 @@ impl Place {
 
 /// Puts the checkpoint at `path` into `state`, and returns the path. With `or_newer` the newest one beside it takes its place
 /// if it is gone: a run that is still training removes a checkpoint once it has written a newer one.
-///
-/// # Errors
-///
-/// As [`load_checkpoint`].
 pub(crate) fn load_checkpoint_from<M: Model, T: Method<M> + ?Sized>(
     path: &Path,
     or_newer: bool,
@@ -175,11 +138,6 @@ pub(crate) fn read_adapter(
 
 /// The base model of `adapter` in `folder`: the one that is `asked` for, else the one that its description names, else that
 /// of PEFT's file. Its files must be those that the description has, which the adapter was trained on, unless `allow_other`.
-///
-/// # Errors
-///
-/// [`SavedError::NoBase`] without a name, [`SavedError::OtherBase`] for other files, [`SavedError::Backbone`] for a model
-/// that cannot be read.
 pub(crate) fn open_base_model(
     folder: &Path,
     adapter: &PeftAdapter,

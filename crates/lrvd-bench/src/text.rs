@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 pub(crate) use lrvd_core::error::quoted;
 
-/// Names in a sentence: `a, b and c`.
 pub(crate) fn listed<T: AsRef<str>>(names: &[T]) -> String {
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     match names.split_last() {
@@ -41,11 +40,8 @@ pub(crate) fn head(text: &str, limit: usize) -> &str {
 pub struct UnknownName {
     /// What kind of name: `task`, `method`, `preset`.
     pub what: &'static str,
-    /// As given.
     pub found: String,
-    /// What there is, in backticks.
     pub wanted: String,
-    /// What was probably meant.
     pub suggestion: Option<String>,
 }
 
@@ -88,7 +84,6 @@ pub fn decimals(value: f64, digits: usize) -> String {
     }
 }
 
-/// A count with `separator` between thousands.
 pub fn grouped(n: u64, separator: char) -> String {
     let digits = n.to_string();
     let mut text = String::new();

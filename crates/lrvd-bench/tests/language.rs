@@ -26,7 +26,6 @@ fn columns() -> LanguageColumns {
     LanguageColumns::Texts { prompt, completion }
 }
 
-/// Rows of very different lengths.
 fn write_rows(dir: &Path) -> PathBuf {
     let mut text = "prompt,completion\n".to_owned();
     for i in 0..24 {
@@ -75,7 +74,6 @@ fn options(dir: &Path, out: &str, method: MethodName) -> LanguageOptions {
     }
 }
 
-/// Asks for a stop at some steps.
 struct StopAt<'a> {
     steps: &'a [usize],
     stop: &'a AtomicBool,

@@ -22,7 +22,6 @@ use crate::task::{GlueTask, Goal};
 const LLAMA_LAYERS: [&str; 8] =
     ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"];
 
-/// A model's kind, with its configuration.
 #[derive(Clone, Debug)]
 pub(crate) enum Architecture {
     /// DeBERTa-v2 or v3: an encoder that gets a head.
@@ -86,7 +85,6 @@ impl Architecture {
         }
     }
 
-    /// Rows of the word embedding.
     pub(crate) fn vocab_size(&self) -> usize {
         match self {
             Self::Deberta(config) => config.vocab_size,
@@ -94,7 +92,6 @@ impl Architecture {
         }
     }
 
-    /// Layers and width.
     pub(crate) fn depth_and_width(&self) -> (usize, usize) {
         match self {
             Self::Deberta(config) => (config.num_hidden_layers, config.hidden_size),
@@ -199,7 +196,6 @@ impl Architecture {
         }
     }
 
-    /// Parameters of embeddings and layers.
     pub(crate) fn parameters(&self) -> u64 {
         match self {
             Self::Deberta(c) => {

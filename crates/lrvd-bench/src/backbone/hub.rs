@@ -113,7 +113,6 @@ fn is_complete(folder: &Path) -> bool {
     weights && TOKENIZERS.iter().any(|t| has(t))
 }
 
-/// File names in a shard index.
 fn shards(index: &Path) -> Result<Vec<String>, BackboneError> {
     let value: serde_json::Value = read_json(index)?;
     let map = value.get("weight_map").and_then(serde_json::Value::as_object);
@@ -143,7 +142,6 @@ fn client() -> Result<Client, String> {
     Client::new(&endpoint, token, Duration::from_secs(seconds))
 }
 
-/// Hugging Face's folder.
 fn home() -> PathBuf {
     let usual = || std::env::home_dir().unwrap_or_default().join(".cache/huggingface");
     variable("HF_HOME").map_or_else(usual, PathBuf::from)

@@ -22,18 +22,14 @@ use crate::text::quoted;
 
 /// Configuration, tokenizer and identity of a pretrained model.
 pub(crate) struct Backbone {
-    /// Where it is.
     pub(crate) location: ModelLocation,
-    /// Its kind and configuration.
     pub(crate) architecture: Architecture,
-    /// Its tokenizer.
     pub(crate) tokenizer: TextTokenizer,
     /// SHA-256 of every weight file, by file name.
     pub(crate) hashes: BTreeMap<String, String>,
 }
 
 impl Backbone {
-    /// Reads everything but the weights.
     pub(crate) fn open(location: ModelLocation) -> Result<Self, BackboneError> {
         let architecture = Architecture::read(&location.folder)?;
         let tokenizer = open_tokenizer(&location.folder)?;
@@ -67,7 +63,6 @@ impl Backbone {
         }
     }
 
-    /// The configuration of an encoder, which `what` needs.
     pub(crate) fn encoder_for(&self, what: &str) -> Result<&DebertaConfig, BackboneError> {
         match &self.architecture {
             Architecture::Deberta(config) => Ok(config),

@@ -60,7 +60,6 @@ fn locate(
     Ok(ModelLocation { name: model.to_owned(), folder })
 }
 
-/// Whether `name` has the form `owner/name`.
 fn is_repository(name: &str) -> bool {
     let parts: Vec<&str> = name.split('/').collect();
     matches!(parts.as_slice(), [owner, name]

@@ -8,16 +8,10 @@ use crate::data::{Example, Label, PreparedTask, SplitName, Texts, WordedTexts};
 use crate::reasoning::OwnQuestions;
 use crate::task::Goal;
 
-/// Encodes texts for a model.
 #[derive(Debug)]
 pub(crate) enum TextReader<'a> {
     /// For an encoder: `[CLS] a [SEP] b [SEP]`, cut longest first.
-    Segments {
-        /// The tokenizer.
-        tokenizer: &'a TextTokenizer,
-        /// Most tokens of an example.
-        max_length: usize,
-    },
+    Segments { tokenizer: &'a TextTokenizer, max_length: usize },
     /// For a language model: a question in words.
     Worded(WordedTexts<'a>),
     /// For either: a question with its choices, which go by letters.
@@ -26,10 +20,6 @@ pub(crate) enum TextReader<'a> {
 
 impl TextReader<'_> {
     /// One example, and whether its question had to be cut; the ends of segments are not counted.
-    ///
-    /// # Errors
-    ///
-    /// [`BackboneError::Wording`] and [`BackboneError::Question`] if a text cannot be encoded or a question does not fit.
     pub(crate) fn encode(
         &self,
         texts: Texts<'_>,
@@ -53,10 +43,6 @@ impl TextReader<'_> {
     }
 
     /// Tokens of one example before anything is cut from it, and whether something will be.
-    ///
-    /// # Errors
-    ///
-    /// As [`encode`](Self::encode).
     pub(crate) fn measure(&self, texts: Texts<'_>) -> Result<(usize, bool), BackboneError> {
         let Texts { text, pair, .. } = texts;
         let (whole, most) = match self {
@@ -69,7 +55,6 @@ impl TextReader<'_> {
         Ok((whole, whole > most))
     }
 
-    /// Id that fills a batch.
     pub(crate) fn pad_id(&self) -> u32 {
         match self {
             Self::Segments { tokenizer, .. } => tokenizer.special_tokens().pad.unwrap_or(0),
@@ -79,10 +64,6 @@ impl TextReader<'_> {
     }
 
     /// Encodes examples of any origin; `train` may be empty where nothing is trained.
-    ///
-    /// # Errors
-    ///
-    /// As [`encode`](Self::encode).
     pub(crate) fn prepare(
         &self,
         goal: Goal,

@@ -11,12 +11,6 @@ use crate::text::quoted;
 /// Finds the largest entropy up to which the answers of `draws` draws in `evaluation` have an error rate of at most `target`
 /// with confidence `1 − delta` ([`RiskCoverage::certified`]), and writes it into the classifier's folder, where
 /// [`SavedClassifier::abstention`] finds it.
-///
-/// # Errors
-///
-/// [`ClassifyError::NoThreshold`] if no entropy is certified, those of [`SavedClassifier::check_unseen`],
-/// [`ClassifyError::Undescribed`] for an adapter without a description, [`ClassifyError::Metric`] for numbers outside 0
-/// to 1.
 pub fn fit_abstention(
     classifier: &SavedClassifier,
     labelled: &Labelled,
@@ -67,10 +61,6 @@ impl SavedClassifier {
     ///
     /// Files are compared by SHA-256, so copies of single rows are not noticed. Validation rows of a run with
     /// `checkpoint = "last"` pass: nothing was chosen by them.
-    ///
-    /// # Errors
-    ///
-    /// [`ClassifyError::SeenRows`] naming the first file that did.
     pub fn check_unseen(&self, labelled: &Labelled) -> Result<(), ClassifyError> {
         match labelled.files.iter().find(|(_, sha256)| self.info.seen.contains(*sha256)) {
             Some((file, _)) => Err(ClassifyError::SeenRows { file: file.clone() }),
@@ -79,10 +69,6 @@ impl SavedClassifier {
     }
 
     /// Where no answer of `draws` draws is given, if that was fitted.
-    ///
-    /// # Errors
-    ///
-    /// [`ClassifyError::NoAbstention`] if it was fitted for other numbers of draws, or draws are spared.
     pub fn abstention(&self, draws: usize) -> Result<Option<Abstention>, ClassifyError> {
         let fitted = &self.info.abstentions;
         let spared = self.policy.asked().is_some();

@@ -24,18 +24,21 @@ use crate::text::{decimals, printable, quoted};
 /// Name of the file.
 pub(super) const CARD_FILE: &str = "README.md";
 
-/// What the card stands beside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CardFormat<'a> {
     /// A PEFT folder in this layout.
-    Peft { layout: &'a str, encoder: bool },
-    /// A whole model.
-    Merged { encoder: bool },
-    /// A file of llama.cpp.
-    Gguf { file: &'a str },
+    Peft {
+        layout: &'a str,
+        encoder: bool,
+    },
+    Merged {
+        encoder: bool,
+    },
+    Gguf {
+        file: &'a str,
+    },
 }
 
-/// All that a card tells.
 pub(super) struct Card<'a> {
     info: Option<&'a ClassifierInfo>,
     report: AdapterReport,
@@ -73,7 +76,6 @@ impl<'a> Card<'a> {
         Ok(Self { info, report: inspect_adapter(source)?, ranks, settings, record, command })
     }
 
-    /// The text of the file.
     pub(super) fn text(&self, format: CardFormat<'_>) -> String {
         let mut out = self.front_matter(format);
         let _ = writeln!(out, "\n# {}\n\n{}\n", self.title(), self.summary(format));
@@ -249,7 +251,6 @@ impl<'a> Card<'a> {
         row("written by", format!("lrvd {}, `{}`", env!("CARGO_PKG_VERSION"), self.command));
     }
 
-    /// The checkpoint of the record that was exported.
     fn checkpoint(&self) -> Option<&CheckpointRecord> {
         let both = &self.record.as_ref()?.checkpoints;
         match self.info?.checkpoint {

@@ -15,18 +15,15 @@ use crate::settings::WordingSettings;
 /// Examples that are shown.
 const SHOWN: usize = 3;
 
-/// One split.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SplitReport {
     /// `train` or `validation`.
     pub name: &'static str,
-    /// Rows.
     pub rows: usize,
     /// Rows of each class, in class order; empty for scores.
     pub classes: Vec<(String, usize)>,
     /// Smallest, mean and largest score; `None` for classes.
     pub scores: Option<[f64; 3]>,
-    /// Characters of the texts of a row.
     pub characters: Option<Spread>,
     /// Tokens of a row before anything is cut; `None` without a model.
     pub tokens: Option<Spread>,
@@ -45,36 +42,26 @@ pub struct SplitReport {
 pub struct RenderedExample {
     /// The text that the model reads, special tokens included; the plain texts without a model.
     pub input: String,
-    /// Its label.
     pub label: String,
 }
 
 /// What `lrvd data check` says.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DataReport {
-    /// Version of this report.
     pub schema_version: u32,
     /// Files with their SHA-256.
     pub files: BTreeMap<String, String>,
-    /// Whether numbers are learnt instead of classes.
     pub regression: bool,
     /// Whether rows are pairs of texts, or questions about a passage.
     pub pairs: bool,
     /// Longest input in tokens; `None` without a model.
     pub max_length: Option<usize>,
-    /// How a language model is asked.
     pub wording: Option<String>,
-    /// Training and validation.
     pub splits: Vec<SplitReport>,
-    /// The first rows.
     pub examples: Vec<RenderedExample>,
 }
 
 /// Reads the examples of `source`, and with a `model` its configuration and tokenizer: no weights.
-///
-/// # Errors
-///
-/// [`ClassifyError`] naming the first bad row, or what keeps the model from reading the texts.
 pub fn check_data(
     source: &DataSource,
     model: Option<&str>,

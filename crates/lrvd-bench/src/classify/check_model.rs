@@ -24,9 +24,7 @@ const TOKENS: usize = 8;
 /// What a check found. A tensor that is missing, left over, of another shape or not finite is an error instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ModelCheck {
-    /// Version of this report.
     pub schema_version: u32,
-    /// The folder or file.
     pub folder: String,
     /// Tensors of the checkpoint that the model holds; `None` where there is only an adapter.
     pub base_tensors: Option<usize>,
@@ -34,7 +32,6 @@ pub struct ModelCheck {
     pub unused_tensors: usize,
     /// Parameters that the checkpoint does not have.
     pub fresh: Vec<String>,
-    /// Tensors of the adapter.
     pub adapter_tensors: Option<usize>,
     /// Whether the logits of a built-in batch are finite, without the adapter and with it; `None` without a base model.
     pub finite: Option<bool>,
@@ -42,10 +39,6 @@ pub struct ModelCheck {
 
 /// Reads everything in `dir` and runs it on a built-in batch: a base checkpoint, or an adapter, with the base checkpoint
 /// that lies beside it.
-///
-/// # Errors
-///
-/// Those of the readers, which name the file and what is wrong with it.
 pub fn check_model(dir: &Path, device: &Device) -> Result<ModelCheck, ClassifyError> {
     let source = AdapterSource::is_at(dir).then(|| AdapterSource::open(dir, device)).transpose()?;
     let adapter = source.as_ref().map(|source| &source.saved.adapter);
@@ -95,7 +88,6 @@ fn tensors(adapter: &PeftAdapter) -> usize {
     factors.sum::<usize>() + adapter.saved.len()
 }
 
-/// A full row and a padded one.
 fn batch(vocab_size: usize, positions: usize, device: &Device) -> TokenBatch {
     let n = TOKENS.min(positions);
     let ids: Vec<u32> = (0..n).map(|i| ((1 + 7 * i) % vocab_size) as u32).collect();

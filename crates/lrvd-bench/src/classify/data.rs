@@ -21,36 +21,23 @@ const MOST_CLASSES: usize = 1000;
 /// Where examples come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DataSource {
-    /// The user's own files.
     Files {
-        /// To fit.
         train: PathBuf,
-        /// To measure on.
         validation: Validation,
-        /// What is in which column.
         columns: TextColumns,
         /// Classes in id order; those of the training file, sorted, if `None`.
         labels: Option<Vec<String>>,
-        /// Whether labels are numbers to be predicted.
         regression: bool,
     },
     /// A benchmark task in one of its known layouts.
-    Glue {
-        /// The task.
-        task: GlueTask,
-        /// The folder.
-        data_dir: PathBuf,
-    },
+    Glue { task: GlueTask, data_dir: PathBuf },
 }
 
 /// Examples and what is learnt from them.
 #[derive(Clone, Debug)]
 pub struct ClassifyData {
-    /// Classes or scores.
     pub goal: Goal,
-    /// To fit.
     pub train: Vec<Example>,
-    /// To measure on.
     pub validation: Vec<Example>,
     /// SHA-256 by file.
     pub files: BTreeMap<String, String>,
@@ -100,7 +87,6 @@ pub(super) fn reader<'a>(
 }
 
 impl DataSource {
-    /// The benchmark task that the examples belong to.
     pub(super) fn task(&self) -> Option<GlueTask> {
         match self {
             Self::Glue { task, .. } => Some(*task),
@@ -108,7 +94,6 @@ impl DataSource {
         }
     }
 
-    /// Whether numbers are predicted instead of classes.
     pub fn is_regression(&self) -> bool {
         match self {
             Self::Glue { task, .. } => Goal::of_task(*task).is_regression(),
@@ -124,11 +109,6 @@ impl DataSource {
         }
     }
 
-    /// Reads everything.
-    ///
-    /// # Errors
-    ///
-    /// [`ClassifyError`] naming the first bad row.
     pub fn read(&self) -> Result<ClassifyData, ClassifyError> {
         match self {
             Self::Glue { task, data_dir } => {
@@ -285,7 +265,6 @@ fn distinct(rows: &[Row], column: String) -> Result<Vec<String>, ClassifyError> 
     Ok(classes)
 }
 
-/// The number that a class is written as.
 fn number(class: &str) -> Option<f64> {
     class.parse().ok().filter(|number: &f64| number.is_finite())
 }

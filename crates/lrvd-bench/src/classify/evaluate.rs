@@ -27,17 +27,12 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// Number of examples.
     pub fn rows(&self) -> usize {
         self.task.validation.len()
     }
 
     /// Writes one line for every example: its label, probabilities by number of draws, entropy,
     /// mutual information.
-    ///
-    /// # Errors
-    ///
-    /// [`ClassifyError`] if the file cannot be written.
     pub fn write_predictions(&self, path: &Path) -> Result<(), ClassifyError> {
         Ok(write_predictions(&self.task, &self.scored, path)?)
     }
@@ -54,10 +49,6 @@ pub struct Labelled {
 
 impl SavedClassifier {
     /// Labelled examples of a file, read with the classifier's classes.
-    ///
-    /// # Errors
-    ///
-    /// [`ClassifyError`] naming the first bad row, or columns of choices where there were none in training.
     pub fn read_examples(
         &self,
         file: &Path,
@@ -73,10 +64,6 @@ impl SavedClassifier {
     }
 
     /// The validation split of a benchmark task, whose classes must be the classifier's.
-    ///
-    /// # Errors
-    ///
-    /// [`ClassifyError::OtherLabels`], and the errors of the files.
     pub fn read_task(&self, task: GlueTask, data_dir: &Path) -> Result<Labelled, ClassifyError> {
         let (wanted, found) = (&self.info.goal.classes, Goal::of_task(task).classes);
         if *wanted != found {
@@ -103,10 +90,6 @@ impl SavedClassifier {
 
 /// Evaluates `classifier` on `examples` at the posterior mean and at `draws` draws, which
 /// `seed` addresses.
-///
-/// # Errors
-///
-/// [`ClassifyError`] if an example cannot be encoded or an output is not finite.
 pub fn evaluate(
     classifier: &SavedClassifier,
     examples: &[Example],

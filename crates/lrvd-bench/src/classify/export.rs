@@ -19,23 +19,15 @@ const GGUF_FILE: &str = "adapter.gguf";
 /// Name of what an adapter of a language model was trained on.
 const TEXTS: &str = "texts";
 
-/// What was written for PEFT.
 #[derive(Clone, Debug)]
 pub struct PeftExport {
-    /// The files.
     pub summary: ExportSummary,
     /// What a cap on the rank lost, if there was one.
     pub cut: Option<CapReport>,
-    /// Whether the posterior is there as well.
     pub posterior: bool,
 }
 
 /// Writes `source` as the PEFT folder `out`, with no module above the rank `cap`. `command` is for the model card.
-///
-/// # Errors
-///
-/// Those of [`SavedAdapter::write`](super::SavedAdapter::write) and
-/// [`SavedAdapter::capped`](super::SavedAdapter::capped).
 pub fn export_peft(
     source: &AdapterSource,
     layout: ExportLayout,
@@ -65,22 +57,14 @@ pub fn export_peft(
     Ok(PeftExport { summary, cut, posterior })
 }
 
-/// What was written for llama.cpp.
 #[derive(Clone, Debug)]
 pub struct GgufExport {
-    /// The file in the folder.
     pub file: &'static str,
-    /// What is in it.
     pub adapter: GgufAdapter,
 }
 
 /// Writes `source` as an adapter of llama.cpp into the folder `out`, which must not exist. The base model's
 /// configuration says how its heads are laid out.
-///
-/// # Errors
-///
-/// [`ClassifyError::NoGguf`] for an encoder, [`ClassifyError::Gguf`] for an adapter that llama.cpp cannot take, and
-/// those of the base model.
 pub fn export_gguf(
     source: &AdapterSource,
     model: Option<&str>,

@@ -25,23 +25,19 @@ const SCHEMA_VERSION: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassifierInfo {
-    /// Version of this file.
     pub schema_version: u32,
-    /// Folder or repository of the base model.
     pub base_model: String,
     /// SHA-256 of the base model's weight files.
     pub weights: BTreeMap<String, String>,
     /// SHA-256 of the data files whose rows trained or chose this model, or were held out for its temperature.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub seen: BTreeSet<String>,
-    /// Name, classes and metrics.
     pub goal: Goal,
     /// Columns of the training file, for files of the user's own.
     pub columns: Option<TextColumns>,
     /// How a language model is asked; `None` for an encoder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wording: Option<Wording>,
-    /// How questions with choices are asked.
     #[serde(default, skip_serializing_if = "QuestionForm::is_usual")]
     pub questions: QuestionForm,
     /// How the base is held, which a language model's answers depend on.
@@ -49,11 +45,9 @@ pub struct ClassifierInfo {
     pub base_precision: BasePrecision,
     /// Whether inputs are pairs of texts; `None` if that is not known.
     pub pairs: Option<bool>,
-    /// Longest encoded input.
     pub max_length: usize,
     /// Examples per batch in prediction.
     pub batch_size: usize,
-    /// How it was trained.
     pub method: String,
     /// Seed of the run, which also addresses the draws.
     pub seed: u64,
@@ -61,17 +55,13 @@ pub struct ClassifierInfo {
     pub initial_rank: Option<usize>,
     /// Rank of every adapted layer, by path, also of those that a PEFT file cannot hold.
     pub ranks: BTreeMap<String, usize>,
-    /// Which model of the run this is.
     pub checkpoint: CheckpointChoice,
-    /// Steps that it has seen.
     pub step: usize,
     /// Statistic at or above which a rank direction counts as noise.
     pub log_alpha_threshold: Option<f64>,
-    /// Whether the statistic is corrected for the fan-in.
     pub fan_in_correction: bool,
     /// Default draws of a prediction; 0 without a posterior.
     pub draws: usize,
-    /// What is drawn.
     #[serde(default)]
     pub prediction_draws: PredictionDraws,
     /// Temperature of the answer by number of draws, where it was fitted.
@@ -86,18 +76,12 @@ pub struct ClassifierInfo {
 #[expect(clippy::large_enum_variant, reason = "an adapter has one of them")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum AdapterInfo {
-    /// Classes, or a score.
     Classifier(ClassifierInfo),
-    /// The next token.
     Language(LanguageInfo),
 }
 
 impl AdapterInfo {
     /// The description in the adapter folder `dir`; `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`ClassifierInfo::read`] and [`LanguageInfo::read`].
     pub fn read(dir: &Path) -> Result<Option<Self>, ClassifyError> {
         if let Some(info) = LanguageInfo::read(dir)? {
             return Ok(Some(Self::Language(info)));
@@ -135,7 +119,6 @@ impl AdapterInfo {
         }
     }
 
-    /// Whether the statistic is corrected for the fan-in.
     pub fn fan_in_correction(&self) -> bool {
         match self {
             Self::Classifier(info) => info.fan_in_correction,
@@ -159,7 +142,6 @@ impl AdapterInfo {
         }
     }
 
-    /// How it was trained.
     pub fn method(&self) -> &str {
         match self {
             Self::Classifier(info) => &info.method,
@@ -182,9 +164,7 @@ pub struct Abstention {
     pub bound: f64,
     /// Error rate of the rows that were answered.
     pub risk: f64,
-    /// Share of the rows that were answered.
     pub coverage: f64,
-    /// Rows.
     pub rows: usize,
 }
 
@@ -200,7 +180,6 @@ impl ClassifierInfo {
         self
     }
 
-    /// How texts become what the model reads.
     pub(super) fn reader<'a>(
         &'a self,
         backbone: &'a Backbone,
@@ -221,21 +200,12 @@ impl ClassifierInfo {
         self.columns.as_ref().is_some_and(TextColumns::has_choices)
     }
 
-    /// Writes the file into `dir`.
-    ///
-    /// # Errors
-    ///
-    /// [`ClassifyError::Io`] if it cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), ClassifyError> {
         let path = dir.join(INFO_FILE);
         Ok(write_json(&path, self, JsonLayout::Pretty)?)
     }
 
     /// Reads the file in `dir`; `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`ClassifyError::Description`] for a value out of range, [`ClassifyError::Io`] for another version or a broken file.
     pub fn read(dir: &Path) -> Result<Option<Self>, ClassifyError> {
         let path = dir.join(INFO_FILE);
         if !path.is_file() {

@@ -17,12 +17,9 @@ use crate::backbone::{Architecture, local, open_weights};
 
 const SCHEMA_VERSION: u32 = 1;
 
-/// One adapted layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModuleReport {
-    /// Path of the layer.
     pub path: String,
-    /// Rank now.
     pub rank: usize,
     /// Rank before pruning, as far as the file knows it.
     pub initial_rank: usize,
@@ -30,7 +27,6 @@ pub struct ModuleReport {
     pub scaling: Option<f64>,
     /// Features in and out; `None` for a layer of rank 0, which is not in the file.
     pub shape: Option<[usize; 2]>,
-    /// Values in the factors.
     pub parameters: usize,
     /// Frobenius norm of the mean update.
     pub update_norm: f64,
@@ -42,7 +38,6 @@ pub struct ModuleReport {
 /// are whole paths here.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoraConfig {
-    /// Largest rank.
     pub r: usize,
     /// Scaling times rank of the module with the largest rank.
     pub lora_alpha: f64,
@@ -71,18 +66,13 @@ impl LoraConfig {
     }
 }
 
-/// An adapter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AdapterReport {
-    /// Version of this report.
     pub schema_version: u32,
     /// `adapter`, `run` or `checkpoint`.
     pub kind: &'static str,
-    /// The folder.
     pub folder: String,
-    /// Base model.
     pub base_model: Option<String>,
-    /// Method in the file.
     pub method: String,
     /// Posterior family, if there is a posterior.
     pub family: Option<&'static str>,
@@ -96,32 +86,21 @@ pub struct AdapterReport {
     pub temperatures: BTreeMap<usize, f64>,
     /// Adapted layers by path.
     pub modules: Vec<ModuleReport>,
-    /// Sum of the ranks.
     pub total_rank: usize,
-    /// Rank directions that are gone.
     pub pruned: usize,
     /// Rank directions that are there with a statistic at or above the threshold.
     pub above_threshold: usize,
-    /// `total_rank` over the number of layers.
     pub average_rank: f64,
     /// Largest rank, which a server must allow for.
     pub max_rank: usize,
     /// The ranks as settings of a plain LoRA; `None` if no module has a rank.
     pub lora_config: Option<LoraConfig>,
-    /// Values in all factors.
     pub adapter_parameters: usize,
-    /// Values in the posterior.
     pub posterior_parameters: usize,
     /// Values in modules that are stored whole, by parameter.
     pub saved_parameters: BTreeMap<String, usize>,
 }
 
-/// Describes an adapter.
-///
-/// # Errors
-///
-/// [`ClassifyError::Tensor`] for factors that hold no floats, [`ClassifyError::Core`] for a statistic
-/// that is not a number.
 pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, ClassifyError> {
     let corrected = source.saved.info.as_ref().is_some_and(AdapterInfo::fan_in_correction);
     let classifier = source.saved.info.as_ref().and_then(AdapterInfo::classifier);
@@ -235,7 +214,6 @@ fn pruned(source: &AdapterSource) -> Vec<(String, usize, Option<f64>)> {
     found.into_iter().map(|(path, (rank, scaling))| (path.clone(), rank, scaling)).collect()
 }
 
-/// Factors and noise in the core's layout.
 fn host_adapter(module: &PeftModule, noise: Option<HostNoise>) -> Result<HostAdapter, TensorError> {
     Ok(HostAdapter {
         rank: module.rank,
@@ -260,32 +238,20 @@ fn update_norm(host: &HostAdapter) -> f64 {
     host.scaling.abs() * square.max(0.0).sqrt()
 }
 
-/// A pretrained model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BaseReport {
-    /// Version of this report.
     pub schema_version: u32,
-    /// Always `base`.
     pub kind: &'static str,
     /// `deberta` or `llama`.
     pub architecture: &'static str,
-    /// The folder.
     pub folder: String,
-    /// Number of layers.
     pub layers: usize,
-    /// Width of the hidden states.
     pub hidden_size: usize,
-    /// Attention heads.
     pub attention_heads: usize,
-    /// Width between the feed-forward layers.
     pub intermediate_size: usize,
-    /// Tokens.
     pub vocab_size: usize,
-    /// Values by part of the model.
     pub parameters: BTreeMap<String, usize>,
-    /// Values in all.
     pub total_parameters: usize,
-    /// Values by element type.
     pub dtypes: BTreeMap<String, usize>,
     /// Keys of the configuration that were not recognised.
     pub unrecognised: Vec<String>,
@@ -298,11 +264,6 @@ pub fn is_base(path: &Path) -> bool {
 }
 
 /// Describes the checkpoint in `dir`, which may be a GGUF file.
-///
-/// # Errors
-///
-/// [`ClassifyError::Config`] for a configuration that is not supported, [`ClassifyError::File`] for
-/// weights that cannot be read.
 pub fn inspect_base(dir: &Path) -> Result<BaseReport, ClassifyError> {
     let model = local(dir)?.unwrap_or_else(|| dir.to_owned());
     let architecture = Architecture::read(&model)?;

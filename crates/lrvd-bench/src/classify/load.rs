@@ -28,7 +28,6 @@ const MAX_LENGTH: usize = 128;
 /// Examples per batch of such an adapter.
 const BATCH_SIZE: usize = 32;
 
-/// How to load.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
     /// Base model, instead of the one that the adapter names.
@@ -44,7 +43,6 @@ pub struct LoadOptions {
 /// What a saved classifier draws from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sampler {
-    /// Nothing: one model answers.
     Mean,
     /// The posterior of the weights.
     Posterior,
@@ -54,7 +52,6 @@ pub(super) enum Sampler {
 
 /// A base model with its adapter, posterior and head, ready to predict.
 pub struct SavedClassifier {
-    /// What it is.
     pub info: ClassifierInfo,
     /// What a reader must know of the model: that its run is not finished.
     pub warning: Option<String>,
@@ -74,12 +71,6 @@ impl SavedClassifier {
     ///
     /// Adapters that were not made here have no description; their labels are `LABEL_0`,
     /// `LABEL_1`, ... by the width of the head.
-    ///
-    /// # Errors
-    ///
-    /// [`SavedError::NoBase`], [`SavedError::OtherBase`] and [`ClassifyError::NoHead`] for
-    /// a base model that is unknown, not the right one, or without the parameters that the adapter
-    /// leaves to it; the errors of the files themselves.
     pub fn load(dir: &Path, options: &LoadOptions, device: &Device) -> Result<Self, ClassifyError> {
         options.policy.check()?;
         let source = AdapterSource::open(dir, device)?;
@@ -152,7 +143,6 @@ impl SavedClassifier {
         }
     }
 
-    /// The folder that was loaded.
     pub fn folder(&self) -> &Path {
         &self.dir
     }
@@ -167,13 +157,6 @@ impl SavedClassifier {
     }
 
     /// Draws to use: those asked for, or the classifier's own number.
-    ///
-    /// # Errors
-    ///
-    /// [`SavedError::NoPosterior`] if draws are asked of a deterministic adapter,
-    /// [`ClassifyError::Train`] for a policy of draws where none are made,
-    /// [`ClassifyError::NoTemperature`] for a number of draws without one where others have it,
-    /// [`ClassifyError::Parameter`] above [`MAX_DRAWS`].
     pub fn draws(&self, asked: Option<usize>) -> Result<usize, ClassifyError> {
         let draws = match (asked, self.sampler) {
             (Some(draws), _) => draws,

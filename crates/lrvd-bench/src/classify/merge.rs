@@ -59,7 +59,6 @@ const PROBES: [&str; 6] = [
     "She sold sea shells by the sea shore until the tide came in and took the stall with it.",
 ];
 
-/// How to merge.
 #[derive(Clone, Debug, Default)]
 pub struct MergeOptions {
     /// Base model, instead of the one that the adapter names.
@@ -73,14 +72,11 @@ pub struct MergeOptions {
     pub command: String,
 }
 
-/// What was merged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MergeReport {
     /// Modules with an update, by path, and their ranks.
     pub ranks: BTreeMap<String, usize>,
-    /// Tensors written.
     pub tensors: usize,
-    /// Values written.
     pub parameters: usize,
     /// Whether the head was given weights of its own, because it was the word embedding.
     pub untied: bool,
@@ -89,11 +85,6 @@ pub struct MergeReport {
 }
 
 /// Writes the folder `out`, whole or not at all; it must not exist. `dir` is what `source` was opened from.
-///
-/// # Errors
-///
-/// [`SavedError::NoBase`](crate::SavedError::NoBase), [`SavedError::OtherBase`](crate::SavedError::OtherBase) and [`ClassifyError::NoHead`] as for
-/// [`SavedClassifier::load`]; [`ClassifyError::Differs`] if the comparison fails; the errors of the files.
 pub fn export_merged(
     dir: &Path,
     source: &AdapterSource,
@@ -136,7 +127,6 @@ pub fn export_merged(
 enum Origin {
     /// The base, with an update where there is one.
     Base(String),
-    /// The adapter.
     Whole,
 }
 

@@ -22,7 +22,6 @@ const KEPT_LOGITS: usize = 1 << 23;
 /// A text, a pair of texts, or a question with its choices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// First text.
     pub text: String,
     /// Second text of a pair, or the passage that a question is about.
     pub pair: Option<String>,
@@ -30,10 +29,8 @@ pub struct Input {
     pub choices: Vec<String>,
 }
 
-/// One answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prediction {
-    /// Of a classifier.
     Class {
         /// Probabilities in label order, averaged over the draws.
         probabilities: Vec<f64>,
@@ -46,9 +43,7 @@ pub enum Prediction {
         /// Draws that the answer is averaged over; 0 at the mean.
         draws: usize,
     },
-    /// Of a regressor.
     Score {
-        /// The number, averaged over the draws.
         score: f64,
         /// Standard deviation over the draws; `None` below two draws.
         deviation: Option<f64>,
@@ -59,10 +54,6 @@ pub enum Prediction {
 pub type Inputs = Box<dyn Iterator<Item = Result<Input, TableError>>>;
 
 /// The inputs in a table; its labels are not read.
-///
-/// # Errors
-///
-/// As [`read_rows`](super::read_rows), those of rows as items.
 pub fn read_inputs(
     file: &Path,
     format: Format,
@@ -91,13 +82,6 @@ impl SavedClassifier {
     /// same places of every batch.
     ///
     /// `first` is the number of inputs before these, for errors.
-    ///
-    /// # Errors
-    ///
-    /// [`ClassifyError::Pairs`] for a pair where single texts are wanted or the other way round, and
-    /// [`ClassifyError::Choices`] for choices that are more than the letters, fewer than two, or not wanted;
-    /// [`ClassifyError::Backbone`] if a text cannot be encoded, [`ClassifyError::Metric`] if an output is not
-    /// finite.
     pub fn predict(
         &self,
         inputs: &[Input],

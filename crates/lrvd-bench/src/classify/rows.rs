@@ -13,13 +13,10 @@ const CHOICES: &str = "choices";
 /// Usual name of the column with the right one of them.
 const ANSWER: &str = "answer";
 
-/// Which columns hold what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextColumns {
-    /// First text.
     pub text: String,
-    /// Second text of a pair.
     pub pair: Option<String>,
     /// Label; not read where it is `None`.
     pub label: Option<String>,
@@ -37,27 +34,16 @@ impl Default for TextColumns {
     }
 }
 
-/// One row, its label as text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Where it is.
     pub place: Place,
-    /// First text.
     pub text: String,
-    /// Second text.
     pub pair: Option<String>,
-    /// Choices.
     pub choices: Vec<String>,
-    /// Label.
     pub label: Option<String>,
 }
 
 /// Reads a data file in the format that its name ends in: `.tsv`, `.csv`, `.jsonl` or `.parquet`.
-///
-/// # Errors
-///
-/// The first bad row by file, line or row, and column; a column that is missing or there twice; another ending; a file
-/// without rows.
 pub fn read_rows(file: &Path, columns: &TextColumns) -> Result<Vec<Row>, TableError> {
     open(file, Format::of(file)?, columns)?.map(|row| Row::of(&row?, columns)).collect()
 }
@@ -91,10 +77,6 @@ impl TextColumns {
 
     /// The columns that the first row of `file` has under their usual names: `question`, `choices` and `answer`, or else
     /// `text` and `label`.
-    ///
-    /// # Errors
-    ///
-    /// [`TableError`] if the file cannot be read or has no row.
     pub fn recognise(file: &Path) -> Result<Self, TableError> {
         let first = table::read(file)?.next().transpose()?;
         let has = |names: &[&str]| {
@@ -105,7 +87,6 @@ impl TextColumns {
         Ok(if is_question { Self::usual_questions() } else { usual })
     }
 
-    /// Whether labels are choices of the row.
     pub fn has_choices(&self) -> bool {
         !self.choices.is_empty()
     }

@@ -12,10 +12,8 @@ use super::info::{AdapterInfo, ClassifierInfo};
 use crate::run::{AdapterFiles, adapter_files};
 use crate::settings::ExperimentConfig;
 
-/// What an adapter folder holds, on the host.
 #[derive(Clone, Debug)]
 pub struct SavedAdapter {
-    /// Factors and head.
     pub adapter: PeftAdapter,
     /// Posterior, if there is one.
     pub posterior: Option<PeftPosterior>,
@@ -50,10 +48,6 @@ pub(super) fn take(
 
 impl SavedAdapter {
     /// The adapter with no module above `rank`; the posterior stays behind, since it is one of other directions.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`PeftAdapter::capped`].
     pub fn capped(&self, rank: usize) -> Result<(Self, CapReport), ClassifyError> {
         let (adapter, report) = self.adapter.capped(rank)?;
         let info = self.info.clone().map(AdapterInfo::at_the_mean);
@@ -64,10 +58,6 @@ impl SavedAdapter {
     ///
     /// The posterior comes along in the ragged layout, where its factors are those of the file,
     /// unless no rank is left.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`PeftAdapter::write`] and [`PeftPosterior::write`].
     pub fn write(
         &self,
         target: &Path,

@@ -21,7 +21,6 @@ use crate::settings::CheckpointChoice;
 /// What an adapter was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
-    /// A PEFT folder.
     Adapter,
     /// The output folder of a finished run.
     Run,
@@ -30,7 +29,6 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// Name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Adapter => "adapter",
@@ -45,9 +43,7 @@ impl SourceKind {
 pub struct AdapterSource {
     /// What it was read from.
     pub kind: SourceKind,
-    /// The folder that holds it.
     pub folder: PathBuf,
-    /// The adapter.
     pub saved: SavedAdapter,
     /// What a reader must know of the model: that its run is not finished.
     pub warning: Option<String>,
@@ -61,11 +57,6 @@ impl AdapterSource {
     }
 
     /// Reads the adapter that `dir` holds; `device` is used to rebuild the model of a checkpoint.
-    ///
-    /// # Errors
-    ///
-    /// [`SavedError::NoFolder`] and [`SavedError::Nothing`] if there is none, and the errors of its
-    /// files.
     pub fn open(dir: &Path, device: &Device) -> Result<Self, ClassifyError> {
         match Place::find(dir)? {
             Some(Place::Adapter(folder)) => Self::read(SourceKind::Adapter, folder),

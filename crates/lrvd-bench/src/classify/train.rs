@@ -31,24 +31,16 @@ use crate::task::Goal;
 
 const LABELS_FILE: &str = "labels.json";
 
-/// The options of a training run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainOptions {
-    /// Base model: a folder or a repository.
     pub model: String,
-    /// Examples.
     pub data: DataSource,
-    /// Method.
     pub method: MethodName,
     /// Average rank that AdaLoRA ends with; half the initial rank if `None`.
     pub target_rank: Option<usize>,
-    /// Settings.
     pub config: ValidConfig,
-    /// Seed.
     pub seed: u64,
-    /// Device name.
     pub device: String,
-    /// Output folder.
     pub out: PathBuf,
     /// Continue in a folder that holds an interrupted run.
     pub resume: bool,
@@ -67,9 +59,7 @@ pub struct TrainOutcome {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainSettings {
-    /// Version of this file.
     pub schema_version: u32,
-    /// Base model.
     pub model: String,
     /// SHA-256 of its weight files.
     pub weights: BTreeMap<String, String>,
@@ -81,27 +71,19 @@ pub struct TrainSettings {
     /// Share of the training file that is measured on, where there is no other file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_split: Option<f64>,
-    /// Columns of the data files.
     pub columns: Option<TextColumns>,
     /// How a language model is asked; `None` for an encoder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wording: Option<Wording>,
-    /// How questions with choices are asked.
     #[serde(default, skip_serializing_if = "QuestionForm::is_usual")]
     pub questions: QuestionForm,
-    /// Whether inputs are pairs.
     pub pairs: bool,
-    /// Classes and metrics.
     pub goal: Goal,
-    /// Method.
     pub method: MethodName,
     /// Average rank that AdaLoRA ends with.
     pub target_rank: Option<usize>,
-    /// Seed.
     pub seed: u64,
-    /// Device.
     pub device: String,
-    /// Everything else.
     pub experiment: ValidConfig,
 }
 
@@ -113,7 +95,6 @@ impl TrainSettings {
         RankRequest::own(self.method, self.experiment.initial_rank, self.target_rank)
     }
 
-    /// How a run with these settings starts.
     pub(super) fn start<'a>(
         &'a self,
         backbone: &'a Backbone,
@@ -196,10 +177,6 @@ impl TrainSettings {
 /// `predictions-best.jsonl` of the validation file, the folder `adapter` with the PEFT files, the
 /// posterior and the description, and last of all `record.json`. Checkpoints are in `checkpoints`
 /// until then. What a kill left of a finished run is removed by `resume`.
-///
-/// # Errors
-///
-/// [`ClassifyError`]; what a checkpoint holds stays, and `resume` goes on from there.
 pub fn train_classifier(
     options: &TrainOptions,
     data: Option<ClassifyData>,
@@ -288,7 +265,6 @@ pub fn train_classifier(
     Ok(TrainOutcome { record: Some(record), adapter })
 }
 
-/// Checks the options that exclude each other.
 fn check(options: &TrainOptions) -> Result<(), ClassifyError> {
     let can = options.method.can();
     if !can.saved {

@@ -7,15 +7,11 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The tokenizer refused.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// The tokenizer puts special tokens around a text in a way that cannot be undone.
     #[error("tokenizer `{tokenizer}` does not put the same special tokens around every text")]
-    Template {
-        /// The tokenizer's file.
-        tokenizer: String,
-    },
+    Template { tokenizer: String },
 }
 
 /// Encodes texts without special tokens.
@@ -44,7 +40,6 @@ impl<'a> BareTokens<'a> {
         Ok(Self { tokenizer, before, after })
     }
 
-    /// The tokens of `text` alone.
     pub(crate) fn ids(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = self.opened(text)?;
         ids.drain(..self.before.min(ids.len()));
@@ -68,7 +63,6 @@ impl<'a> BareTokens<'a> {
     }
 }
 
-/// The vocabulary file, for messages.
 pub(crate) fn file(tokenizer: &TextTokenizer) -> String {
     tokenizer.file().display().to_string()
 }

@@ -10,13 +10,10 @@ use super::Label;
 /// One example as the model sees it, special tokens included.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenisedExample {
-    /// Token ids.
     pub ids: Vec<u32>,
-    /// Segment ids, one for each token.
     pub type_ids: Vec<u32>,
     /// How many of the classes are answers to this one, from the first on; all of them if `None`.
     pub choices: Option<usize>,
-    /// Target.
     pub label: Label,
 }
 
@@ -24,27 +21,14 @@ pub struct TokenisedExample {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// There is no example.
     #[error("a batch needs at least one example")]
     Empty,
     /// An index points behind the last example.
     #[error("example {found} is wanted, but there are {wanted}")]
-    Index {
-        /// Number of examples.
-        wanted: usize,
-        /// Index as given.
-        found: usize,
-    },
+    Index { wanted: usize, found: usize },
     /// Token ids and segment ids of an example differ in number.
     #[error("example {index} has {wanted} token ids but {found} segment ids")]
-    Segments {
-        /// Index of the example.
-        index: usize,
-        /// Number of token ids.
-        wanted: usize,
-        /// Number of segment ids.
-        found: usize,
-    },
+    Segments { index: usize, wanted: usize, found: usize },
     /// Classes and scores are mixed in one batch.
     #[error("example {index} mixes scores and classes in one batch")]
     MixedLabels {
@@ -62,15 +46,11 @@ impl From<BatchError> for TrainError {
 /// Examples with what makes batches of them: padding, the width of an answer, a device.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenExamples<'a> {
-    /// The examples.
     pub examples: &'a [TokenisedExample],
-    /// Id that fills a batch.
     pub pad_id: u32,
     /// Number of classes; 1 for scores.
     pub labels: usize,
-    /// Where to compute.
     pub device: &'a Device,
-    /// Float type.
     pub dtype: DType,
 }
 

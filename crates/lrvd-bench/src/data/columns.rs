@@ -16,7 +16,6 @@ pub(super) struct Columns {
 pub(super) const IDS: &[&[&str]] = &[&["idx"], &["index"], &["id"], &["#1 ID", "#2 ID"]];
 
 impl Columns {
-    /// The names of one task.
     pub(super) const fn of(task: GlueTask) -> Self {
         const LABEL: &[&str] = &["label"];
         const INFERENCE_A: &[&str] = &["sentence1", "premise"];
@@ -41,7 +40,6 @@ impl Columns {
         Self { text_a, text_b, label }
     }
 
-    /// Every name that may be needed.
     pub(super) fn names(&self) -> Vec<&'static str> {
         let parts = [self.text_a, self.text_b.unwrap_or_default(), self.label];
         parts.into_iter().chain(IDS.iter().copied()).flatten().copied().collect()

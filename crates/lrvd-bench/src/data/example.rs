@@ -9,13 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::task::GlueTask;
 
-/// The target of one example.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Label {
-    /// Class id.
     Class(usize),
-    /// Regression target.
     Score(f64),
 }
 
@@ -42,21 +39,17 @@ impl Label {
 pub struct Example {
     /// The file's own id, or the row number counted from 0.
     pub id: String,
-    /// First segment.
     pub text_a: String,
-    /// Second segment of a pair.
     pub text_b: Option<String>,
     /// Possible answers, of which the label is one; empty where the label is a class or a score of the texts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
-    /// Target.
     pub label: Label,
 }
 
 /// What a model is to read of one example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Texts<'a> {
-    /// The text, or the question.
     pub text: &'a str,
     /// The second text of a pair, or the passage that a question is about.
     pub pair: Option<&'a str>,
@@ -65,13 +58,11 @@ pub struct Texts<'a> {
 }
 
 impl Example {
-    /// What is read of it.
     pub fn texts(&self) -> Texts<'_> {
         Texts { text: &self.text_a, pair: self.text_b.as_deref(), choices: &self.choices }
     }
 }
 
-/// Which part of a data set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SplitName {
@@ -102,7 +93,6 @@ pub enum Origin {
     Subset,
     /// Cut from the published train split.
     LocalSplit,
-    /// Made by a program.
     Generated,
 }
 
@@ -127,7 +117,6 @@ impl Origin {
 /// A file that a split was read from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFile {
-    /// Path as opened.
     pub path: PathBuf,
     /// Length in bytes.
     pub bytes: u64,
@@ -138,7 +127,6 @@ pub struct SourceFile {
 /// The examples of one split, or items of a reasoning set, and where they come from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Split<T = Example> {
-    /// Which split.
     pub name: SplitName,
     /// How far it may be compared with published results.
     pub origin: Origin,
@@ -149,12 +137,10 @@ pub struct Split<T = Example> {
 }
 
 impl<T> Split<T> {
-    /// Number of examples.
     pub fn rows(&self) -> usize {
         self.examples.len()
     }
 
-    /// Words for a table or a report.
     pub const fn describe(&self) -> &'static str {
         self.origin.describe(self.name)
     }
@@ -184,11 +170,8 @@ impl<T> Split<T> {
 /// Train and validation split of one task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
-    /// The task.
     pub task: GlueTask,
-    /// Examples to fit.
     pub train: Split,
-    /// Examples to measure on.
     pub validation: Split,
     /// What a reader of the results must know of the data, one sentence each.
     pub notes: Vec<String>,

@@ -7,7 +7,6 @@ use std::path::Path;
 use super::DataError;
 use crate::io::IoError;
 
-/// Names of the files of a folder.
 pub(crate) fn file_names(folder: &Path) -> Result<BTreeSet<String>, DataError> {
     let failed = |source| IoError::at("read", folder)(source);
     let mut names = BTreeSet::new();

@@ -3,7 +3,6 @@
 use super::{DataError, Label, Place};
 use crate::task::{Target, TaskSpec};
 
-/// Where a label was found, for its errors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field<'a> {
     pub(super) spec: &'static TaskSpec,
@@ -46,7 +45,6 @@ impl Field<'_> {
         }
     }
 
-    /// A score; for classes always an error.
     pub(super) fn of_score(self, score: f64) -> Result<Label, DataError> {
         match self.spec.target {
             Target::Score { low, high } if (low..=high).contains(&score) => Ok(Label::Score(score)),

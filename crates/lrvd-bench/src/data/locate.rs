@@ -87,7 +87,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A data directory with these empty files.
     fn directory(files: &[&str]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for file in files {

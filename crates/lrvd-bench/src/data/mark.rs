@@ -18,7 +18,6 @@ pub(crate) struct GeneratedMark {
     files: BTreeMap<String, FileMark>,
 }
 
-/// One file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileMark {

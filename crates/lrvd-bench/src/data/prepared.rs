@@ -8,22 +8,15 @@ use crate::task::Goal;
 /// Mixed into the run's seed, so that the rows held out are no order of an epoch.
 const HOLDOUT_SALT: u64 = 0x484f_4c44_4f55_5421;
 
-/// Tokenised splits of one task.
 #[derive(Clone, Debug)]
 pub struct PreparedTask {
-    /// What is learnt.
     pub goal: Goal,
-    /// Width of the model's output.
     pub labels: usize,
-    /// Training examples.
     pub train: Vec<TokenisedExample>,
     /// Examples kept out of training, for methods that fit something afterwards.
     pub holdout: Vec<TokenisedExample>,
-    /// Validation examples.
     pub validation: Vec<TokenisedExample>,
-    /// Ids of the validation examples.
     pub validation_ids: Vec<String>,
-    /// Id that fills a batch.
     pub pad_id: u32,
     /// Tokens that stand for the classes, for a language model; empty for an encoder.
     pub answers: Vec<u32>,

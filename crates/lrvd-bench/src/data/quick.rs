@@ -13,11 +13,8 @@ use crate::io::{IoError, create_dir, write_text};
 
 const ARCHIVE: &[u8] = include_bytes!("../../assets/quick/quick.tar.gz");
 
-/// The shipped tasks of one suite.
 pub(crate) struct Quick {
-    /// Folder in the archive.
     folder: &'static str,
-    /// Names of the tasks.
     tasks: &'static [&'static str],
 }
 
@@ -55,10 +52,6 @@ impl Quick {
 }
 
 /// Writes the tasks of the quick GLUE profile into `dir`, as its runs have them: folders that every reader of GLUE takes.
-///
-/// # Errors
-///
-/// [`DataError`] if a file cannot be written.
 pub fn write_generated(dir: &Path) -> Result<(), DataError> {
     GLUE.write(dir)
 }

@@ -6,12 +6,9 @@ use std::path::{Path, PathBuf};
 use super::folder::{file_names, shards};
 use super::{DataError, Format, Origin, SplitName};
 
-/// The files of one split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSet {
-    /// Which split.
     pub split: SplitName,
-    /// What the file names say of it.
     pub origin: Origin,
     /// How to read the files.
     pub format: Format,
@@ -21,18 +18,13 @@ pub struct FileSet {
     pub dev_pairs: Option<PathBuf>,
 }
 
-/// The files of one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
-    /// The folder that holds the files.
     pub folder: PathBuf,
-    /// Train split.
     pub train: FileSet,
-    /// Validation split.
     pub validation: FileSet,
 }
 
-/// One way to store a split.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
     pub(crate) origin: Origin,
@@ -40,10 +32,8 @@ pub(crate) struct Candidate {
     pub(crate) pattern: Pattern,
 }
 
-/// Names of files.
 #[derive(Debug, Clone)]
 pub(crate) enum Pattern {
-    /// `STEM.EXTENSION`
     Exact(String, &'static str),
     /// `STEM-00000-of-00002*.parquet`
     Shards(String),
@@ -133,7 +123,6 @@ fn one(name: Option<&String>) -> Vec<&str> {
 }
 
 impl Pattern {
-    /// The names that it matches.
     fn names(&self) -> String {
         match self {
             Self::Exact(stem, extension) => format!("{stem}.{extension}"),

@@ -5,13 +5,10 @@ use serde::Serialize;
 /// Numbers of one kind over the rows of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Spread {
-    /// Smallest.
     pub least: usize,
-    /// The middle one, the lower of two.
     pub median: usize,
     /// The one that 95 % of the rows do not exceed.
     pub most_rows: usize,
-    /// Largest.
     pub most: usize,
 }
 

@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 use super::load::drawn;
 use super::table::TableError;
 
-/// What a model is measured on.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Validation {
-    /// A file of its own.
     File(PathBuf),
     /// This share of the training file's rows, drawn once, the same ones for every seed.
     Share(f64),
@@ -16,10 +14,6 @@ pub enum Validation {
 
 impl Validation {
     /// The `rows` of `file` less `share` of them, and those.
-    ///
-    /// # Errors
-    ///
-    /// [`TableError::Share`] if one side would be empty.
     pub(crate) fn split<T>(
         file: &Path,
         rows: Vec<T>,

@@ -15,10 +15,6 @@ use crate::settings::ExperimentConfig;
 /// The statistic `log α̂` of every rank direction of `model`; `None` without a posterior.
 ///
 /// `removed` are the values that pruned directions had when they went, by module path.
-///
-/// # Errors
-///
-/// [`EvalError`] if an adapter's statistic is not a number.
 pub fn statistic_record(
     model: &impl AdaptedModel,
     config: &ExperimentConfig,
@@ -46,10 +42,6 @@ pub fn statistic_record(
 
 /// Energy of the mean update that the first `k` directions capture, for every module of rank 2 or
 /// more; the learned order is by the statistic, or by factor norms where there is no posterior.
-///
-/// # Errors
-///
-/// [`EvalError`] if an adapter's fields do not belong together.
 pub fn energy_records(
     model: &impl AdaptedModel,
     config: &ExperimentConfig,
@@ -106,7 +98,6 @@ pub fn energy_records(
     Ok(records)
 }
 
-/// AdaLoRA's singular values multiplied into A.
 fn folded(host: &HostAdapter) -> HostAdapter {
     let mut folded = host.clone();
     if let Some(e) = folded.e.take() {

@@ -12,19 +12,13 @@ use crate::settings::ValidConfig;
 /// What training, fitting and answering need beside the model.
 #[derive(Clone, Copy, Debug)]
 pub struct RunContext<'a> {
-    /// Settings.
     pub config: &'a ValidConfig,
-    /// Tokenised data.
     pub task: &'a PreparedTask,
-    /// Seed of the run.
     pub seed: u64,
-    /// Where to compute.
     pub device: &'a Device,
-    /// Float type.
     pub dtype: DType,
     /// Resident memory since the start of the run.
     pub memory: PeakMemory,
-    /// Follows predictions.
     pub watch: PassWatch<'a>,
 }
 

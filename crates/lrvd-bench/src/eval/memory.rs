@@ -17,7 +17,6 @@ impl PeakMemory {
         Self { is_own: fs::write("/proc/self/clear_refs", "5").is_ok() }
     }
 
-    /// Without a mark of its own.
     pub const fn unknown() -> Self {
         Self { is_own: false }
     }

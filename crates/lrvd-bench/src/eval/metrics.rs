@@ -18,7 +18,6 @@ use crate::task::Metric;
 pub struct Scored {
     /// Averaged probabilities `[n, classes]`, or mean scores `[n]` for regression.
     pub outputs: Vec<f64>,
-    /// Aggregate numbers.
     pub metrics: Metrics,
     /// Reliability bins; `None` for regression.
     pub reliability: Option<Reliability>,
@@ -27,10 +26,6 @@ pub struct Scored {
 }
 
 /// Scores the members of `logits`, whose probabilities are averaged.
-///
-/// # Errors
-///
-/// [`EvalError::Metric`] for logits that are not finite or an empty split.
 pub fn score_draws(logits: &Logits, task: &PreparedTask) -> Result<Scored, EvalError> {
     if task.goal.is_regression() {
         regression(&logits.values, logits.members(), task)
@@ -103,7 +98,6 @@ fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Score
     Ok(Scored { outputs, metrics, reliability: None, uncertainty: None })
 }
 
-/// The label as the prediction file writes it.
 pub fn label_number(label: Label) -> f64 {
     match label {
         Label::Class(class) => class as f64,

@@ -15,10 +15,6 @@ const TARGETS: [f64; 4] = [0.01, 0.05, 0.1, 0.2];
 const POINTS: usize = 100;
 
 /// Risk against coverage, by number of draws; empty for regression.
-///
-/// # Errors
-///
-/// [`EvalError::Metric`] for probabilities that are none.
 pub fn selective_records(
     scored: &BTreeMap<u32, Scored>,
     task: &PreparedTask,

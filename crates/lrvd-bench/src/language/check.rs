@@ -17,14 +17,11 @@ use crate::data::Spread;
 /// Texts that are shown.
 const SHOWN: usize = 3;
 
-/// One split.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LanguageSplitReport {
     /// `train` or `validation`.
     pub name: &'static str,
-    /// Rows.
     pub rows: usize,
-    /// Characters of a row.
     pub characters: Option<Spread>,
     /// Tokens of a row before anything is cut; `None` without a model.
     pub tokens: Option<Spread>,
@@ -46,25 +43,18 @@ pub type MarkedText = Vec<(String, bool)>;
 /// What `lrvd data check` says of texts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LanguageReport {
-    /// Version of this report.
     pub schema_version: u32,
     /// Files with their SHA-256.
     pub files: BTreeMap<String, String>,
-    /// What is in which column.
     pub columns: LanguageColumns,
     /// Longest input in tokens; `None` without a model.
     pub max_length: Option<usize>,
-    /// Training and validation.
     pub splits: Vec<LanguageSplitReport>,
     /// The first rows in pieces, as the model reads them.
     pub examples: Vec<MarkedText>,
 }
 
 /// Reads the texts of `source`, and with a `model` its configuration, tokenizer and chat template: no weights.
-///
-/// # Errors
-///
-/// [`LanguageError`] naming the first bad row, or what keeps the model from reading the texts.
 pub fn check_language(
     source: &LanguageSource,
     model: Option<&str>,

@@ -19,36 +19,20 @@ const MESSAGES: &str = "messages";
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum LanguageColumns {
     /// Plain texts: what is given, and what should follow.
-    Texts {
-        /// What is given.
-        prompt: String,
-        /// What should follow.
-        completion: String,
-    },
+    Texts { prompt: String, completion: String },
     /// Conversations: lists of objects with `role` and `content`.
-    Chat {
-        /// The column.
-        messages: String,
-    },
+    Chat { messages: String },
 }
 
-/// Columns as somebody named them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedColumns {
-    /// Of prompts.
     pub prompt: Option<String>,
-    /// Of completions.
     pub completion: Option<String>,
-    /// Of conversations.
     pub messages: Option<String>,
 }
 
 impl NamedColumns {
     /// The columns that are meant, if any is named.
-    ///
-    /// # Errors
-    ///
-    /// [`LanguageError::Options`] for both kinds at once.
     pub fn meant(&self) -> Result<Option<LanguageColumns>, LanguageError> {
         let or = |given: &Option<String>, usual: &str| given.clone().unwrap_or(usual.to_owned());
         match (&self.messages, &self.prompt, &self.completion) {
@@ -71,10 +55,6 @@ impl NamedColumns {
 impl LanguageColumns {
     /// The columns that the first row of `file` has under their usual names: `messages`, or `prompt` and `completion`;
     /// `None` if it has neither, or all of `others`, which are those of another kind of data.
-    ///
-    /// # Errors
-    ///
-    /// [`TableError`] if the file cannot be read or has no row.
     pub fn recognise(file: &Path, others: &[&str]) -> Result<Option<Self>, TableError> {
         let Some(first) = table::read(file)?.next().transpose()? else { return Ok(None) };
         if others.iter().all(|name| first.has(name)) {
@@ -89,12 +69,10 @@ impl LanguageColumns {
         })
     }
 
-    /// Whether the rows are conversations.
     pub fn is_chat(&self) -> bool {
         matches!(self, Self::Chat { .. })
     }
 
-    /// The column names.
     pub(super) fn names(&self) -> Vec<&str> {
         match self {
             Self::Texts { prompt, completion } => vec![prompt, completion],

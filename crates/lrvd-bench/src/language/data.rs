@@ -15,20 +15,15 @@ use crate::settings::ExperimentConfig;
 /// Where texts come from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LanguageSource {
-    /// To fit.
     pub train: PathBuf,
-    /// To measure on.
     pub validation: Validation,
-    /// What is in which column.
     pub columns: LanguageColumns,
 }
 
-/// Rows of both splits.
 #[derive(Clone, Debug)]
 pub struct LanguageRows {
     /// To fit, those included that a method holds out.
     pub train: Vec<TextRow>,
-    /// To measure on.
     pub validation: Vec<TextRow>,
     /// SHA-256 by file.
     pub(super) files: BTreeMap<String, String>,
@@ -43,11 +38,6 @@ impl LanguageSource {
         }
     }
 
-    /// Reads everything.
-    ///
-    /// # Errors
-    ///
-    /// [`LanguageError`] naming the first bad row.
     pub fn read(&self) -> Result<LanguageRows, LanguageError> {
         let mut files = BTreeMap::new();
         let other = match &self.validation {
@@ -66,7 +56,6 @@ impl LanguageSource {
     }
 }
 
-/// Tokenised splits.
 #[derive(Clone, Debug)]
 pub(crate) struct LanguageTask {
     pub(super) train: Vec<LanguageExample>,

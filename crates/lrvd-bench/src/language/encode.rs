@@ -31,7 +31,6 @@ pub(crate) struct LanguageReader<'a> {
     tokens: BareTokens<'a>,
     chat: Option<ChatTemplate>,
     stops: BTreeSet<u32>,
-    /// Ends a plain completion.
     end: Option<u32>,
     /// Fills a batch; nothing reads it.
     pub(super) pad_id: u32,
@@ -39,14 +38,11 @@ pub(crate) struct LanguageReader<'a> {
     model: String,
 }
 
-/// A row as tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EncodedText {
     /// Tokens of the row, cut to the longest input.
     pub(super) ids: Vec<u32>,
-    /// Which of them are learnt.
     pub(super) learnt: Vec<bool>,
-    /// Tokens before the cut.
     pub(super) length: usize,
     /// Whether prompt and answer had to be encoded apart.
     pub(super) apart: bool,
@@ -68,10 +64,6 @@ struct Generation {
 
 impl<'a> LanguageReader<'a> {
     /// Learns how the model at `location` reads texts, which may be no longer than `max_length` tokens.
-    ///
-    /// # Errors
-    ///
-    /// [`BackboneError::Model`] for an encoder, [`LanguageError::Template`] for a chat template that is not valid.
     pub(crate) fn new(
         location: &ModelLocation,
         architecture: &Architecture,
@@ -104,7 +96,6 @@ impl<'a> LanguageReader<'a> {
         self.stops.iter().copied().collect()
     }
 
-    /// Whether the model has a form for conversations.
     pub(super) fn has_chat(&self) -> bool {
         self.chat.is_some()
     }
@@ -115,10 +106,6 @@ impl<'a> LanguageReader<'a> {
     }
 
     /// The tokens of a row with what is learnt of them.
-    ///
-    /// # Errors
-    ///
-    /// [`LanguageError::Chat`] and [`LanguageError::NoTemplate`] for a conversation that has no text.
     pub(crate) fn encode(&self, row: &TextRow) -> Result<EncodedText, LanguageError> {
         let mut text = match &row.content {
             Content::Text { prompt, completion } => {
@@ -136,10 +123,6 @@ impl<'a> LanguageReader<'a> {
     }
 
     /// The tokens after which an answer is asked for.
-    ///
-    /// # Errors
-    ///
-    /// As [`encode`](Self::encode).
     pub(super) fn prompt(&self, content: &Content) -> Result<Vec<u32>, LanguageError> {
         Ok(match content {
             Content::Text { prompt, .. } => self.tokens.opened(prompt)?,

@@ -10,15 +10,11 @@ use crate::data::batch::BatchError;
 /// One text as the model reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LanguageExample {
-    /// The tokens that are read.
     pub(super) ids: Vec<u32>,
-    /// Columns whose next token is asked for.
     pub(super) columns: Vec<usize>,
-    /// Those tokens.
     pub(super) wanted: Vec<u32>,
 }
 
-/// Texts with what makes batches of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LanguageExamples<'a> {
     pub(super) texts: &'a [LanguageExample],

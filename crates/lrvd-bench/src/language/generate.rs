@@ -13,10 +13,8 @@ use super::rows::Content;
 /// New tokens of a text where nobody says otherwise.
 pub const NEW_TOKENS: usize = 128;
 
-/// How texts are continued.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Generation {
-    /// Most new tokens.
     pub max_tokens: usize,
     /// Draws of the weights whose probabilities are averaged; 0 for the mean.
     pub draws: usize,
@@ -26,25 +24,20 @@ pub struct Generation {
     pub sampling: Option<(f64, f64)>,
 }
 
-/// A continued text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Continuation {
     /// What comes after the prompt.
     pub text: String,
-    /// Its tokens.
     pub tokens: Vec<ContinuedToken>,
-    /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Whether the model ended the text, rather than the limit.
     pub stopped: bool,
 }
 
-/// One token of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ContinuedToken {
     /// What it adds to the text; the vocabulary's spelling where that is a part of a character.
     pub text: String,
-    /// Its id.
     pub id: u32,
     /// Its probability, before temperature and truncation.
     pub probability: f64,
@@ -61,11 +54,6 @@ impl Generation {
             .then(|| (temperature.unwrap_or(1.0), top_p.unwrap_or(1.0)))
     }
 
-    /// Checks the sampling's ranges.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] naming `temperature` or `top_p`.
     pub fn check(&self) -> Result<(), ParameterError> {
         self.choice(0).check()
     }
@@ -92,11 +80,6 @@ impl SavedLanguageModel {
     /// not depend on the others.
     ///
     /// A conversation is continued by the assistant. No text goes beyond the length that the model was made for.
-    ///
-    /// # Errors
-    ///
-    /// [`LanguageError::NoTemplate`] for a conversation without a form, [`LanguageError::Long`] for a prompt that fills the
-    /// model, [`SavedError::NoPosterior`](crate::SavedError::NoPosterior), [`LanguageError::Generate`] for settings out of range.
     pub fn generate(
         &self,
         prompts: &[Content],
@@ -108,11 +91,6 @@ impl SavedLanguageModel {
 
     /// [`generate`](Self::generate) for as long as that is wanted: after every token of the texts `go_on` is told how many
     /// there are more, and says whether to go on.
-    ///
-    /// # Errors
-    ///
-    /// As [`generate`](Self::generate), and [`GenerateError::Abandoned`](super::GenerateError::Abandoned) if that is
-    /// denied before the end.
     pub fn generate_while(
         &self,
         prompts: &[Content],

@@ -17,35 +17,26 @@ pub const LANGUAGE_FILE: &str = "lrvd_language.json";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LanguageInfo {
-    /// Version of this file.
     pub schema_version: u32,
-    /// Folder or repository of the base model.
     pub base_model: String,
     /// SHA-256 of the base model's weight files.
     pub weights: BTreeMap<String, String>,
-    /// Columns of the training file.
     pub columns: LanguageColumns,
     /// How the base is held, which answers depend on.
     pub base_precision: BasePrecision,
-    /// Longest text in training, tokens.
     pub max_length: usize,
     /// Texts per batch when measuring.
     pub batch_size: usize,
-    /// How it was trained.
     pub method: String,
     /// Seed of the run, which also addresses the draws.
     pub seed: u64,
-    /// Rank of every adapted layer at the start.
     pub initial_rank: usize,
     /// Rank of every adapted layer, by path, also of those that a PEFT file cannot hold.
     pub ranks: BTreeMap<String, usize>,
-    /// Which model of the run this is.
     pub checkpoint: CheckpointChoice,
-    /// Steps that it has seen.
     pub step: usize,
     /// Statistic at or above which a rank direction counts as noise.
     pub log_alpha_threshold: Option<f64>,
-    /// Whether the statistic is corrected for the fan-in.
     pub fan_in_correction: bool,
     /// Draws of a measurement where nobody says otherwise; 0 where there is nothing to draw from.
     pub draws: usize,
@@ -60,20 +51,11 @@ impl LanguageInfo {
         Self { draws: 0, ..self }
     }
 
-    /// Writes the file into `dir`.
-    ///
-    /// # Errors
-    ///
-    /// [`LanguageError::Io`] if it cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), LanguageError> {
         Ok(write_json(&dir.join(LANGUAGE_FILE), self, JsonLayout::Pretty)?)
     }
 
     /// Reads the file in `dir`; `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`LanguageError::Io`] for another version or a broken file.
     pub fn read(dir: &Path) -> Result<Option<Self>, LanguageError> {
         let path = dir.join(LANGUAGE_FILE);
         if !path.is_file() {

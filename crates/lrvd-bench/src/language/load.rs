@@ -29,7 +29,6 @@ const BATCH_SIZE: usize = 8;
 /// Longest text where nobody says otherwise.
 const MAX_LENGTH: usize = 1024;
 
-/// How to load.
 #[derive(Clone, Debug, Default)]
 pub struct LanguageLoadOptions {
     /// Base model, instead of the one that the adapter names.
@@ -52,7 +51,6 @@ pub struct SavedLanguageModel {
     pub(super) device: Device,
 }
 
-/// An adapter on the host.
 struct Found {
     folder: PathBuf,
     adapter: PeftAdapter,
@@ -63,10 +61,6 @@ struct Found {
 
 impl SavedLanguageModel {
     /// Whether `dir` holds an adapter of a language model that was trained here on texts, or a run of one.
-    ///
-    /// # Errors
-    ///
-    /// [`LanguageError`] for a description that cannot be read.
     pub fn is_at(dir: &Path) -> Result<bool, LanguageError> {
         for folder in [dir, &dir.join(ADAPTER_DIR)] {
             if LanguageInfo::read(folder)?.is_some() {
@@ -84,11 +78,6 @@ impl SavedLanguageModel {
 
     /// Loads the adapter in `dir`: the output of a training run on texts, one of its checkpoints, or any PEFT folder of the
     /// task `CAUSAL_LM`.
-    ///
-    /// # Errors
-    ///
-    /// [`SavedError::Nothing`], [`SavedError::NoBase`] and [`SavedError::OtherBase`], and the errors of the files
-    /// themselves.
     pub fn load(
         dir: &Path,
         options: &LanguageLoadOptions,
@@ -109,11 +98,6 @@ impl SavedLanguageModel {
         Ok(Self { info, warning, dir: folder, has_posterior, model, backbone, device })
     }
 
-    /// The base model `name` alone.
-    ///
-    /// # Errors
-    ///
-    /// [`LanguageError::Backbone`] for a model that is not there or no language model.
     pub fn base(name: &str, device: &Device) -> Result<Self, LanguageError> {
         let backbone = Backbone::open(locate_model(name)?)?;
         let dtype = backbone.stored_as(BasePrecision::F32)?;
@@ -123,21 +107,15 @@ impl SavedLanguageModel {
         Ok(Self { info, warning, dir, has_posterior: false, model, backbone, device })
     }
 
-    /// The folder that was loaded.
     pub fn folder(&self) -> &Path {
         &self.dir
     }
 
-    /// Name of the base model.
     pub fn base_name(&self) -> &str {
         &self.backbone.location.name
     }
 
     /// Draws of a measurement: those asked for, or as many as in training.
-    ///
-    /// # Errors
-    ///
-    /// [`SavedError::NoPosterior`] if draws are asked of a model without a posterior.
     pub fn draws(&self, asked: Option<usize>) -> Result<usize, LanguageError> {
         let own = self.info.as_ref().filter(|_| self.has_posterior).map_or(0, |info| info.draws);
         let draws = asked.unwrap_or(own);
@@ -147,7 +125,6 @@ impl SavedLanguageModel {
         Ok(draws)
     }
 
-    /// How texts become what the model reads.
     pub(super) fn reader(&self) -> Result<LanguageReader<'_>, LanguageError> {
         let Backbone { location, architecture, tokenizer, .. } = &self.backbone;
         let length = self.info.as_ref().map_or(MAX_LENGTH, |info| info.max_length);
@@ -160,10 +137,6 @@ impl SavedLanguageModel {
     }
 
     /// Whether conversations can be continued: the base model has a form for them.
-    ///
-    /// # Errors
-    ///
-    /// [`LanguageError::Template`] for a form that is not valid.
     pub fn has_chat(&self) -> Result<bool, LanguageError> {
         Ok(self.reader()?.has_chat())
     }
@@ -173,22 +146,16 @@ impl SavedLanguageModel {
         self.model.config().max_position_embeddings
     }
 
-    /// The columns that it was trained on.
     pub fn columns(&self) -> Option<&LanguageColumns> {
         self.info.as_ref().map(|info| &info.columns)
     }
 
-    /// Seed of the training.
     pub fn seed(&self) -> u64 {
         self.info.as_ref().map_or(0, |info| info.seed)
     }
 
     /// Measures the model on `rows`, at its mean and, unless that is 0, at `draws` draws that `seed` addresses; and what
     /// is to be known of the rows, one sentence each.
-    ///
-    /// # Errors
-    ///
-    /// [`LanguageError`] if a row has no text or none has a token to predict.
     pub fn evaluate(
         &self,
         rows: &[TextRow],

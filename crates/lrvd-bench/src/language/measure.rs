@@ -19,12 +19,10 @@ use crate::record::{JsonLines, Metrics, Reliability};
 pub struct LanguageEvaluation {
     /// By number of draws; 0 is the posterior mean.
     pub scored: BTreeMap<u32, TokenAnswers>,
-    /// Seconds that each number of draws took.
     pub seconds: BTreeMap<u32, f64>,
     ids: Vec<String>,
 }
 
-/// One text in a file of predictions.
 #[derive(Serialize)]
 struct Line<'a> {
     id: &'a str,
@@ -55,26 +53,17 @@ impl LanguageEvaluation {
         Ok(Self { scored, seconds, ids })
     }
 
-    /// Number of texts.
     pub fn rows(&self) -> usize {
         self.ids.len()
     }
 
     /// Metrics by number of draws, per token: `nll` in nats, its exponential as `perplexity`, the calibration of the most
     /// likely token.
-    ///
-    /// # Errors
-    ///
-    /// [`LanguageError::Metric`] without any token.
     pub fn metrics(&self) -> Result<BTreeMap<u32, Metrics>, LanguageError> {
         self.scored.iter().map(|(&draws, answers)| Ok((draws, metrics(answers, draws)?))).collect()
     }
 
     /// Reliability of the most likely token by number of draws.
-    ///
-    /// # Errors
-    ///
-    /// [`LanguageError::Metric`] without any token.
     pub fn reliability(&self) -> Result<BTreeMap<u32, Reliability>, LanguageError> {
         let of = |(&draws, answers): (&u32, &TokenAnswers)| {
             Ok((draws, Reliability::from(&answers.reliability()?)))
@@ -84,10 +73,6 @@ impl LanguageEvaluation {
 
     /// Writes one line for every text: its tokens and, by number of draws, their mean negative log-likelihood, entropy and
     /// mutual information.
-    ///
-    /// # Errors
-    ///
-    /// [`LanguageError::Io`] if the file cannot be written.
     pub fn write_predictions(&self, path: &Path) -> Result<(), LanguageError> {
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             create_dir(parent)?;

@@ -9,37 +9,26 @@ use super::columns::LanguageColumns;
 use super::error::LanguageError;
 use crate::data::table::{self, Cell, Format, Layout, Place, Table};
 
-/// One row and where it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextRow {
-    /// File and line or row.
     pub place: Place,
-    /// What is in it.
     pub content: Content,
 }
 
-/// What a row holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Content {
-    /// Plain text.
     Text {
-        /// What is given.
         prompt: String,
         /// What should follow; `None` where that is asked for.
         #[serde(skip_serializing_if = "Option::is_none")]
         completion: Option<String>,
     },
-    /// A conversation.
     Chat(Vec<Message>),
 }
 
 /// Reads a data file in the format that its name ends in: `.tsv`, `.csv`, `.jsonl` or `.parquet`; a conversation needs one
 /// of the last two. Completions are read if they are `wanted`.
-///
-/// # Errors
-///
-/// The first bad row by file, line or row, and column: an empty text, an unknown role, a message without its keys.
 pub fn read_texts(
     file: &Path,
     columns: &LanguageColumns,

@@ -18,21 +18,14 @@ pub(super) const TASK: &str = Training::Language.name();
 /// Everything that a training run is told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LanguageOptions {
-    /// Base model: a folder or a repository.
     pub model: String,
-    /// Texts.
     pub data: LanguageSource,
-    /// Method.
     pub method: MethodName,
     /// Average rank that AdaLoRA ends with; half the initial rank if `None`.
     pub target_rank: Option<usize>,
-    /// Settings.
     pub config: ValidConfig,
-    /// Seed.
     pub seed: u64,
-    /// Device name.
     pub device: String,
-    /// Output folder.
     pub out: PathBuf,
     /// Go on in a folder that holds an interrupted run.
     pub resume: bool,
@@ -42,11 +35,9 @@ pub struct LanguageOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LanguageSettings {
-    /// Version of this file.
     pub schema_version: u32,
     /// Always `language`: other runs have no such entry.
     pub task: String,
-    /// Base model.
     pub model: String,
     /// SHA-256 of its weight files.
     pub weights: BTreeMap<String, String>,
@@ -54,17 +45,12 @@ pub struct LanguageSettings {
     pub data: BTreeMap<String, String>,
     /// Share of the training file that is measured on, where there is no other file.
     pub validation_split: Option<f64>,
-    /// Columns of the data files.
     pub columns: LanguageColumns,
-    /// Method.
     pub method: MethodName,
     /// Average rank that AdaLoRA ends with.
     pub target_rank: Option<usize>,
-    /// Seed.
     pub seed: u64,
-    /// Device.
     pub device: String,
-    /// Everything else.
     pub experiment: ValidConfig,
 }
 

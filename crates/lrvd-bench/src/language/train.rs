@@ -37,7 +37,6 @@ use crate::run::{
 use crate::saved::{load_checkpoint_from, unfinished};
 use crate::settings::CheckpointChoice;
 
-/// A model with what trains it.
 type LanguageRun = train::Run<LlamaForCausalLm, LanguageMethod>;
 
 /// How a training run ended.
@@ -49,7 +48,6 @@ pub struct LanguageOutcome {
     pub adapter: PathBuf,
 }
 
-/// A model at a checkpoint, which is `folder`.
 pub(crate) struct AtCheckpoint {
     pub folder: PathBuf,
     /// That its run is not finished.
@@ -57,7 +55,6 @@ pub(crate) struct AtCheckpoint {
     pub model: Rebuilt,
 }
 
-/// An adapter as it is written.
 pub(crate) struct Rebuilt {
     pub adapter: PeftAdapter,
     pub posterior: Option<PeftPosterior>,
@@ -70,10 +67,6 @@ pub(crate) struct Rebuilt {
 /// output folder then gets `settings.json`, `predictions-last.jsonl` and `predictions-best.jsonl` of the validation texts,
 /// the folder `adapter` with the PEFT files, the posterior and the description, and last of all `record.json`. Checkpoints
 /// lie in `checkpoints` until then.
-///
-/// # Errors
-///
-/// [`LanguageError`]; what a checkpoint holds stays, and `resume` goes on from there.
 pub fn train_language(
     options: &LanguageOptions,
     rows: Option<LanguageRows>,
@@ -174,7 +167,6 @@ pub fn train_language(
     Ok(LanguageOutcome { record: Some(record), adapter })
 }
 
-/// One line for the terminal.
 fn summary(record: &RunRecord) -> String {
     let last = record.checkpoints.last.as_ref();
     let nll = last.and_then(|last| last.metrics.get(&0)?.nll);
@@ -213,7 +205,6 @@ pub(crate) fn rebuild(
 }
 
 impl LanguageSettings {
-    /// Pretrained model, fresh adapters, empty optimiser.
     fn fresh(&self, backbone: &Backbone, device: &Device) -> Result<LanguageRun, LanguageError> {
         let config = &self.experiment;
         let dtype = backbone.stored_as(config.base_precision)?;

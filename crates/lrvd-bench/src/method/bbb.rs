@@ -30,7 +30,6 @@ use super::setup::{NoisyRates, adapter, rate_to_reach};
 use super::{MethodError, PostHoc, RankRequest};
 use crate::settings::{BbbPrior, BbbSettings, BbbWeight, ExperimentConfig, MixtureSettings};
 
-/// Bayes by backprop.
 #[derive(Clone, Debug)]
 pub(super) struct Bbb {
     adapter: AdapterConfig,

@@ -29,7 +29,6 @@ use super::setup::{NoisyRates, adapter};
 use super::{Inputs, PostHoc, RankRequest};
 use crate::settings::{BlobSettings, ExperimentConfig};
 
-/// BLoB.
 #[derive(Clone, Debug)]
 pub(super) struct Blob {
     adapter: AdapterConfig,

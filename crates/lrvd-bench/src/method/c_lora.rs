@@ -35,13 +35,11 @@ use crate::settings::{CLoraSettings, ExperimentConfig};
 /// Steps of the longest published run.
 const PUBLISHED_STEPS: usize = 2000;
 
-/// C-LoRA.
 #[derive(Clone, Debug)]
 pub(super) struct CLora {
     adapter: AdapterConfig,
     kl_weight: f64,
     cycle: KlCycle,
-    /// Moves the network.
     second: SecondOptimizer,
     /// Sees the divergence of every use of an adapter in training.
     observer: Observer,

@@ -40,7 +40,6 @@ impl KlCycle {
         Self { gamma, batch_size: batch_size.max(1), last_batch, steps, published }
     }
 
-    /// Batches in an epoch of `n_train` examples.
     pub(super) fn batches(self, n_train: usize) -> usize {
         match self.last_batch {
             LastBatch::Keep => n_train.div_ceil(self.batch_size),

@@ -20,7 +20,6 @@ use super::setup::adapter;
 use super::{Inputs, PostHoc, RankRequest};
 use crate::settings::{ExperimentConfig, LoraEnsembleSettings};
 
-/// LoRA-Ensemble.
 #[derive(Clone, Debug)]
 pub(super) struct LoraEnsemble {
     adapter: AdapterConfig,

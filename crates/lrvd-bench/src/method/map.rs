@@ -25,7 +25,6 @@ use super::setup::{adapter, rate_to_reach};
 use super::{MethodError, PostHoc, RankRequest};
 use crate::settings::{ExperimentConfig, MapSettings};
 
-/// MAP.
 #[derive(Clone, Debug)]
 pub(super) struct Map {
     adapter: AdapterConfig,

@@ -15,7 +15,6 @@ use super::setup::adapter;
 use super::{Inputs, PostHoc, RankRequest};
 use crate::settings::ExperimentConfig;
 
-/// MC dropout.
 #[derive(Clone, Debug)]
 pub(super) struct McDropout {
     adapter: AdapterConfig,

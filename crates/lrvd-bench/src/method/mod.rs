@@ -37,10 +37,8 @@ pub use error::MethodError;
 pub(crate) use registry::LanguageMethod;
 pub(crate) use tempered::softened;
 
-/// A method with its settings, ready to run.
 pub type Method = Box<dyn Tuning>;
 
-/// Examples that a method is asked about.
 pub type Inputs<'a> = train::Inputs<'a, lrvd_models::TokenBatch>;
 
 /// A way of fine-tuning and of predicting: the four traits of [`lrvd_burn::train`], and what comes
@@ -61,10 +59,6 @@ pub trait PostHoc {
     }
 
     /// What is fitted once training is over: curvature, a temperature, a noise scale.
-    ///
-    /// # Errors
-    ///
-    /// [`MethodError`] if the held-out examples cannot be answered or fitted.
     fn finish(
         &mut self,
         _model: &mut AutoClassifier,

@@ -45,12 +45,6 @@ fn build(
 }
 
 impl MethodName {
-    /// The method itself.
-    ///
-    /// # Errors
-    ///
-    /// [`MethodError`] for settings that do not go together, [`MethodError::NotOneRun`] for an ensemble, which
-    /// is made of runs of another method.
     pub fn build(self, config: &ValidConfig, request: RankRequest) -> Result<Method, MethodError> {
         let method = build(self.entry().key, config, request)?;
         let method = method.ok_or_else(|| MethodError::NotOneRun { method: self.name() })?;
@@ -68,10 +62,6 @@ pub(crate) type LanguageMethod = dyn train::Method<LlamaForCausalLm>;
 impl MethodName {
     /// The method for a language model on texts: LoRA, AdaLoRA and `BayesLoRA` with its variants, which are the same for
     /// every model.
-    ///
-    /// # Errors
-    ///
-    /// [`MethodError::Method`] for others, and for settings that do not go together.
     pub(crate) fn build_for_language(
         self,
         config: &ValidConfig,

@@ -35,7 +35,6 @@ const PUBLISHED_RATE: f64 = 0.1;
 /// That of the standard direction: it carries `ln σ` to the prior's within the cycles of a published run.
 const STANDARD_RATE: f64 = 1.0;
 
-/// `ScalaBL`.
 #[derive(Clone, Debug)]
 pub(super) struct ScalaBl {
     adapter: AdapterConfig,

@@ -36,11 +36,9 @@ const SMALLEST_WEIGHT: f64 = f32::MIN_POSITIVE as f64;
 /// Whose gradients of the step's objective `AdamW` does not see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owned {
-    /// The noise parameters'.
     Noise,
     /// Those of the network that reads the law of C-LoRA's matrix off the input.
     Context,
-    /// Nobody's.
     Nothing,
 }
 
@@ -63,7 +61,6 @@ impl Owned {
     }
 }
 
-/// Plain gradient descent beside AdamW.
 #[derive(Clone, Debug)]
 pub(super) struct SecondOptimizer {
     rate: f64,

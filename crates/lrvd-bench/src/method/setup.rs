@@ -36,7 +36,6 @@ pub(super) struct NoisyRates {
 }
 
 impl NoisyRates {
-    /// Noise parameters that learn at the rate `noise`.
     pub(super) fn new(config: &ExperimentConfig, noise: f64) -> Self {
         Self { weight_decay: config.adapter_weight_decay, noise }
     }

@@ -45,7 +45,6 @@ use crate::settings::{ExperimentConfig, SwagSettings};
 /// Fields of the moments that are lists, as they are stored.
 const LISTS: [&str; 3] = ["mean", "second_moment", "deviations"];
 
-/// LoRA with the moments of its path.
 pub(super) struct Swag {
     adapter: AdapterConfig,
     settings: SwagSettings,
@@ -133,7 +132,6 @@ impl Swag {
     }
 }
 
-/// Puts `values` into a parameter of as many.
 fn set(p: NamedParameterMut<'_>, values: Vec<f64>) {
     if values.len() == p.value.len() {
         p.value.set_data(TensorData::new(values, p.value.shape()));
@@ -264,7 +262,6 @@ mod tests {
         Swag { adapter, settings, tail: (50, 10), anneal: (0.6, 20), moments: BTreeMap::new() }
     }
 
-    /// Moves every trainable parameter.
     fn moved(model: &mut AutoClassifier, by: f64) {
         model.visit_parameters_mut(&mut |p| {
             if p.role == Role::AdapterMean {

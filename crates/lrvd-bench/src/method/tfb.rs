@@ -65,7 +65,6 @@ impl TfbSettings {
     }
 }
 
-/// A trained LoRA that is given noise.
 pub(super) struct Tfb {
     adapter: AdapterConfig,
     settings: TfbSettings,

@@ -9,14 +9,10 @@ use lrvd_models::tokenizer::TextTokenizer;
 use super::{PromptSet, ReasoningError, ReasoningSet};
 use crate::data::bare::{BareTokens, file, is_special};
 
-/// The token that stands for a label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerToken {
-    /// The label.
     pub label: String,
-    /// Id of its token.
     pub id: u32,
-    /// The token as the vocabulary writes it.
     pub piece: String,
     /// Number of tokens that the whole label takes; the others are not looked at.
     pub n_pieces: usize,
@@ -32,12 +28,6 @@ pub struct AnswerToken {
 ///
 /// With the vocabulary of Llama-2 every label is one token and the three agree. The last rule works with any
 /// vocabulary that tells the labels apart at all, down to single bytes.
-///
-/// # Errors
-///
-/// [`ReasoningError::LabelCollision`] names two labels that end up with the same token,
-/// [`ReasoningError::LabelSpecial`] one that is unknown to the tokenizer or a special token of it, and
-/// [`ReasoningError::LabelWithoutToken`] one without any token.
 pub fn answer_tokens(
     tokenizer: &TextTokenizer,
     set: ReasoningSet,
@@ -47,10 +37,6 @@ pub fn answer_tokens(
 }
 
 /// Refuses labels that take more than one token, as a run that is to be compared with published numbers must.
-///
-/// # Errors
-///
-/// [`ReasoningError::LabelSplit`] names the first such label.
 pub fn require_single(
     tokenizer: &TextTokenizer,
     answers: &[AnswerToken],
@@ -66,10 +52,6 @@ pub fn require_single(
 }
 
 /// Compares with ids that are known of the model, by label; labels that are not listed pass.
-///
-/// # Errors
-///
-/// [`ReasoningError::LabelId`] names the first label with another id: the tokenizer is not the model's.
 pub fn check_known(
     tokenizer: &TextTokenizer,
     answers: &[AnswerToken],

@@ -21,25 +21,20 @@ pub enum InputForm {
     Encoder,
 }
 
-/// How prompts are made and encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EncodeConfig {
-    /// The wording.
     pub prompt: PromptSet,
-    /// The kind of model.
     pub form: InputForm,
     /// Most tokens of an example, special ones included.
     pub max_length: usize,
 }
 
 impl EncodeConfig {
-    /// For a decoder.
     pub const fn decoder(prompt: PromptSet, max_length: usize) -> Self {
         Self { prompt, form: InputForm::Decoder, max_length }
     }
 
-    /// For an encoder with a classifier.
     pub const fn encoder(prompt: PromptSet, max_length: usize) -> Self {
         Self { prompt, form: InputForm::Encoder, max_length }
     }
@@ -57,7 +52,6 @@ pub struct CutCounts {
 }
 
 impl CutCounts {
-    /// Prompts that lost anything.
     pub const fn total(&self) -> usize {
         self.right + self.body + self.choices
     }
@@ -68,15 +62,12 @@ impl CutCounts {
 pub struct EncodedItems {
     /// Token ids and classes, in file order.
     pub examples: Vec<TokenisedExample>,
-    /// Ids of the items.
     pub ids: Vec<String>,
-    /// Prompts that were too long.
     pub cut: CutCounts,
     /// Items that the prompt set does not use, or that have more choices than there are labels.
     pub left_out: usize,
 }
 
-/// Turns items into token ids.
 #[derive(Debug, Clone, Copy)]
 pub struct PromptEncoder<'a> {
     tokenizer: &'a TextTokenizer,
@@ -86,11 +77,6 @@ pub struct PromptEncoder<'a> {
 
 impl<'a> PromptEncoder<'a> {
     /// Learns what the tokenizer puts around a text.
-    ///
-    /// # Errors
-    ///
-    /// [`ReasoningError::Frame`] if that differs from text to text, and [`ReasoningError::NoSpecialToken`] for a
-    /// decoder whose tokenizer has no beginning-of-text token.
     pub fn new(tokenizer: &'a TextTokenizer, config: EncodeConfig) -> Result<Self, ReasoningError> {
         let encoder = Self { tokenizer, bare: BareTokens::new(tokenizer)?, config };
         if config.form == InputForm::Decoder {
@@ -100,12 +86,6 @@ impl<'a> PromptEncoder<'a> {
     }
 
     /// Encodes the items of `set`, for `n_classes` labels.
-    ///
-    /// # Errors
-    ///
-    /// [`ReasoningError::Tokenizer`] if a text cannot be encoded or the limit does not hold the special tokens,
-    /// [`ReasoningError::PromptLength`] if a prompt of `clean` does not fit whatever is cut, and
-    /// [`ReasoningError::NoSpecialToken`] if the end-of-text token is wanted and missing.
     pub fn encode(
         &self,
         set: ReasoningSet,
@@ -172,7 +152,6 @@ impl<'a> PromptEncoder<'a> {
         }
     }
 
-    /// Id of the beginning-of-text token.
     fn begin(&self) -> Result<u32, ReasoningError> {
         let missing = || ReasoningError::NoSpecialToken {
             role: "beginning-of-text",
@@ -267,7 +246,6 @@ impl<'a> PromptEncoder<'a> {
     }
 }
 
-/// What a prompt lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     Nothing,

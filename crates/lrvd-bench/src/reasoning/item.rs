@@ -11,7 +11,6 @@ pub const LETTERS: &[&str; 26] = &[
     "T", "U", "V", "W", "X", "Y", "Z",
 ];
 
-/// One possible answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// Its label in the file: a letter or a digit, `True` or `False` for a yes/no question.
@@ -42,11 +41,8 @@ pub struct ChoiceItem {
 /// Train and validation split of one set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReasoningData {
-    /// The set.
     pub set: ReasoningSet,
-    /// Items to fit.
     pub train: Split<ChoiceItem>,
-    /// Items to measure on.
     pub validation: Split<ChoiceItem>,
     /// What a reader of the results must know of the data, one sentence each.
     pub notes: Vec<String>,

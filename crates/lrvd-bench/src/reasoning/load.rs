@@ -7,10 +7,6 @@ use crate::data::mark::GeneratedMark;
 use crate::data::{FileSet, Origin, Split, SplitName, describe, limit};
 
 /// Finds and reads both splits of `set` below `data_dir`.
-///
-/// # Errors
-///
-/// Those of finding the files and of the readers.
 pub fn load(data_dir: &Path, set: ReasoningSet) -> Result<ReasoningData, ReasoningError> {
     load_first(data_dir, set, None)
 }

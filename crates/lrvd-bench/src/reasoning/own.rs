@@ -63,16 +63,11 @@ pub struct OwnQuestions<'a> {
     set: ReasoningSet,
     /// For a decoder; empty for an encoder.
     letters: Vec<AnswerToken>,
-    /// Id that fills a batch.
     pub pad_id: u32,
 }
 
 impl<'a> OwnQuestions<'a> {
     /// Finds and checks the tokens of the first `letters` letters, at most as many as there are [`LETTERS`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`answer_tokens`](super::answer_tokens) and of [`PromptEncoder::new`].
     pub fn new(
         tokenizer: &'a TextTokenizer,
         form: InputForm,
@@ -88,16 +83,11 @@ impl<'a> OwnQuestions<'a> {
         Ok(Self { pad_id: encoder.pad_id()?, encoder, set, letters })
     }
 
-    /// Most tokens of a question.
     pub(crate) fn max_length(&self) -> usize {
         self.encoder.config.max_length
     }
 
     /// One question, and whether something had to be cut from it.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`PromptEncoder::encode`].
     pub fn encode(
         &self,
         texts: Texts<'_>,

@@ -33,18 +33,12 @@ pub enum ReasoningSet {
     BoolQ,
 }
 
-/// What a row of a set consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// A sentence with a blank, and two texts of which one fills it.
     Blank,
     /// A question, and labelled choices.
-    Choices {
-        /// Fewest choices of a row.
-        fewest: usize,
-        /// Most choices of a row.
-        most: usize,
-    },
+    Choices { fewest: usize, most: usize },
     /// A question on a passage, answered by true or false.
     Passage,
 }
@@ -58,25 +52,20 @@ pub enum LocalDev {
     FromLarger,
 }
 
-/// Under which names one distribution keeps its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileNames {
     /// Folders below the data directory, in order of preference.
     pub folders: &'static [&'static str],
-    /// Stem of the train files.
     pub train: &'static str,
     /// Stems of the validation files, in order of preference.
     pub validation: &'static [&'static str],
 }
 
-/// The fixed facts of one set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetSpec {
     /// Name on the command line and in records, such as `arc-c`.
     pub name: &'static str,
-    /// Name in tables, such as `ARC-C`.
     pub display_name: &'static str,
-    /// What a row consists of.
     pub layout: Layout,
     /// Number of classes; some rows of the two ARC sets have fewer choices.
     pub n_classes: usize,
@@ -97,7 +86,6 @@ impl ReasoningSet {
     pub const ALL: [Self; 6] =
         [Self::WgS, Self::ArcC, Self::ArcE, Self::WgM, Self::Obqa, Self::BoolQ];
 
-    /// The fixed facts of this set.
     pub const fn spec(self) -> &'static SetSpec {
         match self {
             Self::WgS => &WG_S,
@@ -109,12 +97,10 @@ impl ReasoningSet {
         }
     }
 
-    /// Name on the command line and in records.
     pub const fn name(self) -> &'static str {
         self.spec().name
     }
 
-    /// Name in tables.
     pub const fn display_name(self) -> &'static str {
         self.spec().display_name
     }

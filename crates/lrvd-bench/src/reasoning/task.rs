@@ -15,27 +15,18 @@ use crate::task::{Goal, Metric};
 /// token. A causal model reads its answer at each row's last token, which never sees what stands behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReasoningTask {
-    /// The set.
     pub set: ReasoningSet,
-    /// How prompts were made and encoded.
     pub config: EncodeConfig,
-    /// Number of classes.
     pub classes: usize,
     /// The words that stand for the classes, in class order.
     pub labels: Vec<String>,
     /// Their tokens, for a decoder; empty for an encoder.
     pub answers: Vec<AnswerToken>,
-    /// Training examples.
     pub train: Vec<TokenisedExample>,
-    /// Validation examples.
     pub validation: Vec<TokenisedExample>,
-    /// Ids of the validation examples.
     pub validation_ids: Vec<String>,
-    /// Id that fills a batch.
     pub pad_id: u32,
-    /// Training prompts that were too long.
     pub train_cut: CutCounts,
-    /// Validation prompts that were too long.
     pub validation_cut: CutCounts,
     /// What a reader of the results must know, one sentence each.
     pub notes: Vec<String>,
@@ -59,11 +50,6 @@ impl ReasoningTask {
     }
 
     /// Puts a set into prompts and encodes them.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`answer_tokens`] and of [`PromptEncoder::encode`]; [`ReasoningError::EmptySplit`] if the prompt set
-    /// uses no item of a split.
     pub fn new(
         data: &ReasoningData,
         tokenizer: &TextTokenizer,
@@ -106,11 +92,6 @@ impl ReasoningTask {
     ///
     /// To score the other set with *its* labels instead (five letters for a model trained on four), see
     /// [`with_letters_of`](Self::with_letters_of).
-    ///
-    /// # Errors
-    ///
-    /// [`ReasoningError::OtherLabels`] where the labels of one set do not begin with those of the other;
-    /// [`ReasoningError::EmptySplit`] if no item is left; those of [`PromptEncoder::encode`].
     pub fn encode_for(
         &self,
         other: &ReasoningData,
@@ -133,10 +114,6 @@ impl ReasoningTask {
 
     /// The validation items of another set with the labels of that set: what a language model of this task is asked
     /// with other answer tokens. `None` where the labels are the same, or where answers are no tokens.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new).
     pub fn with_letters_of(
         &self,
         other: &ReasoningData,
@@ -155,7 +132,6 @@ impl ReasoningTask {
         notes_on(encoded, from, self.config)
     }
 
-    /// What is learnt, for records and metrics.
     pub fn goal(&self) -> Goal {
         Goal {
             name: self.set.name().to_owned(),

@@ -14,21 +14,17 @@ use super::real;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoints {
-    /// After the last step.
     pub last: Option<CheckpointRecord>,
     /// The best by the validation metric: chosen on the data it is reported on, so optimistic.
     pub best: Option<CheckpointRecord>,
 }
 
-/// One checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointRecord {
-    /// Optimiser steps taken.
     pub step: u64,
     /// Effective rank by module path; modules of rank 0 are listed.
     pub ranks: BTreeMap<String, u32>,
-    /// Sum of the ranks.
     pub total_rank: u64,
     /// `total_rank / n_modules`: the "rank" of the paper's first table.
     #[serde(with = "real")]
@@ -54,9 +50,7 @@ pub struct CheckpointRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
-    /// Examples.
     pub n: u64,
-    /// Fraction of right answers.
     #[serde(with = "real")]
     pub accuracy: Option<f64>,
     /// Mean over classes of the F1 score, 0 where it is undefined.
@@ -114,7 +108,6 @@ pub struct SelectiveTarget {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OodRecord {
-    /// Questions of the other set.
     pub n: u64,
     /// Area under the ROC curve of the predictive entropy; one half says nothing.
     #[serde(with = "real")]
@@ -129,18 +122,15 @@ pub struct OodRecord {
     /// Mean negative log-likelihood of those answers, nats.
     #[serde(with = "real", default)]
     pub nll: Option<f64>,
-    /// Expected calibration error of those answers.
     #[serde(with = "real", default)]
     pub ece: Option<f64>,
 }
 
-/// A reliability diagram in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reliability {
     /// Name of the binning convention: `torchmetrics`, `right_closed`, `left_closed`.
     pub convention: String,
-    /// Expected calibration error of these bins.
     #[serde(with = "real")]
     pub ece: f64,
     /// The bins in order; empty bins may be left out.
@@ -167,17 +157,13 @@ impl From<&ReliabilityDiagram> for Reliability {
     }
 }
 
-/// One bin of confidences.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BinRecord {
-    /// Lower edge.
     #[serde(with = "real")]
     pub low: f64,
-    /// Upper edge.
     #[serde(with = "real")]
     pub high: f64,
-    /// Examples.
     pub count: u64,
     /// Fraction of them answered right; 0 in an empty bin.
     #[serde(with = "real")]
@@ -187,7 +173,6 @@ pub struct BinRecord {
     pub confidence: f64,
 }
 
-/// The relevance statistic of every rank component.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatisticRecord {
@@ -219,10 +204,8 @@ pub struct EnergyRecord {
     /// Control: components ordered by the product of their factor norms.
     #[serde(with = "real")]
     pub magnitude: Vec<f64>,
-    /// Mean over random orders.
     #[serde(with = "real")]
     pub random_mean: Vec<f64>,
-    /// Areas under the four curves.
     pub auc: EnergyAuc,
 }
 
@@ -230,7 +213,6 @@ pub struct EnergyRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EnergyAuc {
-    /// Of the singular-value bound.
     #[serde(with = "real")]
     pub svd: f64,
     /// Of the learned order.

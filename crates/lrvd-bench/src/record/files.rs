@@ -7,10 +7,6 @@ use super::results::{Results, SCHEMA_VERSION};
 use crate::io::{IoError, read_text, write_text};
 
 /// Writes `results.json`, indented by two spaces, with a final newline.
-///
-/// # Errors
-///
-/// [`RecordError::Io`].
 pub fn write_results(path: &Path, results: &Results) -> Result<(), RecordError> {
     let mut text = serde_json::to_string_pretty(results)
         .map_err(|source| IoError::Json { path: path.to_owned(), source })?;
@@ -19,12 +15,7 @@ pub fn write_results(path: &Path, results: &Results) -> Result<(), RecordError> 
 }
 
 /// Reads `results.json`; the version is looked at before the shape.
-///
-/// # Errors
-///
-/// [`RecordError::Io`], [`RecordError::Version`], or [`RecordError::Parse`] with field, line and column.
 pub fn read_results(path: &Path) -> Result<Results, RecordError> {
-    /// The one field that every version has.
     #[derive(serde::Deserialize)]
     struct Probe {
         schema_version: u64,

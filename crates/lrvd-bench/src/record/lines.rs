@@ -16,15 +16,10 @@ use crate::io::IoError;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RankLine {
-    /// Task key.
     pub task: String,
-    /// Method in print.
     pub method: String,
-    /// The seed.
     pub seed: u64,
-    /// Optimiser steps taken.
     pub step: u64,
-    /// What made this line.
     pub cause: RankCause,
     /// Rank by module path; modules of rank 0 are listed.
     pub ranks: BTreeMap<String, u32>,
@@ -63,19 +58,10 @@ pub struct JsonLines<T> {
 
 impl<T: Serialize> JsonLines<T> {
     /// Starts a new file; an old one of the same name is replaced.
-    ///
-    /// # Errors
-    ///
-    /// [`IoError::File`].
     pub fn create(path: &Path) -> Result<Self, IoError> {
         Self::open(path, OpenOptions::new().create(true).write(true).truncate(true))
     }
 
-    /// Goes on with a file, or starts it.
-    ///
-    /// # Errors
-    ///
-    /// [`IoError::File`].
     pub fn append(path: &Path) -> Result<Self, IoError> {
         Self::open(path, OpenOptions::new().create(true).append(true))
     }
@@ -89,11 +75,6 @@ impl<T: Serialize> JsonLines<T> {
         Ok(Self { path: path.to_path_buf(), file: BufWriter::new(file), kind: PhantomData })
     }
 
-    /// Writes one line.
-    ///
-    /// # Errors
-    ///
-    /// [`IoError`].
     pub fn write(&mut self, value: &T) -> Result<(), IoError> {
         let mut line = serde_json::to_string(value)
             .map_err(|source| IoError::Json { path: self.path.clone(), source })?;
@@ -102,10 +83,6 @@ impl<T: Serialize> JsonLines<T> {
     }
 
     /// Hands what is buffered to the operating system: call at each checkpoint and at the end.
-    ///
-    /// # Errors
-    ///
-    /// [`IoError::File`].
     pub fn flush(&mut self) -> Result<(), IoError> {
         self.file.flush().map_err(|source| self.write_error(source))
     }

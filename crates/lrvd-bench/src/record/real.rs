@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What JSON carries in place of a value.
 pub(super) trait Carried: Sized {
     type Json: Serialize + for<'de> Deserialize<'de>;
 
@@ -17,12 +16,10 @@ pub(super) trait Carried: Sized {
     fn from_json(json: Self::Json) -> Result<Self, String>;
 }
 
-/// Writes a value.
 pub(super) fn serialize<T: Carried, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
     value.to_json().serialize(to)
 }
 
-/// Reads a value.
 pub(super) fn deserialize<'de, T: Carried, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     T::from_json(T::Json::deserialize(from)?).map_err(D::Error::custom)
 }

@@ -23,13 +23,11 @@ pub struct Results {
     pub schema_version: u32,
     /// `glue` or `reasoning`.
     pub suite: String,
-    /// The program that ran.
     pub tool: Tool,
     /// `quick` or `paper`.
     pub profile: String,
     /// `default`, `constant-weight`, `paper-glue`, `author-glue`, or a preset of the user's.
     pub preset: String,
-    /// The command line as given.
     pub command: String,
     /// The device in words: backend, name, threads.
     pub device: String,
@@ -39,7 +37,6 @@ pub struct Results {
     pub finished_at: String,
     /// The resolved configuration: what was used, not what was written.
     pub config: serde_json::Value,
-    /// The backbone.
     pub model: ModelRecord,
     /// The data by task key (`cola`, `sst2`, ...).
     pub data: BTreeMap<String, TaskData>,
@@ -49,20 +46,16 @@ pub struct Results {
     pub notes: Vec<String>,
 }
 
-/// The program that ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tool {
-    /// Package name.
     pub name: String,
-    /// Package version.
     pub version: String,
     /// Git revision that `cargo xtask` built the program from, with `-dirty` where the tree had changes; null for a
     /// program that was built without it: then `version` is all there is.
     pub git_revision: Option<String>,
 }
 
-/// The frozen backbone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRecord {
@@ -78,13 +71,10 @@ pub struct ModelRecord {
     pub notes: Vec<String>,
 }
 
-/// The data of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskData {
-    /// What was trained on.
     pub train: SplitRecord,
-    /// What was evaluated on.
     pub validation: SplitRecord,
     /// The task's own metric, a key of [`super::checkpoint::Metrics::standard`]; `accuracy` where that is it.
     pub standard_metric: String,
@@ -112,19 +102,16 @@ impl TaskData {
     }
 }
 
-/// One split of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SplitRecord {
     /// The files read, in order.
     pub files: Vec<DataFile>,
-    /// Examples used.
     pub rows: u64,
     /// Where the rows come from.
     pub origin: DataOrigin,
 }
 
-/// One file of a split.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataFile {
@@ -138,38 +125,30 @@ pub struct DataFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataOrigin {
-    /// The official split, complete.
     Official,
     /// Part of the official split.
     Subset,
     /// Cut from the training split, because the official one is not at hand.
     LocalDev,
-    /// Made by this program.
     Generated,
 }
 
-/// One task, method and seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunRecord {
     /// Task key, a key of [`Results::data`].
     pub task: String,
-    /// Method in print: `LoRA`, `AdaLoRA`, `BayesLoRA`.
     pub method: String,
-    /// The seed.
     pub seed: u64,
     /// How it ended. Only finished runs enter a table.
     pub status: RunStatus,
-    /// The ranks asked for.
     pub rank_budget: RankBudget,
-    /// Optimiser steps taken.
     pub steps: u64,
     /// The last and the best checkpoint, never mixed.
     pub checkpoints: Checkpoints,
     /// Seconds spent training, evaluation not counted.
     #[serde(with = "real")]
     pub train_seconds: f64,
-    /// Seconds spent evaluating.
     #[serde(with = "real")]
     pub evaluate_seconds: f64,
     /// Highest resident memory of the process in bytes while this run was made, what it held before included; null
@@ -191,7 +170,6 @@ pub struct RunRecord {
     pub ood: BTreeMap<String, BTreeMap<u32, OodRecord>>,
 }
 
-/// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RunStatus {
@@ -199,14 +177,11 @@ pub enum RunStatus {
     Finished,
     /// Stopped from outside; it can be resumed.
     Interrupted,
-    /// Stopped by an error.
     Failed {
-        /// What happened.
         reason: String,
     },
 }
 
-/// The ranks a run was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RankBudget {
@@ -215,7 +190,6 @@ pub struct RankBudget {
     /// Average rank asked for at the end; null where the method finds its own.
     #[serde(with = "real")]
     pub requested: Option<f64>,
-    /// Number of adapted modules.
     pub n_modules: u32,
     /// How the request was made, e.g. `matched to BayesLoRA, seed 1`.
     pub note: String,
@@ -225,11 +199,9 @@ pub struct RankBudget {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParameterCounts {
-    /// The low-rank factors.
     pub adapter: u64,
     /// Log-variances, or a method's own additions (singular values).
     pub posterior: u64,
-    /// Pooler and classifier.
     pub head: u64,
     /// Numbers kept for prediction beside the trained ones: moments, curvature factors, a noise level, a temperature.
     /// Records of earlier versions count them under `posterior`.
@@ -262,7 +234,6 @@ impl std::ops::Add for ParameterCounts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EvalPoint {
-    /// Optimiser steps taken.
     pub step: u64,
     /// Mean training objective since the last entry.
     #[serde(with = "real")]
@@ -273,10 +244,8 @@ pub struct EvalPoint {
     /// KL of the posterior from its prior, nats.
     #[serde(with = "real")]
     pub kl: Option<f64>,
-    /// Weight of the KL in the objective.
     #[serde(with = "real")]
     pub kl_weight: Option<f64>,
-    /// Learning rate of the means.
     #[serde(with = "real")]
     pub learning_rate: f64,
     /// Validation accuracy at the posterior mean, a fraction.
@@ -288,7 +257,6 @@ pub struct EvalPoint {
     /// Validation negative log-likelihood, nats per example.
     #[serde(with = "real")]
     pub nll_val: Option<f64>,
-    /// Sum of the ranks over modules.
     pub total_rank: u64,
 }
 

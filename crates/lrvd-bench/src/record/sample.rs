@@ -278,7 +278,6 @@ impl Suite {
     }
 }
 
-/// Triangular around a centre, within one width.
 fn around(draws: &mut Draws, centre: f64, width: f64) -> f64 {
     centre + width * (draws.uniform() + draws.uniform() - 1.0)
 }
@@ -400,7 +399,6 @@ pub(crate) fn sample_reasoning() -> Results {
     Suite::reasoning().results()
 }
 
-/// The same over all six sets.
 pub(crate) fn six_tasks() -> Results {
     let mut results = sample_reasoning();
     let obqa: Vec<RunRecord> = results.runs.iter().filter(|r| r.task == "obqa").cloned().collect();

@@ -40,7 +40,6 @@ impl Family {
             .map_or(Self::Other, |(_, family)| *family)
     }
 
-    /// The heading in print.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Point => "Point estimates",
@@ -52,7 +51,6 @@ impl Family {
         }
     }
 
-    /// Colour of the style sheet.
     pub(crate) fn colour(self) -> usize {
         match self {
             Self::Point => 0,

@@ -25,7 +25,6 @@ pub(crate) const KEPT: &str =
 pub(crate) enum Metric {
     /// Validation accuracy, a fraction.
     Accuracy(u32),
-    /// The task's standard metric.
     Standard(u32),
     /// Expected calibration error, a fraction.
     Ece(u32),
@@ -67,12 +66,9 @@ pub(crate) enum Metric {
     MemoryMib,
 }
 
-/// The direction in which a metric improves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Better {
-    /// Larger is better.
     Higher,
-    /// Smaller is better.
     Lower,
     /// Neither: a fact about the run.
     Neither,
@@ -179,7 +175,6 @@ impl Metric {
         self.draws_mut().copied()
     }
 
-    /// The same metric at another number of draws.
     #[must_use]
     pub(crate) fn at_draws(mut self, draws: u32) -> Self {
         if let Some(k) = self.draws_mut() {
@@ -227,7 +222,6 @@ impl Metric {
         Some(found.at_draws(draws))
     }
 
-    /// The heading in print, with the unit.
     pub(crate) fn title(self) -> String {
         let title = self.facts().1;
         let set = self.other_set().map(|set| format!(", {}", set.display_name()));
@@ -240,7 +234,6 @@ impl Metric {
         matches!(self, Self::Parameters | Self::StoredParameters | Self::HeadParameters)
     }
 
-    /// The direction of improvement.
     pub(crate) fn better(self) -> Better {
         self.facts().2
     }

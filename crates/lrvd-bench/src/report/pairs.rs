@@ -16,7 +16,6 @@ use crate::text::UnknownName;
 pub(crate) struct Claim {
     /// The method or arm whose number comes first.
     pub(crate) of: String,
-    /// The one whose number is subtracted.
     pub(crate) from: String,
     metric: Metric,
     margin: Option<f64>,
@@ -25,10 +24,6 @@ pub(crate) struct Claim {
 impl Claim {
     /// A comparison in the metric that CSV files call `metric`. With a `margin` the claim is that `of` is not worse by as
     /// much, or for a metric without a better direction that the two differ by less; without one, that they differ.
-    ///
-    /// # Errors
-    ///
-    /// [`UnknownName`] for another metric.
     pub(crate) fn new(
         of: &str,
         from: &str,
@@ -45,7 +40,6 @@ impl Claim {
 /// A claim on one task with what was measured of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Judged {
-    /// The task in print.
     pub task: String,
     /// What was compared: `nll: auto less LoRA`.
     pub claim: String,
@@ -128,7 +122,6 @@ impl Judged {
     pub const HEADING: [&'static str; 6] =
         ["difference", "task", "mean", "95 % interval", "p (Holm)", "verdict"];
 
-    /// The row of a table.
     pub fn cells(&self) -> Vec<String> {
         let number = |x: f64| self.metric.map_or_else(|| x.to_string(), |metric| signed(metric, x));
         let absent = || "–".to_owned();

@@ -22,22 +22,18 @@ pub(crate) struct Published {
     /// Whether accuracy and ECE were per cent in the file and were divided by 100. They are taken as per cent if any
     /// accuracy or ECE of the file exceeds 1: the published reasoning tables are, the GLUE table is not.
     pub(crate) was_percent: bool,
-    /// Seeds behind each number.
     pub(crate) n_seeds: usize,
 }
 
-/// One published number.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PublishedRow {
     /// Line in the file, the header being line 1.
     pub(crate) line: u64,
-    /// Metric name as in the file.
     pub(crate) metric: String,
     /// Method as in the file, e.g. `BayesLoRA` or `BayesLoRA_k10`.
     pub(crate) method: String,
     /// Task as in the file, e.g. `SST-2`.
     pub(crate) task: String,
-    /// Mean over seeds.
     pub(crate) mean: f64,
     /// Standard deviation over seeds; none where none was printed.
     pub(crate) std: Option<f64>,
@@ -60,7 +56,6 @@ impl PublishedRow {
 }
 
 impl Published {
-    /// Reads a file.
     pub(crate) fn read(path: &Path) -> Result<Self, PublishedError> {
         let source = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| PublishedError::Unreadable {

@@ -20,10 +20,6 @@ pub(crate) struct RowScores(BTreeMap<(Key, Metric), Vec<f64>>);
 impl RowScores {
     /// Adds both checkpoints of a run from its `folder`; a checkpoint without a file adds nothing, and neither do scores
     /// of a regression.
-    ///
-    /// # Errors
-    ///
-    /// [`IoError`] for a file that cannot be read.
     pub(crate) fn read(
         &mut self,
         folder: &Path,
@@ -60,12 +56,10 @@ impl RowScores {
         self.0 = all.map(|(key, scores)| (renamed(key), scores)).collect();
     }
 
-    /// Adds all runs of `other`.
     pub(crate) fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// Sets the scores of a run.
     pub(super) fn insert(
         &mut self,
         choice: CheckpointChoice,

@@ -47,7 +47,6 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// Of one difference for each seed.
     pub(super) fn of_seeds(seeds: &[f64]) -> Option<Self> {
         Self::of_rows(&seeds.iter().map(|d| vec![*d]).collect::<Vec<_>>())
     }
@@ -158,7 +157,6 @@ pub(crate) enum Mark {
     Par,
 }
 
-/// One method beside the best one.
 pub(super) struct Rival<'a> {
     pub(super) method: &'a str,
     pub(super) mean: f64,

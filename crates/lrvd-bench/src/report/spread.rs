@@ -32,7 +32,6 @@ impl Spread {
         Some(Self { values: values.to_vec(), mean, std })
     }
 
-    /// Number of seeds.
     pub(crate) fn n(&self) -> usize {
         self.values.len()
     }

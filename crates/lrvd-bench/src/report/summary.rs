@@ -46,7 +46,6 @@ impl CheckpointChoice {
 /// Metrics by method and task at one kind of checkpoint, over the finished runs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Summary {
-    /// The checkpoint all cells speak of.
     pub(crate) choice: CheckpointChoice,
     /// Rows, in order.
     pub(crate) metrics: Vec<Metric>,

@@ -18,7 +18,6 @@ const ABSENT: &str = "–";
 const FEW_METHODS: usize = 4;
 /// Characters of a line that tables of many methods keep to, if one metric alone does not exceed it.
 const MOST_WIDTH: usize = 120;
-/// Between two columns.
 const GAP: usize = 2;
 
 /// Header and rows of the table: metric, method, then one column per task.
@@ -112,7 +111,6 @@ impl Group {
     }
 }
 
-/// Characters of the widest cell of a column.
 fn widest(column: &[String]) -> usize {
     column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0)
 }
@@ -152,7 +150,6 @@ fn name_width(summary: &Summary) -> usize {
     longest.unwrap_or(0).max("method".len())
 }
 
-/// A table of many methods as aligned text.
 fn block_text(summary: &Summary, groups: &[Group]) -> String {
     let names = name_width(summary);
     let gap = " ".repeat(GAP);
@@ -217,7 +214,6 @@ pub(crate) fn align(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Lays rows out as a markdown table.
 pub(crate) fn markdown(rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     for (i, row) in rows.iter().enumerate() {

@@ -19,7 +19,6 @@ use crate::text::listed;
 /// Up to so many methods a sentence names.
 pub(super) const NAMED: usize = 4;
 
-/// The sentences of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Said {
     /// What was run: methods, model, steps, seeds, data.
@@ -46,12 +45,10 @@ impl Said {
         }
     }
 
-    /// What stands above a table.
     pub(crate) fn lead(&self) -> String {
         format!("{}\n\n{}", self.ran, self.rule)
     }
 
-    /// What stands below a table.
     pub(crate) fn verdict(&self) -> Vec<String> {
         [&self.budgets, &self.scores, &self.ranks].into_iter().flatten().cloned().collect()
     }

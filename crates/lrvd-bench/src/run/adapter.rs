@@ -10,17 +10,12 @@ use crate::settings::ExperimentConfig;
 
 /// What the files of an adapter say beside its factors.
 pub(crate) struct AdapterFiles<'a> {
-    /// Settings that it was trained with.
     pub config: &'a ExperimentConfig,
     /// Factor of the KL that the posterior was trained with in the end.
     pub kl_weight: f64,
-    /// Seed of the run.
     pub seed: u64,
-    /// Folder or repository of the base model.
     pub base_model: &'a str,
-    /// PEFT's name of the task.
     pub task_type: &'static str,
-    /// Modules that are stored whole.
     pub whole: &'a [&'a str],
 }
 

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::progress::{Event, ProgressSink};
 
-/// Counts the answers of an evaluation.
 pub(crate) struct FinalWatch<'a> {
     stop: &'a AtomicBool,
     sink: RefCell<&'a mut dyn ProgressSink>,
@@ -20,7 +19,6 @@ impl<'a> FinalWatch<'a> {
         Self { stop, sink: RefCell::new(sink), done: Cell::new(0), total }
     }
 
-    /// A pass gave `answers`; whether to continue.
     pub(crate) fn passed(&self, answers: usize) -> bool {
         // What a method spares or adds is not known before.
         let done = (self.done.get() + answers).min(self.total);

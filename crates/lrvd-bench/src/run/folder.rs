@@ -20,7 +20,6 @@ use crate::record::RunRecord;
 pub(crate) const SETTINGS_FILE: &str = "settings.json";
 /// Name of what was measured at the end.
 pub(crate) const RECORD_FILE: &str = "record.json";
-/// Folder of the adapter.
 pub(crate) const ADAPTER_DIR: &str = "adapter";
 /// Folder of the checkpoints of an unfinished run.
 pub(crate) const CHECKPOINT_DIR: &str = "checkpoints";
@@ -32,7 +31,6 @@ const DATA_DIR: &str = "data";
 /// Entry with the hashes of the data files by task; tasks may be added.
 const DATA_FILES: &str = "data_files";
 
-/// A folder that may be written into.
 #[derive(Debug)]
 pub(crate) struct OutputFolder {
     path: PathBuf,
@@ -60,12 +58,10 @@ impl OutputFolder {
         Ok(folder)
     }
 
-    /// A file or folder within.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The folder of generated data.
     pub(crate) fn data(&self) -> PathBuf {
         self.file(DATA_DIR)
     }
@@ -145,7 +141,6 @@ impl OutputFolder {
         }
     }
 
-    /// Locks the marker; whether it is new.
     fn hold(&mut self) -> Result<bool, RunError> {
         let marker = self.file(MARKER);
         let opened = File::options().create(true).append(true).open(&marker);

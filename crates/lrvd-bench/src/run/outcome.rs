@@ -28,17 +28,11 @@ use crate::task::Goal;
 
 /// What a record says of its run beyond what was measured.
 pub(crate) struct RunLabel<'a> {
-    /// Name of the task.
     pub task: &'a str,
-    /// Method.
     pub method: MethodName,
-    /// Seed.
     pub seed: u64,
-    /// Rank of every module at the start.
     pub initial_rank: usize,
-    /// Average rank asked for.
     pub requested: Option<usize>,
-    /// How it was asked for.
     pub note: &'a str,
 }
 
@@ -77,7 +71,6 @@ pub(crate) struct Finished {
     pub scored: BTreeMap<u32, Scored>,
 }
 
-/// One checkpoint to be evaluated.
 pub(crate) struct Candidate<'a, M> {
     pub model: &'a M,
     pub step: usize,
@@ -266,7 +259,6 @@ pub(crate) fn rank_record<M: AdaptedModel>(
     })
 }
 
-/// Something for every number of draws.
 type ByDraws<T> = BTreeMap<u32, T>;
 
 /// The method's answers to the validation split, deterministic (0) and at every number of draws, and the

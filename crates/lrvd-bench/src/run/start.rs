@@ -25,39 +25,26 @@ use crate::method::Tuning;
 use crate::progress::{Event, ProgressSink};
 use crate::settings::{MethodName, RankRequest, ValidConfig};
 
-/// A model with what trains it.
 pub(crate) type RunState = train::Run<AutoClassifier, dyn Tuning>;
 
-/// What decides how a run starts.
 #[derive(Clone, Copy)]
 pub(crate) struct RunStart<'a> {
-    /// Settings.
     pub config: &'a ValidConfig,
-    /// Pretrained model.
     pub backbone: &'a Backbone,
-    /// What the head answers.
     pub task: &'a PreparedTask,
-    /// Method.
     pub method: MethodName,
-    /// Rank asked for.
     pub request: RankRequest,
-    /// Seed.
     pub seed: u64,
-    /// Where to compute.
     pub device: &'a Device,
 }
 
 /// A start with what the loop needs beside it.
 pub(crate) struct Run<'a> {
-    /// The start.
     pub start: RunStart<'a>,
     /// Tokenised data, what the method holds out apart.
     task: Cow<'a, PreparedTask>,
-    /// Resident memory since it began.
     memory: PeakMemory,
-    /// Stop request.
     stop: &'a AtomicBool,
-    /// Name in progress.
     label: String,
     /// Position among all runs, from 1, and their number.
     position: (usize, usize),
@@ -69,7 +56,6 @@ impl RunStart<'_> {
         self.attached(self.load()?)
     }
 
-    /// Pretrained encoder and fresh head.
     pub(crate) fn load(&self) -> Result<AutoClassifier, RunError> {
         let dtype = self.backbone.stored_as(self.config.base_precision)?;
         let dropout = self.config.backbone_dropout;
@@ -119,7 +105,6 @@ impl RunStart<'_> {
         Ok(())
     }
 
-    /// The state in the checkpoint at `path`.
     pub(crate) fn resumed(&self, path: &Path) -> Result<RunState, RunError> {
         let mut run = self.fresh()?;
         load_checkpoint(path, &mut run.state, &mut *run.method)?;
@@ -149,7 +134,6 @@ impl<'a> Run<'a> {
         Ok(Self { start, task, memory: PeakMemory::start(), stop, label, position })
     }
 
-    /// What evaluation needs.
     pub(crate) fn context(&self) -> RunContext<'_> {
         RunContext {
             config: self.start.config,
@@ -224,10 +208,6 @@ impl<'a> Run<'a> {
 }
 
 /// Trains on the task of `context`, evaluating on its validation split.
-///
-/// # Errors
-///
-/// [`RunError`] if training or an evaluation fails.
 pub fn fit(
     context: &RunContext<'_>,
     state: &mut TrainState<AutoClassifier>,
@@ -262,7 +242,6 @@ fn batches<'a>(
         .keeping_back(kept_back)
 }
 
-/// Validates with the task's metrics.
 struct Watched<'a> {
     context: &'a RunContext<'a>,
     checkpoints: Option<&'a Checkpoints>,

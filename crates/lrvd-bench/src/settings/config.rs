@@ -40,7 +40,6 @@ pub enum TrainingScheme {
 }
 
 impl TrainingScheme {
-    /// The scheme as the adapter layer knows it.
     pub fn scheme(self) -> Scheme {
         match self {
             Self::Mean => Scheme::Mean,
@@ -67,7 +66,6 @@ pub enum BasePrecision {
 }
 
 impl BasePrecision {
-    /// The tensors' type.
     pub const fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,
@@ -76,7 +74,6 @@ impl BasePrecision {
         }
     }
 
-    /// Bytes of a weight.
     pub const fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -276,7 +273,6 @@ pub struct ExperimentConfig {
 }
 
 impl ExperimentConfig {
-    /// A share of all steps in steps.
     pub fn share(&self, share: f64) -> usize {
         (share * self.steps as f64).round() as usize
     }
@@ -295,7 +291,6 @@ impl ExperimentConfig {
         PruneSchedule::new(start, every, Some(end)).ok()
     }
 
-    /// How the relevance statistic is computed.
     pub fn statistic_options(&self) -> StatisticOptions {
         StatisticOptions {
             aggregate: self.prune.statistic,

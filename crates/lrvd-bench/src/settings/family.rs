@@ -3,7 +3,6 @@
 /// What a method does about not knowing its weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Family {
-    /// One set of weights.
     Point,
     /// Several sets of weights, or several thinnings of one.
     Ensemble,

@@ -62,9 +62,7 @@ impl RankRequest {
 impl MethodName {
     /// LoRA at a uniform rank.
     pub const LORA: Self = Self::known("lora");
-    /// AdaLoRA.
     pub const ADALORA: Self = Self::known("adalora");
-    /// BayesLoRA.
     pub const BAYES_LORA: Self = Self::known("bayeslora");
 
     /// The methods of the paper's first table, as it orders them.
@@ -94,7 +92,6 @@ impl MethodName {
         Self::all().filter(|method| method.can().saved)
     }
 
-    /// What the method can do.
     pub const fn can(self) -> Capabilities {
         if self.tempered {
             Capabilities { post_hoc: true, ..self.entry.can }
@@ -108,28 +105,23 @@ impl MethodName {
         if self.can().draws { config.draws.clone() } else { Vec::new() }
     }
 
-    /// The same method with temperature scaling on top.
     #[must_use]
     pub const fn tempered(self) -> Self {
         Self { tempered: true, ..self }
     }
 
-    /// Whether temperature scaling is on top.
     pub const fn is_tempered(self) -> bool {
         self.tempered
     }
 
-    /// Its entry in the table of methods.
     pub const fn entry(self) -> &'static MethodEntry {
         self.entry
     }
 
-    /// Name in tables.
     pub fn name(self) -> String {
         format!("{}{}", self.entry.name, if self.tempered { TEMPERED } else { "" })
     }
 
-    /// Name on the command line and of folders.
     pub fn key(self) -> String {
         let suffix = if self.tempered { TEMPERED.to_lowercase() } else { String::new() };
         format!("{}{suffix}", self.entry.key)
@@ -159,7 +151,6 @@ impl MethodName {
     }
 }
 
-/// Whether two texts are equal, for constants.
 const fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut i = 0;

@@ -39,11 +39,6 @@ pub struct ConfigOverrides {
 impl ConfigOverrides {
     /// Starts from `preset` for `training`, or from those that `file` names, or from the default ones; then
     /// applies `file`.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError::Toml`], [`SettingError::Unknown`], [`SettingError::Setting`]; [`SettingError::Task`] for a file
-    /// of another training.
     pub fn new(
         training: Option<Training>,
         preset: Option<Preset>,
@@ -74,10 +69,6 @@ impl ConfigOverrides {
     }
 
     /// Starts from `config`.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError::Setting`] if `config` holds a number that has no decimal form.
     pub fn over(config: &ExperimentConfig) -> Result<Self, SettingError> {
         let failed = |error: serde_json::Error| SettingError::Setting {
             key: "preset".to_owned(),
@@ -91,36 +82,21 @@ impl ConfigOverrides {
         Ok(Self { config: value, training: Training::default(), evaluate_every: true })
     }
 
-    /// What the settings are for.
     pub fn training(&self) -> Training {
         self.training
     }
 
     /// Applies a settings file, which must not name a preset.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`new`](Self::new), and [`SettingError::Preset`].
     pub fn apply_file(&mut self, file: &Path) -> Result<(), SettingError> {
         self.apply("", &toml::Value::Table(read_table(file)?))
     }
 
-    /// Applies a table of settings.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`apply_file`](Self::apply_file).
     pub fn apply_table(&mut self, table: &toml::Table) -> Result<(), SettingError> {
         self.apply("", &toml::Value::Table(table.clone()))
     }
 
     /// Applies `key=value`, the key with dots, the value as in TOML; quotes around texts may be
     /// left out.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError::Assignment`], [`SettingError::Unknown`],
-    /// [`SettingError::Setting`].
     pub fn assign(&mut self, assignment: &str) -> Result<(), SettingError> {
         let bad = || SettingError::Assignment { found: assignment.to_owned() };
         let (key, text) = assignment.split_once('=').ok_or_else(bad)?;
@@ -139,38 +115,19 @@ impl ConfigOverrides {
         self.config[key].as_u64().map(|count| count as usize)
     }
 
-    /// Sets one number.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError::Setting`].
     pub fn set_count(&mut self, key: &str, value: usize) -> Result<(), SettingError> {
         self.apply(key, &toml::Value::Integer(value as i64))
     }
 
-    /// Sets one text, taken as it is.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError::Setting`].
     pub fn set_text(&mut self, key: &str, text: &str) -> Result<(), SettingError> {
         self.apply(key, &toml::Value::String(text.to_owned()))
     }
 
     /// Sets a list of texts, taken as they are.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError::Setting`].
     pub fn set_texts(&mut self, key: &str, texts: &[String]) -> Result<(), SettingError> {
         self.apply(key, &toml::Value::from(texts.to_vec()))
     }
 
-    /// The settings, every range checked.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError::Range`] or [`SettingError::Pair`] naming the setting, also one that the training has no use for.
     pub fn finish(self) -> Result<ValidConfig, SettingError> {
         let mut config = read("", &Value::Null, self.config)?;
         if !self.evaluate_every {
@@ -254,10 +211,6 @@ impl ConfigOverrides {
 impl ValidConfig {
     /// The settings as a file for `--config` of `training`, every one of them that has a value in them or in `base`, the
     /// preset that the file is read over.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError::Setting`] for a number that TOML cannot hold.
     pub fn to_toml(&self, training: Training, base: &Self) -> Result<String, SettingError> {
         let mut config = ConfigOverrides::over(self)?.config;
         name_absent(&mut config, &ConfigOverrides::over(base)?.config);
@@ -272,10 +225,6 @@ impl ValidConfig {
     }
 
     /// What is otherwise in `self` than in `base`: key, value there, value here.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`ConfigOverrides::over`].
     pub fn changes(&self, base: &Self) -> Result<Vec<(String, Value, Value)>, SettingError> {
         let mut changes = Vec::new();
         let (from, to) = (ConfigOverrides::over(base)?.config, ConfigOverrides::over(self)?.config);
@@ -301,7 +250,6 @@ pub(super) fn is_section(key: &str) -> bool {
     sections.contains(&key) || key.strip_prefix("methods.").is_some_and(|rest| !rest.contains('.'))
 }
 
-/// The key of `name` in the section `key`.
 pub(super) fn below(key: &str, name: &str) -> String {
     if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
 }

@@ -28,7 +28,6 @@ const WARMUP: f64 = 0.06;
 /// Peak rate of the adapter means of a language model on texts.
 const LANGUAGE_RATE: f64 = 5e-4;
 
-/// A named set of settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preset {
     /// Trained whole, cut by held-out rows and refined with sampling and the exact KL; last checkpoint.
@@ -59,7 +58,6 @@ impl Preset {
     pub const ALL: [Self; 4] =
         [Self::Default, Self::ConstantWeight, Self::PaperGlue, Self::AuthorGlue];
 
-    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Default | Self::DefaultReasoning => "default",
@@ -72,7 +70,6 @@ impl Preset {
         }
     }
 
-    /// The preset of a classifier called `name`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.name() == name)
     }

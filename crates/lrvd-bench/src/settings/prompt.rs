@@ -24,15 +24,12 @@ pub enum PromptSet {
     Blob,
     /// As in the Laplace-LoRA code.
     Laplace,
-    /// Without quirks.
     Clean,
 }
 
 impl PromptSet {
-    /// All prompt sets.
     pub const ALL: [Self; 3] = [Self::Blob, Self::Laplace, Self::Clean];
 
-    /// Name on the command line and in records.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Blob => "blob",

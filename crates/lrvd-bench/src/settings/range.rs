@@ -25,7 +25,6 @@ pub(super) fn in_range(
     Err(SettingError::Range { key: key.to_owned(), value: number(value), low, high })
 }
 
-/// Refuses a count outside `range`.
 pub(super) fn count_in_range(
     key: &str,
     value: usize,
@@ -45,7 +44,6 @@ fn number(value: f64) -> String {
     if plain { value.to_string() } else { format!("{value:e}") }
 }
 
-/// A range as a person says it.
 pub(super) fn words(low: Bound<f64>, high: Bound<f64>) -> String {
     match (low.map(number), high.map(number)) {
         (Bound::Included(low), Bound::Included(high)) => format!("{low} to {high}"),

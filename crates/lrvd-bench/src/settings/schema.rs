@@ -17,10 +17,6 @@ const DERIVED: &str = "evaluate_every";
 ///
 /// Keys, words and descriptions are those of the types that are read. A range is asked of the check that refuses what is
 /// outside, and a default is stated where all presets agree on it. What holds between two settings is not in it.
-///
-/// # Errors
-///
-/// [`SettingError::Setting`] if a preset holds a number that has no decimal form.
 pub fn schema() -> Result<Value, SettingError> {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = true)
@@ -77,7 +73,6 @@ impl Presets {
     }
 }
 
-/// Where `key` stands in settings as JSON.
 pub(super) fn pointer(key: &str) -> String {
     format!("/{}", key.replace('.', "/"))
 }
@@ -164,7 +159,6 @@ mod tests {
         }
     }
 
-    /// Every key of a schema.
     fn properties(key: &str, schema: &Value, found: &mut Vec<String>) {
         found.push(key.to_owned());
         for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
@@ -222,7 +216,6 @@ mod tests {
         ConfigOverrides::new(None, None, Some(&file))?.finish().map(|_| ())
     }
 
-    /// Every setting of a schema, by its key.
     fn settings<'a>(key: &str, schema: &'a Value, found: &mut Vec<(String, &'a Value)>) {
         match schema["properties"].as_object() {
             Some(properties) if is_section(key) => {

@@ -38,10 +38,6 @@ const HEAD: &str = "head_learning_rate";
 
 /// A settings file for `training` with the common settings as they are in `preset`, each under the first sentence of its
 /// description in the [schema](schema()), which the file names `./lrvd.schema.json`.
-///
-/// # Errors
-///
-/// Those of [`schema`](schema()).
 pub fn template(training: Training, preset: Preset) -> Result<String, SettingError> {
     let schema = schema()?;
     let mut config = ConfigOverrides::new(Some(training), Some(preset), None)?.config;

@@ -16,7 +16,6 @@ pub enum Training {
 }
 
 impl Training {
-    /// All of them.
     pub const ALL: [Self; 2] = [Self::Classifier, Self::Language];
 
     /// Its name in settings files and on the command line.
@@ -27,17 +26,14 @@ impl Training {
         }
     }
 
-    /// The one called `name`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|training| training.name() == name)
     }
 
-    /// Each of them with each of its presets.
     pub(super) fn presets() -> impl Iterator<Item = (Self, Preset)> {
         Self::ALL.into_iter().flat_map(|training| Preset::ALL.map(|preset| (training, preset)))
     }
 
-    /// The settings of `preset` for it.
     pub(super) fn config(self, preset: Preset) -> ExperimentConfig {
         match self {
             Self::Classifier => preset.config(),

@@ -45,11 +45,6 @@ impl TryFrom<ExperimentConfig> for ValidConfig {
 }
 
 impl ExperimentConfig {
-    /// Checks every range.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError::Range`] or [`SettingError::Pair`] naming the setting.
     pub fn validate(self) -> Result<ValidConfig, SettingError> {
         self.check_lengths()?;
         self.check_adapter()?;
@@ -182,11 +177,6 @@ impl ExperimentConfig {
 }
 
 impl ValidConfig {
-    /// Refuses what `training` has no use for.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError::Pair`] naming the setting.
     pub fn check_use(&self, training: Training) -> Result<(), SettingError> {
         if training == Training::Classifier {
             return Ok(());
@@ -209,11 +199,6 @@ impl ValidConfig {
         Ok(())
     }
 
-    /// The same settings with a change.
-    ///
-    /// # Errors
-    ///
-    /// As [`ExperimentConfig::validate`].
     pub fn with(&self, change: impl FnOnce(&mut ExperimentConfig)) -> Result<Self, SettingError> {
         let mut config = self.0.clone();
         change(&mut config);

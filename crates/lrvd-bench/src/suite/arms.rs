@@ -49,7 +49,6 @@ const METRICS: [&str; 4] = ["accuracy", "nll", "ece", "rank"];
 /// Name of the table of every number by arm and seed.
 const TABLE: &str = "arms.csv";
 
-/// An arms file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arms {
@@ -84,7 +83,6 @@ struct Compare {
     margin: Option<f64>,
 }
 
-/// What arms would train.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArmsPlan {
     /// The arms in their order, each with its plan.
@@ -105,22 +103,14 @@ impl ArmsPlan {
     }
 }
 
-/// How arms ended.
 #[derive(Clone, Debug)]
 pub struct ArmsOutcome {
     /// All arms as one experiment: table, report, comparisons.
     pub suite: SuiteOutcome,
-    /// The comparisons.
     pub judged: Vec<Judged>,
 }
 
 impl Arms {
-    /// Reads a file.
-    ///
-    /// # Errors
-    ///
-    /// [`SettingError`] for a file that is not there or is no arms file; [`SuiteError`] for a name that is given twice or
-    /// unknown.
     pub fn read(path: &Path) -> Result<Self, SuiteError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| SettingError::Read { file: path.to_owned(), source })?;
@@ -226,11 +216,6 @@ fn folder(name: &str) -> String {
     name.to_lowercase().chars().map(plain).collect()
 }
 
-/// What `arms` would train.
-///
-/// # Errors
-///
-/// [`SuiteError`] naming what is missing or wrong.
 pub fn planned_arms(arms: &Arms, options: &SuiteOptions) -> Result<ArmsPlan, SuiteError> {
     let plan = |(name, options): (String, SuiteOptions)| {
         let plan = planned(options).map_err(of_arm(&name))?;
@@ -241,10 +226,6 @@ pub fn planned_arms(arms: &Arms, options: &SuiteOptions) -> Result<ArmsPlan, Sui
 }
 
 /// Trains all arms below `options.out`, and writes one table, one report and the comparisons there.
-///
-/// # Errors
-///
-/// [`SuiteError`]; finished runs stay on disk and `--resume` continues after them.
 pub fn run_arms(
     arms: &Arms,
     options: &SuiteOptions,

@@ -18,18 +18,14 @@ use crate::text::grouped;
 /// Bytes of a GiB.
 const GIB: f64 = 1_073_741_824.0;
 
-/// The plan of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct DryRun {
     /// `glue` or `reasoning`.
     pub suite: String,
     /// `quick` or `paper`.
     pub profile: String,
-    /// Device name.
     pub device: String,
-    /// The model.
     pub model: PlannedModel,
-    /// Adapted layers.
     pub modules: usize,
     /// Every method once, in the order of the tables.
     pub methods: Vec<PlannedMethod>,
@@ -40,27 +36,20 @@ pub struct DryRun {
     /// How a language model is asked, by task.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub wording: BTreeMap<String, Wording>,
-    /// Resolved settings.
     pub settings: ValidConfig,
 }
 
-/// Sizes of the model.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlannedModel {
     /// Folder, repository or published name.
     pub name: String,
-    /// Layers.
     pub layers: usize,
-    /// Width of the hidden states.
     pub hidden: usize,
-    /// Parameters of embeddings and layers.
     pub parameters: u64,
 }
 
-/// One row of the tables.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlannedMethod {
-    /// Its name.
     pub method: String,
     /// Trained parameters before pruning; of an ensemble those of all members.
     pub parameters: usize,
@@ -71,7 +60,6 @@ pub struct PlannedMethod {
 /// Estimated memory, GiB.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PlannedMemory {
-    /// The frozen base as it is stored.
     pub base: f64,
     /// Trained parameters, their gradients and two moments in single precision.
     pub state: f64,

@@ -21,11 +21,8 @@ const PREDICTIONS: &str = "predictions-last.jsonl";
 
 /// What the rows of one task are made with.
 pub(super) struct Rows<'a> {
-    /// Output folder.
     pub out: &'a Path,
-    /// The task.
     pub task: &'a ReadyTask,
-    /// What its models are shown besides.
     pub ood: &'a [OodSet],
 }
 

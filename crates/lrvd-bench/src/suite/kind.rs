@@ -10,7 +10,6 @@ use crate::reasoning::ReasoningSet;
 use crate::settings::{MethodName, Preset};
 use crate::task::GlueTask;
 
-/// A benchmark of several tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
     /// GLUE, the paper's first table: with an encoder, or in words with a language model.
@@ -28,11 +27,6 @@ impl Suite {
         }
     }
 
-    /// The task called `name`.
-    ///
-    /// # Errors
-    ///
-    /// [`SuiteError`] that lists the tasks there are.
     pub fn task(self, name: &str) -> Result<SuiteTask, SuiteError> {
         Ok(match self {
             Self::Glue => SuiteTask::Glue(name.parse::<GlueTask>()?),
@@ -45,7 +39,6 @@ impl Suite {
         self.presets().iter().copied().find(|preset| preset.name() == name)
     }
 
-    /// The presets of the suite.
     pub const fn presets(self) -> &'static [Preset] {
         match self {
             Self::Glue => &Preset::ALL,

@@ -20,23 +20,15 @@ use crate::record::RunRecord;
 use crate::run::{ADAPTER_DIR, Finished, Run, RunLabel, RunStart, summary};
 use crate::settings::{MethodName, RankRequest, ValidConfig};
 
-/// What every run of an experiment shares.
 pub(super) struct Shared<'a> {
-    /// Settings.
     pub config: &'a ValidConfig,
-    /// Pretrained model.
     pub backbone: &'a Backbone,
-    /// Where to compute.
     pub device: &'a Device,
-    /// Its name.
     pub device_name: &'a str,
-    /// Output folder.
     pub out: &'a Path,
     /// Whether LoRA and AdaLoRA get BayesLoRA's rank.
     pub matches: bool,
-    /// Stop request.
     pub stop: &'a AtomicBool,
-    /// Whether trained adapters stay.
     pub keep: bool,
 }
 
@@ -54,7 +46,6 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// Folder of one run.
 pub(super) fn folder(out: &Path, run: &PlannedRun) -> PathBuf {
     let kind = if run.is_member { "members" } else { "runs" };
     out.join(kind).join(run.task.key()).join(run.method.key()).join(format!("seed-{}", run.seed))
@@ -152,7 +143,6 @@ fn kept(
     }))
 }
 
-/// The rank that was asked for, and how.
 fn label(
     run: &PlannedRun,
     request: RankRequest,

@@ -34,7 +34,6 @@ pub(super) struct OodSet {
     pub questions: PreparedTask,
     /// The same questions with the labels of their own set, where those are others and can be asked for.
     letters: Option<PreparedTask>,
-    /// Whether both sets have the same labels.
     same_labels: bool,
     /// What a reader of the results must know.
     pub notes: Vec<String>,
@@ -75,7 +74,6 @@ impl OodSet {
         Ok(Some(Self { set: other.set, questions, letters, same_labels, notes }))
     }
 
-    /// Name in records.
     pub(super) fn key(&self) -> &'static str {
         self.set.name()
     }

@@ -15,11 +15,9 @@ use crate::settings::{MethodName, Preset};
 /// Everything that `lrvd bench glue` and `lrvd bench reasoning` can be told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SuiteOptions {
-    /// Which suite.
     pub suite: Suite,
     /// `quick` or `paper`.
     pub profile: Profile,
-    /// Named settings.
     pub preset: Preset,
     /// Tasks; empty for the profile's own.
     pub tasks: Vec<SuiteTask>,
@@ -27,13 +25,11 @@ pub struct SuiteOptions {
     pub methods: Vec<MethodName>,
     /// Seeds; empty for the profile's own.
     pub seeds: Vec<u64>,
-    /// Device name.
     pub device: String,
     /// Folder or repository; `None` for the profile's own.
     pub model: Option<String>,
     /// Folder of data; `None` means the shipped tasks (`quick`) or is an error (`paper`).
     pub data_dir: Option<PathBuf>,
-    /// Output folder.
     pub out: PathBuf,
     /// Go on in an output folder that holds a run.
     pub resume: bool,
@@ -47,11 +43,9 @@ pub struct SuiteOptions {
     pub draws: Option<Vec<usize>>,
     /// Settings of an arms file, which come after preset and profile.
     pub patches: Vec<toml::Table>,
-    /// Settings file that comes next.
     pub config: Option<PathBuf>,
     /// Settings `key=value` that come last.
     pub set: Vec<String>,
-    /// The command as typed, for the record.
     pub command: String,
     /// The revision that the program was built from, for the record.
     pub git_revision: Option<String>,
@@ -85,10 +79,6 @@ impl SuiteOptions {
     }
 
     /// Fills in the profile's defaults and refuses what appears twice.
-    ///
-    /// # Errors
-    ///
-    /// [`SuiteError::Repeated`]; [`SuiteError::Parameter`] for a seed beyond 10⁹.
     pub fn resolved(mut self) -> Result<Self, SuiteError> {
         if self.tasks.is_empty() {
             self.tasks = self.suite.tasks(self.profile, self.data_dir.is_some());

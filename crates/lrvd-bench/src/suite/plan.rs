@@ -13,18 +13,14 @@ pub(super) const MAX_SEED: u64 = (1 << 40) / MEMBER_SEEDS - 1;
 /// One training run, or a row that is made of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedRun {
-    /// Task.
     pub task: SuiteTask,
-    /// Method.
     pub method: MethodName,
-    /// Seed.
     pub seed: u64,
     /// Whether it is only a part of other rows.
     pub is_member: bool,
 }
 
 impl PlannedRun {
-    /// `task / method / seed N`.
     pub fn label(&self) -> String {
         format!("{} / {} / seed {}", self.task.display_name(), self.method, self.seed)
     }
@@ -53,7 +49,6 @@ impl PlannedRun {
 /// All runs, in the order in which they are made.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The runs.
     pub runs: Vec<PlannedRun>,
 }
 

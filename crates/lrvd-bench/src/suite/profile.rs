@@ -3,7 +3,6 @@
 use super::kind::Suite;
 use crate::settings::{BasePrecision, ExperimentConfig, MethodSettings};
 
-/// How much is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
     /// Minutes on two cores, from what the repository holds.
@@ -14,10 +13,8 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Both profiles.
     pub const ALL: [Self; 2] = [Self::Quick, Self::Paper];
 
-    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Quick => "quick",
@@ -25,7 +22,6 @@ impl Profile {
         }
     }
 
-    /// The profile called `name`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.name() == name)
     }

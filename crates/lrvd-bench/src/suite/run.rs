@@ -32,14 +32,11 @@ use crate::settings::{
 };
 use crate::text::quoted;
 
-/// How an experiment ended.
 #[derive(Clone, Debug)]
 pub struct SuiteOutcome {
     /// Whether every run is complete; otherwise `--resume` goes on.
     pub complete: bool,
-    /// Rows of the table that are there.
     pub finished: usize,
-    /// Rows that there will be.
     pub planned: usize,
     /// The headline table as text; `None` before the first row.
     pub table: Option<String>,
@@ -47,11 +44,8 @@ pub struct SuiteOutcome {
     pub comparison: Option<String>,
     /// What the runs showed, in words: a sentence or two for every task.
     pub verdict: Vec<String>,
-    /// The report page.
     pub report: PathBuf,
-    /// Everything that was recorded.
     pub results: Results,
-    /// Scores of single rows.
     pub(super) rows: RowScores,
 }
 
@@ -115,10 +109,6 @@ fn open_backbone(options: &SuiteOptions) -> Result<Backbone, SuiteError> {
 }
 
 /// Runs the experiment, writing everything below `options.out`.
-///
-/// # Errors
-///
-/// [`SuiteError`]; what was finished before stays on disk and `--resume` goes on from there.
 pub fn run_suite(
     options: SuiteOptions,
     stop: &AtomicBool,
@@ -446,10 +436,6 @@ fn notes(complete: bool) -> Vec<String> {
 
 /// What `options` would train. Reads the model's `config.json` at most, and nothing where the paper's
 /// own model is meant.
-///
-/// # Errors
-///
-/// [`SuiteError`] naming what is missing or wrong.
 pub fn planned(options: SuiteOptions) -> Result<DryRun, SuiteError> {
     let options = options.resolved()?;
     let (name, architecture) = match (&options.model, options.profile) {

@@ -17,9 +17,7 @@ pub(super) struct Written {
     pub table: Option<String>,
     /// The comparison with published numbers as text.
     pub comparison: Option<String>,
-    /// What the runs showed, in words.
     pub verdict: Vec<String>,
-    /// The report page.
     pub report: PathBuf,
 }
 

@@ -16,29 +16,21 @@ use crate::record::{DataFile, DataOrigin, SplitRecord, TaskData};
 use crate::settings::{LastBatch, ValidConfig};
 use crate::task::{GlueTask, Goal};
 
-/// A task of GLUE or a reasoning set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SuiteTask {
-    /// Of GLUE.
     Glue(GlueTask),
-    /// A reasoning set.
     Reasoning(ReasoningSet),
 }
 
-/// A task ready to be learnt.
 pub(super) struct ReadyTask {
-    /// Which.
     pub task: SuiteTask,
-    /// Token ids and labels.
     pub prepared: PreparedTask,
-    /// What a record says of it.
     pub data: TaskData,
     /// The items behind a reasoning set, to be shown to models of another.
     pub items: Option<(ReasoningTask, ReasoningData)>,
 }
 
 impl SuiteTask {
-    /// Key in records and folders.
     pub fn key(self) -> &'static str {
         match self {
             Self::Glue(task) => task.spec().name,
@@ -46,7 +38,6 @@ impl SuiteTask {
         }
     }
 
-    /// Name in print.
     pub fn display_name(self) -> &'static str {
         match self {
             Self::Glue(task) => task.spec().display_name,

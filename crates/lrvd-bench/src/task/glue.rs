@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use super::{Metric, Target, TaskSpec};
 use crate::text::UnknownName;
 
-/// A sentence or sentence-pair task of GLUE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GlueTask {
@@ -49,7 +48,6 @@ impl GlueTask {
         Self::Stsb,
     ];
 
-    /// The fixed facts of this task.
     pub const fn spec(self) -> &'static TaskSpec {
         match self {
             Self::Cola => &COLA,
@@ -63,12 +61,10 @@ impl GlueTask {
         }
     }
 
-    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         self.spec().name
     }
 
-    /// Name in the paper's tables.
     pub const fn display_name(self) -> &'static str {
         self.spec().display_name
     }

@@ -11,18 +11,14 @@ use crate::record::Metrics;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Goal {
-    /// Name in records.
     pub name: String,
     /// Class names in id order; empty for regression.
     pub classes: Vec<String>,
-    /// Metrics that are reported beside accuracy.
     pub standard_metrics: Vec<Metric>,
-    /// The metric that picks the best checkpoint.
     pub selection: Metric,
 }
 
 impl Goal {
-    /// The goal of a benchmark task.
     pub fn of_task(task: GlueTask) -> Self {
         let spec = task.spec();
         Self {
@@ -49,7 +45,6 @@ impl Goal {
         Self { name: name.to_owned(), classes, standard_metrics, selection: Metric::Accuracy }
     }
 
-    /// Regression on one number.
     pub fn regression(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -64,7 +59,6 @@ impl Goal {
         self.classes.is_empty()
     }
 
-    /// Width of the model's output.
     pub fn n_labels(&self) -> usize {
         self.classes.len().max(1)
     }

@@ -4,19 +4,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What one example is labelled with.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
     /// One of these classes; the index is the class id in files and in logits.
     Classes(&'static [&'static str]),
     /// A real number within `low..=high`, learnt by regression with a single output.
-    Score {
-        /// Smallest score a file may hold.
-        low: f64,
-        /// Largest score a file may hold.
-        high: f64,
-    },
+    Score { low: f64, high: f64 },
 }
 
 /// A number that sums up predictions on a validation split; larger is better for all of them.
@@ -36,7 +30,6 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// The name used in records and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Accuracy => "accuracy",
@@ -54,7 +47,6 @@ impl fmt::Display for Metric {
     }
 }
 
-/// The fixed facts of one task.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct TaskSpec {
     /// Name on the command line and in records, such as `sst2`.
@@ -92,7 +84,6 @@ impl TaskSpec {
         }
     }
 
-    /// Whether the task is learnt by regression.
     pub const fn is_regression(&self) -> bool {
         matches!(self.target, Target::Score { .. })
     }

@@ -77,7 +77,6 @@ pub(crate) fn set(
     overrides.finish()
 }
 
-/// What a test runs in.
 pub(crate) struct Bench {
     pub(crate) backbone: Backbone,
     pub(crate) config: ValidConfig,
@@ -119,12 +118,10 @@ impl Bench {
         }
     }
 
-    /// Replaces settings of a method.
     pub(crate) fn set(&mut self, key: &str, settings: serde_json::Value) {
         self.config = set(&self.config, key, &settings).unwrap();
     }
 
-    /// Changes settings.
     pub(crate) fn change(&mut self, change: impl FnOnce(&mut ExperimentConfig)) {
         self.config = self.config.with(change).unwrap();
     }
@@ -178,7 +175,6 @@ impl Bench {
         (run.state, run.method)
     }
 
-    /// All steps.
     pub(crate) fn train(&self, state: &mut TrainState<AutoClassifier>, method: &mut Method) {
         fit(&self.context(), state, &mut **method, None, &self.stop, &mut Silent).unwrap();
     }
@@ -188,7 +184,6 @@ impl Bench {
         self.context().examples(&self.task.validation)
     }
 
-    /// The first examples, as a step has them.
     pub(crate) fn batch(&self) -> (Batch<TokenBatch>, StepSizes) {
         let indices: Vec<usize> = (0..self.config.batch_size).collect();
         let batch = self.context().examples(&self.task.train).batch(&indices).unwrap();
@@ -226,7 +221,6 @@ pub(crate) fn method(key: &str) -> MethodName {
     MethodName::from_name(key).unwrap_or_else(|| panic!("{key}"))
 }
 
-/// Random tokens of different lengths.
 fn task() -> PreparedTask {
     let mut draws = Draws::new(NoiseKey::new(11));
     let mut examples = |n: usize| -> Vec<TokenisedExample> {
@@ -270,7 +264,6 @@ pub(crate) fn values(model: &AutoClassifier, endings: &[&str]) -> Vec<(String, V
     found
 }
 
-/// Every trained value.
 pub(crate) fn trained(model: &AutoClassifier) -> Vec<(String, Vec<f64>)> {
     let mut found = Vec::new();
     model.visit_parameters(&mut |p| {
@@ -285,7 +278,6 @@ pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
-/// Number of adapted layers.
 pub(crate) fn modules(model: &AutoClassifier) -> usize {
     let mut n = 0;
     model.visit_layers(&mut |_, layer| n += usize::from(layer.rank() > 0));
@@ -297,7 +289,6 @@ pub(crate) fn close(found: f64, wanted: f64, tolerance: f64, what: &str) {
     assert!((found - wanted).abs() <= tolerance * scale, "{what}: {found}, wanted {wanted}");
 }
 
-/// The validation split to be asked about.
 pub(crate) fn asked<'a>(
     bench: &'a Bench,
     examples: &'a TokenExamples<'_>,

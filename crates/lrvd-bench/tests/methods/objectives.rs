@@ -45,7 +45,6 @@ fn methods_map_decays_or_penalises() {
     close(numbers(found)[0], 3.0 / (2.0 * 14.0) * squares, 1e-12, "penalty");
 }
 
-/// Name, means and noise parameters of a factor.
 type NoisyFactor = (String, Vec<f64>, Vec<f64>);
 
 fn noisy_factors(bench: &Bench, key: &str) -> Vec<NoisyFactor> {

@@ -83,7 +83,6 @@ fn config(steps: usize) -> ValidConfig {
     config.validate().unwrap()
 }
 
-/// What a run is made of.
 struct Bed {
     config: ValidConfig,
     task: PreparedTask,
@@ -136,7 +135,6 @@ impl Bed {
         (run.state, run.method)
     }
 
-    /// Trains and finishes.
     fn run(&self, key: &str) -> Run {
         let method = self.method(key).unwrap();
         let task = self.held_out(&method);
@@ -164,14 +162,12 @@ impl Bed {
     }
 }
 
-/// A finished run.
 struct Run {
     method: Method,
     model: AutoClassifier,
     task: PreparedTask,
 }
 
-/// The same with settings for `key`.
 fn with(config: ValidConfig, key: &str, settings: serde_json::Value) -> ValidConfig {
     set(&config, key, &settings).unwrap()
 }

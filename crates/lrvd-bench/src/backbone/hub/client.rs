@@ -15,7 +15,6 @@ const REDIRECTS: usize = 5;
 /// Characters of a server's message that are shown.
 const SHOWN: usize = 200;
 
-/// Requests to one hub.
 pub(super) struct Client {
     agent: Agent,
     endpoint: String,
@@ -23,18 +22,14 @@ pub(super) struct Client {
     token: Option<String>,
 }
 
-/// Scheme, host and port.
 type Origin = (String, String, u16);
 
-/// What the hub states of a file.
 pub(super) struct Remote {
     /// Where its bytes are.
     pub(super) url: String,
-    /// The commit.
     pub(super) commit: String,
     /// Names the content: SHA-256 in hex for files in the store of large files.
     pub(super) etag: String,
-    /// Bytes.
     pub(super) size: Option<u64>,
 }
 
@@ -179,7 +174,6 @@ fn redirect(answer: &Response<Body>, url: &str) -> Result<Option<String>, String
     Ok(Some(target))
 }
 
-/// Scheme, host and port of a URL.
 fn origin(url: &str) -> Result<Origin, String> {
     let wrong = || format!("`{}`, which is not an address of the web", shown(url));
     let uri: Uri = url.parse().map_err(|_| wrong())?;

@@ -10,17 +10,12 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 /// One value of a table, as far as its format tells types apart.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
-    /// No value.
     Null,
-    /// True or false.
     Bool(bool),
     /// A whole number of at most 64 bits, signed or not.
     Integer(i128),
-    /// Another number.
     Float(f64),
-    /// A text, verbatim.
     Text(String),
-    /// A list.
     List(Vec<Cell>),
     /// Values by name.
     Object(BTreeMap<String, Cell>),
@@ -29,7 +24,6 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// What the value is, for an error.
     pub(crate) const fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",

@@ -14,7 +14,6 @@ use parquet::schema::types::Type;
 
 use super::{At, Cell, Place, Row, TableError};
 
-/// Rows under a schema.
 pub(super) struct Columnar {
     names: Arc<[String]>,
     /// Which of the columns are decoded, in ascending order.

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{At, MAX_ROW, Place, Row, TableError};
 use crate::io::IoError;
 
-/// Records below a header.
 pub(super) struct Commas {
     names: Arc<[String]>,
     records: csv::StringRecordsIntoIter<BufReader<Bounded>>,

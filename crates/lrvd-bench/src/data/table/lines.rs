@@ -58,7 +58,6 @@ impl Lines {
         }
     }
 
-    /// The next line as an object.
     pub(super) fn next_object(&mut self) -> Result<Option<Row>, TableError> {
         let Some((place, line)) = self.next_line()? else { return Ok(None) };
         match serde_json::from_str(&line) {
@@ -68,10 +67,8 @@ impl Lines {
     }
 }
 
-/// Lines split at their tabs.
 pub(super) struct Tabs {
     names: Arc<[String]>,
-    /// The first line, where it is a row.
     first: Option<(Place, String)>,
     lines: Lines,
 }

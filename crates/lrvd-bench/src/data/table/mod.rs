@@ -47,7 +47,6 @@ use lines::{Lines, Tabs};
 /// Longest line, or row of a CSV file, in bytes.
 const MAX_ROW: u64 = 64 << 20;
 
-/// How a table is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Separated by tabs, without quoting.
@@ -62,10 +61,6 @@ pub enum Format {
 
 impl Format {
     /// The format that a file's name ends in.
-    ///
-    /// # Errors
-    ///
-    /// [`TableError::Format`] for any other ending.
     pub fn of(file: &Path) -> Result<Self, TableError> {
         let ending = file.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
         Ok(match ending.as_str() {
@@ -78,10 +73,8 @@ impl Format {
     }
 }
 
-/// How a table is read.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout<'a> {
-    /// Its format.
     pub format: Format,
     /// Columns that are needed; empty for all. Only a parquet file is decoded the faster for it.
     pub columns: &'a [&'a str],
@@ -128,11 +121,6 @@ enum Source {
 /// # Ok(())
 /// # }
 /// ```
-///
-/// # Errors
-///
-/// [`TableError::Format`], [`TableError::Read`] and errors of the header; as items, the first bad row, and
-/// [`TableError::Empty`] for a file without rows.
 pub fn read(file: &Path) -> Result<Table, TableError> {
     let format = Format::of(file)?;
     Table::open(file, &Layout { blank_lines: true, ..Layout::of(format) })
@@ -142,10 +130,6 @@ pub fn read(file: &Path) -> Result<Table, TableError> {
 pub type TextLines = Box<dyn Iterator<Item = Result<String, TableError>>>;
 
 /// The lines of a text file, blank ones passed over; the first error is the last item.
-///
-/// # Errors
-///
-/// [`TableError::Read`]; as items, [`TableError::Encoding`] and [`TableError::Long`].
 pub fn text_lines(file: &Path) -> Result<TextLines, TableError> {
     let opened = File::open(file).map_err(IoError::at("read", file))?;
     Ok(texts(Box::new(BufReader::new(opened)), file))
@@ -162,11 +146,6 @@ pub fn texts(reader: Box<dyn BufRead>, name: &Path) -> TextLines {
 }
 
 impl Table {
-    /// Opens a table in a given layout.
-    ///
-    /// # Errors
-    ///
-    /// As [`read`], of any ending.
     pub fn open(file: &Path, layout: &Layout<'_>) -> Result<Self, TableError> {
         let opened = File::open(file).map_err(IoError::at("read", file))?;
         let bytes = opened.metadata().map_err(IoError::at("read", file))?.len();

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use super::{Row, TableError};
 
-/// No table.
 pub(super) enum Columnar {}
 
 impl Columnar {

@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use super::{At, Cell, Place, TableError};
 
-/// One row and where it is.
 #[derive(Debug, Clone)]
 pub struct Row {
     place: Place,
     names: Arc<[String]>,
     /// Whether the names are those of this row alone, not of a header or schema.
     keyed: bool,
-    /// As many as there are names.
     cells: Vec<Cell>,
 }
 
@@ -22,13 +20,11 @@ impl Row {
         Self { place, names, keyed: false, cells }
     }
 
-    /// A row with names of its own.
     pub(super) fn keyed(place: Place, fields: Vec<(String, Cell)>) -> Self {
         let (names, cells): (Vec<_>, Vec<_>) = fields.into_iter().unzip();
         Self { place, names: names.into(), keyed: true, cells }
     }
 
-    /// The fields of a line.
     pub(super) fn separated<'a>(
         names: &Arc<[String]>,
         place: Place,
@@ -43,22 +39,15 @@ impl Row {
         Ok(Self::under(Arc::clone(names), place, cells))
     }
 
-    /// File and line or row.
     pub const fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Whether the row has a value called `name`.
     pub fn has(&self, name: &str) -> bool {
         self.names.iter().any(|known| known == name)
     }
 
     /// The first of `wanted` that the row has, with its name.
-    ///
-    /// # Errors
-    ///
-    /// [`TableError::MissingColumn`], or [`TableError::MissingKey`] where each row has names of its own;
-    /// [`TableError::RepeatedColumn`].
     pub fn find<'a>(&self, wanted: &[&'a str]) -> Result<(&'a str, &Cell), TableError> {
         for name in wanted {
             if let Some(cell) = self.get(name)? {
@@ -76,10 +65,6 @@ impl Row {
     }
 
     /// The text under the first of `wanted` that the row has, verbatim.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::find`]; [`TableError::Type`] for another value and [`TableError::Blank`] for white space.
     pub fn text(&self, wanted: &[&str]) -> Result<&str, TableError> {
         let (name, cell) = self.find(wanted)?;
         self.as_text(cell, name)
@@ -128,7 +113,6 @@ impl Row {
         Ok(text)
     }
 
-    /// An object.
     pub(crate) fn as_object<'a>(
         &self,
         cell: &'a Cell,
@@ -181,7 +165,6 @@ impl Row {
         TableError::Type { place, column, wanted, found }
     }
 
-    /// The error of an empty text or label.
     pub(crate) fn blank(&self, column: &str, what: &'static str) -> TableError {
         TableError::Blank { place: self.place.clone(), column: column.to_owned(), what }
     }

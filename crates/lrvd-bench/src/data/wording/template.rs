@@ -30,10 +30,6 @@ pub struct Wording {
 impl Wording {
     /// What `given` says, and where it does not: the wording of `task`, or for a user's own data a plain
     /// template and the names of the classes.
-    ///
-    /// # Errors
-    ///
-    /// [`WordingError::Template`] and [`WordingError::AnswerCount`] for what does not fit the data.
     pub fn resolve(
         given: &WordingSettings,
         goal: &Goal,
@@ -77,19 +73,16 @@ impl Wording {
         prompt + rest
     }
 
-    /// Whether the answer is a number.
     pub fn is_scored(&self) -> bool {
         self.answers.is_empty()
     }
 
-    /// One sentence for a record.
     pub(crate) fn describe(&self) -> String {
         let by = if self.is_scored() { "a number".to_owned() } else { quoted(&self.answers) };
         format!("asked as `{}`, answered by {by}", self.template.replace('\n', "\\n"))
     }
 }
 
-/// The first place of a text in `template`.
 fn next(template: &str) -> Option<(usize, &'static str)> {
     [TEXT, PAIR].into_iter().filter_map(|name| Some((template.find(name)?, name))).min()
 }

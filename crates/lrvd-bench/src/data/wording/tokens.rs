@@ -23,12 +23,6 @@ pub struct WordedTexts<'a> {
 
 impl<'a> WordedTexts<'a> {
     /// Finds and checks the tokens of the answers to `task`.
-    ///
-    /// # Errors
-    ///
-    /// [`WordingError::AnswerTokens`], [`WordingError::AnswerSpecial`] and [`WordingError::AnswerTwice`] for
-    /// words that are not single tokens of their own behind the prompt, [`WordingError::PromptLength`] if the
-    /// template alone is too long, [`WordingError::Frame`] for a tokenizer that cannot be used.
     pub fn new(
         wording: &'a Wording,
         task: &'a str,
@@ -47,7 +41,6 @@ impl<'a> WordedTexts<'a> {
         Ok(Self { wording, task, tokens, max_length, answers, pad_id })
     }
 
-    /// Most tokens of a prompt.
     pub(crate) fn max_length(&self) -> usize {
         self.max_length
     }
@@ -58,10 +51,6 @@ impl<'a> WordedTexts<'a> {
     }
 
     /// The prompt, and whether a text had to be cut for it.
-    ///
-    /// # Errors
-    ///
-    /// [`WordingError::PromptLength`] if it does not fit even without its texts.
     pub fn encode(&self, text: &str, pair: Option<&str>) -> Result<(Vec<u32>, bool), WordingError> {
         let prompt = |room| self.tokens.opened(&self.wording.prompt(text, pair, room));
         let whole = self.whole(text, pair)?;

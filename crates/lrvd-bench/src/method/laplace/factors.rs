@@ -54,7 +54,6 @@ impl Gram {
         }
     }
 
-    /// Cuts a wide factor to its columns.
     fn fold(&mut self) {
         let Some(columns) = self.columns else { return };
         if self.sum.is_empty() {
@@ -69,7 +68,6 @@ impl Gram {
         self.folded = leading_rows(&sum, self.width, columns);
     }
 
-    /// The square times `weight`.
     fn square(&self, weight: f64) -> Vec<f64> {
         self.sum.iter().map(|value| weight * value).collect()
     }
@@ -212,7 +210,6 @@ impl Curvatures {
         Ok(Self { blocks, places, squared_norm, log_likelihood: scale * log_likelihood })
     }
 
-    /// Numbers that the factors of all blocks take.
     pub(super) fn n_factor_entries(&self) -> usize {
         self.blocks.iter().map(CurvatureBlock::n_factor_entries).sum()
     }

@@ -51,7 +51,6 @@ mod tests {
 
     use super::*;
 
-    /// A Gram matrix with a falling spectrum.
     fn gram(width: usize, rank: usize) -> Vec<f64> {
         let mut rows = vec![0.0; rank * width];
         fill_normal_f64(NoiseKey::new(7), 0, &mut rows);

@@ -68,7 +68,6 @@ pub(super) struct Laplace {
     fitted: Option<Fitted>,
 }
 
-/// The posterior.
 struct Fitted {
     curvatures: Curvatures,
     prior_precision: f64,

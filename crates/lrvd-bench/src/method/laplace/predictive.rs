@@ -17,12 +17,10 @@ use crate::settings::{LaplacePredictive as Predictive, LaplaceSettings as Settin
 /// Mixed into the run's seed, so that the random numbers here are nobody else's.
 pub(super) const SALT: u64 = 0x4c41_504c_4143_4521;
 
-/// Gaussian logits of one example.
 #[derive(Clone, Debug)]
 pub(super) struct GaussianLogits {
     /// Mean: the logits at the trained weights, `[labels]`.
     pub(super) mean: Vec<f64>,
-    /// Covariance under each prior precision.
     pub(super) covariances: Vec<LogitCovariance>,
 }
 

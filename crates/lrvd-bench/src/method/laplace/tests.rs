@@ -28,7 +28,6 @@ use crate::settings::{
 
 const F64: DType = DType::F64;
 
-/// Settings that keep every factor whole.
 fn whole() -> Settings {
     Settings { low_rank_from: usize::MAX, ..Settings::default() }
 }

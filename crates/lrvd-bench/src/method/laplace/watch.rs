@@ -42,7 +42,6 @@ pub(super) struct Used {
     pub(super) rank_input: Tensor<3>,
     pub(super) rank_gradient: Tensor<3>,
     pub(super) output_gradient: Tensor<3>,
-    /// Rows in use, over all examples.
     pub(super) rows: usize,
 }
 
@@ -68,12 +67,10 @@ impl Watch {
         Ok(Self { observed, modules })
     }
 
-    /// The observed model.
     pub(super) fn model(&self) -> &AutoClassifier {
         &self.observed.model
     }
 
-    /// Width of the model's answer.
     pub(super) fn labels(&self) -> usize {
         self.observed.width
     }
@@ -163,7 +160,6 @@ fn reached(gradient: &Tensor<3>, s: usize) -> Tensor<3> {
 /// or once a distance, whichever is less work for the length of the batch; merged, both give the
 /// same factors, so that padding changes nothing.
 struct Merge {
-    /// First row of each group.
     first: Tensor<1, Int>,
     /// `[1, groups, rows]`, 1 where a row belongs to a group.
     groups: Tensor<3>,

@@ -20,12 +20,10 @@ use crate::settings::PromptSet;
 pub(super) struct Room {
     /// Of the passage, or of the question where there is no passage.
     pub(super) body: usize,
-    /// Of each choice.
     pub(super) choice: usize,
 }
 
 impl Room {
-    /// Everything.
     pub(super) const ALL: Self = Self { body: usize::MAX, choice: usize::MAX };
 }
 
@@ -95,7 +93,6 @@ impl PromptSet {
     }
 }
 
-/// The texts of an item's two choices.
 fn two(item: &ChoiceItem) -> [&str; 2] {
     [0, 1].map(|i| item.choices.get(i).map_or("", |choice| choice.text.as_str()))
 }

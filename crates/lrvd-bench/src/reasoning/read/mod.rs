@@ -13,12 +13,6 @@ use crate::data::table::{Format, Layout, Table};
 ///
 /// Accepts the layout of the authors' release and the columns of the public hub. Other fields are allowed and not
 /// read.
-///
-/// # Errors
-///
-/// The first bad row by file, line or row, and field: a field that is missing, blank or of the wrong type, an answer
-/// that is none of the choices, a choice list that is too long or too short, labels that repeat or are out of order, a
-/// sentence without a blank; [`crate::data::TableError::Empty`] for a file without rows.
 pub fn read_items(
     file: &Path,
     format: Format,

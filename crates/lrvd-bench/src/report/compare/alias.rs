@@ -43,7 +43,6 @@ const ALIASES: [Alias; 6] = [
 pub(crate) struct Partner {
     /// The method that ran here; none if it did not.
     pub(crate) method: Option<String>,
-    /// At how many draws.
     pub(crate) draws: Draws,
 }
 
@@ -68,7 +67,6 @@ pub(crate) fn partner(row: &PublishedRow, methods: &[String]) -> Partner {
 /// What a published number is taken over the tasks of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
-    /// One task.
     Task,
     /// All tasks: their mean, which is the value of each where they agree.
     Mean,
@@ -92,7 +90,6 @@ impl Over {
         }
     }
 
-    /// What stands in the place of a task.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Task => "",
@@ -106,11 +103,9 @@ impl Over {
 /// A published metric in our terms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PublishedMetric {
-    /// Ours, at a number of draws.
     pub(crate) metric: Metric,
     /// One of the published unit in ours: a million parameters are 1e6 parameters.
     pub(crate) factor: f64,
-    /// One task or all.
     pub(crate) over: Over,
 }
 

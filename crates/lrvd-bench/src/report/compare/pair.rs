@@ -16,7 +16,6 @@ pub(super) const MILLION: f64 = 1e6;
 pub(crate) struct Comparison {
     /// Where the published numbers come from.
     pub(crate) source: String,
-    /// The checkpoint of the measured numbers.
     pub(crate) choice: CheckpointChoice,
     /// Every published number of a metric that is known here, in the order of the headline table.
     pub(crate) rows: Vec<ComparisonRow>,
@@ -29,7 +28,6 @@ pub(crate) struct Comparison {
 /// One published number and, if there is one, its measured partner.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ComparisonRow {
-    /// The metric.
     pub(crate) metric: Metric,
     /// Method in print; as it was published if it did not run here.
     pub(crate) method: String,
@@ -41,7 +39,6 @@ pub(crate) struct ComparisonRow {
     pub(crate) published: f64,
     /// The published standard deviation; none where none was printed.
     pub(crate) published_std: Option<f64>,
-    /// `measured - published`.
     pub(crate) difference: Option<f64>,
     /// The difference in units of the combined standard error, `sqrt(s1²/n1 + s2²/n2)`; none without both deviations
     /// or where both vanish, and none for time and memory, which speak of two machines.

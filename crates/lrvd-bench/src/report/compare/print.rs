@@ -93,7 +93,6 @@ impl ComparisonRow {
             .map_or_else(|| mean.clone(), |std| format!("{mean} ±{}", self.metric.format_std(std)))
     }
 
-    /// The difference in print, with its sign.
     pub(crate) fn difference_text(&self) -> String {
         match self.difference {
             Some(x) if x.is_finite() && self.metric.is_count() => {

@@ -34,11 +34,9 @@ pub(super) struct PageData<'a> {
     families: Vec<&'static str>,
     /// Tasks in print order.
     tasks: Vec<TaskEntry>,
-    /// Other sets in print, by key.
     sets: BTreeMap<&'a str, String>,
     /// Modules in the order of the network.
     modules: Vec<ModuleEntry>,
-    /// Kinds of modules along the data flow.
     kinds: Vec<String>,
     /// How values are printed and compared, by name without draws.
     metrics: BTreeMap<String, MetricEntry>,
@@ -70,7 +68,6 @@ struct MethodEntry {
 struct TaskEntry {
     key: String,
     label: String,
-    /// Its own metric in print.
     metric: String,
     /// Why numbers on these data are not comparable with published ones.
     caveat: Option<String>,
@@ -186,7 +183,6 @@ fn other_sets(results: &Results) -> BTreeMap<&str, String> {
     sets.map(|set| (set.as_str(), task_label(set))).collect()
 }
 
-/// Every module of the record with its path.
 fn modules(results: &Results) -> Vec<(ModuleName, &str)> {
     let mut paths: BTreeSet<&String> = BTreeSet::new();
     for run in &results.runs {

@@ -29,7 +29,6 @@ fn page(results: &Results) -> String {
     render_html(results, &RowScores::default(), Some(&comparison)).unwrap()
 }
 
-/// The JSON text of an embedded document.
 fn embedded<'a>(html: &'a str, id: &str) -> &'a str {
     let start = format!("<script type=\"application/json\" id=\"{id}\">");
     html.split(&start).nth(1).unwrap().split("</script>").next().unwrap()

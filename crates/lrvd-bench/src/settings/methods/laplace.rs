@@ -115,7 +115,6 @@ impl LaplaceSettings {
         count_in_range(&name("samples"), self.samples, 1..=10_000_000)
     }
 
-    /// How the marginal likelihood is climbed.
     pub(crate) fn evidence(&self) -> EvidenceOptions {
         EvidenceOptions {
             start: self.prior_start,

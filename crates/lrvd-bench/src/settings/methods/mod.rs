@@ -77,7 +77,6 @@ impl Default for MethodSettings {
 }
 
 impl MethodSettings {
-    /// Checks every range.
     pub(super) fn check(&self) -> Result<(), SettingError> {
         self.map.check("methods.map")?;
         self.mcd.check("methods.mcd")?;
