@@ -11,14 +11,12 @@ use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::ranks;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
+use lrvd_core::adalora::orthogonality as core_orthogonality;
 use lrvd_core::adalora::{
     AdaLoraAllocator, AdaLoraConfig, EntryValues, TripletFactors, TripletShape, TripletValues,
 };
-use lrvd_core::adalora::{
-    orthogonality as core_orthogonality, orthogonality_gradient as core_orthogonality_gradient,
-};
 use support::net::{Net, WIDTHS, data, optimizer};
-use support::{RANK, close, gradient, host, numbers, of, transposed};
+use support::{RANK, close, close_to_slopes, gradient, host, numbers, of, transposed};
 
 fn config() -> AdaLoraConfig {
     AdaLoraConfig {
@@ -207,35 +205,43 @@ fn a_model_that_was_cut_is_refused() {
     }
 }
 
+/// The core's penalty of modules with factors `a [rank, d_input]` and `b [rank, d_output]`, by their order in `leaves`.
+fn penalty_of(hosts: &[HostAdapter], leaves: &[Vec<f64>]) -> f64 {
+    let in_files: Vec<Vec<f64>> = hosts
+        .iter()
+        .zip(leaves.chunks(2))
+        .map(|(h, leaves)| transposed(&leaves[1], RANK, h.d_output))
+        .collect();
+    let factors: Vec<TripletFactors<'_>> = hosts
+        .iter()
+        .zip(leaves.chunks(2))
+        .zip(&in_files)
+        .map(|((h, leaves), b)| TripletFactors {
+            shape: TripletShape { d_input: h.d_input, d_output: h.d_output },
+            rank: RANK,
+            a: &leaves[0],
+            b,
+        })
+        .collect();
+    core_orthogonality(&factors).unwrap()
+}
+
 #[test]
 fn the_orthogonality_penalty_is_the_cores() {
     for (dtype, tolerance) in [(DType::F64, 1e-13), (DType::F32, 2e-6)] {
         let net = net(dtype);
         let hosts = [&net.first, &net.second].map(|l| HostAdapter::read(of(l)));
-        let in_files: Vec<Vec<f64>> =
-            hosts.iter().map(|h| transposed(&h.b, RANK, h.d_output)).collect();
-        let factors: Vec<TripletFactors<'_>> = hosts
-            .iter()
-            .zip(&in_files)
-            .map(|(h, b)| TripletFactors {
-                shape: TripletShape { d_input: h.d_input, d_output: h.d_output },
-                rank: RANK,
-                a: &h.a,
-                b,
-            })
-            .collect();
+        let leaves: Vec<Vec<f64>> = hosts.iter().flat_map(|h| [h.a.clone(), h.b.clone()]).collect();
         let penalty = orthogonality(&net).unwrap();
-        let wanted = core_orthogonality(&factors).unwrap();
-        close("value", &host(penalty.clone()), &[wanted], tolerance);
+        close("value", &host(penalty.clone()), &[penalty_of(&hosts, &leaves)], tolerance);
         let gradients = penalty.backward();
-        let wanted = core_orthogonality_gradient(&factors).unwrap();
-        for (layer, wanted) in [&net.first, &net.second].into_iter().zip(wanted) {
+        let of_layer = |layer| {
             let module = of(layer);
             let a = transposed(&gradient(&module.a.val(), &gradients), module.d_input(), RANK);
-            close("A", &a, &wanted.a, tolerance);
-            let b = transposed(&gradient(&module.b.val(), &gradients), RANK, module.d_output());
-            close("B", &b, &wanted.b, tolerance);
-        }
+            [("A", a), ("B", gradient(&module.b.val(), &gradients))]
+        };
+        let found = [of_layer(&net.first), of_layer(&net.second)].concat();
+        close_to_slopes("penalty", &found, &leaves, tolerance, |l| penalty_of(&hosts, l));
     }
     assert!(orthogonality(&Net::new([None, None], DType::F32)).is_none());
 }

@@ -19,8 +19,8 @@ use lrvd_core::noise::{NoiseKey, Stream};
 use support::net::{Net, WIDTHS, optimizer, train_step};
 use support::reference::{pieces, posterior_gradient, reference};
 use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, SCHEMES, TOKENS, base, close, gradient, host, host_adapter,
-    layer, leaf, numbers, of, tensor,
+    BATCH, D_INPUT, D_OUTPUT, RANK, SCHEMES, SLOPES, TOKENS, base, close, gradient, host,
+    host_adapter, layer, leaf, numbers, of, tensor,
 };
 
 /// The sampling schemes.
@@ -198,10 +198,10 @@ fn shared_rows_meet_the_draws_of_the_tokens() {
             let of_x: Vec<f64> = (0..ROWS * D_INPUT)
                 .map(|i| wanted.x.iter().skip(i).step_by(ROWS * D_INPUT).sum())
                 .collect();
-            close(&format!("{name} rows"), &gradient(&x, &gradients), &of_x, 1e-12);
+            close(&format!("{name} rows"), &gradient(&x, &gradients), &of_x, SLOPES);
             let got = posterior_gradient(of(&layer), &gradients);
             for ((piece, g), (_, w)) in pieces(&got).into_iter().zip(pieces(&wanted.posterior)) {
-                close(&format!("{name} {piece}"), g, w, 1e-12);
+                close(&format!("{name} {piece}"), g, w, SLOPES);
             }
 
             // The same rows as tokens of every sequence: one weight draw, but separate noise.

@@ -7,17 +7,17 @@ mod support;
 
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterStream};
-use lrvd_burn::host::HostAdapter;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_core::baselines::{ScalaBlAdapter, ScalaBlPass, StdMap};
+use lrvd_core::baselines::StdMap;
 use lrvd_core::noise::Stream;
+use support::by_hand::scala_bl;
 use support::noisy::{
-    WEIGHTS, base_of, element_noise, extended, gaussian, key, plus, scale_noise, scales,
+    SIZES, WEIGHTS, base_of, element_noise, extended, gaussian, key, plus, scale_noise, scales,
 };
 use support::reference::noise;
 use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, gradient, host, inputs, numbers, of,
-    parameter, product, tensor, transposed,
+    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, close_to_slopes, dot, gradient, host,
+    inputs, numbers, of, parameter, tensor,
 };
 
 const N: usize = BATCH * TOKENS;
@@ -83,7 +83,7 @@ fn check_element_noise(map: StdMap, both: bool, scheme: Scheme, dtype: DType, to
             for (i, g) in gradient(of, &slopes).into_iter().enumerate() {
                 mean[i] += g;
                 if let (Some(&r), Some(e)) = (rho.get(i), eps.get(i)) {
-                    noise[i] += g * e * map.derivative(r);
+                    noise[i] += g * e * slope_of(map, r);
                 }
             }
         };
@@ -99,6 +99,14 @@ fn check_element_noise(map: StdMap, both: bool, scheme: Scheme, dtype: DType, to
     close(&format!("{name} rho A"), &of_layer(gaussian(&layer).a.val()), &by_rho_a, tolerance);
     if let Some(b) = &gaussian(&layer).b {
         close(&format!("{name} rho B"), &of_layer(b.val()), &by_rho_b, tolerance);
+    }
+}
+
+/// The derivative of the standard deviation: that of `ln(1 + exp(rho))` and of `rho²`.
+fn slope_of(map: StdMap, rho: f64) -> f64 {
+    match map {
+        StdMap::Softplus => 1.0 / (1.0 + (-rho).exp()),
+        StdMap::Square => 2.0 * rho,
     }
 }
 
@@ -126,7 +134,7 @@ fn element_noise_draws_what_the_definition_draws() {
 }
 
 #[test]
-fn scales_equal_the_core() {
+fn scales_equal_the_loops() {
     for (dtype, tolerance) in [(DType::F64, 1e-12), (DType::F32, 5e-6)] {
         for scheme in [Scheme::Mean, WEIGHTS[0], WEIGHTS[1]] {
             let layer = extended(scale_noise(dtype), dtype);
@@ -135,63 +143,39 @@ fn scales_equal_the_core() {
             let by_output = tensor(&numbers(2, N * D_OUTPUT), [BATCH, TOKENS, D_OUTPUT], dtype);
             let gradients = (out.clone() * by_output.clone()).sum().backward();
 
-            let adapter = HostAdapter::read(of(&layer));
-            let (v_h, b) = adapter.factors().unwrap();
-            let (log_mean, log_std) =
-                (host(scales(&layer).log_mean.val()), host(scales(&layer).log_std.val()));
-            let core = ScalaBlAdapter::new(v_h, &log_mean, &log_std, b, adapter.scaling).unwrap();
+            let (a, b) = (of(&layer).a.val(), of(&layer).b.val());
+            let (log_mean, log_std) = (scales(&layer).log_mean.val(), scales(&layer).log_std.val());
+            let leaves = [
+                host(x.clone()),
+                host(a.clone()),
+                host(log_mean.clone()),
+                host(log_std.clone()),
+                host(b.clone()),
+            ];
             let blocks = blocks(scheme);
             let noise_key = key().for_module(layer.noise_id()).on_stream(AdapterStream::SCALE);
             let eps = noise(noise_key, blocks * RANK, dtype);
-            let (x_host, by_output) = (host(x.clone()), host(by_output));
-            let mut wanted = Vec::new();
-            let mut sums = [
-                vec![],
-                vec![0.0; RANK * D_INPUT],
-                vec![0.0; RANK],
-                vec![0.0; RANK],
-                vec![0.0; RANK * D_OUTPUT],
-            ];
-            for block in 0..blocks {
-                let share = |v: &[f64]| v[block * v.len() / blocks..][..v.len() / blocks].to_vec();
-                let x = share(&x_host);
-                let eps = (scheme != Scheme::Mean).then(|| share(&eps));
-                let pass = ScalaBlPass::new(core, &x, eps.as_deref()).unwrap();
-                wanted.extend_from_slice(pass.output());
-                let slopes = pass.backward(&share(&by_output)).unwrap();
-                sums[0].extend(slopes.x);
-                let terms = [slopes.v_h, slopes.log_mean, slopes.log_std_dev, slopes.b];
-                for (sum, term) in sums[1..].iter_mut().zip(terms) {
-                    *sum = plus(sum, &term);
-                }
-            }
+            let whole = |leaves: &[Vec<f64>]| {
+                let update = leaves[0].chunks(N * D_INPUT / blocks).zip(eps.chunks(RANK));
+                let update = update.flat_map(|(x, eps)| {
+                    let leaves = [vec![x.to_vec()], leaves[1..].to_vec()].concat();
+                    scala_bl(SIZES, &leaves, Some(eps).filter(|_| scheme != Scheme::Mean))
+                });
+                plus(&base_of(&layer, &leaves[0]), &update.collect::<Vec<f64>>())
+            };
             let name = format!("{scheme:?} {dtype:?}");
-            let output = plus(&base_of(&layer, &x_host), &wanted);
-            close(&format!("{name} output"), &host(out), &output, tolerance);
-            let weight = transposed(&host(layer.weight.val()), D_INPUT, D_OUTPUT);
-            let by_x = plus(&sums[0], &product(&by_output, &weight, D_OUTPUT, D_INPUT));
-            close(&format!("{name} x"), &gradient(&x, &gradients), &by_x, tolerance);
-            let of_a = transposed(&gradient(&of(&layer).a.val(), &gradients), D_INPUT, RANK);
-            close(&format!("{name} V"), &of_a, &sums[1], tolerance);
-            let vector = |t: Tensor<1>| gradient(&t, &gradients);
-            close(
-                &format!("{name} mean"),
-                &vector(scales(&layer).log_mean.val()),
-                &sums[2],
-                tolerance,
-            );
-            close(
-                &format!("{name} std"),
-                &vector(scales(&layer).log_std.val()),
-                &sums[3],
-                tolerance,
-            );
-            close(
-                &format!("{name} B"),
-                &gradient(&of(&layer).b.val(), &gradients),
-                &sums[4],
-                tolerance,
-            );
+            close(&format!("{name} output"), &host(out), &whole(&leaves), tolerance);
+            let found = [
+                ("x", gradient(&x, &gradients)),
+                ("V", gradient(&a, &gradients)),
+                ("mean", gradient(&log_mean, &gradients)),
+                ("std", gradient(&log_std, &gradients)),
+                ("B", gradient(&b, &gradients)),
+            ];
+            let by_output = host(by_output);
+            close_to_slopes(&name, &found, &leaves, tolerance, |leaves| {
+                dot(&whole(leaves), &by_output)
+            });
         }
     }
 }

@@ -1,28 +1,26 @@
-//! C-LoRA: the core's pass and divergence for the layer's own noise.
+//! C-LoRA: the pass by loops and the core's divergence for the layer's own noise.
 
 #![cfg(feature = "flex")]
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::DType;
 use lrvd_burn::adapter::{
     AdaptedLinear, AdapterConfig, AdapterKind, AdapterStream, ContextualGaussian, Extension,
     Observer,
 };
-use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::trainable_counts;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_core::baselines::{
-    ContextAdapter, ContextNetwork, ContextNoise, ContextPass, context_parameter_count,
-};
-use lrvd_core::factor::FactorView;
+use lrvd_core::baselines::context_parameter_count;
 use lrvd_core::noise::NoiseKey;
+use support::by_hand::c_lora;
 use support::net::{Net, WIDTHS};
+use support::noisy::{SIZES, base_of, plus};
 use support::reference::noise;
 use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, close, gradient, host, host_adapter, layer, leaf,
-    numbers, of, parameter, product, tensor, transposed,
+    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, close, close_to_slopes, dot, gradient, host,
+    host_adapter, layer, leaf, numbers, of, parameter, tensor,
 };
 
 const HIDDEN: usize = 6;
@@ -54,7 +52,7 @@ fn context(layer: &AdaptedLinear) -> &ContextualGaussian {
     }
 }
 
-/// The noise of a use as the core takes it, a matrix per token.
+/// The noise of a use, a matrix per token.
 fn noise_of(
     layer: &AdaptedLinear,
     scheme: Scheme,
@@ -77,7 +75,7 @@ fn noise_of(
     }
 }
 
-/// Output, divergence and every gradient of one pass against the core.
+/// Output, divergence and every gradient of one pass against loops and their slopes.
 fn check(scheme: Scheme, dtype: DType, tolerance: f64) {
     let mut layer = contextual_layer(dtype);
     let observer = Observer::of_divergences(PRIOR);
@@ -91,54 +89,39 @@ fn check(scheme: Scheme, dtype: DType, tolerance: f64) {
     let kl = divergence.per_token.clone().sum().mul_scalar(KL_WEIGHT);
     let gradients = ((out.clone() * by_output.clone()).sum() + kl).backward();
 
-    let adapter = HostAdapter::read(of(&layer));
-    let (a, b) = adapter.factors().unwrap();
     let net = context(&layer);
-    let w1 = transposed(&host(net.w1.val()), RANK, HIDDEN);
-    let w2 = transposed(&host(net.w2.val()), HIDDEN, 2 * SQUARE);
-    let (b1, b2) = (host(net.b1.val()), host(net.b2.val()));
-    let network = ContextNetwork {
-        w1: FactorView::new("w1", &w1, HIDDEN, RANK).unwrap(),
-        b1: &b1,
-        w2: FactorView::new("w2", &w2, 2 * SQUARE, HIDDEN).unwrap(),
-        b2: &b2,
-    };
-    let core = ContextAdapter::new(a, b, network, adapter.scaling).unwrap();
+    let (a, b, w1, w2) = (of(&layer).a.val(), of(&layer).b.val(), net.w1.val(), net.w2.val());
+    let (b1, b2) = (net.b1.val(), net.b2.val());
+    let matrices = [&a, &b, &w1, &w2].map(|t| host(t.clone()));
+    let [of_a, of_b, of_w1, of_w2] = matrices;
+    let leaves = [host(x.clone()), of_a, of_b, of_w1, host(b1.clone()), of_w2, host(b2.clone())];
     let eps = noise_of(&layer, scheme, 0, dtype);
-    let ones = vec![1.0; N * RANK];
-    let drawn = eps.as_ref().map(|eps| ContextNoise { eps, input_sign: &ones, output_sign: &ones });
-    let x_host = host(x.clone());
-    let wanted = ContextPass::new(core, &x_host, drawn).unwrap();
-    let by_output = host(by_output);
-    let slopes = wanted.backward(&by_output, &[KL_WEIGHT; N], PRIOR).unwrap();
-
+    let run = |leaves: &[Vec<f64>]| {
+        let (update, kl) = c_lora(SIZES, leaves, eps.as_deref(), PRIOR);
+        (plus(&base_of(&layer, &leaves[0]), &update), kl)
+    };
     let name = format!("{scheme:?} {dtype:?}");
-    let weight = host(layer.weight.val());
-    let bias = host(layer.bias.as_ref().unwrap().val());
-    let base = product(&x_host, &weight, D_INPUT, D_OUTPUT);
-    let output = base.iter().zip(wanted.output()).enumerate();
-    let output: Vec<f64> = output.map(|(i, (b, u))| b + bias[i % D_OUTPUT] + u).collect();
+    let (output, kl) = run(&leaves);
     close(&format!("{name} output"), &host(out), &output, tolerance);
-    let per_token = wanted.kl_per_token(PRIOR).unwrap();
-    close(&format!("{name} KL"), &host(divergence.per_token), &per_token, tolerance);
-    let through_base =
-        product(&by_output, &transposed(&weight, D_INPUT, D_OUTPUT), D_OUTPUT, D_INPUT);
-    let by_x: Vec<f64> = slopes.x.iter().zip(&through_base).map(|(a, b)| a + b).collect();
-    close(&format!("{name} x"), &gradient(&x, &gradients), &by_x, tolerance);
-    let turned = |t: &Tensor<2>, rows, columns| transposed(&gradient(t, &gradients), rows, columns);
-    let of_a = turned(&of(&layer).a.val(), D_INPUT, RANK);
-    close(&format!("{name} A"), &of_a, &slopes.a, tolerance);
-    close(&format!("{name} B"), &gradient(&of(&layer).b.val(), &gradients), &slopes.b, tolerance);
-    let of_w1 = turned(&net.w1.val(), RANK, HIDDEN);
-    close(&format!("{name} w1"), &of_w1, &slopes.w1, tolerance);
-    close(&format!("{name} b1"), &gradient(&net.b1.val(), &gradients), &slopes.b1, tolerance);
-    let of_w2 = turned(&net.w2.val(), HIDDEN, 2 * SQUARE);
-    close(&format!("{name} w2"), &of_w2, &slopes.w2, tolerance);
-    close(&format!("{name} b2"), &gradient(&net.b2.val(), &gradients), &slopes.b2, tolerance);
+    close(&format!("{name} KL"), &host(divergence.per_token), &kl, tolerance);
+    let found = [
+        ("x", gradient(&x, &gradients)),
+        ("A", gradient(&a, &gradients)),
+        ("B", gradient(&b, &gradients)),
+        ("w1", gradient(&w1, &gradients)),
+        ("b1", gradient(&b1, &gradients)),
+        ("w2", gradient(&w2, &gradients)),
+        ("b2", gradient(&b2, &gradients)),
+    ];
+    let by_output = host(by_output);
+    close_to_slopes(&name, &found, &leaves, tolerance, |leaves| {
+        let (output, kl) = run(leaves);
+        dot(&output, &by_output) + KL_WEIGHT * kl.iter().sum::<f64>()
+    });
 }
 
 #[test]
-fn passes_and_divergences_equal_the_core() {
+fn passes_and_divergences_equal_the_loops() {
     for scheme in [
         Scheme::Mean,
         Scheme::Weights(DrawPer::Batch),

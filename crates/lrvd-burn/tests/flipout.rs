@@ -1,4 +1,4 @@
-//! Flipout: the core's pass for noise on A, its law for every kind of noise, and its keys.
+//! Flipout: the pass by loops for noise on A, its distribution for every kind of noise, and its keys.
 
 #![cfg(feature = "flex")]
 #![allow(clippy::unwrap_used)]
@@ -9,15 +9,16 @@ use burn::tensor::DType;
 use lrvd_burn::adapter::{AdaptedLinear, AdapterStream, ElementGaussian, Extension};
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_core::baselines::{FlipoutAdapter, FlipoutNoise, FlipoutPass, StdMap};
+use lrvd_core::baselines::StdMap;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::{CrossTerm, moments};
 use lrvd_core::noise::{NoiseKey, Stream, fill_uniform};
-use support::noisy::{base_of, element_noise, extended, gaussian, plus};
+use support::by_hand::{Flips, flipout};
+use support::noisy::{SIZES, base_of, element_noise, extended, gaussian, plus};
 use support::reference::{noise, posterior_gradient};
 use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, close, gradient, host, host_adapter, layer, leaf,
-    numbers, of, parameter, product, tensor, transposed,
+    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, close, close_to_slopes, dot, gradient, host,
+    host_adapter, layer, leaf, numbers, of, parameter, product, tensor,
 };
 
 const N: usize = BATCH * TOKENS;
@@ -46,8 +47,8 @@ fn times(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a * b).collect()
 }
 
-/// The core's pass for the layer's own noise, for use `use_index` of the layer.
-fn check_against_core(dtype: DType, tolerance: f64, use_index: u32) {
+/// The layer's output and gradients by loops for its own noise, for use `use_index` of the layer.
+fn check_by_hand(dtype: DType, tolerance: f64, use_index: u32) {
     let layer = noisy_layer(StdMap::Square, false, dtype);
     let values = numbers(1, N * D_INPUT);
     let (x, out) = if use_index == 0 {
@@ -62,39 +63,34 @@ fn check_against_core(dtype: DType, tolerance: f64, use_index: u32) {
     let gradients = (out.clone() * by_output.clone()).sum().backward();
 
     let key = key().for_module(layer.noise_id());
-    let adapter = HostAdapter::read(of(&layer));
-    let (a, b) = adapter.factors().unwrap();
-    let rho = transposed(&host(gaussian(&layer).a.val()), D_INPUT, RANK);
-    let eps = noise(key.on_stream(Stream::WEIGHT_A), D_INPUT * RANK, dtype);
-    let eps = transposed(&eps, D_INPUT, RANK);
     let sign = |stream, n| signs(key.on_stream(stream).with_use(use_index), n);
-    let input_sign = sign(AdapterStream::FLIP_A_INPUT, N * D_INPUT);
-    let rank_sign = sign(AdapterStream::FLIP_A_OUTPUT, N * RANK);
-    let flip = FlipoutAdapter::new(a, &rho, StdMap::Square, b, adapter.scaling).unwrap();
-    let flip_noise = FlipoutNoise { eps: &eps, input_sign: &input_sign, rank_sign: &rank_sign };
-    let x_host = host(x.clone());
-    let wanted = FlipoutPass::new(flip, &x_host, flip_noise).unwrap();
-    let by_output = host(by_output);
-    let slopes = wanted.backward(&by_output).unwrap();
-
+    let flips = Flips {
+        eps: &noise(key.on_stream(Stream::WEIGHT_A), D_INPUT * RANK, dtype),
+        input_sign: &sign(AdapterStream::FLIP_A_INPUT, N * D_INPUT),
+        rank_sign: &sign(AdapterStream::FLIP_A_OUTPUT, N * RANK),
+    };
+    let (a, b, rho) = (of(&layer).a.val(), of(&layer).b.val(), gaussian(&layer).a.val());
+    let leaves = [host(x.clone()), host(a.clone()), host(rho.clone()), host(b.clone())];
+    let whole = |leaves: &[Vec<f64>]| {
+        plus(&base_of(&layer, &leaves[0]), &flipout(SIZES, StdMap::Square, leaves, &flips))
+    };
     let name = format!("{dtype:?} use {use_index}");
-    let output = plus(&base_of(&layer, &x_host), wanted.output());
-    close(&format!("{name} output"), &host(out), &output, tolerance);
-    let weight = transposed(&host(layer.weight.val()), D_INPUT, D_OUTPUT);
-    let by_x = plus(&slopes.x, &product(&by_output, &weight, D_OUTPUT, D_INPUT));
-    close(&format!("{name} x"), &gradient(&x, &gradients), &by_x, tolerance);
-    let rank_major =
-        |t: &burn::tensor::Tensor<2>| transposed(&gradient(t, &gradients), D_INPUT, RANK);
-    close(&format!("{name} A"), &rank_major(&of(&layer).a.val()), &slopes.a_mean, tolerance);
-    close(&format!("{name} G"), &rank_major(&gaussian(&layer).a.val()), &slopes.a_rho, tolerance);
-    close(&format!("{name} B"), &gradient(&of(&layer).b.val(), &gradients), &slopes.b, tolerance);
+    close(&format!("{name} output"), &host(out), &whole(&leaves), tolerance);
+    let found = [
+        ("x", gradient(&x, &gradients)),
+        ("A", gradient(&a, &gradients)),
+        ("G", gradient(&rho, &gradients)),
+        ("B", gradient(&b, &gradients)),
+    ];
+    let by_output = host(by_output);
+    close_to_slopes(&name, &found, &leaves, tolerance, |leaves| dot(&whole(leaves), &by_output));
 }
 
 #[test]
-fn noise_on_a_equals_the_core() {
+fn noise_on_a_equals_the_loops() {
     for use_index in [0, 1] {
-        check_against_core(DType::F64, 1e-12, use_index);
-        check_against_core(DType::F32, 5e-6, use_index);
+        check_by_hand(DType::F64, 1e-12, use_index);
+        check_by_hand(DType::F32, 5e-6, use_index);
     }
 }
 

@@ -72,16 +72,6 @@ pub enum ParameterError {
         /// The number of rows and columns.
         size: usize,
     },
-    /// The value is neither 1 nor -1.
-    #[error("`{name}` is {value} at index {index}, wanted 1 or -1")]
-    NotASign {
-        /// The argument at fault.
-        name: &'static str,
-        /// The place of the first such value.
-        index: usize,
-        /// The value handed in.
-        value: f64,
-    },
     /// The index names no entry.
     #[error("`{name}` is {index}, wanted an index below {len}")]
     Index {
@@ -231,8 +221,6 @@ mod tests {
             high: 1.0,
         });
         assert_eq!(wrapped.to_string(), "`beta` is 1.5, outside 0..=1");
-        let sign = ParameterError::NotASign { name: "sign", index: 3, value: 0.5 };
-        assert_eq!(sign.to_string(), "`sign` is 0.5 at index 3, wanted 1 or -1");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Low-Rank Variational Dropout, defined once: posterior, KL, pruning and calibration in `f64` on
 //! plain slices.
 //!
-//! This crate is the reference the tensor code is checked against. It has no tensors, no I/O, no
+//! This crate is the reference the tensor code is checked against. It holds values only: gradients are those of automatic
+//! differentiation elsewhere, compared with difference quotients of these values. It has no tensors, no I/O, no
 //! logging and no global state; noise and seeds are arguments.
 //!
 //! # Notation
@@ -15,7 +16,7 @@
 //! | `a`      | `log_alpha`     | per entry or `[rank]`          | ln of σ²/μ² |
 //! | `c`      | `scaling`       | scalar, `lora_alpha / initial_rank` | ratio  |
 //! | `x`      | `x`             | `[tokens, d_input]`            | activation  |
-//! | `s`      | `rank_mean`, `rank_sample` | `[tokens, rank]`    | activation  |
+//! | `s`      | `rank_mean`     | `[tokens, rank]`               | activation  |
 //! | `y`      | `output`        | `[tokens, d_output]`           | activation  |
 //! | `ε`, `ξ` | `eps`, `noise`  | as what it perturbs            | standard normal |
 //! | `κ`      | `CrossTerm`     | switch                         |             |
@@ -34,11 +35,11 @@
 //! | [`numeric`]   | scalar functions, sums, medians, small matrices                     |
 //! | [`factor`]    | a borrowed rank-major factor, checked once                          |
 //! | [`family`]    | the variational families and their constants                        |
-//! | [`posterior`] | one adapter's posterior, variances per entry, pull-backs            |
+//! | [`posterior`] | one adapter's posterior, variances per entry                        |
 //! | [`log_alpha`] | the noise-to-signal ratio                                           |
 //! | [`kl`]        | divergence from log-uniform, Gaussian and hierarchical priors       |
 //! | [`moments`]   | mean and variance of an adapter's output                            |
-//! | [`forward`]   | passes with given noise, and their gradients                        |
+//! | [`forward`]   | outputs with given noise                                            |
 //! | [`prune`]     | statistic, rule, schedule                                           |
 //! | [`gauge`]     | changes of basis of rank space                                      |
 //! | [`gates`]     | a posterior over one multiplier per rank, and its predictive        |

@@ -1,22 +1,10 @@
-//! The noise-to-signal ratio of one weight, and how it changes with the posterior.
+//! The noise-to-signal ratio of one weight.
 
-use crate::family::{EPS_MEAN, clamp_log_variance, clamp_slope};
-use crate::numeric::logistic;
+use crate::family::{EPS_MEAN, clamp_log_variance};
 use crate::posterior::{Entries, Entry, EntryKind, Factor, Posterior};
 
 /// The floor that the authors' code adds to the ratio before its logarithm.
 pub const AUTHORS_ALPHA_FLOOR: f64 = 1e-8;
-
-/// A log noise-to-signal ratio with its derivatives.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LogAlpha {
-    /// ln(σ²/μ²), up to the two small constants.
-    pub value: f64,
-    /// Derivative with respect to the mean.
-    pub by_mean: f64,
-    /// Derivative with respect to the entry's parameter (log-variance, or `log_alpha` itself).
-    pub by_parameter: f64,
-}
 
 /// A floor under the ratio σ²/μ²: 0 for none, [`AUTHORS_ALPHA_FLOOR`] for the authors' numerics.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -48,38 +36,25 @@ impl AlphaFloor {
 /// authors' floor of 1e-8 bends the curve below `log_alpha = −14` and stops it at −18.4; it is kept
 /// as an option because their numbers were made with it.
 ///
-/// # Invariants
-///
-/// `by_mean` has the sign of `−mean`; `by_parameter` is in `[0, 1]`, and 0 outside the clamp.
-///
 /// # References
 ///
 /// Molchanov et al. 2017, arXiv:1701.05369; Doyle et al., arXiv:2506.22809.
-pub fn log_alpha(mean: f64, log_variance: f64, floor: AlphaFloor) -> LogAlpha {
+pub fn log_alpha(mean: f64, log_variance: f64, floor: AlphaFloor) -> f64 {
     let signal = mean * mean + EPS_MEAN;
     let plain = clamp_log_variance(log_variance) - signal.ln();
-    let (value, share) = if floor.0 == 0.0 {
-        (plain, 1.0)
-    } else {
-        let log_floor = floor.0.ln();
-        let high = plain.max(log_floor);
-        let low = plain.min(log_floor);
-        (high + (low - high).exp().ln_1p(), logistic(plain - log_floor))
-    };
-    LogAlpha {
-        value,
-        by_mean: -2.0 * mean / signal * share,
-        by_parameter: share * clamp_slope(log_variance),
+    if floor.0 == 0.0 {
+        return plain;
     }
+    let log_floor = floor.0.ln();
+    let (high, low) = (plain.max(log_floor), plain.min(log_floor));
+    high + (low - high).exp().ln_1p()
 }
 
 /// The ratio of one entry, whatever its family; `None` where the entry has no noise.
-pub(crate) fn entry_log_alpha(entry: Entry, floor: AlphaFloor) -> Option<LogAlpha> {
+pub(crate) fn entry_log_alpha(entry: Entry, floor: AlphaFloor) -> Option<f64> {
     match entry.kind {
         EntryKind::Additive => Some(log_alpha(entry.mean, entry.parameter, floor)),
-        EntryKind::Multiplicative => {
-            Some(LogAlpha { value: entry.parameter, by_mean: 0.0, by_parameter: 1.0 })
-        }
+        EntryKind::Multiplicative => Some(entry.parameter),
         EntryKind::Fixed => None,
     }
 }
@@ -92,7 +67,7 @@ pub fn log_alpha_entries(posterior: &Posterior<'_>, floor: AlphaFloor) -> Entrie
     let of = |factor| {
         posterior
             .entries(factor)
-            .map(|entry| entry_log_alpha(entry, floor).map_or(f64::NEG_INFINITY, |a| a.value))
+            .map(|entry| entry_log_alpha(entry, floor).unwrap_or(f64::NEG_INFINITY))
             .collect()
     };
     Entries { a: of(Factor::A), b: of(Factor::B) }
@@ -100,27 +75,22 @@ pub fn log_alpha_entries(posterior: &Posterior<'_>, floor: AlphaFloor) -> Entrie
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
     fn the_floor_bends_only_tiny_ratios() {
         // ln(exp(−20) / 1 + 1e-8) = ln(2.0611536e-9 + 1e-8).
-        let floored = log_alpha(1.0, -20.0, AlphaFloor::AUTHORS).value;
+        let floored = log_alpha(1.0, -20.0, AlphaFloor::AUTHORS);
         let signal = 1.0 + EPS_MEAN;
         assert!((floored - ((-20.0_f64).exp() / signal + 1e-8).ln()).abs() < 1e-13);
-        assert!((log_alpha(1.0, -20.0, AlphaFloor::NONE).value + 20.0 + 1e-8).abs() < 1e-13);
-        let (plain, bent) = (
-            log_alpha(0.02, -8.0, AlphaFloor::NONE).value,
-            log_alpha(0.02, -8.0, AlphaFloor::AUTHORS).value,
-        );
-        assert!((plain - bent).abs() < 2e-5);
+        assert!((log_alpha(1.0, -20.0, AlphaFloor::NONE) + 20.0 + 1e-8).abs() < 1e-13);
+        let plain = log_alpha(0.02, -8.0, AlphaFloor::NONE);
+        assert!((plain - log_alpha(0.02, -8.0, AlphaFloor::AUTHORS)).abs() < 2e-5);
     }
 
     #[test]
-    fn a_zero_mean_is_finite_and_flat() {
+    fn a_zero_mean_has_a_finite_ratio() {
         let zero = log_alpha(0.0, -8.0, AlphaFloor::NONE);
-        assert!((zero.value - (-8.0 - 1e-8_f64.ln())).abs() < 1e-14);
-        assert_eq!(zero.by_mean, 0.0);
+        assert!((zero - (-8.0 - 1e-8_f64.ln())).abs() < 1e-14);
     }
 }

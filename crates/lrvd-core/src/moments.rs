@@ -4,9 +4,8 @@
 //! first two moments are known in closed form, one token at a time.
 
 use crate::error::{ShapeError, count_rows};
-use crate::family::clamp_log_variance;
-use crate::numeric::dense::{hadamard, squared, times, times_transposed};
-use crate::posterior::{NoiseParameters, Posterior};
+use crate::numeric::dense::{squared, times, times_transposed};
+use crate::posterior::Posterior;
 
 /// Whether the variance keeps the product of both factors' variances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,7 +65,13 @@ pub struct Moments {
 ///
 /// # Invariants
 ///
-/// Variances are not negative. The mean does not depend on the family.
+/// Variances are not negative. The mean does not depend on the family. Of the tied additive family the variance has rank
+/// two over (token, output):
+///
+/// ```text
+/// v_y[n,o] = q[n]·(w[o] + κ·u) + t[n]
+/// q[n] = ‖x[n]‖²,  w[o] = Σ_k v[k]·b_mean[k,o]²,  u = Σ_k v[k]²,  t[n] = Σ_k v[k]·m_s[n,k]²
+/// ```
 ///
 /// # References
 ///
@@ -93,7 +98,7 @@ pub fn moments(
 }
 
 /// `b_mean² + κ·Var B`, what multiplies the variance of the rank activations.
-pub(crate) fn effective_b_square(b_mean: &[f64], b_var: &[f64], cross: CrossTerm) -> Vec<f64> {
+fn effective_b_square(b_mean: &[f64], b_var: &[f64], cross: CrossTerm) -> Vec<f64> {
     b_mean.iter().zip(b_var).map(|(m, v)| m * m + cross.weight() * v).collect()
 }
 
@@ -136,69 +141,6 @@ pub fn output_covariance(
     Ok(covariance)
 }
 
-/// The rank-two structure of the variance of the tied additive family.
-///
-/// # Formula
-///
-/// ```text
-/// v_y[n,o] = q[n]·w[o] + t[n] + κ·u·q[n]
-/// q[n] = ‖x[n]‖²,  w[o] = Σ_k v[k]·b_mean[k,o]²,  u = Σ_k v[k]²,  t[n] = Σ_k v[k]·m_s[n,k]²
-/// ```
-///
-/// It needs no product beyond those of the mean. With noise on A alone `t` and `u` are 0.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AdditiveStructure {
-    /// Squared length of every input, `[tokens]`.
-    pub q: Vec<f64>,
-    /// `[d_output]`.
-    pub w: Vec<f64>,
-    /// A scalar.
-    pub u: f64,
-    /// `[tokens]`.
-    pub t: Vec<f64>,
-}
-
-impl AdditiveStructure {
-    /// The output variance `[tokens, d_output]`.
-    pub fn variance(&self, cross: CrossTerm) -> Vec<f64> {
-        let shift = cross.weight() * self.u;
-        self.q
-            .iter()
-            .zip(&self.t)
-            .flat_map(|(q, t)| self.w.iter().map(move |w| q * w + t + shift * q))
-            .collect()
-    }
-}
-
-/// The rank-two structure for inputs `x [tokens, d_input]`; `None` for a family without it.
-///
-/// # Errors
-///
-/// [`ShapeError::Factor`] if `x` is not whole rows of `d_input` values.
-pub fn additive_structure(
-    posterior: &Posterior<'_>,
-    x: &[f64],
-) -> Result<Option<AdditiveStructure>, ShapeError> {
-    let n = count_tokens(posterior, x)?;
-    let (log_variance, b_is_random) = match posterior.parameters() {
-        NoiseParameters::RankVariance(v) => (v, 1.0),
-        NoiseParameters::AsymRankVariance(v) => (v, 0.0),
-        NoiseParameters::NoiseToSignal(_) | NoiseParameters::ElementVariance { .. } => {
-            return Ok(None);
-        }
-    };
-    let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
-    let v: Vec<f64> = log_variance.iter().map(|&l| clamp_log_variance(l).exp()).collect();
-    let rank_mean = times_transposed(x, posterior.a_mean().values(), n, d_in, rank);
-    let row_dot = |row: &[f64]| row.iter().zip(&v).map(|(s, v)| v * s * s).sum::<f64>();
-    Ok(Some(AdditiveStructure {
-        q: (0..n).map(|t| squared(&x[t * d_in..(t + 1) * d_in]).iter().sum()).collect(),
-        w: times(&v, &squared(posterior.b_mean().values()), 1, rank, d_out),
-        u: b_is_random * hadamard(&v, &v).iter().sum::<f64>(),
-        t: (0..n).map(|t| b_is_random * row_dot(&rank_mean[t * rank..(t + 1) * rank])).collect(),
-    }))
-}
-
 /// The number of rows of `x`.
 pub(crate) fn count_tokens(posterior: &Posterior<'_>, x: &[f64]) -> Result<usize, ShapeError> {
     count_rows("x", x, posterior.d_input())
@@ -209,6 +151,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::factor::FactorView;
+    use crate::posterior::NoiseParameters;
 
     const A: [f64; 6] = [0.5, -0.25, 0.125, 0.01, 0.02, -0.03];
     const B: [f64; 4] = [0.2, -0.4, -0.001, 0.002];
@@ -217,24 +160,6 @@ mod tests {
     fn posterior(parameters: NoiseParameters<'_>) -> Posterior<'_> {
         let a = FactorView::new("a", &A, 2, 3).unwrap();
         Posterior::new(a, FactorView::new("b", &B, 2, 2).unwrap(), parameters).unwrap()
-    }
-
-    #[test]
-    fn the_rank_two_structure_is_the_general_variance() {
-        let l = [-4.0, 3.0];
-        for parameters in [NoiseParameters::RankVariance(&l), NoiseParameters::AsymRankVariance(&l)]
-        {
-            let q = posterior(parameters);
-            let structure = additive_structure(&q, &X).unwrap().unwrap();
-            for cross in [CrossTerm::Exact, CrossTerm::Omitted] {
-                let general = moments(&q, &X, cross).unwrap().variance;
-                for (s, g) in structure.variance(cross).iter().zip(&general) {
-                    assert!((s / g - 1.0).abs() < 1e-14, "{s} and {g}");
-                }
-            }
-        }
-        let ratio = posterior(NoiseParameters::NoiseToSignal(&l));
-        assert_eq!(additive_structure(&ratio, &X).unwrap(), None);
     }
 
     #[test]

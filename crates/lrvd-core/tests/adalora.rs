@@ -6,7 +6,7 @@
 
 use lrvd_core::adalora::{
     AdaLoraAllocator, AdaLoraConfig, EntryValues, TripletFactors, TripletShape, TripletValues,
-    orthogonality, orthogonality_gradient,
+    orthogonality,
 };
 use serde_json::Value;
 use std::path::Path;
@@ -100,7 +100,7 @@ fn every_step_of_the_reference_allocator() {
 }
 
 #[test]
-fn orthogonality_and_its_gradient() {
+fn the_orthogonality_penalty() {
     let (golden, config, shapes) = read();
     for (step, wanted) in golden["steps"].as_array().unwrap().iter().enumerate() {
         let modules: Vec<_> = wanted["modules"].as_array().unwrap().iter().map(values).collect();
@@ -112,11 +112,5 @@ fn orthogonality_and_its_gradient() {
         let found = orthogonality(&factors).unwrap();
         let value = wanted["orthogonality"].as_f64().unwrap();
         assert!((found / value - 1.0).abs() < RELATIVE, "step {step}: {found} {value}");
-        if let Some(gradient) = wanted.get("orthogonality_gradient") {
-            for (module, found) in orthogonality_gradient(&factors).unwrap().iter().enumerate() {
-                check(&format!("a of module {module}"), &found.a, &gradient[module]["a"]);
-                check(&format!("b of module {module}"), &found.b, &gradient[module]["b"]);
-            }
-        }
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub(crate) mod by_hand;
 pub(crate) mod net;
 pub(crate) mod noisy;
 pub(crate) mod reference;
@@ -79,6 +80,48 @@ pub(crate) fn gradient<const D: usize>(tensor: &Tensor<D>, gradients: &Gradients
         Some(gradient) => host(gradient),
         None => vec![0.0; tensor.dims().iter().product()],
     }
+}
+
+/// Slopes of `value` by every entry of the leaves, from central differences of fourth order.
+///
+/// The step is 7e-4 of an entry, or of 0.05 if that is larger: what is left is some 1e-9 of the largest slope.
+pub(crate) fn slopes(leaves: &[Vec<f64>], value: impl Fn(&[Vec<f64>]) -> f64) -> Vec<Vec<f64>> {
+    let mut moved = leaves.to_vec();
+    let mut slope = |i: usize, k: usize| {
+        let step = 7e-4 * leaves[i][k].abs().max(0.05);
+        let mut at = |steps: f64| {
+            moved[i][k] = leaves[i][k] + steps * step;
+            value(&moved)
+        };
+        let (near, far) = (at(1.0) - at(-1.0), at(2.0) - at(-2.0));
+        moved[i][k] = leaves[i][k];
+        (8.0 * near - far) / (12.0 * step)
+    };
+    let of_leaf = |(i, leaf): (usize, &Vec<f64>)| (0..leaf.len()).map(|k| slope(i, k)).collect();
+    leaves.iter().enumerate().map(of_leaf).collect()
+}
+
+/// Relative error of [`slopes`] that tests of gradients allow for.
+pub(crate) const SLOPES: f64 = 1e-8;
+
+/// Asserts that gradients are the [`slopes`] of `value`, relative to the largest of each leaf.
+#[track_caller]
+pub(crate) fn close_to_slopes(
+    what: &str,
+    gradients: &[(&str, Vec<f64>)],
+    leaves: &[Vec<f64>],
+    tolerance: f64,
+    value: impl Fn(&[Vec<f64>]) -> f64,
+) {
+    assert_eq!(gradients.len(), leaves.len(), "{what}");
+    for ((name, found), wanted) in gradients.iter().zip(slopes(leaves, value)) {
+        close(&format!("{what}: gradient for {name}"), found, &wanted, tolerance.max(SLOPES));
+    }
+}
+
+/// `⟨x, y⟩`.
+pub(crate) fn dot(x: &[f64], y: &[f64]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| x * y).sum()
 }
 
 /// `[rows, columns]` to `[columns, rows]`.

@@ -6,11 +6,18 @@ use lrvd_burn::sampling::{DrawPer, Scheme};
 use lrvd_core::baselines::StdMap;
 use lrvd_core::noise::NoiseKey;
 
-use super::{D_INPUT, D_OUTPUT, RANK, host, host_adapter, layer, numbers, parameter, product};
+use super::by_hand::Sizes;
+use super::{
+    D_INPUT, D_OUTPUT, RANK, SCALING, host, host_adapter, layer, numbers, parameter, product,
+};
 
 /// One draw of the weights for all tokens of a batch, and one for each sequence.
 pub(crate) const WEIGHTS: [Scheme; 2] =
     [Scheme::Weights(DrawPer::Batch), Scheme::Weights(DrawPer::Sequence)];
+
+/// Sizes of the layers here.
+pub(crate) const SIZES: Sizes =
+    Sizes { d_input: D_INPUT, rank: RANK, d_output: D_OUTPUT, scaling: SCALING };
 
 pub(crate) fn key() -> NoiseKey {
     NoiseKey::new(0xabc).at_step(3)

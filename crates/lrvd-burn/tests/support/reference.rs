@@ -1,22 +1,37 @@
-//! A layer's output and gradients by the core's loops, fed with the noise that the layer draws.
+//! A layer's output by the core's loops, fed with the noise that the layer draws, and its slopes by difference quotients.
 
 use burn::tensor::{DType, Gradients, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, LowRankAdapter, Posterior};
-use lrvd_burn::host::HostAdapter;
+use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_core::forward::{
-    ForwardGradient, MomentMatchedPass, NestedNoise, NestedPass, WeightNoise, WeightPass,
-};
+use lrvd_core::forward::{NestedNoise, WeightNoise, drawn_weights, moment_matched, nested};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, fill_normal_f64};
-use lrvd_core::posterior::{Entries, ParameterGradient, PosteriorGradient};
 
-use super::{gradient, host, product, transposed};
+use super::{gradient, host, product, slopes, transposed};
 
 /// Output, gradient for the input and gradient for the posterior.
 pub(crate) struct Reference {
     pub(crate) out: Vec<f64>,
     pub(crate) x: Vec<f64>,
     pub(crate) posterior: PosteriorGradient,
+}
+
+/// A gradient for A, B and the noise parameters, in the core's layout.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PosteriorGradient {
+    pub(crate) a_mean: Vec<f64>,
+    pub(crate) b_mean: Vec<f64>,
+    /// One list, or one for each factor where there is a parameter per entry.
+    pub(crate) noise: Vec<Vec<f64>>,
+}
+
+impl PosteriorGradient {
+    /// From the lists of [`leaves`].
+    fn from_leaves(mut leaves: Vec<Vec<f64>>) -> Self {
+        let noise = leaves.split_off(2);
+        let [a_mean, b_mean]: [Vec<f64>; 2] = leaves.try_into().unwrap();
+        Self { a_mean, b_mean, noise }
+    }
 }
 
 /// The standard normals of `key` as a tensor of `dtype` holds them.
@@ -29,6 +44,50 @@ pub(crate) fn noise(key: NoiseKey, n: usize, dtype: DType) -> Vec<f64> {
     let mut values = vec![0.0f32; n];
     fill_normal(key, 0, &mut values);
     values.into_iter().map(f64::from).collect()
+}
+
+/// A, B and the noise parameters of an adapter.
+pub(crate) fn leaves(adapter: &HostAdapter) -> Vec<Vec<f64>> {
+    let noise = match adapter.noise.clone().unwrap() {
+        HostNoise::RankVariance(v)
+        | HostNoise::NoiseToSignal(v)
+        | HostNoise::AsymRankVariance(v) => vec![v],
+        HostNoise::ElementVariance { a, b } => vec![a, b],
+    };
+    [vec![adapter.a.clone(), adapter.b.clone()], noise].concat()
+}
+
+/// The adapter with other [`leaves`].
+pub(crate) fn with_leaves(adapter: &HostAdapter, leaves: &[Vec<f64>]) -> HostAdapter {
+    let [a, b, parameters @ ..] = leaves else { unreachable!("A, B and noise") };
+    let per_rank = || parameters[0].clone();
+    let noise = match adapter.noise.as_ref().unwrap() {
+        HostNoise::RankVariance(_) => HostNoise::RankVariance(per_rank()),
+        HostNoise::NoiseToSignal(_) => HostNoise::NoiseToSignal(per_rank()),
+        HostNoise::AsymRankVariance(_) => HostNoise::AsymRankVariance(per_rank()),
+        HostNoise::ElementVariance { .. } => {
+            HostNoise::ElementVariance { a: per_rank(), b: parameters[1].clone() }
+        }
+    };
+    HostAdapter { a: a.clone(), b: b.clone(), noise: Some(noise), ..adapter.clone() }
+}
+
+/// Slopes of `value` by A, B and the noise parameters.
+pub(crate) fn posterior_slopes(
+    adapter: &HostAdapter,
+    value: impl Fn(&HostAdapter) -> f64,
+) -> PosteriorGradient {
+    let found = slopes(&leaves(adapter), |leaves| value(&with_leaves(adapter, leaves)));
+    PosteriorGradient::from_leaves(found)
+}
+
+/// The noise that a layer draws in a pass.
+enum Drawn {
+    None,
+    /// A in the core's layout and B, for each draw.
+    Weights(Vec<[Vec<f64>; 2]>),
+    Output(Vec<f64>),
+    Nested([Vec<f64>; 2]),
 }
 
 /// Base product plus update for `x [sequences, tokens, d_input]`, with `grad` the gradient of the
@@ -44,64 +103,68 @@ pub(crate) fn reference(
     use_index: u32,
 ) -> Reference {
     let adapter = HostAdapter::read(layer.low_rank().unwrap());
-    let posterior = adapter.posterior().unwrap().unwrap();
     let weight = layer.weight.val();
     let dtype = weight.dtype();
     let (rank, d_in, d_out, c) = (adapter.rank, adapter.d_input, adapter.d_output, adapter.scaling);
     let key = pass.noise.for_module(layer.noise_id());
     let rows = x.len() / d_in;
-
-    let mut total =
-        Reference { out: Vec::new(), x: Vec::new(), posterior: posterior.zero_gradient() };
-    let mut add = |out: &[f64], gradient: ForwardGradient| {
-        total.out.extend_from_slice(out);
-        total.x.extend(gradient.x);
-        add_to(&mut total.posterior, &gradient.posterior);
-    };
-    match pass.scheme {
-        Scheme::Mean => {
-            let (a, b) = (vec![0.0; rank * d_in], vec![0.0; rank * d_out]);
-            let p = WeightPass::new(posterior, x, WeightNoise { a: &a, b: &b }, c).unwrap();
-            add(p.output(), p.backward(grad).unwrap());
-        }
+    let of = |stream, n| noise(key.on_stream(stream).with_use(use_index), n, dtype);
+    let drawn = match pass.scheme {
+        Scheme::Mean => Drawn::None,
         Scheme::Weights(per) => {
             let draws = if per == DrawPer::Sequence { sequences } else { 1 };
             // In memory A is `[d_input, rank]`, and so is its noise.
             let of_a = noise(key.on_stream(Stream::WEIGHT_A), draws * d_in * rank, dtype);
             let of_b = noise(key.on_stream(Stream::WEIGHT_B), draws * rank * d_out, dtype);
-            let per_draw = x.len() / draws;
-            for (s, x) in x.chunks(per_draw).enumerate() {
-                let a = transposed(&of_a[s * d_in * rank..][..d_in * rank], d_in, rank);
-                let b = &of_b[s * rank * d_out..][..rank * d_out];
-                let grad = &grad[s * rows / draws * d_out..][..rows / draws * d_out];
-                let p = WeightPass::new(posterior, x, WeightNoise { a: &a, b }, c).unwrap();
-                add(p.output(), p.backward(grad).unwrap());
+            let draw = |(a, b): (&[f64], &[f64])| [transposed(a, d_in, rank), b.to_vec()];
+            Drawn::Weights(
+                of_a.chunks(d_in * rank).zip(of_b.chunks(rank * d_out)).map(draw).collect(),
+            )
+        }
+        Scheme::MomentMatched(_) => Drawn::Output(of(Stream::OUTPUT, rows * d_out)),
+        Scheme::Nested => {
+            Drawn::Nested([of(Stream::RANK, rows * rank), of(Stream::OUTPUT, rows * d_out)])
+        }
+    };
+    let update = |adapter: &HostAdapter, x: &[f64]| -> Vec<f64> {
+        let q = &adapter.posterior().unwrap().unwrap();
+        match (&drawn, pass.scheme) {
+            (Drawn::Weights(draws), _) => {
+                let output = |([a, b], x): (&[Vec<f64>; 2], &[f64])| {
+                    drawn_weights(q, x, WeightNoise { a, b }, c).unwrap()
+                };
+                draws.iter().zip(x.chunks(x.len() / draws.len())).flat_map(output).collect()
+            }
+            (Drawn::Output(eps), Scheme::MomentMatched(cross)) => {
+                moment_matched(q, x, eps, c, cross).unwrap()
+            }
+            (Drawn::Nested([rank, output]), _) => {
+                nested(q, x, NestedNoise { rank, output }, c).unwrap()
+            }
+            _ => {
+                let (a, b) = (vec![0.0; rank * d_in], vec![0.0; rank * d_out]);
+                drawn_weights(q, x, WeightNoise { a: &a, b: &b }, c).unwrap()
             }
         }
-        Scheme::MomentMatched(cross) => {
-            let key = key.on_stream(Stream::OUTPUT).with_use(use_index);
-            let eps = noise(key, rows * d_out, dtype);
-            let p = MomentMatchedPass::new(posterior, x, &eps, c, cross).unwrap();
-            add(p.output(), p.backward(grad).unwrap());
-        }
-        Scheme::Nested => {
-            let of = |stream, n| noise(key.on_stream(stream).with_use(use_index), n, dtype);
-            let (first, second) = (of(Stream::RANK, rows * rank), of(Stream::OUTPUT, rows * d_out));
-            let noise = NestedNoise { rank: &first, output: &second };
-            let p = NestedPass::new(posterior, x, noise, c).unwrap();
-            add(p.output(), p.backward(grad).unwrap());
-        }
-    }
+    };
+    let loss = |adapter: &HostAdapter, x: &[f64]| -> f64 {
+        update(adapter, x).iter().zip(grad).map(|(y, g)| y * g).sum()
+    };
     let weight = host(weight);
     let bias = host(layer.bias.as_ref().unwrap().val());
-    for (i, (out, base)) in total.out.iter_mut().zip(product(x, &weight, d_in, d_out)).enumerate() {
-        *out += base + bias[i % d_out];
-    }
+    let base = product(x, &weight, d_in, d_out);
     let through_base = product(grad, &transposed(&weight, d_in, d_out), d_out, d_in);
-    for (x, base) in total.x.iter_mut().zip(through_base) {
-        *x += base;
+    let by_x = slopes(&[x.to_vec()], |x| loss(&adapter, &x[0])).remove(0);
+    Reference {
+        out: update(&adapter, x)
+            .into_iter()
+            .zip(base)
+            .enumerate()
+            .map(|(i, (update, base))| update + base + bias[i % d_out])
+            .collect(),
+        x: by_x.iter().zip(through_base).map(|(update, base)| update + base).collect(),
+        posterior: posterior_slopes(&adapter, |adapter| loss(adapter, x)),
     }
-    total
 }
 
 /// `a`, `b` and the noise parameters of an adapter's gradient, in the core's layout.
@@ -111,48 +174,26 @@ pub(crate) fn posterior_gradient(
 ) -> PosteriorGradient {
     let (rank, d_in) = (adapter.rank(), adapter.d_input());
     let of_a = |t: &Tensor<2>| transposed(&gradient(t, gradients), d_in, rank);
-    let parameters = match adapter.posterior().unwrap() {
+    let noise = match adapter.posterior().unwrap() {
         Posterior::RankVariance(p)
         | Posterior::NoiseToSignal(p)
-        | Posterior::AsymRankVariance(p) => {
-            ParameterGradient::PerRank(gradient(&p.value.val(), gradients))
+        | Posterior::AsymRankVariance(p) => vec![gradient(&p.value.val(), gradients)],
+        Posterior::ElementVariance(p) => {
+            vec![of_a(&p.a.val()), gradient(&p.b.val(), gradients)]
         }
-        Posterior::ElementVariance(p) => ParameterGradient::PerEntry(Entries {
-            a: of_a(&p.a.val()),
-            b: gradient(&p.b.val(), gradients),
-        }),
     };
     PosteriorGradient {
         a_mean: of_a(&adapter.a.val()),
         b_mean: gradient(&adapter.b.val(), gradients),
-        parameters,
+        noise,
     }
 }
 
 /// The gradient in pieces, with their names.
 pub(crate) fn pieces(gradient: &PosteriorGradient) -> Vec<(&'static str, &[f64])> {
     let mut pieces = vec![("A", &gradient.a_mean[..]), ("B", &gradient.b_mean[..])];
-    match &gradient.parameters {
-        ParameterGradient::PerRank(v) => pieces.push(("noise", v)),
-        ParameterGradient::PerEntry(v) => pieces.extend([("noise A", &v.a[..]), ("noise B", &v.b)]),
+    for (name, noise) in ["noise", "noise of B"].into_iter().zip(&gradient.noise) {
+        pieces.push((name, noise));
     }
     pieces
-}
-
-fn add_to(sum: &mut PosteriorGradient, term: &PosteriorGradient) {
-    let add = |into: &mut [f64], from: &[f64]| {
-        for (i, f) in into.iter_mut().zip(from) {
-            *i += f;
-        }
-    };
-    add(&mut sum.a_mean, &term.a_mean);
-    add(&mut sum.b_mean, &term.b_mean);
-    match (&mut sum.parameters, &term.parameters) {
-        (ParameterGradient::PerRank(i), ParameterGradient::PerRank(f)) => add(i, f),
-        (ParameterGradient::PerEntry(i), ParameterGradient::PerEntry(f)) => {
-            add(&mut i.a, &f.a);
-            add(&mut i.b, &f.b);
-        }
-        _ => unreachable!("both belong to one posterior"),
-    }
 }

@@ -25,7 +25,5 @@ pub use config::{AdaLoraConfig, Phase, adalora_scaling, matched_target_rank};
 pub use error::AdaLoraError;
 pub use importance::{EntryImportance, TripletImportance, TripletShape};
 pub use mask::mask_to_budget;
-pub use orthogonality::{
-    OrthogonalityGradient, TripletFactors, orthogonality, orthogonality_gradient,
-};
+pub use orthogonality::{TripletFactors, orthogonality};
 pub use state::AdaLoraState;

@@ -61,22 +61,6 @@ impl ScaleMixture {
         high + (low - high).exp().ln_1p()
     }
 
-    /// The derivative of [`log_density`](Self::log_density).
-    ///
-    /// # Formula
-    ///
-    /// ```text
-    /// −w·(share_1/first² + share_2/second²)      share: posterior probability of a component
-    /// ```
-    pub fn log_density_slope(&self, w: f64) -> f64 {
-        let [first, second] = self.log_shares(w);
-        let first_share = crate::numeric::logistic(first - second);
-        let second_share = crate::numeric::logistic(second - first);
-        let precision = |std_dev: f64| 1.0 / (std_dev * std_dev);
-        -w * (first_share * precision(self.first_std_dev)
-            + second_share * precision(self.second_std_dev))
-    }
-
     fn log_shares(&self, w: f64) -> [f64; 2] {
         let log_normal = |std_dev: f64| {
             let z = w / std_dev;
@@ -103,17 +87,6 @@ mod tests {
             let wanted = 0.25 * normal(w, 1.0) + 0.75 * normal(w, 0.1);
             assert!((prior.log_density(w) - wanted.ln()).abs() < 1e-14, "{w}");
         }
-        assert_eq!(prior.log_density_slope(0.0), 0.0);
-    }
-
-    #[test]
-    fn the_slope_is_the_difference_quotient() {
-        let prior = ScaleMixture::new(0.5, 1.0, (-3.0_f64).exp()).unwrap();
-        for w in [-1.2, -0.12, 0.03, 0.15, 0.9] {
-            let h = 6e-6;
-            let quotient = (prior.log_density(w + h) - prior.log_density(w - h)) / (2.0 * h);
-            assert!((prior.log_density_slope(w) - quotient).abs() < 1e-6, "{w}");
-        }
     }
 
     #[test]
@@ -122,10 +95,8 @@ mod tests {
             let prior = prior.unwrap();
             let wanted = -0.5 * 4.0 - 0.5_f64.ln() - 0.5 * std::f64::consts::TAU.ln();
             assert!((prior.log_density(1.0) - wanted).abs() < 1e-14);
-            assert!((prior.log_density_slope(1.0) + 4.0).abs() < 1e-13);
         }
         let prior = ScaleMixture::new(0.5, 1.0, 1e-3).unwrap();
-        assert!((prior.log_density_slope(100.0) + 100.0).abs() < 1e-11);
         assert!(prior.log_density(1e3).is_finite());
     }
 

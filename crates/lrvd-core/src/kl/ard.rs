@@ -1,16 +1,16 @@
-//! The cost of a rank when the width of its prior is learned with it.
+//! The divergence of a rank when the width of its prior is learned with it.
 //!
 //! Every rank has a scale `γ`, the variance of a zero-mean Gaussian prior over its entries. The
 //! scale is either optimised (empirical Bayes) or given a hyper-prior and its own posterior
 //! `q(γ) = InvGamma(shape, rate)`, whose best value follows in closed form. At that value the
-//! gradient with respect to the scale vanishes, so the gradients below are those of the divergence
-//! with the scale held still and, at the same time, those of the minimised divergence.
+//! gradient with respect to the scale vanishes, so the gradient of the divergence with the scale held
+//! still is also that of the minimised divergence.
 
 use super::ard_scale::{ArdPrior, RankScale, rank_scale};
 use crate::error::Error;
-use crate::family::{VariationalFamily, clamp_log_variance, clamp_slope};
+use crate::family::{VariationalFamily, clamp_log_variance};
 use crate::numeric::compensated_sum;
-use crate::posterior::{Entries, Entry, EntryKind, Factor, Posterior, PosteriorGradient};
+use crate::posterior::{Factor, Posterior};
 
 /// Whether A and B of a rank have one scale or two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,7 +24,7 @@ pub enum ArdScales {
     Separate,
 }
 
-/// KL from the hierarchical prior, with its parts, its scales and its gradient.
+/// KL from the hierarchical prior, with its parts and its scales.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArdKl {
     /// One value per rank, nats.
@@ -35,8 +35,6 @@ pub struct ArdKl {
     pub b_scales: Vec<RankScale>,
     /// `log ᾱ` per rank; see [`kl_ard`].
     pub log_relevance: Vec<f64>,
-    /// The gradient of the total.
-    pub gradient: PosteriorGradient,
 }
 
 impl ArdKl {
@@ -54,8 +52,6 @@ impl ArdKl {
 /// Q       = Σ (μ² + σ²)                      over the entries that share a scale
 /// KL      = see rank_scale;   empirical Bayes with tied variances: n/2 · ln(1 + 1/ᾱ)
 /// ᾱ       = Σ σ² / Σ μ²                      the relevance ratio of a rank
-/// dKL/dμ  = μ · E(1/γ)
-/// dKL/dℓ  = Σ ½(σ² · E(1/γ) − 1) · 1[−20 ≤ ℓ ≤ 2]
 /// ```
 ///
 /// With separate scales `log ᾱ` is the mean of the two factors' values, so that it does not change
@@ -104,29 +100,10 @@ pub fn kl_ard(
             let b_scales = b.iter().map(scale).collect::<Result<_, _>>()?;
             (a_scales, b_scales, a.iter().zip(&b).map(mean).collect())
         };
-    let precision = Entries {
-        a: per_entry(&a_scales, posterior.d_input()),
-        b: per_entry(if b_scales.is_empty() { &a_scales } else { &b_scales }, posterior.d_output()),
-    };
-    let mut gradient = posterior.zero_gradient();
-    // The two slopes are linear in E(1/γ) but for the −½, so they are added in two passes.
-    let random = |entry: &Entry| entry.kind != EntryKind::Fixed;
-    posterior.pull_back(&precision, &mut gradient, |entry| {
-        if !random(&entry) {
-            return (0.0, 0.0);
-        }
-        let variance = clamp_log_variance(entry.parameter).exp();
-        (entry.mean, 0.5 * variance * clamp_slope(entry.parameter))
-    });
-    let ones = Entries { a: vec![1.0; precision.a.len()], b: vec![1.0; precision.b.len()] };
-    posterior.pull_back(&ones, &mut gradient, |entry| {
-        let slope = if random(&entry) { -0.5 * clamp_slope(entry.parameter) } else { 0.0 };
-        (0.0, slope)
-    });
     let per_rank = (0..posterior.rank())
         .map(|k| a_scales[k].kl + b_scales.get(k).map_or(0.0, |s| s.kl))
         .collect();
-    Ok(ArdKl { per_rank, a_scales, b_scales, log_relevance, gradient })
+    Ok(ArdKl { per_rank, a_scales, b_scales, log_relevance })
 }
 
 /// Sums over the entries of one rank in one factor.
@@ -171,10 +148,6 @@ fn group_sums(posterior: &Posterior<'_>, factor: Factor) -> Vec<GroupSums> {
             }
         })
         .collect()
-}
-
-fn per_entry(scales: &[RankScale], width: usize) -> Vec<f64> {
-    scales.iter().flat_map(|s| std::iter::repeat_n(s.mean_precision, width)).collect()
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! The cost of a whole adapter under the log-uniform prior, with its gradient.
+//! The divergence of a whole adapter from the log-uniform prior.
 
-use super::log_uniform::{kl_fit, kl_fit_slope};
+use super::log_uniform::kl_fit;
 use crate::log_alpha::{AlphaFloor, entry_log_alpha};
 use crate::numeric::compensated_sum;
-use crate::posterior::{Entries, Entry, Factor, Posterior, PosteriorGradient};
+use crate::posterior::{Entry, Factor, Posterior};
 
 /// How the entries of a rank are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,15 +27,13 @@ pub struct LogUniformOptions {
     pub alpha_floor: AlphaFloor,
 }
 
-/// KL from the log-uniform prior with its parts and its gradient.
+/// KL from the log-uniform prior with its parts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogUniformKl {
     /// The share of A in each rank, `[rank]`, nats.
     pub a_per_rank: Vec<f64>,
     /// The share of B in each rank, `[rank]`, nats; 0 where B is not random.
     pub b_per_rank: Vec<f64>,
-    /// The gradient of the total.
-    pub gradient: PosteriorGradient,
 }
 
 impl LogUniformKl {
@@ -50,23 +48,13 @@ impl LogUniformKl {
     }
 }
 
-/// KL of a factorised posterior from the log-uniform prior, with its gradient.
+/// KL of a factorised posterior from the log-uniform prior.
 ///
 /// # Formula
 ///
 /// ```text
-/// KL      = Σ_{k,i} KL(log_alpha_A[k,i]) + Σ_{k,o} KL(log_alpha_B[k,o])       (element)
-/// dKL/dℓ  = Σ KL'(log_alpha) · 1[−20 ≤ ℓ ≤ 2]                                 (additive)
-/// dKL/dμ  = −2 · KL'(log_alpha) · μ / (μ² + EPS_MEAN)                         (additive)
-/// dKL/da  = (d_input + d_output) · KL'(a),   dKL/dμ = 0                       (multiplicative)
+/// KL = Σ_{k,i} KL(log_alpha_A[k,i]) + Σ_{k,o} KL(log_alpha_B[k,o])       (element)
 /// ```
-///
-/// # Shapes
-///
-/// | Name        | Shape                      | Unit |
-/// |-------------|----------------------------|------|
-/// | *per rank*  | `[rank]`                   | nats |
-/// | *gradient*  | as the posterior           | nats per unit of the parameter |
 ///
 /// # Invariants
 ///
@@ -100,29 +88,16 @@ pub fn kl_log_uniform(posterior: &Posterior<'_>, options: LogUniformOptions) -> 
         KlReduction::PerRank if random_width > 0 => 1.0 / random_width as f64,
         _ => 1.0,
     };
-    let value =
-        |entry: Entry| entry_log_alpha(entry, options.alpha_floor).map_or(0.0, |a| kl_fit(a.value));
+    let value = |entry: Entry| entry_log_alpha(entry, options.alpha_floor).map_or(0.0, kl_fit);
     let share = |factor, width: usize| {
         let values: Vec<f64> = posterior.entries(factor).map(value).collect();
         (0..rank)
             .map(|k| weight * compensated_sum(values[k * width..(k + 1) * width].iter().copied()))
             .collect()
     };
-    let mut gradient = posterior.zero_gradient();
-    let outer = Entries {
-        a: vec![weight; rank * posterior.d_input()],
-        b: vec![weight; rank * posterior.d_output()],
-    };
-    posterior.pull_back(&outer, &mut gradient, |entry| {
-        entry_log_alpha(entry, options.alpha_floor).map_or((0.0, 0.0), |a| {
-            let slope = kl_fit_slope(a.value);
-            (slope * a.by_mean, slope * a.by_parameter)
-        })
-    });
     LogUniformKl {
         a_per_rank: share(Factor::A, posterior.d_input()),
         b_per_rank: share(Factor::B, posterior.d_output()),
-        gradient,
     }
 }
 
@@ -148,11 +123,6 @@ mod tests {
             let reduction = KlReduction::PerRank;
             let mean = kl_log_uniform(&q, LogUniformOptions { reduction, ..Default::default() });
             assert!((mean.total() * 5.0 - sum.total()).abs() < 1e-13);
-            let mut scaled = mean.gradient.clone();
-            scaled.scale(5.0);
-            for (m, s) in scaled.a_mean.iter().zip(&sum.gradient.a_mean) {
-                assert!((m - s).abs() < 1e-13);
-            }
         }
     }
 
@@ -169,7 +139,6 @@ mod tests {
         );
         assert_eq!(asym.a_per_rank, both.a_per_rank);
         assert_eq!(asym.b_per_rank, [0.0, 0.0]);
-        assert_eq!(asym.gradient.b_mean, [0.0; 4]);
         let mean = LogUniformOptions { reduction: KlReduction::PerRank, ..Default::default() };
         let asym = kl_log_uniform(&posterior(NoiseParameters::AsymRankVariance(&l)), mean);
         assert!((asym.total() * 3.0 - 3.347_007_498_0).abs() < 1e-9);

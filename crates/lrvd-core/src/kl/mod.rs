@@ -17,5 +17,5 @@ pub mod log_uniform;
 pub use ard::{ArdKl, ArdScales, kl_ard};
 pub use ard_scale::{ArdPrior, RankScale, inverse_gamma_kl, rank_scale};
 pub use factorised::{KlReduction, LogUniformKl, LogUniformOptions, kl_log_uniform};
-pub use gaussian::{GaussianKl, gaussian_kl, kl_gaussian};
-pub use log_uniform::{kl_fit, kl_fit_slope};
+pub use gaussian::gaussian_kl;
+pub use log_uniform::kl_fit;

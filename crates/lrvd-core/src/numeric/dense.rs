@@ -88,11 +88,6 @@ pub fn norm(x: &[f64]) -> f64 {
     dot(x, x).sqrt()
 }
 
-/// Entrywise product.
-pub(crate) fn hadamard(x: &[f64], y: &[f64]) -> Vec<f64> {
-    x.iter().zip(y).map(|(a, b)| a * b).collect()
-}
-
 /// Entrywise square.
 pub(crate) fn squared(x: &[f64]) -> Vec<f64> {
     x.iter().map(|v| v * v).collect()

@@ -3,17 +3,15 @@
 //! Every family is the same object to the rest of the crate: two factors of means and a variance
 //! per entry. The formulas for KL, moments and forward passes are therefore written once, in terms
 //! of entry variances; what differs between families is here: how an entry's variance (or signed
-//! noise scale) follows from the parameters, and the two pull-backs of its gradient.
+//! noise scale) follows from the parameters.
 
 mod entry;
-mod gradient;
 
 pub(crate) use entry::{Entry, EntryKind, Factor};
-pub use gradient::{ParameterGradient, PosteriorGradient};
 
 use crate::error::{ShapeError, check_length};
 use crate::factor::FactorView;
-use crate::family::{VariationalFamily, clamp_slope};
+use crate::family::VariationalFamily;
 
 /// The posterior parameters beside the means, by family.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -188,81 +186,6 @@ impl<'a> Posterior<'a> {
             parameter: posterior.parameter(factor, index),
             kind,
         })
-    }
-
-    /// Adds the gradient that reaches the posterior through the entry variances.
-    pub(crate) fn pull_back_variance(&self, by_variance: &Entries, into: &mut PosteriorGradient) {
-        self.pull_back(by_variance, into, |entry| {
-            let variance = entry.variance();
-            match entry.kind {
-                EntryKind::Additive => (0.0, variance * clamp_slope(entry.parameter)),
-                EntryKind::Multiplicative => (2.0 * entry.parameter.exp() * entry.mean, variance),
-                EntryKind::Fixed => (0.0, 0.0),
-            }
-        });
-    }
-
-    /// Adds the gradient that reaches the posterior through the weight-space noise scales.
-    pub(crate) fn pull_back_noise_scale(&self, by_scale: &Entries, into: &mut PosteriorGradient) {
-        self.pull_back(by_scale, into, |entry| {
-            let half = 0.5 * entry.noise_scale();
-            match entry.kind {
-                EntryKind::Additive => (0.0, half * clamp_slope(entry.parameter)),
-                EntryKind::Multiplicative => ((0.5 * entry.parameter).exp(), half),
-                EntryKind::Fixed => (0.0, 0.0),
-            }
-        });
-    }
-
-    /// Adds `by_entry · slope` to the gradient, for slopes with respect to (mean, parameter).
-    pub(crate) fn pull_back(
-        &self,
-        by_entry: &Entries,
-        into: &mut PosteriorGradient,
-        slopes: impl Fn(Entry) -> (f64, f64),
-    ) {
-        for factor in [Factor::A, Factor::B] {
-            let width = self.view(factor).width();
-            let outer = by_entry.of(factor);
-            for (index, (entry, outer)) in self.entries(factor).zip(outer).enumerate() {
-                let (by_mean, by_parameter) = slopes(entry);
-                let means = match factor {
-                    Factor::A => &mut into.a_mean,
-                    Factor::B => &mut into.b_mean,
-                };
-                means[index] += outer * by_mean;
-                match (&mut into.parameters, factor) {
-                    (ParameterGradient::PerRank(p), _) => p[index / width] += outer * by_parameter,
-                    (ParameterGradient::PerEntry(p), Factor::A) => {
-                        p.a[index] += outer * by_parameter;
-                    }
-                    (ParameterGradient::PerEntry(p), Factor::B) => {
-                        p.b[index] += outer * by_parameter;
-                    }
-                }
-            }
-        }
-    }
-
-    /// A gradient of zeros, shaped like this posterior.
-    pub fn zero_gradient(&self) -> PosteriorGradient {
-        let zeros = |factor| vec![0.0; self.view(factor).values().len()];
-        let parameters = match self.family() {
-            VariationalFamily::ElementVariance => {
-                ParameterGradient::PerEntry(Entries { a: zeros(Factor::A), b: zeros(Factor::B) })
-            }
-            _ => ParameterGradient::PerRank(vec![0.0; self.rank()]),
-        };
-        PosteriorGradient { a_mean: zeros(Factor::A), b_mean: zeros(Factor::B), parameters }
-    }
-}
-
-impl Entries {
-    pub(crate) fn of(&self, factor: Factor) -> &[f64] {
-        match factor {
-            Factor::A => &self.a,
-            Factor::B => &self.b,
-        }
     }
 }
 

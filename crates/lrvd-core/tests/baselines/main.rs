@@ -1,10 +1,8 @@
-//! The baselines against outside numbers, their own derivatives and their laws.
+//! The baselines against outside numbers.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod adapters;
-mod flipout;
-mod gradients;
 mod laplace;
 mod laplace_curvature;
 mod predictions;

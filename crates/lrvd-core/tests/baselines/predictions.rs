@@ -119,20 +119,10 @@ fn the_sampled_divergence_has_the_closed_form_as_its_mean() {
     let wanted = q.kl(0.5, ElementReduction::Sum).unwrap();
     let mut rng = TestRng::new(61);
     let n = 40_000_u32;
-    let draws: Vec<_> = (0..n)
+    let values: Vec<f64> = (0..n)
         .map(|_| q.sampled_kl(&prior, &rng.normals(2), ElementReduction::Sum).unwrap())
         .collect();
-    let check = |what: &str, values: Vec<f64>, wanted: f64| {
-        let mean = values.iter().sum::<f64>() / f64::from(n);
-        let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / f64::from(n);
-        assert!(
-            (mean - wanted).abs() < 5.0 * (variance / f64::from(n)).sqrt(),
-            "{what}: {mean} {wanted}"
-        );
-    };
-    check("value", draws.iter().map(|d| d.value).collect(), wanted.value);
-    for i in 0..2 {
-        check("by mean", draws.iter().map(|d| d.by_mean[i]).collect(), wanted.by_mean[i]);
-        check("by rho", draws.iter().map(|d| d.by_rho[i]).collect(), wanted.by_rho[i]);
-    }
+    let mean = values.iter().sum::<f64>() / f64::from(n);
+    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / f64::from(n);
+    assert!((mean - wanted).abs() < 5.0 * (variance / f64::from(n)).sqrt(), "{mean} {wanted}");
 }

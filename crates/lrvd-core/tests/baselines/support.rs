@@ -33,18 +33,3 @@ pub(crate) fn assert_reference(what: &str, found: &[f64], wanted: &Value) {
     let wanted = if wanted.is_number() { vec![number(wanted)] } else { numbers(wanted) };
     assert_close(what, found, &wanted, REFERENCE);
 }
-
-/// Splits a flat slice into pieces of the given lengths.
-pub(crate) fn split<'a, const N: usize>(flat: &'a [f64], lengths: [usize; N]) -> [&'a [f64]; N] {
-    let mut rest = flat;
-    lengths.map(|length| {
-        let (piece, after): (&'a [f64], _) = rest.split_at(length);
-        rest = after;
-        piece
-    })
-}
-
-/// `⟨x, y⟩`.
-pub(crate) fn dot(x: &[f64], y: &[f64]) -> f64 {
-    x.iter().zip(y).map(|(x, y)| x * y).sum()
-}

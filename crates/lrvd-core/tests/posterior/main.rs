@@ -1,10 +1,8 @@
-//! The posterior against printed numbers, its own derivatives and its laws.
+//! The posterior against outside numbers and its own invariants.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod conformance;
-mod gradients;
-mod gradients_priors;
 mod initialisation;
 mod properties;
 #[path = "../support/mod.rs"]

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use lrvd_burn::host::HostAdapter;
 use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN};
-use lrvd_core::forward::{MomentMatchedPass, NestedNoise, NestedPass};
+use lrvd_core::forward::{NestedNoise, moment_matched, nested};
 use lrvd_core::kl::{LogUniformOptions, kl_fit, kl_log_uniform};
 use lrvd_core::log_alpha::{AlphaFloor, log_alpha_entries};
 use lrvd_core::moments::{CrossTerm, moments};
@@ -106,9 +106,9 @@ impl Point<'_> {
         Ok(match scheme {
             "nested" => {
                 let noise = NestedNoise { rank: e1, output: e2 };
-                NestedPass::new(q, x, noise, *scaling)?.output().to_vec()
+                nested(&q, x, noise, *scaling)?
             }
-            _ => MomentMatchedPass::new(q, x, eps, *scaling, cross)?.output().to_vec(),
+            _ => moment_matched(&q, x, eps, *scaling, cross)?,
         })
     }
 

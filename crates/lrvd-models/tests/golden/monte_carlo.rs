@@ -1,7 +1,7 @@
 //! Moments of an adapter's output: closed form, recorded draws, and draws of our own.
 
 use anyhow::{Result, ensure};
-use lrvd_core::forward::{NestedNoise, NestedPass, WeightNoise, WeightPass};
+use lrvd_core::forward::{NestedNoise, WeightNoise, drawn_weights, nested};
 use lrvd_core::moments::{CrossTerm, moments, output_covariance};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::posterior::Posterior;
@@ -157,12 +157,12 @@ impl Source<'_> {
             let a = normals(Stream::WEIGHT_A, rank * d_in);
             let b = normals(Stream::WEIGHT_B, rank * d_out);
             let noise = WeightNoise { a: &a, b: &b };
-            WeightPass::new(self.q, self.x, noise, self.scaling)?.output().to_vec()
+            drawn_weights(&self.q, self.x, noise, self.scaling)?
         } else {
             let s = normals(Stream::RANK, n * rank);
             let y = normals(Stream::OUTPUT, n * d_out);
             let noise = NestedNoise { rank: &s, output: &y };
-            NestedPass::new(self.q, self.x, noise, self.scaling)?.output().to_vec()
+            nested(&self.q, self.x, noise, self.scaling)?
         })
     }
 }

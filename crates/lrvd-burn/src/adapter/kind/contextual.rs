@@ -58,7 +58,7 @@ pub(super) const B2: ParameterSchema =
 ///
 /// # References
 ///
-/// The definition: `lrvd_core::baselines::ContextPass`. Rahmati et al. 2025, arXiv:2505.17773.
+/// The divergence: `lrvd_core::baselines::context_kl`. Rahmati et al. 2025, arXiv:2505.17773.
 #[derive(Module, Debug)]
 pub struct ContextualGaussian {
     /// Weight of the first layer.

@@ -41,7 +41,7 @@ pub(super) const LOG_STD: ParameterSchema = scales("lora_scale_log_std", Role::L
 ///
 /// # References
 ///
-/// The definition: `lrvd_core::baselines::ScalaBlPass`. Samplawski et al. 2025, arXiv:2506.21408.
+/// The divergence: `lrvd_core::baselines::scala_bl_kl`. Samplawski et al. 2025, arXiv:2506.21408.
 #[derive(Module, Debug)]
 pub struct ScaleGaussian {
     /// Logarithms of the mean scales.

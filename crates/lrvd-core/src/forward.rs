@@ -1,0 +1,195 @@
+//! Noise in one forward pass.
+//!
+//! Every scheme takes its standard-normal draws as an argument. Outputs are those of the adapter alone, `scaling · y`,
+//! without the frozen layer, `[tokens, d_output]`.
+//!
+//! | Scheme              | Distribution for one token | Across tokens      |
+//! |---------------------|----------------------------|--------------------|
+//! | [`moment_matched`]  | mean and variance only     | independent        |
+//! | [`nested`]          | exact                      | independent        |
+//! | [`drawn_weights`]   | exact                      | exact for one draw |
+//!
+//! A weight draw serves every token it is given: pass the tokens of one sequence for a draw per
+//! sequence, those of a whole batch for a draw per batch. A rank of 0 contributes exactly nothing,
+//! not even the noise of [`EPS_VARIANCE`].
+
+use crate::error::{ShapeError, check_length};
+use crate::family::EPS_VARIANCE;
+use crate::moments::{CrossTerm, count_tokens, moments};
+use crate::numeric::dense::{squared, times, times_transposed};
+use crate::posterior::{Entries, Posterior};
+
+/// Output with noise of the right mean and variance, independent for every output (the published "local
+/// reparameterisation").
+///
+/// # Formula
+///
+/// ```text
+/// out[n,o] = scaling · (m_y[n,o] + eps[n,o] · sqrt(v_y[n,o] + EPS_VARIANCE))
+/// ```
+///
+/// # Shapes
+///
+/// | Name  | Shape                | Unit            |
+/// |-------|----------------------|-----------------|
+/// | `x`   | `[tokens, d_input]`  | activation      |
+/// | `eps` | `[tokens, d_output]` | standard normal |
+///
+/// # Errors
+///
+/// [`ShapeError`] if `x` is not whole rows of `d_input` values or `eps` does not fit.
+///
+/// # Invariants
+///
+/// Right mean and variance of every output; drops the covariance between outputs and between
+/// tokens, and the heavy tails of a product of Gaussians.
+///
+/// # References
+///
+/// Kingma et al. 2015, arXiv:1506.02557; Doyle et al., arXiv:2506.22809.
+pub fn moment_matched(
+    posterior: &Posterior<'_>,
+    x: &[f64],
+    eps: &[f64],
+    scaling: f64,
+    cross: CrossTerm,
+) -> Result<Vec<f64>, ShapeError> {
+    let moments = moments(posterior, x, cross)?;
+    check_length("eps", eps.len(), moments.mean.len())?;
+    if posterior.rank() == 0 {
+        return Ok(vec![0.0; eps.len()]);
+    }
+    let of = |((m, v), e): ((&f64, &f64), &f64)| scaling * (m + e * (v + EPS_VARIANCE).sqrt());
+    Ok(moments.mean.iter().zip(&moments.variance).zip(eps).map(of).collect())
+}
+
+/// The two sets of standard-normal draws of a nested pass.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NestedNoise<'a> {
+    /// For the rank activations, `[tokens, rank]`.
+    pub rank: &'a [f64],
+    /// For the outputs, `[tokens, d_output]`; not read where B is not random.
+    pub output: &'a [f64],
+}
+
+/// Output with the rank activations drawn first and the outputs given them.
+///
+/// # Formula
+///
+/// ```text
+/// s[n,k]   = m_s[n,k] + noise.rank[n,k] · sqrt(v_s[n,k] + EPS_VARIANCE)
+/// ρ[n,o]   = Σ_k s[n,k]²·Var B[k,o]
+/// out[n,o] = scaling · (Σ_k s[n,k]·b_mean[k,o] + noise.output[n,o] · sqrt(ρ[n,o] + EPS_VARIANCE))
+/// ```
+///
+/// Where B is not random the last term is absent, so that no noise enters that the posterior does
+/// not have.
+///
+/// # Errors
+///
+/// [`ShapeError`] if `x [tokens, d_input]` is not whole rows or the noise does not fit.
+///
+/// # Invariants
+///
+/// Up to `EPS_VARIANCE`, the exact distribution of one token's outputs, covariances and tails included.
+/// Tokens are independent, which they are not under one weight draw.
+///
+/// # References
+///
+/// Derived; the inner step is Kingma et al. 2015, arXiv:1506.02557, in rank space.
+pub fn nested(
+    posterior: &Posterior<'_>,
+    x: &[f64],
+    noise: NestedNoise<'_>,
+    scaling: f64,
+) -> Result<Vec<f64>, ShapeError> {
+    let n = count_tokens(posterior, x)?;
+    let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
+    check_length("noise.rank", noise.rank.len(), n * rank)?;
+    let b_is_random = posterior.family().has_random_b();
+    if b_is_random {
+        check_length("noise.output", noise.output.len(), n * d_out)?;
+    }
+    let variance = posterior.variance();
+    let rank_variance = times_transposed(&squared(x), &variance.a, n, d_in, rank);
+    let mut s = times_transposed(x, posterior.a_mean().values(), n, d_in, rank);
+    for ((s, v), e) in s.iter_mut().zip(&rank_variance).zip(noise.rank) {
+        *s += e * (v + EPS_VARIANCE).sqrt();
+    }
+    let mut output = times(&s, posterior.b_mean().values(), n, rank, d_out);
+    if rank > 0 && b_is_random {
+        let conditional = times(&squared(&s), &variance.b, n, rank, d_out);
+        for ((o, v), e) in output.iter_mut().zip(&conditional).zip(noise.output) {
+            *o += e * (v + EPS_VARIANCE).sqrt();
+        }
+    }
+    for value in &mut output {
+        *value *= scaling;
+    }
+    Ok(output)
+}
+
+/// The standard-normal draws of one weight sample.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WeightNoise<'a> {
+    /// For A, `[rank, d_input]`.
+    pub a: &'a [f64],
+    /// For B, `[rank, d_output]`; not read where B is not random.
+    pub b: &'a [f64],
+}
+
+/// One draw of both factors.
+///
+/// # Formula
+///
+/// ```text
+/// A = a_mean + scale_A ∘ noise.a,   B alike;   scale as in Posterior::noise_scale
+/// ```
+///
+/// # Errors
+///
+/// [`ShapeError::Length`] if the noise is not shaped like the factors.
+pub fn sample_weights(
+    posterior: &Posterior<'_>,
+    noise: WeightNoise<'_>,
+) -> Result<Entries, ShapeError> {
+    let scale = posterior.noise_scale();
+    check_length("noise.a", noise.a.len(), scale.a.len())?;
+    let draw = |mean: &[f64], scale: &[f64], noise: &[f64]| -> Vec<f64> {
+        mean.iter().zip(scale).zip(noise).map(|((m, s), e)| m + s * e).collect()
+    };
+    let b_mean = posterior.b_mean().values();
+    let b = if posterior.family().has_random_b() {
+        check_length("noise.b", noise.b.len(), scale.b.len())?;
+        draw(b_mean, &scale.b, noise.b)
+    } else {
+        b_mean.to_vec()
+    };
+    Ok(Entries { a: draw(posterior.a_mean().values(), &scale.a, noise.a), b })
+}
+
+/// Output of one draw of the weights, `scaling · x·Aᵀ·B`.
+///
+/// # Errors
+///
+/// [`ShapeError`] if `x [tokens, d_input]` is not whole rows or the noise does not fit.
+///
+/// # Invariants
+///
+/// One draw serves all tokens: their outputs have the exact joint distribution.
+pub fn drawn_weights(
+    posterior: &Posterior<'_>,
+    x: &[f64],
+    noise: WeightNoise<'_>,
+    scaling: f64,
+) -> Result<Vec<f64>, ShapeError> {
+    let n = count_tokens(posterior, x)?;
+    let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
+    let weights = sample_weights(posterior, noise)?;
+    let s = times_transposed(x, &weights.a, n, d_in, rank);
+    let mut output = times(&s, &weights.b, n, rank, d_out);
+    for value in &mut output {
+        *value *= scaling;
+    }
+    Ok(output)
+}
