@@ -6,13 +6,13 @@ use std::io::{ErrorKind, Write};
 use clap::ValueEnum;
 use lrvd_bench::printable;
 
-/// Form of the data on standard output.
+/// Format of standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Tables and text.
     #[default]
     Text,
-    /// For programs.
+    /// JSON.
     Json,
 }
 

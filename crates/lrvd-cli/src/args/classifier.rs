@@ -13,19 +13,19 @@ Examples:
   lrvd eval runs/mine --data test.csv --draws 20 --out predictions.jsonl
   lrvd eval ADAPTER --task sst2 --data-dir GLUE --model microsoft/deberta-v3-base
 
-DIR is the output of `lrvd train`, its adapter folder, or any PEFT adapter of a DeBERTa classifier. A language model is
-measured by the negative log-likelihood of a token, its exponential (the perplexity), the share of tokens that it finds
-most likely, and their calibration; `--out` then has the tokens of a text, and their mean `nll`, by number of draws.
+DIR is the output of `lrvd train`, its adapter folder, or any PEFT adapter of a DeBERTa classifier. The metrics of a language
+model are the negative log-likelihood per token, its exponential (the perplexity), next-token accuracy and calibration;
+`--out` then has each text's number of tokens and their mean `nll`, by number of draws.
 
 The row k = 0 is the posterior mean; the row k = K averages the probabilities of K fixed draws.
-`--out` writes one JSON object a line, in the words of `lrvd predict`, those after `label` by number
-of draws:
+`--out` writes one JSON object a line with the keys of `lrvd predict`; those after `label` are by
+number of draws:
 
-  id                   the row, counted from 0, or the example's own id
+  id                   the row, counted from 0, or the example's id
   label                the right answer: the number of a class, counted from 0, or a score
   probs                probabilities in label order, or the one score
   entropy              of the probabilities, nats
-  mutual_information   between answer and weights, nats; absent where a single model answers";
+  mutual_information   between answer and weights, nats; absent without draws";
 
 pub(crate) const PREDICT_EXAMPLES: &str = "\
 Examples:
@@ -34,28 +34,28 @@ Examples:
   lrvd predict runs/mine < lines.txt
   lrvd predict runs/mine --input texts.csv --draws 10 --abstain-above 0.5 > answers.jsonl
 
-Input: arguments; a table, whose columns are called as in training unless `--text-column`,
-`--pair-column` and `--choice-columns` say otherwise; or one text a line from a `.txt` file or
-standard input, or with `--jsonl` one object. Questions with choices come in tables or objects.
-Blank lines are passed over. Texts of like length are answered together; output is in the order of
+Input: arguments; a table, with the column names of the training unless `--text-column`,
+`--pair-column` and `--choice-columns` name others; or one text a line from a `.txt` file or
+standard input, or one object a line with `--jsonl`. Questions with choices are rows of tables or
+objects. Blank lines are skipped. Texts of similar length share a batch; the output has the order of
 the input, one JSON object a line:
 
   text, pair           the input
-  predicted            the answer: a label, null where it is withheld, or a number for regression
-  choice               for a question with choices, whose labels are letters: the text of that choice
+  predicted            a label, null if the answer is withheld, or a number for regression
+  choice               for a question with choices, whose labels are letters: the text of the choice
   probs                probabilities in label order
   entropy              of the probabilities, nats
   mutual_information   between answer and weights, nats; null without draws
-  deviation            for regression, over the draws
-  abstained            where there is a threshold: whether the answer is withheld
-  draws                how many the answer is averaged over; 0 for the mean of the posterior
+  deviation            for regression: standard deviation over the draws
+  abstained            whether the answer is withheld, if there is a threshold
+  draws                number of draws averaged; 0 for the posterior mean
 
-The mean takes one pass. With `--draws 10` an answer is the average of ten models, whose disagreement
-is the mutual information. On adapters as `lrvd train` makes them by default that changed neither
-accuracy nor likelihood beyond noise, and took five to eight times as long. A threshold of `lrvd abstain
-fit` belongs to a number of draws: pass the same to both.
+The posterior mean takes one pass. With `--draws 10` an answer is the average over ten weight draws, and
+their disagreement is the mutual information. For the adapters measured in docs/guides/predict-with-draws.md
+that changed neither accuracy nor likelihood significantly, and took five to eight times as long. A threshold
+of `lrvd abstain fit` is for one number of draws: pass the same number to both commands.
 
-`lrvd eval --out` uses the same words, with the right answer under `label`.";
+`lrvd eval --out` has the same keys, with the right answer under `label`.";
 
 pub(crate) const ABSTAIN_EXAMPLES: &str = "\
 Examples:
@@ -63,15 +63,15 @@ Examples:
   lrvd abstain fit runs/mine --data held-out.csv --risk 0.01 --delta 0.1
   lrvd abstain fit runs/mine --data held-out.csv --draws 10 && lrvd predict runs/mine --draws 10 < lines.txt
 
-The rows must not have trained or chosen the model; files that have are an error. Answers are given up to the largest
-entropy for which the error rate of given answers on further texts of the same kind is at most RISK, with confidence
-1 - DELTA (fixed-sequence testing, Angelopoulos et al. 2021). RISK 0.05 needs 59 rows at least, RISK 0.01 needs 299. The
-entropy is kept beside the adapter; `lrvd predict` gives no label above it.";
+The rows must not have been used to train or to select the model; files that were are an error. The threshold is the largest
+entropy at which the error rate of given answers on further texts of the same kind is at most RISK, with confidence
+1 - DELTA (fixed-sequence testing, Angelopoulos et al. 2021). RISK 0.05 needs at least 59 rows, RISK 0.01 at least 299. The
+threshold is saved beside the adapter; `lrvd predict` gives no label above it.";
 
-/// What `lrvd abstain` can do.
+/// Commands of `lrvd abstain`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AbstainCommand {
-    /// Find the entropy above which no answer is given, for a target error rate.
+    /// Fit the entropy above which no answer is given, for a target error rate.
     #[command(after_help = ABSTAIN_EXAMPLES)]
     Fit(Box<AbstainArguments>),
 }
@@ -84,7 +84,7 @@ pub(crate) struct AbstainArguments {
     /// Largest error rate of the answers that are given.
     #[arg(long, value_name = "RISK", default_value = "0.05", value_parser = super::share, allow_negative_numbers = true)]
     pub(crate) risk: f64,
-    /// Probability that it is larger nevertheless; the confidence is 1 - DELTA.
+    /// Probability that the error rate is larger than RISK; the confidence is 1 - DELTA.
     #[arg(long, value_name = "DELTA", default_value = "0.05", value_parser = super::share, allow_negative_numbers = true)]
     pub(crate) delta: f64,
 }
@@ -95,34 +95,34 @@ pub(crate) struct ClassifierArguments {
     /// Output of `lrvd train`, or an adapter folder.
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Base model [default: the one that the adapter names].
+    /// Base model [default: the one named by the adapter].
     #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: Option<String>,
-    /// Use a base model whose weights are not those that the adapter was trained on.
+    /// Accept a base model with other weights than the adapter was trained on.
     #[arg(long)]
     pub(crate) allow_other_base: bool,
-    /// Draws of the posterior, or of dropout where that is the method; 0 answers at the mean [default: 0; of `eval`
-    /// the mean and as many draws as in training]. Draws add the mutual information; ten cost five to eight passes.
+    /// Draws of the posterior, or of MC dropout's masks; 0 uses the posterior mean [default: 0; for `eval` the mean
+    /// and the number of draws in the training settings]. Draws add the mutual information; ten cost five to eight passes.
     #[arg(long, value_name = "K", value_parser = super::draws(), allow_negative_numbers = true)]
     pub(crate) draws: Option<usize>,
-    /// Seed of the draws [default: that of the training].
+    /// Seed of the draws [default: the training's].
     #[arg(long, value_name = "N", value_parser = super::seed(), allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
     pub(crate) policy: PolicyArguments,
-    /// Device: cpu, wgpu, cuda:0; a backend must be built in.
+    /// Device: cpu, wgpu, cuda:0; the build must include the backend.
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     pub(crate) device: String,
 }
 
-/// How draws are made, and when fewer of them will do; `docs/guides/predict-with-draws.md`.
+/// How draws are made, and when fewer are enough; `docs/guides/predict-with-draws.md`.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PolicyArguments {
-    /// Draw only where the two largest probabilities at the mean differ by less than this, 0 to 1; the other
+    /// Draw only if the two largest probabilities at the posterior mean differ by less than this, 0 to 1; other
     /// texts are answered at the mean.
     #[arg(long, value_name = "MARGIN", allow_negative_numbers = true)]
     pub(crate) cascade: Option<f64>,
-    /// Stop drawing for a text when the standard error of its leading class's probability is this or less.
+    /// Stop drawing for a text when the standard error of its top probability is at most this.
     #[arg(long, value_name = "ERROR", allow_negative_numbers = true)]
     pub(crate) tolerance: Option<f64>,
     /// Draw in pairs of opposite noise.
@@ -131,7 +131,7 @@ pub(crate) struct PolicyArguments {
 }
 
 impl PolicyArguments {
-    /// The same as a setting, not yet checked.
+    /// The arguments as a policy, not yet validated.
     pub(crate) fn policy(self) -> DrawPolicy {
         let Self { cascade, tolerance, antithetic } = self;
         DrawPolicy { antithetic, cascade, tolerance, ..DrawPolicy::default() }
@@ -147,7 +147,7 @@ pub(crate) struct InputColumns {
     /// Column or key of the second text or the passage [default: as in training].
     #[arg(long, value_name = "NAME")]
     pub(crate) pair_column: Option<String>,
-    /// Column or key of a list of choices, or the column of each, by commas [default: as in training].
+    /// Column or key of a list of choices, or one column for each choice, comma-separated [default: as in training].
     #[arg(long, value_delimiter = ',', value_name = "NAME|A,B")]
     pub(crate) choice_columns: Vec<String>,
 }
@@ -201,20 +201,18 @@ pub(crate) struct PredictArguments {
     /// Texts [default: lines of standard input].
     #[arg(value_name = "TEXT")]
     pub(crate) texts: Vec<String>,
-    /// Second text of each pair, as often as there are texts.
+    /// Second text of each pair; once for each text.
     #[arg(long, value_name = "TEXT", requires = "texts")]
     pub(crate) pair: Vec<String>,
-    /// A table, `.tsv`, `.csv`, `.jsonl` or `.parquet`, or `.txt` with a text a line [default: standard
-    /// input].
+    /// A table (`.tsv`, `.csv`, `.jsonl`, `.parquet`), or `.txt` with one text a line [default: standard input].
     #[arg(long, value_name = "FILE", conflicts_with = "texts")]
     pub(crate) input: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) columns: InputColumns,
-    /// The input is JSONL, whatever its name.
+    /// Read the input as JSONL, whatever its name.
     #[arg(long, conflicts_with = "texts")]
     pub(crate) jsonl: bool,
-    /// Give no label where the entropy is above this many nats [default: what `lrvd abstain fit` found, if it was
-    /// run].
+    /// Give no label if the entropy is above this many nats [default: the threshold of `lrvd abstain fit`, if any].
     #[arg(long, value_name = "NATS", value_parser = super::entropy, allow_negative_numbers = true)]
     pub(crate) abstain_above: Option<f64>,
 }

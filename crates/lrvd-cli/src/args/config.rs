@@ -8,43 +8,43 @@ pub(crate) const INIT_EXAMPLES: &str = "\
 Examples:
   lrvd config init                                 writes run.toml, for `lrvd train --config run.toml`
   lrvd config init mine.toml --preset constant-weight
-  lrvd config init words.toml --task language      for texts that go on
-  lrvd config init --force                         in place of the run.toml that is there
+  lrvd config init words.toml --task language      for a language model
+  lrvd config init --force                         replaces an existing run.toml
 
-The common settings as the preset has them, each under a line that says what it is. Others may be added:
-`lrvd config show` has all of them, and `lrvd config schema` is for an editor that completes them.";
+The file has the preset's values of common settings, each below a line that explains it. `lrvd config show` prints all
+settings, and `lrvd config schema` lets an editor complete them.";
 
 pub(crate) const SHOW_EXAMPLES: &str = "\
 Examples:
   lrvd config show > run.toml                      a file to edit, for `lrvd train --config run.toml`
   lrvd config show --preset author-glue
-  lrvd config show --task language                 as a language model would be trained
+  lrvd config show --task language                 for a language model
   lrvd config show --config run.toml --set steps=2000
 
-All settings as they would be used, with 1000 steps by default.";
+Prints all settings as training would use them, with 1000 steps by default.";
 
 pub(crate) const CHECK_EXAMPLES: &str = "\
 Examples:
-  lrvd config check run.toml                       what it changes of its preset, or what is wrong in it
-  lrvd config check run.toml --task language       for a file that does not say `task = \"language\"` itself
+  lrvd config check run.toml                       lists changes to the preset, or the errors
+  lrvd config check run.toml --task language       for a file without `task = \"language\"`
   lrvd config check run.toml --format json
   lrvd config check runs/mine.toml && lrvd train --config runs/mine.toml ...
 
-Nothing is loaded. An unknown key, a value of the wrong kind or out of range is refused by name.";
+No data or model is loaded. An unknown key, a value of the wrong type and a value out of range are errors.";
 
 pub(crate) const SCHEMA_EXAMPLES: &str = "\
 Examples:
-  lrvd config schema > lrvd.schema.json            beside run.toml, whose first line names it
+  lrvd config schema > lrvd.schema.json            beside run.toml, which names it in its first line
   lrvd config schema | jq '.properties | keys'     every setting
   lrvd config schema | jq .properties.prune
 
-JSON schema, draft 2020-12. Editors that follow the line `#:schema ./lrvd.schema.json` of a TOML file (Taplo, Even
-Better TOML) then complete keys and words, explain them, and mark what `lrvd config check` would refuse.";
+JSON schema, draft 2020-12. Editors that read the line `#:schema ./lrvd.schema.json` of a TOML file (Taplo, Even
+Better TOML) then complete and explain keys and values, and mark errors.";
 
-/// What `lrvd config` can do.
+/// Commands of `lrvd config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Write a settings file to begin with.
+    /// Write a settings file to start from.
     #[command(after_help = INIT_EXAMPLES)]
     Init {
         /// The file.
@@ -55,7 +55,7 @@ pub(crate) enum ConfigCommand {
         preset: Option<String>,
         #[command(flatten)]
         training: TrainingArgument,
-        /// Replace a file that is there.
+        /// Replace an existing file.
         #[arg(long)]
         force: bool,
     },
@@ -67,7 +67,7 @@ pub(crate) enum ConfigCommand {
         #[command(flatten)]
         training: TrainingArgument,
     },
-    /// Check a settings file, and say what it changes.
+    /// Check a settings file, and list what it changes.
     #[command(after_help = CHECK_EXAMPLES)]
     Check {
         /// The file.
@@ -81,7 +81,7 @@ pub(crate) enum ConfigCommand {
     Schema,
 }
 
-/// What settings are for, where no data say it.
+/// What the settings are for, without data to infer it from.
 #[derive(Debug, Args)]
 pub(crate) struct TrainingArgument {
     /// What is trained: classifier, language [default: the file's, or classifier].

@@ -1,4 +1,4 @@
-//! Where examples come from, and `lrvd data`.
+//! Sources of examples, and `lrvd data`.
 
 use std::path::PathBuf;
 
@@ -7,40 +7,39 @@ use lrvd_bench::language::NamedColumns;
 
 pub(crate) const CHECK_EXAMPLES: &str = "\
 Examples:
-  lrvd data check --train reviews.csv              rows, classes, lengths, what is there twice
+  lrvd data check --train reviews.csv              rows, classes, lengths, duplicates
   lrvd data check --train t.tsv --validation v.tsv --model DIR
   lrvd data check --train t.jsonl --model LLAMA-DIR --labels bad,good \\
       --template 'Review: {text}\\nSentiment:' --answers negative,positive
   lrvd data check --train quiz.jsonl --model DIR   rows with `question`, `choices` and `answer`
   lrvd data check --task sst2 --data-dir GLUE --model DIR --max-length 64
-  lrvd data check --train chat.jsonl --model LLAMA-DIR   texts for a language model, what is learnt in «»
+  lrvd data check --train chat.jsonl --model LLAMA-DIR   texts for a language model; learnt parts in «»
 
-Takes what `lrvd train` takes and reads the files, and of a model its configuration and tokenizer: no weights, nothing
-is written. With a model lengths are in tokens too, and the examples are what it reads, special tokens included.";
+Takes the data options of `lrvd train`. Reads the data files, and the model's configuration and tokenizer but not its
+weights; writes nothing. With a model, lengths are also in tokens and examples are shown with special tokens.";
 
-/// Examples for training and for measuring.
+/// Examples for training and evaluation.
 #[derive(Debug, Args)]
 pub(crate) struct ExampleArguments {
     /// Training examples.
     #[arg(long, value_name = "FILE", required_unless_present = "task")]
     pub(crate) train: Option<PathBuf>,
-    /// Examples to measure on [default: a part of the training file, `--validation-split`].
+    /// Validation examples [default: a part of the training file, `--validation-split`].
     #[arg(long, value_name = "FILE", requires = "train")]
     pub(crate) validation: Option<PathBuf>,
-    /// Share of the training rows that are measured on and not trained on, drawn once, the same ones for every seed
-    /// [default: 0.1].
+    /// Share of the training rows to validate on instead of training on; the same rows for every seed [default: 0.1].
     #[arg(long, value_name = "SHARE", value_parser = super::share, requires = "train", conflicts_with = "validation")]
     pub(crate) validation_split: Option<f64>,
-    /// Column or key of the text [default: `text`, of a question with choices `question`].
+    /// Column or key of the text [default: `text`; `question` for questions with choices].
     #[arg(long, value_name = "NAME")]
     pub(crate) text_column: Option<String>,
-    /// Column or key of the second text, for pairs; of the passage that a question with choices is about.
+    /// Column or key of the second text of a pair, or of the passage of a question with choices.
     #[arg(long, value_name = "NAME", conflicts_with = "task")]
     pub(crate) pair_column: Option<String>,
-    /// Column or key of the label [default: `label`, of the right choice `answer`].
+    /// Column or key of the label [default: `label`; `answer` for questions with choices].
     #[arg(long, value_name = "NAME")]
     pub(crate) label_column: Option<String>,
-    /// Column or key of a list of choices, of which the label is one; or the column of each, by commas
+    /// Column or key of a list of choices, one of which is the label; or one column for each choice, comma-separated
     /// [default: `choices`, if a row has `question`, `choices` and `answer`].
     #[arg(
         long,
@@ -55,12 +54,12 @@ pub(crate) struct ExampleArguments {
     /// Learn numbers instead of classes.
     #[arg(long, conflicts_with = "task")]
     pub(crate) regression: bool,
-    /// Prompt of a Llama: `{text}` and, for pairs, `{pair}` stand for the texts, `\n` for a line break
-    /// [default: the task's own, or a plain one].
+    /// Prompt of a Llama classifier, with `{text}` and, for pairs, `{pair}`; `\n` is a line break
+    /// [default: the task's, or a plain one].
     #[arg(long, value_name = "TEXT")]
     pub(crate) template: Option<String>,
-    /// Words by which a Llama answers, one for each class in its order, each one token after the prompt
-    /// [default: the task's own, or the labels].
+    /// Answers of a Llama classifier: one word for each class in order, one token each after the prompt
+    /// [default: the task's, or the labels].
     #[arg(long, value_delimiter = ',', value_name = "A,B", conflicts_with = "regression")]
     pub(crate) answers: Vec<String>,
     #[command(flatten)]
@@ -73,16 +72,16 @@ pub(crate) struct ExampleArguments {
     pub(crate) data_dir: Option<PathBuf>,
 }
 
-/// Columns of texts that a language model learns.
+/// Columns of a language model's texts.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct TextArguments {
     /// Column or key of a language model's prompt [default: `prompt`].
     #[arg(id = "prompt_column", long = "prompt-column", value_name = "NAME")]
     pub(crate) prompt: Option<String>,
-    /// Column or key of what should follow it, which is learnt [default: `completion`].
+    /// Column or key of the completion, which is learnt [default: `completion`].
     #[arg(id = "completion_column", long = "completion-column", value_name = "NAME")]
     pub(crate) completion: Option<String>,
-    /// Key of a conversation, a list of objects with `role` and `content`: what the assistant says is learnt
+    /// Key of a conversation, a list of objects with `role` and `content`: the assistant's messages are learnt
     /// [default: `messages`].
     #[arg(
         id = "messages_column",
@@ -94,7 +93,7 @@ pub(crate) struct TextArguments {
 }
 
 impl TextArguments {
-    /// The columns that are named.
+    /// The named columns.
     pub(crate) fn named(&self) -> NamedColumns {
         NamedColumns {
             prompt: self.prompt.clone(),
@@ -104,10 +103,10 @@ impl TextArguments {
     }
 }
 
-/// What `lrvd data` can do.
+/// Commands of `lrvd data`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
-    /// Read the data as training would, and say what is in them.
+    /// Read the data as training would, and describe them.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(Box<CheckArguments>),
 }
@@ -117,10 +116,10 @@ pub(crate) enum DataCommand {
 pub(crate) struct CheckArguments {
     #[command(flatten)]
     pub(crate) examples: ExampleArguments,
-    /// The model that is to read them: a folder, a `.gguf` file, or a repository `owner/name` on the Hugging Face Hub.
+    /// The model to be trained: a folder, a `.gguf` file, or a repository `owner/name` on the Hugging Face Hub.
     #[arg(long, value_name = "DIR|GGUF|HUB-ID")]
     pub(crate) model: Option<String>,
-    /// Longest input in tokens [default: 128, for a language model 1024].
+    /// Longest input in tokens [default: 128; 1024 for a language model].
     #[arg(long, value_name = "N", value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) max_length: Option<usize>,
 }

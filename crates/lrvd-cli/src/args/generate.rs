@@ -15,15 +15,15 @@ Examples:
   lrvd generate --model SmolLM2-135M \"Once upon a time\" --temperature 0.8 --top-p 0.95 --seed 3
 
 DIR is the output of `lrvd train` on texts, one of its checkpoints, or any PEFT adapter of a Llama for the task
-`CAUSAL_LM`. Without one `--model` names a base model, and all arguments are prompts.
+`CAUSAL_LM`. Without an adapter, `--model` names a base model and all arguments are prompts.
 
-A prompt is a plain text, or with `--chat`, and where the model was trained on conversations, what a user says: the
-folder's chat template goes around it. Tables have a column `prompt` or `messages`; other prompts come one a line from
-standard input.
+A prompt is a plain text. With `--chat`, and by default for a model trained on conversations, it is a user's message and is
+formatted by the chat template of the folder. Tables have a column `prompt` or `messages`; otherwise prompts are read from
+standard input, one a line.
 
-With `--draws` the probabilities of K weight draws are averaged at every token; the same draws serve the whole text. One
-prompt is answered by its text. More of them, and a table, are answered by one JSON object a line: prompt, text,
-stopped, and the mean log-probability of a token. `--format json` has beside these for every token:
+With `--draws` the probabilities of K weight draws are averaged at every token; the same draws are used for the whole text.
+The output for one prompt is its text. For several prompts and for a table it is one JSON object a line: prompt, text,
+stopped, and the mean log-probability per token. `--format json` adds for every token:
 
   text, id             the token
   probability          averaged over the draws, before temperature and truncation
@@ -36,10 +36,10 @@ pub(crate) struct GenerateArguments {
     /// The adapter, then prompts [default: lines of standard input].
     #[arg(value_name = "DIR] [PROMPT")]
     pub(crate) arguments: Vec<String>,
-    /// Base model [default: the one that the adapter names]; without an adapter it answers alone.
+    /// Base model [default: the one named by the adapter]; may be used without an adapter.
     #[arg(long, value_name = "DIR|HUB-ID")]
     pub(crate) model: Option<String>,
-    /// Use a base model whose weights are not those that the adapter was trained on.
+    /// Accept a base model with other weights than the adapter was trained on.
     #[arg(long)]
     pub(crate) allow_other_base: bool,
     /// A table of prompts: `.jsonl`, `.parquet`, `.csv` or `.tsv`.
@@ -47,34 +47,34 @@ pub(crate) struct GenerateArguments {
     pub(crate) input: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) texts: TextArguments,
-    /// Prompts are what a user says, by the model's chat template.
+    /// Prompts are user messages, formatted by the model's chat template.
     #[arg(long, conflicts_with = "plain")]
     pub(crate) chat: bool,
-    /// Prompts are plain texts, also where the model was trained on conversations.
+    /// Prompts are plain texts, even if the model was trained on conversations.
     #[arg(long)]
     pub(crate) plain: bool,
-    /// What the system says before the user.
+    /// System message before the prompt.
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["plain", "input"])]
     pub(crate) system: Option<String>,
-    /// Most new tokens.
+    /// Largest number of new tokens.
     #[arg(long, value_name = "N", default_value_t = NEW_TOKENS, value_parser = super::count(), allow_negative_numbers = true)]
     pub(crate) max_tokens: usize,
-    /// Draw tokens at this temperature [default: take the most likely one].
+    /// Sample tokens at this temperature [default: take the most likely token].
     #[arg(long, value_name = "T", value_parser = super::positive, allow_negative_numbers = true)]
     pub(crate) temperature: Option<f64>,
-    /// Draw among the most likely tokens that together have this probability [default: 1].
+    /// Sample among the most likely tokens that together have this probability [default: 1].
     #[arg(long, value_name = "P", value_parser = super::positive, allow_negative_numbers = true)]
     pub(crate) top_p: Option<f64>,
-    /// Draws of the posterior that are averaged at every token; 0 answers at the mean.
+    /// Number of posterior draws averaged at every token; 0 uses the posterior mean.
     #[arg(long, value_name = "K", default_value_t = 0, value_parser = super::draws(), allow_negative_numbers = true)]
     pub(crate) draws: usize,
-    /// Seed of the draws, and of drawn tokens [default: that of the training].
+    /// Seed of the draws and of sampled tokens [default: the training's].
     #[arg(long, value_name = "N", value_parser = super::seed(), allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
-    /// List the tokens that have less than this probability, with their entropy and mutual information.
+    /// List tokens below this probability, with their entropy and mutual information.
     #[arg(long, value_name = "P", value_parser = super::share, allow_negative_numbers = true)]
     pub(crate) unsure: Option<f64>,
-    /// Device: cpu, wgpu, cuda:0; a backend must be built in.
+    /// Device: cpu, wgpu, cuda:0; the build must include the backend.
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     pub(crate) device: String,
 }

@@ -34,15 +34,14 @@ use crate::printer::Format;
 use crate::progress::{LogFormat, ProgressStyle};
 
 const EXIT_CODES: &str = "\
-Exit codes: 0, done; 1, it ran and the answer is no (a check that does not hold); 2, arguments, settings or files cannot be
-used, and standard error says which; 75, stopped after a checkpoint: the same command with `--resume` goes on.
+Exit codes: 0, done; 1, a check failed; 2, invalid arguments, settings or files, described on standard error; 75, stopped
+after a checkpoint: the same command with `--resume` continues.
 
 Environment: HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE and HF_HUB_DOWNLOAD_TIMEOUT for models named by
-repository; NO_COLOR;
-RUST_LOG=lrvd=debug says on standard error what is read, adapted, pruned and written, `lrvd=trace` every step.
-Without such a name nothing is read from a network.";
+repository (the network is used for nothing else); NO_COLOR; RUST_LOG=lrvd=debug logs to standard error what is read,
+adapted, pruned and written, `lrvd=trace` every step.";
 
-/// Fine-tuning that learns its own adapter rank and knows how sure it is.
+/// Fine-tuning with low-rank adapters that learns their ranks and estimates uncertainty.
 #[derive(Debug, Parser)]
 #[command(name = "lrvd", version, about, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Arguments {
@@ -55,13 +54,13 @@ pub(crate) struct Arguments {
 /// Options of every command.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct GlobalArguments {
-    /// Form of the data on standard output.
+    /// Format of standard output.
     #[arg(long, global = true, value_enum, default_value_t)]
     pub(crate) format: Format,
-    /// Say nothing on standard error but errors, and what `RUST_LOG` asks for.
+    /// Print only errors on standard error, and the log messages of `RUST_LOG`.
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
-    /// How training is shown [default: the dashboard where there is a terminal, else lines].
+    /// How progress is shown [default: the dashboard in a terminal, otherwise lines].
     #[arg(long, global = true, value_enum, value_name = "STYLE")]
     pub(crate) progress: Option<ProgressStyle>,
     /// The same as `--progress lines`.
@@ -70,14 +69,14 @@ pub(crate) struct GlobalArguments {
 }
 
 impl GlobalArguments {
-    /// How training is shown, if that was said.
+    /// How progress is shown, if an option says it.
     pub(crate) fn progress_style(self) -> Option<ProgressStyle> {
         let lines = self.no_progress || self.quiet;
         if lines { Some(ProgressStyle::Lines) } else { self.progress }
     }
 }
 
-/// What is written down of a run while it trains.
+/// Logs of a run.
 #[derive(Debug, Args)]
 pub(crate) struct LogArguments {
     /// Also write logs of this kind; `metrics.jsonl` is always written.
@@ -94,20 +93,20 @@ pub(crate) enum Command {
     /// Evaluate a saved classifier on labelled examples, or a language model on texts.
     #[command(after_help = classifier::EVAL_EXAMPLES)]
     Eval(EvalArguments),
-    /// Classify texts and say how sure the answers are.
+    /// Classify texts, with calibrated probabilities and entropy.
     #[command(after_help = classifier::PREDICT_EXAMPLES)]
     Predict(PredictArguments),
-    /// Continue texts with a language model, and say how sure it is of every token.
+    /// Generate text with a language model, with the uncertainty of every token.
     #[command(after_help = generate::EXAMPLES)]
     Generate(Box<GenerateArguments>),
-    /// Answer over HTTP, with a page to try it.
+    /// Serve a model over HTTP, with a page to try it.
     #[cfg(feature = "serve")]
     #[command(after_help = serve::SERVE_EXAMPLES)]
     Serve(Box<ServeArguments>),
-    /// Look at your data before training.
+    /// Check your data before training.
     #[command(subcommand)]
     Data(DataCommand),
-    /// Let a classifier say when it does not know.
+    /// Let a classifier withhold uncertain answers.
     #[command(subcommand)]
     Abstain(AbstainCommand),
     /// Write and check settings files.
@@ -127,7 +126,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether freed memory is soon used again, so that the process keeps it.
+    /// Whether freed memory is soon reused, so that the process should keep it.
     pub(crate) fn keeps_pages(&self) -> bool {
         match self {
             #[cfg(feature = "serve")]
@@ -137,12 +136,12 @@ impl Command {
     }
 }
 
-/// A seed, refused with its range.
+/// A seed within its range.
 fn seed() -> RangedI64ValueParser<u64> {
     RangedI64ValueParser::new().range(0..=MAX_SEED as i64)
 }
 
-/// A number of draws, refused with its range.
+/// A number of draws within its range.
 fn draws() -> RangedI64ValueParser<usize> {
     RangedI64ValueParser::new().range(0..=MAX_DRAWS as i64)
 }
@@ -150,27 +149,27 @@ fn draws() -> RangedI64ValueParser<usize> {
 /// A number above 0.
 fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| "wanted a number above 0".to_owned())
+    number.ok_or_else(|| "expected a number above 0".to_owned())
 }
 
 /// An entropy in nats, infinity included.
 fn entropy(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
-    number.ok_or_else(|| "wanted an entropy of 0 or more".to_owned())
+    number.ok_or_else(|| "expected an entropy of 0 or more".to_owned())
 }
 
 /// A number between 0 and 1.
 fn share(text: &str) -> Result<f64, String> {
     let number = positive(text).ok().filter(|number| *number < 1.0);
-    number.ok_or_else(|| "wanted a number between 0 and 1".to_owned())
+    number.ok_or_else(|| "expected a number between 0 and 1".to_owned())
 }
 
-/// A count of at least one, refused with its range.
+/// A count of at least one.
 fn count() -> RangedI64ValueParser<usize> {
     RangedI64ValueParser::new().range(1..=1_000_000_000)
 }
 
-/// A whole number from `least` to `most`, refused with that range.
+/// A whole number from `least` to `most`.
 #[cfg(feature = "serve")]
 fn few(least: i64, most: i64) -> RangedI64ValueParser<usize> {
     RangedI64ValueParser::new().range(least..=most)

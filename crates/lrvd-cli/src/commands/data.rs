@@ -143,9 +143,9 @@ fn text(report: &DataReport) -> String {
             split.truncated.map(count)
         }));
     }
-    rows.push(row("without text", &|split| Some(count(split.empty))));
-    rows.push(row("the same text again", &|split| Some(count(split.repeated))));
-    rows.push(row("seen in training", &|split| {
+    rows.push(row("empty", &|split| Some(count(split.empty))));
+    rows.push(row("duplicates", &|split| Some(count(split.repeated))));
+    rows.push(row("also in training", &|split| {
         (split.name == "validation").then(|| count(split.seen_in_training))
     }));
     let mut lines = vec![table(&header, rows)];

@@ -155,7 +155,7 @@ fn peft(
     Ok(())
 }
 
-const LEFT_BEHIND: &str = "the posterior stays behind: this is the posterior mean alone";
+const LEFT_BEHIND: &str = "without the posterior: this is the posterior mean alone";
 
 /// The JSON of `--to merged`.
 #[derive(Serialize)]
@@ -230,7 +230,7 @@ fn describe_merged(report: &MergeReport) -> String {
     )];
     if report.untied {
         lines.push(
-            "the head has weights of its own now: it was adapted, the embedding was not".to_owned(),
+            "the head has separate weights now: it was adapted, the embedding was not".to_owned(),
         );
     }
     if let Some((difference, logits)) = report.difference {
@@ -286,7 +286,7 @@ fn gguf(
             )];
             let list = |what: &str, paths: &[String]| format!("{what}: {}", paths.join(", "));
             if !adapter.dropped.is_empty() {
-                lines.push(list("left out, since no rank is left", &adapter.dropped));
+                lines.push(list("left out, rank 0", &adapter.dropped));
             }
             if !adapter.folded.is_empty() {
                 lines.push(list("scale multiplied into the factors", &adapter.folded));
@@ -316,10 +316,10 @@ fn describe(summary: &ExportSummary, max_rank: usize) -> String {
     )];
     let list = |what: &str, paths: &[String]| format!("{what}: {}", paths.join(", "));
     if !summary.dropped.is_empty() {
-        lines.push(list("left out, since no rank is left", &summary.dropped));
+        lines.push(list("left out, rank 0", &summary.dropped));
     }
     if let Some(path) = &summary.zero_module {
-        lines.push(format!("no module has a rank left; `{path}` is written with zeros"));
+        lines.push(format!("all modules have rank 0; `{path}` is written with zeros"));
     }
     if !summary.folded.is_empty() {
         lines.push(list("scale multiplied into the factors", &summary.folded));

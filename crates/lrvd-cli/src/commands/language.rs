@@ -56,14 +56,14 @@ fn text(report: &LanguageReport) -> String {
             row(&format!("longer than {max_length} tokens, cut"), &|split| {
                 split.truncated.map(count)
             }),
-            row("left out, nothing to learn", &|split| split.dropped.map(count)),
+            row("without a learnt token, left out", &|split| split.dropped.map(count)),
         ]);
     }
-    rows.push(row("the same text again", &|split| Some(count(split.repeated))));
-    rows.push(row("seen in training", &|split| {
+    rows.push(row("duplicates", &|split| Some(count(split.repeated))));
+    rows.push(row("also in training", &|split| {
         (split.name == "validation").then(|| count(split.seen_in_training))
     }));
-    let mut lines = vec![table(&header, rows), "\nlearnt is what stands in «»:".to_owned()];
+    let mut lines = vec![table(&header, rows), "\nlearnt parts are in «»:".to_owned()];
     for example in &report.examples {
         let pieces = example.iter().map(
             |(text, learnt)| {

@@ -24,23 +24,23 @@ use lines::Lines;
 #[cfg(all(unix, feature = "dashboard"))]
 pub(crate) use terminal::give_back as give_back_terminal;
 
-/// Nothing takes the terminal over.
+/// No output takes over the terminal.
 #[cfg(all(unix, not(feature = "dashboard")))]
 pub(crate) fn give_back_terminal() {}
 
 /// Ways to show a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressStyle {
-    /// Curves of loss, divergence, rank and accuracy, by burn-train; needs a terminal.
+    /// burn-train's dashboard: curves of loss, KL, rank and accuracy; needs a terminal.
     #[cfg(feature = "dashboard")]
     Dashboard,
-    /// One line that is drawn anew; needs a terminal.
+    /// A progress bar, redrawn in place; needs a terminal.
     Bar,
-    /// A line now and then.
+    /// A line from time to time.
     Lines,
 }
 
-/// What is written of a run beside `metrics.jsonl`.
+/// Logs of a run beside `metrics.jsonl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// Event files for TensorBoard, a folder for each run.

@@ -95,7 +95,7 @@ fn an_encoder_is_merged_and_described() {
         (&["--to", "peft", "--model", "x"], "`--model` is for `--to merged` and `--to gguf` only"),
         (&["--to", "merged", "--model", "nowhere"], "model `nowhere`: no such folder"),
         (&["--to", "merged", "--tolerance", "1"], "--verify"),
-        (&["--to", "merged", "--verify", "--tolerance", "0"], "wanted a number above 0"),
+        (&["--to", "merged", "--verify", "--tolerance", "0"], "expected a number above 0"),
     ] {
         refused(&[&["export", &source, "--out", &out], more].concat(), wanted, &three);
     }
@@ -123,7 +123,7 @@ fn a_language_model_goes_to_llama_cpp_or_is_merged() {
     assert!(text(&gguf.join("README.md")).contains("--lora adapter.gguf"));
     assert!(gguf.join("adapter.gguf").is_file());
 
-    // An adapted head that is the word embedding: merged with weights of its own, refused by llama.cpp's rule.
+    // An adapted head that is the word embedding: merged with separate weights, an error by llama.cpp's rule.
     done(&borrowed(&worded(&data, &head, &tied, "big,happy", r#"["q_proj", "lm_head"]"#)));
     let out = dir.path().join("none");
     refused(
@@ -133,7 +133,7 @@ fn a_language_model_goes_to_llama_cpp_or_is_merged() {
     );
     let report = export("merged", &head, &merged, &["--verify"]);
     assert_eq!(report.code, 0, "{}", report.stderr);
-    assert!(report.stdout.contains("weights of its own now"), "{}", report.stdout);
+    assert!(report.stdout.contains("separate weights now"), "{}", report.stdout);
     assert_eq!(json(&merged.join("config.json"))["tie_word_embeddings"], false);
     let card = text(&merged.join("README.md"));
     assert!(card.contains("answered by `big`, `happy`"), "{card}");

@@ -1,4 +1,4 @@
-//! An interrupted run goes on and ends in the same bytes.
+//! An interrupted run continues and ends in the same bytes.
 #![cfg(unix)]
 
 use std::io::{BufRead as _, BufReader};

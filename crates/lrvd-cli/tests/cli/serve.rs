@@ -301,7 +301,7 @@ fn what_cannot_be_answered_is_named_and_the_next_request_is_answered() {
     };
     refused(&["--queue", "8", "--max-texts", "9"], "raise `--queue` or lower `--max-texts`");
     refused(&["--draws", "5", "--max-draws", "4"], "raise `--max-draws`");
-    refused(&["--abstain-above", "-1"], "wanted an entropy of 0 or more");
+    refused(&["--abstain-above", "-1"], "expected an entropy of 0 or more");
     refused(&["--timeout", "0"], "is not in 1..=3600");
     refused(&["--batch-size", "0"], "is not in 1..=4096");
     refused(&["--cascade", "2"], "cascade");
