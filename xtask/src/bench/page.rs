@@ -1,4 +1,4 @@
-//! The page of a run: `docs/results/speed.md` between two marks, or a page of its own.
+//! The page of a run: `docs/results/speed.md` between two marks, or a separate page.
 
 use std::fmt::Write as _;
 
@@ -56,12 +56,12 @@ fn head(out: &mut String, account: &Account<'_>, measured: &[Measured]) {
         });
     let _ = writeln!(
         out,
-        "{}, {}, {} threads on each side, {}; revision {}; load average {} as it began.{versions}\n\n\
+        "{}, {}, {} threads on each side, {}; revision {}; load average {} at the start.{versions}\n\n\
          ```console\n{command}\n```\n\n\
-         Random weights, no padding, no dropout, single precision, rank {RANK}, where nothing else is said. A step is \
-         forward, cross-entropy, backward, clipping of the gradient norm and AdamW. The sides of a table run in turn, \
-         A B A B, each as a process of its own with one step to warm up. Times are medians over the steps of all \
-         rounds; a ratio is ours by the other's, in brackets that of each round.\n",
+         Unless stated otherwise: random weights, no padding, no dropout, single precision, rank {RANK}. A step is \
+         forward, cross-entropy, backward, clipping of the gradient norm and AdamW. The sides of a table run interleaved, \
+         A B A B, each as a separate process with one warm-up step. Times are medians over the steps of all \
+         rounds; a ratio is our time over the other's, in brackets for each round.\n",
         machine.processor,
         machine.vector_units,
         machine.threads,

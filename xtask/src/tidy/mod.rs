@@ -6,6 +6,7 @@
 mod core;
 mod crates;
 mod documents;
+mod english;
 mod files;
 mod lints;
 mod manifest;
@@ -69,6 +70,8 @@ pub(crate) const INVARIANTS: &[Invariant] = rules! {
         "no absolute path of some machine, no registry other than crates.io";
     "documents-hold", documents::hold,
         "links between documents resolve, and derivations name code and tests that exist";
+    "plain-english", english::plain,
+        "documents and help texts are free of the phrases that CONTRIBUTING.md bans";
     "invariants-are-listed", documents::list_invariants,
         "docs/architecture.md lists exactly these invariants";
 };
