@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::record::{Results, TaskData};
+use crate::record::{Results, RunStatus, TaskData};
 use crate::report::compare::{Comparison, ComparisonRow};
 use crate::report::family::Family;
 use crate::report::metric::{Better, Metric};
@@ -46,6 +46,8 @@ pub(super) struct PageData<'a> {
     marks: BTreeMap<&'static str, Marks>,
     /// Ranks that average ranks are a part of, by task and method.
     full_ranks: BTreeMap<String, BTreeMap<String, u32>>,
+    /// Sums of ranks over steps, of the events that the heat map is drawn of.
+    total_ranks: Vec<RankPoint<'a>>,
     /// Published numbers beside measured ones.
     comparison: Option<ComparisonEntry>,
 }
@@ -91,6 +93,15 @@ struct MetricEntry {
     drawn: bool,
     /// 1 where larger is better, -1 where smaller is, 0 for a fact.
     better: i8,
+}
+
+#[derive(Debug, Serialize)]
+struct RankPoint<'a> {
+    task: &'a str,
+    method: &'a str,
+    seed: u64,
+    step: u64,
+    value: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -149,6 +160,7 @@ impl<'a> PageData<'a> {
             cells: summaries.iter().map(|s| (s.choice.name(), cells(s))).collect(),
             marks: summaries.iter().map(|s| (s.choice.name(), marks(results, rows, s))).collect(),
             full_ranks: full_ranks(names),
+            total_ranks: total_ranks(results),
             comparison: comparison.map(comparison_entry),
         }
     }
@@ -246,6 +258,26 @@ fn full_ranks(summary: &Summary) -> BTreeMap<String, BTreeMap<String, u32>> {
         (task.clone(), summary.methods.iter().filter_map(rank).collect())
     };
     summary.tasks.iter().map(of).collect()
+}
+
+/// The sum of ranks of every run at every step where it changes in some run of its task and method, and at its end: ranks hold
+/// until they change.
+fn total_ranks(results: &Results) -> Vec<RankPoint<'_>> {
+    let mut steps: BTreeMap<(&str, &str), BTreeSet<u64>> = BTreeMap::new();
+    for run in &results.runs {
+        let all = steps.entry((&run.task, &run.method)).or_default();
+        all.extend(run.rank_events.iter().map(|event| event.step));
+        all.extend((run.status == RunStatus::Finished).then_some(run.steps));
+    }
+    let points = results.runs.iter().flat_map(|run| {
+        let (task, method, seed) = (run.task.as_str(), run.method.as_str(), run.seed);
+        let point = move |step: &u64| {
+            let event = run.rank_events.iter().rfind(|event| event.step <= *step)?;
+            Some(RankPoint { task, method, seed, step: *step, value: event.total_rank })
+        };
+        steps[&(task, method)].iter().filter_map(point)
+    });
+    points.collect()
 }
 
 fn comparison_entry(comparison: &Comparison) -> ComparisonEntry {

@@ -307,9 +307,9 @@ function trainingSection() {
   const charts = page.tasks.flatMap(({ key, label, metric }) => {
     const final = (name) => mean(runsOf(key, name).map((r) => r.history.at(-1)?.accuracy ?? null));
     const named = page.uncertainty ? highlights((name) => -(final(name) ?? NaN)) : page.methods.map((m) => m.name);
-    const chart = (title, y, value, { digits = 3, ...options } = {}) => {
-      const points = page.methods.flatMap(({ name }) => runsOf(key, name).flatMap((run) =>
-        run.history.map((p) => ({ method: name, seed: run.seed, step: p.step, value: num(value(p)) })))).filter((p) => p.value !== null);
+    const evaluated = (value) => page.methods.flatMap(({ name }) => runsOf(key, name).flatMap((run) =>
+      run.history.map((p) => ({ method: name, seed: run.seed, step: p.step, value: num(value(p)) })))).filter((p) => p.value !== null);
+    const curve = (title, y, points, { digits = 3, ...options } = {}) => {
       if (!points.length) return null;
       // The mean is drawn where every seed that has any value has one.
       const means = page.methods.flatMap(({ name: method }) => {
@@ -322,9 +322,10 @@ function trainingSection() {
         plots: stepLines(page.uncertainty ? [] : points, means, { y, end: lastStep(key),
           named: named.filter((n) => means.some((d) => d.method === n)), label: (x) => x.toFixed(digits), ...options }) });
     };
+    const chart = (title, y, value, options) => curve(title, y, evaluated(value), options);
     return [
       chart(`validation ${metric}`, metric, scoreOf(key) === "standard" ? (p) => p.standard : (p) => p.accuracy),
-      chart("total rank", "sum of ranks", (p) => p.total_rank, { stairs: true, zero: true, digits: 0 }),
+      curve("total rank", "sum of ranks", page.total_ranks.filter((p) => p.task === key), { stairs: true, zero: true, digits: 0 }),
       chart("validation NLL", "NLL (nats per example)", (p) => p.nll_val),
       chart("training NLL", "NLL (nats per example)", (p) => p.nll),
       chart("KL of the posterior from its prior", "KL (nats)", (p) => p.kl, { zero: true, digits: 1 }),

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{PLOT, SCRIPTS, STYLE, TEMPLATE, fill, render_html};
 use crate::record::sample::{sample_reasoning, sample_results, six_tasks};
-use crate::record::{Results, RunStatus};
+use crate::record::{RankCause, RankEvent, Results, RunStatus};
 use crate::report::compare::compare;
 use crate::report::published::Published;
 use crate::report::rows::RowScores;
@@ -105,6 +105,7 @@ fn the_script_reads_fields_that_are_written() {
                 "cells",
                 "marks",
                 "full_ranks",
+                "total_ranks",
                 "said",
                 "ran",
                 "rule",
@@ -140,6 +141,32 @@ fn tables_share_their_numbers_with_the_files() {
     let modules = data["modules"].as_array().unwrap();
     assert_eq!(modules.first().unwrap()["label"], "L0 query");
     assert_eq!(modules.last().unwrap()["label"], "lm head");
+}
+
+#[test]
+fn the_curve_of_total_ranks_is_that_of_the_rank_events() {
+    let mut results = sample_results();
+    results.runs.retain(|run| run.task == "rte" && run.method == "BayesLoRA" && run.seed <= 2);
+    let [one, two] = results.runs.as_mut_slice() else { panic!("two seeds") };
+    let event = |step: u64, ranks: &[(&str, u32)]| RankEvent {
+        step,
+        cause: RankCause::Prune,
+        ranks: ranks.iter().map(|(path, rank)| ((*path).to_owned(), *rank)).collect(),
+        total_rank: ranks.iter().map(|(_, rank)| u64::from(*rank)).sum(),
+    };
+    one.rank_events = vec![event(0, &[("a", 4), ("b", 4)]), event(30, &[("a", 4), ("b", 1)])];
+    two.rank_events = vec![event(0, &[("a", 4), ("b", 4)]), event(20, &[("a", 0), ("b", 3)])];
+    let end = one.steps;
+    // Evaluations saw other ranks: they come before a prune of the same step, and rarely.
+    one.history.iter_mut().for_each(|point| point.total_rank = 8);
+    let curve = data(&results)["total_ranks"].clone();
+    let of = |seed: u64| -> Vec<(u64, u64)> {
+        let points = curve.as_array().unwrap().iter().filter(|point| point["seed"] == seed);
+        points.map(|p| (p["step"].as_u64().unwrap(), p["value"].as_u64().unwrap())).collect()
+    };
+    assert_eq!(of(1), [(0, 8), (20, 8), (30, 5), (end, 5)]);
+    assert_eq!(of(2), [(0, 8), (20, 3), (30, 3), (end, 3)]);
+    assert!(!SCRIPTS.concat().contains("p.total_rank"), "evaluations are not a source of ranks");
 }
 
 #[test]
