@@ -123,12 +123,20 @@ pub(crate) fn sha256_file(path: &Path) -> Result<String, IoError> {
         hasher.update(&block[..n]);
     }
     debug!(file = %path.display(), "hashed");
-    let mut hex = String::with_capacity(64);
-    for byte in hasher.finalize() {
+    Ok(hex(&hasher.finalize()))
+}
+
+/// SHA-256 of a text in lower-case hex.
+pub(crate) fn sha256_text(text: &str) -> String {
+    hex(&Sha256::digest(text))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
         // Writing to a string cannot fail.
         let _ = write!(hex, "{byte:02x}");
-    }
-    Ok(hex)
+        hex
+    })
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub use backbone::BackboneError;
 pub use io::IoError;
 pub use lrvd_models::tokenizer::TokenizerError;
 pub use report::{Judged, PublishedError};
-pub use saved::SavedError;
+pub use saved::{FileHashes, SavedError};
 pub use text::{UnknownName, decimals, grouped, printable};
 
 /// What happens during a run, told to whoever shows it.

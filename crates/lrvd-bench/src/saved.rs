@@ -6,8 +6,12 @@ use std::path::{Path, PathBuf};
 use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftError, PeftPosterior};
 use lrvd_burn::train::{Method, Model, TrainError, TrainState, latest_checkpoint, load_checkpoint};
 
+pub use self::hashes::FileHashes;
 use crate::backbone::{Backbone, BackboneError, locate_model};
+use crate::io::IoError;
 use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE};
+
+mod hashes;
 
 /// Names of a file of an adapter and of one of a checkpoint.
 pub(crate) const PEFT_CONFIG: &str = "adapter_config.json";
@@ -26,12 +30,25 @@ pub enum SavedError {
     /// The adapter does not say which model it belongs to.
     #[error("`{}` does not name its base model; pass `--model DIR|HUB-ID`", dir.display())]
     NoBase { dir: PathBuf },
+    /// The adapter says what its base model is called, and not where it is.
+    #[error(
+        "`{}` names its base model `{name}`, and there is no such folder here; pass `--model DIR|HUB-ID`",
+        dir.display()
+    )]
+    BaseElsewhere { dir: PathBuf, name: String },
     /// The base model is not the one that the adapter was trained on.
     #[error(
         "model `{model}` has other weights than the adapter was trained on ({files}); pass \
          `--allow-other-base` if that is meant"
     )]
     OtherBase { model: String, files: String },
+    /// A file is not the one that was there when the adapter was saved.
+    #[error(
+        "`{}` has changed since the adapter was saved: SHA-256 found {found}, expected {expected}; pass `--allow-changed` \
+         to use it all the same",
+        file.display()
+    )]
+    Changed { file: PathBuf, found: String, expected: String },
     /// Draws are asked of an adapter that has no posterior.
     #[error("{draws} draws need a posterior, and `{}` has no `{POSTERIOR_FILE}`", dir.display())]
     NoPosterior { draws: usize, dir: PathBuf },
@@ -39,6 +56,8 @@ pub enum SavedError {
     Backbone(#[from] BackboneError),
     #[error(transparent)]
     Train(#[from] TrainError),
+    #[error(transparent)]
+    Io(#[from] IoError),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,24 +155,54 @@ pub(crate) fn read_adapter(
     Ok((adapter, posterior))
 }
 
-/// The base model of `adapter` in `folder`: the one that is `asked` for, else the one that its description names, else that
-/// of PEFT's file. Its files must be those that the description has, which the adapter was trained on, unless `allow_other`.
+/// What the description of an adapter says of its base model.
+pub(crate) struct DescribedBase<'a> {
+    /// Folder or repository.
+    pub name: &'a str,
+    /// SHA-256 of the weight files.
+    pub weights: &'a BTreeMap<String, String>,
+    /// Of its other files, if they are known.
+    pub hashes: Option<&'a FileHashes>,
+}
+
+/// What may differ from what an adapter was trained on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowed {
+    /// The base model; its other files are then other ones too, which is a warning.
+    pub other_base: bool,
+    /// Files of the adapter, and configuration and tokenizer of the base model: a warning.
+    pub changed: bool,
+}
+
+/// The base model of `adapter` in `folder`, and warnings of its files: the one that is `asked` for, else the one that its
+/// description names, else that of PEFT's file. Its files must be those that the description has, which the adapter was
+/// trained on, unless others are `allowed`.
 pub(crate) fn open_base_model(
     folder: &Path,
     adapter: &PeftAdapter,
     asked: Option<&str>,
-    described: Option<(&str, &BTreeMap<String, String>)>,
-    allow_other: bool,
-) -> Result<Backbone, SavedError> {
-    let name = asked.or(described.map(|(name, _)| name));
+    described: Option<DescribedBase<'_>>,
+    allowed: Allowed,
+) -> Result<(Backbone, Vec<String>), SavedError> {
+    let name = asked.or(described.as_ref().map(|base| base.name));
     let name = name.or(adapter.config.base_model_name_or_path.as_deref());
     let name = name.ok_or_else(|| SavedError::NoBase { dir: folder.to_owned() })?;
-    let backbone = Backbone::open(locate_model(name)?)?;
-    match described {
-        Some((_, weights)) if !allow_other && *weights != backbone.hashes => {
-            let (model, files) = (backbone.location.name.clone(), backbone.other_files(weights));
-            Err(SavedError::OtherBase { model, files })
-        }
-        _ => Ok(backbone),
+    // An exported adapter has the last part of a path only.
+    if asked.is_none() && !name.contains(['/', '\\']) && !Path::new(name).exists() {
+        let (dir, name) = (folder.to_owned(), name.to_owned());
+        return Err(SavedError::BaseElsewhere { dir, name });
     }
+    let backbone = Backbone::open(locate_model(name)?)?;
+    let Some(DescribedBase { weights, hashes, .. }) = described else {
+        return Ok((backbone, Vec::new()));
+    };
+    if !allowed.other_base && *weights != backbone.hashes {
+        let (model, files) = (backbone.location.name.clone(), backbone.other_files(weights));
+        return Err(SavedError::OtherBase { model, files });
+    }
+    let allow = allowed.changed || allowed.other_base;
+    let check =
+        |hashes: &FileHashes| hashes.check_base(&backbone.files, &backbone.location.folder, allow);
+    let warnings = hashes.map(check).transpose()?.unwrap_or_default();
+    Ok((backbone, warnings))
 }

@@ -20,6 +20,18 @@ use crate::io::sha256_file;
 use crate::settings::BasePrecision;
 use crate::text::quoted;
 
+/// Files of a folder that answers depend on, beside the weights. A GGUF file holds all of that.
+const READ_FILES: [&str; 8] = [
+    "config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "spm.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+];
+
 /// Configuration, tokenizer and identity of a pretrained model.
 pub(crate) struct Backbone {
     pub(crate) location: ModelLocation,
@@ -27,6 +39,8 @@ pub(crate) struct Backbone {
     pub(crate) tokenizer: TextTokenizer,
     /// SHA-256 of every weight file, by file name.
     pub(crate) hashes: BTreeMap<String, String>,
+    /// SHA-256 of those of [`READ_FILES`] that there are.
+    pub(crate) files: BTreeMap<String, String>,
 }
 
 impl Backbone {
@@ -41,7 +55,14 @@ impl Backbone {
             let name = file.file_name().map_or_else(String::new, |n| n.to_string_lossy().into());
             hashes.insert(name, sha256_file(file)?);
         }
-        Ok(Self { location, architecture, tokenizer, hashes })
+        let mut files = BTreeMap::new();
+        for name in READ_FILES {
+            let file = location.folder.join(name);
+            if file.is_file() {
+                files.insert(name.to_owned(), sha256_file(&file)?);
+            }
+        }
+        Ok(Self { location, architecture, tokenizer, hashes, files })
     }
 
     /// The weight files that are not those of `hashes`, in words; empty if all are.

@@ -29,6 +29,18 @@ impl ModelLocation {
     }
 }
 
+/// Whether `name` is the id of a repository of a hub, and no place on this machine.
+pub(crate) fn is_hub_id(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/-_.".contains(c);
+    is_repository(name) && name.chars().all(plain) && !Path::new(name).exists()
+}
+
+/// The name of a base model for files that leave this machine: the id of a repository as it is, of a path its last part.
+pub(crate) fn shared_name(name: &str) -> &str {
+    let last = || name.rsplit(['/', '\\']).find(|part| !part.is_empty());
+    if is_hub_id(name) { name } else { last().unwrap_or(name) }
+}
+
 /// Finds `model`: an existing folder or GGUF file, or else a repository id `owner/name` in the local Hub cache
 /// or, unless offline, on the Hub.
 pub(crate) fn locate_model(model: &str) -> Result<ModelLocation, BackboneError> {
@@ -99,6 +111,24 @@ pub(crate) fn local(path: &Path) -> Result<Option<PathBuf>, BackboneError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_shared_name_has_no_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let local = folder.path().join("nano").display().to_string();
+        for (name, shared) in [
+            ("microsoft/deberta-v3-base", "microsoft/deberta-v3-base"),
+            ("bert-base-uncased", "bert-base-uncased"),
+            ("/home/me/models/nano/", "nano"),
+            ("./models/nano", "nano"),
+            ("../nano", "nano"),
+            ("C:\\models\\nano.gguf", "nano.gguf"),
+            (local.as_str(), "nano"),
+            ("/", "/"),
+        ] {
+            assert_eq!(shared_name(name), shared, "{name}");
+        }
+    }
 
     #[test]
     fn a_folder_with_one_gguf_file_is_that_file() {

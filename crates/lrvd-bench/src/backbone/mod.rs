@@ -14,5 +14,7 @@ mod reader;
 pub(crate) use architecture::Architecture;
 pub use error::BackboneError;
 pub(crate) use load::{Backbone, load_language_model, load_model, open_tokenizer, open_weights};
-pub(crate) use locate::{ModelLocation, local, locate_config, locate_model};
+pub(crate) use locate::{
+    ModelLocation, is_hub_id, local, locate_config, locate_model, shared_name,
+};
 pub(crate) use reader::TextReader;

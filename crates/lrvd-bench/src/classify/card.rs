@@ -14,6 +14,7 @@ use super::info::{AdapterInfo, ClassifierInfo};
 use super::inspect::{AdapterReport, inspect_adapter};
 use super::source::AdapterSource;
 use super::train::TrainSettings;
+use crate::backbone::{is_hub_id, shared_name};
 use crate::data::Wording;
 use crate::io::{read_json, read_versioned};
 use crate::record::{CheckpointRecord, Metrics, RunRecord};
@@ -94,28 +95,13 @@ impl<'a> Card<'a> {
 
     /// The base where it is one that a hub knows, and not a place on some machine.
     fn hub_base(&self) -> Option<&str> {
-        let is_id = |base: &&str| {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            matches!(base.split('/').collect::<Vec<_>>().as_slice(), [owner, name]
-                if !owner.is_empty() && !name.is_empty()
-                    && !base.starts_with('.') && !Path::new(base).exists()
-                    && base.chars().all(|c| c == '/' || plain(c)))
-        };
-        self.base().filter(is_id)
+        self.base().filter(|base| is_hub_id(base))
     }
 
     /// The base in prose: a place on some machine by its last name only.
     fn base_name(&self) -> String {
-        let last = |base: &str| {
-            Path::new(base)
-                .file_name()
-                .map_or_else(|| base.to_owned(), |name| name.to_string_lossy().into())
-        };
-        match (self.hub_base(), self.base()) {
-            (Some(id), _) => format!("`{id}`"),
-            (None, Some(base)) => format!("`{}`", last(base)),
-            (None, None) => "an unnamed base model".to_owned(),
-        }
+        let base = self.base().map(shared_name);
+        base.map_or_else(|| "an unnamed base model".to_owned(), |base| format!("`{base}`"))
     }
 
     fn front_matter(&self, format: CardFormat<'_>) -> String {
@@ -351,13 +337,14 @@ impl<'a> Card<'a> {
             CardFormat::Peft { encoder, .. } => {
                 let class = class(encoder);
                 let labels = self.info.map_or(1, |info| info.goal.n_labels());
+                let named = if self.hub_base().is_none() { " --model BASE" } else { "" };
                 let count = if encoder { format!(", num_labels={labels}") } else { String::new() };
                 let _ = writeln!(
                     out,
                     "```python\nfrom peft import PeftModel\nfrom transformers import {class}\n\n\
                      base = {class}.from_pretrained(\"{base}\"{count})\n\
                      model = PeftModel.from_pretrained(base, \"FOLDER\")\n```\n\n\
-                     With its uncertainty: `lrvd predict FOLDER \"a text\"`."
+                     With its uncertainty: `lrvd predict FOLDER{named} \"a text\"`."
                 );
             }
             CardFormat::Merged { encoder } => {

@@ -38,9 +38,14 @@ pub struct ModelCheck {
 }
 
 /// Reads everything in `dir` and runs it on a built-in batch: a base checkpoint, or an adapter, with the base checkpoint
-/// that lies beside it.
-pub fn check_model(dir: &Path, device: &Device) -> Result<ModelCheck, ClassifyError> {
-    let source = AdapterSource::is_at(dir).then(|| AdapterSource::open(dir, device)).transpose()?;
+/// that lies beside it. With `allow_changed` it may have other hashes than its description has.
+pub fn check_model(
+    dir: &Path,
+    device: &Device,
+    allow_changed: bool,
+) -> Result<ModelCheck, ClassifyError> {
+    let source = AdapterSource::is_at(dir);
+    let source = source.then(|| AdapterSource::open(dir, device, allow_changed)).transpose()?;
     let adapter = source.as_ref().map(|source| &source.saved.adapter);
     let mut check = ModelCheck {
         schema_version: 1,

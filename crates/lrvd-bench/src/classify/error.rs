@@ -318,6 +318,17 @@ pub enum ClassifyError {
         /// Numbers of draws that have one.
         known: String,
     },
+    /// What is fitted to held-out rows has none.
+    #[error(
+        "a share of {share} of {rows} training rows is held out for the temperature, which is not one row: pass more rows, a \
+         larger share (`--set holdout=0.5`), or a method without a temperature (`--method lora`)"
+    )]
+    HeldOut {
+        /// Training rows.
+        rows: usize,
+        /// Share of them.
+        share: f64,
+    },
     /// A tensor cannot be used.
     #[error("module `{path}`: {source}")]
     Tensor {

@@ -11,7 +11,7 @@ use super::error::ClassifyError;
 use super::info::{AdapterInfo, ClassifierInfo};
 use super::load::open_any_base;
 use super::source::AdapterSource;
-use crate::backbone::Architecture;
+use crate::backbone::{Architecture, shared_name};
 use crate::io::IoError;
 
 /// Name of the adapter in a folder for llama.cpp.
@@ -27,7 +27,8 @@ pub struct PeftExport {
     pub posterior: bool,
 }
 
-/// Writes `source` as the PEFT folder `out`, with no module above the rank `cap`. `command` is for the model card.
+/// Writes `source` as the PEFT folder `out`, with no module above the rank `cap`. `command` is for the model card. A base model
+/// that is a path on this machine is named by its last part.
 pub fn export_peft(
     source: &AdapterSource,
     layout: ExportLayout,
@@ -35,13 +36,18 @@ pub fn export_peft(
     command: &str,
     out: &Path,
 ) -> Result<PeftExport, ClassifyError> {
-    let (saved, cut) = match cap {
+    let (mut saved, cut) = match cap {
         Some(rank) => {
             let (saved, cut) = source.saved.capped(rank)?;
             (saved, Some(cut))
         }
         None => (source.saved.clone(), None),
     };
+    let base = &mut saved.adapter.config.base_model_name_or_path;
+    let described = saved.info.as_mut().map(AdapterInfo::base_name);
+    for name in base.iter_mut().chain(described) {
+        *name = shared_name(name).to_owned();
+    }
     let summary = saved.write_with(out, layout, |summary| {
         let info = saved.info.as_ref().and_then(AdapterInfo::classifier);
         let card = Card::of(source, info, &summary.ranks, command)?;
@@ -61,6 +67,8 @@ pub fn export_peft(
 pub struct GgufExport {
     pub file: &'static str,
     pub adapter: GgufAdapter,
+    /// Files of the base model that have changed.
+    pub warnings: Vec<String>,
 }
 
 /// Writes `source` as an adapter of llama.cpp into the folder `out`, which must not exist. The base model's
@@ -72,7 +80,7 @@ pub fn export_gguf(
     command: &str,
     out: &Path,
 ) -> Result<GgufExport, ClassifyError> {
-    let (info, backbone) = open_any_base(source, model, allow_other_base)?;
+    let (info, backbone, warnings) = open_any_base(source, model, allow_other_base)?;
     let Architecture::Llama(config) = &backbone.architecture else {
         return Err(ClassifyError::NoGguf { model: backbone.location.name });
     };
@@ -90,5 +98,5 @@ pub fn export_gguf(
     std::fs::write(building.path().join(CARD_FILE), text)
         .map_err(IoError::at("write", building.path()))?;
     building.commit()?;
-    Ok(GgufExport { file: GGUF_FILE, adapter })
+    Ok(GgufExport { file: GGUF_FILE, adapter, warnings })
 }

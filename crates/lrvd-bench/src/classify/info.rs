@@ -10,9 +10,10 @@ use super::error::ClassifyError;
 use super::rows::TextColumns;
 use crate::backbone::{Backbone, TextReader};
 use crate::data::Wording;
-use crate::io::{JsonLayout, read_versioned, write_json};
-use crate::language::LanguageInfo;
+use crate::io::{IoError, JsonLayout, read_versioned, write_json};
+use crate::language::{LANGUAGE_FILE, LanguageInfo};
 use crate::reasoning::QuestionForm;
+use crate::saved::{DescribedBase, FileHashes, SavedError};
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 
@@ -29,6 +30,9 @@ pub struct ClassifierInfo {
     pub base_model: String,
     /// SHA-256 of the base model's weight files.
     pub weights: BTreeMap<String, String>,
+    /// SHA-256 of what else its answers depend on; `None` in folders of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hashes: Option<FileHashes>,
     /// SHA-256 of the data files whose rows trained or chose this model, or were held out for its temperature.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub seen: BTreeSet<String>,
@@ -111,12 +115,40 @@ impl AdapterInfo {
         }
     }
 
-    /// Folder or repository of the base model, and SHA-256 of its weight files.
-    pub(super) fn base(&self) -> (&str, &BTreeMap<String, String>) {
+    /// What it says of the base model.
+    pub(super) fn base(&self) -> DescribedBase<'_> {
+        let (name, weights, hashes) = match self {
+            Self::Classifier(info) => (&info.base_model, &info.weights, &info.hashes),
+            Self::Language(info) => (&info.base_model, &info.weights, &info.hashes),
+        };
+        DescribedBase { name, weights, hashes: hashes.as_ref() }
+    }
+
+    /// Folder or repository of the base model.
+    pub(super) fn base_name(&mut self) -> &mut String {
         match self {
-            Self::Classifier(info) => (&info.base_model, &info.weights),
-            Self::Language(info) => (&info.base_model, &info.weights),
+            Self::Classifier(info) => &mut info.base_model,
+            Self::Language(info) => &mut info.base_model,
         }
+    }
+
+    /// Compares the files in `dir` with their hashes; with `allow` a changed file is a warning.
+    pub(super) fn check(&self, dir: &Path, allow: bool) -> Result<Vec<String>, SavedError> {
+        let (name, hashes) = match self {
+            Self::Classifier(info) => (INFO_FILE, &info.hashes),
+            Self::Language(info) => (LANGUAGE_FILE, &info.hashes),
+        };
+        let found = hashes.as_ref().map(|hashes| hashes.check(dir, name, allow));
+        Ok(found.transpose()?.unwrap_or_default())
+    }
+
+    /// Hashes the files of the adapter in `dir`.
+    pub(super) fn take_hashes(&mut self, dir: &Path) -> Result<(), IoError> {
+        let hashes = match self {
+            Self::Classifier(info) => &mut info.hashes,
+            Self::Language(info) => &mut info.hashes,
+        };
+        hashes.get_or_insert_default().take(dir)
     }
 
     pub fn fan_in_correction(&self) -> bool {
@@ -200,9 +232,13 @@ impl ClassifierInfo {
         self.columns.as_ref().is_some_and(TextColumns::has_choices)
     }
 
+    /// Writes the file into `dir`, with its own hash if there are hashes.
     pub fn write(&self, dir: &Path) -> Result<(), ClassifyError> {
-        let path = dir.join(INFO_FILE);
-        Ok(write_json(&path, self, JsonLayout::Pretty)?)
+        let (path, mut info) = (dir.join(INFO_FILE), self.clone());
+        if let Some(hashes) = &mut info.hashes {
+            hashes.seal(&path, self)?;
+        }
+        Ok(write_json(&path, &info, JsonLayout::Pretty)?)
     }
 
     /// Reads the file in `dir`; `None` if there is none.

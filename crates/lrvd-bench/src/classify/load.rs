@@ -18,7 +18,7 @@ use crate::backbone::{Backbone, load_model};
 use crate::data::batch::TokenExamples;
 use crate::method::softened;
 use crate::reasoning::QuestionForm;
-use crate::saved::{SavedError, open_base_model};
+use crate::saved::{Allowed, SavedError, open_base_model};
 use crate::settings::{BasePrecision, CheckpointChoice, MAX_DRAWS, PredictionDraws};
 use crate::task::Goal;
 use crate::text::quoted;
@@ -34,6 +34,8 @@ pub struct LoadOptions {
     pub model: Option<String>,
     /// Whether a base model with other weights may be used.
     pub allow_other_base: bool,
+    /// Whether files may have changed since the adapter was saved.
+    pub allow_changed: bool,
     /// How draws are made, and when fewer of them will do.
     pub policy: DrawPolicy,
     /// How the base is held, instead of as in training.
@@ -53,8 +55,8 @@ pub(super) enum Sampler {
 /// A base model with its adapter, posterior and head, ready to predict.
 pub struct SavedClassifier {
     pub info: ClassifierInfo,
-    /// What a reader must know of the model: that its run is not finished.
-    pub warning: Option<String>,
+    /// What a reader must know of the model: that its run is not finished, or a file of it has changed.
+    pub warnings: Vec<String>,
     pub(super) dir: PathBuf,
     pub(super) sampler: Sampler,
     pub(super) policy: DrawPolicy,
@@ -73,8 +75,8 @@ impl SavedClassifier {
     /// `LABEL_1`, ... by the width of the head.
     pub fn load(dir: &Path, options: &LoadOptions, device: &Device) -> Result<Self, ClassifyError> {
         options.policy.check()?;
-        let source = AdapterSource::open(dir, device)?;
-        let (info, backbone) =
+        let source = AdapterSource::open(dir, device, options.allow_changed)?;
+        let (info, backbone, changed) =
             open_base(&source, options.model.as_deref(), options.allow_other_base)?;
         let stated = source.saved.info.as_ref().and_then(AdapterInfo::classifier);
         let stated_length =
@@ -106,8 +108,8 @@ impl SavedClassifier {
             None => Sampler::Mean,
         };
         let (dir, device, policy) = (source.folder, device.clone(), options.policy);
-        let warning = source.warning;
-        Ok(Self { info, warning, dir, sampler, policy, stated_length, model, backbone, device })
+        let warnings = source.warnings.into_iter().chain(changed).collect();
+        Ok(Self { info, warnings, dir, sampler, policy, stated_length, model, backbone, device })
     }
 
     /// Logits at the mean (`draws = 0`) or at draws that `seed` addresses, as in the evaluation at the end
@@ -185,27 +187,29 @@ impl SavedClassifier {
     }
 }
 
-/// The base model that an adapter names, or `model`, and the adapter's description or what can be known of it.
+/// The base model that an adapter names, or `model`, the adapter's description or what can be known of it, and warnings of
+/// files that have changed.
 pub(super) fn open_base(
     source: &AdapterSource,
     model: Option<&str>,
     allow_other: bool,
-) -> Result<(ClassifierInfo, Backbone), ClassifyError> {
-    let (info, backbone) = open_any_base(source, model, allow_other)?;
+) -> Result<(ClassifierInfo, Backbone, Vec<String>), ClassifyError> {
+    let (info, backbone, changed) = open_any_base(source, model, allow_other)?;
     let info = info.ok_or_else(|| ClassifyError::Language { dir: source.folder.clone() })?;
-    Ok((info, backbone))
+    Ok((info, backbone, changed))
 }
 
 /// As [`open_base`], of a language model's adapter as well, which has no description of a classifier.
 pub(super) fn open_any_base(
     source: &AdapterSource,
     model: Option<&str>,
-    allow_other: bool,
-) -> Result<(Option<ClassifierInfo>, Backbone), ClassifyError> {
+    other_base: bool,
+) -> Result<(Option<ClassifierInfo>, Backbone, Vec<String>), ClassifyError> {
     let info = source.saved.info.as_ref();
     let described = info.map(AdapterInfo::base);
     let (folder, adapter) = (&source.folder, &source.saved.adapter);
-    let backbone = open_base_model(folder, adapter, model, described, allow_other)?;
+    let allowed = Allowed { other_base, changed: source.allow_changed };
+    let (backbone, changed) = open_base_model(folder, adapter, model, described, allowed)?;
     let mut info = match info {
         Some(info) => info.classifier().cloned(),
         None => Some(foreign(source, &backbone)?),
@@ -213,7 +217,7 @@ pub(super) fn open_any_base(
     if let (Some(info), Some(most)) = (&mut info, backbone.architecture.positions()) {
         info.max_length = info.max_length.min(most);
     }
-    Ok((info, backbone))
+    Ok((info, backbone, changed))
 }
 
 /// What can be known of an adapter that was made elsewhere.
@@ -234,6 +238,7 @@ fn foreign(source: &AdapterSource, backbone: &Backbone) -> Result<ClassifierInfo
         schema_version: ClassifierInfo::SCHEMA,
         base_model: backbone.location.name.clone(),
         weights: backbone.hashes.clone(),
+        hashes: None,
         seen: BTreeSet::new(),
         goal,
         columns: None,

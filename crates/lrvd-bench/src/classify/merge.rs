@@ -22,7 +22,9 @@ use super::info::ClassifierInfo;
 use super::load::{LoadOptions, Sampler, SavedClassifier, open_any_base};
 use super::predict::Input;
 use super::source::AdapterSource;
-use crate::backbone::{Architecture, Backbone, BackboneError, ModelLocation, open_weights};
+use crate::backbone::{
+    Architecture, Backbone, BackboneError, ModelLocation, open_weights, shared_name,
+};
 use crate::io::{IoError, JsonLayout, read_json, write_json};
 use crate::settings::BasePrecision;
 
@@ -82,6 +84,8 @@ pub struct MergeReport {
     pub untied: bool,
     /// Largest difference of a logit, and the number of logits compared.
     pub difference: Option<(f64, usize)>,
+    /// Files of the base model that have changed.
+    pub warnings: Vec<String>,
 }
 
 /// Writes the folder `out`, whole or not at all; it must not exist. `dir` is what `source` was opened from.
@@ -92,7 +96,7 @@ pub fn export_merged(
     out: &Path,
     device: &Device,
 ) -> Result<MergeReport, ClassifyError> {
-    let (info, backbone) =
+    let (info, backbone, warnings) =
         open_any_base(source, options.model.as_deref(), options.allow_other_base)?;
     if info.is_none() && options.verify.is_some() {
         return Err(ClassifyError::Options(
@@ -116,11 +120,20 @@ pub fn export_merged(
     let text = card.text(CardFormat::Merged { encoder });
     std::fs::write(folder.join(CARD_FILE), text).map_err(IoError::at("write", folder))?;
     let difference = match (options.verify, &info) {
-        (Some(limit), Some(info)) => Some(compare(dir, options, info, folder, limit, device)?),
+        (Some(limit), Some(info)) => {
+            let load = LoadOptions {
+                model: options.model.clone(),
+                allow_other_base: options.allow_other_base,
+                allow_changed: source.allow_changed,
+                precision: Some(BasePrecision::F32),
+                ..LoadOptions::default()
+            };
+            Some(compare(dir, &load, info, folder, limit, device)?)
+        }
         _ => None,
     };
     building.commit()?;
-    Ok(MergeReport { ranks, tensors, parameters, untied: plan.untied, difference })
+    Ok(MergeReport { ranks, tensors, parameters, untied: plan.untied, difference, warnings })
 }
 
 /// Where a tensor of the merged model comes from.
@@ -303,12 +316,22 @@ fn config(
             set("problem_type", kind.into());
         }
     }
+    without_place(&mut config, "_name_or_path");
     if let Some(map) = config.as_object_mut() {
         // The other spelling of transformers 5; one of them is enough.
         map.remove("dtype");
         map.remove("num_labels");
     }
     Ok(config)
+}
+
+/// Leaves the last part of the path under `key`, where a model was when transformers saved it; whether there was more.
+fn without_place(config: &mut Value, key: &str) -> bool {
+    let Some(Value::String(name)) = config.get_mut(key) else { return false };
+    let shared = shared_name(name).to_owned();
+    let is_shorter = shared != *name;
+    *name = shared;
+    is_shorter
 }
 
 /// Copies the files of the tokenizer, or writes those of a GGUF file.
@@ -327,24 +350,25 @@ fn companions(model: &Path, folder: &Path) -> Result<(), ClassifyError> {
     for name in COMPANIONS.iter().filter(|name| model.join(name).is_file()) {
         std::fs::copy(model.join(name), folder.join(name)).map_err(IoError::at("copy", model))?;
     }
+    let file = folder.join("tokenizer_config.json");
+    if file.is_file() {
+        let mut config = read_json(&file)?;
+        if without_place(&mut config, "name_or_path") {
+            write_json(&file, &config, JsonLayout::Pretty)?;
+        }
+    }
     Ok(())
 }
 
 /// The largest difference between logits of base with adapter and of the merged model, in single precision.
 fn compare(
     dir: &Path,
-    options: &MergeOptions,
+    load: &LoadOptions,
     info: &ClassifierInfo,
     merged: &Path,
     limit: f64,
     device: &Device,
 ) -> Result<(f64, usize), ClassifyError> {
-    let load = LoadOptions {
-        model: options.model.clone(),
-        allow_other_base: options.allow_other_base,
-        precision: Some(BasePrecision::F32),
-        ..LoadOptions::default()
-    };
     let inputs: Vec<Input> = PROBES
         .iter()
         .zip(PROBES.iter().rev())
@@ -354,7 +378,7 @@ fn compare(
             choices: info.goal.classes.iter().filter(|_| info.has_choices()).cloned().collect(),
         })
         .collect();
-    let wanted = SavedClassifier::load(dir, &load, device)?.mean_logits(&inputs)?;
+    let wanted = SavedClassifier::load(dir, load, device)?.mean_logits(&inputs)?;
     let found = load_merged(merged, info, device)?.mean_logits(&inputs)?;
     let largest = wanted.iter().map(|value| value.abs()).fold(1.0, f64::max);
     let differences = wanted.iter().zip(&found).map(|(wanted, found)| (wanted - found).abs());
@@ -397,7 +421,7 @@ fn load_merged(
     };
     Ok(SavedClassifier {
         info: info.clone(),
-        warning: None,
+        warnings: Vec::new(),
         dir: folder.to_owned(),
         sampler: Sampler::Mean,
         policy: LoadOptions::default().policy,

@@ -85,7 +85,8 @@ impl SavedAdapter {
             }
             None => {}
         }
-        if let Some(info) = info {
+        if let Some(mut info) = info {
+            info.take_hashes(building.path())?;
             info.write(building.path())?;
         }
         if let Some(text) = card(&summary)? {

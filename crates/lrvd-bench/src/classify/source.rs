@@ -45,8 +45,10 @@ pub struct AdapterSource {
     pub kind: SourceKind,
     pub folder: PathBuf,
     pub saved: SavedAdapter,
-    /// What a reader must know of the model: that its run is not finished.
-    pub warning: Option<String>,
+    /// What a reader must know of the model: that its run is not finished, or a file of it has changed.
+    pub warnings: Vec<String>,
+    /// Whether files may have changed.
+    pub(super) allow_changed: bool,
 }
 
 impl AdapterSource {
@@ -56,18 +58,19 @@ impl AdapterSource {
             || dir.join(ADAPTER_DIR).join(PEFT_CONFIG).is_file()
     }
 
-    /// Reads the adapter that `dir` holds; `device` is used to rebuild the model of a checkpoint.
-    pub fn open(dir: &Path, device: &Device) -> Result<Self, ClassifyError> {
+    /// Reads the adapter that `dir` holds; `device` is used to rebuild the model of a checkpoint. With `allow_changed` files
+    /// that have changed since the adapter was saved are warnings, here and where the base model is opened.
+    pub fn open(dir: &Path, device: &Device, allow_changed: bool) -> Result<Self, ClassifyError> {
         match Place::find(dir)? {
-            Some(Place::Adapter(folder)) => Self::read(SourceKind::Adapter, folder),
-            Some(Place::Run(folder)) => Self::read(SourceKind::Run, folder),
+            Some(Place::Adapter(folder)) => Self::read(SourceKind::Adapter, folder, allow_changed),
+            Some(Place::Run(folder)) => Self::read(SourceKind::Run, folder, allow_changed),
             Some(Place::Checkpoint { out, folder, or_newer }) => {
                 match Self::rebuild(&out, &folder, or_newer, device) {
                     // The run ended meanwhile and removed its checkpoints.
                     Err(_) if or_newer && folder.parent().is_some_and(|all| !all.exists()) => {
-                        Self::open(dir, device)
+                        Self::open(dir, device, allow_changed)
                     }
-                    rebuilt => rebuilt,
+                    rebuilt => rebuilt.map(|source| Self { allow_changed, ..source }),
                 }
             }
             None => Err(SavedError::Nothing {
@@ -79,11 +82,13 @@ impl AdapterSource {
         }
     }
 
-    fn read(kind: SourceKind, folder: PathBuf) -> Result<Self, ClassifyError> {
-        let (adapter, posterior) = read_adapter(&folder)?;
+    fn read(kind: SourceKind, folder: PathBuf, allow_changed: bool) -> Result<Self, ClassifyError> {
         let info = AdapterInfo::read(&folder)?;
+        let check = info.as_ref().map(|info| info.check(&folder, allow_changed));
+        let warnings = check.transpose()?.unwrap_or_default();
+        let (adapter, posterior) = read_adapter(&folder)?;
         let saved = SavedAdapter { adapter, posterior, info };
-        Ok(Self { kind, folder, saved, warning: None })
+        Ok(Self { kind, folder, saved, warnings, allow_changed })
     }
 
     /// The model at a checkpoint of the run in `out`.
@@ -99,7 +104,7 @@ impl AdapterSource {
             let language::Rebuilt { adapter, posterior, info } = model;
             let info = Some(AdapterInfo::Language(info));
             let saved = SavedAdapter { adapter, posterior, info };
-            return Ok(Self { kind, folder, saved, warning: Some(warning) });
+            return Ok(Self { kind, folder, saved, warnings: vec![warning], allow_changed: false });
         }
         let settings: TrainSettings =
             read_versioned(&out.join(SETTINGS_FILE), TrainSettings::SCHEMA)?;
@@ -111,9 +116,9 @@ impl AdapterSource {
         let folder = load_checkpoint_from(checkpoint, or_newer, state, method)?;
         run.method.compact(&mut run.state.model);
         let steps = (run.state.done, settings.experiment.steps);
-        let warning = Some(unfinished(out, steps, settings.method.is_tempered()));
+        let warnings = vec![unfinished(out, steps, settings.method.is_tempered())];
         let info = settings.info(run.state.done, CheckpointChoice::Last);
         let saved = take(&run.state.model, &settings.experiment, run.kl_weight(), info)?;
-        Ok(Self { kind, folder, saved, warning })
+        Ok(Self { kind, folder, saved, warnings, allow_changed: false })
     }
 }

@@ -17,7 +17,7 @@ use super::info::ClassifierInfo;
 use super::rows::TextColumns;
 use super::save::take;
 use crate::backbone::{Backbone, TextReader, locate_model};
-use crate::data::{PreparedTask, Wording, limit, sample};
+use crate::data::{PreparedTask, Wording, held_out_rows, limit, sample};
 use crate::io::{JsonLayout, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::reasoning::QuestionForm;
@@ -26,6 +26,7 @@ use crate::run::{
     ADAPTER_DIR, CHECKPOINT_DIR, Finished, OutputFolder, RECORD_FILE, Run, RunLabel, RunStart,
     RunState, check_seed, reported, summary,
 };
+use crate::saved::FileHashes;
 use crate::settings::{CheckpointChoice, MethodName, RankRequest, ValidConfig};
 use crate::task::Goal;
 
@@ -63,6 +64,9 @@ pub struct TrainSettings {
     pub model: String,
     /// SHA-256 of its weight files.
     pub weights: BTreeMap<String, String>,
+    /// SHA-256 of its configuration and tokenizer; empty in folders of earlier versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub base_files: BTreeMap<String, String>,
     /// SHA-256 of the data files.
     pub data: BTreeMap<String, String>,
     /// Those of them that have validation rows only.
@@ -134,6 +138,7 @@ impl TrainSettings {
             schema_version: ClassifierInfo::SCHEMA,
             base_model: self.model.clone(),
             weights: self.weights.clone(),
+            hashes: Some(FileHashes { base: self.base_files.clone(), ..FileHashes::default() }),
             seen: seen.map(|(_, sha256)| sha256.clone()).collect(),
             goal: self.goal.clone(),
             columns: self.columns.clone(),
@@ -187,6 +192,7 @@ pub fn train_classifier(
     let can = options.method.can();
     let device = device::open(&options.device)?;
     let data = data.map_or_else(|| options.data.read(), Ok)?;
+    check_held_out(options, &data)?;
     let backbone = Backbone::open(locate_model(&options.model)?)?;
     let (pairs, architecture) = (data.pairs(), &backbone.architecture);
     let wording = data.wording(architecture, &options.config.wording, options.data.task())?;
@@ -201,6 +207,7 @@ pub fn train_classifier(
         schema_version: TrainSettings::SCHEMA,
         model: backbone.location.lasting_name(),
         weights: backbone.hashes.clone(),
+        base_files: backbone.files.clone(),
         data: data.files,
         validation_files: data.validation_files,
         validation_split: options.data.validation_split(),
@@ -263,6 +270,18 @@ pub fn train_classifier(
     let summary = summary(&record, &task.goal);
     sink.event(&Event::RunFinished { label, summary, seconds: record.train_seconds });
     Ok(TrainOutcome { record: Some(record), adapter })
+}
+
+/// Checks that a row is held out where a temperature is fitted to such rows.
+fn check_held_out(options: &TrainOptions, data: &ClassifyData) -> Result<(), ClassifyError> {
+    let (config, all) = (&options.config, data.train.len());
+    let rows = config.train_rows.map_or(all, |most| most.min(all));
+    let share = config.drawn_share(true, all);
+    if options.method.is_tempered() && !data.goal.is_regression() && held_out_rows(rows, share) == 0
+    {
+        return Err(ClassifyError::HeldOut { rows, share });
+    }
+    Ok(())
 }
 
 fn check(options: &TrainOptions) -> Result<(), ClassifyError> {

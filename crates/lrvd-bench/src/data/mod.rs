@@ -49,7 +49,7 @@ pub use example::{Dataset, Example, Label, Origin, SourceFile, Split, SplitName,
 pub(crate) use load::{describe, drawn, limit, load, sample};
 pub(crate) use locate::locate;
 pub use prepared::PreparedTask;
-pub(crate) use prepared::{held_out, in_order};
+pub(crate) use prepared::{held_out, held_out_rows, in_order};
 pub use quick::write_generated;
 pub(crate) use read::read_examples;
 pub use search::{FileSet, Located};

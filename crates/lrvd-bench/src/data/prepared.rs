@@ -24,10 +24,15 @@ pub struct PreparedTask {
     pub notes: Vec<String>,
 }
 
+/// How many of `rows` a `share` of them is; one row is left at least.
+pub(crate) fn held_out_rows(rows: usize, share: f64) -> usize {
+    let wanted = (share * rows as f64).round() as usize;
+    wanted.min(rows.saturating_sub(1))
+}
+
 /// The `rows` less `share` of them, and those, drawn by `seed`; both in their order. One row stays at least.
 pub(crate) fn held_out<T>(rows: Vec<T>, share: f64, seed: u64) -> (Vec<T>, Vec<T>) {
-    let wanted = (share * rows.len() as f64).round() as usize;
-    let wanted = wanted.min(rows.len().saturating_sub(1));
+    let wanted = held_out_rows(rows.len(), share);
     let (held, rest) = drawn(rows, wanted, seed ^ HOLDOUT_SALT);
     (rest, held)
 }

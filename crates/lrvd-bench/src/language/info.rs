@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::columns::LanguageColumns;
 use super::error::LanguageError;
 use crate::io::{JsonLayout, read_versioned, write_json};
+use crate::saved::FileHashes;
 use crate::settings::{BasePrecision, CheckpointChoice};
 
 /// Name of the file in an adapter folder.
@@ -21,6 +22,9 @@ pub struct LanguageInfo {
     pub base_model: String,
     /// SHA-256 of the base model's weight files.
     pub weights: BTreeMap<String, String>,
+    /// SHA-256 of what else its answers depend on; `None` in folders of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hashes: Option<FileHashes>,
     pub columns: LanguageColumns,
     /// How the base is held, which answers depend on.
     pub base_precision: BasePrecision,
@@ -51,8 +55,13 @@ impl LanguageInfo {
         Self { draws: 0, ..self }
     }
 
+    /// Writes the file into `dir`, with its own hash if there are hashes.
     pub fn write(&self, dir: &Path) -> Result<(), LanguageError> {
-        Ok(write_json(&dir.join(LANGUAGE_FILE), self, JsonLayout::Pretty)?)
+        let (path, mut info) = (dir.join(LANGUAGE_FILE), self.clone());
+        if let Some(hashes) = &mut info.hashes {
+            hashes.seal(&path, self)?;
+        }
+        Ok(write_json(&path, &info, JsonLayout::Pretty)?)
     }
 
     /// Reads the file in `dir`; `None` if there is none.

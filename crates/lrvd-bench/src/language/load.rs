@@ -13,13 +13,15 @@ use super::data::encoded;
 use super::encode::LanguageReader;
 use super::error::LanguageError;
 use super::examples::LanguageExamples;
-use super::info::LanguageInfo;
+use super::info::{LANGUAGE_FILE, LanguageInfo};
 use super::measure::LanguageEvaluation;
 use super::rows::TextRow;
 use super::train::{AtCheckpoint, Rebuilt, rebuild};
 use crate::backbone::{Backbone, load_language_model, locate_model};
 use crate::run::{ADAPTER_DIR, SETTINGS_FILE};
-use crate::saved::{CHECKPOINT_VALUES, Place, SavedError, open_base_model, read_adapter};
+use crate::saved::{
+    Allowed, CHECKPOINT_VALUES, DescribedBase, Place, SavedError, open_base_model, read_adapter,
+};
 use crate::settings::BasePrecision;
 
 /// PEFT's name of the task.
@@ -35,14 +37,16 @@ pub struct LanguageLoadOptions {
     pub model: Option<String>,
     /// Whether a base model with other weights may be used.
     pub allow_other_base: bool,
+    /// Whether files may have changed since the adapter was saved.
+    pub allow_changed: bool,
 }
 
 /// A language model with its adapter and posterior, if it has them.
 pub struct SavedLanguageModel {
     /// What the adapter is, if it was made here.
     pub info: Option<LanguageInfo>,
-    /// What a reader must know of the model: that its run is not finished.
-    pub warning: Option<String>,
+    /// What a reader must know of the model: that its run is not finished, or a file of it has changed.
+    pub warnings: Vec<String>,
     /// The folder that was loaded: the adapter's, or the base model's.
     dir: PathBuf,
     pub(super) has_posterior: bool,
@@ -56,7 +60,7 @@ struct Found {
     adapter: PeftAdapter,
     posterior: Option<PeftPosterior>,
     info: Option<LanguageInfo>,
-    warning: Option<String>,
+    warnings: Vec<String>,
 }
 
 impl SavedLanguageModel {
@@ -83,10 +87,18 @@ impl SavedLanguageModel {
         options: &LanguageLoadOptions,
         device: &Device,
     ) -> Result<Self, LanguageError> {
-        let Found { folder, adapter, posterior, info, warning } = Found::open(dir, device)?;
-        let described = info.as_ref().map(|info| (info.base_model.as_str(), &info.weights));
-        let (asked, allow_other) = (options.model.as_deref(), options.allow_other_base);
-        let backbone = open_base_model(&folder, &adapter, asked, described, allow_other)?;
+        let &LanguageLoadOptions { ref model, allow_other_base, allow_changed } = options;
+        let Found { folder, adapter, posterior, info, mut warnings } =
+            Found::open(dir, device, allow_changed)?;
+        let described = info.as_ref().map(|info| DescribedBase {
+            name: &info.base_model,
+            weights: &info.weights,
+            hashes: info.hashes.as_ref(),
+        });
+        let allowed = Allowed { other_base: allow_other_base, changed: allow_changed };
+        let (backbone, changed) =
+            open_base_model(&folder, &adapter, model.as_deref(), described, allowed)?;
+        warnings.extend(changed);
         let precision = info.as_ref().map_or(BasePrecision::F32, |info| info.base_precision);
         let dtype = backbone.stored_as(precision)?;
         let mut model = load_language_model(&backbone, false, device, dtype)?;
@@ -95,7 +107,7 @@ impl SavedLanguageModel {
             attach_posterior(&mut model, posterior)?;
         }
         let (has_posterior, model, device) = (posterior.is_some(), model.valid(), device.clone());
-        Ok(Self { info, warning, dir: folder, has_posterior, model, backbone, device })
+        Ok(Self { info, warnings, dir: folder, has_posterior, model, backbone, device })
     }
 
     pub fn base(name: &str, device: &Device) -> Result<Self, LanguageError> {
@@ -103,8 +115,8 @@ impl SavedLanguageModel {
         let dtype = backbone.stored_as(BasePrecision::F32)?;
         let model = load_language_model(&backbone, false, device, dtype)?.valid();
         let (dir, device) = (backbone.location.folder.clone(), device.clone());
-        let (info, warning) = (None, None);
-        Ok(Self { info, warning, dir, has_posterior: false, model, backbone, device })
+        let (info, warnings) = (None, Vec::new());
+        Ok(Self { info, warnings, dir, has_posterior: false, model, backbone, device })
     }
 
     pub fn folder(&self) -> &Path {
@@ -184,21 +196,21 @@ impl SavedLanguageModel {
 }
 
 impl Found {
-    fn open(dir: &Path, device: &Device) -> Result<Self, LanguageError> {
+    fn open(dir: &Path, device: &Device, allow_changed: bool) -> Result<Self, LanguageError> {
         match Place::find(dir)? {
-            Some(Place::Adapter(folder) | Place::Run(folder)) => Self::read(folder),
+            Some(Place::Adapter(folder) | Place::Run(folder)) => Self::read(folder, allow_changed),
             Some(Place::Checkpoint { out, folder, or_newer }) => {
                 match rebuild(&out, &folder, or_newer, device) {
                     // The run ended meanwhile and removed its checkpoints.
                     Err(_) if or_newer && folder.parent().is_some_and(|all| !all.exists()) => {
-                        Self::open(dir, device)
+                        Self::open(dir, device, allow_changed)
                     }
                     rebuilt => {
                         let AtCheckpoint { folder, warning, model } =
                             rebuilt?.ok_or_else(|| nothing(dir))?;
                         let Rebuilt { adapter, posterior, info } = model;
-                        let (info, warning) = (Some(info), Some(warning));
-                        Ok(Self { folder, adapter, posterior, info, warning })
+                        let (info, warnings) = (Some(info), vec![warning]);
+                        Ok(Self { folder, adapter, posterior, info, warnings })
                     }
                 }
             }
@@ -206,13 +218,16 @@ impl Found {
         }
     }
 
-    fn read(folder: PathBuf) -> Result<Self, LanguageError> {
-        let (adapter, posterior) = read_adapter(&folder)?;
+    fn read(folder: PathBuf, allow_changed: bool) -> Result<Self, LanguageError> {
         let info = LanguageInfo::read(&folder)?;
+        let hashes = info.as_ref().and_then(|info| info.hashes.as_ref());
+        let check = hashes.map(|hashes| hashes.check(&folder, LANGUAGE_FILE, allow_changed));
+        let warnings = check.transpose()?.unwrap_or_default();
+        let (adapter, posterior) = read_adapter(&folder)?;
         if info.is_none() && adapter.config.task_type.as_deref() != Some(TASK_TYPE) {
             return Err(nothing(&folder).into());
         }
-        Ok(Self { folder, adapter, posterior, info, warning: None })
+        Ok(Self { folder, adapter, posterior, info, warnings })
     }
 }
 

@@ -10,6 +10,7 @@ use super::data::LanguageSource;
 use super::error::LanguageError;
 use super::info::LanguageInfo;
 use crate::run::check_seed;
+use crate::saved::FileHashes;
 use crate::settings::{CheckpointChoice, MethodName, RankRequest, Training, ValidConfig};
 
 /// What the settings file calls this kind of run.
@@ -41,6 +42,9 @@ pub struct LanguageSettings {
     pub model: String,
     /// SHA-256 of its weight files.
     pub weights: BTreeMap<String, String>,
+    /// SHA-256 of its configuration and tokenizer; empty in folders of earlier versions.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub base_files: BTreeMap<String, String>,
     /// SHA-256 of the data files.
     pub data: BTreeMap<String, String>,
     /// Share of the training file that is measured on, where there is no other file.
@@ -75,6 +79,7 @@ impl LanguageSettings {
             schema_version: LanguageInfo::SCHEMA,
             base_model: self.model.clone(),
             weights: self.weights.clone(),
+            hashes: Some(FileHashes { base: self.base_files.clone(), ..FileHashes::default() }),
             columns: self.columns.clone(),
             base_precision: config.base_precision,
             max_length: config.max_length,

@@ -88,6 +88,7 @@ pub fn train_language(
         task: TASK.to_owned(),
         model: backbone.location.lasting_name(),
         weights: backbone.hashes.clone(),
+        base_files: backbone.files.clone(),
         data: files,
         validation_split: options.data.validation_split(),
         columns: options.data.columns.clone(),
@@ -336,7 +337,8 @@ impl Rebuilt {
             posterior.write(building.path(), &self.adapter)?;
         }
         let info = self.info.clone();
-        let info = if posterior.is_some() { info } else { info.at_the_mean() };
+        let mut info = if posterior.is_some() { info } else { info.at_the_mean() };
+        info.hashes.get_or_insert_default().take(building.path())?;
         info.write(building.path())?;
         building.commit_replacing()?;
         Ok(())

@@ -31,6 +31,9 @@ const DATA_DIR: &str = "data";
 /// Entry with the hashes of the data files by task; tasks may be added.
 const DATA_FILES: &str = "data_files";
 
+/// Entry with the hashes of the base model's configuration and tokenizer.
+const BASE_FILES: &str = "base_files";
+
 #[derive(Debug)]
 pub(crate) struct OutputFolder {
     path: PathBuf,
@@ -221,6 +224,10 @@ fn differences(old: &Value, new: &Value) -> String {
     let mut found = Vec::new();
     for (key, value) in new {
         if may_grow.contains(&key.as_str()) || old.get(key) == Some(value) {
+            continue;
+        }
+        // Folders of earlier versions do not have it.
+        if key == BASE_FILES && !old.contains_key(key) {
             continue;
         }
         match (key.as_str(), old.get(key).and_then(Value::as_object), value.as_object()) {

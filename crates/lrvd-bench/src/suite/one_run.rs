@@ -127,6 +127,7 @@ fn kept(
         schema_version: TrainSettings::SCHEMA,
         model: backbone.location.lasting_name(),
         weights: backbone.hashes.clone(),
+        base_files: backbone.files.clone(),
         data: files.map(|file| (file.path.clone(), file.sha256.clone())).collect(),
         validation_files: validation_files.filter(|path| !is_in_train(path)).collect(),
         validation_split: None,

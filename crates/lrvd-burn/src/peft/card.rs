@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::Path;
 
 use super::adapter::PeftModule;
 use super::export::ExportSummary;
@@ -13,9 +14,13 @@ pub(super) fn write_card(
     modules: &BTreeMap<String, PeftModule>,
 ) -> String {
     let config = &summary.config;
-    let base = config.base_model_name_or_path.as_deref();
+    let base = config.base_model_name_or_path.as_deref().map(Path::new);
+    // A place on this machine says nothing elsewhere: its last part is the name.
+    let id = base.filter(|base| !base.is_absolute()).and_then(Path::to_str);
+    let name =
+        base.and_then(|base| if base.is_absolute() { base.file_name()?.to_str() } else { id });
     let mut card = String::from("---\n");
-    if let Some(base) = base {
+    if let Some(base) = id {
         // A JSON text is a YAML text, whatever is in it.
         let _ = writeln!(card, "base_model: {}", serde_json::Value::from(base));
     }
@@ -25,7 +30,7 @@ pub(super) fn write_card(
         card,
         "Adapter of the type {} for {}, layout `{}`: {} modules, {total} ranks in all.",
         config.method.name(),
-        base.map_or_else(|| "an unnamed base model".to_owned(), |base| format!("`{base}`")),
+        name.map_or_else(|| "an unnamed base model".to_owned(), |base| format!("`{base}`")),
         summary.layout.name(),
         modules.len(),
     );

@@ -101,6 +101,9 @@ pub(crate) struct ClassifierArguments {
     /// Accept a base model with other weights than the adapter was trained on.
     #[arg(long)]
     pub(crate) allow_other_base: bool,
+    /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
+    #[arg(long)]
+    pub(crate) allow_changed: bool,
     /// Draws of the posterior, or of MC dropout's masks; 0 uses the posterior mean [default: 0; for `eval` the mean
     /// and the number of draws in the training settings]. Draws add the mutual information; ten cost five to eight passes.
     #[arg(long, value_name = "K", value_parser = super::draws(), allow_negative_numbers = true)]

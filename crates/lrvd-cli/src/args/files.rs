@@ -50,6 +50,9 @@ pub(crate) struct InspectArguments {
     /// Check that all tensors in DIR can be read and are finite, and that the logits are finite.
     #[arg(long)]
     pub(crate) check: bool,
+    /// Accept changed files of the adapter.
+    #[arg(long)]
+    pub(crate) allow_changed: bool,
 }
 
 /// Export formats.
@@ -97,6 +100,9 @@ pub(crate) struct ExportArguments {
     /// Accept a base model with other weights than the adapter was trained on [merged and gguf only].
     #[arg(long)]
     pub(crate) allow_other_base: bool,
+    /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
+    #[arg(long)]
+    pub(crate) allow_changed: bool,
     /// Compare the logits of the merged model with those of base and adapter [merged only].
     #[arg(long)]
     pub(crate) verify: bool,

@@ -42,6 +42,9 @@ pub(crate) struct GenerateArguments {
     /// Accept a base model with other weights than the adapter was trained on.
     #[arg(long)]
     pub(crate) allow_other_base: bool,
+    /// Accept changed files: the adapter's, or the base model's configuration or tokenizer.
+    #[arg(long)]
+    pub(crate) allow_changed: bool,
     /// A table of prompts: `.jsonl`, `.parquet`, `.csv` or `.tsv`.
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,

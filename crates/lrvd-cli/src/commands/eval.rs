@@ -136,11 +136,12 @@ pub(super) fn load(
     let options = LoadOptions {
         model: arguments.model.clone(),
         allow_other_base: arguments.allow_other_base,
+        allow_changed: arguments.allow_changed,
         policy: arguments.policy.policy(),
         precision: None,
     };
     let classifier = SavedClassifier::load(&arguments.dir, &options, &device)?;
-    for note in classifier.warning.iter().chain(&classifier.length_note()) {
+    for note in classifier.warnings.iter().chain(&classifier.length_note()) {
         printer.note(note);
     }
     Ok(classifier)

@@ -51,7 +51,9 @@ pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
     if arguments.out.exists() {
         return Err(FileError::Exists { path: arguments.out }.into());
     }
-    let source = AdapterSource::open(&arguments.dir, &device::open("cpu")?)?;
+    let device = device::open("cpu")?;
+    let source = AdapterSource::open(&arguments.dir, &device, arguments.allow_changed)?;
+    source.warnings.iter().for_each(|warning| printer.note(warning));
     match arguments.to {
         ExportFormat::Peft => peft(&arguments, &source, printer)?,
         ExportFormat::Gguf => gguf(&arguments, &source, printer)?,
@@ -100,6 +102,7 @@ fn command(arguments: &ExportArguments) -> String {
     );
     words.extend(arguments.cap_rank.map(|rank| format!("--cap-rank {rank}")));
     words.extend(arguments.allow_other_base.then(|| "--allow-other-base".to_owned()));
+    words.extend(arguments.allow_changed.then(|| "--allow-changed".to_owned()));
     words.extend(
         arguments.verify.then(|| format!("--verify --tolerance {:e}", arguments.tolerance)),
     );
@@ -195,6 +198,7 @@ fn merged(
         }
         Err(error) => return Err(error.into()),
     };
+    report.warnings.iter().for_each(|warning| printer.note(warning));
     match printer.format() {
         Format::Json => {
             let report = MergedReport {
@@ -262,7 +266,9 @@ fn gguf(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let model = arguments.model.as_deref();
     let (other, command) = (arguments.allow_other_base, command(arguments));
-    let GgufExport { file, adapter } = export_gguf(source, model, other, &command, &arguments.out)?;
+    let GgufExport { file, adapter, warnings } =
+        export_gguf(source, model, other, &command, &arguments.out)?;
+    warnings.iter().for_each(|warning| printer.note(warning));
     match printer.format() {
         Format::Json => {
             let report = GgufReport {

@@ -121,6 +121,7 @@ fn load(
             let options = LanguageLoadOptions {
                 model: model.clone(),
                 allow_other_base: arguments.allow_other_base,
+                allow_changed: arguments.allow_changed,
             };
             if arguments.arguments.is_empty() {
                 return Err("name the folder of an adapter, or a base model by `--model`".into());

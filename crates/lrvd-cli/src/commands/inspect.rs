@@ -20,7 +20,7 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
     let dir = arguments.dir.as_path();
     let found = AdapterSource::is_at(dir) || is_base(dir);
     if found && arguments.check {
-        let check = match check_model(dir, &device::open("cpu")?) {
+        let check = match check_model(dir, &device::open("cpu")?, arguments.allow_changed) {
             Ok(check) => check,
             Err(error) => {
                 printer.error(&error);
@@ -45,7 +45,8 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
         let dir = dir.to_owned();
         return Err(if dir.is_dir() { nothing(&dir) } else { SavedError::NoFolder { dir } }.into());
     }
-    let source = AdapterSource::open(dir, &device::open("cpu")?)?;
+    let source = AdapterSource::open(dir, &device::open("cpu")?, arguments.allow_changed)?;
+    source.warnings.iter().for_each(|warning| printer.note(warning));
     let report = inspect_adapter(&source)?;
     printer.data(&match printer.format() {
         Format::Json => serde_json::to_string_pretty(&report)?,

@@ -99,6 +99,7 @@ pub(super) fn load(
     let options = LanguageLoadOptions {
         model: arguments.model.clone(),
         allow_other_base: arguments.allow_other_base,
+        allow_changed: arguments.allow_changed,
     };
     let device = device::open(&arguments.device)?;
     load_from(&arguments.dir, &options, &device, printer)
@@ -112,9 +113,7 @@ pub(super) fn load_from(
     printer: Printer,
 ) -> Result<SavedLanguageModel, Box<dyn Error>> {
     let model = SavedLanguageModel::load(dir, options, device)?;
-    if let Some(warning) = &model.warning {
-        printer.note(warning);
-    }
+    model.warnings.iter().for_each(|warning| printer.note(warning));
     Ok(model)
 }
 

@@ -180,7 +180,8 @@ fn completions_are_learnt_saved_measured_and_generated() {
     }
     let exported = dir.path().join("exported").display().to_string();
     done(&["export", "--to", "peft", &name, "--out", &exported]);
-    let table = done(&["eval", &exported, "--data", &data[1], "--draws", "0"]).stdout;
+    let table =
+        done(&["eval", &exported, "--model", &base, "--data", &data[1], "--draws", "0"]).stdout;
     assert!(table.contains("perplexity") && table.contains(&format!("{after:.4}")), "{table}");
 
     generates(&name, &data[1]);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{borrowed, done, run, train, write_data};
+use crate::support::{borrowed, done, model, run, train, write_data};
 
 /// Steps of a run; prunes after 16 and 32 of them.
 const STEPS: usize = 48;
@@ -81,7 +81,8 @@ fn both(method: &str, files: &[&str]) -> (tempfile::TempDir, PathBuf) {
     assert_eq!(report["kind"], "checkpoint");
     let exported = dir.path().join("exported").display().to_string();
     done(&["export", "--to", "peft", &name, "--out", &exported]);
-    assert_eq!(done(&["predict", &exported, "a fine film"]).stderr, "");
+    let base = model().display().to_string();
+    assert_eq!(done(&["predict", &exported, "--model", &base, "a fine film"]).stderr, "");
     let early = done(&["predict", &name, "a fine film"]).stderr;
     let warned =
         format!("warning: the run in `{name}` is not finished: this is its checkpoint after");

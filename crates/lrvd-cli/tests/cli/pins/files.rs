@@ -93,7 +93,9 @@ fn exports_of_committed_adapters() {
                     "adapter_model.safetensors" if form == "capped" => {
                         pins.bits(&format!("{of}/{file_name}"), &file);
                     }
-                    _ if file_name.ends_with("config.json") => {
+                    _ if file_name.ends_with("config.json")
+                        || (file_name.starts_with("lrvd_") && file_name.ends_with(".json")) =>
+                    {
                         pins.json(&format!("{of}/{file_name}"), &read_json(&file));
                     }
                     _ => pins.bytes(&format!("{of}/{file_name}"), &file),

@@ -26,13 +26,18 @@ use tempfile::TempDir;
 const BLESS: &str = "LRVD_BLESS_PINS";
 /// Decimals of a number near zero.
 const MOST_DECIMALS: i32 = 6;
-/// What records and tables say of the moment and the machine, and in words for people; of tables the start of a metric's name.
-const UNPINNED: [&str; 16] = [
+/// What records and tables say of the moment and the machine, and in words for people; of tables the start of a metric's name;
+/// hashes of files whose last bits depend on the processor, and which are pinned where they do not.
+const UNPINNED: [&str; 20] = [
+    "adapter_model.safetensors",
     "command",
     "examples_per_second",
     "evaluate_seconds",
     "finished_at",
     "git_revision",
+    "lrvd_classifier.json",
+    "lrvd_language.json",
+    "lrvd_posterior.safetensors",
     "message",
     "note",
     "notes",
