@@ -155,11 +155,13 @@ impl AdaLora {
         });
         let wanted = self.paths.len();
         if found.len() != wanted {
-            return Err(AdaLoraError::ModuleCount { name: "model", wanted, found: found.len() });
+            return Err(AdaLoraError::length("model", found.len(), wanted));
         }
         let wanted = self.allocator.config().init_r;
         match found.into_iter().enumerate().find(|(_, rank)| *rank != wanted) {
-            Some((module, found)) => Err(AdaLoraError::Length { module, name: "E", wanted, found }),
+            Some((module, found)) => {
+                Err(AdaLoraError::length(format!("E of module {module}"), found, wanted))
+            }
             None => Ok(()),
         }
     }

@@ -1,7 +1,5 @@
 //! Errors of the adapter layer.
 
-use lrvd_core::error::ParameterError;
-
 use crate::sampling::Scheme;
 
 /// Something about an adapter, its configuration or its files cannot be used.
@@ -116,9 +114,6 @@ pub enum AdapterError {
         /// States without a trainable parameter.
         unexpected: Vec<String>,
     },
-    /// A parameter is out of range.
-    #[error(transparent)]
-    Parameter(#[from] ParameterError),
     /// The core refused its input.
     #[error(transparent)]
     Core(#[from] lrvd_core::Error),

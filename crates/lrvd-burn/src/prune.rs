@@ -37,7 +37,6 @@ pub fn statistics(
         let host = HostAdapter::read(adapter);
         let statistic = host
             .posterior()
-            .map_err(lrvd_core::Error::from)
             .and_then(|posterior| posterior.map(|p| rank_statistic(&p, options)).transpose());
         match statistic {
             Ok(Some(statistic)) => {

@@ -198,10 +198,10 @@ fn a_model_that_was_cut_is_refused() {
         let gradients = gradients(&mut net, dtype);
         net.first.select_ranks(&[0, 2]);
         let error = bridge.update(step, &mut net, &gradients).unwrap_err();
-        assert_eq!(error.to_string(), "`E` of module 0 holds 2 values, wanted 4");
+        assert_eq!(error.to_string(), "`E of module 0` has length 2, expected 4");
         net.first.select_ranks(&[]);
         let error = bridge.update(step, &mut net, &gradients).unwrap_err();
-        assert_eq!(error.to_string(), "got `model` of 1 modules, wanted 2");
+        assert_eq!(error.to_string(), "`model` has length 1, expected 2");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The share of the update that the first `k` rank components carry, in a given order.
 
-use crate::error::{Error, ParameterError, check_length};
+use crate::error::{Error, check_length};
 use crate::factor::FactorView;
 use crate::numeric::dense::{qr_triangle, times_transposed};
 use crate::numeric::svd;
@@ -30,9 +30,9 @@ impl AucRule {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::Empty`] if the curve has no values (rank 0).
-    pub fn area(self, curve: &[f64]) -> Result<f64, ParameterError> {
-        let last = curve.last().ok_or(ParameterError::Empty { name: "curve" })?;
+    /// The curve has no values (rank 0).
+    pub fn area(self, curve: &[f64]) -> Result<f64, Error> {
+        let last = curve.last().ok_or_else(|| Error::length("curve", 0, "at least 1"))?;
         let sum: f64 = curve.iter().sum();
         Ok(match self {
             Self::Trapezoid => (sum - 0.5 * last) / curve.len() as f64,
@@ -62,8 +62,7 @@ impl<'a> UpdateEnergy<'a> {
     ///
     /// # Errors
     ///
-    /// [`ShapeError::Length`](crate::ShapeError::Length) if the ranks differ; [`ParameterError::OutOfRange`] if `‖ΔW‖²` is not
-    /// positive (to working precision), as there is nothing to capture. Rank 0 is legal.
+    /// `‖ΔW‖²` is not positive (to working precision): there is nothing to capture. Rank 0 is legal.
     pub fn new(a: FactorView<'a>, b: FactorView<'a>) -> Result<Self, Error> {
         check_length("rows of b", b.rank(), a.rank())?;
         let r = a.rank();
@@ -75,7 +74,7 @@ impl<'a> UpdateEnergy<'a> {
         if r > 0 && (total.is_nan() || total <= f64::EPSILON * scale) {
             let (low, high) = (f64::EPSILON * scale, f64::MAX);
             let name = "energy of the update";
-            return Err(ParameterError::OutOfRange { name, value: total, low, high }.into());
+            return Err(Error::OutOfRange { name, value: total, low, high });
         }
         Ok(Self { a, b, overlap, total })
     }
@@ -101,7 +100,7 @@ impl<'a> UpdateEnergy<'a> {
     ///
     /// # Errors
     ///
-    /// [`ParameterError`] or [`ShapeError`](crate::ShapeError) if `order` is not a permutation of the components.
+    /// `order` is not a permutation of the components.
     pub fn curve(&self, capture: Capture, order: &[usize]) -> Result<Vec<f64>, Error> {
         self.check_order(order)?;
         Ok(match capture {
@@ -198,17 +197,16 @@ impl<'a> UpdateEnergy<'a> {
     fn check_order(&self, order: &[usize]) -> Result<(), Error> {
         check_length("order", order.len(), self.rank())?;
         let mut seen = vec![false; order.len()];
-        for &index in order {
-            match seen.get_mut(index) {
-                None => {
-                    let (name, len) = ("order", order.len());
-                    return Err(ParameterError::Index { name, index, len }.into());
+        for (place, &index) in order.iter().enumerate() {
+            let expected = match seen.get_mut(index) {
+                None => format!("an index below {}", order.len()),
+                Some(true) => "every index once".to_owned(),
+                Some(slot) => {
+                    *slot = true;
+                    continue;
                 }
-                Some(true) => {
-                    return Err(ParameterError::Repeated { name: "order", index }.into());
-                }
-                Some(slot) => *slot = true,
-            }
+            };
+            return Err(Error::entry("order", place, index as f64, expected));
         }
         Ok(())
     }
@@ -233,8 +231,8 @@ pub fn order_by_statistic(statistic: &[f64]) -> Vec<usize> {
 ///
 /// # Errors
 ///
-/// [`ParameterError::OutOfRange`] if there is no room (rank 1), so the ratio has no value.
-pub fn normalised_gap(auc: f64, auc_random: f64, auc_svd: f64) -> Result<f64, ParameterError> {
+/// There is no room (rank 1), so the ratio has no value.
+pub fn normalised_gap(auc: f64, auc_random: f64, auc_svd: f64) -> Result<f64, Error> {
     let room = auc_svd - auc_random;
     crate::error::check_range("auc_svd - auc_random", room, f64::EPSILON, f64::MAX)?;
     Ok((auc - auc_random) / room)

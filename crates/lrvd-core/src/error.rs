@@ -1,121 +1,82 @@
-//! The refusals of arguments, and what they say.
-//!
-//! Two kinds of mistake can reach this crate: slices whose lengths do not fit together
-//! ([`ShapeError`]) and numbers outside the range a formula is defined on ([`ParameterError`]).
-//! Functions that can meet both return [`Error`].
+//! The error of this crate, and the checks of arguments that return it.
+
+use std::fmt::Display;
 
 use thiserror::Error as ThisError;
 
-/// Slices whose lengths do not fit together.
-#[derive(Debug, Clone, PartialEq, Eq, ThisError)]
-#[non_exhaustive]
-pub enum ShapeError {
-    /// A slice is longer or shorter than the formula needs.
-    #[error("`{name}` holds {found} values, wanted {wanted}")]
-    Length {
-        /// The argument at fault.
-        name: &'static str,
-        /// The number of values the formula needs.
-        wanted: usize,
-        /// The number of values handed in.
-        found: usize,
-    },
-    /// A flat slice that should hold `rank` rows of `width` values does not.
-    #[error("`{name}` holds {len} values, which is not `rank x width` = {rank} x {width}")]
-    Factor {
-        /// The argument at fault.
-        name: &'static str,
-        /// The number of values handed in.
-        len: usize,
-        /// The number of rows wanted.
-        rank: usize,
-        /// The number of columns wanted.
-        width: usize,
-    },
-}
-
-/// A number outside the range a formula is defined on.
+/// An argument that a formula is not defined on.
 #[derive(Debug, Clone, PartialEq, ThisError)]
 #[non_exhaustive]
-pub enum ParameterError {
-    /// The value lies outside `low..=high`, or is not a number.
+pub enum Error {
+    /// A number outside `low..=high`, or NaN.
     #[error("`{name}` is {}, {}", number(*.value), outside(*.low, *.high))]
     OutOfRange {
-        /// The argument at fault.
+        /// The argument.
         name: &'static str,
-        /// The value handed in.
+        /// Its value.
         value: f64,
         /// The smallest value allowed.
         low: f64,
         /// The largest value allowed.
         high: f64,
     },
-    /// The slice has no entries, and the quantity has no value without them.
-    #[error("`{name}` is empty, wanted at least one value")]
-    Empty {
-        /// The argument at fault.
-        name: &'static str,
+    /// A slice of another length than the formula needs.
+    #[error("`{name}` has length {found}, expected {expected}")]
+    Length {
+        /// The argument.
+        name: String,
+        /// Its length.
+        found: usize,
+        /// The length that the formula needs.
+        expected: String,
     },
-    /// The matrix cannot be inverted in floating point.
-    #[error("`{name}` of size {size} x {size} is singular to working precision")]
-    Singular {
-        /// The argument at fault.
-        name: &'static str,
-        /// The number of rows and columns.
-        size: usize,
-    },
-    /// The symmetric matrix has no Cholesky factor.
-    #[error("`{name}` of size {size} x {size} is not positive definite")]
-    NotPositiveDefinite {
-        /// The argument at fault.
-        name: &'static str,
-        /// The number of rows and columns.
-        size: usize,
-    },
-    /// The index names no entry.
-    #[error("`{name}` is {index}, wanted an index below {len}")]
-    Index {
-        /// The argument at fault.
-        name: &'static str,
-        /// The index handed in.
-        index: usize,
-        /// The number of entries it may point into.
-        len: usize,
-    },
-    /// The same index appears more than once where each may appear once only.
-    #[error("`{name}` holds the index {index} more than once")]
-    Repeated {
-        /// The argument at fault.
-        name: &'static str,
-        /// The repeated index.
-        index: usize,
-    },
-    /// The value is not a number.
-    #[error("`{name}` is not a number at index {index}")]
-    NotANumber {
-        /// The argument at fault.
-        name: &'static str,
+    /// One value of a slice.
+    #[error("`{name}` is {} at index {index}, expected {expected}", number(*.value))]
+    Entry {
+        /// The argument.
+        name: String,
         /// The place of the first such value.
         index: usize,
+        /// The value.
+        value: f64,
+        /// The values allowed.
+        expected: String,
     },
-    /// The quantity has no value for this choice.
-    #[error("`{name}` is undefined: {reason}")]
+    /// A quantity that has no value for these arguments.
+    #[error("`{name}` {reason}")]
     Undefined {
-        /// The quantity asked for.
-        name: &'static str,
+        /// The quantity.
+        name: String,
         /// Why it has no value.
-        reason: &'static str,
+        reason: String,
     },
-    /// The operation does not exist for this variational family.
-    #[error("{operation} is not defined for the family `{family}`: {reason}")]
-    Family {
-        /// What was asked for.
-        operation: &'static str,
-        /// The family's name.
-        family: &'static str,
-        /// Why it is refused.
-        reason: &'static str,
-    },
+}
+
+/// [`Error`], until the other crates use its name.
+pub type ParameterError = Error;
+/// As [`ParameterError`].
+pub type ShapeError = Error;
+
+impl Error {
+    /// [`Error::Length`].
+    pub fn length(name: impl Into<String>, found: usize, expected: impl Display) -> Self {
+        Self::Length { name: name.into(), found, expected: expected.to_string() }
+    }
+
+    /// [`Error::Entry`].
+    pub fn entry(
+        name: impl Into<String>,
+        index: usize,
+        value: f64,
+        expected: impl Display,
+    ) -> Self {
+        Self::Entry { name: name.into(), index, value, expected: expected.to_string() }
+    }
+
+    /// [`Error::Undefined`].
+    pub fn undefined(name: impl Into<String>, reason: impl Display) -> Self {
+        Self::Undefined { name: name.into(), reason: reason.to_string() }
+    }
 }
 
 /// A number in few digits: a power of ten where it is very large or very small.
@@ -124,13 +85,13 @@ fn number(value: f64) -> String {
     if plain { value.to_string() } else { format!("{value:e}") }
 }
 
-/// A range in words; the limits of the type are no limits to speak of.
+/// A range in words, without the limits of the type.
 fn outside(low: f64, high: f64) -> String {
     match (low == f64::MIN_POSITIVE, high == f64::MAX) {
         (false, false) => format!("outside {}..={}", number(low), number(high)),
-        (true, false) => format!("wanted above 0 and at most {}", number(high)),
-        (false, true) => format!("wanted at least {}", number(low)),
-        (true, true) => "wanted above 0".to_owned(),
+        (true, false) => format!("expected above 0 and at most {}", number(high)),
+        (false, true) => format!("expected at least {}", number(low)),
+        (true, true) => "expected above 0".to_owned(),
     }
 }
 
@@ -152,75 +113,134 @@ pub fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
     }
 }
 
-/// Either kind of mistake, for functions that can meet both.
-#[derive(Debug, Clone, PartialEq, ThisError)]
-#[non_exhaustive]
-pub enum Error {
-    /// Slices whose lengths do not fit together.
-    #[error(transparent)]
-    Shape(#[from] ShapeError),
-    /// A number outside the range a formula is defined on.
-    #[error(transparent)]
-    Parameter(#[from] ParameterError),
-}
-
-/// Checks that a slice has the wanted length.
-pub(crate) fn check_length(
-    name: &'static str,
-    found: usize,
-    wanted: usize,
-) -> Result<(), ShapeError> {
-    if found == wanted { Ok(()) } else { Err(ShapeError::Length { name, wanted, found }) }
-}
-
-/// The number of rows of `width` values in `values`.
-pub(crate) fn count_rows(
-    name: &'static str,
-    values: &[f64],
-    width: usize,
-) -> Result<usize, ShapeError> {
-    let rank = values.len().checked_div(width).unwrap_or(0);
-    if rank * width == values.len() {
-        Ok(rank)
-    } else {
-        Err(ShapeError::Factor { name, len: values.len(), rank, width })
-    }
-}
-
-/// Checks that a number lies in `low..=high`; NaN never does.
+/// Checks that a number is in `low..=high`; NaN never is.
 pub(crate) fn check_range(
     name: &'static str,
     value: f64,
     low: f64,
     high: f64,
-) -> Result<(), ParameterError> {
+) -> Result<(), Error> {
     if value >= low && value <= high {
         Ok(())
     } else {
-        Err(ParameterError::OutOfRange { name, value, low, high })
+        Err(Error::OutOfRange { name, value, low, high })
+    }
+}
+
+pub(crate) fn check_length(name: &str, found: usize, expected: usize) -> Result<(), Error> {
+    if found == expected { Ok(()) } else { Err(Error::length(name, found, expected)) }
+}
+
+pub(crate) fn check_at_least(name: &str, found: usize, least: usize) -> Result<(), Error> {
+    if found >= least {
+        Ok(())
+    } else {
+        Err(Error::length(name, found, format!("at least {least}")))
+    }
+}
+
+/// The number of rows of `width` values in `values`; there may be none.
+pub(crate) fn count_rows(name: &str, values: &[f64], width: usize) -> Result<usize, Error> {
+    let rows = values.len().checked_div(width).unwrap_or(0);
+    if rows * width == values.len() {
+        Ok(rows)
+    } else {
+        Err(Error::length(name, values.len(), format!("rows of {width} values")))
+    }
+}
+
+/// The number of rows of `size` values in `len` values; both are positive.
+pub(crate) fn some_rows(
+    name: &str,
+    len: usize,
+    size_name: &'static str,
+    size: usize,
+) -> Result<usize, Error> {
+    check_range(size_name, size as f64, 1.0, f64::MAX)?;
+    check_at_least(name, len, 1)?;
+    if !len.is_multiple_of(size) {
+        return Err(Error::length(name, len, format!("a multiple of `{size_name}` = {size}")));
+    }
+    Ok(len / size)
+}
+
+/// Checks that two slices that belong together have the same length.
+pub(crate) fn check_same_length(
+    name: &str,
+    found: usize,
+    other: &str,
+    expected: usize,
+) -> Result<(), Error> {
+    let expected_text = || format!("{expected} as `{other}`");
+    if found == expected { Ok(()) } else { Err(Error::length(name, found, expected_text())) }
+}
+
+/// Checks that every value is one that `allowed` accepts.
+fn check_values(
+    name: &str,
+    values: &[f64],
+    expected: &str,
+    allowed: impl Fn(f64) -> bool,
+) -> Result<(), Error> {
+    match values.iter().position(|&value| !allowed(value)) {
+        Some(index) => Err(Error::entry(name, index, values[index], expected)),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn check_finite(name: &str, values: &[f64]) -> Result<(), Error> {
+    check_values(name, values, "a finite number", f64::is_finite)
+}
+
+pub(crate) fn check_numbers(name: &str, values: &[f64]) -> Result<(), Error> {
+    check_values(name, values, "a number", |value| !value.is_nan())
+}
+
+/// Checks that every value is in `low..=high`; NaN never is.
+pub(crate) fn check_all_in(name: &str, values: &[f64], low: f64, high: f64) -> Result<(), Error> {
+    check_values(name, values, &format!("{low}..={high}"), |value| (low..=high).contains(&value))
+}
+
+pub(crate) fn check_classes(name: &str, values: &[usize], n_classes: usize) -> Result<(), Error> {
+    match values.iter().position(|&class| class >= n_classes) {
+        Some(row) => {
+            let expected = format!("a class below {n_classes}");
+            Err(Error::entry(name, row, values[row] as f64, expected))
+        }
+        None => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
-    fn messages_name_the_argument_and_both_numbers() {
-        let length = ShapeError::Length { name: "x", wanted: 6, found: 5 };
-        assert_eq!(length.to_string(), "`x` holds 5 values, wanted 6");
-        let factor = ShapeError::Factor { name: "a_mean", len: 5, rank: 2, width: 3 };
-        assert_eq!(
-            factor.to_string(),
-            "`a_mean` holds 5 values, which is not `rank x width` = 2 x 3"
-        );
-        let wrapped = Error::from(ParameterError::OutOfRange {
-            name: "beta",
-            value: 1.5,
-            low: 0.0,
-            high: 1.0,
-        });
-        assert_eq!(wrapped.to_string(), "`beta` is 1.5, outside 0..=1");
+    fn messages_name_the_argument_what_was_found_and_what_was_expected() {
+        let out = |value, low, high| Error::OutOfRange { name: "x", value, low, high };
+        for (error, message) in [
+            (out(1.5, 0.0, 1.0), "`x` is 1.5, outside 0..=1"),
+            (out(0.0, f64::MIN_POSITIVE, f64::MAX), "`x` is 0, expected above 0"),
+            (out(-1e-300, 0.0, f64::MAX), "`x` is -1e-300, expected at least 0"),
+            (out(9.0, f64::MIN_POSITIVE, 8.0), "`x` is 9, expected above 0 and at most 8"),
+            (Error::length("x", 5, 6), "`x` has length 5, expected 6"),
+            (
+                some_rows("x", 5, "n_classes", 2).unwrap_err(),
+                "`x` has length 5, expected a multiple of `n_classes` = 2",
+            ),
+            (
+                check_finite("x", &[0.0, f64::NAN]).unwrap_err(),
+                "`x` is NaN at index 1, expected a finite number",
+            ),
+            (
+                check_classes("x", &[2], 2).unwrap_err(),
+                "`x` is 2 at index 0, expected a class below 2",
+            ),
+            (Error::undefined("x", "is singular"), "`x` is singular"),
+        ] {
+            assert_eq!(error.to_string(), message);
+        }
     }
 
     #[test]
@@ -232,38 +252,25 @@ mod tests {
     }
 
     #[test]
-    fn a_range_without_limits_is_said_in_few_digits() {
-        let out = |value, low, high| ParameterError::OutOfRange { name: "x", value, low, high };
-        for (error, wanted) in [
-            (out(0.0, f64::MIN_POSITIVE, f64::MAX), "`x` is 0, wanted above 0"),
-            (out(-1e-300, 0.0, f64::MAX), "`x` is -1e-300, wanted at least 0"),
-            (out(9.0, f64::MIN_POSITIVE, 8.0), "`x` is 9, wanted above 0 and at most 8"),
-        ] {
-            assert_eq!(error.to_string(), wanted);
-        }
-    }
-
-    #[test]
     fn a_range_includes_its_ends_and_never_nan() {
-        assert!(check_range("v", 0.0, 0.0, 1.0).is_ok());
-        assert!(check_range("v", 1.0, 0.0, 1.0).is_ok());
-        assert!(check_range("v", 1.0 + f64::EPSILON, 0.0, 1.0).is_err());
-        assert!(check_range("v", -f64::MIN_POSITIVE, 0.0, 1.0).is_err());
-        assert!(check_range("v", f64::NAN, 0.0, 1.0).is_err());
+        for (value, within) in [
+            (0.0, true),
+            (1.0, true),
+            (1.0 + f64::EPSILON, false),
+            (-f64::MIN_POSITIVE, false),
+            (f64::NAN, false),
+        ] {
+            assert_eq!(check_range("v", value, 0.0, 1.0).is_ok(), within, "{value}");
+        }
     }
 
     #[test]
     fn rows_are_whole() {
         assert_eq!(count_rows("x", &[0.0; 6], 3), Ok(2));
-        assert!(count_rows("x", &[0.0; 7], 3).is_err());
         assert_eq!(count_rows("x", &[], 0), Ok(0));
-        assert!(count_rows("x", &[0.0], 0).is_err());
-    }
-
-    #[test]
-    fn a_length_must_match_exactly() {
-        assert!(check_length("x", 3, 3).is_ok());
-        assert!(check_length("x", 2, 3).is_err());
-        assert!(check_length("x", 4, 3).is_err());
+        assert_eq!(some_rows("x", 6, "size", 3), Ok(2));
+        assert!(count_rows("x", &[0.0; 7], 3).is_err() && count_rows("x", &[0.0], 0).is_err());
+        assert!(some_rows("x", 0, "size", 3).is_err() && some_rows("x", 6, "size", 0).is_err());
+        assert!(check_length("x", 3, 3).is_ok() && check_length("x", 2, 3).is_err());
     }
 }

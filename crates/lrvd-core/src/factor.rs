@@ -1,6 +1,6 @@
 //! A flat slice as `rank` rows of `width` values, checked.
 
-use crate::error::ShapeError;
+use crate::error::Error;
 
 /// A borrowed low-rank factor, rank-major: row `k` holds the `width` entries of rank component `k`.
 ///
@@ -23,10 +23,6 @@ pub struct FactorView<'a> {
 impl<'a> FactorView<'a> {
     /// Views `values` as `rank` rows of `width` entries; `name` is used in the error alone.
     ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Factor`] if `values.len() != rank * width`.
-    ///
     /// # Examples
     ///
     /// ```
@@ -35,18 +31,18 @@ impl<'a> FactorView<'a> {
     /// let a = FactorView::new("a_mean", &values, 2, 3)?;
     /// assert_eq!(a.row(1), [4.0, 5.0, 6.0]);
     /// assert!(FactorView::new("a_mean", &values, 2, 4).is_err());
-    /// # Ok::<(), lrvd_core::ShapeError>(())
+    /// # Ok::<(), lrvd_core::Error>(())
     /// ```
     pub fn new(
         name: &'static str,
         values: &'a [f64],
         rank: usize,
         width: usize,
-    ) -> Result<Self, ShapeError> {
+    ) -> Result<Self, Error> {
         if rank.checked_mul(width) == Some(values.len()) {
             Ok(Self { values, rank, width })
         } else {
-            Err(ShapeError::Factor { name, len: values.len(), rank, width })
+            Err(Error::length(name, values.len(), format!("{rank} x {width}")))
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::ParameterError;
+use crate::error::Error;
 
 /// Lower end of the clamp on log-variances (published with the method). The gradient is 1 at both ends and zero outside,
 /// as the reference implementation passes it.
@@ -76,8 +76,8 @@ impl VariationalFamily {
     }
 
     /// The error for an operation that this family does not have.
-    pub(crate) fn refuse(self, operation: &'static str, reason: &'static str) -> ParameterError {
-        ParameterError::Family { operation, family: self.name(), reason }
+    pub(crate) fn refuse(self, operation: &'static str, reason: &'static str) -> Error {
+        Error::undefined(operation, format!("is not defined for the family `{self}`: {reason}"))
     }
 }
 

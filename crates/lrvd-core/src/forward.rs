@@ -13,7 +13,7 @@
 //! sequence, those of a whole batch for a draw per batch. A rank of 0 contributes exactly nothing,
 //! not even the noise of [`EPS_VARIANCE`].
 
-use crate::error::{ShapeError, check_length};
+use crate::error::{Error, check_length};
 use crate::family::EPS_VARIANCE;
 use crate::moments::{CrossTerm, count_tokens, moments};
 use crate::numeric::dense::{squared, times, times_transposed};
@@ -35,10 +35,6 @@ use crate::posterior::{Entries, Posterior};
 /// | `x`   | `[tokens, d_input]`  | activation      |
 /// | `eps` | `[tokens, d_output]` | standard normal |
 ///
-/// # Errors
-///
-/// [`ShapeError`] if `x` is not whole rows of `d_input` values or `eps` does not fit.
-///
 /// # Invariants
 ///
 /// Right mean and variance of every output; drops the covariance between outputs and between
@@ -53,7 +49,7 @@ pub fn moment_matched(
     eps: &[f64],
     scaling: f64,
     cross: CrossTerm,
-) -> Result<Vec<f64>, ShapeError> {
+) -> Result<Vec<f64>, Error> {
     let moments = moments(posterior, x, cross)?;
     check_length("eps", eps.len(), moments.mean.len())?;
     if posterior.rank() == 0 {
@@ -85,10 +81,6 @@ pub struct NestedNoise<'a> {
 /// Where B is not random the last term is absent, so that no noise enters that the posterior does
 /// not have.
 ///
-/// # Errors
-///
-/// [`ShapeError`] if `x [tokens, d_input]` is not whole rows or the noise does not fit.
-///
 /// # Invariants
 ///
 /// Up to `EPS_VARIANCE`, the exact distribution of one token's outputs, covariances and tails included.
@@ -102,7 +94,7 @@ pub fn nested(
     x: &[f64],
     noise: NestedNoise<'_>,
     scaling: f64,
-) -> Result<Vec<f64>, ShapeError> {
+) -> Result<Vec<f64>, Error> {
     let n = count_tokens(posterior, x)?;
     let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
     check_length("noise.rank", noise.rank.len(), n * rank)?;
@@ -145,14 +137,7 @@ pub struct WeightNoise<'a> {
 /// ```text
 /// A = a_mean + scale_A ∘ noise.a,   B alike;   scale as in Posterior::noise_scale
 /// ```
-///
-/// # Errors
-///
-/// [`ShapeError::Length`] if the noise is not shaped like the factors.
-pub fn sample_weights(
-    posterior: &Posterior<'_>,
-    noise: WeightNoise<'_>,
-) -> Result<Entries, ShapeError> {
+pub fn sample_weights(posterior: &Posterior<'_>, noise: WeightNoise<'_>) -> Result<Entries, Error> {
     let scale = posterior.noise_scale();
     check_length("noise.a", noise.a.len(), scale.a.len())?;
     let draw = |mean: &[f64], scale: &[f64], noise: &[f64]| -> Vec<f64> {
@@ -170,10 +155,6 @@ pub fn sample_weights(
 
 /// Output of one draw of the weights, `scaling · x·Aᵀ·B`.
 ///
-/// # Errors
-///
-/// [`ShapeError`] if `x [tokens, d_input]` is not whole rows or the noise does not fit.
-///
 /// # Invariants
 ///
 /// One draw serves all tokens: their outputs have the exact joint distribution.
@@ -182,7 +163,7 @@ pub fn drawn_weights(
     x: &[f64],
     noise: WeightNoise<'_>,
     scaling: f64,
-) -> Result<Vec<f64>, ShapeError> {
+) -> Result<Vec<f64>, Error> {
     let n = count_tokens(posterior, x)?;
     let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
     let weights = sample_weights(posterior, noise)?;

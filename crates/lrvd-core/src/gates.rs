@@ -22,8 +22,7 @@
 //! | [`GateForm::Diagonal`] | the diagonal | `R + 2` |
 //! | [`GateForm::Full`] | all of it | `R·(R + 1)/2 + 2` |
 
-use crate::baselines::BaselineError;
-use crate::error::{Error, ParameterError, check_length, check_range};
+use crate::error::{Error, check_length, check_range};
 use crate::metrics::{log_softmax, mean_probability, softmax};
 use crate::numeric::dense::{dot, times_transposed};
 use crate::numeric::symmetric_eigen;
@@ -55,10 +54,6 @@ pub enum GateForm {
 /// | `probabilities` | `[n, n_classes]` | probability |
 ///
 /// A constant added to the gradients of all classes of a row changes nothing.
-///
-/// # Errors
-///
-/// [`Error`] for no row, or slices that do not go together.
 pub fn gauss_newton(
     jacobians: &[f64],
     probabilities: &[f64],
@@ -66,7 +61,7 @@ pub fn gauss_newton(
     n_gates: usize,
 ) -> Result<Vec<f64>, Error> {
     if probabilities.is_empty() || n_classes == 0 {
-        return Err(ParameterError::Empty { name: "probabilities" }.into());
+        return Err(Error::length("probabilities", 0, "at least 1"));
     }
     let n = probabilities.len() / n_classes;
     check_length("probabilities", probabilities.len(), n * n_classes)?;
@@ -105,10 +100,6 @@ pub struct GatePosterior {
 
 impl GatePosterior {
     /// What `form` keeps of `gauss_newton [n_gates, n_gates]`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`] if the matrix is not square.
     pub fn new(form: GateForm, gauss_newton: &[f64], n_gates: usize) -> Result<Self, Error> {
         check_length("gauss_newton", gauss_newton.len(), n_gates * n_gates)?;
         Ok(match form {
@@ -126,10 +117,6 @@ impl GatePosterior {
     }
 
     /// A posterior that says `variances` of the gates, `scale·v/(1 + λ·v)` with a prior of precision `λ`.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] for a variance that is negative or not finite.
     pub fn of_variances(variances: &[f64]) -> Result<Self, Error> {
         for &variance in variances {
             check_range("variance", variance, 0.0, f64::MAX)?;
@@ -146,10 +133,6 @@ impl GatePosterior {
     }
 
     /// `jacobians [.., n_gates]` along the axes.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`] if the slice holds no whole number of gradients.
     pub fn along_axes(&self, jacobians: &[f64]) -> Result<Vec<f64>, Error> {
         let gates = self.curvature.len();
         let n = jacobians.len() / gates.max(1);
@@ -164,7 +147,7 @@ impl GatePosterior {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::OutOfRange`] for a negative scale, or a precision that is not positive.
+    /// A negative scale, or a precision that is not positive.
     pub fn variances(&self, scale: f64, prior_precision: f64) -> Result<Vec<f64>, Error> {
         check_range("scale", scale, 0.0, f64::MAX)?;
         check_range("prior_precision", prior_precision, f64::MIN_POSITIVE, f64::MAX)?;
@@ -192,10 +175,6 @@ impl GatePosterior {
 /// | `jacobians` | `[n, n_classes, n_gates]`, along the axes | nats |
 /// | `variances` | `[n_gates]` | 1 |
 ///
-/// # Errors
-///
-/// [`BaselineError`] for slices that do not go together, or a logit that is not finite.
-///
 /// # References
 ///
 /// `MacKay` 1992; Lu et al. 2020, arXiv:2006.07584 (pairs of classes).
@@ -204,7 +183,7 @@ pub fn gate_probit(
     jacobians: &[f64],
     variances: &[f64],
     n_classes: usize,
-) -> Result<Vec<f64>, BaselineError> {
+) -> Result<Vec<f64>, Error> {
     check(logits, jacobians, variances.len(), n_classes)?;
     // Refuses logits that are none.
     softmax(logits, n_classes)?;
@@ -241,17 +220,13 @@ pub fn gate_probit(
 /// ```
 ///
 /// `normals` is `[k, n_gates]`: the same `k` models answer every row.
-///
-/// # Errors
-///
-/// As [`gate_probit`]; [`MetricError`](crate::metrics::MetricError) without a draw.
 pub fn gate_draws(
     logits: &[f64],
     jacobians: &[f64],
     variances: &[f64],
     n_classes: usize,
     normals: &[f64],
-) -> Result<Vec<f64>, BaselineError> {
+) -> Result<Vec<f64>, Error> {
     let gates = variances.len();
     check(logits, jacobians, gates, n_classes)?;
     let k = normals.len() / gates.max(1);
@@ -264,7 +239,7 @@ pub fn gate_draws(
             logits.iter().zip(jacobians.chunks_exact(gates)).map(moved).collect::<Vec<f64>>()
         })
         .collect();
-    Ok(mean_probability(&log_softmax(&drawn, n_classes)?, k, n_classes)?)
+    mean_probability(&log_softmax(&drawn, n_classes)?, k, n_classes)
 }
 
 fn check(logits: &[f64], jacobians: &[f64], gates: usize, classes: usize) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 //! `s = A·x` has independent Gaussian coordinates; `y = B·s` is a sum of products of Gaussians. Its
 //! first two moments are known in closed form, one token at a time.
 
-use crate::error::{ShapeError, count_rows};
+use crate::error::{Error, count_rows};
 use crate::numeric::dense::{squared, times, times_transposed};
 use crate::posterior::Posterior;
 
@@ -59,10 +59,6 @@ pub struct Moments {
 /// |------|---------------------|------------|
 /// | `x`  | `[tokens, d_input]` | activation |
 ///
-/// # Errors
-///
-/// [`ShapeError::Factor`] if `x` is not whole rows of `d_input` values.
-///
 /// # Invariants
 ///
 /// Variances are not negative. The mean does not depend on the family. Of the tied additive family the variance has rank
@@ -76,11 +72,7 @@ pub struct Moments {
 /// # References
 ///
 /// Kingma et al. 2015, arXiv:1506.02557 (local reparameterisation); the product term is derived.
-pub fn moments(
-    posterior: &Posterior<'_>,
-    x: &[f64],
-    cross: CrossTerm,
-) -> Result<Moments, ShapeError> {
+pub fn moments(posterior: &Posterior<'_>, x: &[f64], cross: CrossTerm) -> Result<Moments, Error> {
     let n = count_tokens(posterior, x)?;
     let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
     let b_mean = posterior.b_mean().values();
@@ -112,15 +104,11 @@ fn effective_b_square(b_mean: &[f64], b_var: &[f64], cross: CrossTerm) -> Vec<f6
 /// ```
 ///
 /// The off-diagonal part is what independent noise per output drops.
-///
-/// # Errors
-///
-/// [`ShapeError::Factor`] if `x` is not whole rows of `d_input` values.
 pub fn output_covariance(
     posterior: &Posterior<'_>,
     x: &[f64],
     cross: CrossTerm,
-) -> Result<Vec<f64>, ShapeError> {
+) -> Result<Vec<f64>, Error> {
     let m = moments(posterior, x, cross)?;
     let (rank, d_out) = (posterior.rank(), posterior.d_output());
     let n = count_tokens(posterior, x)?;
@@ -142,7 +130,7 @@ pub fn output_covariance(
 }
 
 /// The number of rows of `x`.
-pub(crate) fn count_tokens(posterior: &Posterior<'_>, x: &[f64]) -> Result<usize, ShapeError> {
+pub(crate) fn count_tokens(posterior: &Posterior<'_>, x: &[f64]) -> Result<usize, Error> {
     count_rows("x", x, posterior.d_input())
 }
 

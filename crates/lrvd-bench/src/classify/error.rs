@@ -6,8 +6,6 @@ use lrvd_burn::error::{AdapterError, DeviceError};
 use lrvd_burn::files::{FileError, TensorError};
 use lrvd_burn::peft::PeftError;
 use lrvd_burn::train::TrainError;
-use lrvd_core::error::ParameterError;
-use lrvd_core::metrics::MetricError;
 use lrvd_models::deberta::ConfigError;
 use lrvd_models::llama::gguf::GgufAdapterError;
 use lrvd_models::tokenizer::TokenizerError;
@@ -46,9 +44,6 @@ pub enum ClassifyError {
     /// Settings.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// A number out of range.
-    #[error(transparent)]
-    Parameter(#[from] ParameterError),
     /// Files of ours.
     #[error(transparent)]
     Io(#[from] IoError),
@@ -64,12 +59,6 @@ pub enum ClassifyError {
     /// Adapters.
     #[error(transparent)]
     Adapter(#[from] AdapterError),
-    /// Metrics.
-    #[error(transparent)]
-    Metric(#[from] MetricError),
-    /// Slices that do not belong together.
-    #[error(transparent)]
-    Shape(#[from] lrvd_core::ShapeError),
     /// The core refused its input.
     #[error(transparent)]
     Core(#[from] lrvd_core::Error),

@@ -4,8 +4,6 @@ use lrvd_burn::error::{AdapterError, DeviceError};
 use lrvd_burn::files::FileError;
 use lrvd_burn::peft::PeftError;
 use lrvd_burn::train::TrainError;
-use lrvd_core::error::ParameterError;
-use lrvd_core::metrics::MetricError;
 use lrvd_models::chat::ChatError;
 use lrvd_models::llama::GenerateError;
 use lrvd_models::tokenizer::TokenizerError;
@@ -41,15 +39,12 @@ pub enum LanguageError {
     /// Evaluation.
     #[error(transparent)]
     Eval(#[from] EvalError),
-    /// Metrics.
-    #[error(transparent)]
-    Metric(#[from] MetricError),
     /// Settings.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// A number out of range.
+    /// The core got an argument that it is not defined on.
     #[error(transparent)]
-    Parameter(#[from] ParameterError),
+    Core(#[from] lrvd_core::Error),
     /// Files of ours.
     #[error(transparent)]
     Io(#[from] IoError),

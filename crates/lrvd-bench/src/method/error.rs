@@ -2,10 +2,6 @@
 
 use lrvd_burn::error::AdapterError;
 use lrvd_burn::train::TrainError;
-use lrvd_core::adalora::AdaLoraError;
-use lrvd_core::baselines::BaselineError;
-use lrvd_core::error::{ParameterError, ShapeError};
-use lrvd_core::metrics::MetricError;
 
 use crate::data::batch::BatchError;
 use crate::settings::SettingError;
@@ -17,27 +13,12 @@ pub enum MethodError {
     /// Settings.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// A number out of range.
-    #[error(transparent)]
-    Parameter(#[from] ParameterError),
-    /// Slices that do not belong together.
-    #[error(transparent)]
-    Shape(#[from] ShapeError),
     /// The core refused its input.
     #[error(transparent)]
     Core(#[from] lrvd_core::Error),
-    /// The core's predictions.
-    #[error(transparent)]
-    Baseline(#[from] BaselineError),
-    /// Metrics.
-    #[error(transparent)]
-    Metric(#[from] MetricError),
     /// Adapters.
     #[error(transparent)]
     Adapter(#[from] AdapterError),
-    /// AdaLoRA's allocator.
-    #[error(transparent)]
-    AdaLora(#[from] AdaLoraError),
     /// Training and prediction.
     #[error(transparent)]
     Train(#[from] TrainError),

@@ -3,8 +3,6 @@
 use lrvd_burn::error::DeviceError;
 use lrvd_burn::files::FileError;
 use lrvd_burn::train::TrainError;
-use lrvd_core::error::ParameterError;
-use lrvd_core::metrics::MetricError;
 use lrvd_models::deberta::ConfigError;
 use lrvd_models::tokenizer::TokenizerError;
 
@@ -61,15 +59,12 @@ pub enum SuiteError {
     /// Settings.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// A number out of range.
+    /// The core got an argument that it is not defined on.
     #[error(transparent)]
-    Parameter(#[from] ParameterError),
+    Core(#[from] lrvd_core::Error),
     /// Evaluation.
     #[error(transparent)]
     Eval(#[from] EvalError),
-    /// Metrics.
-    #[error(transparent)]
-    Metric(#[from] MetricError),
     /// Device.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -63,14 +63,17 @@ impl Prior {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::Family`] for noise-to-signal posteriors and a prior other than the log-uniform one.
+    /// [`ParameterError::Undefined`] for noise-to-signal posteriors and a prior other than the log-uniform one.
     pub(crate) fn check(self, family: VariationalFamily) -> Result<(), ParameterError> {
         if family == VariationalFamily::NoiseToSignal && self != Self::LogUniform {
-            return Err(ParameterError::Family {
-                operation: "a prior other than the log-uniform one",
-                family: family.name(),
-                reason: "a zero mean has zero variance, whose divergence from a Gaussian is infinite",
-            });
+            let reason = format!(
+                "is not defined for the family `{family}`: a zero mean has zero variance, whose divergence from a Gaussian is \
+                 infinite"
+            );
+            return Err(ParameterError::undefined(
+                "a prior other than the log-uniform one",
+                reason,
+            ));
         }
         Ok(())
     }
@@ -88,7 +91,7 @@ impl LowRankAdapter {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::Family`] for a noise-to-signal posterior with a prior other than the log-uniform one: a zero
+    /// [`ParameterError::Undefined`] for a noise-to-signal posterior with a prior other than the log-uniform one: a zero
     /// mean has zero variance, whose divergence from a Gaussian is infinite.
     pub fn kl(
         &self,

@@ -230,11 +230,11 @@ impl BayesLora {
             range("turn.after", turn.after as f64, 1.0, 1e9)?;
             range("turn.kl_factor", turn.kl_factor, 0.0, 1e6)?;
             if !turns(self.family) {
-                return Err(ParameterError::Family {
-                    operation: "turning the adapters",
-                    family: self.family.name(),
-                    reason: "its noise belongs to the entries",
-                });
+                let reason = format!(
+                    "is not defined for the family `{}`: its noise belongs to the entries",
+                    self.family
+                );
+                return Err(ParameterError::undefined("turning the adapters", reason));
             }
         }
         range("log_alpha", self.log_alpha, -20.0, 20.0)?;
@@ -242,8 +242,8 @@ impl BayesLora {
             search.check()?;
             range("search.min_rank", search.min_rank as f64, 0.0, self.rank as f64)?;
             if self.turn.is_some() {
-                let reason = "a search rotates the adapters when it cuts them";
-                return Err(ParameterError::Undefined { name: "turn", reason });
+                let reason = "is undefined: a search rotates the adapters when it cuts them";
+                return Err(ParameterError::undefined("turn", reason));
             }
         }
         self.prior.check(self.family)

@@ -2,10 +2,6 @@
 
 use std::path::PathBuf;
 
-use lrvd_core::adalora::AdaLoraError;
-use lrvd_core::error::ParameterError;
-use lrvd_core::metrics::MetricError;
-
 use super::order::OrderError;
 use crate::error::AdapterError;
 use crate::files::{FileError, TensorError};
@@ -18,18 +14,9 @@ pub enum TrainError {
     /// Adapters.
     #[error(transparent)]
     Adapter(#[from] AdapterError),
-    /// AdaLoRA's allocator.
-    #[error(transparent)]
-    AdaLora(#[from] AdaLoraError),
-    /// A setting out of range.
-    #[error(transparent)]
-    Parameter(#[from] ParameterError),
     /// The core refused its input.
     #[error(transparent)]
     Core(#[from] lrvd_core::Error),
-    /// Answers that are not finite.
-    #[error(transparent)]
-    Metric(#[from] MetricError),
     /// The order of the examples.
     #[error(transparent)]
     Order(#[from] OrderError),

@@ -1,10 +1,10 @@
 //! The state machine that a training loop calls once per step.
 
 use super::config::{AdaLoraConfig, Phase};
-use super::error::AdaLoraError;
 use super::importance::{TripletImportance, TripletShape};
 use super::mask::mask_to_budget;
-use super::state::{AdaLoraState, check_count, check_finite, check_len, factor_lengths};
+use super::state::{AdaLoraState, check_finite, check_len, factor_lengths};
+use crate::error::{Error, check_length};
 
 /// Parameter and gradient of one factor.
 #[derive(Clone, Copy, Debug)]
@@ -59,11 +59,7 @@ pub struct AdaLoraAllocator {
 
 impl AdaLoraAllocator {
     /// An allocator at the start of a run.
-    ///
-    /// # Errors
-    ///
-    /// [`AdaLoraError::Config`] if the configuration is not consistent or a module has a width of 0.
-    pub fn new(config: AdaLoraConfig, shapes: Vec<TripletShape>) -> Result<Self, AdaLoraError> {
+    pub fn new(config: AdaLoraConfig, shapes: Vec<TripletShape>) -> Result<Self, Error> {
         // Before anything of the configured size is allocated.
         config.check()?;
         let modules =
@@ -72,16 +68,11 @@ impl AdaLoraAllocator {
     }
 
     /// An allocator that goes on where [`state`](Self::state) was taken.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new); [`AdaLoraError::ModuleCount`], [`AdaLoraError::Length`] or
-    /// [`AdaLoraError::NonFinite`] if the state does not belong to these shapes.
     pub fn from_state(
         config: AdaLoraConfig,
         shapes: Vec<TripletShape>,
         state: AdaLoraState,
-    ) -> Result<Self, AdaLoraError> {
+    ) -> Result<Self, Error> {
         config.check()?;
         state.check(config.init_r, &shapes)?;
         Ok(Self { config, shapes, state })
@@ -110,14 +101,13 @@ impl AdaLoraAllocator {
     ///
     /// # Errors
     ///
-    /// [`AdaLoraError::ModuleCount`] or [`AdaLoraError::Length`] if the slices do not fit the shapes;
-    /// [`AdaLoraError::NonFinite`] for an importance that is not finite; [`AdaLoraError::NoMask`] past the freeze
-    /// step if no mask was chosen before. On an error the state is unchanged.
+    /// Values that do not fit the shapes, an importance that is not finite, or a step past the freeze step without an earlier
+    /// mask. The state is then unchanged.
     pub fn update<T: Copy + Into<f64>>(
         &mut self,
         step: u32,
         modules: &[TripletValues<'_, T>],
-    ) -> Result<Allocation, AdaLoraError> {
+    ) -> Result<Allocation, Error> {
         if self.config.reads_gradients(step) {
             self.check_values(modules)?;
             for (triplet, values) in self.state.modules.iter_mut().zip(modules) {
@@ -131,7 +121,10 @@ impl AdaLoraAllocator {
         if phase == Phase::Choose {
             self.state.mask = Some(mask_to_budget(&self.scores(), budget));
         } else if phase == Phase::Repeat && self.state.mask.is_none() {
-            return Err(AdaLoraError::NoMask { step, last: self.config.freeze_step() });
+            let last = self.config.freeze_step();
+            let reason =
+                format!("has not been chosen at step {step}, after the last masking step {last}");
+            return Err(Error::undefined("mask", reason));
         }
         let masked_now = phase != Phase::Rest;
         Ok(Allocation { budget, mask: self.state.mask.clone(), masked_now })
@@ -140,8 +133,8 @@ impl AdaLoraAllocator {
     fn check_values<T: Copy + Into<f64>>(
         &self,
         modules: &[TripletValues<'_, T>],
-    ) -> Result<(), AdaLoraError> {
-        check_count("modules", self.shapes.len(), modules.len())?;
+    ) -> Result<(), Error> {
+        check_length("modules", modules.len(), self.shapes.len())?;
         for (module, (values, &shape)) in modules.iter().zip(&self.shapes).enumerate() {
             let lengths = factor_lengths(self.config.init_r, shape);
             for ((name, wanted), entries) in lengths.into_iter().zip([values.a, values.e, values.b])
@@ -298,18 +291,16 @@ pub(super) mod tests {
         let before = allocator.state().clone();
         let mut values = values_at::<f32>(1);
         let count = allocator.update(1, &triplets(&values)[..1]);
-        assert_eq!(count, Err(AdaLoraError::ModuleCount { name: "modules", wanted: 2, found: 1 }));
+        assert_eq!(count, Err(Error::length("modules", 1, 2)));
         values[1][5].pop();
         let length = allocator.update(1, &triplets(&values));
-        assert_eq!(
-            length,
-            Err(AdaLoraError::Length { module: 1, name: "B", wanted: 10, found: 9 })
-        );
+        assert_eq!(length, Err(Error::length("B of module 1", 9, 10)));
         values[1][5].push(f32::INFINITY);
         let infinite = allocator.update(1, &triplets(&values)).unwrap_err();
-        assert!(matches!(infinite, AdaLoraError::NonFinite { module: 1, name: "B", entry: 9, .. }));
+        assert!(matches!(infinite, Error::Entry { name, index: 9, .. } if name == "B of module 1"));
         assert_eq!(allocator.state(), &before);
         let missed = allocator.update::<f32>(5, &[]);
-        assert_eq!(missed, Err(AdaLoraError::NoMask { step: 5, last: 4 }));
+        let reason = "has not been chosen at step 5, after the last masking step 4";
+        assert_eq!(missed, Err(Error::undefined("mask", reason)));
     }
 }

@@ -1,6 +1,6 @@
 //! Configuration and budget schedule.
 
-use crate::error::{ParameterError, check_range};
+use crate::error::{Error, check_range};
 
 /// The part of the rank that PEFT adds to keep its scaling finite at rank 0.
 const RANK_OFFSET: f64 = 1e-5;
@@ -52,11 +52,7 @@ pub enum Phase {
 
 impl AdaLoraConfig {
     /// Checks every range of the table above.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] names the first field at fault and its range.
-    pub fn check(&self) -> Result<(), ParameterError> {
+    pub fn check(&self) -> Result<(), Error> {
         check_range("init_r", self.init_r as f64, 1.0, f64::from(u32::MAX))?;
         check_range("target_r", self.target_r as f64, 1.0, self.init_r as f64)?;
         check_range("delta_t", f64::from(self.delta_t), 1.0, f64::from(u32::MAX))?;
@@ -199,7 +195,7 @@ pub(super) mod tests {
         ];
         for (field, config) in wrong {
             assert!(
-                matches!(config.check(), Err(ParameterError::OutOfRange { name, .. }) if name == field),
+                matches!(config.check(), Err(Error::OutOfRange { name, .. }) if name == field),
                 "{field}"
             );
         }

@@ -1,7 +1,8 @@
 //! The penalty that keeps the triplets close to singular vectors.
 
-use super::error::AdaLoraError;
 use super::importance::TripletShape;
+use super::state::check_len;
+use crate::error::Error;
 
 /// The two factors of one module that the penalty reads.
 #[derive(Clone, Copy, Debug)]
@@ -25,11 +26,7 @@ pub struct TripletFactors<'a> {
 /// ```
 ///
 /// The norm itself, as PEFT computes it; the publication squares it. 0 without modules.
-///
-/// # Errors
-///
-/// [`AdaLoraError::Length`] if a slice does not fit its module's shape.
-pub fn orthogonality(modules: &[TripletFactors<'_>]) -> Result<f64, AdaLoraError> {
+pub fn orthogonality(modules: &[TripletFactors<'_>]) -> Result<f64, Error> {
     let mut sum = 0.0;
     for (module, factors) in modules.iter().enumerate() {
         check(module, factors)?;
@@ -80,15 +77,13 @@ fn norm(values: &[f64]) -> f64 {
     values.iter().map(|value| value * value).sum::<f64>().sqrt()
 }
 
-fn check(module: usize, factors: &TripletFactors<'_>) -> Result<(), AdaLoraError> {
+fn check(module: usize, factors: &TripletFactors<'_>) -> Result<(), Error> {
     let wanted = [
         ("A", factors.rank * factors.shape.d_input, factors.a.len()),
         ("B", factors.shape.d_output * factors.rank, factors.b.len()),
     ];
     for (name, wanted, found) in wanted {
-        if wanted != found {
-            return Err(AdaLoraError::Length { module, name, wanted, found });
-        }
+        check_len(module, name, wanted, found)?;
     }
     Ok(())
 }
@@ -124,7 +119,7 @@ mod tests {
     fn wrong_lengths_name_module_and_factor() {
         let good = TripletFactors { shape: SHAPE, rank: 1, a: &[0.0; 5], b: &[0.0; 3] };
         let bad = TripletFactors { b: &[0.0; 4], ..good };
-        let error = AdaLoraError::Length { module: 1, name: "B", wanted: 3, found: 4 };
+        let error = Error::length("B of module 1", 4, 3);
         assert_eq!(orthogonality(&[good, bad]), Err(error));
     }
 }

@@ -1,8 +1,7 @@
 //! What a resumed run needs, and whether it fits.
 
-use super::error::AdaLoraError;
 use super::importance::{EntryImportance, TripletImportance, TripletShape};
-use crate::error::check_range;
+use crate::error::{Error, check_length, check_range};
 
 /// Everything a resumed run needs: the averages and the last mask.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,13 +14,13 @@ pub struct AdaLoraState {
 
 impl AdaLoraState {
     /// Checks that every list has the length that the shapes need, and every average is finite.
-    pub(super) fn check(&self, init_r: usize, shapes: &[TripletShape]) -> Result<(), AdaLoraError> {
+    pub(super) fn check(&self, init_r: usize, shapes: &[TripletShape]) -> Result<(), Error> {
         for shape in shapes {
             let limit = f64::from(u32::MAX);
             check_range("d_input", shape.d_input as f64, 1.0, limit)?;
             check_range("d_output", shape.d_output as f64, 1.0, limit)?;
         }
-        check_count("state", shapes.len(), self.modules.len())?;
+        check_length("state", self.modules.len(), shapes.len())?;
         for (module, (triplet, &shape)) in self.modules.iter().zip(shapes).enumerate() {
             let lengths = factor_lengths(init_r, shape);
             for ((name, wanted), entries) in
@@ -31,7 +30,7 @@ impl AdaLoraState {
             }
         }
         if let Some(mask) = &self.mask {
-            check_count("mask", shapes.len(), mask.len())?;
+            check_length("mask", mask.len(), shapes.len())?;
             for (module, mask) in mask.iter().enumerate() {
                 check_len(module, "mask", init_r, mask.len())?;
             }
@@ -45,34 +44,28 @@ pub(super) fn factor_lengths(rank: usize, shape: TripletShape) -> [(&'static str
     [("A", rank * shape.d_input), ("E", rank), ("B", shape.d_output * rank)]
 }
 
-pub(super) fn check_count(
-    name: &'static str,
-    wanted: usize,
-    found: usize,
-) -> Result<(), AdaLoraError> {
-    if wanted == found { Ok(()) } else { Err(AdaLoraError::ModuleCount { name, wanted, found }) }
-}
-
 pub(super) fn check_len(
     module: usize,
     name: &'static str,
     wanted: usize,
     found: usize,
-) -> Result<(), AdaLoraError> {
-    if wanted == found { Ok(()) } else { Err(AdaLoraError::Length { module, name, wanted, found }) }
+) -> Result<(), Error> {
+    check_length(&format!("{name} of module {module}"), found, wanted)
 }
 
 pub(super) fn check_finite(
     module: usize,
     name: &'static str,
     mut values: impl Iterator<Item = f64>,
-) -> Result<(), AdaLoraError> {
+) -> Result<(), Error> {
     let mut last = 0.0;
     match values.position(|value| {
         last = value;
         !value.is_finite()
     }) {
-        Some(entry) => Err(AdaLoraError::NonFinite { module, name, entry, value: last }),
+        Some(entry) => {
+            Err(Error::entry(format!("{name} of module {module}"), entry, last, "a finite number"))
+        }
         None => Ok(()),
     }
 }
@@ -82,7 +75,7 @@ fn check_average(
     name: &'static str,
     wanted: usize,
     entries: &EntryImportance,
-) -> Result<(), AdaLoraError> {
+) -> Result<(), Error> {
     for average in [&entries.importance, &entries.uncertainty] {
         check_len(module, name, wanted, average.len())?;
         check_finite(module, name, average.iter().copied())?;
@@ -103,16 +96,17 @@ mod tests {
         let other = |shapes: &[TripletShape], state| {
             AdaLoraAllocator::from_state(small(), shapes.to_vec(), state).unwrap_err()
         };
-        assert!(matches!(other(&SHAPES[..1], state.clone()), AdaLoraError::ModuleCount { .. }));
+        assert_eq!(other(&SHAPES[..1], state.clone()), Error::length("state", 2, 1));
         let swapped = [SHAPES[1], SHAPES[0]];
-        assert!(matches!(other(&swapped, state.clone()), AdaLoraError::Length { name: "A", .. }));
+        assert_eq!(other(&swapped, state.clone()), Error::length("A of module 0", 6, 4));
         let mut short = state.clone();
         short.mask = Some(vec![vec![true; 2], vec![true]]);
-        assert!(matches!(other(&SHAPES, short), AdaLoraError::Length { name: "mask", .. }));
+        assert_eq!(other(&SHAPES, short), Error::length("mask of module 1", 1, 2));
         let mut broken = state;
         broken.modules[0].e.uncertainty[1] = f64::NAN;
-        assert!(matches!(other(&SHAPES, broken), AdaLoraError::NonFinite { name: "E", .. }));
+        let broken = other(&SHAPES, broken);
+        assert!(matches!(broken, Error::Entry { name, index: 1, .. } if name == "E of module 0"));
         let empty = AdaLoraAllocator::new(small(), vec![TripletShape { d_input: 0, d_output: 1 }]);
-        assert!(matches!(empty, Err(AdaLoraError::Config(_))));
+        assert!(matches!(empty, Err(Error::OutOfRange { name: "d_input", .. })));
     }
 }

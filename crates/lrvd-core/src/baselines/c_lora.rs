@@ -52,8 +52,7 @@ pub const fn context_parameter_count(rank: usize, hidden: usize) -> usize {
 ///
 /// # Errors
 ///
-/// [`ShapeError::Length`](crate::ShapeError::Length) if the slices differ in length,
-/// [`ParameterError::OutOfRange`](crate::ParameterError::OutOfRange) if the prior's width is not positive and finite.
+/// `prior_std_dev` is not positive and finite.
 ///
 /// # Numerics
 ///

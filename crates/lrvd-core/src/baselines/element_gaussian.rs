@@ -66,10 +66,6 @@ pub struct ElementGaussian<'a> {
 
 impl<'a> ElementGaussian<'a> {
     /// Puts the posterior together.
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Length`](crate::ShapeError::Length) if there is not one `rho` per mean.
     pub fn new(mean: &'a [f64], rho: &'a [f64], map: StdMap) -> Result<Self, Error> {
         check_length("rho", rho.len(), mean.len())?;
         Ok(Self { mean, rho, map })
@@ -96,10 +92,6 @@ impl<'a> ElementGaussian<'a> {
     }
 
     /// One draw, `w = mean + sigma ∘ eps`.
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Length`](crate::ShapeError::Length) if there is not one `eps` per weight.
     pub fn sample(&self, eps: &[f64]) -> Result<Vec<f64>, Error> {
         check_length("eps", eps.len(), self.mean.len())?;
         Ok(self.drawn(eps).collect())
@@ -117,8 +109,7 @@ impl<'a> ElementGaussian<'a> {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::OutOfRange`](crate::ParameterError::OutOfRange) if a width is not positive
-    /// and finite (a `rho` of 0 under [`StdMap::Square`], or one that is NaN).
+    /// A width is not positive and finite (a `rho` of 0 under [`StdMap::Square`], or one that is NaN).
     pub fn kl(&self, prior_std_dev: f64, reduction: ElementReduction) -> Result<f64, Error> {
         check_range("prior_std_dev", prior_std_dev, f64::MIN_POSITIVE, f64::MAX)?;
         let std_dev = self.positive_std_dev()?;
@@ -140,9 +131,7 @@ impl<'a> ElementGaussian<'a> {
     ///
     /// # Errors
     ///
-    /// [`ShapeError::Length`](crate::ShapeError::Length) if there is not one `eps` per weight;
-    /// [`ParameterError::OutOfRange`](crate::ParameterError::OutOfRange) if a standard deviation is
-    /// not positive and finite.
+    /// A standard deviation is not positive and finite.
     pub fn sampled_kl(
         &self,
         prior: &ScaleMixture,

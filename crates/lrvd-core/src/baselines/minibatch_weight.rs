@@ -3,7 +3,7 @@
 //! All weights multiply the KL of the whole posterior beside the **mean** negative log-likelihood of a
 //! minibatch.
 
-use crate::error::{ParameterError, check_range};
+use crate::error::{Error, check_range};
 use crate::schedule::elbo_kl_weight;
 
 /// The base of BLoB's cycle length: `M_c = ⌊100·n^(π/gamma)/(processes·batch)⌋`.
@@ -41,11 +41,7 @@ pub enum MinibatchWeight {
 
 impl MinibatchWeight {
     /// The weight at `step`, counted from 0.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] if a count is 0.
-    pub fn weight(self, step: u64) -> Result<f64, ParameterError> {
+    pub fn weight(self, step: u64) -> Result<f64, Error> {
         match self {
             Self::PerExample { n_train } => elbo_kl_weight(1.0, n_train),
             Self::Falling { batches, batch } => {
@@ -72,7 +68,7 @@ fn position(step: u64, cycle: u32) -> u32 {
 ///
 /// # Errors
 ///
-/// [`ParameterError::OutOfRange`] if `index` is not in `1..=count`.
+/// `index` is not in `1..=count`.
 ///
 /// # Numerics
 ///
@@ -85,7 +81,7 @@ fn position(step: u64, cycle: u32) -> u32 {
 /// # References
 ///
 /// Blundell et al. 2015, arXiv:1505.05424, section 3.4.
-pub fn falling_weight(index: u32, count: u32) -> Result<f64, ParameterError> {
+pub fn falling_weight(index: u32, count: u32) -> Result<f64, Error> {
     check_range("index", f64::from(index), 1.0, f64::from(count))?;
     Ok((-f64::from(index)).exp2() / (1.0 - (-f64::from(count)).exp2()))
 }
@@ -100,7 +96,7 @@ pub fn falling_weight(index: u32, count: u32) -> Result<f64, ParameterError> {
 ///
 /// # Errors
 ///
-/// [`ParameterError::OutOfRange`] if `index` is not in `1..=cycle`.
+/// `index` is not in `1..=cycle`.
 ///
 /// # Numerics
 ///
@@ -113,7 +109,7 @@ pub fn falling_weight(index: u32, count: u32) -> Result<f64, ParameterError> {
 /// # References
 ///
 /// Wang et al. 2024, BLoB, arXiv:2406.11675, and its code.
-pub fn rising_weight(index: u32, cycle: u32) -> Result<f64, ParameterError> {
+pub fn rising_weight(index: u32, cycle: u32) -> Result<f64, Error> {
     check_range("index", f64::from(index), 1.0, f64::from(cycle))?;
     let last = f64::from(cycle) + 1.0;
     Ok((f64::from(index) - last).exp2() / (1.0 - (-last).exp2()))
@@ -132,14 +128,8 @@ pub fn rising_weight(index: u32, cycle: u32) -> Result<f64, ParameterError> {
 ///
 /// # Errors
 ///
-/// [`ParameterError::OutOfRange`] if `gamma` is not positive and finite, a count is 0, or the cycle
-/// would not have between 1 and `u32::MAX` minibatches.
-pub fn rescaled_cycle(
-    n: usize,
-    gamma: f64,
-    processes: usize,
-    batch: usize,
-) -> Result<u32, ParameterError> {
+/// `gamma` is not positive and finite, a count is 0, or the cycle would not have between 1 and `u32::MAX` minibatches.
+pub fn rescaled_cycle(n: usize, gamma: f64, processes: usize, batch: usize) -> Result<u32, Error> {
     check_range("n", n as f64, 1.0, f64::MAX)?;
     check_range("gamma", gamma, f64::MIN_POSITIVE, f64::MAX)?;
     check_range("processes", processes as f64, 1.0, f64::MAX)?;
@@ -169,7 +159,7 @@ mod tests {
     #[test]
     fn sums_hold_where_the_first_form_overflows() {
         for count in [1, 5, 60, 909, 5000] {
-            let sum = |weight: fn(u32, u32) -> Result<f64, ParameterError>| {
+            let sum = |weight: fn(u32, u32) -> Result<f64, Error>| {
                 (1..=count).map(|i| weight(i, count).unwrap()).sum::<f64>()
             };
             assert!((sum(falling_weight) - 1.0).abs() < 1e-15, "{count}");

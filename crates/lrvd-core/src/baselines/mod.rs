@@ -6,21 +6,19 @@
 pub mod blob;
 pub mod c_lora;
 pub mod element_gaussian;
-mod error;
 pub mod laplace;
 pub mod minibatch_weight;
 mod parameter_count;
 pub mod scala_bl;
 mod scale_mixture;
-mod shape;
 mod std_map;
 pub mod swag;
 pub mod temperature;
 pub mod tfb;
 
+pub use crate::error::Error as BaselineError;
 pub use c_lora::{context_kl, context_parameter_count};
 pub use element_gaussian::{ElementGaussian, ElementReduction};
-pub use error::BaselineError;
 pub use minibatch_weight::MinibatchWeight;
 pub use parameter_count::{CountedMethod, LayerShape};
 pub use scala_bl::{KlDirection, ScalaBlBasis, scala_bl_basis, scala_bl_kl};

@@ -18,7 +18,7 @@
 //!
 //! Samplawski et al. 2025, `ScalaBL`, arXiv:2506.21408; code in `BayesAdapt`.
 
-use crate::error::{ParameterError, ShapeError, check_length, check_range};
+use crate::error::{Error, check_length, check_range};
 use crate::factor::FactorView;
 use crate::numeric::{compensated_sum, svd};
 
@@ -48,19 +48,17 @@ pub struct ScalaBlBasis {
 ///
 /// # Errors
 ///
-/// [`ParameterError::OutOfRange`] if the rank is larger than `d_input`;
-/// [`ParameterError::Singular`] if `a` does not have full rank (or is not finite), so that a scale
-/// has no logarithm.
+/// The rank is larger than `d_input`, or `a` does not have full rank (or is not finite), so that a scale has no logarithm.
 ///
 /// # Numerics
 ///
 /// The signs of singular vectors are arbitrary; so is a rotation among equal singular values.
-pub fn scala_bl_basis(a: FactorView<'_>) -> Result<ScalaBlBasis, ParameterError> {
+pub fn scala_bl_basis(a: FactorView<'_>) -> Result<ScalaBlBasis, Error> {
     let (rank, d_in) = (a.rank(), a.width());
     check_range("rank", rank as f64, 0.0, d_in as f64)?;
     let parts = svd(a.values(), rank, d_in);
     if parts.values.iter().any(|&s| s <= 0.0 || !s.is_finite()) {
-        return Err(ParameterError::Singular { name: "a", size: rank });
+        return Err(Error::undefined("a", "is singular to working precision"));
     }
     Ok(ScalaBlBasis { log_mean: parts.values.iter().map(|s| s.ln()).collect(), v_h: parts.right })
 }
@@ -100,10 +98,6 @@ pub enum KlDirection {
 /// prior from posterior:  Σ  log_std_dev + (1 + m²)/(2v) − ½
 /// ```
 ///
-/// # Errors
-///
-/// [`ShapeError::Length`] if the two slices differ in length.
-///
 /// # Numerics
 ///
 /// `½(v − 1) − log_std_dev` goes through `exp_m1`, so agreement costs exactly 0.
@@ -111,7 +105,7 @@ pub fn scala_bl_kl(
     log_mean: &[f64],
     log_std_dev: &[f64],
     direction: KlDirection,
-) -> Result<f64, ShapeError> {
+) -> Result<f64, Error> {
     check_length("log_std_dev", log_std_dev.len(), log_mean.len())?;
     let entry = |(&log_mean, &log_std_dev): (&f64, &f64)| {
         // Exchanging the distributions inverts the ratio of widths and measures the mean in posterior widths.

@@ -1,6 +1,6 @@
 //! A prior that holds most weights near zero and lets a few be large.
 
-use crate::error::{ParameterError, check_range};
+use crate::error::{Error, check_range};
 
 /// A mixture of two zero-mean Gaussians, a wide and a narrow one.
 ///
@@ -23,16 +23,7 @@ pub struct ScaleMixture {
 
 impl ScaleMixture {
     /// A checked mixture.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] if `weight` is not a probability or a width is not positive
-    /// and finite.
-    pub fn new(
-        weight: f64,
-        first_std_dev: f64,
-        second_std_dev: f64,
-    ) -> Result<Self, ParameterError> {
+    pub fn new(weight: f64, first_std_dev: f64, second_std_dev: f64) -> Result<Self, Error> {
         check_range("weight", weight, 0.0, 1.0)?;
         check_range("first_std_dev", first_std_dev, f64::MIN_POSITIVE, f64::MAX)?;
         check_range("second_std_dev", second_std_dev, f64::MIN_POSITIVE, f64::MAX)?;

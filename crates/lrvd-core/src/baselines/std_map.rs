@@ -1,6 +1,6 @@
 //! The unconstrained parameter that stands for a standard deviation.
 
-use crate::error::{ParameterError, check_range};
+use crate::error::{Error, check_range};
 use crate::numeric::softplus;
 
 /// How an unconstrained parameter `rho` becomes a standard deviation `sigma`.
@@ -46,9 +46,8 @@ impl StdMap {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::OutOfRange`] if `std_dev` is negative, infinite or NaN; softplus refuses 0
-    /// as well.
-    pub fn inverse(self, std_dev: f64) -> Result<f64, ParameterError> {
+    /// `std_dev` is negative, infinite or NaN; 0 under softplus.
+    pub fn inverse(self, std_dev: f64) -> Result<f64, Error> {
         match self {
             Self::Softplus => {
                 check_range("std_dev", std_dev, f64::MIN_POSITIVE, f64::MAX)?;

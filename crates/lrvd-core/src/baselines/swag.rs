@@ -1,6 +1,6 @@
 //! A posterior from the tail of an optimiser's path.
 
-use crate::error::{Error, ParameterError, check_length};
+use crate::error::{Error, check_finite, check_length, check_range};
 
 /// Deviations kept by default.
 pub const MAX_DEVIATIONS: usize = 5;
@@ -50,14 +50,9 @@ impl Swag {
     }
 
     /// Takes the current weights in.
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Length`](crate::ShapeError::Length) if their number differs;
-    /// [`ParameterError::NotANumber`] for a weight that is infinite or NaN.
     pub fn collect(&mut self, weights: &[f64]) -> Result<(), Error> {
         check_length("weights", weights.len(), self.mean.len())?;
-        super::shape::check_finite("weights", weights)?;
+        check_finite("weights", weights)?;
         let share = 1.0 / (self.n_collected + 1) as f64;
         for ((mean, square), w) in self.mean.iter_mut().zip(&mut self.second_moment).zip(weights) {
             *mean += (w - *mean) * share;
@@ -116,22 +111,20 @@ impl Swag {
     ///
     /// # Errors
     ///
-    /// [`ShapeError::Length`](crate::ShapeError::Length) if the noise does not fit;
-    /// [`ParameterError::OutOfRange`] if `scale` is negative or not finite;
-    /// [`ParameterError::Undefined`] with fewer than two deviations.
+    /// `scale` is negative or not finite, or there are fewer than two deviations.
     pub fn sample(
         &self,
         scale: f64,
         diagonal_noise: &[f64],
         deviation_noise: &[f64],
     ) -> Result<Vec<f64>, Error> {
-        crate::error::check_range("scale", scale, 0.0, f64::MAX)?;
+        check_range("scale", scale, 0.0, f64::MAX)?;
         let k = self.n_deviations();
         check_length("diagonal_noise", diagonal_noise.len(), self.mean.len())?;
         check_length("deviation_noise", deviation_noise.len(), k)?;
         if k < 2 {
-            let reason = "it needs at least two collected deviations";
-            return Err(ParameterError::Undefined { name: "swag sample", reason }.into());
+            let reason = "needs at least two collected deviations";
+            return Err(Error::undefined("swag sample", reason));
         }
         let (diagonal, low_rank) = (scale.sqrt(), (scale / (k - 1) as f64).sqrt());
         let variance = self.variance();
@@ -244,10 +237,7 @@ mod tests {
         assert!(swag.collect(&[1.0]).is_err());
         assert!(swag.collect(&[1.0, f64::NAN]).is_err());
         assert_eq!(swag, collected(1, 3));
-        assert!(matches!(
-            swag.sample(0.5, &[0.0; 2], &[0.0]),
-            Err(Error::Parameter(ParameterError::Undefined { .. }))
-        ));
+        assert!(matches!(swag.sample(0.5, &[0.0; 2], &[0.0]), Err(Error::Undefined { .. })));
         let swag = collected(3, 3);
         assert!(swag.sample(-0.5, &[0.0; 2], &[0.0; 3]).is_err());
         assert!(swag.sample(0.5, &[0.0; 3], &[0.0; 3]).is_err());

@@ -1,8 +1,6 @@
 //! The one number by which all logits are divided.
 
-use super::error::BaselineError;
-use crate::error::{ParameterError, check_length};
-use crate::metrics::{MetricError, argmax_rows};
+use crate::error::{Error, check_classes, check_finite, check_length, some_rows};
 use crate::numeric::compensated_sum;
 
 /// Smallest and largest temperature that is looked at.
@@ -42,9 +40,7 @@ pub struct TemperatureFit {
 ///
 /// # Errors
 ///
-/// [`BaselineError::Argument`] with [`ParameterError::Empty`] for no examples,
-/// with [`ShapeError::Length`](crate::ShapeError::Length) if there is not one label per row;
-/// [`BaselineError::Metric`] for a label outside the classes or a logit that is not finite.
+/// No examples, a label outside the classes, or a logit that is not finite.
 ///
 /// # Numerics
 ///
@@ -63,23 +59,17 @@ pub struct TemperatureFit {
 /// // Logit difference 4, but right in 3 of 4 cases: ln 3 is what it should have been.
 /// let fit = temperature_scaling(&[4.0, 0.0].repeat(4), 2, &[0, 0, 0, 1])?;
 /// assert!((fit.temperature - 4.0 / 3.0_f64.ln()).abs() < 1e-12);
-/// # Ok::<(), lrvd_core::baselines::BaselineError>(())
+/// # Ok::<(), lrvd_core::Error>(())
 /// ```
 pub fn temperature_scaling(
     logits: &[f64],
     n_classes: usize,
     labels: &[usize],
-) -> Result<TemperatureFit, BaselineError> {
-    if logits.is_empty() || labels.is_empty() {
-        return Err(ParameterError::Empty { name: "logits" }.into());
-    }
-    // Refuses shapes and values that are no logits.
-    argmax_rows(logits, n_classes)?;
-    check_length("labels", labels.len(), logits.len() / n_classes)?;
-    if let Some(row) = labels.iter().position(|&label| label >= n_classes) {
-        let found = labels[row];
-        return Err(MetricError::Class { name: "labels", row, found, n_classes }.into());
-    }
+) -> Result<TemperatureFit, Error> {
+    let rows = some_rows("logits", logits.len(), "n_classes", n_classes)?;
+    check_finite("logits", logits)?;
+    check_length("labels", labels.len(), rows)?;
+    check_classes("labels", labels, n_classes)?;
     let at = |inverse| Nll::new(logits, n_classes, labels, inverse);
     let (inverse, at_bound) = minimise(at);
     let (before, after) = (at(1.0), at(inverse));
@@ -156,7 +146,6 @@ impl Nll {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::error::Error;
 
     const LOGITS: [f64; 12] = [2.0, -1.0, 0.5, 0.0, 3.0, -2.0, 1.0, 1.5, -0.5, -3.0, 0.25, 4.0];
     const LABELS: [usize; 4] = [0, 1, 0, 1];
@@ -223,8 +212,7 @@ mod tests {
     #[test]
     fn what_cannot_be_fitted_is_refused() {
         let empty = temperature_scaling(&[], 2, &[]);
-        let wanted = Error::from(ParameterError::Empty { name: "logits" });
-        assert_eq!(empty, Err(BaselineError::Argument(wanted)));
+        assert_eq!(empty, Err(Error::length("logits", 0, "at least 1")));
         assert!(temperature_scaling(&LOGITS, 3, &LABELS[..3]).is_err());
         assert!(temperature_scaling(&LOGITS, 5, &LABELS).is_err());
         assert!(temperature_scaling(&LOGITS, 0, &LABELS).is_err());

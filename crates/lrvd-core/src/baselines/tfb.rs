@@ -1,7 +1,6 @@
 //! The noise that a finished adapter bears before its predictions change.
 
-use super::error::BaselineError;
-use crate::error::{Error, ParameterError, check_length, check_range};
+use crate::error::{Error, check_length, check_range};
 use crate::factor::FactorView;
 use crate::metrics::{Predictions, argmax_rows};
 use crate::numeric::dense::times;
@@ -45,10 +44,6 @@ impl RotatedAdapter {
     ///
     /// `a` is `[rank, d_input]`, `b` is `[rank, d_output]`, rank-major.
     ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Length`](crate::ShapeError::Length) if the ranks differ.
-    ///
     /// # References
     ///
     /// Shi et al. 2024, TFB, arXiv:2412.05723.
@@ -77,11 +72,7 @@ impl RotatedAdapter {
     /// The weight's noise is then `U·Z` with independent `Z ~ N(0, sigma_q²)`. A rank without a direction
     /// in the output has no noise either: the published code divides by `d_i + 1e-6`, whose product with
     /// `d_i` tends to the same.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] if `sigma_q` is negative or not finite.
-    pub fn noise_std_dev(&self, sigma_q: f64) -> Result<Vec<f64>, ParameterError> {
+    pub fn noise_std_dev(&self, sigma_q: f64) -> Result<Vec<f64>, Error> {
         check_range("sigma_q", sigma_q, 0.0, f64::MAX)?;
         let floor = SINGULAR_FLOOR * self.singular_values.first().copied().unwrap_or(0.0);
         let std_dev = |&d: &f64| if d > floor { sigma_q / d } else { 0.0 };
@@ -113,19 +104,19 @@ pub enum SearchAnswer {
 ///
 /// # Errors
 ///
-/// Those of `admissible`; [`ParameterError::OutOfRange`] (as `E`) if the range is empty or not finite.
+/// Those of `admissible`, and a range that is empty or not finite.
 ///
 /// # Examples
 ///
 /// ```
-/// # use lrvd_core::{ParameterError, baselines::tfb::{SearchAnswer, largest_admissible}};
-/// let below = |v: f64| Ok::<_, ParameterError>(v <= 0.3);
+/// # use lrvd_core::{Error, baselines::tfb::{SearchAnswer, largest_admissible}};
+/// let below = |v: f64| Ok::<_, Error>(v <= 0.3);
 /// // 1/2 no, 1/4 yes, 3/8 no.
 /// let found = largest_admissible((0.0, 1.0), 3, SearchAnswer::LastAdmissible, below)?;
 /// assert_eq!(found, Some(0.25));
-/// # Ok::<(), ParameterError>(())
+/// # Ok::<(), Error>(())
 /// ```
-pub fn largest_admissible<E: From<ParameterError>>(
+pub fn largest_admissible<E: From<Error>>(
     (low, high): (f64, f64),
     iterations: u32,
     answer: SearchAnswer,
@@ -168,16 +159,7 @@ pub enum AdmissibleChange {
 
 impl AdmissibleChange {
     /// Whether `noisy` is still close enough to `reference`; both `[n, n_classes]` probabilities.
-    ///
-    /// # Errors
-    ///
-    /// As [`relative_nll_change`] and [`flipped_fraction`].
-    pub fn holds(
-        self,
-        reference: &[f64],
-        noisy: &[f64],
-        n_classes: usize,
-    ) -> Result<bool, BaselineError> {
+    pub fn holds(self, reference: &[f64], noisy: &[f64], n_classes: usize) -> Result<bool, Error> {
         Ok(match self {
             Self::NllPerAnchor { tolerance } => {
                 let labels = argmax_rows(reference, n_classes)?;
@@ -208,33 +190,24 @@ impl AdmissibleChange {
 ///
 /// # Errors
 ///
-/// [`BaselineError::Metric`] for predictions that are none or do not fit;
-/// [`ParameterError::Undefined`] if the reference is certain of every label.
+/// The reference is certain of every label.
 pub fn relative_nll_change(
     reference: &[f64],
     noisy: &[f64],
     n_classes: usize,
     labels: &[usize],
-) -> Result<f64, BaselineError> {
+) -> Result<f64, Error> {
     let before = Predictions::new(reference, n_classes, labels)?.nll();
     let after = Predictions::new(noisy, n_classes, labels)?.nll();
     if before <= 0.0 {
-        let reason = "the reference is certain of every label";
-        return Err(ParameterError::Undefined { name: "relative_nll_change", reason }.into());
+        let reason = "is undefined: the reference is certain of every label";
+        return Err(Error::undefined("relative_nll_change", reason));
     }
     Ok((after - before).abs() / before / labels.len() as f64)
 }
 
 /// Share of examples whose most probable class is another one with noise.
-///
-/// # Errors
-///
-/// [`BaselineError`] if the shapes do not fit or a probability cannot be ranked.
-pub fn flipped_fraction(
-    reference: &[f64],
-    noisy: &[f64],
-    n_classes: usize,
-) -> Result<f64, BaselineError> {
+pub fn flipped_fraction(reference: &[f64], noisy: &[f64], n_classes: usize) -> Result<f64, Error> {
     check_length("noisy", noisy.len(), reference.len())?;
     let (before, after) = (argmax_rows(reference, n_classes)?, argmax_rows(noisy, n_classes)?);
     let flipped = before.iter().zip(&after).filter(|(b, a)| b != a).count();
@@ -315,7 +288,7 @@ mod tests {
         let mut tried = Vec::new();
         let found = largest_admissible(RANGE, ITERATIONS, answer, |v| {
             tried.push(v);
-            Ok::<_, ParameterError>(v <= limit)
+            Ok::<_, Error>(v <= limit)
         });
         (found.unwrap(), tried)
     }
@@ -333,14 +306,13 @@ mod tests {
         assert!(found.unwrap() > 0.0076 && tried.contains(&found.unwrap()));
         assert_eq!(search(SearchAnswer::LastAdmissible, 0.0).0, None);
         assert_eq!(search(SearchAnswer::LastViolating, 1.0).0, Some(0.015));
-        let wrong = |range| {
-            largest_admissible(range, 3, SearchAnswer::default(), |_| Ok::<_, ParameterError>(true))
-        };
+        let wrong =
+            |range| largest_admissible(range, 3, SearchAnswer::default(), |_| Ok::<_, Error>(true));
         assert!(wrong((1.0, 0.0)).is_err() && wrong((f64::NAN, 1.0)).is_err());
         let failing = largest_admissible((0.0, 1.0), 3, SearchAnswer::default(), |_| {
-            Err(ParameterError::Empty { name: "anchors" })
+            Err(Error::length("anchors", 0, "at least 1"))
         });
-        assert_eq!(failing, Err(ParameterError::Empty { name: "anchors" }));
+        assert_eq!(failing, Err(Error::length("anchors", 0, "at least 1")));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A change of basis, as it acts on factors and on one number per rank.
 
-use crate::error::{Error, ShapeError, check_length};
+use crate::error::{Error, check_length};
 use crate::factor::FactorView;
 use crate::numeric::dense::{identity, inverse, times, times_transposed, transpose};
 use crate::posterior::Entries;
@@ -18,8 +18,7 @@ impl Gauge {
     ///
     /// # Errors
     ///
-    /// [`ShapeError::Length`] if it is not square of that size; [`ParameterError::Singular`](crate::ParameterError::Singular) if it
-    /// cannot be inverted.
+    /// The matrix cannot be inverted.
     pub fn new(matrix: &[f64], size: usize) -> Result<Self, Error> {
         check_length("gauge", matrix.len(), size * size)?;
         let inverse = inverse("gauge", matrix, size)?;
@@ -48,11 +47,7 @@ impl Gauge {
     /// ```text
     /// A' = R·A,   B' = B·R⁻¹      (rank-major: Bᵀ' = R⁻ᵀ·Bᵀ)
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Length`] if a factor's rank is not the gauge's size.
-    pub fn apply(&self, a: FactorView<'_>, b: FactorView<'_>) -> Result<Entries, ShapeError> {
+    pub fn apply(&self, a: FactorView<'_>, b: FactorView<'_>) -> Result<Entries, Error> {
         check_length("rows of a", a.rank(), self.size)?;
         check_length("rows of b", b.rank(), self.size)?;
         let inverse_t = transpose(&self.inverse, self.size, self.size);
@@ -74,11 +69,7 @@ impl Gauge {
     }
 
     /// How the gauge acts on one number per rank.
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Length`] if there is not one number per rank.
-    pub fn diagonal_action(&self, diagonal: &[f64]) -> Result<DiagonalAction, ShapeError> {
+    pub fn diagonal_action(&self, diagonal: &[f64]) -> Result<DiagonalAction, Error> {
         check_length("diagonal", diagonal.len(), self.size)?;
         let r = self.size;
         let at = |i: usize, j: usize| self.matrix[i * r + j];
@@ -101,11 +92,7 @@ impl Gauge {
 
     /// Whether the gauge is a symmetry that the tied additive family leaves unbroken: orthogonal,
     /// and mixing only ranks whose parameter is equal.
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Length`] if there is not one number per rank.
-    pub fn is_residual(&self, diagonal: &[f64], tolerance: f64) -> Result<bool, ShapeError> {
+    pub fn is_residual(&self, diagonal: &[f64], tolerance: f64) -> Result<bool, Error> {
         let action = self.diagonal_action(diagonal)?;
         Ok(self.orthogonality_residual() <= tolerance && action.commutator <= tolerance)
     }

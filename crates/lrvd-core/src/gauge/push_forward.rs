@@ -1,7 +1,7 @@
 //! A posterior under a change of basis, and whether it stays in its family.
 
 use super::Gauge;
-use crate::error::ShapeError;
+use crate::error::Error;
 use crate::family::VariationalFamily;
 use crate::numeric::dense::{times, transpose};
 use crate::posterior::{Entries, Posterior};
@@ -35,10 +35,6 @@ impl PushForward {
 /// Cov(A'[i,j], A'[l,j]) = Σ_k R[i,k]·R[l,k]·Var A[k,j],   B alike with R⁻ᵀ
 /// ```
 ///
-/// # Errors
-///
-/// [`ShapeError::Length`] if the posterior's rank is not the gauge's size.
-///
 /// # Invariants
 ///
 /// `RankVariance` with distinct variances stays in its family for signed permutations only, and for
@@ -48,7 +44,7 @@ impl PushForward {
 /// # References
 ///
 /// Doyle et al., arXiv:2506.22809, Theorem 1, for the additive family; the rest is derived.
-pub fn push_forward(posterior: &Posterior<'_>, gauge: &Gauge) -> Result<PushForward, ShapeError> {
+pub fn push_forward(posterior: &Posterior<'_>, gauge: &Gauge) -> Result<PushForward, Error> {
     let mean = gauge.apply(posterior.a_mean(), posterior.b_mean())?;
     let before = posterior.variance();
     let inverse_t = transpose(gauge.inverse(), gauge.size(), gauge.size());

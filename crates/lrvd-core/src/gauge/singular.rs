@@ -1,6 +1,6 @@
 //! The gauge in which the components of an update are its singular directions.
 
-use crate::error::{Error, ShapeError, check_length};
+use crate::error::{Error, check_length};
 use crate::factor::FactorView;
 use crate::family::clamp_log_variance;
 use crate::numeric::dense::{times, times_transposed};
@@ -45,8 +45,7 @@ impl SingularFactors {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::Family`](crate::ParameterError::Family) for a posterior without one log-variance per rank,
-    /// [`ShapeError::Length`] for one over other factors.
+    /// A posterior without one log-variance per rank, or over other factors.
     ///
     /// # Invariants
     ///
@@ -59,7 +58,7 @@ impl SingularFactors {
             NoiseParameters::AsymRankVariance(v) => (v, false),
             NoiseParameters::NoiseToSignal(_) | NoiseParameters::ElementVariance { .. } => {
                 let family = posterior.family();
-                return Err(family.refuse("a basis change", "its noise belongs to entries").into());
+                return Err(family.refuse("a basis change", "its noise belongs to entries"));
             }
         };
         let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
@@ -119,16 +118,13 @@ impl SingularFactors {
 ///
 /// # Errors
 ///
-/// [`ShapeError::Length`] if the ranks of the factors differ. Rank 0 is legal.
+/// The ranks of the factors differ. Rank 0 is legal.
 ///
 /// # Invariants
 ///
 /// `ΔW` is unchanged. No other factors of the same product have a smaller `‖A‖² + ‖B‖²`, which is here
 /// `2·Σ ς_k`: of all gauges, a Gaussian prior with one width for both factors likes this one best.
-pub fn singular_factors(
-    a: FactorView<'_>,
-    b: FactorView<'_>,
-) -> Result<SingularFactors, ShapeError> {
+pub fn singular_factors(a: FactorView<'_>, b: FactorView<'_>) -> Result<SingularFactors, Error> {
     check_length("rows of b", b.rank(), a.rank())?;
     let (rank, d_input, d_output) = (a.rank(), a.width(), b.width());
     let (of_a, of_b) = (svd(a.values(), rank, d_input), svd(b.values(), rank, d_output));

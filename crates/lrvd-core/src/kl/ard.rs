@@ -59,9 +59,8 @@ impl ArdKl {
 ///
 /// # Errors
 ///
-/// [`ParameterError::Family`](crate::ParameterError::Family) for `NoiseToSignal`, whose divergence
-/// is infinite wherever a mean is zero; [`ParameterError::OutOfRange`](crate::ParameterError) if a
-/// number of the prior is not positive and finite, or a rank has an energy that is not.
+/// `NoiseToSignal`, whose divergence is infinite wherever a mean is zero; a number of the prior, or the energy of a rank, that
+/// is not positive and finite.
 ///
 /// # Invariants
 ///
@@ -79,7 +78,7 @@ pub fn kl_ard(
     let family = posterior.family();
     if family == VariationalFamily::NoiseToSignal {
         let reason = "a zero mean has zero variance, whose divergence from a Gaussian is infinite";
-        return Err(family.refuse("the hierarchical prior", reason).into());
+        return Err(family.refuse("the hierarchical prior", reason));
     }
     let a = group_sums(posterior, Factor::A);
     let b = if family.has_random_b() {

@@ -65,8 +65,7 @@ pub struct RankScale {
 ///
 /// # Errors
 ///
-/// [`ParameterError::OutOfRange`](crate::ParameterError::OutOfRange) if the prior's numbers or the
-/// energy are not positive and finite.
+/// A number of the prior, or the energy, is not positive and finite.
 pub fn rank_scale(
     prior: ArdPrior,
     count: usize,

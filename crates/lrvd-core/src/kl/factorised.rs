@@ -75,7 +75,7 @@ impl LogUniformKl {
 /// let posterior = Posterior::new(a, b, NoiseParameters::NoiseToSignal(&[0.0]))?;
 /// let kl = kl_log_uniform(&posterior, Default::default());
 /// assert!((kl.total() - 3.0 * 0.431_238_950_990).abs() < 1e-11);
-/// # Ok::<(), lrvd_core::ShapeError>(())
+/// # Ok::<(), lrvd_core::Error>(())
 /// ```
 pub fn kl_log_uniform(posterior: &Posterior<'_>, options: LogUniformOptions) -> LogUniformKl {
     let rank = posterior.rank();

@@ -2,9 +2,8 @@
 
 use std::f64::consts::FRAC_2_PI;
 
-use super::check;
-use super::error::MetricError;
 use super::predictions::ROW_SUM_TOLERANCE;
+use crate::error::{Error, check_all_in, check_at_least, check_range, check_same_length};
 
 /// The number of bins in nearly all published figures.
 pub const DEFAULT_BINS: usize = 15;
@@ -85,11 +84,6 @@ impl ReliabilityDiagram {
     /// `confidence` and `correct` are `[n]`; confidences are probabilities (see [`ROW_SUM_TOLERANCE`] for the
     /// slack above 1).
     ///
-    /// # Errors
-    ///
-    /// [`MetricError::Zero`] if `n_bins` is 0; [`MetricError::TooFew`], [`MetricError::Length`] or
-    /// [`MetricError::Range`] for the slices.
-    ///
     /// # Numerics
     ///
     /// Edges come from the division `b / n_bins` and are compared exactly: a confidence that was computed by the
@@ -99,13 +93,11 @@ impl ReliabilityDiagram {
         correct: &[bool],
         n_bins: usize,
         binning: Binning,
-    ) -> Result<Self, MetricError> {
-        if n_bins == 0 {
-            return Err(MetricError::Zero { name: "n_bins" });
-        }
-        check::same_length("correct", correct.len(), "confidence", confidence.len())?;
-        check::at_least("confidence", confidence.len(), 1)?;
-        check::range("confidence", confidence, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
+    ) -> Result<Self, Error> {
+        check_range("n_bins", n_bins as f64, 1.0, f64::MAX)?;
+        check_same_length("correct", correct.len(), "confidence", confidence.len())?;
+        check_at_least("confidence", confidence.len(), 1)?;
+        check_all_in("confidence", confidence, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
         let edges: Vec<f64> = (0..=n_bins).map(|b| b as f64 / n_bins as f64).collect();
         let empty =
             |low, high| ReliabilityBin { low, high, count: 0, correct: 0, confidence_sum: 0.0 };
@@ -150,10 +142,6 @@ impl ReliabilityDiagram {
 
 /// Expected calibration error of confidences; see [`ReliabilityDiagram`].
 ///
-/// # Errors
-///
-/// As [`ReliabilityDiagram::new`].
-///
 /// # References
 ///
 /// Naeini et al. 2015; Guo et al. 2017, arXiv:1706.04599.
@@ -162,7 +150,7 @@ pub fn ece(
     correct: &[bool],
     n_bins: usize,
     binning: Binning,
-) -> Result<f64, MetricError> {
+) -> Result<f64, Error> {
     Ok(ReliabilityDiagram::new(confidence, correct, n_bins, binning)?.ece())
 }
 
@@ -259,11 +247,11 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         let new = |c: &[f64], k: &[bool], n| ece(c, k, n, Binning::default()).unwrap_err();
-        assert_eq!(new(&[0.5], &[true], 0), MetricError::Zero { name: "n_bins" });
-        assert!(matches!(new(&[], &[], 15), MetricError::TooFew { .. }));
-        assert!(matches!(new(&[0.5], &[], 15), MetricError::Length { .. }));
-        assert!(matches!(new(&[0.5, 1.1], &[true; 2], 15), MetricError::Range { index: 1, .. }));
-        assert!(matches!(new(&[f64::NAN], &[true], 15), MetricError::Range { index: 0, .. }));
+        assert!(matches!(new(&[0.5], &[true], 0), Error::OutOfRange { name: "n_bins", .. }));
+        assert_eq!(new(&[], &[], 15), Error::length("confidence", 0, "at least 1"));
+        assert_eq!(new(&[0.5], &[], 15), Error::length("correct", 0, "1 as `confidence`"));
+        assert!(matches!(new(&[0.5, 1.1], &[true; 2], 15), Error::Entry { index: 1, .. }));
+        assert!(matches!(new(&[f64::NAN], &[true], 15), Error::Entry { index: 0, .. }));
     }
 
     proptest! {

@@ -1,14 +1,9 @@
 //! Metrics of predicted classes.
 
-use super::check;
-use super::error::MetricError;
+use crate::error::{Error, check_at_least, check_classes, check_range, check_same_length};
 
 /// Share of rows whose predicted class is the label.
-///
-/// # Errors
-///
-/// [`MetricError::TooFew`] without rows, [`MetricError::Length`] if the slices differ in length.
-pub fn accuracy(predicted: &[usize], labels: &[usize]) -> Result<f64, MetricError> {
+pub fn accuracy(predicted: &[usize], labels: &[usize]) -> Result<f64, Error> {
     check_pair(predicted, labels)?;
     let correct = predicted.iter().zip(labels).filter(|(p, y)| p == y).count();
     Ok(correct as f64 / labels.len() as f64)
@@ -32,11 +27,11 @@ impl BinaryCounts {
     ///
     /// # Errors
     ///
-    /// As [`accuracy`]; [`MetricError::Class`] for a class above 1.
-    pub fn new(predicted: &[usize], labels: &[usize]) -> Result<Self, MetricError> {
+    /// A class above 1.
+    pub fn new(predicted: &[usize], labels: &[usize]) -> Result<Self, Error> {
         check_pair(predicted, labels)?;
-        check::classes("predicted", predicted, 2)?;
-        check::classes("labels", labels, 2)?;
+        check_classes("predicted", predicted, 2)?;
+        check_classes("labels", labels, 2)?;
         let count = |p, y| {
             predicted
                 .iter()
@@ -73,21 +68,11 @@ impl BinaryCounts {
 }
 
 /// Unweighted mean of the F1 of every class against the rest; 0 for a class where it is undefined.
-///
-/// # Errors
-///
-/// As [`accuracy`]; [`MetricError::Zero`] without classes, [`MetricError::Class`] for a class outside them.
-pub fn f1_macro(
-    predicted: &[usize],
-    labels: &[usize],
-    n_classes: usize,
-) -> Result<f64, MetricError> {
+pub fn f1_macro(predicted: &[usize], labels: &[usize], n_classes: usize) -> Result<f64, Error> {
     check_pair(predicted, labels)?;
-    if n_classes == 0 {
-        return Err(MetricError::Zero { name: "n_classes" });
-    }
-    check::classes("predicted", predicted, n_classes)?;
-    check::classes("labels", labels, n_classes)?;
+    check_range("n_classes", n_classes as f64, 1.0, f64::MAX)?;
+    check_classes("predicted", predicted, n_classes)?;
+    check_classes("labels", labels, n_classes)?;
     let mut hits = vec![0; n_classes];
     let mut n_predicted = vec![0; n_classes];
     let mut n_labels = vec![0; n_classes];
@@ -107,9 +92,9 @@ fn f1_of(true_positive: usize, false_positive: usize, false_negative: usize) -> 
     if denominator == 0 { 0.0 } else { (2 * true_positive) as f64 / denominator as f64 }
 }
 
-fn check_pair(predicted: &[usize], labels: &[usize]) -> Result<(), MetricError> {
-    check::same_length("predicted", predicted.len(), "labels", labels.len())?;
-    check::at_least("labels", labels.len(), 1)
+fn check_pair(predicted: &[usize], labels: &[usize]) -> Result<(), Error> {
+    check_same_length("predicted", predicted.len(), "labels", labels.len())?;
+    check_at_least("labels", labels.len(), 1)
 }
 
 #[cfg(test)]
@@ -146,13 +131,14 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        assert!(matches!(accuracy(&[], &[]), Err(MetricError::TooFew { .. })));
-        assert!(matches!(accuracy(&[0], &[0, 1]), Err(MetricError::Length { .. })));
+        assert!(matches!(accuracy(&[], &[]), Err(Error::Length { .. })));
+        assert!(matches!(accuracy(&[0], &[0, 1]), Err(Error::Length { .. })));
         let class = BinaryCounts::new(&[0, 2], &[0, 1]);
-        let error = MetricError::Class { name: "predicted", row: 1, found: 2, n_classes: 2 };
+        let error = Error::entry("predicted", 1, 2.0, "a class below 2");
         assert_eq!(class, Err(error));
-        assert!(matches!(f1_macro(&[0], &[3], 3), Err(MetricError::Class { name: "labels", .. })));
-        assert_eq!(f1_macro(&[0], &[0], 0), Err(MetricError::Zero { name: "n_classes" }));
+        assert_eq!(f1_macro(&[0], &[3], 3), Err(Error::entry("labels", 0, 3.0, "a class below 3")));
+        let none = f1_macro(&[0], &[0], 0);
+        assert!(matches!(none, Err(Error::OutOfRange { name: "n_classes", .. })));
     }
 
     proptest! {

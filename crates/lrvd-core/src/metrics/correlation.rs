@@ -1,7 +1,6 @@
 //! Correlations, for regression tasks.
 
-use super::check;
-use super::error::MetricError;
+use crate::error::{Error, check_at_least, check_finite, check_same_length};
 
 /// Pearson's correlation, by centred sums.
 ///
@@ -11,11 +10,10 @@ use super::error::MetricError;
 ///
 /// # Errors
 ///
-/// [`MetricError::Length`], [`MetricError::TooFew`] below two values, [`MetricError::NonFinite`], and
-/// [`MetricError::Constant`] where the correlation is not defined.
-pub fn pearson(predicted: &[f64], target: &[f64]) -> Result<f64, MetricError> {
-    check::same_length("predicted", predicted.len(), "target", target.len())?;
-    check::at_least("target", target.len(), 2)?;
+/// Fewer than two values, one that is not finite, or a slice that does not vary.
+pub fn pearson(predicted: &[f64], target: &[f64]) -> Result<f64, Error> {
+    check_same_length("predicted", predicted.len(), "target", target.len())?;
+    check_at_least("target", target.len(), 2)?;
     let x = standardised("predicted", predicted)?;
     let y = standardised("target", target)?;
     let product: f64 = x.iter().zip(&y).map(|(x, y)| x * y).sum();
@@ -23,13 +21,9 @@ pub fn pearson(predicted: &[f64], target: &[f64]) -> Result<f64, MetricError> {
 }
 
 /// Spearman's correlation: Pearson's of the ranks, ties sharing their average rank.
-///
-/// # Errors
-///
-/// As [`pearson`].
-pub fn spearman(predicted: &[f64], target: &[f64]) -> Result<f64, MetricError> {
-    check::finite("predicted", predicted)?;
-    check::finite("target", target)?;
+pub fn spearman(predicted: &[f64], target: &[f64]) -> Result<f64, Error> {
+    check_finite("predicted", predicted)?;
+    check_finite("target", target)?;
     pearson(&average_ranks(predicted), &average_ranks(target))
 }
 
@@ -51,11 +45,11 @@ pub fn average_ranks(values: &[f64]) -> Vec<f64> {
 }
 
 /// Centred and scaled to unit length.
-fn standardised(name: &'static str, values: &[f64]) -> Result<Vec<f64>, MetricError> {
-    check::finite(name, values)?;
+fn standardised(name: &'static str, values: &[f64]) -> Result<Vec<f64>, Error> {
+    check_finite(name, values)?;
     // Decided on the values themselves: rounding of the mean may leave a constant with a tiny variance.
     if values.iter().all(|&value| value == values[0]) {
-        return Err(MetricError::Constant { name });
+        return Err(constant(name));
     }
     // Scaling first keeps the squares of very large and very small values in range.
     let largest = values.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
@@ -63,9 +57,13 @@ fn standardised(name: &'static str, values: &[f64]) -> Result<Vec<f64>, MetricEr
     let mean = scaled.iter().sum::<f64>() / scaled.len() as f64;
     let norm = scaled.iter().map(|value| (value - mean).powi(2)).sum::<f64>().sqrt();
     if norm == 0.0 {
-        return Err(MetricError::Constant { name });
+        return Err(constant(name));
     }
     Ok(scaled.iter().map(|value| (value - mean) / norm).collect())
+}
+
+fn constant(name: &str) -> Error {
+    Error::undefined(name, "is constant, so its correlation is not defined")
 }
 
 #[cfg(test)]
@@ -92,18 +90,15 @@ mod tests {
 
     #[test]
     fn what_is_not_defined_is_refused() {
+        assert_eq!(pearson(&[0.1; 3], &[1.0, 2.0, 3.0]), Err(constant("predicted")));
+        assert_eq!(spearman(&[1.0, 2.0], &[7.0, 7.0]), Err(constant("target")));
+        assert_eq!(pearson(&[1.0], &[1.0]), Err(Error::length("target", 1, "at least 2")));
         assert_eq!(
-            pearson(&[0.1; 3], &[1.0, 2.0, 3.0]),
-            Err(MetricError::Constant { name: "predicted" })
+            pearson(&[1.0], &[1.0, 2.0]),
+            Err(Error::length("predicted", 1, "2 as `target`"))
         );
-        assert_eq!(
-            spearman(&[1.0, 2.0], &[7.0, 7.0]),
-            Err(MetricError::Constant { name: "target" })
-        );
-        assert!(matches!(pearson(&[1.0], &[1.0]), Err(MetricError::TooFew { wanted: 2, .. })));
-        assert!(matches!(pearson(&[1.0], &[1.0, 2.0]), Err(MetricError::Length { .. })));
         let nan = spearman(&[1.0, f64::NAN], &[1.0, 2.0]);
-        assert!(matches!(nan, Err(MetricError::NonFinite { name: "predicted", index: 1, .. })));
+        assert!(matches!(nan, Err(Error::Entry { name, index: 1, .. }) if name == "predicted"));
     }
 
     proptest! {

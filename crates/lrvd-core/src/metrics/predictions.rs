@@ -1,8 +1,9 @@
 //! Probabilities with labels, checked once.
 
 use super::calibration::{Binning, ReliabilityDiagram};
-use super::check;
-use super::error::MetricError;
+use crate::error::{
+    Error, check_all_in, check_classes, check_finite, check_same_length, some_rows,
+};
 
 /// Largest distance of a row's sum from 1. Wide enough for a softmax in `f32` over tens of thousands of classes,
 /// narrow enough to catch logits, percentages and dropped columns.
@@ -29,7 +30,7 @@ pub const NLL_FLOOR: f64 = 1e-12;
 /// assert_eq!(predictions.accuracy(), 0.5);
 /// assert!((predictions.nll() - 0.780_324).abs() < 1e-6);
 /// assert!((predictions.brier() - 0.5).abs() < 1e-12);
-/// # Ok::<(), lrvd_core::metrics::MetricError>(())
+/// # Ok::<(), lrvd_core::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Predictions<'a> {
@@ -43,17 +44,15 @@ impl<'a> Predictions<'a> {
     ///
     /// # Errors
     ///
-    /// [`MetricError::Zero`], [`MetricError::TooFew`], [`MetricError::Rows`] or [`MetricError::Length`] for shapes
-    /// that do not fit; [`MetricError::Class`] for a label outside the classes; [`MetricError::Range`] or
-    /// [`MetricError::RowSum`] for rows that are no distribution within [`ROW_SUM_TOLERANCE`].
+    /// A label outside the classes, or a row that is not a distribution within [`ROW_SUM_TOLERANCE`].
     pub fn new(
         probabilities: &'a [f64],
         n_classes: usize,
         labels: &'a [usize],
-    ) -> Result<Self, MetricError> {
-        let n = check::rows("probabilities", probabilities.len(), "n_classes", n_classes)?;
-        check::same_length("labels", labels.len(), "rows of probabilities", n)?;
-        check::classes("labels", labels, n_classes)?;
+    ) -> Result<Self, Error> {
+        let n = some_rows("probabilities", probabilities.len(), "n_classes", n_classes)?;
+        check_same_length("labels", labels.len(), "rows of probabilities", n)?;
+        check_classes("labels", labels, n_classes)?;
         check_distributions("probabilities", probabilities, n_classes)?;
         Ok(Self { probabilities, labels, n_classes })
     }
@@ -114,24 +113,16 @@ impl<'a> Predictions<'a> {
     }
 
     /// Expected calibration error of the confidences; see [`ReliabilityDiagram`].
-    ///
-    /// # Errors
-    ///
-    /// [`MetricError::Zero`] if `n_bins` is 0.
-    pub fn ece(&self, n_bins: usize, binning: Binning) -> Result<f64, MetricError> {
+    pub fn ece(&self, n_bins: usize, binning: Binning) -> Result<f64, Error> {
         Ok(self.reliability(n_bins, binning)?.ece())
     }
 
     /// Reliability diagram of the confidences.
-    ///
-    /// # Errors
-    ///
-    /// [`MetricError::Zero`] if `n_bins` is 0.
     pub fn reliability(
         &self,
         n_bins: usize,
         binning: Binning,
-    ) -> Result<ReliabilityDiagram, MetricError> {
+    ) -> Result<ReliabilityDiagram, Error> {
         ReliabilityDiagram::new(&self.confidence(), &self.correct(), n_bins, binning)
     }
 
@@ -146,14 +137,9 @@ impl<'a> Predictions<'a> {
 }
 
 /// The largest entry of every row of `[n, n_classes]` scores (logits or probabilities); ties go to the lowest.
-///
-/// # Errors
-///
-/// [`MetricError::Zero`], [`MetricError::TooFew`] or [`MetricError::Rows`] for shapes that do not fit;
-/// [`MetricError::NonFinite`] for a score that cannot be ranked.
-pub fn argmax_rows(scores: &[f64], n_classes: usize) -> Result<Vec<usize>, MetricError> {
-    check::rows("scores", scores.len(), "n_classes", n_classes)?;
-    check::finite("scores", scores)?;
+pub fn argmax_rows(scores: &[f64], n_classes: usize) -> Result<Vec<usize>, Error> {
+    some_rows("scores", scores.len(), "n_classes", n_classes)?;
+    check_finite("scores", scores)?;
     Ok(scores.chunks_exact(n_classes).map(argmax).collect())
 }
 
@@ -162,13 +148,18 @@ pub(super) fn check_distributions(
     name: &'static str,
     probabilities: &[f64],
     n_classes: usize,
-) -> Result<(), MetricError> {
-    check::range(name, probabilities, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
+) -> Result<(), Error> {
+    check_all_in(name, probabilities, 0.0, 1.0 + ROW_SUM_TOLERANCE)?;
     for (row, values) in probabilities.chunks_exact(n_classes).enumerate() {
-        let sum: f64 = values.iter().sum();
-        if (sum - 1.0).abs() > ROW_SUM_TOLERANCE {
-            return Err(MetricError::RowSum { name, row, sum, tolerance: ROW_SUM_TOLERANCE });
-        }
+        check_row_sum(name, row, values.iter().sum())?;
+    }
+    Ok(())
+}
+
+pub(super) fn check_row_sum(name: &str, row: usize, sum: f64) -> Result<(), Error> {
+    if (sum - 1.0).abs() > ROW_SUM_TOLERANCE {
+        let expected = format!("1 within {ROW_SUM_TOLERANCE}");
+        return Err(Error::entry(format!("row sum of {name}"), row, sum, expected));
     }
     Ok(())
 }
@@ -204,21 +195,30 @@ mod tests {
     #[test]
     fn ties_go_to_the_lowest_class() {
         assert_eq!(argmax_rows(&[1.0, 1.0, 0.0, -2.0, 3.0, 3.0], 3).unwrap(), [0, 1]);
-        assert!(matches!(argmax_rows(&[1.0, f64::NAN], 2), Err(MetricError::NonFinite { .. })));
+        assert!(matches!(argmax_rows(&[1.0, f64::NAN], 2), Err(Error::Entry { .. })));
     }
 
     #[test]
     fn mistakes_are_named() {
         let refused = |p: &[f64], c, y: &[usize]| Predictions::new(p, c, y).unwrap_err();
-        assert_eq!(refused(&[0.5; 2], 0, &[0]), MetricError::Zero { name: "n_classes" });
-        assert!(matches!(refused(&[], 2, &[]), MetricError::TooFew { .. }));
-        assert!(matches!(refused(&[0.5; 3], 2, &[0]), MetricError::Rows { size: 2, found: 3, .. }));
-        assert!(matches!(refused(&[0.5; 4], 2, &[0]), MetricError::Length { wanted: 2, .. }));
-        assert!(matches!(refused(&[0.5; 4], 2, &[0, 2]), MetricError::Class { row: 1, .. }));
-        assert!(matches!(refused(&[f64::NAN, 1.0], 2, &[0]), MetricError::Range { index: 0, .. }));
-        assert!(matches!(refused(&[1.01, -0.01], 2, &[0]), MetricError::Range { index: 0, .. }));
+        for (values, n_classes, labels, message) in [
+            (&[0.5; 2][..], 0, &[0][..], "`n_classes` is 0, expected at least 1"),
+            (&[], 2, &[], "`probabilities` has length 0, expected at least 1"),
+            (
+                &[0.5; 3],
+                2,
+                &[0],
+                "`probabilities` has length 3, expected a multiple of `n_classes` = 2",
+            ),
+            (&[0.5; 4], 2, &[0], "`labels` has length 1, expected 2 as `rows of probabilities`"),
+            (&[0.5; 4], 2, &[0, 2], "`labels` is 2 at index 1, expected a class below 2"),
+            (&[f64::NAN, 1.0], 2, &[0], "`probabilities` is NaN at index 0, expected 0..=1.0001"),
+            (&[1.01, -0.01], 2, &[0], "`probabilities` is 1.01 at index 0, expected 0..=1.0001"),
+        ] {
+            assert_eq!(refused(values, n_classes, labels).to_string(), message);
+        }
         let sum = refused(&[0.5, 0.5, 0.5, 0.4], 2, &[0, 0]);
-        assert_eq!(sum.to_string(), "row 1 of `probabilities` sums to 0.9, wanted 1 within 0.0001");
+        assert_eq!(sum.to_string(), "`row sum of probabilities` is 0.9 at index 1, expected 1 within 0.0001");
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! How well a score tells two groups of examples apart.
 
-use super::check;
 use super::correlation::average_ranks;
-use super::error::MetricError;
+use crate::error::{Error, check_at_least, check_finite};
 
 /// Area under the receiver operating characteristic of a score that should be larger on `scores_out`.
 ///
@@ -21,7 +20,7 @@ use super::error::MetricError;
 ///
 /// # Errors
 ///
-/// [`MetricError::TooFew`] for an empty group, [`MetricError::NonFinite`] for a score that is infinite or NaN.
+/// An empty group, or a score that is infinite or NaN.
 ///
 /// # References
 ///
@@ -34,13 +33,13 @@ use super::error::MetricError;
 ///
 /// // Five of the six pairs are in order, one is a tie.
 /// assert!((auroc(&[0.1, 0.4, 0.2], &[0.4, 0.9])? - 5.5 / 6.0).abs() < 1e-15);
-/// # Ok::<(), lrvd_core::metrics::MetricError>(())
+/// # Ok::<(), lrvd_core::Error>(())
 /// ```
-pub fn auroc(scores_in: &[f64], scores_out: &[f64]) -> Result<f64, MetricError> {
-    check::at_least("scores_in", scores_in.len(), 1)?;
-    check::at_least("scores_out", scores_out.len(), 1)?;
-    check::finite("scores_in", scores_in)?;
-    check::finite("scores_out", scores_out)?;
+pub fn auroc(scores_in: &[f64], scores_out: &[f64]) -> Result<f64, Error> {
+    check_at_least("scores_in", scores_in.len(), 1)?;
+    check_at_least("scores_out", scores_out.len(), 1)?;
+    check_finite("scores_in", scores_in)?;
+    check_finite("scores_out", scores_out)?;
     let ranks = average_ranks(&[scores_in, scores_out].concat());
     let (n_in, n_out) = (scores_in.len() as f64, scores_out.len() as f64);
     // Ranks are multiples of a half, so the sum is exact far beyond any data set.
@@ -70,11 +69,11 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let empty = |name| MetricError::TooFew { name, wanted: 1, found: 0 };
+        let empty = |name| Error::length(name, 0, "at least 1");
         assert_eq!(auroc(&[], &[1.0]), Err(empty("scores_in")));
         assert_eq!(auroc(&[1.0], &[]), Err(empty("scores_out")));
         let nan = auroc(&[1.0], &[0.0, f64::NAN]);
-        assert!(matches!(nan, Err(MetricError::NonFinite { name: "scores_out", index: 1, .. })));
+        assert!(matches!(nan, Err(Error::Entry { name, index: 1, .. }) if name == "scores_out"));
     }
 
     proptest! {

@@ -1,7 +1,6 @@
 //! The error rate of a model that may decline its least confident answers.
 
-use super::check;
-use super::error::MetricError;
+use crate::error::{Error, check_at_least, check_finite, check_range, check_same_length};
 use crate::numeric::ln_gamma;
 
 /// Acceptance of every example with at least some confidence.
@@ -34,14 +33,10 @@ pub struct RiskCoverage {
 
 impl RiskCoverage {
     /// Builds the curve; any finite score that grows with confidence will do.
-    ///
-    /// # Errors
-    ///
-    /// [`MetricError::TooFew`], [`MetricError::Length`] or [`MetricError::NonFinite`].
-    pub fn new(confidence: &[f64], correct: &[bool]) -> Result<Self, MetricError> {
-        check::same_length("correct", correct.len(), "confidence", confidence.len())?;
-        check::at_least("confidence", confidence.len(), 1)?;
-        check::finite("confidence", confidence)?;
+    pub fn new(confidence: &[f64], correct: &[bool]) -> Result<Self, Error> {
+        check_same_length("correct", correct.len(), "confidence", confidence.len())?;
+        check_at_least("confidence", confidence.len(), 1)?;
+        check_finite("confidence", confidence)?;
         let n = confidence.len();
         let mut order: Vec<usize> = (0..n).collect();
         order.sort_by(|&i, &k| confidence[k].total_cmp(&confidence[i]));
@@ -123,7 +118,7 @@ impl RiskCoverage {
     ///
     /// # Errors
     ///
-    /// [`MetricError::Range`] unless `target` and `delta` are in 0 to 1.
+    /// `target` or `delta` is outside 0 to 1.
     ///
     /// # References
     ///
@@ -133,9 +128,9 @@ impl RiskCoverage {
         &self,
         target: f64,
         delta: f64,
-    ) -> Result<Option<(RiskCoveragePoint, f64)>, MetricError> {
-        check::range("target", &[target], 0.0, 1.0)?;
-        check::range("delta", &[delta], 0.0, 1.0)?;
+    ) -> Result<Option<(RiskCoveragePoint, f64)>, Error> {
+        check_range("target", target, 0.0, 1.0)?;
+        check_range("delta", delta, 0.0, 1.0)?;
         let certifies = |errors, n| at_most(errors, n, target) <= delta;
         let (last, mut best) = (self.points.len() - 1, None);
         let (mut next_errors, mut next_rows) = (0, 1);
@@ -333,10 +328,10 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        assert!(matches!(RiskCoverage::new(&[], &[]), Err(MetricError::TooFew { .. })));
-        assert!(matches!(RiskCoverage::new(&[0.5], &[]), Err(MetricError::Length { .. })));
+        assert!(matches!(RiskCoverage::new(&[], &[]), Err(Error::Length { .. })));
+        assert!(matches!(RiskCoverage::new(&[0.5], &[]), Err(Error::Length { .. })));
         let nan = RiskCoverage::new(&[0.5, f64::NAN], &[true; 2]);
-        assert!(matches!(nan, Err(MetricError::NonFinite { index: 1, .. })));
+        assert!(matches!(nan, Err(Error::Entry { index: 1, .. })));
     }
 
     proptest! {

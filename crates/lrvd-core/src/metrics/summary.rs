@@ -1,16 +1,11 @@
 //! One number for several seeds.
 
-use super::check;
-use super::error::MetricError;
+use crate::error::{Error, check_at_least, check_finite};
 
 /// Arithmetic mean.
-///
-/// # Errors
-///
-/// [`MetricError::TooFew`] without values, [`MetricError::NonFinite`].
-pub fn mean(values: &[f64]) -> Result<f64, MetricError> {
-    check::at_least("values", values.len(), 1)?;
-    check::finite("values", values)?;
+pub fn mean(values: &[f64]) -> Result<f64, Error> {
+    check_at_least("values", values.len(), 1)?;
+    check_finite("values", values)?;
     Ok(values.iter().sum::<f64>() / values.len() as f64)
 }
 
@@ -18,9 +13,9 @@ pub fn mean(values: &[f64]) -> Result<f64, MetricError> {
 ///
 /// # Errors
 ///
-/// [`MetricError::TooFew`] below two values, [`MetricError::NonFinite`].
-pub fn sample_sd(values: &[f64]) -> Result<f64, MetricError> {
-    check::at_least("values", values.len(), 2)?;
+/// Fewer than two values.
+pub fn sample_sd(values: &[f64]) -> Result<f64, Error> {
+    check_at_least("values", values.len(), 2)?;
     let mean = mean(values)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     Ok((squares / (values.len() - 1) as f64).sqrt())
@@ -40,11 +35,8 @@ mod tests {
 
     #[test]
     fn too_few_values_are_refused() {
-        assert!(matches!(mean(&[]), Err(MetricError::TooFew { wanted: 1, found: 0, .. })));
-        assert!(matches!(sample_sd(&[1.0]), Err(MetricError::TooFew { wanted: 2, found: 1, .. })));
-        assert!(matches!(
-            sample_sd(&[1.0, f64::NAN]),
-            Err(MetricError::NonFinite { index: 1, .. })
-        ));
+        assert_eq!(mean(&[]), Err(Error::length("values", 0, "at least 1")));
+        assert_eq!(sample_sd(&[1.0]), Err(Error::length("values", 1, "at least 2")));
+        assert!(matches!(sample_sd(&[1.0, f64::NAN]), Err(Error::Entry { index: 1, .. })));
     }
 }

@@ -1,18 +1,12 @@
 //! Averaging Monte Carlo draws, and splitting what is uncertain about them.
 
-use super::check;
-use super::error::MetricError;
-use super::predictions::{ROW_SUM_TOLERANCE, check_distributions};
+use super::predictions::{ROW_SUM_TOLERANCE, check_distributions, check_row_sum};
+use crate::error::{Error, check_all_in, check_finite, check_range, some_rows};
 
 /// Logarithm of the softmax of every row: `z_c − ln Σ_k exp z_k`, computed relative to the row's largest logit.
-///
-/// # Errors
-///
-/// [`MetricError::Zero`], [`MetricError::TooFew`] or [`MetricError::Rows`] for shapes that do not fit;
-/// [`MetricError::NonFinite`] for a logit that is infinite or NaN.
-pub fn log_softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, MetricError> {
-    check::rows("logits", logits.len(), "n_classes", n_classes)?;
-    check::finite("logits", logits)?;
+pub fn log_softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, Error> {
+    some_rows("logits", logits.len(), "n_classes", n_classes)?;
+    check_finite("logits", logits)?;
     let mut out = logits.to_vec();
     for row in out.chunks_exact_mut(n_classes) {
         let total = log_sum_exp(row.iter().copied());
@@ -24,11 +18,7 @@ pub fn log_softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, MetricE
 }
 
 /// Softmax of every row.
-///
-/// # Errors
-///
-/// As [`log_softmax`].
-pub fn softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, MetricError> {
+pub fn softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, Error> {
     Ok(log_softmax(logits, n_classes)?.into_iter().map(f64::exp).collect())
 }
 
@@ -51,9 +41,8 @@ pub fn softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, MetricError
 ///
 /// # Errors
 ///
-/// [`MetricError::Zero`], [`MetricError::TooFew`] or [`MetricError::Rows`] for shapes that do not fit;
-/// [`MetricError::Range`] for a NaN or a log-probability above 0 (by more than [`ROW_SUM_TOLERANCE`]); [`MetricError::RowSum`] for rows that are no
-/// distribution. A log-probability of `−inf` is a probability of 0.
+/// A NaN, a log-probability above 0 (by more than [`ROW_SUM_TOLERANCE`]), or a row that is not a distribution. A
+/// log-probability of `−inf` is a probability of 0.
 ///
 /// # Examples
 ///
@@ -64,38 +53,30 @@ pub fn softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, MetricError
 /// let log_probabilities = log_softmax(&[2.0, 0.0, -1.0, 0.0], 2)?;
 /// let p = mean_probability(&log_probabilities, 2, 2)?;
 /// assert!((p[0] - 0.574_869).abs() < 1e-6 && (p[1] - 0.425_131).abs() < 1e-6);
-/// # Ok::<(), lrvd_core::metrics::MetricError>(())
+/// # Ok::<(), lrvd_core::Error>(())
 /// ```
 pub fn log_mean_probability(
     log_probabilities: &[f64],
     n_draws: usize,
     n_classes: usize,
-) -> Result<Vec<f64>, MetricError> {
+) -> Result<Vec<f64>, Error> {
     let width = draw_width(log_probabilities, n_draws, n_classes)?;
     Ok(log_mean(log_probabilities, n_draws, width))
 }
 
 /// Average of the draws' probabilities: the exponential of [`log_mean_probability`].
-///
-/// # Errors
-///
-/// As [`log_mean_probability`].
 pub fn mean_probability(
     log_probabilities: &[f64],
     n_draws: usize,
     n_classes: usize,
-) -> Result<Vec<f64>, MetricError> {
+) -> Result<Vec<f64>, Error> {
     let log_mean = log_mean_probability(log_probabilities, n_draws, n_classes)?;
     Ok(log_mean.into_iter().map(f64::exp).collect())
 }
 
 /// Entropy of every row in nats: `−Σ_c p_c·ln p_c`, with `0·ln 0 = 0`.
-///
-/// # Errors
-///
-/// Shapes as [`log_softmax`]; [`MetricError::Range`] or [`MetricError::RowSum`] for rows that are no distribution.
-pub fn entropy(probabilities: &[f64], n_classes: usize) -> Result<Vec<f64>, MetricError> {
-    check::rows("probabilities", probabilities.len(), "n_classes", n_classes)?;
+pub fn entropy(probabilities: &[f64], n_classes: usize) -> Result<Vec<f64>, Error> {
+    some_rows("probabilities", probabilities.len(), "n_classes", n_classes)?;
     check_distributions("probabilities", probabilities, n_classes)?;
     let logs = probabilities.iter().map(|p| p.ln()).collect::<Vec<_>>();
     Ok(logs.chunks_exact(n_classes).map(entropy_of_logs).collect())
@@ -125,10 +106,6 @@ pub struct Uncertainty {
 ///
 /// `log_probabilities` is `[n_draws, n, n_classes]`, row-major, in nats; the results are `[n]`.
 ///
-/// # Errors
-///
-/// As [`log_mean_probability`].
-///
 /// # Numerics
 ///
 /// Rounding may leave the difference some `1e-16` below 0 when the draws agree; it is raised to 0.
@@ -140,7 +117,7 @@ pub fn uncertainty(
     log_probabilities: &[f64],
     n_draws: usize,
     n_classes: usize,
-) -> Result<Uncertainty, MetricError> {
+) -> Result<Uncertainty, Error> {
     let width = draw_width(log_probabilities, n_draws, n_classes)?;
     let log_mean = log_mean(log_probabilities, n_draws, width);
     let predictive_entropy: Vec<f64> =
@@ -160,33 +137,17 @@ pub fn uncertainty(
 }
 
 /// Values of one draw, after checking shapes and rows.
-fn draw_width(
-    log_probabilities: &[f64],
-    n_draws: usize,
-    n_classes: usize,
-) -> Result<usize, MetricError> {
+fn draw_width(log_probabilities: &[f64], n_draws: usize, n_classes: usize) -> Result<usize, Error> {
     const NAME: &str = "log_probabilities";
-    if n_draws == 0 {
-        return Err(MetricError::Zero { name: "n_draws" });
-    }
-    check::rows(NAME, log_probabilities.len(), "n_classes", n_classes)?;
-    let n_rows = log_probabilities.len() / n_classes;
+    check_range("n_draws", n_draws as f64, 1.0, f64::MAX)?;
+    let n_rows = some_rows(NAME, log_probabilities.len(), "n_classes", n_classes)?;
     if !n_rows.is_multiple_of(n_draws) {
-        let size = n_draws * n_classes;
-        let size_name = "n_draws x n_classes";
-        return Err(MetricError::Rows {
-            name: NAME,
-            size_name,
-            size,
-            found: log_probabilities.len(),
-        });
+        let expected = format!("a multiple of `n_draws x n_classes` = {}", n_draws * n_classes);
+        return Err(Error::length(NAME, log_probabilities.len(), expected));
     }
-    check::range(NAME, log_probabilities, f64::NEG_INFINITY, ROW_SUM_TOLERANCE)?;
+    check_all_in(NAME, log_probabilities, f64::NEG_INFINITY, ROW_SUM_TOLERANCE)?;
     for (row, values) in log_probabilities.chunks_exact(n_classes).enumerate() {
-        let sum: f64 = values.iter().map(|value| value.exp()).sum();
-        if (sum - 1.0).abs() > ROW_SUM_TOLERANCE {
-            return Err(MetricError::RowSum { name: NAME, row, sum, tolerance: ROW_SUM_TOLERANCE });
-        }
+        check_row_sum(NAME, row, values.iter().map(|value| value.exp()).sum())?;
     }
     Ok(log_probabilities.len() / n_draws)
 }
@@ -271,12 +232,28 @@ mod tests {
     fn mistakes_are_named() {
         let half = 0.5f64.ln();
         let refused = |p: &[f64], t, c| log_mean_probability(p, t, c).unwrap_err();
-        assert_eq!(refused(&[half; 2], 0, 2), MetricError::Zero { name: "n_draws" });
-        assert_eq!(refused(&[half; 2], 1, 0), MetricError::Zero { name: "n_classes" });
-        assert!(matches!(refused(&[half; 6], 2, 2), MetricError::Rows { size: 4, found: 6, .. }));
-        assert!(matches!(refused(&[half, 0.1], 1, 2), MetricError::Range { index: 1, .. }));
-        assert!(matches!(refused(&[half, f64::NAN], 1, 2), MetricError::Range { index: 1, .. }));
-        assert!(matches!(refused(&[half, -0.1], 1, 2), MetricError::RowSum { row: 0, .. }));
+        let name = "log_probabilities";
+        for (error, message) in [
+            (refused(&[half; 2], 0, 2), "`n_draws` is 0, expected at least 1"),
+            (refused(&[half; 2], 1, 0), "`n_classes` is 0, expected at least 1"),
+            (
+                refused(&[half; 6], 2, 2),
+                &format!("`{name}` has length 6, expected a multiple of `n_draws x n_classes` = 4"),
+            ),
+            (
+                refused(&[half, 0.1], 1, 2),
+                &format!("`{name}` is 0.1 at index 1, expected -inf..=0.0001"),
+            ),
+            (
+                refused(&[half, f64::NAN], 1, 2),
+                &format!("`{name}` is NaN at index 1, expected -inf..=0.0001"),
+            ),
+        ] {
+            assert_eq!(error.to_string(), message);
+        }
+        let sum = refused(&[half, -0.1], 1, 2).to_string();
+        assert!(sum.starts_with("`row sum of log_probabilities` is 1.4"), "{sum}");
+        assert!(sum.ends_with("at index 0, expected 1 within 0.0001"), "{sum}");
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! The triangular root of a positive definite matrix, and what it solves.
 
-use crate::error::ParameterError;
+use crate::error::Error;
 
 /// The lower triangular factor `L` of a symmetric positive definite matrix, `matrix = L·Lᵀ`.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,12 +14,12 @@ impl Cholesky {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::NotPositiveDefinite`] if a pivot is not positive.
+    /// A pivot is not positive.
     ///
     /// # Panics
     ///
     /// If the slice is not as long as its size says.
-    pub fn new(name: &'static str, matrix: &[f64], size: usize) -> Result<Self, ParameterError> {
+    pub fn new(name: &'static str, matrix: &[f64], size: usize) -> Result<Self, Error> {
         assert_eq!(matrix.len(), size * size, "sizes of a factorisation");
         let mut lower = vec![0.0; size * size];
         for row in 0..size {
@@ -32,7 +32,7 @@ impl Cholesky {
                 } else if rest > 0.0 && rest.is_finite() {
                     rest.sqrt()
                 } else {
-                    return Err(ParameterError::NotPositiveDefinite { name, size });
+                    return Err(Error::undefined(name, "is not positive definite"));
                 };
             }
         }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn what_is_not_positive_definite_is_refused() {
         for matrix in [[1.0, 2.0, 2.0, 4.0], [1.0, 2.0, 2.0, 1.0], [0.0; 4], [f64::NAN; 4]] {
-            let refused = ParameterError::NotPositiveDefinite { name: "m", size: 2 };
+            let refused = Error::undefined("m", "is not positive definite");
             assert_eq!(Cholesky::new("m", &matrix, 2), Err(refused));
         }
         assert_eq!(Cholesky::new("m", &[], 0).unwrap().log_det(), 0.0);

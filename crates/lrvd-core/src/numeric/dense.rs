@@ -4,7 +4,7 @@
 //! responsibility and checked by `assert!`: a mismatch here is a bug of this crate, since every
 //! public formula checks its slices before it comes here.
 
-use crate::error::ParameterError;
+use crate::error::Error;
 
 /// `x · wᵀ` for `x [n, k]` and `w [m, k]`; the result is `[n, m]`.
 ///
@@ -146,7 +146,7 @@ pub fn qr_triangle(matrix: &[f64], n_rows: usize, n_cols: usize) -> Vec<f64> {
 ///
 /// # Errors
 ///
-/// [`ParameterError::Singular`] if a pivot vanishes against the largest entry of the matrix.
+/// A pivot vanishes against the largest entry of the matrix.
 ///
 /// # Numerics
 ///
@@ -155,13 +155,9 @@ pub fn qr_triangle(matrix: &[f64], n_rows: usize, n_cols: usize) -> Vec<f64> {
 /// # Panics
 ///
 /// If the slice is not as long as its size says.
-pub fn inverse(
-    name: &'static str,
-    matrix: &[f64],
-    size: usize,
-) -> Result<Vec<f64>, ParameterError> {
+pub fn inverse(name: &'static str, matrix: &[f64], size: usize) -> Result<Vec<f64>, Error> {
     assert_eq!(matrix.len(), size * size, "sizes of an inverse");
-    let singular = ParameterError::Singular { name, size };
+    let singular = || Error::undefined(name, "is singular to working precision");
     let largest = matrix.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
     let mut left = matrix.to_vec();
     let mut right = identity(size);
@@ -171,7 +167,7 @@ pub fn inverse(
             .unwrap_or(k);
         let pivot = left[pivot_row * size + k];
         if !pivot.is_finite() || pivot.abs() <= f64::EPSILON * largest * size as f64 {
-            return Err(singular);
+            return Err(singular());
         }
         for col in 0..size {
             left.swap(k * size + col, pivot_row * size + col);
@@ -199,6 +195,11 @@ pub fn identity(size: usize) -> Vec<f64> {
         out[i * size + i] = 1.0;
     }
     out
+}
+
+/// `factor · values`.
+pub(crate) fn scaled(values: &[f64], factor: f64) -> Vec<f64> {
+    values.iter().map(|v| factor * v).collect()
 }
 
 #[cfg(test)]
@@ -245,7 +246,7 @@ mod tests {
         let flat = [1.0, 2.0, 2.0, 4.0];
         assert_eq!(
             inverse("flat", &flat, 2),
-            Err(ParameterError::Singular { name: "flat", size: 2 })
+            Err(Error::undefined("flat", "is singular to working precision"))
         );
         assert!(inverse("nan", &[f64::NAN], 1).is_err());
         assert!(inverse("none", &[], 0).unwrap().is_empty());

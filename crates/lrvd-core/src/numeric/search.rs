@@ -6,10 +6,6 @@
 /// The grid finds the valley, golden section its floor: every step shrinks the bracket to 0.618 of itself. Of equal values the one at the smaller argument is
 /// taken. The end of the range is an answer like any other.
 ///
-/// # Errors
-///
-/// Those of `at`.
-///
 /// # Panics
 ///
 /// If the range is not one of positive numbers or has fewer than two points.

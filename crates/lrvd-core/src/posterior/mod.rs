@@ -9,7 +9,7 @@ mod entry;
 
 pub(crate) use entry::{Entry, EntryKind, Factor};
 
-use crate::error::{ShapeError, check_length};
+use crate::error::{Error, check_length};
 use crate::factor::FactorView;
 use crate::family::VariationalFamily;
 
@@ -59,16 +59,11 @@ pub struct Entries {
 
 impl<'a> Posterior<'a> {
     /// Puts a posterior together.
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Length`] if the ranks of the two factors differ or the parameters do not fit
-    /// the factors.
     pub fn new(
         a_mean: FactorView<'a>,
         b_mean: FactorView<'a>,
         parameters: NoiseParameters<'a>,
-    ) -> Result<Self, ShapeError> {
+    ) -> Result<Self, Error> {
         check_length("rows of b_mean", b_mean.rank(), a_mean.rank())?;
         match parameters {
             NoiseParameters::RankVariance(v) | NoiseParameters::AsymRankVariance(v) => {
@@ -197,7 +192,7 @@ mod tests {
     const A: [f64; 4] = [0.5, -2.0, 0.0, 1.0];
     const B: [f64; 2] = [3.0, -1.0];
 
-    fn posterior(parameters: NoiseParameters<'_>) -> Result<Posterior<'_>, ShapeError> {
+    fn posterior(parameters: NoiseParameters<'_>) -> Result<Posterior<'_>, Error> {
         Posterior::new(FactorView::new("a", &A, 2, 2)?, FactorView::new("b", &B, 2, 1)?, parameters)
     }
 
@@ -221,11 +216,11 @@ mod tests {
     #[test]
     fn misfits_are_refused_by_name() {
         let error = posterior(NoiseParameters::NoiseToSignal(&[0.0])).unwrap_err();
-        assert_eq!(error, ShapeError::Length { name: "log_alpha", wanted: 2, found: 1 });
+        assert_eq!(error, Error::length("log_alpha", 1, 2));
         let a = FactorView::new("a", &A, 2, 2).unwrap();
         let b = FactorView::new("b", &B, 1, 2).unwrap();
         let error = Posterior::new(a, b, NoiseParameters::RankVariance(&[0.0; 2])).unwrap_err();
-        assert_eq!(error, ShapeError::Length { name: "rows of b_mean", wanted: 2, found: 1 });
+        assert_eq!(error, Error::length("rows of b_mean", 1, 2));
         let wrong = NoiseParameters::ElementVariance { a: &A, b: &A };
         assert!(posterior(wrong).is_err());
     }

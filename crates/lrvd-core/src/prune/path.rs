@@ -1,6 +1,6 @@
 //! The fewest ranks that held-out rows cannot tell from the best.
 
-use crate::error::{Error, ParameterError, check_length, check_range};
+use crate::error::{Error, check_at_least, check_length, check_numbers, check_range};
 
 /// How much worse than the best a model may be.
 ///
@@ -52,14 +52,8 @@ impl PairedDifference {
     /// That of `losses` less `others`.
     ///
     /// Rows that are hard for both add nothing to its error.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::Empty`] without a row, [`ShapeError::Length`](crate::ShapeError) unless both have as many.
     pub fn new(losses: &[f64], others: &[f64]) -> Result<Self, Error> {
-        if losses.is_empty() {
-            return Err(ParameterError::Empty { name: "losses" }.into());
-        }
+        check_at_least("losses", losses.len(), 1)?;
         check_length("others", others.len(), losses.len())?;
         let differences: Vec<f64> = losses.iter().zip(others).map(|(x, y)| x - y).collect();
         let n = differences.len() as f64;
@@ -108,9 +102,7 @@ impl RankPath {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::Empty`] without a model or a row, [`ShapeError::Length`](crate::ShapeError)
-    /// unless every model has as many losses, [`ParameterError::NotANumber`] for a loss that is none,
-    /// [`ParameterError::OutOfRange`] for a negative tolerance.
+    /// No model, no row, a loss that is NaN, or a negative tolerance.
     ///
     /// # References
     ///
@@ -118,14 +110,11 @@ impl RankPath {
     pub fn new(ranks: &[usize], losses: &[f64], tolerance: PathTolerance) -> Result<Self, Error> {
         check_range("standard_errors", tolerance.standard_errors, 0.0, f64::MAX)?;
         check_range("nats", tolerance.nats, 0.0, f64::MAX)?;
-        if ranks.is_empty() || losses.is_empty() {
-            return Err(ParameterError::Empty { name: "losses" }.into());
-        }
+        check_at_least("ranks", ranks.len(), 1)?;
+        check_at_least("losses", losses.len(), 1)?;
         let rows = losses.len() / ranks.len();
         check_length("losses", losses.len(), rows.max(1) * ranks.len())?;
-        if let Some(index) = losses.iter().position(|loss| loss.is_nan()) {
-            return Err(ParameterError::NotANumber { name: "losses", index }.into());
-        }
+        check_numbers("losses", losses)?;
         let of = |m: usize| &losses[m * rows..(m + 1) * rows];
         let mean = |m: usize| of(m).iter().sum::<f64>() / rows as f64;
         let means: Vec<f64> = (0..ranks.len()).map(mean).collect();

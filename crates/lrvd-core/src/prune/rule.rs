@@ -1,6 +1,6 @@
 //! The noise-to-signal ratio from which on a rank component is noise.
 
-use crate::error::{ParameterError, check_range};
+use crate::error::{Error, check_numbers, check_range};
 
 /// Threshold of the published experiments.
 pub const DEFAULT_LOG_ALPHA_THRESHOLD: f64 = 4.0;
@@ -20,11 +20,7 @@ pub struct PruneRule {
 
 impl PruneRule {
     /// Checks a rule.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] if the threshold is not finite.
-    pub fn new(log_alpha_threshold: f64, min_rank: usize) -> Result<Self, ParameterError> {
+    pub fn new(log_alpha_threshold: f64, min_rank: usize) -> Result<Self, Error> {
         check_range("log_alpha_threshold", log_alpha_threshold, f64::MIN, f64::MAX)?;
         Ok(Self { log_alpha_threshold, min_rank })
     }
@@ -50,12 +46,9 @@ impl PruneRule {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::NotANumber`] if a statistic is NaN: a diverged adapter is not pruned
-    /// silently.
-    pub fn kept(&self, statistic: &[f64]) -> Result<Vec<usize>, ParameterError> {
-        if let Some(index) = statistic.iter().position(|s| s.is_nan()) {
-            return Err(ParameterError::NotANumber { name: "statistic", index });
-        }
+    /// A statistic is NaN: a diverged adapter is not pruned silently.
+    pub fn kept(&self, statistic: &[f64]) -> Result<Vec<usize>, Error> {
+        check_numbers("statistic", statistic)?;
         let mut order: Vec<usize> = (0..statistic.len()).collect();
         order.sort_by(|&i, &j| statistic[i].total_cmp(&statistic[j]));
         let n_kept = self.effective_rank(statistic).max(self.min_rank).min(statistic.len());
@@ -97,7 +90,7 @@ mod tests {
     #[test]
     fn nan_is_refused_with_its_place() {
         let error = PruneRule::default().kept(&[0.0, f64::NAN]).unwrap_err();
-        assert_eq!(error, ParameterError::NotANumber { name: "statistic", index: 1 });
+        assert!(matches!(error, Error::Entry { name, index: 1, .. } if name == "statistic"));
         assert!(PruneRule::new(f64::NAN, 0).is_err());
         assert!(PruneRule::new(f64::INFINITY, 0).is_err());
     }

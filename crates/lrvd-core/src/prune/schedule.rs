@@ -1,6 +1,6 @@
 //! The steps at which the rank is looked at.
 
-use crate::error::ParameterError;
+use crate::error::Error;
 
 /// A checked schedule of prune events.
 ///
@@ -20,7 +20,7 @@ use crate::error::ParameterError;
 /// let schedule = PruneSchedule::new(1000, 1000, Some(3000))?;
 /// let due: Vec<u64> = (0..5001).filter(|&step| schedule.is_due(step)).collect();
 /// assert_eq!(due, [1000, 2000, 3000]);
-/// # Ok::<(), lrvd_core::ParameterError>(())
+/// # Ok::<(), lrvd_core::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PruneSchedule {
@@ -34,15 +34,15 @@ impl PruneSchedule {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::OutOfRange`] if `every` is 0 or `stop` lies before `start`.
-    pub fn new(start: u64, every: u64, stop: Option<u64>) -> Result<Self, ParameterError> {
+    /// `every` is 0, or `stop` is before `start`.
+    pub fn new(start: u64, every: u64, stop: Option<u64>) -> Result<Self, Error> {
         let high = u64::MAX as f64;
         if every == 0 {
-            return Err(ParameterError::OutOfRange { name: "every", value: 0.0, low: 1.0, high });
+            return Err(Error::OutOfRange { name: "every", value: 0.0, low: 1.0, high });
         }
         if let Some(stop) = stop.filter(|&stop| stop < start) {
             let (value, low) = (stop as f64, start as f64);
-            return Err(ParameterError::OutOfRange { name: "stop", value, low, high });
+            return Err(Error::OutOfRange { name: "stop", value, low, high });
         }
         Ok(Self { start, every, stop })
     }

@@ -1,6 +1,6 @@
 //! The noise of a rank component in one number.
 
-use crate::error::{Error, ParameterError, check_range};
+use crate::error::{Error, check_range};
 use crate::family::{EPS_MEAN, VariationalFamily, clamp_log_variance};
 use crate::kl::{ArdPrior, ArdScales, kl_ard};
 use crate::numeric::MedianKind;
@@ -69,8 +69,7 @@ pub struct StatisticOptions {
 ///
 /// # Errors
 ///
-/// [`ParameterError::OutOfRange`] if the reference is not positive and finite;
-/// [`ParameterError::Empty`] if a factor that enters has no columns.
+/// The reference is not positive and finite, or a factor that enters has no columns.
 ///
 /// # Invariants
 ///
@@ -112,7 +111,7 @@ fn medians(
     posterior: &Posterior<'_>,
     factor: Factor,
     options: StatisticOptions,
-) -> Result<Vec<f64>, ParameterError> {
+) -> Result<Vec<f64>, Error> {
     let width = match factor {
         Factor::A => posterior.d_input(),
         Factor::B => posterior.d_output(),
@@ -134,7 +133,7 @@ fn medians(
     (0..posterior.rank())
         .map(|k| {
             let row = &values[k * width..(k + 1) * width];
-            options.median.of(row).ok_or(ParameterError::Empty { name })
+            options.median.of(row).ok_or_else(|| Error::length(name, 0, "at least 1"))
         })
         .collect()
 }

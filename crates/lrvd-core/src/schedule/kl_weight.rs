@@ -1,6 +1,6 @@
 //! Weight and divisor of the KL term.
 
-use crate::error::{ParameterError, check_range};
+use crate::error::{Error, check_range};
 
 /// Weight of the KL term by step, before [`KlDivisor`].
 ///
@@ -19,17 +19,13 @@ impl KlSchedule {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::OutOfRange`] if `kl_weight` is negative, infinite or NaN.
-    pub fn constant(kl_weight: f64) -> Result<Self, ParameterError> {
+    /// `kl_weight` is negative, infinite or NaN.
+    pub fn constant(kl_weight: f64) -> Result<Self, Error> {
         Self::linear_warmup(kl_weight, 0)
     }
 
     /// A linear rise from 0 over `warmup_steps`, then the full weight.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] if `kl_weight` is negative, infinite or NaN.
-    pub fn linear_warmup(kl_weight: f64, warmup_steps: u32) -> Result<Self, ParameterError> {
+    pub fn linear_warmup(kl_weight: f64, warmup_steps: u32) -> Result<Self, Error> {
         check_range("kl_weight", kl_weight, 0.0, f64::MAX)?;
         Ok(Self { kl_weight, warmup_steps })
     }
@@ -89,8 +85,8 @@ impl KlDivisor {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::OutOfRange`] if the count it refers to is 0.
-    pub fn divisor(self, size: BatchSize) -> Result<f64, ParameterError> {
+    /// The count that it refers to is 0.
+    pub fn divisor(self, size: BatchSize) -> Result<f64, Error> {
         let (name, count) = match self {
             Self::None => return Ok(1.0),
             Self::Batch => ("examples", size.examples),
@@ -109,8 +105,8 @@ impl KlDivisor {
 ///
 /// # Errors
 ///
-/// [`ParameterError::OutOfRange`] if `temperature` is negative or not finite, or `n_train` is 0.
-pub fn elbo_kl_weight(temperature: f64, n_train: usize) -> Result<f64, ParameterError> {
+/// `temperature` is negative or not finite, or `n_train` is 0.
+pub fn elbo_kl_weight(temperature: f64, n_train: usize) -> Result<f64, Error> {
     check_range("temperature", temperature, 0.0, f64::MAX)?;
     check_range("n_train", n_train as f64, 1.0, f64::MAX)?;
     Ok(temperature / n_train as f64)

@@ -1,6 +1,6 @@
 //! Learning-rate schedules.
 
-use crate::error::{ParameterError, check_range};
+use crate::error::{Error, check_range};
 
 /// Multiplier of every parameter group's learning rate, by step.
 ///
@@ -27,7 +27,7 @@ use crate::error::{ParameterError, check_range};
 /// assert_eq!(schedule.factor(3), 1.0);
 /// assert_eq!(schedule.factor(12), 18.0 / 27.0);
 /// assert_eq!(schedule.factor(30), 0.0);
-/// # Ok::<(), lrvd_core::ParameterError>(())
+/// # Ok::<(), lrvd_core::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LrSchedule {
@@ -41,8 +41,8 @@ impl LrSchedule {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::OutOfRange`] if `warmup_steps > total_steps`.
-    pub fn linear(warmup_steps: u32, total_steps: u32) -> Result<Self, ParameterError> {
+    /// `warmup_steps > total_steps`.
+    pub fn linear(warmup_steps: u32, total_steps: u32) -> Result<Self, Error> {
         check_range("warmup_steps", f64::from(warmup_steps), 0.0, f64::from(total_steps))?;
         Ok(Self { warmup_steps, total_steps })
     }

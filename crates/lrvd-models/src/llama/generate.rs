@@ -6,8 +6,6 @@ use lrvd_burn::adapter::repeat_for_members;
 use lrvd_burn::error::AdapterError;
 use lrvd_burn::model::members;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_core::error::ParameterError;
-use lrvd_core::metrics::MetricError;
 use lrvd_core::noise::NoiseKey;
 
 use super::cache::KvCache;
@@ -73,12 +71,9 @@ pub enum GenerateError {
         /// Number of members.
         members: usize,
     },
-    /// A temperature or a share out of range.
+    /// A temperature or a share out of range, or logits that are not finite.
     #[error(transparent)]
-    Parameter(#[from] ParameterError),
-    /// Logits that are not finite.
-    #[error(transparent)]
-    Metric(#[from] MetricError),
+    Core(#[from] lrvd_core::Error),
     /// Whoever wanted the texts does not any more.
     #[error("the texts are not wanted any more")]
     Abandoned,

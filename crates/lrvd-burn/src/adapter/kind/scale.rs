@@ -94,8 +94,7 @@ impl ScaleGaussian {
         let rows: Vec<f64> = (0..rank)
             .flat_map(|i| of_lora.iter().skip(i).step_by(rank).map(|&v| f64::from(v)))
             .collect();
-        let view = FactorView::new("a", &rows, rank, d_input)
-            .map_err(|_| ParameterError::Empty { name: "a" })?;
+        let view = FactorView::new("a", &rows, rank, d_input)?;
         let basis = scala_bl::scala_bl_basis(view)?;
         let a = (0..d_input)
             .flat_map(|j| basis.v_h.iter().skip(j).step_by(d_input).map(|&v| v as f32))

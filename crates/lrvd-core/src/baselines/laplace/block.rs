@@ -46,8 +46,7 @@ impl CurvatureBlock {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::OutOfRange`](crate::ParameterError::OutOfRange) if `prior_precision` is not
-    /// positive and finite.
+    /// `prior_precision` is not positive and finite.
     pub fn log_det(&self, prior_precision: f64) -> Result<f64, Error> {
         check_precision(prior_precision)?;
         Ok(match self {
@@ -57,10 +56,6 @@ impl CurvatureBlock {
     }
 
     /// The derivative of [`log_det`](Self::log_det) with respect to `ln δ`: `Σ δ/(λ + δ)`.
-    ///
-    /// # Errors
-    ///
-    /// As [`log_det`](Self::log_det).
     pub fn log_det_slope(&self, prior_precision: f64) -> Result<f64, Error> {
         check_precision(prior_precision)?;
         Ok(match self {
@@ -77,11 +72,6 @@ impl CurvatureBlock {
     /// |-------------|----------------------------------------|
     /// | `gradients` | `[n, d_output, d_input]`, row-major    |
     /// | *returns*   | `[n, n]`, symmetric                    |
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Length`](crate::ShapeError::Length) if `gradients` is not `n` matrices;
-    /// otherwise as [`log_det`](Self::log_det).
     pub fn covariance(
         &self,
         gradients: &[f64],
@@ -98,5 +88,5 @@ impl CurvatureBlock {
 }
 
 pub(super) fn check_precision(prior_precision: f64) -> Result<(), Error> {
-    Ok(check_range("prior_precision", prior_precision, f64::MIN_POSITIVE, f64::MAX)?)
+    check_range("prior_precision", prior_precision, f64::MIN_POSITIVE, f64::MAX)
 }

@@ -1,7 +1,7 @@
 //! The two factors of a Fisher block, gathered.
 
-use crate::baselines::shape::{count_rows, scaled};
-use crate::error::{Error, ParameterError, ShapeError, check_range};
+use crate::error::{Error, check_range, count_rows};
+use crate::numeric::dense::scaled;
 
 /// What the sum of outer products of the inputs is divided by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -55,11 +55,7 @@ impl Curvature {
     }
 
     /// Adds the inputs of one example, `[tokens, d_input]`.
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Factor`] if `tokens` is not whole rows.
-    pub fn add_inputs(&mut self, tokens: &[f64]) -> Result<(), ShapeError> {
+    pub fn add_inputs(&mut self, tokens: &[f64]) -> Result<(), Error> {
         let rows = count_rows("tokens", tokens, self.d_input)?;
         add_outer_products(&mut self.input, tokens, self.d_input, 1.0);
         self.n_tokens += rows;
@@ -69,11 +65,6 @@ impl Curvature {
 
     /// Adds one class of one example: the gradients of `−ln p_c` by the output of every token,
     /// `[tokens, d_output]`, weighted with that class's probability.
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Factor`] if `gradients` is not whole rows; [`ParameterError::OutOfRange`] if
-    /// `probability` is none.
     pub fn add_class(&mut self, probability: f64, gradients: &[f64]) -> Result<(), Error> {
         count_rows("gradients", gradients, self.d_output)?;
         check_range("probability", probability, 0.0, 1.0)?;
@@ -100,14 +91,14 @@ impl Curvature {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::Empty`] if nothing was added.
-    pub fn input_factor(&self, by: InputNormalisation) -> Result<Vec<f64>, ParameterError> {
+    /// Nothing was added.
+    pub fn input_factor(&self, by: InputNormalisation) -> Result<Vec<f64>, Error> {
         let count = match by {
             InputNormalisation::Tokens => self.n_tokens,
             InputNormalisation::Examples => self.n_examples,
         };
         if count == 0 {
-            return Err(ParameterError::Empty { name: "tokens" });
+            return Err(Error::length("tokens", 0, "at least 1"));
         }
         Ok(scaled(&self.input, 1.0 / count as f64))
     }

@@ -1,7 +1,7 @@
 //! The strength of the prior that the training set itself asks for.
 
 use super::block::{CurvatureBlock, check_precision};
-use crate::error::{Error, ParameterError, check_range};
+use crate::error::{Error, check_range};
 use crate::numeric::compensated_sum;
 
 /// Decay rates and floor of Adam, at the defaults of every library.
@@ -68,19 +68,14 @@ pub struct EvidenceFit {
 impl<'a> Evidence<'a> {
     /// Of the blocks of all LoRA matrices, their squared norm and the training set's log-likelihood in
     /// nats (a sum over examples; a constant as far as `δ` is concerned).
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] if `squared_norm` is negative or not finite;
-    /// [`ParameterError::NotANumber`] for the log-likelihood.
     pub fn new(
         blocks: &'a [CurvatureBlock],
         squared_norm: f64,
         log_likelihood: f64,
-    ) -> Result<Self, ParameterError> {
+    ) -> Result<Self, Error> {
         check_range("squared_norm", squared_norm, 0.0, f64::MAX)?;
         if log_likelihood.is_nan() {
-            return Err(ParameterError::NotANumber { name: "log_likelihood", index: 0 });
+            return Err(Error::undefined("log_likelihood", "is not a number"));
         }
         Ok(Self { blocks, squared_norm, log_likelihood })
     }
@@ -91,10 +86,6 @@ impl<'a> Evidence<'a> {
     }
 
     /// `ln Z(δ)`, nats.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] if `prior_precision` is not positive and finite.
     pub fn log_evidence(&self, prior_precision: f64) -> Result<f64, Error> {
         check_precision(prior_precision)?;
         let log_dets = self.of_blocks(|block| block.log_det(prior_precision))?;
@@ -103,10 +94,6 @@ impl<'a> Evidence<'a> {
     }
 
     /// The derivative of [`log_evidence`](Self::log_evidence) with respect to `ln δ`.
-    ///
-    /// # Errors
-    ///
-    /// As [`log_evidence`](Self::log_evidence).
     pub fn slope(&self, prior_precision: f64) -> Result<f64, Error> {
         check_precision(prior_precision)?;
         let slopes = self.of_blocks(|block| block.log_det_slope(prior_precision))?;
@@ -118,8 +105,8 @@ impl<'a> Evidence<'a> {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::OutOfRange`] if an option is outside its range, or `δ` leaves the range of
-    /// `f64` (a model without weights and without curvature has no best prior).
+    /// An option is outside its range, or `δ` leaves the range of `f64` (a model without weights and without curvature has no
+    /// best prior).
     pub fn fit(&self, options: EvidenceOptions) -> Result<EvidenceFit, Error> {
         check_range("start", options.start, f64::MIN_POSITIVE, f64::MAX)?;
         check_range("learning_rate", options.learning_rate, f64::MIN_POSITIVE, f64::MAX)?;

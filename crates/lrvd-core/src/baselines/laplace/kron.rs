@@ -31,10 +31,6 @@ pub struct KronBlock {
 
 impl KronBlock {
     /// Diagonalises the factors `S [d_output, d_output]` and `A [d_input, d_input]`.
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Length`](crate::ShapeError::Length) if a factor is not square of the given size.
     pub fn new(
         output_factor: &[f64],
         d_output: usize,

@@ -48,10 +48,6 @@ pub struct LowRankBlock {
 
 impl LowRankBlock {
     /// A block from its wide factor and the small one, `[small, small]`.
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Length`](crate::ShapeError::Length) if `small_factor` is not square of that size.
     pub fn new(
         wide: &WideFactor,
         side: WideSide,

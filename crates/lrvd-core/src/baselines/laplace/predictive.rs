@@ -10,9 +10,8 @@
 //! | [`laplace_bridge`]       | a Dirichlet fitted in logit space, no sampling             |
 
 use super::block::CurvatureBlock;
-use crate::baselines::error::BaselineError;
-use crate::error::{Error, ParameterError, check_length};
-use crate::metrics::{MetricError, log_softmax, mean_probability, softmax};
+use crate::error::{Error, check_at_least, check_finite, check_length, check_range};
+use crate::metrics::{log_softmax, mean_probability, softmax};
 use crate::numeric::Cholesky;
 
 /// Added to the diagonal of a covariance before its root is taken, as the published code does; also
@@ -36,10 +35,6 @@ impl LogitCovariance {
     ///
     /// `jacobian [n_classes, d_output, d_input]` holds the gradient of every logit by the matrix; it is
     /// not kept.
-    ///
-    /// # Errors
-    ///
-    /// As [`CurvatureBlock::covariance`].
     pub fn add(
         &mut self,
         block: &CurvatureBlock,
@@ -78,13 +73,12 @@ impl LogitCovariance {
 ///
 /// # Errors
 ///
-/// [`BaselineError`] for shapes that do not fit, no draws, a logit that is not finite, or a covariance
-/// that is not positive definite even with the jitter.
+/// No draws, or a covariance that is not positive definite even with the jitter.
 pub fn monte_carlo_softmax(
     logits: &[f64],
     covariance: &[f64],
     normals: &[f64],
-) -> Result<Vec<f64>, BaselineError> {
+) -> Result<Vec<f64>, Error> {
     let n_classes = check(logits, covariance)?;
     let mut jittered = covariance.to_vec();
     for value in jittered.iter_mut().step_by(n_classes + 1) {
@@ -98,9 +92,9 @@ pub fn monte_carlo_softmax(
         .flat_map(|z| root.lower_times(z).into_iter().zip(logits).map(|(v, f)| f + v))
         .collect();
     if draws.is_empty() {
-        return Err(MetricError::Zero { name: "n_draws" }.into());
+        return Err(Error::length("normals", 0, "at least 1"));
     }
-    Ok(mean_probability(&log_softmax(&draws, n_classes)?, n_draws, n_classes)?)
+    mean_probability(&log_softmax(&draws, n_classes)?, n_draws, n_classes)
 }
 
 /// Softmax of logits shrunk by their own variance.
@@ -115,20 +109,20 @@ pub fn monte_carlo_softmax(
 ///
 /// # Errors
 ///
-/// [`BaselineError`] for shapes that do not fit, a logit that is not finite or a negative variance.
+/// A negative variance.
 ///
 /// # References
 ///
 /// `MacKay` 1992; for several classes: Gibbs 1998.
-pub fn probit_softmax(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, BaselineError> {
+pub fn probit_softmax(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Error> {
     let n_classes = check(logits, covariance)?;
     let mut shrunk = Vec::with_capacity(n_classes);
     for (c, &logit) in logits.iter().enumerate() {
         let variance = covariance[c * (n_classes + 1)];
-        crate::error::check_range("variance", variance, 0.0, f64::MAX)?;
+        check_range("variance", variance, 0.0, f64::MAX)?;
         shrunk.push(logit / (1.0 + std::f64::consts::PI / 8.0 * variance).sqrt());
     }
-    Ok(softmax(&shrunk, n_classes)?)
+    softmax(&shrunk, n_classes)
 }
 
 /// Mean of the Dirichlet that Laplace's approximation in logit space would turn into this Gaussian.
@@ -144,8 +138,7 @@ pub fn probit_softmax(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Ba
 ///
 /// # Errors
 ///
-/// [`BaselineError`] for shapes that do not fit or a logit that is not finite;
-/// [`ParameterError::Undefined`] where the covariance leaves nothing to condition on, or no variance.
+/// The covariance leaves nothing to condition on, or no variance.
 ///
 /// # Numerics
 ///
@@ -154,13 +147,13 @@ pub fn probit_softmax(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Ba
 /// # References
 ///
 /// Hobbhahn et al. 2022, arXiv:2003.01227.
-pub fn laplace_bridge(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, BaselineError> {
+pub fn laplace_bridge(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Error> {
     let n_classes = check(logits, covariance)?;
-    let undefined = |reason| ParameterError::Undefined { name: "laplace_bridge", reason };
+    let undefined = |reason| Error::undefined("laplace_bridge", format!("is undefined: {reason}"));
     let row_sums: Vec<f64> = covariance.chunks(n_classes).map(|row| row.iter().sum()).collect();
     let total: f64 = row_sums.iter().sum();
     if !(total > 0.0 && total.is_finite()) {
-        return Err(undefined("the sum of the covariance is not positive").into());
+        return Err(undefined("the sum of the covariance is not positive"));
     }
     let shift = logits.iter().sum::<f64>() / total;
     let centred: Vec<f64> = logits.iter().zip(&row_sums).map(|(f, s)| f - s * shift).collect();
@@ -169,25 +162,23 @@ pub fn laplace_bridge(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Ba
     for (c, &f) in centred.iter().enumerate() {
         let variance = covariance[c * (n_classes + 1)] - row_sums[c] * row_sums[c] / total;
         if !(variance > 0.0 && variance.is_finite()) {
-            return Err(undefined("a class has no variance of its own").into());
+            return Err(undefined("a class has no variance of its own"));
         }
         let ratios: f64 = centred.iter().map(|g| (f - g).exp()).sum();
         strengths.push((1.0 - 2.0 / classes + ratios / (classes * classes)) / variance);
     }
     let total: f64 = strengths.iter().sum();
     if !total.is_finite() {
-        return Err(undefined("logits too far apart").into());
+        return Err(undefined("logits too far apart"));
     }
     Ok(strengths.into_iter().map(|a| a / total).collect())
 }
 
 /// Number of classes, after checking shapes and logits.
-fn check(logits: &[f64], covariance: &[f64]) -> Result<usize, BaselineError> {
+fn check(logits: &[f64], covariance: &[f64]) -> Result<usize, Error> {
     let n_classes = logits.len();
-    if n_classes == 0 {
-        return Err(ParameterError::Empty { name: "logits" }.into());
-    }
-    crate::baselines::shape::check_finite("logits", logits)?;
+    check_at_least("logits", n_classes, 1)?;
+    check_finite("logits", logits)?;
     check_length("covariance", covariance.len(), n_classes * n_classes)?;
     Ok(n_classes)
 }

@@ -1,7 +1,7 @@
 //! A factor that is too wide to be stored as a square.
 
-use crate::baselines::shape::{count_rows, scaled};
-use crate::error::{ParameterError, ShapeError, check_range};
+use crate::error::{Error, check_range, count_rows};
+use crate::numeric::dense::scaled;
 use crate::numeric::svd;
 
 /// Columns kept of a wide factor.
@@ -39,21 +39,13 @@ pub struct WideFactor {
 
 impl WideFactor {
     /// Nothing gathered yet, with at most `n_columns` columns ([`LOW_RANK`] in the published code).
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] if `n_columns` is 0.
-    pub fn new(width: usize, n_columns: usize) -> Result<Self, ParameterError> {
+    pub fn new(width: usize, n_columns: usize) -> Result<Self, Error> {
         check_range("n_columns", n_columns as f64, 1.0, f64::MAX)?;
         Ok(Self { width, n_columns, columns: Vec::new() })
     }
 
     /// Folds a batch of vectors `[b, width]` in, each scaled by `weight` (the root of a probability).
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError::Factor`] if `vectors` is not whole rows.
-    pub fn add(&mut self, weight: f64, vectors: &[f64]) -> Result<(), ShapeError> {
+    pub fn add(&mut self, weight: f64, vectors: &[f64]) -> Result<(), Error> {
         count_rows("vectors", vectors, self.width)?;
         self.columns.extend(vectors.iter().map(|v| weight * v));
         let rows = self.columns.len().checked_div(self.width).unwrap_or(0);
@@ -67,12 +59,8 @@ impl WideFactor {
     }
 
     /// The factor times `weight`, `Q·Qᵀ ← weight·Q·Qᵀ`: the data's scale, applied once at the end.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] if `weight` is negative or not finite.
     #[must_use = "the scaled factor is returned"]
-    pub fn scaled_by(&self, weight: f64) -> Result<Self, ParameterError> {
+    pub fn scaled_by(&self, weight: f64) -> Result<Self, Error> {
         check_range("weight", weight, 0.0, f64::MAX)?;
         Ok(Self { columns: scaled(&self.columns, weight.sqrt()), ..*self })
     }
