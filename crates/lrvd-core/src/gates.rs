@@ -116,22 +116,6 @@ impl GatePosterior {
         })
     }
 
-    /// A posterior that says `variances` of the gates, `scale·v/(1 + λ·v)` with a prior of precision `λ`.
-    pub fn of_variances(variances: &[f64]) -> Result<Self, Error> {
-        for &variance in variances {
-            check_range("variance", variance, 0.0, f64::MAX)?;
-        }
-        Ok(Self {
-            curvature: variances.iter().map(|variance| 1.0 / variance).collect(),
-            axes: None,
-        })
-    }
-
-    /// Mean curvature of an axis: the unit that prior precisions are best measured in.
-    pub fn mean_curvature(&self) -> f64 {
-        self.curvature.iter().sum::<f64>() / self.curvature.len().max(1) as f64
-    }
-
     /// `jacobians [.., n_gates]` along the axes.
     pub fn along_axes(&self, jacobians: &[f64]) -> Result<Vec<f64>, Error> {
         let gates = self.curvature.len();

@@ -26,29 +26,6 @@
 //!
 //! Adapter files store B as `[d_output, rank]`; here both factors are rank-major, so that a rank
 //! component is a row of either.
-//!
-//! # Modules
-//!
-//! | Module        | Answers                                                             |
-//! |---------------|---------------------------------------------------------------------|
-//! | [`error`]     | which arguments are refused                                         |
-//! | [`numeric`]   | scalar functions, sums, medians, small matrices                     |
-//! | [`factor`]    | a borrowed rank-major factor, checked once                          |
-//! | [`family`]    | the variational families and their constants                        |
-//! | [`posterior`] | one adapter's posterior, variances per entry                        |
-//! | [`log_alpha`] | the noise-to-signal ratio                                           |
-//! | [`kl`]        | divergence from log-uniform, Gaussian and hierarchical priors       |
-//! | [`moments`]   | mean and variance of an adapter's output                            |
-//! | [`forward`]   | outputs with given noise                                            |
-//! | [`prune`]     | statistic, rule, schedule                                           |
-//! | [`gauge`]     | changes of basis of rank space                                      |
-//! | [`gates`]     | a posterior over one multiplier per rank, and its predictive        |
-//! | [`energy`]    | energy capture and the quality of a rank order                      |
-//! | [`adalora`]   | the AdaLoRA baseline: importance, budget, masks                     |
-//! | [`baselines`] | every other uncertainty baseline, one file each                     |
-//! | [`schedule`]  | learning-rate and KL schedules                                      |
-//! | [`noise`]     | counter-based random numbers                                        |
-//! | [`metrics`]   | accuracy, calibration, uncertainty                                  |
 
 pub mod adalora;
 pub mod baselines;

@@ -6,36 +6,25 @@ use crate::error::{Error, check_range};
 const RANK_OFFSET: f64 = 1e-5;
 
 /// Settings of `AdaLoRA`, under the names of PEFT's configuration file.
-///
-/// | Name              | Default | Purpose                                   | Range                    |
-/// |-------------------|---------|-------------------------------------------|--------------------------|
-/// | `init_r`          |         | rank of every module at the start         | `1..`                    |
-/// | `target_r`        |         | average rank at the end                   | `1..=init_r`             |
-/// | `tinit`           |         | last step before the budget falls         | `0..total_step − tfinal` |
-/// | `tfinal`          |         | **length** of the phase with frozen ranks | `0..total_step`          |
-/// | `delta_t`         |         | steps between two masks (`deltaT`)        | `1..`                    |
-/// | `total_step`      |         | optimiser steps of the run                | `1..`                    |
-/// | `beta1`, `beta2`  | 0.85    | decay of importance and uncertainty       | `(0, 1)`                 |
-/// | `orth_reg_weight` | 0.5     | weight of the orthogonality penalty       | `0..`                    |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdaLoraConfig {
-    /// Rank of every module at the start.
+    /// Rank of every module at the start, `1..`.
     pub init_r: usize,
-    /// Average rank at the end.
+    /// Average rank at the end, `1..=init_r`.
     pub target_r: usize,
-    /// Last step before the budget falls.
+    /// Last step before the budget falls, `0..total_step − tfinal`.
     pub tinit: u32,
-    /// Length of the final phase, in which the ranks are frozen.
+    /// **Length** of the final phase, in which the ranks are frozen, `0..total_step`.
     pub tfinal: u32,
-    /// Steps between two masks.
+    /// Steps between two masks (`deltaT`), `1..`.
     pub delta_t: u32,
-    /// Optimiser steps of the run.
+    /// Optimiser steps of the run, `1..`.
     pub total_step: u32,
-    /// Decay of the smoothed importance.
+    /// Decay of the smoothed importance, in `(0, 1)`; 0.85 in PEFT.
     pub beta1: f64,
-    /// Decay of the smoothed uncertainty.
+    /// Decay of the smoothed uncertainty, in `(0, 1)`; 0.85 in PEFT.
     pub beta2: f64,
-    /// Weight of [`orthogonality`](super::orthogonality) in the loss.
+    /// Weight of [`orthogonality`](super::orthogonality) in the loss, `0..`; 0.5 in PEFT.
     pub orth_reg_weight: f64,
 }
 
@@ -51,7 +40,7 @@ pub enum Phase {
 }
 
 impl AdaLoraConfig {
-    /// Checks every range of the table above.
+    /// Checks the range of every field.
     pub fn check(&self) -> Result<(), Error> {
         check_range("init_r", self.init_r as f64, 1.0, f64::from(u32::MAX))?;
         check_range("target_r", self.target_r as f64, 1.0, self.init_r as f64)?;

@@ -4,11 +4,6 @@
 //! module holds its arithmetic as the reference implementation (PEFT) runs it: smoothed importance of every
 //! entry, a score per triplet, a cubic budget, one global threshold, and the orthogonality penalty.
 //!
-//! ```text
-//! allocator → config (budget, phase), importance (averages, scores), mask, state
-//! orthogonality stands alone
-//! ```
-//!
 //! References: Zhang et al. 2023, arXiv:2303.10512; where publication and implementation differ the
 //! implementation is followed, and the difference named.
 

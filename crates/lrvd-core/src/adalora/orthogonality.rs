@@ -3,6 +3,7 @@
 use super::importance::TripletShape;
 use super::state::check_len;
 use crate::error::Error;
+use crate::numeric::dense::{identity, norm, times_transposed, transposed_times};
 
 /// The two factors of one module that the penalty reads.
 #[derive(Clone, Copy, Debug)]
@@ -29,63 +30,19 @@ pub struct TripletFactors<'a> {
 pub fn orthogonality(modules: &[TripletFactors<'_>]) -> Result<f64, Error> {
     let mut sum = 0.0;
     for (module, factors) in modules.iter().enumerate() {
-        check(module, factors)?;
-        sum += norm(&gram_excess(Rows::of_a(factors))) + norm(&gram_excess(Rows::of_b(factors)));
+        let (rank, TripletShape { d_input, d_output }) = (factors.rank, factors.shape);
+        check_len(module, "A", rank * d_input, factors.a.len())?;
+        check_len(module, "B", d_output * rank, factors.b.len())?;
+        let of_a = times_transposed(factors.a, factors.a, rank, d_input, rank);
+        let of_b = transposed_times(factors.b, factors.b, d_output, rank, rank);
+        sum += excess(&of_a, rank) + excess(&of_b, rank);
     }
     Ok(if modules.is_empty() { 0.0 } else { sum / (2 * modules.len()) as f64 })
 }
 
-/// Both factors as `rank` vectors of `width` entries: entry `j` of vector `i` lies at `i·step + j·stride`.
-#[derive(Clone, Copy)]
-struct Rows<'a> {
-    values: &'a [f64],
-    rank: usize,
-    width: usize,
-    step: usize,
-    stride: usize,
-}
-
-impl<'a> Rows<'a> {
-    fn of_a(factors: &TripletFactors<'a>) -> Self {
-        let width = factors.shape.d_input;
-        Self { values: factors.a, rank: factors.rank, width, step: width, stride: 1 }
-    }
-
-    fn of_b(factors: &TripletFactors<'a>) -> Self {
-        let (rank, width) = (factors.rank, factors.shape.d_output);
-        Self { values: factors.b, rank, width, step: 1, stride: rank }
-    }
-
-    fn at(&self, i: usize, j: usize) -> f64 {
-        self.values[i * self.step + j * self.stride]
-    }
-}
-
-/// Inner products of the vectors, minus the identity: `[rank, rank]`.
-fn gram_excess(rows: Rows<'_>) -> Vec<f64> {
-    let mut excess = vec![0.0; rows.rank * rows.rank];
-    for i in 0..rows.rank {
-        for k in 0..rows.rank {
-            let product: f64 = (0..rows.width).map(|j| rows.at(i, j) * rows.at(k, j)).sum();
-            excess[i * rows.rank + k] = product - if i == k { 1.0 } else { 0.0 };
-        }
-    }
-    excess
-}
-
-fn norm(values: &[f64]) -> f64 {
-    values.iter().map(|value| value * value).sum::<f64>().sqrt()
-}
-
-fn check(module: usize, factors: &TripletFactors<'_>) -> Result<(), Error> {
-    let wanted = [
-        ("A", factors.rank * factors.shape.d_input, factors.a.len()),
-        ("B", factors.shape.d_output * factors.rank, factors.b.len()),
-    ];
-    for (name, wanted, found) in wanted {
-        check_len(module, name, wanted, found)?;
-    }
-    Ok(())
+/// `‖gram − I‖_F` of a Gram matrix `[rank, rank]`.
+fn excess(gram: &[f64], rank: usize) -> f64 {
+    norm(&gram.iter().zip(identity(rank)).map(|(g, i)| g - i).collect::<Vec<f64>>())
 }
 
 #[cfg(test)]

@@ -4,9 +4,7 @@
 //! variational family sees most of them: independent rows stay independent only under few.
 
 mod action;
-mod push_forward;
 mod singular;
 
-pub use action::{DiagonalAction, Gauge};
-pub use push_forward::{PushForward, push_forward};
+pub use action::{DiagonalAction, Gauge, PushForward, push_forward};
 pub use singular::{SingularFactors, singular_factors};

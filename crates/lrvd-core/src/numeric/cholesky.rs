@@ -15,10 +15,6 @@ impl Cholesky {
     /// # Errors
     ///
     /// A pivot is not positive.
-    ///
-    /// # Panics
-    ///
-    /// If the slice is not as long as its size says.
     pub fn new(name: &'static str, matrix: &[f64], size: usize) -> Result<Self, Error> {
         assert_eq!(matrix.len(), size * size, "sizes of a factorisation");
         let mut lower = vec![0.0; size * size];
@@ -50,10 +46,6 @@ impl Cholesky {
     }
 
     /// `L · z`, which turns standard-normal numbers into ones with the matrix as covariance.
-    ///
-    /// # Panics
-    ///
-    /// If `z` does not have `size` entries.
     pub fn lower_times(&self, z: &[f64]) -> Vec<f64> {
         assert_eq!(z.len(), self.size, "sizes of a product");
         (0..self.size)
@@ -62,10 +54,6 @@ impl Cholesky {
     }
 
     /// The solution of `matrix · x = right`.
-    ///
-    /// # Panics
-    ///
-    /// If `right` does not have `size` entries.
     pub fn solve(&self, right: &[f64]) -> Vec<f64> {
         assert_eq!(right.len(), self.size, "sizes of a solution");
         let mut x = right.to_vec();

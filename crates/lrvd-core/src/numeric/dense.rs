@@ -1,16 +1,10 @@
 //! Products of small row-major matrices.
 //!
-//! Matrices are flat row-major slices with their sizes given beside them. Sizes are the caller's
-//! responsibility and checked by `assert!`: a mismatch here is a bug of this crate, since every
-//! public formula checks its slices before it comes here.
+//! Matrices are flat row-major slices with their sizes given beside them.
 
 use crate::error::Error;
 
 /// `x · wᵀ` for `x [n, k]` and `w [m, k]`; the result is `[n, m]`.
-///
-/// # Panics
-///
-/// If a slice is not as long as its sizes say.
 pub fn times_transposed(x: &[f64], w: &[f64], n: usize, k: usize, m: usize) -> Vec<f64> {
     assert!(x.len() == n * k && w.len() == m * k, "sizes of a product");
     let mut out = vec![0.0; n * m];
@@ -23,10 +17,6 @@ pub fn times_transposed(x: &[f64], w: &[f64], n: usize, k: usize, m: usize) -> V
 }
 
 /// `x · w` for `x [n, k]` and `w [k, m]`; the result is `[n, m]`.
-///
-/// # Panics
-///
-/// If a slice is not as long as its sizes say.
 pub fn times(x: &[f64], w: &[f64], n: usize, k: usize, m: usize) -> Vec<f64> {
     assert!(x.len() == n * k && w.len() == k * m, "sizes of a product");
     let mut out = vec![0.0; n * m];
@@ -43,10 +33,6 @@ pub fn times(x: &[f64], w: &[f64], n: usize, k: usize, m: usize) -> Vec<f64> {
 }
 
 /// `gᵀ · x` for `g [n, r]` and `x [n, d]`; the result is `[r, d]`.
-///
-/// # Panics
-///
-/// If a slice is not as long as its sizes say.
 pub fn transposed_times(g: &[f64], x: &[f64], n: usize, r: usize, d: usize) -> Vec<f64> {
     assert!(g.len() == n * r && x.len() == n * d, "sizes of a product");
     let mut out = vec![0.0; r * d];
@@ -63,10 +49,6 @@ pub fn transposed_times(g: &[f64], x: &[f64], n: usize, r: usize, d: usize) -> V
 }
 
 /// The transpose `[cols, rows]` of a matrix `[rows, cols]`.
-///
-/// # Panics
-///
-/// If the slice is not as long as its sizes say.
 pub fn transpose(matrix: &[f64], n_rows: usize, n_cols: usize) -> Vec<f64> {
     assert_eq!(matrix.len(), n_rows * n_cols, "sizes of a transpose");
     let mut out = vec![0.0; matrix.len()];
@@ -109,10 +91,6 @@ pub(crate) fn rows(matrix: &[f64], n: usize, width: usize) -> impl Iterator<Item
 /// # Numerics
 ///
 /// Householder reflections; backward stable for any rank.
-///
-/// # Panics
-///
-/// If the slice is not as long as its sizes say.
 pub fn qr_triangle(matrix: &[f64], n_rows: usize, n_cols: usize) -> Vec<f64> {
     assert_eq!(matrix.len(), n_rows * n_cols, "sizes of a factorisation");
     let mut work = matrix.to_vec();
@@ -151,10 +129,6 @@ pub fn qr_triangle(matrix: &[f64], n_rows: usize, n_cols: usize) -> Vec<f64> {
 /// # Numerics
 ///
 /// Gauss–Jordan elimination with partial pivoting.
-///
-/// # Panics
-///
-/// If the slice is not as long as its size says.
 pub fn inverse(name: &'static str, matrix: &[f64], size: usize) -> Result<Vec<f64>, Error> {
     assert_eq!(matrix.len(), size * size, "sizes of an inverse");
     let singular = || Error::undefined(name, "is singular to working precision");

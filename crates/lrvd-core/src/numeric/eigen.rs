@@ -22,10 +22,6 @@ pub struct SymmetricEigen {
 ///
 /// Cyclic Jacobi rotations: the residual and the loss of orthogonality stay at a few `ε·‖matrix‖`.
 /// Eigenvalues of a singular matrix come out within that of 0, of either sign.
-///
-/// # Panics
-///
-/// If the slice is not as long as its size says.
 pub fn symmetric_eigen(matrix: &[f64], size: usize) -> SymmetricEigen {
     assert_eq!(matrix.len(), size * size, "sizes of a decomposition");
     let mut work: Vec<f64> =

@@ -1,25 +1,21 @@
 //! Scalar and small-matrix routines that the formulas stand on.
 //!
 //! Nothing here knows about adapters. Every routine is deterministic, works in `f64`, and keeps its
-//! accuracy where the textbook form loses it (large arguments, near-cancelling sums).
+//! accuracy where the textbook form loses it (large arguments, near-cancelling sums). Sizes of matrices are the caller's
+//! responsibility and checked by `assert!`: a mismatch is a bug of this crate, since every public formula checks its slices
+//! first.
 
-pub mod activation;
+#![allow(clippy::missing_panics_doc, reason = "of sizes; see above")]
+
 pub mod cholesky;
 pub mod dense;
-pub mod divergence;
 pub mod eigen;
-pub mod gamma;
-pub mod median;
-pub mod search;
+pub mod special;
 pub mod sum;
 pub mod svd;
 
-pub use activation::{logistic, softplus};
 pub use cholesky::Cholesky;
-pub use divergence::width_divergence;
 pub use eigen::{SymmetricEigen, symmetric_eigen};
-pub use gamma::{digamma, ln_gamma};
-pub use median::{MedianKind, lower_median, midpoint_median};
-pub use search::minimise_on_log;
-pub use sum::{CompensatedSum, compensated_sum};
+pub use special::{digamma, ln_gamma, logistic, softplus, width_divergence};
+pub use sum::{CompensatedSum, MedianKind, compensated_sum, lower_median, midpoint_median};
 pub use svd::{Svd, svd};

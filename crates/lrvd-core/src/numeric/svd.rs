@@ -23,10 +23,6 @@ pub struct Svd {
 ///
 /// One-sided Jacobi rotations on the shorter side: slow for large matrices, but small singular
 /// values come out with small relative error, which methods on the Gram matrix cannot give.
-///
-/// # Panics
-///
-/// If the slice is not as long as its sizes say.
 pub fn svd(matrix: &[f64], n_rows: usize, n_cols: usize) -> Svd {
     assert_eq!(matrix.len(), n_rows * n_cols, "sizes of a decomposition");
     if n_rows < n_cols {

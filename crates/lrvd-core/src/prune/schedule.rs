@@ -53,21 +53,6 @@ impl PruneSchedule {
             && self.stop.is_none_or(|stop| step <= stop)
             && step.is_multiple_of(self.every)
     }
-
-    /// The first step that can be due.
-    pub fn start(&self) -> u64 {
-        self.start
-    }
-
-    /// The distance between events.
-    pub fn every(&self) -> u64 {
-        self.every
-    }
-
-    /// The last step that can be due.
-    pub fn stop(&self) -> Option<u64> {
-        self.stop
-    }
 }
 
 #[cfg(test)]

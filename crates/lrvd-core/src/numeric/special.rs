@@ -1,8 +1,60 @@
-//! The log-gamma function and its derivative, for the inverse-gamma divergences.
+//! Functions of one number: logistic, softplus, the divergence of a width, log-gamma and digamma.
 
 /// From here on the Stirling series below is exact to the last digit; smaller arguments are moved
 /// up by the recurrence. Pinned by `matches_forty_digit_values`.
 const STIRLING_FROM: f64 = 12.0;
+
+/// Logistic function.
+///
+/// # Formula
+///
+/// ```text
+/// logistic(z) = 1 / (1 + exp(−z))
+/// ```
+///
+/// # Numerics
+///
+/// Both tails keep full relative accuracy: `1 − logistic(z)` should be written `logistic(−z)`.
+pub fn logistic(z: f64) -> f64 {
+    if z >= 0.0 {
+        1.0 / (1.0 + (-z).exp())
+    } else {
+        let e = z.exp();
+        e / (1.0 + e)
+    }
+}
+
+/// Softplus, the integral of the logistic function.
+///
+/// # Formula
+///
+/// ```text
+/// softplus(z) = ln(1 + exp(z)) = max(z, 0) + ln(1 + exp(−|z|))
+/// ```
+///
+/// # Numerics
+///
+/// Never overflows; for `z → −∞` it equals `exp(z)` to full relative accuracy.
+pub fn softplus(z: f64) -> f64 {
+    z.max(0.0) + (-z.abs()).exp().ln_1p()
+}
+
+/// KL of `N(0, ratio²)` from `N(0, 1)`.
+///
+/// # Formula
+///
+/// ```text
+/// ½·(ratio² − 1) − ln ratio
+/// ```
+///
+/// # Numerics
+///
+/// Near 1, where the terms cancel, `ratio² − 1` goes through `ln_1p`; elsewhere the logarithm is
+/// taken of the ratio itself, so that a ratio far below `√ε` keeps its digits. 0 costs `+inf`.
+pub fn width_divergence(ratio: f64) -> f64 {
+    let excess = ratio * ratio - 1.0;
+    if excess.abs() < 0.5 { 0.5 * (excess - excess.ln_1p()) } else { 0.5 * excess - ratio.ln() }
+}
 
 /// Natural logarithm of the gamma function, for positive arguments.
 ///
@@ -83,6 +135,42 @@ pub fn digamma(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn logistic_is_symmetric_and_keeps_its_tails() {
+        assert_eq!(logistic(0.0), 0.5);
+        for z in [0.3, 2.0, 17.5] {
+            assert!((logistic(z) + logistic(-z) - 1.0).abs() < 1e-15);
+        }
+        let tail = logistic(-60.0);
+        assert!((tail / (-60.0_f64).exp() - 1.0).abs() < 1e-14);
+        assert_eq!(logistic(1e6), 1.0);
+        assert_eq!(logistic(-1e6), 0.0);
+    }
+
+    #[test]
+    fn softplus_matches_its_definition_and_both_asymptotes() {
+        assert!((softplus(0.0) - std::f64::consts::LN_2).abs() < 1e-16);
+        assert!((softplus(1.5) - (1.0 + 1.5_f64.exp()).ln()).abs() < 1e-15);
+        assert_eq!(softplus(800.0), 800.0);
+        assert!((softplus(-60.0) / (-60.0_f64).exp() - 1.0).abs() < 1e-14);
+        assert_eq!(softplus(f64::NEG_INFINITY), 0.0);
+        assert_eq!(softplus(f64::INFINITY), f64::INFINITY);
+    }
+
+    #[test]
+    fn both_forms_agree_where_they_meet_and_keep_their_digits_where_they_do_not() {
+        for ratio in [0.5_f64.sqrt(), 1.5_f64.sqrt(), 0.8, 1.1] {
+            let direct = 0.5 * (ratio * ratio - 1.0) - ratio.ln();
+            assert!((width_divergence(ratio) - direct).abs() < 1e-15, "{ratio}");
+        }
+        assert_eq!(width_divergence(1.0), 0.0);
+        assert!((width_divergence(1.0 + 1e-6) / 1e-12 - 1.0).abs() < 1e-3);
+        // ½(10^-24 − 1) + 12·ln 10: one ulp of 1 is all that `ratio² − 1` keeps of the ratio.
+        let wanted = -0.5 + 12.0 * std::f64::consts::LN_10;
+        assert!((width_divergence(1e-12) / wanted - 1.0).abs() < 1e-15);
+        assert_eq!(width_divergence(0.0), f64::INFINITY);
+    }
 
     /// From mpmath 1.3.0 with 40 digits: `loggamma(x)`.
     const LN_GAMMA: [(f64, f64); 11] = [

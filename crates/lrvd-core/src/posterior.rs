@@ -5,13 +5,9 @@
 //! of entry variances; what differs between families is here: how an entry's variance (or signed
 //! noise scale) follows from the parameters.
 
-mod entry;
-
-pub(crate) use entry::{Entry, EntryKind, Factor};
-
 use crate::error::{Error, check_length};
 use crate::factor::FactorView;
-use crate::family::VariationalFamily;
+use crate::family::{LOG_ALPHA_MAX, VariationalFamily, clamp_log_variance};
 
 /// The posterior parameters beside the means, by family.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -181,6 +177,56 @@ impl<'a> Posterior<'a> {
             parameter: posterior.parameter(factor, index),
             kind,
         })
+    }
+}
+
+/// Which of the two factors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Factor {
+    A,
+    B,
+}
+
+/// How one entry's noise follows from its parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EntryKind {
+    /// The parameter is a log-variance, clamped.
+    Additive,
+    /// The parameter is a log noise-to-signal ratio.
+    Multiplicative,
+    /// No noise.
+    Fixed,
+}
+
+/// One entry of a factor.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) mean: f64,
+    pub(crate) parameter: f64,
+    pub(crate) kind: EntryKind,
+}
+
+impl Entry {
+    /// Its variance, after the clamp.
+    pub(crate) fn variance(self) -> f64 {
+        match self.kind {
+            EntryKind::Additive => clamp_log_variance(self.parameter).exp(),
+            EntryKind::Multiplicative => {
+                self.parameter.min(LOG_ALPHA_MAX).exp() * self.mean * self.mean
+            }
+            EntryKind::Fixed => 0.0,
+        }
+    }
+
+    /// Its signed scale in weight space.
+    pub(crate) fn noise_scale(self) -> f64 {
+        match self.kind {
+            EntryKind::Additive => (0.5 * clamp_log_variance(self.parameter)).exp(),
+            EntryKind::Multiplicative => {
+                (0.5 * self.parameter.min(LOG_ALPHA_MAX)).exp() * self.mean
+            }
+            EntryKind::Fixed => 0.0,
+        }
     }
 }
 
