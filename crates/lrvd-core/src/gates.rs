@@ -240,6 +240,7 @@ mod tests {
     use crate::noise::{NoiseKey, fill_normal_f64};
     use crate::numeric::Cholesky;
     use crate::numeric::dense::transposed_times;
+    use crate::testing::assert_near;
 
     const CLASSES: usize = 3;
     const GATES: usize = 5;
@@ -279,15 +280,11 @@ mod tests {
     fn the_gauss_newton_matrix_is_that_of_the_definition_and_ignores_what_softmax_does() {
         let (_, mut jacobians, p) = case();
         let found = gauss_newton(&jacobians, &p, CLASSES, GATES).unwrap();
-        for (f, w) in found.iter().zip(dense(&jacobians, &p)) {
-            assert!((f - w).abs() < 1e-14, "{f} {w}");
-        }
+        assert_near(&found, &dense(&jacobians, &p), 1e-14);
         for row in jacobians.chunks_mut(CLASSES * GATES) {
             row.iter_mut().enumerate().for_each(|(i, v)| *v += (i % GATES) as f64);
         }
-        for (f, w) in gauss_newton(&jacobians, &p, CLASSES, GATES).unwrap().iter().zip(&found) {
-            assert!((f - w).abs() < 1e-13);
-        }
+        assert_near(&gauss_newton(&jacobians, &p, CLASSES, GATES).unwrap(), &found, 1e-13);
     }
 
     /// `J·v·(G + λ·I)⁻¹·Jᵀ` of one row, by solving.

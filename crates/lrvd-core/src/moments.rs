@@ -140,15 +140,9 @@ mod tests {
     use super::*;
     use crate::factor::FactorView;
     use crate::posterior::NoiseParameters;
+    use crate::testing::{B, posterior};
 
-    const A: [f64; 6] = [0.5, -0.25, 0.125, 0.01, 0.02, -0.03];
-    const B: [f64; 4] = [0.2, -0.4, -0.001, 0.002];
     const X: [f64; 6] = [1.0, 2.0, -1.0, 0.5, 0.0, 0.25];
-
-    fn posterior(parameters: NoiseParameters<'_>) -> Posterior<'_> {
-        let a = FactorView::new("a", &A, 2, 3).unwrap();
-        Posterior::new(a, FactorView::new("b", &B, 2, 2).unwrap(), parameters).unwrap()
-    }
 
     #[test]
     fn the_cross_term_needs_noise_on_both_factors() {

@@ -165,6 +165,7 @@ impl<'a> ElementGaussian<'a> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::testing::assert_near;
 
     const MEAN: [f64; 3] = [0.1, -0.4, 0.0];
     const RHO: [f64; 3] = [-3.0, 0.3, -0.9];
@@ -192,9 +193,7 @@ mod tests {
         let q = ElementGaussian::new(&MEAN, &RHO, StdMap::Square).unwrap();
         // 0.1 + 9, −0.4 − 2·0.09, 0.81/2.
         let wanted = [9.1, -0.58, 0.405];
-        for (f, w) in q.sample(&[1.0, -2.0, 0.5]).unwrap().iter().zip(wanted) {
-            assert!((f - w).abs() < 1e-15, "{f}");
-        }
+        assert_near(&q.sample(&[1.0, -2.0, 0.5]).unwrap(), &wanted, 1e-15);
     }
 
     #[test]

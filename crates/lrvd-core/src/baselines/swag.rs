@@ -180,6 +180,7 @@ impl TryFrom<Unchecked> for Swag {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::testing::assert_near;
 
     const PATH: [[f64; 2]; 4] = [[1.0, 0.0], [3.0, -2.0], [2.0, 2.0], [6.0, 4.0]];
 
@@ -191,22 +192,14 @@ mod tests {
         swag
     }
 
-    #[track_caller]
-    fn assert_near(found: &[f64], wanted: &[f64]) {
-        assert_eq!(found.len(), wanted.len());
-        for (f, w) in found.iter().zip(wanted) {
-            assert!((f - w).abs() < 1e-14, "{found:?}, wanted {wanted:?}");
-        }
-    }
-
     #[test]
     fn moments_and_deviations_by_hand() {
         let swag = collected(4, 3);
-        assert_near(swag.mean(), &[3.0, 1.0]);
+        assert_near(swag.mean(), &[3.0, 1.0], 1e-14);
         // Means of squares 50/4 and 24/4, less 9 and 1.
-        assert_near(&swag.variance(), &[3.5, 5.0]);
+        assert_near(&swag.variance(), &[3.5, 5.0], 1e-14);
         // Means along the way: (1, 0), (2, −1), (2, 0), (3, 1); the first deviation was dropped.
-        assert_near(swag.deviations(), &[1.0, -1.0, 0.0, 2.0, 3.0, 3.0]);
+        assert_near(swag.deviations(), &[1.0, -1.0, 0.0, 2.0, 3.0, 3.0], 1e-14);
         assert_eq!((swag.n_collected(), swag.n_deviations()), (4, 3));
     }
 
@@ -215,9 +208,9 @@ mod tests {
         let swag = collected(4, 3);
         // √½·(√3.5·1 + (1·1 + 0·2 + 3·(−1))/√2) and √½·(√5·(−1) + (−1 + 4 − 3)/√2).
         let wanted = [3.0 + 1.75_f64.sqrt() - 1.0, 1.0 - 2.5_f64.sqrt()];
-        assert_near(&swag.sample(SCALE, &[1.0, -1.0], &[1.0, 2.0, -1.0]).unwrap(), &wanted);
+        assert_near(&swag.sample(SCALE, &[1.0, -1.0], &[1.0, 2.0, -1.0]).unwrap(), &wanted, 1e-14);
         let unit = swag.sample(1.0, &[0.0, 0.0], &[0.0, 1.0, 0.0]).unwrap();
-        assert_near(&unit, &[3.0, 1.0 + 2.0 / 2.0_f64.sqrt()]);
+        assert_near(&unit, &[3.0, 1.0 + 2.0 / 2.0_f64.sqrt()], 1e-14);
         assert_eq!(swag.sample(0.0, &[1.0, 1.0], &[1.0; 3]).unwrap(), swag.mean());
     }
 

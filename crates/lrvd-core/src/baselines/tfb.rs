@@ -219,6 +219,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::numeric::dense::transposed_times;
+    use crate::testing::assert_near;
 
     const A: [f64; 6] = [0.5, -0.25, 0.125, 0.01, 0.2, -0.3];
     const B: [f64; 8] = [0.2, -0.4, 1.0, 0.3, -0.1, 0.02, 0.5, -0.7];
@@ -233,19 +234,14 @@ mod tests {
         let found = rotated();
         // ΔWᵀ = Aᵀ·(rank-major B), [d_input, d_output].
         let wanted = transposed_times(&A, &B, 2, 3, 4);
-        for (f, w) in transposed_times(&found.a, &found.b, 2, 3, 4).iter().zip(wanted) {
-            assert!((f - w).abs() < 1e-14, "{f} {w}");
-        }
+        assert_near(&transposed_times(&found.a, &found.b, 2, 3, 4), &wanted, 1e-14);
         // Orthogonal rows of the singular values' lengths.
         let gram = crate::numeric::dense::times_transposed(&found.b, &found.b, 2, 4, 2);
-        for (f, w) in gram.iter().zip([
-            found.singular_values[0].powi(2),
-            0.0,
-            0.0,
-            found.singular_values[1].powi(2),
-        ]) {
-            assert!((f - w).abs() < 1e-14);
-        }
+        assert_near(
+            &gram,
+            &[found.singular_values[0].powi(2), 0.0, 0.0, found.singular_values[1].powi(2)],
+            1e-14,
+        );
     }
 
     #[test]
@@ -258,9 +254,7 @@ mod tests {
         // sigma_q²·U Uᵀ: 1e4 times it is a projector of trace 2.
         let projector: Vec<f64> = covariance.iter().map(|v| 1e4 * v).collect();
         let square = times(&projector, &projector, 4, 4, 4);
-        for (f, w) in square.iter().zip(&projector) {
-            assert!((f - w).abs() < 1e-12);
-        }
+        assert_near(&square, &projector, 1e-12);
         assert!(((0..4).map(|i| projector[5 * i]).sum::<f64>() - 2.0).abs() < 1e-12);
     }
 

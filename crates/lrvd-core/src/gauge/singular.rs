@@ -157,17 +157,16 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::numeric::dense::transposed_times;
+    use crate::testing::assert_near;
 
     fn turned(a: &[f64], b: &[f64], rank: usize) -> SingularFactors {
         let a = FactorView::new("a", a, rank, a.len() / rank).unwrap();
         singular_factors(a, FactorView::new("b", b, rank, b.len() / rank).unwrap()).unwrap()
     }
 
+    #[track_caller]
     fn close(found: &[f64], wanted: &[f64]) {
-        assert_eq!(found.len(), wanted.len());
-        for (f, w) in found.iter().zip(wanted) {
-            assert!((f - w).abs() < 1e-12, "{found:?} and {wanted:?}");
-        }
+        assert_near(found, wanted, 1e-12);
     }
 
     #[test]

@@ -271,14 +271,7 @@ mod tests {
     use super::*;
     use crate::factor::FactorView;
     use crate::posterior::NoiseParameters;
-
-    const A: [f64; 6] = [0.5, -0.25, 0.125, 0.01, 0.02, -0.03];
-    const B: [f64; 4] = [0.2, -0.4, -0.001, 0.002];
-
-    fn posterior(parameters: NoiseParameters<'_>) -> Posterior<'_> {
-        let a = FactorView::new("a", &A, 2, 3).unwrap();
-        Posterior::new(a, FactorView::new("b", &B, 2, 2).unwrap(), parameters).unwrap()
-    }
+    use crate::testing::{A, B, posterior};
 
     #[test]
     fn empirical_bayes_has_its_closed_form() {

@@ -145,8 +145,8 @@ pub fn kl_log_uniform(posterior: &Posterior<'_>, options: LogUniformOptions) -> 
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::factor::FactorView;
     use crate::posterior::NoiseParameters;
+    use crate::testing::posterior;
 
     /// The specification's table: `log_alpha`, KL. Its generator printed twelve decimals.
     const TABLE: [(f64, f64); 15] = [
@@ -183,12 +183,6 @@ mod tests {
         let a = 50.0_f64;
         let tail = 0.5 * (-a).exp() + K1 * (-K2 - K3 * a).exp();
         assert!((kl_fit(a) / tail - 1.0).abs() < 1e-12);
-    }
-
-    fn posterior(parameters: NoiseParameters<'_>) -> Posterior<'_> {
-        let a = FactorView::new("a", &[0.5, -0.25, 0.125, 0.01, 0.02, -0.03], 2, 3).unwrap();
-        let b = FactorView::new("b", &[0.2, -0.4, -0.001, 0.002], 2, 2).unwrap();
-        Posterior::new(a, b, parameters).unwrap()
     }
 
     #[test]

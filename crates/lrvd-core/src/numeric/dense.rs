@@ -180,6 +180,7 @@ pub(crate) fn scaled(values: &[f64], factor: f64) -> Vec<f64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::testing::assert_near;
 
     const X: [f64; 6] = [1.0, 2.0, 3.0, 4.0, 5.0, 7.0];
     const W: [f64; 6] = [0.5, -1.0, 2.0, 0.0, 3.0, 1.0];
@@ -203,9 +204,7 @@ mod tests {
             let steps = n_rows.min(n_cols);
             let wanted = transposed_times(&X, &X, n_rows, n_cols, n_cols);
             let found = transposed_times(&r, &r, steps, n_cols, n_cols);
-            for (f, w) in found.iter().zip(&wanted) {
-                assert!((f - w).abs() < 1e-12, "{f} and {w}");
-            }
+            assert_near(&found, &wanted, 1e-12);
         }
         assert!(qr_triangle(&[], 0, 3).is_empty());
     }
@@ -214,9 +213,7 @@ mod tests {
     fn an_inverse_undoes_the_product_and_singular_is_refused() {
         let m = [0.0, 2.0, 1.0, 1.0, -1.0, 0.5, 3.0, 0.25, 4.0];
         let inv = inverse("m", &m, 3).unwrap();
-        for (f, w) in times(&m, &inv, 3, 3, 3).iter().zip(identity(3)) {
-            assert!((f - w).abs() < 1e-14);
-        }
+        assert_near(&times(&m, &inv, 3, 3, 3), &identity(3), 1e-14);
         let flat = [1.0, 2.0, 2.0, 4.0];
         assert_eq!(
             inverse("flat", &flat, 2),

@@ -79,6 +79,7 @@ fn rotate(
 mod tests {
     use super::super::dense::{times_transposed, transposed_times};
     use super::*;
+    use crate::testing::assert_near;
 
     /// `Σ_k values[k] · v_k v_kᵀ`.
     fn rebuild(found: &SymmetricEigen, size: usize) -> Vec<f64> {
@@ -91,13 +92,9 @@ mod tests {
         let found = symmetric_eigen(matrix, size);
         assert!(found.values.windows(2).all(|w| w[0] >= w[1]), "{:?}", found.values);
         let scale = matrix.iter().fold(1.0_f64, |m, v| m.max(v.abs()));
-        for (f, w) in rebuild(&found, size).iter().zip(matrix) {
-            assert!((f - w).abs() < 1e-13 * scale, "{f}, wanted {w}");
-        }
+        assert_near(&rebuild(&found, size), matrix, 1e-13 * scale);
         let gram = times_transposed(&found.vectors, &found.vectors, size, size, size);
-        for (f, w) in gram.iter().zip(identity(size)) {
-            assert!((f - w).abs() < 1e-13);
-        }
+        assert_near(&gram, &identity(size), 1e-13);
         found.values
     }
 
@@ -107,9 +104,7 @@ mod tests {
         for (matrix, wanted) in
             [([2.0, 1.0, 1.0, 2.0], [3.0, 1.0]), ([0.0, 1.0, 1.0, 0.0], [1.0, -1.0])]
         {
-            for (f, w) in check(&matrix, 2).iter().zip(wanted) {
-                assert!((f - w).abs() < 1e-15, "{f}");
-            }
+            assert_near(&check(&matrix, 2), &wanted, 1e-15);
         }
         // Second difference matrix of size n: 2 − 2·cos(kπ/(n+1)).
         let n = 7;

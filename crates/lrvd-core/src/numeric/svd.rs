@@ -104,6 +104,7 @@ fn normalise(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::assert_near;
 
     fn rebuild(svd: &Svd, n_rows: usize, n_cols: usize) -> Vec<f64> {
         let mut out = vec![0.0; n_rows * n_cols];
@@ -124,9 +125,7 @@ mod tests {
         for (n_rows, n_cols) in [(4, 3), (3, 4), (2, 6), (12, 1), (1, 12)] {
             let found = svd(&data, n_rows, n_cols);
             assert!(found.values.windows(2).all(|w| w[0] >= w[1]));
-            for (f, w) in rebuild(&found, n_rows, n_cols).iter().zip(&data) {
-                assert!((f - w).abs() < 1e-13, "{n_rows}x{n_cols}: {f} and {w}");
-            }
+            assert_near(&rebuild(&found, n_rows, n_cols), &data, 1e-13);
         }
         let flat = svd(&[1.0, 2.0, 2.0, 4.0], 2, 2);
         assert!((flat.values[0] - 5.0).abs() < 1e-14 && flat.values[1] < 1e-15);

@@ -74,12 +74,18 @@ fn product(sums: &Curvature, by: InputNormalisation) -> Vec<f64> {
 }
 
 #[test]
-fn one_example_of_one_token_is_exact() {
-    let (model, tokens) = (Classifier::new(), TestRng::new(29).normals(D_IN));
-    let mut sums = Curvature::new(D_OUT, D_IN);
-    model.gather(&mut sums, &tokens);
-    let found = product(&sums, InputNormalisation::Tokens);
-    assert_close("fisher", &found, &model.fisher(&tokens), 1e-13);
+fn equal_examples_of_one_token_are_exact() {
+    // With equal inputs, A is that input's outer product and S ⊗ A the exact sum of all Fishers.
+    for (seed, examples) in [(29, 1), (37, 5)] {
+        let (model, tokens) = (Classifier::new(), TestRng::new(seed).normals(D_IN));
+        let mut sums = Curvature::new(D_OUT, D_IN);
+        for _ in 0..examples {
+            model.gather(&mut sums, &tokens);
+        }
+        let fisher = model.fisher(&tokens);
+        let wanted: Vec<f64> = fisher.iter().map(|v| f64::from(examples) * v).collect();
+        assert_close("sum", &product(&sums, InputNormalisation::Tokens), &wanted, 1e-13);
+    }
 }
 
 #[test]
@@ -101,18 +107,6 @@ fn duplicated_data_doubles_the_curvature() {
     let tokens: Vec<f64> =
         product(&gather(1), InputNormalisation::Tokens).iter().map(|v| 2.0 * v).collect();
     assert_close("length", &product(&gather(1), InputNormalisation::Examples), &tokens, 1e-13);
-}
-
-#[test]
-fn a_single_token_per_example_sums_the_examples_own_factors() {
-    // With equal inputs, A is that input's outer product and S ⊗ A the exact sum of all Fishers.
-    let (model, tokens) = (Classifier::new(), TestRng::new(37).normals(D_IN));
-    let mut sums = Curvature::new(D_OUT, D_IN);
-    for _ in 0..5 {
-        model.gather(&mut sums, &tokens);
-    }
-    let wanted: Vec<f64> = model.fisher(&tokens).iter().map(|v| 5.0 * v).collect();
-    assert_close("sum", &product(&sums, InputNormalisation::Tokens), &wanted, 1e-13);
 }
 
 #[test]

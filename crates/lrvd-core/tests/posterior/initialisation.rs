@@ -14,7 +14,7 @@ fn uniform_quantiles(n: usize, bound: f64) -> Vec<f64> {
 }
 
 /// KL and statistic of one rank component of a fresh module.
-fn fresh(d_in: usize, d_out: usize) -> (f64, f64) {
+fn fresh(d_in: usize, d_out: usize, options: StatisticOptions) -> (f64, f64) {
     let a = uniform_quantiles(d_in, 1.0 / (d_in as f64).sqrt());
     let b = uniform_quantiles(d_out, INITIAL_B_BOUND);
     let q = Posterior::new(
@@ -24,11 +24,12 @@ fn fresh(d_in: usize, d_out: usize) -> (f64, f64) {
     )
     .unwrap();
     let kl = kl_log_uniform(&q, LogUniformOptions::default()).total();
-    (kl, rank_statistic(&q, StatisticOptions::default()).unwrap()[0])
+    (kl, rank_statistic(&q, options).unwrap()[0])
 }
 
 fn total(rank: usize, modules: &[(usize, usize, usize)]) -> f64 {
-    modules.iter().map(|&(n, d_in, d_out)| (n * rank) as f64 * fresh(d_in, d_out).0).sum()
+    let kl = |d_in, d_out| fresh(d_in, d_out, StatisticOptions::default()).0;
+    modules.iter().map(|&(n, d_in, d_out)| (n * rank) as f64 * kl(d_in, d_out)).sum()
 }
 
 #[track_caller]
@@ -50,7 +51,7 @@ fn totals_of_the_published_configurations() {
 #[test]
 fn statistics_of_fresh_modules() {
     for (d_in, d_out, wanted) in [(768, 768, 3.59), (3072, 768, 4.29), (4096, 4096, 4.43)] {
-        let found = fresh(d_in, d_out).1;
+        let found = fresh(d_in, d_out, StatisticOptions::default()).1;
         assert!((found - wanted).abs() < 0.01, "{d_in}: {found}, wanted {wanted}");
         // Closed form: medians of a uniform law.
         let a = INITIAL_LOG_VARIANCE + (4.0 * d_in as f64).ln();
@@ -61,18 +62,8 @@ fn statistics_of_fresh_modules() {
 
 #[test]
 fn the_fan_in_correction_puts_all_modules_at_the_same_start() {
-    let corrected = |d_in: usize| {
-        let a = uniform_quantiles(d_in, 1.0 / (d_in as f64).sqrt());
-        let b = uniform_quantiles(768, INITIAL_B_BOUND);
-        let q = Posterior::new(
-            FactorView::new("a", &a, 1, d_in).unwrap(),
-            FactorView::new("b", &b, 1, 768).unwrap(),
-            NoiseParameters::RankVariance(&[INITIAL_LOG_VARIANCE]),
-        )
-        .unwrap();
-        let options = StatisticOptions { fan_in_correction: Some(768.0), ..Default::default() };
-        rank_statistic(&q, options).unwrap()[0]
-    };
+    let options = StatisticOptions { fan_in_correction: Some(768.0), ..Default::default() };
+    let corrected = |d_in| fresh(d_in, 768, options).1;
     assert!((corrected(768) - corrected(3072)).abs() < 5e-3);
     assert!((corrected(768) - 3.59).abs() < 0.01);
 }

@@ -367,6 +367,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::numeric::dense::{times_transposed, transposed_times};
+    use crate::testing::assert_near;
 
     /// Six vectors of width 5 within three dimensions.
     fn vectors() -> Vec<f64> {
@@ -393,9 +394,7 @@ mod tests {
                 factor.add(1.0, part).unwrap();
             }
             assert_eq!(factor.rank(), 3);
-            for (f, w) in gram(&factor).iter().zip(&wanted) {
-                assert!((f - w).abs() < 1e-12, "batches of {batch}: {f} {w}");
-            }
+            assert_near(&gram(&factor), &wanted, 1e-12);
             let products = times_transposed(factor.columns(), factor.columns(), 3, 5, 3);
             assert!(products[1].abs() < 1e-12 && products[0] > products[4]);
         }
@@ -424,9 +423,7 @@ mod tests {
         // 0.25·(9, 12; 12, 16), then times 4.
         let factor = factor.scaled_by(4.0).unwrap();
         let found = transposed_times(factor.columns(), factor.columns(), 1, 2, 2);
-        for (f, w) in found.iter().zip([9.0, 12.0, 12.0, 16.0]) {
-            assert!((f - w).abs() < 1e-14);
-        }
+        assert_near(&found, &[9.0, 12.0, 12.0, 16.0], 1e-14);
         assert!(factor.scaled_by(-1.0).is_err());
         assert!(WideFactor::new(2, 0).is_err());
         let mut factor = WideFactor::new(2, 1).unwrap();
