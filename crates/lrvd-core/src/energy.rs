@@ -186,7 +186,7 @@ impl<'a> UpdateEnergy<'a> {
         }
     }
 
-    /// Components by falling `‖a[k]‖·‖b[k]‖`, the control that knows nothing of variances.
+    /// Components by falling `‖a[k]‖·‖b[k]‖`, the baseline without variances.
     pub fn order_by_norm_product(&self) -> Vec<usize> {
         let r = self.rank();
         let mut order: Vec<usize> = (0..r).collect();
@@ -221,7 +221,7 @@ pub fn order_by_statistic(statistic: &[f64]) -> Vec<usize> {
     order
 }
 
-/// How much of the room between random orders and the bound an order uses.
+/// Area under the curve of an order, normalised so that random orders have 0 and the bound has 1.
 ///
 /// # Formula
 ///
@@ -231,7 +231,7 @@ pub fn order_by_statistic(statistic: &[f64]) -> Vec<usize> {
 ///
 /// # Errors
 ///
-/// There is no room (rank 1), so the ratio has no value.
+/// Random orders are as good as the bound (rank 1), so the ratio has no value.
 pub fn normalised_gap(auc: f64, auc_random: f64, auc_svd: f64) -> Result<f64, Error> {
     let room = auc_svd - auc_random;
     crate::error::check_range("auc_svd - auc_random", room, f64::EPSILON, f64::MAX)?;

@@ -17,7 +17,7 @@ pub const EPS_MEAN: f64 = 1e-8;
 pub const EPS_VARIANCE: f64 = 1e-8;
 /// Log-variance of a fresh additive posterior, a standard deviation of 0.0183.
 pub const INITIAL_LOG_VARIANCE: f64 = -8.0;
-/// Half-width of the uniform law of a fresh `b_mean`; not zero, so that the ratio has a value.
+/// Half-width of the uniform distribution of a fresh `b_mean`; not zero, so that the ratio has a value.
 pub const INITIAL_B_BOUND: f64 = 1e-3;
 
 /// How the posterior variances of A and B are tied together.
@@ -76,7 +76,7 @@ impl VariationalFamily {
     }
 
     /// The error for an operation that this family does not have.
-    pub(crate) fn refuse(self, operation: &'static str, reason: &'static str) -> Error {
+    pub(crate) fn unsupported(self, operation: &'static str, reason: &'static str) -> Error {
         Error::undefined(operation, format!("is not defined for the family `{self}`: {reason}"))
     }
 }

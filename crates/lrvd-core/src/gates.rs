@@ -1,4 +1,4 @@
-//! A Gaussian posterior over one multiplier per rank, and what it says of the classes.
+//! A Gaussian posterior over one multiplier per rank, and its predictive distribution over classes.
 //!
 //! Every rank direction of every module gets a gate that is 1 in the trained model,
 //!
@@ -22,19 +22,19 @@
 //! | [`GateForm::Diagonal`] | the diagonal | `R + 2` |
 //! | [`GateForm::Full`] | all of it | `R·(R + 1)/2 + 2` |
 
-use crate::error::{Error, check_length, check_range};
+use crate::error::{Error, check_finite, check_length, check_range};
 use crate::metrics::{log_softmax, mean_probability, softmax};
 use crate::numeric::dense::{dot, times_transposed};
 use crate::numeric::symmetric_eigen;
 
-/// How much of the Gauss-Newton matrix a posterior over gates knows.
+/// The part of the Gauss-Newton matrix that a posterior over gates keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateForm {
     /// Nothing: every gate has the same variance.
     Isotropic,
-    /// What each gate does by itself.
+    /// The diagonal.
     Diagonal,
-    /// What all gates do together.
+    /// The whole matrix.
     Full,
 }
 
@@ -169,8 +169,7 @@ pub fn gate_probit(
     n_classes: usize,
 ) -> Result<Vec<f64>, Error> {
     check(logits, jacobians, variances.len(), n_classes)?;
-    // Refuses logits that are none.
-    softmax(logits, n_classes)?;
+    check_finite("logits", logits)?;
     let gates = variances.len();
     let mut all = Vec::with_capacity(logits.len());
     for (i, f) in logits.chunks_exact(n_classes).enumerate() {

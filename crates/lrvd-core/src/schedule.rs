@@ -228,8 +228,8 @@ mod tests {
             0.000_962_962_962_962_963,
             0.000_925_925_925_925_926,
         ];
-        for (step, wanted) in (0u32..).zip(recorded) {
-            assert!((schedule.rate(1e-3, step) - wanted).abs() < 1e-18, "step {step}");
+        for (step, expected) in (0u32..).zip(recorded) {
+            assert!((schedule.rate(1e-3, step) - expected).abs() < 1e-18, "step {step}");
         }
         assert!((schedule.rate(1e-3, 29) - 3.703_703_703_703_703_7e-5).abs() < 1e-18);
     }

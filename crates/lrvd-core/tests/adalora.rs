@@ -26,13 +26,13 @@ fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
 }
 
-fn check(what: &str, found: &[f64], wanted: &Value) {
-    let wanted = numbers(wanted);
-    assert_eq!(found.len(), wanted.len(), "{what}");
-    for (entry, (found, wanted)) in found.iter().zip(wanted).enumerate() {
-        let distance = (found - wanted).abs();
-        let bound = RELATIVE * wanted.abs().max(1e-3);
-        assert!(distance <= bound, "{what}, entry {entry}: {found} {wanted}");
+fn check(what: &str, found: &[f64], expected: &Value) {
+    let expected = numbers(expected);
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (entry, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let distance = (found - expected).abs();
+        let bound = RELATIVE * expected.abs().max(1e-3);
+        assert!(distance <= bound, "{what}, entry {entry}: {found} {expected}");
     }
 }
 
@@ -78,22 +78,23 @@ fn every_step_of_the_reference_allocator() {
     let mut allocator = AdaLoraAllocator::new(config, shapes).unwrap();
     let steps = golden["steps"].as_array().unwrap();
     assert_eq!(steps.len(), 15);
-    for (step, wanted) in (0u32..).zip(steps) {
-        let modules: Vec<_> = wanted["modules"].as_array().unwrap().iter().map(values).collect();
+    for (step, expected) in (0u32..).zip(steps) {
+        let modules: Vec<_> = expected["modules"].as_array().unwrap().iter().map(values).collect();
         let modules: Vec<_> = modules.iter().map(triplet).collect();
         let found = allocator.update(step, &modules).unwrap();
-        assert_eq!(found.budget, count(&wanted["budget"]), "step {step}");
-        assert_eq!(Some(found.masked_now), wanted["masked_now"].as_bool(), "step {step}");
-        let mask: Option<Vec<Vec<bool>>> = serde_json::from_value(wanted["mask"].clone()).unwrap();
+        assert_eq!(found.budget, count(&expected["budget"]), "step {step}");
+        assert_eq!(Some(found.masked_now), expected["masked_now"].as_bool(), "step {step}");
+        let mask: Option<Vec<Vec<bool>>> =
+            serde_json::from_value(expected["mask"].clone()).unwrap();
         assert_eq!(found.mask, mask, "step {step}");
-        if wanted.get("importance").is_none() {
+        if expected.get("importance").is_none() {
             continue;
         }
         for (module, found) in allocator.state().modules.iter().enumerate() {
             for (factor, entries) in [("a", &found.a), ("e", &found.e), ("b", &found.b)] {
                 let what = format!("step {step}, module {module}, {factor}");
-                check(&what, &entries.importance, &wanted["importance"][module][factor]);
-                check(&what, &entries.uncertainty, &wanted["uncertainty"][module][factor]);
+                check(&what, &entries.importance, &expected["importance"][module][factor]);
+                check(&what, &entries.uncertainty, &expected["uncertainty"][module][factor]);
             }
         }
     }
@@ -102,15 +103,15 @@ fn every_step_of_the_reference_allocator() {
 #[test]
 fn the_orthogonality_penalty() {
     let (golden, config, shapes) = read();
-    for (step, wanted) in golden["steps"].as_array().unwrap().iter().enumerate() {
-        let modules: Vec<_> = wanted["modules"].as_array().unwrap().iter().map(values).collect();
+    for (step, expected) in golden["steps"].as_array().unwrap().iter().enumerate() {
+        let modules: Vec<_> = expected["modules"].as_array().unwrap().iter().map(values).collect();
         let factors: Vec<_> = modules
             .iter()
             .zip(&shapes)
             .map(|([a, _, _, _, b, _], &shape)| TripletFactors { shape, rank: config.init_r, a, b })
             .collect();
         let found = orthogonality(&factors).unwrap();
-        let value = wanted["orthogonality"].as_f64().unwrap();
+        let value = expected["orthogonality"].as_f64().unwrap();
         assert!((found / value - 1.0).abs() < RELATIVE, "step {step}: {found} {value}");
     }
 }

@@ -67,7 +67,7 @@ impl AdaLoraAllocator {
         Self::from_state(config, shapes, AdaLoraState { modules, mask: None })
     }
 
-    /// An allocator that goes on where [`state`](Self::state) was taken.
+    /// An allocator that continues from a [`state`](Self::state).
     pub fn from_state(
         config: AdaLoraConfig,
         shapes: Vec<TripletShape>,
@@ -93,7 +93,7 @@ impl AdaLoraAllocator {
         self.state.modules.iter().map(TripletImportance::scores).collect()
     }
 
-    /// Takes in one step and says what to zero.
+    /// Updates the averages with one step and returns what to set to zero.
     ///
     /// Before the freeze step (`total_step − tfinal`) the averages are updated from `modules`. From the freeze step
     /// on `modules` is not read and may be empty ([`AdaLoraConfig::reads_gradients`]): the last mask is chosen
@@ -137,10 +137,11 @@ impl AdaLoraAllocator {
         check_length("modules", modules.len(), self.shapes.len())?;
         for (module, (values, &shape)) in modules.iter().zip(&self.shapes).enumerate() {
             let lengths = factor_lengths(self.config.init_r, shape);
-            for ((name, wanted), entries) in lengths.into_iter().zip([values.a, values.e, values.b])
+            for ((name, expected), entries) in
+                lengths.into_iter().zip([values.a, values.e, values.b])
             {
-                check_len(module, name, wanted, entries.parameter.len())?;
-                check_len(module, name, wanted, entries.gradient.len())?;
+                check_len(module, name, expected, entries.parameter.len())?;
+                check_len(module, name, expected, entries.gradient.len())?;
                 check_finite(module, name, importances(entries))?;
             }
         }
@@ -238,8 +239,8 @@ pub(super) mod tests {
         // Σ 0.15·0.85^(4−t)·c·0.85^t = 4·0.15·0.85^4·c; three factors of one entry each.
         let decay = 0.85f64.powi(4);
         for (score, c) in allocator.scores()[0].iter().zip([1.0, 3.0]) {
-            let wanted = 3.0 * c * c * (1.0 - decay) * 0.6 * decay;
-            assert!((score / wanted - 1.0).abs() < 1e-14, "{score} {wanted}");
+            let expected = 3.0 * c * c * (1.0 - decay) * 0.6 * decay;
+            assert!((score / expected - 1.0).abs() < 1e-14, "{score} {expected}");
         }
     }
 

@@ -143,8 +143,8 @@ pub(super) mod tests {
             48, 48, 48, 48, 48, 44, 41, 38, 36, 34, 32, 30, 29, 27, 27, 26, 25, 25, 24, 24, 24, 24,
             24, 24, 24, 24, 24, 24, 24, 24,
         ];
-        for (step, wanted) in (0u32..).zip(budget) {
-            assert_eq!(RECORDED.budget(step, 12), wanted, "step {step}");
+        for (step, expected) in (0u32..).zip(budget) {
+            assert_eq!(RECORDED.budget(step, 12), expected, "step {step}");
         }
         let steps_in = |phase| (0..30).filter(|&t| RECORDED.phase(t) == phase).collect::<Vec<_>>();
         assert_eq!(steps_in(Phase::Choose), [6, 9, 12, 15, 18, 21, 24]);

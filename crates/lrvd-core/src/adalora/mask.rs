@@ -14,7 +14,7 @@
 /// # Shapes
 ///
 /// `scores` holds one list per module; the result has the same lengths, `true` for a triplet that stays. Scores
-/// are ordered by their total order, in which NaN lies above every number.
+/// are ordered by their total order, in which NaN is above every number.
 pub fn mask_to_budget(scores: &[Vec<f64>], budget: usize) -> Vec<Vec<bool>> {
     let mut sorted: Vec<f64> = scores.iter().flatten().copied().collect();
     let n_masked = sorted.len().saturating_sub(budget);

@@ -23,10 +23,10 @@ impl AdaLoraState {
         check_length("state", self.modules.len(), shapes.len())?;
         for (module, (triplet, &shape)) in self.modules.iter().zip(shapes).enumerate() {
             let lengths = factor_lengths(init_r, shape);
-            for ((name, wanted), entries) in
+            for ((name, expected), entries) in
                 lengths.into_iter().zip([&triplet.a, &triplet.e, &triplet.b])
             {
-                check_average(module, name, wanted, entries)?;
+                check_average(module, name, expected, entries)?;
             }
         }
         if let Some(mask) = &self.mask {
@@ -47,10 +47,10 @@ pub(super) fn factor_lengths(rank: usize, shape: TripletShape) -> [(&'static str
 pub(super) fn check_len(
     module: usize,
     name: &'static str,
-    wanted: usize,
+    expected: usize,
     found: usize,
 ) -> Result<(), Error> {
-    check_length(&format!("{name} of module {module}"), found, wanted)
+    check_length(&format!("{name} of module {module}"), found, expected)
 }
 
 pub(super) fn check_finite(
@@ -73,11 +73,11 @@ pub(super) fn check_finite(
 fn check_average(
     module: usize,
     name: &'static str,
-    wanted: usize,
+    expected: usize,
     entries: &EntryImportance,
 ) -> Result<(), Error> {
     for average in [&entries.importance, &entries.uncertainty] {
-        check_len(module, name, wanted, average.len())?;
+        check_len(module, name, expected, average.len())?;
         check_finite(module, name, average.iter().copied())?;
     }
     Ok(())

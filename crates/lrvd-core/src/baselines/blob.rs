@@ -19,7 +19,7 @@
 
 pub use super::element_gaussian::PRIOR_STD_DEV;
 
-/// Upper end `eps` of the law of the initial `G`, `U(eps/√2, eps)`: `sigma` in 0.00125..0.0025.
+/// Upper end `eps` of the distribution of the initial `G`, `U(eps/√2, eps)`: `sigma` in 0.00125..0.0025.
 pub const INITIAL_RHO_LIMIT: f64 = 0.05;
 
 /// An initial `G` (`rho` under [`StdMap::Square`](super::StdMap::Square)) from a uniform number in `[0, 1]`.

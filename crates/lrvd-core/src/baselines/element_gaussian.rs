@@ -192,8 +192,8 @@ mod tests {
     fn draws_by_hand() {
         let q = ElementGaussian::new(&MEAN, &RHO, StdMap::Square).unwrap();
         // 0.1 + 9, −0.4 − 2·0.09, 0.81/2.
-        let wanted = [9.1, -0.58, 0.405];
-        assert_near(&q.sample(&[1.0, -2.0, 0.5]).unwrap(), &wanted, 1e-15);
+        let expected = [9.1, -0.58, 0.405];
+        assert_near(&q.sample(&[1.0, -2.0, 0.5]).unwrap(), &expected, 1e-15);
     }
 
     #[test]

@@ -111,10 +111,10 @@ mod tests {
         let mut layers = vec![LayerShape { d_input: 768, d_output: 768 }; 48];
         layers.extend([LayerShape { d_input: 768, d_output: 3072 }; 12]);
         layers.extend([LayerShape { d_input: 3072, d_output: 768 }; 12]);
-        for (rank, wanted, log_variances) in [(8, 1_327_104, 576), (16, 2_654_208, 1152)] {
-            assert_eq!(CountedMethod::Lora.parameter_count(&layers, rank), wanted);
+        for (rank, expected, log_variances) in [(8, 1_327_104, 576), (16, 2_654_208, 1152)] {
+            assert_eq!(CountedMethod::Lora.parameter_count(&layers, rank), expected);
             let bayes = CountedMethod::BayesLora.parameter_count(&layers, rank);
-            assert_eq!(bayes - wanted, log_variances);
+            assert_eq!(bayes - expected, log_variances);
         }
     }
 

@@ -22,7 +22,7 @@ use crate::error::{Error, check_length, check_range};
 use crate::factor::FactorView;
 use crate::numeric::{compensated_sum, svd};
 
-/// Upper end of the law of the initial standard deviations, `U(eps/√2, eps)`.
+/// Upper end of the distribution of the initial standard deviations, `U(eps/√2, eps)`.
 pub const INITIAL_STD_DEV_LIMIT: f64 = 0.05;
 
 /// Starting values of the parts that an SVD determines.
@@ -71,7 +71,7 @@ pub fn scala_bl_basis(a: FactorView<'_>) -> Result<ScalaBlBasis, Error> {
 /// ln(limit·(1/√2 + (1 − 1/√2)·uniform))
 /// ```
 ///
-/// The same law is BLoB's for its `G`; there the standard deviation is the square of it.
+/// The same distribution is BLoB's for its `G`; there the standard deviation is the square of it.
 pub fn initial_log_std_dev(uniform: f64, limit: f64) -> f64 {
     super::blob::initial_rho(uniform, limit).ln()
 }

@@ -75,8 +75,8 @@ mod tests {
         let normal =
             |w: f64, s: f64| (-0.5 * (w / s).powi(2)).exp() / (s * std::f64::consts::TAU.sqrt());
         for w in [-0.7_f64, 0.0, 0.05, 0.3] {
-            let wanted = 0.25 * normal(w, 1.0) + 0.75 * normal(w, 0.1);
-            assert!((prior.log_density(w) - wanted.ln()).abs() < 1e-14, "{w}");
+            let expected = 0.25 * normal(w, 1.0) + 0.75 * normal(w, 0.1);
+            assert!((prior.log_density(w) - expected.ln()).abs() < 1e-14, "{w}");
         }
     }
 
@@ -84,8 +84,8 @@ mod tests {
     fn one_component_is_a_gaussian_and_tails_stay_finite() {
         for prior in [ScaleMixture::new(1.0, 0.5, 1e-3), ScaleMixture::new(0.0, 1e-3, 0.5)] {
             let prior = prior.unwrap();
-            let wanted = -0.5 * 4.0 - 0.5_f64.ln() - 0.5 * std::f64::consts::TAU.ln();
-            assert!((prior.log_density(1.0) - wanted).abs() < 1e-14);
+            let expected = -0.5 * 4.0 - 0.5_f64.ln() - 0.5 * std::f64::consts::TAU.ln();
+            assert!((prior.log_density(1.0) - expected).abs() < 1e-14);
         }
         let prior = ScaleMixture::new(0.5, 1.0, 1e-3).unwrap();
         assert!(prior.log_density(1e3).is_finite());

@@ -163,9 +163,9 @@ impl TryFrom<Unchecked> for Swag {
 
     fn try_from(stored: Unchecked) -> Result<Self, Error> {
         let kept = stored.n_collected.min(stored.max_deviations);
-        let wanted = kept.saturating_mul(stored.mean.len());
+        let expected = kept.saturating_mul(stored.mean.len());
         check_length("second_moment", stored.second_moment.len(), stored.mean.len())?;
-        check_length("deviations", stored.deviations.len(), wanted)?;
+        check_length("deviations", stored.deviations.len(), expected)?;
         Ok(Self {
             n_collected: stored.n_collected,
             max_deviations: stored.max_deviations,
@@ -207,8 +207,12 @@ mod tests {
     fn a_draw_by_hand() {
         let swag = collected(4, 3);
         // √½·(√3.5·1 + (1·1 + 0·2 + 3·(−1))/√2) and √½·(√5·(−1) + (−1 + 4 − 3)/√2).
-        let wanted = [3.0 + 1.75_f64.sqrt() - 1.0, 1.0 - 2.5_f64.sqrt()];
-        assert_near(&swag.sample(SCALE, &[1.0, -1.0], &[1.0, 2.0, -1.0]).unwrap(), &wanted, 1e-14);
+        let expected = [3.0 + 1.75_f64.sqrt() - 1.0, 1.0 - 2.5_f64.sqrt()];
+        assert_near(
+            &swag.sample(SCALE, &[1.0, -1.0], &[1.0, 2.0, -1.0]).unwrap(),
+            &expected,
+            1e-14,
+        );
         let unit = swag.sample(1.0, &[0.0, 0.0], &[0.0, 1.0, 0.0]).unwrap();
         assert_near(&unit, &[3.0, 1.0 + 2.0 / 2.0_f64.sqrt()], 1e-14);
         assert_eq!(swag.sample(0.0, &[1.0, 1.0], &[1.0; 3]).unwrap(), swag.mean());

@@ -1,4 +1,4 @@
-//! The one number by which all logits are divided.
+//! Temperature scaling.
 
 use crate::error::{Error, check_classes, check_finite, check_length, some_rows};
 use crate::numeric::compensated_sum;
@@ -18,7 +18,7 @@ pub struct TemperatureFit {
     /// Mean negative log-likelihood at the fitted temperature, nats.
     pub nll: f64,
     /// Whether the minimum lies outside the bracket, whose nearer end was taken: every label is the most
-    /// probable class (the colder the better), or the logits speak against the labels.
+    /// probable class (the colder the better), or the logits of the labels are on average not above the others.
     pub at_bound: bool,
 }
 
@@ -97,7 +97,7 @@ fn minimise(at: impl Fn(f64) -> Nll) -> (f64, bool) {
     for _ in 0..MAX_ITERATIONS {
         let here = at(inverse);
         let newton = inverse - here.slope / here.curvature;
-        // Before the bracket has a say, which would send a step to its own end to its middle.
+        // Before the bracket is applied, which would replace a step to its end by one to its middle.
         if here.slope == 0.0 || (newton - inverse).abs() <= f64::EPSILON * inverse {
             break;
         }
@@ -157,8 +157,12 @@ mod tests {
             let labels: Vec<usize> = (0..n).map(|i| usize::from(i >= right)).collect();
             let fit = temperature_scaling(&[a, 0.0].repeat(n), 2, &labels).unwrap();
             let share = right as f64 / n as f64;
-            let wanted = a / (share / (1.0 - share)).ln();
-            assert!((fit.temperature / wanted - 1.0).abs() < 1e-11, "{} {wanted}", fit.temperature);
+            let expected = a / (share / (1.0 - share)).ln();
+            assert!(
+                (fit.temperature / expected - 1.0).abs() < 1e-11,
+                "{} {expected}",
+                fit.temperature
+            );
             let entropy = -share * share.ln() - (1.0 - share) * (1.0 - share).ln();
             assert!((fit.nll - entropy).abs() < 1e-13);
             assert!(fit.nll <= fit.nll_before && !fit.at_bound);

@@ -1,4 +1,4 @@
-//! The noise that a finished adapter bears before its predictions change.
+//! TFB: the largest noise of a finished adapter that leaves its predictions unchanged.
 
 use crate::error::{Error, check_length, check_range};
 use crate::factor::FactorView;
@@ -233,8 +233,8 @@ mod tests {
     fn the_rotation_keeps_the_product() {
         let found = rotated();
         // ΔWᵀ = Aᵀ·(rank-major B), [d_input, d_output].
-        let wanted = transposed_times(&A, &B, 2, 3, 4);
-        assert_near(&transposed_times(&found.a, &found.b, 2, 3, 4), &wanted, 1e-14);
+        let expected = transposed_times(&A, &B, 2, 3, 4);
+        assert_near(&transposed_times(&found.a, &found.b, 2, 3, 4), &expected, 1e-14);
         // Orthogonal rows of the singular values' lengths.
         let gram = crate::numeric::dense::times_transposed(&found.b, &found.b, 2, 4, 2);
         assert_near(
@@ -315,13 +315,13 @@ mod tests {
         let noisy = [0.5, 0.5, 0.7, 0.3];
         // Pseudo-labels 0 and 1: NLL −ln(0.8·0.6)/2, then −ln(0.5·0.3)/2.
         let (before, after) = (-0.48_f64.ln() / 2.0, -0.15_f64.ln() / 2.0);
-        let wanted = (after - before) / before / 2.0;
+        let expected = (after - before) / before / 2.0;
         let found = relative_nll_change(&reference, &noisy, 2, &[0, 1]).unwrap();
-        assert!((found - wanted).abs() < 1e-14, "{found} {wanted}");
+        assert!((found - expected).abs() < 1e-14, "{found} {expected}");
         let nll =
             |tolerance| AdmissibleChange::NllPerAnchor { tolerance }.holds(&reference, &noisy, 2);
-        assert_eq!(nll(wanted + 1e-9), Ok(true));
-        assert_eq!(nll(wanted - 1e-9), Ok(false));
+        assert_eq!(nll(expected + 1e-9), Ok(true));
+        assert_eq!(nll(expected - 1e-9), Ok(false));
         // The tie of the first row goes to class 0, which it was before.
         assert_eq!(flipped_fraction(&reference, &noisy, 2), Ok(0.5));
         let flipped =

@@ -58,7 +58,7 @@ impl SingularFactors {
             NoiseParameters::AsymRankVariance(v) => (v, false),
             NoiseParameters::NoiseToSignal(_) | NoiseParameters::ElementVariance { .. } => {
                 let family = posterior.family();
-                return Err(family.refuse("a basis change", "its noise belongs to entries"));
+                return Err(family.unsupported("a basis change", "its noise belongs to entries"));
             }
         };
         let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
@@ -165,8 +165,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn close(found: &[f64], wanted: &[f64]) {
-        assert_near(found, wanted, 1e-12);
+    fn close(found: &[f64], expected: &[f64]) {
+        assert_near(found, expected, 1e-12);
     }
 
     #[test]
@@ -196,8 +196,8 @@ mod tests {
                 let gram = times_transposed(factor.0, factor.0, rank, factor.1, rank);
                 for i in 0..rank {
                     for j in 0..rank {
-                        let wanted = if i == j { found.values[i] } else { 0.0 };
-                        assert!((gram[i * rank + j] - wanted).abs() < 1e-12);
+                        let expected = if i == j { found.values[i] } else { 0.0 };
+                        assert!((gram[i * rank + j] - expected).abs() < 1e-12);
                     }
                 }
             }

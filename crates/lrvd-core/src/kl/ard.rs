@@ -77,7 +77,7 @@ pub fn kl_ard(
     let family = posterior.family();
     if family == VariationalFamily::NoiseToSignal {
         let reason = "a zero mean has zero variance, whose divergence from a Gaussian is infinite";
-        return Err(family.refuse("the hierarchical prior", reason));
+        return Err(family.unsupported("the hierarchical prior", reason));
     }
     let a = group_sums(posterior, Factor::A);
     let b = if family.has_random_b() {
@@ -148,7 +148,7 @@ fn group_sums(posterior: &Posterior<'_>, factor: Factor) -> Vec<GroupSums> {
         .collect()
 }
 
-/// The law of the scale of a rank.
+/// The prior of the scale of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum ArdPrior {
     /// No hyper-prior; the scale is optimised.
@@ -164,7 +164,7 @@ pub enum ArdPrior {
 }
 
 impl ArdPrior {
-    /// Refuses numbers that are not positive and finite.
+    /// Checks that the numbers are positive and finite.
     pub(super) fn check(self) -> Result<(), Error> {
         let positive = |name, value| check_range(name, value, f64::MIN_POSITIVE, 1e12);
         match self {
@@ -251,7 +251,7 @@ pub fn rank_scale(
     })
 }
 
-/// KL between two inverse-gamma laws.
+/// KL between two inverse-gamma distributions.
 ///
 /// # Formula
 ///

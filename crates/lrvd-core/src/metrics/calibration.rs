@@ -12,7 +12,7 @@ pub const DEFAULT_BINS: usize = 15;
 ///
 /// | Name            | Bin `b`           | Confidence 1       | Used by                                   |
 /// |-----------------|-------------------|--------------------|-------------------------------------------|
-/// | `Torchmetrics`  | `[e[b], e[b+1])`  | a bin of its own   | current torchmetrics, published baselines |
+/// | `Torchmetrics`  | `[e[b], e[b+1])`  | a separate bin     | current torchmetrics, published baselines |
 /// | `RightClosed`   | `(e[b], e[b+1]]`  | the last bin       | Guo et al. 2017                           |
 /// | `LeftClosed`    | `[e[b], e[b+1])`  | the last bin       | the authors' GLUE script                  |
 ///
@@ -21,7 +21,7 @@ pub const DEFAULT_BINS: usize = 15;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Binning {
-    /// Closed on the left; confidence 1 has a bin of its own.
+    /// Closed on the left; confidence 1 has a separate bin.
     #[default]
     Torchmetrics,
     /// Closed on the right; confidence 0, which a largest probability cannot be, joins the first bin.
@@ -72,7 +72,7 @@ impl ReliabilityBin {
 pub struct ReliabilityDiagram {
     /// The convention for edges.
     pub binning: Binning,
-    /// Bins from low to high; one more than asked for under [`Binning::Torchmetrics`].
+    /// Bins from low to high; one more than `n_bins` under [`Binning::Torchmetrics`].
     pub bins: Vec<ReliabilityBin>,
 }
 
@@ -87,7 +87,7 @@ impl ReliabilityDiagram {
     /// # Numerics
     ///
     /// Edges come from the division `b / n_bins` and are compared exactly: a confidence that was computed by the
-    /// same division lies on its edge.
+    /// same division is on its edge.
     pub fn new(
         confidence: &[f64],
         correct: &[bool],
@@ -106,7 +106,7 @@ impl ReliabilityDiagram {
             bins.push(empty(1.0, 1.0));
         }
         for (&confidence, &correct) in confidence.iter().zip(correct) {
-            // Number of edges that lie below, which for the closed side includes the edge itself.
+            // Number of edges below it, which for the closed side includes the edge itself.
             let passed = match binning {
                 Binning::RightClosed => edges.partition_point(|&edge| edge < confidence),
                 Binning::Torchmetrics | Binning::LeftClosed => {
@@ -186,9 +186,9 @@ mod tests {
         // The specification's example (section 5.2): edges at 8/15 and 0.60 = 9/15, one confidence of 1.
         let confidence = [0.95, 0.91, 0.82, 0.60, 8.0 / 15.0, 1.0, 0.72, 0.55];
         let correct = [true, true, false, true, false, false, true, false];
-        for (binning, wanted) in ALL.into_iter().zip([0.352_917, 0.452_917, 0.465_417]) {
+        for (binning, expected) in ALL.into_iter().zip([0.352_917, 0.452_917, 0.465_417]) {
             let found = ece(&confidence, &correct, DEFAULT_BINS, binning).unwrap();
-            assert!((found - wanted).abs() < 5e-7, "{binning:?}: {found}");
+            assert!((found - expected).abs() < 5e-7, "{binning:?}: {found}");
         }
         let occupied = |binning| {
             let diagram = ReliabilityDiagram::new(&confidence, &correct, 15, binning).unwrap();

@@ -58,7 +58,10 @@ impl<'a> Predictions<'a> {
     }
 
     /// Number of examples.
-    #[expect(clippy::len_without_is_empty, reason = "an empty set is refused by the constructor")]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "the constructor returns an error for an empty set"
+    )]
     pub const fn len(&self) -> usize {
         self.labels.len()
     }
@@ -218,7 +221,10 @@ mod tests {
             assert_eq!(refused(values, n_classes, labels).to_string(), message);
         }
         let sum = refused(&[0.5, 0.5, 0.5, 0.4], 2, &[0, 0]);
-        assert_eq!(sum.to_string(), "`row sum of probabilities` is 0.9 at index 1, expected 1 within 0.0001");
+        assert_eq!(
+            sum.to_string(),
+            "`row sum of probabilities` is 0.9 at index 1, expected 1 within 0.0001"
+        );
     }
 
     #[test]

@@ -20,8 +20,8 @@ pub struct RiskCoveragePoint {
 
 /// Error rate of the accepted examples against the share accepted, most confident first.
 ///
-/// One point per distinct confidence: examples of equal confidence cannot be told apart by a threshold, so they
-/// are accepted together.
+/// One point per distinct confidence: a threshold does not separate examples of equal confidence, so they are
+/// accepted together.
 ///
 /// # References
 ///
@@ -231,14 +231,17 @@ mod tests {
     /// Upper limits by sums of exact fractions.
     #[test]
     fn the_bound_is_that_of_clopper_and_pearson() {
-        for (errors, n, delta, wanted) in [
+        for (errors, n, delta, expected) in [
             (5, 100, 0.05, 0.102_253_377_643_274_51),
             (0, 30, 0.05, 0.095_033_852_855_304_14),
             (12, 40, 0.01, 0.494_484_004_641_690_2),
             (1, 7, 0.1, 0.452_564_943_357_799_7),
         ] {
             let found = error_rate_bound(errors, n, delta);
-            assert!((found - wanted).abs() < 1e-12, "{errors} of {n}: {found}, wanted {wanted}");
+            assert!(
+                (found - expected).abs() < 1e-12,
+                "{errors} of {n}: {found}, expected {expected}"
+            );
         }
         // Without an error it has a closed form.
         assert!((error_rate_bound(0, 1000, 0.01) - (1.0 - 0.01_f64.powf(1e-3))).abs() < 1e-12);

@@ -213,8 +213,8 @@ mod tests {
         let never = f64::NEG_INFINITY;
         let log_probabilities = [0.0, never, half, half, never, 0.0, half, half];
         let split = uncertainty(&log_probabilities, 2, 2).unwrap();
-        let near = |found: &[f64], wanted: [f64; 2]| {
-            found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 1e-15)
+        let near = |found: &[f64], expected: [f64; 2]| {
+            found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-15)
         };
         assert!(near(&split.predictive_entropy, [LN_2, LN_2]), "{split:?}");
         assert!(near(&split.expected_entropy, [0.0, LN_2]), "{split:?}");

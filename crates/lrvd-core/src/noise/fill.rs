@@ -86,7 +86,7 @@ pub fn fill_normal_f64(key: NoiseKey, first_element: u64, out: &mut [f64]) {
     }
 }
 
-/// Runs `transform` over whole batches of blocks and copies the asked part of the first and last one.
+/// Runs `transform` over whole batches of blocks and copies the requested part of the first and last one.
 ///
 /// Elements are computed in batches that start at whole blocks; since every lane is computed by the same
 /// elementwise operations, an element's value does not depend on its place in the batch.
@@ -165,8 +165,8 @@ mod tests {
         const N: usize = 1_000_000;
         let mut z = vec![0.0f32; N];
         fill_normal(key(), 0, &mut z);
-        let wanted = [(1, 0.0, 1.0f64), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)];
-        for (power, expectation, variance) in wanted {
+        let expected = [(1, 0.0, 1.0f64), (2, 1.0, 2.0), (3, 0.0, 15.0), (4, 3.0, 96.0)];
+        for (power, expectation, variance) in expected {
             let mean = z.iter().map(|&z| f64::from(z).powi(power)).sum::<f64>() / N as f64;
             let bound = 5.0 * (variance / N as f64).sqrt();
             assert!((mean - expectation).abs() < bound, "moment {power}: {mean}");

@@ -65,7 +65,7 @@ pub struct NoiseKey {
     pub stream: u32,
 }
 
-/// Bits of [`NoiseKey::stream`] that hold the stream; the use index lies above them.
+/// Bits of [`NoiseKey::stream`] that hold the stream; the use index is above them.
 const STREAM_BITS: u32 = 16;
 
 impl NoiseKey {

@@ -55,7 +55,7 @@ fn ln_of_grid_point(k: u32) -> f32 {
 
 /// `(cos, sin)` of `j·2^-24` turns, `0 ≤ j < 2^24`.
 ///
-/// The nearest quarter turn is split off in integers, without error; what is left lies in `[−π/4, π/4]`, where
+/// The nearest quarter turn is split off in integers, without error; the rest is in `[−π/4, π/4]`, where
 /// the Taylor series up to `x^9` and `x^8` are within `2.5e-8`.
 #[inline(always)]
 fn cos_sin_of_turn(j: u32) -> (f32, f32) {

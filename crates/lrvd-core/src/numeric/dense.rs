@@ -202,9 +202,9 @@ mod tests {
         for (n_rows, n_cols) in [(3, 2), (2, 3), (6, 1), (1, 6)] {
             let r = qr_triangle(&X, n_rows, n_cols);
             let steps = n_rows.min(n_cols);
-            let wanted = transposed_times(&X, &X, n_rows, n_cols, n_cols);
+            let expected = transposed_times(&X, &X, n_rows, n_cols, n_cols);
             let found = transposed_times(&r, &r, steps, n_cols, n_cols);
-            assert_near(&found, &wanted, 1e-12);
+            assert_near(&found, &expected, 1e-12);
         }
         assert!(qr_triangle(&[], 0, 3).is_empty());
     }

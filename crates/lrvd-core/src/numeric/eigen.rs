@@ -2,7 +2,7 @@
 
 use super::dense::{identity, transpose};
 
-/// Sweeps after which an ill-behaved (non-finite) matrix is given up; ten suffice for any other.
+/// Sweeps after which a non-finite matrix is abandoned; ten suffice for any other.
 const MAX_SWEEPS: usize = 60;
 
 /// An eigen-decomposition `matrix = Σ_k values[k] · v_k v_kᵀ`.
@@ -101,10 +101,10 @@ mod tests {
     #[test]
     fn known_spectra() {
         // [[2, 1], [1, 2]]: 3 and 1. [[0, 1], [1, 0]]: 1 and -1.
-        for (matrix, wanted) in
+        for (matrix, expected) in
             [([2.0, 1.0, 1.0, 2.0], [3.0, 1.0]), ([0.0, 1.0, 1.0, 0.0], [1.0, -1.0])]
         {
-            assert_near(&check(&matrix, 2), &wanted, 1e-15);
+            assert_near(&check(&matrix, 2), &expected, 1e-15);
         }
         // Second difference matrix of size n: 2 − 2·cos(kπ/(n+1)).
         let n = 7;
@@ -117,8 +117,8 @@ mod tests {
             }
         }
         for (k, f) in check(&matrix, n).iter().rev().enumerate() {
-            let wanted = 2.0 - 2.0 * (std::f64::consts::PI * (k + 1) as f64 / 8.0).cos();
-            assert!((f - wanted).abs() < 1e-14, "{f}, wanted {wanted}");
+            let expected = 2.0 - 2.0 * (std::f64::consts::PI * (k + 1) as f64 / 8.0).cos();
+            assert!((f - expected).abs() < 1e-14, "{f}, expected {expected}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Scalar and small-matrix routines that the formulas stand on.
 //!
-//! Nothing here knows about adapters. Every routine is deterministic, works in `f64`, and keeps its
+//! Every routine is deterministic, works in `f64`, and keeps its
 //! accuracy where the textbook form loses it (large arguments, near-cancelling sums). Sizes of matrices are the caller's
 //! responsibility and checked by `assert!`: a mismatch is a bug of this crate, since every public formula checks its slices
 //! first.

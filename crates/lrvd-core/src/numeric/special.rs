@@ -167,8 +167,8 @@ mod tests {
         assert_eq!(width_divergence(1.0), 0.0);
         assert!((width_divergence(1.0 + 1e-6) / 1e-12 - 1.0).abs() < 1e-3);
         // ½(10^-24 − 1) + 12·ln 10: one ulp of 1 is all that `ratio² − 1` keeps of the ratio.
-        let wanted = -0.5 + 12.0 * std::f64::consts::LN_10;
-        assert!((width_divergence(1e-12) / wanted - 1.0).abs() < 1e-15);
+        let expected = -0.5 + 12.0 * std::f64::consts::LN_10;
+        assert!((width_divergence(1e-12) / expected - 1.0).abs() < 1e-15);
         assert_eq!(width_divergence(0.0), f64::INFINITY);
     }
 
@@ -202,13 +202,13 @@ mod tests {
 
     #[test]
     fn matches_forty_digit_values() {
-        for (x, wanted) in LN_GAMMA {
-            let error = (ln_gamma(x) - wanted).abs();
-            assert!(error < 1e-13 * wanted.abs().max(1.0), "ln_gamma({x}) off by {error}");
+        for (x, expected) in LN_GAMMA {
+            let error = (ln_gamma(x) - expected).abs();
+            assert!(error < 1e-13 * expected.abs().max(1.0), "ln_gamma({x}) off by {error}");
         }
-        for (x, wanted) in DIGAMMA {
-            let error = (digamma(x) - wanted).abs();
-            assert!(error < 1e-13 * wanted.abs().max(1.0), "digamma({x}) off by {error}");
+        for (x, expected) in DIGAMMA {
+            let error = (digamma(x) - expected).abs();
+            assert!(error < 1e-13 * expected.abs().max(1.0), "digamma({x}) off by {error}");
         }
     }
 

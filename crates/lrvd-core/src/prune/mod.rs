@@ -1,7 +1,7 @@
-//! Pruning: the rank components that are noise, when they are looked for, and what is kept.
+//! Pruning: the statistic of rank components, the rule that keeps some of them, and its schedule.
 //!
-//! [`statistic`] gives one number per rank, [`rule`] compares it with a threshold and says what to keep,
-//! [`schedule`] says at which steps to ask, [`path`] compares models of several ranks on held-out rows.
+//! [`statistic`] gives one number per rank, [`rule`] compares it with a threshold and returns what to keep,
+//! [`schedule`] gives the steps, [`path`] compares models of several ranks on held-out rows.
 
 pub mod path;
 pub mod rule;

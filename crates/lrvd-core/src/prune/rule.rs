@@ -82,7 +82,7 @@ pub struct RankSummary {
 }
 
 impl RankSummary {
-    /// Summarises the ranks of adapters that all began at `initial_rank`.
+    /// Summarises the ranks of adapters that all started at `initial_rank`.
     pub fn new(ranks: &[usize], initial_rank: usize) -> Self {
         let total = ranks.iter().sum();
         let average = if ranks.is_empty() { 0.0 } else { total as f64 / ranks.len() as f64 };

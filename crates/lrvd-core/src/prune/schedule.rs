@@ -1,4 +1,4 @@
-//! The steps at which the rank is looked at.
+//! The steps of prune events.
 
 use crate::error::Error;
 
@@ -47,7 +47,7 @@ impl PruneSchedule {
         Ok(Self { start, every, stop })
     }
 
-    /// Whether ranks are looked at in this step.
+    /// Whether this step is a prune event.
     pub fn is_due(&self, step: u64) -> bool {
         step >= self.start
             && self.stop.is_none_or(|stop| step <= stop)

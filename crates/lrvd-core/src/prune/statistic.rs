@@ -20,7 +20,7 @@ pub enum StatisticLogVariance {
     Raw,
 }
 
-/// What the statistic says of the entries of a rank.
+/// How the statistic aggregates the entries of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -155,13 +155,13 @@ mod tests {
         let l = [-1.0];
         // Ratios of A: −1 − ln μ², so the lower median belongs to the larger mean, 4; B to 0.5.
         let lower = statistic(NoiseParameters::RankVariance(&l), StatisticOptions::default());
-        let wanted = -1.0 - (4.0_f64 * 0.5).ln();
-        assert!((lower[0] - wanted).abs() < 1e-7, "{lower:?}");
+        let expected = -1.0 - (4.0_f64 * 0.5).ln();
+        assert!((lower[0] - expected).abs() < 1e-7, "{lower:?}");
         let median = MedianKind::Midpoint;
         let options = StatisticOptions { median, ..Default::default() };
         let midpoint = statistic(NoiseParameters::RankVariance(&l), options);
-        let wanted = -1.0 - 0.5 * ((8.0_f64).ln() + (0.125_f64).ln());
-        assert!((midpoint[0] - wanted).abs() < 1e-7, "{midpoint:?}");
+        let expected = -1.0 - 0.5 * ((8.0_f64).ln() + (0.125_f64).ln());
+        assert!((midpoint[0] - expected).abs() < 1e-7, "{midpoint:?}");
     }
 
     #[test]

@@ -15,12 +15,12 @@ fn element_gaussian() {
     let [mean, rho, eps, mixture] = ["mean", "rho", "eps", "mixture"].map(|k| numbers(&case[k]));
     let prior = ScaleMixture::new(mixture[0], mixture[1], mixture[2]).unwrap();
     for (name, map) in [("softplus", StdMap::Softplus), ("square", StdMap::Square)] {
-        let wanted = &case[name];
+        let expected = &case[name];
         let q = ElementGaussian::new(&mean, &rho, map).unwrap();
         let kl = q.kl(number(&case["prior_std_dev"]), ElementReduction::Sum).unwrap();
-        assert_reference("kl", &[kl], &wanted["kl"]);
+        assert_reference("kl", &[kl], &expected["kl"]);
         let kl = q.sampled_kl(&prior, &eps, ElementReduction::Sum).unwrap();
-        assert_reference("sampled", &[kl], &wanted["sampled"]);
+        assert_reference("sampled", &[kl], &expected["sampled"]);
     }
 }
 
@@ -35,9 +35,9 @@ fn the_divergence_of_scala_bl() {
         let per_rank = numbers(&case[name]["per_rank"]);
         let kl = scala_bl_kl(&log_mean, &log_std_dev, direction).unwrap();
         assert_close(name, &[kl], &[per_rank.iter().sum()], 1e-14);
-        for (k, wanted) in per_rank.iter().enumerate() {
+        for (k, expected) in per_rank.iter().enumerate() {
             let kl = scala_bl_kl(&log_mean[k..=k], &log_std_dev[k..=k], direction).unwrap();
-            assert_close(name, &[kl], &[*wanted], 1e-12);
+            assert_close(name, &[kl], &[*expected], 1e-12);
         }
     }
     assert!(scala_bl_kl(&log_mean, &log_std_dev[1..], KlDirection::default()).is_err());
@@ -49,10 +49,10 @@ fn the_basis_of_scala_bl_is_an_svd() {
     let a = numbers(&case["a"]);
     let found = scala_bl_basis(FactorView::new("a", &a, 3, 7).unwrap()).unwrap();
     assert_reference("log_mean", &found.log_mean, &case["log_mean"]);
-    for (found, wanted) in found.v_h.chunks(7).zip(numbers(&case["v_h"]).chunks(7)) {
+    for (found, expected) in found.v_h.chunks(7).zip(numbers(&case["v_h"]).chunks(7)) {
         // Singular vectors have arbitrary signs.
-        let sign = (found[0] * wanted[0]).signum();
-        let turned: Vec<f64> = wanted.iter().map(|v| sign * v).collect();
+        let sign = (found[0] * expected[0]).signum();
+        let turned: Vec<f64> = expected.iter().map(|v| sign * v).collect();
         assert_close("v_h", found, &turned, 1e-12);
     }
     assert!(scala_bl_basis(FactorView::new("a", &a, 7, 3).unwrap()).is_err());
@@ -69,7 +69,7 @@ fn the_divergence_of_c_lora() {
     let raw: Vec<f64> = std_dev.iter().map(|s| -(s.sqrt().recip() - 1.0).ln()).collect();
     let tokens = numbers(&case["kl"]);
     let square = mean.len() / tokens.len();
-    for ((mean, raw), wanted) in mean.chunks(square).zip(raw.chunks(square)).zip(tokens) {
-        assert_close("kl", &[context_kl(mean, raw, prior).unwrap()], &[wanted], 1e-11);
+    for ((mean, raw), expected) in mean.chunks(square).zip(raw.chunks(square)).zip(tokens) {
+        assert_close("kl", &[context_kl(mean, raw, prior).unwrap()], &[expected], 1e-11);
     }
 }

@@ -47,11 +47,11 @@ fn woodbury_block_of_36_parameters_on_either_side() {
         // Four vectors span no more than four columns.
         let kept = 4 * 12 + 3 * 3;
         assert_eq!((block.n_parameters(), block.n_factor_entries()), (36, kept));
-        let wanted = &case[name];
-        assert_reference("log det", &[block.log_det(delta).unwrap()], &wanted["log_det"]);
+        let expected = &case[name];
+        assert_reference("log det", &[block.log_det(delta).unwrap()], &expected["log_det"]);
         let gradients = numbers(&case[format!("gradients_{name}")]);
         let found = block.covariance(&gradients, 3, delta).unwrap();
-        assert_reference("covariance", &found, &wanted["covariance"]);
+        assert_reference("covariance", &found, &expected["covariance"]);
     }
 }
 
@@ -83,8 +83,8 @@ fn woodbury_with_a_cholesky_root_and_a_dense_k() {
         *value += s2 * gram_q(row / r, col / r) * gram_l[(row % r) * r + col % r];
     }
     let solver = Cholesky::new("k", &big, size).unwrap();
-    let wanted = solver.log_det() - (d * r) as f64 * s2.ln();
-    assert!((block.log_det(delta).unwrap() - wanted).abs() < 1e-12 * wanted.abs());
+    let expected = solver.log_det() - (d * r) as f64 * s2.ln();
+    assert!((block.log_det(delta).unwrap() - expected).abs() < 1e-12 * expected.abs());
 
     // vec(Qᵀ G L).
     let projected = |g: &[f64]| -> Vec<f64> {
@@ -98,9 +98,9 @@ fn woodbury_with_a_cholesky_root_and_a_dense_k() {
     };
     let (first, second) = gradients.split_at(d * r);
     let known = inner(&projected(first), &solver.solve(&projected(second)));
-    let wanted = s2 * inner(first, second) - s2 * s2 * known;
+    let expected = s2 * inner(first, second) - s2 * s2 * known;
     let found = block.covariance(&gradients, 2, delta).unwrap();
-    assert!((found[1] - wanted).abs() < 1e-12, "{} {wanted}", found[1]);
+    assert!((found[1] - expected).abs() < 1e-12, "{} {expected}", found[1]);
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn singular_and_empty_factors() {
     wide.add(1.0, &[1.0, 2.0, 2.0]).unwrap();
     let block = LowRankBlock::new(&wide, WideSide::Input, &[1.0, 2.0, 2.0, 4.0], 2).unwrap();
     // One eigenvalue 9·5, five of 0.
-    let wanted = 45.5_f64.ln() + 5.0 * 0.5_f64.ln();
-    assert!((CurvatureBlock::from(block).log_det(0.5).unwrap() - wanted).abs() < 1e-13);
+    let expected = 45.5_f64.ln() + 5.0 * 0.5_f64.ln();
+    assert!((CurvatureBlock::from(block).log_det(0.5).unwrap() - expected).abs() < 1e-13);
 }
 
 #[test]
@@ -190,13 +190,13 @@ fn the_best_prior_of_equal_eigenvalues_in_closed_form() {
     // t·δ² + t·λ·δ − P·λ = 0 with t = ‖θ‖², P parameters of curvature λ.
     let (lambda, t) = (3.0, 2.5);
     let blocks = [KronBlock::new(&[lambda, 0.0, 0.0, lambda], 2, &[1.0], 1).unwrap().into()];
-    let wanted =
+    let expected =
         (-t * lambda + (t * t * lambda * lambda + 4.0 * t * 2.0 * lambda).sqrt()) / (2.0 * t);
     let evidence = Evidence::new(&blocks, t, 0.0).unwrap();
-    assert!(evidence.slope(wanted).unwrap().abs() < 1e-14);
+    assert!(evidence.slope(expected).unwrap().abs() < 1e-14);
     let options = EvidenceOptions { steps: 2000, learning_rate: 0.01, ..Default::default() };
     let fit = evidence.fit(options).unwrap();
-    assert!((fit.prior_precision / wanted - 1.0).abs() < 1e-6, "{fit:?} {wanted}");
+    assert!((fit.prior_precision / expected - 1.0).abs() < 1e-6, "{fit:?} {expected}");
     let none = evidence.fit(EvidenceOptions { steps: 0, start: 7.0, ..options }).unwrap();
     assert!((none.prior_precision - 7.0).abs() < 1e-14);
 }
@@ -205,8 +205,8 @@ fn the_best_prior_of_equal_eigenvalues_in_closed_form() {
 fn a_small_inverse_by_hand() {
     // S = [2], A = [[1, 1], [1, 2]], δ = ½: P = [[2.5, 2], [2, 4.5]].
     let block = CurvatureBlock::from(KronBlock::new(&[2.0], 1, &[1.0, 1.0, 1.0, 2.0], 2).unwrap());
-    let wanted = inverse("p", &[2.5, 2.0, 2.0, 4.5], 2).unwrap();
+    let expected = inverse("p", &[2.5, 2.0, 2.0, 4.5], 2).unwrap();
     let found = block.covariance(&identity(2), 2, 0.5).unwrap();
-    assert_close("inverse", &found, &wanted, 1e-14);
+    assert_close("inverse", &found, &expected, 1e-14);
     assert!((block.log_det(0.5).unwrap() - 7.25_f64.ln()).abs() < 1e-14);
 }

@@ -83,8 +83,8 @@ fn equal_examples_of_one_token_are_exact() {
             model.gather(&mut sums, &tokens);
         }
         let fisher = model.fisher(&tokens);
-        let wanted: Vec<f64> = fisher.iter().map(|v| f64::from(examples) * v).collect();
-        assert_close("sum", &product(&sums, InputNormalisation::Tokens), &wanted, 1e-13);
+        let expected: Vec<f64> = fisher.iter().map(|v| f64::from(examples) * v).collect();
+        assert_close("sum", &product(&sums, InputNormalisation::Tokens), &expected, 1e-13);
     }
 }
 
@@ -119,8 +119,8 @@ fn padding_left_out_changes_nothing() {
     padded.add_inputs(&[tokens.clone(), vec![0.0; D_IN]].concat()).unwrap();
     assert_eq!(sums.n_tokens() + 1, padded.n_tokens());
     let factor = |sums: &Curvature| sums.input_factor(InputNormalisation::Tokens).unwrap();
-    let wanted: Vec<f64> = factor(&sums).iter().map(|v| v * 2.0 / 3.0).collect();
-    assert_close("with padding", &factor(&padded), &wanted, 1e-14);
+    let expected: Vec<f64> = factor(&sums).iter().map(|v| v * 2.0 / 3.0).collect();
+    assert_close("with padding", &factor(&padded), &expected, 1e-14);
 }
 
 #[test]
@@ -141,6 +141,6 @@ fn the_block_inverts_what_was_gathered() {
     let through = times(&precision, &h, SIZE, SIZE, 1);
     let pair = [g.clone(), through].concat();
     let found = CurvatureBlock::from(block).covariance(&pair, 2, 0.3).unwrap()[1];
-    let wanted = times_transposed(&g, &h, 1, SIZE, 1)[0];
-    assert!((found - wanted).abs() < 1e-12, "{found} {wanted}");
+    let expected = times_transposed(&g, &h, 1, SIZE, 1)[0];
+    assert!((found - expected).abs() < 1e-12, "{found} {expected}");
 }

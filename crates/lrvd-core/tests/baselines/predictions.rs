@@ -39,11 +39,11 @@ fn many_draws_approach_the_integral() {
 #[test]
 fn without_variance_the_mean_prediction_is_left() {
     let logits = [0.3, -1.0, 2.0];
-    let wanted = softmax(&logits, 3).unwrap();
-    assert_close("probit", &probit_softmax(&logits, &[0.0; 9]).unwrap(), &wanted, 1e-15);
+    let expected = softmax(&logits, 3).unwrap();
+    assert_close("probit", &probit_softmax(&logits, &[0.0; 9]).unwrap(), &expected, 1e-15);
     // The jitter alone: draws differ by 1e-3.
     let found = monte_carlo_softmax(&logits, &[0.0; 9], &TestRng::new(53).normals(3 * 50)).unwrap();
-    assert_close("monte carlo", &found, &wanted, 2e-3);
+    assert_close("monte carlo", &found, &expected, 2e-3);
     assert!(laplace_bridge(&logits, &[0.0; 9]).is_err());
 }
 
@@ -72,11 +72,11 @@ fn the_covariance_of_logits_is_a_sum_over_blocks() {
     sigma.add(&second, &j2, 1.0).unwrap();
     let rows: Vec<f64> =
         (0..3).flat_map(|c| [&j1[c * 6..c * 6 + 6], &j2[c * 4..c * 4 + 4]].concat()).collect();
-    let wanted: Vec<f64> = lrvd_core::numeric::dense::times_transposed(&rows, &rows, 3, 10, 3)
+    let expected: Vec<f64> = lrvd_core::numeric::dense::times_transposed(&rows, &rows, 3, 10, 3)
         .iter()
         .map(|v| 0.5 * v)
         .collect();
-    assert_close("sum", sigma.values(), &wanted, 1e-14);
+    assert_close("sum", sigma.values(), &expected, 1e-14);
     assert!(sigma.add(&first, &j1[1..], 1.0).is_err());
 }
 
@@ -116,7 +116,7 @@ fn the_sampled_divergence_has_the_closed_form_as_its_mean() {
     let (mean, rho) = ([0.3, -0.1], [-1.5, -0.5]);
     let q = ElementGaussian::new(&mean, &rho, StdMap::Softplus).unwrap();
     let prior = ScaleMixture::new(0.3, 0.5, 0.5).unwrap();
-    let wanted = q.kl(0.5, ElementReduction::Sum).unwrap();
+    let expected = q.kl(0.5, ElementReduction::Sum).unwrap();
     let mut rng = TestRng::new(61);
     let n = 40_000_u32;
     let values: Vec<f64> = (0..n)
@@ -124,5 +124,5 @@ fn the_sampled_divergence_has_the_closed_form_as_its_mean() {
         .collect();
     let mean = values.iter().sum::<f64>() / f64::from(n);
     let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / f64::from(n);
-    assert!((mean - wanted).abs() < 5.0 * (variance / f64::from(n)).sqrt(), "{mean} {wanted}");
+    assert!((mean - expected).abs() < 5.0 * (variance / f64::from(n)).sqrt(), "{mean} {expected}");
 }

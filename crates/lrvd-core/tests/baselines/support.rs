@@ -29,7 +29,7 @@ pub(crate) const REFERENCE: f64 = 1e-12;
 
 /// [`assert_close`] against an entry of the reference, a number or a list of them.
 #[track_caller]
-pub(crate) fn assert_reference(what: &str, found: &[f64], wanted: &Value) {
-    let wanted = if wanted.is_number() { vec![number(wanted)] } else { numbers(wanted) };
-    assert_close(what, found, &wanted, REFERENCE);
+pub(crate) fn assert_reference(what: &str, found: &[f64], expected: &Value) {
+    let expected = if expected.is_number() { vec![number(expected)] } else { numbers(expected) };
+    assert_close(what, found, &expected, REFERENCE);
 }

@@ -33,8 +33,8 @@ fn total(rank: usize, modules: &[(usize, usize, usize)]) -> f64 {
 }
 
 #[track_caller]
-fn assert_near(found: f64, wanted: f64) {
-    assert!((found / wanted - 1.0).abs() < 2e-3, "{found}, wanted {wanted}");
+fn assert_near(found: f64, expected: f64) {
+    assert!((found / expected - 1.0).abs() < 2e-3, "{found}, expected {expected}");
 }
 
 #[test]
@@ -50,9 +50,9 @@ fn totals_of_the_published_configurations() {
 
 #[test]
 fn statistics_of_fresh_modules() {
-    for (d_in, d_out, wanted) in [(768, 768, 3.59), (3072, 768, 4.29), (4096, 4096, 4.43)] {
+    for (d_in, d_out, expected) in [(768, 768, 3.59), (3072, 768, 4.29), (4096, 4096, 4.43)] {
         let found = fresh(d_in, d_out, StatisticOptions::default()).1;
-        assert!((found - wanted).abs() < 0.01, "{d_in}: {found}, wanted {wanted}");
+        assert!((found - expected).abs() < 0.01, "{d_in}: {found}, expected {expected}");
         // Closed form: medians of a uniform law.
         let a = INITIAL_LOG_VARIANCE + (4.0 * d_in as f64).ln();
         let b = INITIAL_LOG_VARIANCE - (2.5e-7_f64 + 1e-8).ln();

@@ -257,7 +257,7 @@ fn the_fit_stays_within_its_stated_distance_of_the_integral() {
         (8.0, 0.000_167_722),
         (12.0, 0.000_003_072),
     ];
-    for (a, wanted) in table {
-        assert!((kl_fit(a) - wanted).abs() < 0.0094, "KL({a}) = {}", kl_fit(a));
+    for (a, expected) in table {
+        assert!((kl_fit(a) - expected).abs() < 0.0094, "KL({a}) = {}", kl_fit(a));
     }
 }

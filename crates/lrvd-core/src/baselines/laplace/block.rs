@@ -387,14 +387,14 @@ mod tests {
     #[test]
     fn updates_are_exact_within_the_rank_however_they_are_batched() {
         let all = vectors();
-        let wanted = transposed_times(&all, &all, 6, 5, 5);
+        let expected = transposed_times(&all, &all, 6, 5, 5);
         for batch in [1, 2, 4, 6] {
             let mut factor = WideFactor::new(5, 3).unwrap();
             for part in all.chunks(batch * 5) {
                 factor.add(1.0, part).unwrap();
             }
             assert_eq!(factor.rank(), 3);
-            assert_near(&gram(&factor), &wanted, 1e-12);
+            assert_near(&gram(&factor), &expected, 1e-12);
             let products = times_transposed(factor.columns(), factor.columns(), 3, 5, 3);
             assert!(products[1].abs() < 1e-12 && products[0] > products[4]);
         }

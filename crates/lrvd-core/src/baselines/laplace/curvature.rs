@@ -26,7 +26,7 @@ pub enum InputNormalisation {
 /// A = 1/(Σ_n T_n) · Σ_n Σ_t a_nt a_ntᵀ        S = Σ_n Σ_c p_nc Σ_t g_nct g_nctᵀ
 /// ```
 ///
-/// Exact Fisher over all classes, over the tokens handed in: leave padding out.
+/// Exact Fisher over all classes, over the tokens passed in: leave padding out.
 /// A side that is gathered as a [`WideFactor`](super::WideFactor) has size 0 here.
 ///
 /// # Invariants

@@ -1,4 +1,4 @@
-//! What the posterior says about one example's classes.
+//! The predictive distribution of one example's classes.
 //!
 //! Linearised around the trained weights, the logits are Gaussian: `f ~ N(f*, Σ)` with
 //! `Σ = Σ_W J_W P_W⁻¹ J_Wᵀ`. Three ways from there to probabilities:
@@ -125,7 +125,7 @@ pub fn probit_softmax(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Er
     softmax(&shrunk, n_classes)
 }
 
-/// Mean of the Dirichlet that Laplace's approximation in logit space would turn into this Gaussian.
+/// Mean of the Dirichlet whose Laplace approximation in logit space is this Gaussian.
 ///
 /// # Formula
 ///
@@ -162,7 +162,7 @@ pub fn laplace_bridge(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Er
     for (c, &f) in centred.iter().enumerate() {
         let variance = covariance[c * (n_classes + 1)] - row_sums[c] * row_sums[c] / total;
         if !(variance > 0.0 && variance.is_finite()) {
-            return Err(undefined("a class has no variance of its own"));
+            return Err(undefined("a class has no variance"));
         }
         let ratios: f64 = centred.iter().map(|g| (f - g).exp()).sum();
         strengths.push((1.0 - 2.0 / classes + ratios / (classes * classes)) / variance);
