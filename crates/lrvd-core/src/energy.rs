@@ -53,8 +53,6 @@ pub struct UpdateEnergy<'a> {
 impl<'a> UpdateEnergy<'a> {
     /// Prepares rank-major factors `a [rank, d_input]` and `b [rank, d_output]`.
     ///
-    /// # Formula
-    ///
     /// ```text
     /// H[i,j] = ⟨b[i], b[j]⟩ · ⟨a[i], a[j]⟩ = ⟨outer(b[i], a[i]), outer(b[j], a[j])⟩
     /// ‖ΔW‖² = 1ᵀ·H·1
@@ -90,8 +88,6 @@ impl<'a> UpdateEnergy<'a> {
     }
 
     /// The captured share after `k = 1..r` components in the given order.
-    ///
-    /// # Formula
     ///
     /// ```text
     /// residual      1 − 1_Rᵀ·H·1_R / 1ᵀ·H·1      R the components still missing
@@ -142,8 +138,6 @@ impl<'a> UpdateEnergy<'a> {
 
     /// The upper bound for every order and capture but the partial norm (Eckart–Young), `k = 1..r`.
     ///
-    /// # Formula
-    ///
     /// ```text
     /// E_svd(k) = Σ_{i≤k} ς_i² / Σ_i ς_i²
     /// ```
@@ -160,8 +154,6 @@ impl<'a> UpdateEnergy<'a> {
     }
 
     /// The mean of the residual or partial-norm curve over all orders, in closed form.
-    ///
-    /// # Formula
     ///
     /// ```text
     /// f(m)         = [m/r · Σ_i H_ii + m(m−1)/(r(r−1)) · Σ_{i≠j} H_ij] / 1ᵀ·H·1
@@ -222,8 +214,6 @@ pub fn order_by_statistic(statistic: &[f64]) -> Vec<usize> {
 }
 
 /// Area under the curve of an order, normalised so that random orders have 0 and the bound has 1.
-///
-/// # Formula
 ///
 /// ```text
 /// gap = (auc − auc_random) / (auc_svd − auc_random)

@@ -22,8 +22,6 @@ pub const INITIAL_B_BOUND: f64 = 1e-3;
 
 /// How the posterior variances of A and B are tied together.
 ///
-/// # Formula
-///
 /// ```text
 /// RankVariance      Var A[k,i] = Var B[k,o] = exp(log_variance[k])
 /// NoiseToSignal     Var A[k,i] = exp(log_alpha[k]) · a_mean[k,i]²,   B alike

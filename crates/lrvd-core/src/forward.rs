@@ -22,18 +22,11 @@ use crate::posterior::{Entries, Posterior};
 /// Output with noise of the right mean and variance, independent for every output (the published "local
 /// reparameterisation").
 ///
-/// # Formula
-///
 /// ```text
 /// out[n,o] = scaling · (m_y[n,o] + eps[n,o] · sqrt(v_y[n,o] + EPS_VARIANCE))
 /// ```
 ///
-/// # Shapes
-///
-/// | Name  | Shape                | Unit            |
-/// |-------|----------------------|-----------------|
-/// | `x`   | `[tokens, d_input]`  | activation      |
-/// | `eps` | `[tokens, d_output]` | standard normal |
+/// `x` is `[tokens, d_input]`, `eps` is `[tokens, d_output]`, standard normal.
 ///
 /// # Invariants
 ///
@@ -69,8 +62,6 @@ pub struct NestedNoise<'a> {
 }
 
 /// Output with the rank activations drawn first and the outputs given them.
-///
-/// # Formula
 ///
 /// ```text
 /// s[n,k]   = m_s[n,k] + noise.rank[n,k] · sqrt(v_s[n,k] + EPS_VARIANCE)
@@ -131,8 +122,6 @@ pub struct WeightNoise<'a> {
 }
 
 /// One draw of both factors.
-///
-/// # Formula
 ///
 /// ```text
 /// A = a_mean + scale_A ∘ noise.a,   B alike;   scale as in Posterior::noise_scale

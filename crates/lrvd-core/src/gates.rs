@@ -40,19 +40,11 @@ pub enum GateForm {
 
 /// The Gauss-Newton matrix of the mean negative log-likelihood by the gates, `[n_gates, n_gates]`.
 ///
-/// # Formula
-///
 /// ```text
 /// G = 1/n·Σ_n Σ_c p_nc·(J_nc − m_n)·(J_nc − m_n)ᵀ,     m_n = Σ_c p_nc·J_nc
 /// ```
 ///
-/// # Shapes
-///
-/// | Name | Shape | Unit |
-/// |---|---|---|
-/// | `jacobians` | `[n, n_classes, n_gates]` | nats |
-/// | `probabilities` | `[n, n_classes]` | probability |
-///
+/// `jacobians` is `[n, n_classes, n_gates]`, in nats, `probabilities` is `[n, n_classes]`.
 /// A constant added to the gradients of all classes of a row changes nothing.
 pub fn gauss_newton(
     jacobians: &[f64],
@@ -141,8 +133,6 @@ impl GatePosterior {
 
 /// Probabilities of Gaussian logits by the probit approximation of every pair of classes, `[n, n_classes]`.
 ///
-/// # Formula
-///
 /// ```text
 /// s_ck = Σ_r v_r·(J_cr − J_kr)²               variance of the difference of two logits
 /// p_c ∝ 1 / Σ_k exp(−(f_c − f_k)/√(1 + π/8·s_ck))
@@ -151,13 +141,7 @@ impl GatePosterior {
 /// For two classes this is `MacKay`'s `σ(d/√(1 + π/8·s))`. A constant added to the gradients of all classes
 /// changes nothing, and without variance it is the softmax.
 ///
-/// # Shapes
-///
-/// | Name | Shape | Unit |
-/// |---|---|---|
-/// | `logits` | `[n, n_classes]` | nats |
-/// | `jacobians` | `[n, n_classes, n_gates]`, along the axes | nats |
-/// | `variances` | `[n_gates]` | 1 |
+/// `logits` is `[n, n_classes]` and `jacobians` `[n, n_classes, n_gates]`, along the axes, in nats; `variances` is `[n_gates]`.
 ///
 /// # References
 ///
@@ -195,8 +179,6 @@ pub fn gate_probit(
 }
 
 /// Probabilities averaged over drawn gates, `[n, n_classes]`: what [`gate_probit`] approximates.
-///
-/// # Formula
 ///
 /// ```text
 /// p_n = 1/k·Σ_t softmax(f_n + J_n·(√v ⊙ z_t))

@@ -24,8 +24,6 @@ impl AlphaFloor {
 
 /// Log noise-to-signal ratio of one weight with an additive variance.
 ///
-/// # Formula
-///
 /// ```text
 /// log_alpha = ln(exp(ℓ) / (mean² + EPS_MEAN) + alpha_floor),   ℓ = clamp(log_variance, −20, 2)
 /// ```

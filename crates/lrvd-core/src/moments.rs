@@ -43,8 +43,6 @@ pub struct Moments {
 
 /// Per-token moments of an adapter's output.
 ///
-/// # Formula
-///
 /// ```text
 /// m_s[n,k] = Σ_i x[n,i]·a_mean[k,i]           v_s[n,k] = Σ_i x[n,i]²·Var A[k,i]
 /// m_y[n,o] = Σ_k m_s[n,k]·b_mean[k,o]
@@ -53,11 +51,7 @@ pub struct Moments {
 ///
 /// `κ` is 1 for [`CrossTerm::Exact`] and 0 for [`CrossTerm::Omitted`].
 ///
-/// # Shapes
-///
-/// | Name | Shape               | Unit       |
-/// |------|---------------------|------------|
-/// | `x`  | `[tokens, d_input]` | activation |
+/// `x` is `[tokens, d_input]`.
 ///
 /// # Invariants
 ///
@@ -95,8 +89,6 @@ fn effective_b_square(b_mean: &[f64], b_var: &[f64], cross: CrossTerm) -> Vec<f6
 }
 
 /// Covariance of the outputs of each token, `[tokens, d_output, d_output]`.
-///
-/// # Formula
 ///
 /// ```text
 /// Cov(y[o], y[p]) = Σ_k v_s[k]·b_mean[k,o]·b_mean[k,p]     o ≠ p

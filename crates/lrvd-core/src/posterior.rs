@@ -139,16 +139,12 @@ impl<'a> Posterior<'a> {
 
     /// The variance of every entry, after the clamp.
     ///
-    /// # Formula
-    ///
     /// See [`VariationalFamily`].
     pub fn variance(&self) -> Entries {
         self.map(Entry::variance)
     }
 
     /// The signed scale that multiplies a standard-normal draw in weight space.
-    ///
-    /// # Formula
     ///
     /// ```text
     /// additive        exp(log_variance / 2)

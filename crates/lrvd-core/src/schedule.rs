@@ -62,7 +62,7 @@ pub struct BatchSize {
 ///
 /// The published scripts differ by up to four orders of magnitude here: GLUE divides by nothing, the language
 /// model scripts by the batch size, an older one by the tokens. [`KlDivisor::NTrain`] with weight 1 is the
-/// evidence lower bound per example.
+/// evidence lower bound per example; with a weight below 1 the posterior is cold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -96,23 +96,7 @@ impl KlDivisor {
     }
 }
 
-/// Factor of the KL under a mean negative log-likelihood at posterior temperature `temperature`:
-/// `beta = temperature / n_train`.
-///
-/// Temperature 1 is the evidence lower bound; below 1 the posterior is cold.
-///
-/// # Errors
-///
-/// `temperature` is negative or not finite, or `n_train` is 0.
-pub fn elbo_kl_weight(temperature: f64, n_train: usize) -> Result<f64, Error> {
-    check_range("temperature", temperature, 0.0, f64::MAX)?;
-    check_range("n_train", n_train as f64, 1.0, f64::MAX)?;
-    Ok(temperature / n_train as f64)
-}
-
 /// Multiplier of every parameter group's learning rate, by step.
-///
-/// # Formula
 ///
 /// With `w` warm-up steps and `T` steps in all, at step `t`:
 ///
@@ -207,12 +191,6 @@ mod tests {
         let empty = BatchSize { examples: 0, ..size };
         assert!(KlDivisor::Batch.divisor(empty).unwrap_err().to_string().contains("`examples`"));
         assert_eq!(KlDivisor::None.divisor(empty), Ok(1.0));
-    }
-
-    #[test]
-    fn weight_of_a_temperature() {
-        assert_eq!(elbo_kl_weight(0.5, 200), Ok(0.0025));
-        assert!(elbo_kl_weight(1.0, 0).is_err());
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! The state machine that a training loop calls once per step.
 
 use super::config::{AdaLoraConfig, Phase};
-use super::importance::{TripletImportance, TripletShape};
-use super::mask::mask_to_budget;
+use super::importance::{TripletImportance, TripletShape, mask_to_budget};
 use super::state::{AdaLoraState, check_finite, check_len, factor_lengths};
 use crate::error::{Error, check_length};
 

@@ -67,8 +67,6 @@ impl AdaLoraConfig {
     /// Total rank allowed at `step`, over `n_modules` modules, for a configuration that passed
     /// [`check`](Self::check).
     ///
-    /// # Formula
-    ///
     /// ```text
     /// t ≤ tinit:                 b0 = init_r · n_modules
     /// t > total_step − tfinal:   bT = target_r · n_modules

@@ -10,14 +10,12 @@
 mod allocator;
 mod config;
 mod importance;
-mod mask;
 mod orthogonality;
 mod state;
 
 pub use crate::error::Error as AdaLoraError;
 pub use allocator::{AdaLoraAllocator, Allocation, EntryValues, TripletValues};
 pub use config::{AdaLoraConfig, Phase, adalora_scaling, matched_target_rank};
-pub use importance::{EntryImportance, TripletImportance, TripletShape};
-pub use mask::mask_to_budget;
+pub use importance::{EntryImportance, TripletImportance, TripletShape, mask_to_budget};
 pub use orthogonality::{TripletFactors, orthogonality};
 pub use state::AdaLoraState;

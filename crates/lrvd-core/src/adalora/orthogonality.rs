@@ -20,8 +20,6 @@ pub struct TripletFactors<'a> {
 
 /// Mean distance of the factors from orthonormal rows (`A`) and columns (`B`).
 ///
-/// # Formula
-///
 /// ```text
 /// 1/(2M) · Σ_m ( ‖A Aᵀ − I‖_F + ‖Bᵀ B − I‖_F )
 /// ```

@@ -24,8 +24,6 @@ pub const INITIAL_RHO_LIMIT: f64 = 0.05;
 
 /// An initial `G` (`rho` under [`StdMap::Square`](super::StdMap::Square)) from a uniform number in `[0, 1]`.
 ///
-/// # Formula
-///
 /// ```text
 /// limit·(1/√2 + (1 − 1/√2)·uniform)
 /// ```

@@ -24,8 +24,6 @@ pub const PRIOR_STD_DEV: f64 = 0.2;
 
 /// Parameters of the contextual network: both layers with their biases.
 ///
-/// # Formula
-///
 /// ```text
 /// hidden·(rank + 1) + 2·rank²·(hidden + 1)          8896 at rank 8 and hidden 64
 /// ```
@@ -35,8 +33,6 @@ pub const fn context_parameter_count(rank: usize, hidden: usize) -> usize {
 
 /// Divergence of one token's `E` from `N(0, prior_std_dev²)` on every entry, nats.
 ///
-/// # Formula
-///
 /// With `std_dev = logistic(raw_std_dev)²`:
 ///
 /// ```text
@@ -45,8 +41,6 @@ pub const fn context_parameter_count(rank: usize, hidden: usize) -> usize {
 ///
 /// Direction: posterior from prior. The published objective adds the **sum** over all tokens of all modules, padding
 /// included, times `π_i·10⁻⁶/65`.
-///
-/// # Shapes
 ///
 /// `mean` and `raw_std_dev` are the two halves of `o`, `[rank²]`.
 ///

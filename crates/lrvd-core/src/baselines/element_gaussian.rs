@@ -1,10 +1,8 @@
 //! Weights with a standard deviation each, and what they cost.
 
-use super::scale_mixture::ScaleMixture;
-use super::std_map::StdMap;
 use crate::error::{Error, check_length, check_range};
 use crate::kl::gaussian_kl;
-use crate::numeric::compensated_sum;
+use crate::numeric::{compensated_sum, softplus};
 
 /// `rho` at which Bayes by backprop starts here: `sigma = 0.0025`, small beside the weights.
 pub const INITIAL_RHO: f64 = -6.0;
@@ -35,12 +33,7 @@ impl ElementReduction {
 
 /// A factorised Gaussian over a slice of weights, `q(w) = Π N(w_j; mean_j, sigma(rho_j)²)`.
 ///
-/// # Shapes
-///
-/// | Name   | Shape                               | Unit                  |
-/// |--------|-------------------------------------|-----------------------|
-/// | `mean` | any, flat                           | weight                |
-/// | `rho`  | the same                            | as the map            |
+/// `mean` and `rho` are flat and of equal length.
 ///
 /// # References
 ///
@@ -99,8 +92,6 @@ impl<'a> ElementGaussian<'a> {
 
     /// Divergence from `N(0, prior_std_dev²)` on every weight, nats.
     ///
-    /// # Formula
-    ///
     /// ```text
     /// KL = Σ_j  ln(prior/sigma_j) + (sigma_j² + mean_j²)/(2·prior²) − ½
     /// ```
@@ -119,8 +110,6 @@ impl<'a> ElementGaussian<'a> {
     }
 
     /// Estimate of the divergence from a scale mixture with one draw, nats.
-    ///
-    /// # Formula
     ///
     /// ```text
     /// w = mean + sigma ∘ eps
@@ -158,6 +147,120 @@ impl<'a> ElementGaussian<'a> {
             check_range("std_dev", value, f64::MIN_POSITIVE, f64::MAX)?;
         }
         Ok(std_dev)
+    }
+}
+
+/// A mixture of two zero-mean Gaussians, a wide and a narrow one.
+///
+/// ```text
+/// p(w) = weight·N(w; 0, first²) + (1 − weight)·N(w; 0, second²)
+/// ```
+///
+/// # References
+///
+/// Blundell et al. 2015, arXiv:1505.05424, section 3.3. They search `weight` in {¼, ½, ¾}, `first`
+/// in {e^0, e^−1, e^−2} and `second` in {e^−6, e^−7, e^−8}.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScaleMixture {
+    weight: f64,
+    first_std_dev: f64,
+    second_std_dev: f64,
+}
+
+impl ScaleMixture {
+    /// A checked mixture.
+    pub fn new(weight: f64, first_std_dev: f64, second_std_dev: f64) -> Result<Self, Error> {
+        check_range("weight", weight, 0.0, 1.0)?;
+        check_range("first_std_dev", first_std_dev, f64::MIN_POSITIVE, f64::MAX)?;
+        check_range("second_std_dev", second_std_dev, f64::MIN_POSITIVE, f64::MAX)?;
+        Ok(Self { weight, first_std_dev, second_std_dev })
+    }
+
+    /// The probability of the first component.
+    pub const fn weight(&self) -> f64 {
+        self.weight
+    }
+
+    /// The width of the first component.
+    pub const fn first_std_dev(&self) -> f64 {
+        self.first_std_dev
+    }
+
+    /// The width of the second component.
+    pub const fn second_std_dev(&self) -> f64 {
+        self.second_std_dev
+    }
+
+    /// `ln p(w)`, through the larger of the two components.
+    pub fn log_density(&self, w: f64) -> f64 {
+        let [first, second] = self.log_shares(w);
+        let (high, low) = if first >= second { (first, second) } else { (second, first) };
+        high + (low - high).exp().ln_1p()
+    }
+
+    fn log_shares(&self, w: f64) -> [f64; 2] {
+        let log_normal = |std_dev: f64| {
+            let z = w / std_dev;
+            -0.5 * z * z - std_dev.ln() - 0.5 * std::f64::consts::TAU.ln()
+        };
+        [
+            self.weight.ln() + log_normal(self.first_std_dev),
+            (-self.weight).ln_1p() + log_normal(self.second_std_dev),
+        ]
+    }
+}
+
+/// How an unconstrained parameter `rho` becomes a standard deviation `sigma`.
+///
+/// ```text
+/// softplus:  sigma = ln(1 + exp(rho))
+/// square:    sigma = rho²
+/// ```
+///
+/// # References
+///
+/// Softplus: Blundell et al. 2015, arXiv:1505.05424. Square (there called `G`): Wang et al. 2024,
+/// arXiv:2406.11675; its slope vanishes with the standard deviation, so small noise moves slowly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StdMap {
+    /// `ln(1 + exp(rho))`, the choice of Bayes by backprop.
+    Softplus,
+    /// `rho²`, the choice of BLoB and C-LoRA's scales.
+    Square,
+}
+
+impl StdMap {
+    /// Both maps.
+    pub const ALL: [Self; 2] = [Self::Softplus, Self::Square];
+
+    /// The standard deviation of `rho`.
+    pub fn value(self, rho: f64) -> f64 {
+        match self {
+            Self::Softplus => softplus(rho),
+            Self::Square => rho * rho,
+        }
+    }
+
+    /// The parameter of a standard deviation; of the two for [`StdMap::Square`] the positive one.
+    ///
+    /// ```text
+    /// softplus:  rho = ln(exp(sigma) - 1) = sigma + ln(1 - exp(-sigma))       square:  rho = √sigma
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `std_dev` is negative, infinite or NaN; 0 under softplus.
+    pub fn inverse(self, std_dev: f64) -> Result<f64, Error> {
+        match self {
+            Self::Softplus => {
+                check_range("std_dev", std_dev, f64::MIN_POSITIVE, f64::MAX)?;
+                Ok(std_dev + (-(-std_dev).exp_m1()).ln())
+            }
+            Self::Square => {
+                check_range("std_dev", std_dev, 0.0, f64::MAX)?;
+                Ok(std_dev.sqrt())
+            }
+        }
     }
 }
 
@@ -207,5 +310,66 @@ mod tests {
         let prior = ScaleMixture::new(0.5, 1.0, 0.1).unwrap();
         assert!(flat.sampled_kl(&prior, &[0.0; 3], ElementReduction::Sum).is_err());
         assert!(q.sampled_kl(&prior, &[0.0; 2], ElementReduction::Sum).is_err());
+    }
+
+    #[test]
+    fn the_density_is_the_sum_of_both() {
+        let prior = ScaleMixture::new(0.25, 1.0, 0.1).unwrap();
+        let normal =
+            |w: f64, s: f64| (-0.5 * (w / s).powi(2)).exp() / (s * std::f64::consts::TAU.sqrt());
+        for w in [-0.7_f64, 0.0, 0.05, 0.3] {
+            let expected = 0.25 * normal(w, 1.0) + 0.75 * normal(w, 0.1);
+            assert!((prior.log_density(w) - expected.ln()).abs() < 1e-14, "{w}");
+        }
+    }
+
+    #[test]
+    fn one_component_is_a_gaussian_and_tails_stay_finite() {
+        for prior in [ScaleMixture::new(1.0, 0.5, 1e-3), ScaleMixture::new(0.0, 1e-3, 0.5)] {
+            let prior = prior.unwrap();
+            let expected = -0.5 * 4.0 - 0.5_f64.ln() - 0.5 * std::f64::consts::TAU.ln();
+            assert!((prior.log_density(1.0) - expected).abs() < 1e-14);
+        }
+        let prior = ScaleMixture::new(0.5, 1.0, 1e-3).unwrap();
+        assert!(prior.log_density(1e3).is_finite());
+    }
+
+    #[test]
+    fn what_is_no_mixture_is_refused() {
+        for (weight, first, second) in [
+            (-0.1, 1.0, 1.0),
+            (1.1, 1.0, 1.0),
+            (f64::NAN, 1.0, 1.0),
+            (0.5, 0.0, 1.0),
+            (0.5, 1.0, -1.0),
+        ] {
+            assert!(ScaleMixture::new(weight, first, second).is_err());
+        }
+    }
+
+    #[test]
+    fn published_starting_values() {
+        // ln(1 + e^-3) and ln(1 + e^-6), by series e^-x - e^-2x/2 + e^-3x/3.
+        assert!((StdMap::Softplus.value(-3.0) - 0.048_587_351_573_742_06).abs() < 1e-16);
+        assert!((StdMap::Softplus.value(-6.0) - 0.002_475_685_137_730_449_5).abs() < 1e-17);
+        // BLoB: G in [0.05/√2, 0.05] gives sigma in [0.00125, 0.0025].
+        assert!((StdMap::Square.value(0.05 / 2.0_f64.sqrt()) - 0.00125).abs() < 1e-17);
+        assert!((StdMap::Square.value(0.05) - 0.0025).abs() < 1e-17);
+    }
+
+    #[test]
+    fn the_inverse_undoes_the_map_over_all_magnitudes() {
+        for map in StdMap::ALL {
+            for std_dev in [1e-300, 1e-12, 2.5e-3, 0.2, 1.0, 30.0, 800.0] {
+                let back = map.value(map.inverse(std_dev).unwrap());
+                // exp(rho) loses |rho| ulps.
+                assert!((back / std_dev - 1.0).abs() < 1e-12, "{map:?} {std_dev}: {back}");
+            }
+            for wrong in [-1e-9, f64::NAN, f64::INFINITY] {
+                assert!(map.inverse(wrong).is_err(), "{map:?} {wrong}");
+            }
+        }
+        assert!(StdMap::Softplus.inverse(0.0).is_err());
+        assert_eq!(StdMap::Square.inverse(0.0), Ok(0.0));
     }
 }

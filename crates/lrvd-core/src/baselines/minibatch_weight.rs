@@ -4,7 +4,6 @@
 //! minibatch.
 
 use crate::error::{Error, check_range};
-use crate::schedule::elbo_kl_weight;
 
 /// The base of BLoB's cycle length: `M_c = ⌊100·n^(π/gamma)/(processes·batch)⌋`.
 const CYCLE_BASE: f64 = 100.0;
@@ -43,7 +42,10 @@ impl MinibatchWeight {
     /// The weight at `step`, counted from 0.
     pub fn weight(self, step: u64) -> Result<f64, Error> {
         match self {
-            Self::PerExample { n_train } => elbo_kl_weight(1.0, n_train),
+            Self::PerExample { n_train } => {
+                check_range("n_train", n_train as f64, 1.0, f64::MAX)?;
+                Ok(1.0 / n_train as f64)
+            }
             Self::Falling { batches, batch } => {
                 check_range("batch", batch as f64, 1.0, f64::MAX)?;
                 Ok(falling_weight(position(step, batches), batches)? / batch as f64)
@@ -59,8 +61,6 @@ fn position(step: u64, cycle: u32) -> u32 {
 }
 
 /// Blundell's weight of minibatch `index` (from 1) of `count`.
-///
-/// # Formula
 ///
 /// ```text
 /// π_i = 2^(M−i)/(2^M − 1) = 2^(−i)/(1 − 2^(−M))
@@ -88,8 +88,6 @@ pub fn falling_weight(index: u32, count: u32) -> Result<f64, Error> {
 
 /// BLoB's weight of minibatch `index` (from 1) of a cycle.
 ///
-/// # Formula
-///
 /// ```text
 /// π_i = 2^i/(2^(M_c+1) − 1) = 2^(i−M_c−1)/(1 − 2^(−(M_c+1)))
 /// ```
@@ -116,8 +114,6 @@ pub fn rising_weight(index: u32, cycle: u32) -> Result<f64, Error> {
 }
 
 /// BLoB's cycle length ("dataset rescaling").
-///
-/// # Formula
 ///
 /// ```text
 /// M_c = ⌊100·n^(π/gamma)/(processes·batch)⌋

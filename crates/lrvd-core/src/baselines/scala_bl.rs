@@ -36,13 +36,9 @@ pub struct ScalaBlBasis {
 
 /// The starting point from a random `A`: its singular values and right singular vectors.
 ///
-/// # Formula
-///
 /// ```text
 /// A = U diag(s) v_h,     log_mean = ln s        (U is dropped)
 /// ```
-///
-/// # Shapes
 ///
 /// `a` is `[rank, d_input]` with `rank ≤ d_input`, drawn as a fresh LoRA's, `U(±1/√d_input)`.
 ///
@@ -65,8 +61,6 @@ pub fn scala_bl_basis(a: FactorView<'_>) -> Result<ScalaBlBasis, Error> {
 
 /// Logarithm of an initial standard deviation from a uniform number in `[0, 1]`.
 ///
-/// # Formula
-///
 /// ```text
 /// ln(limit·(1/√2 + (1 − 1/√2)·uniform))
 /// ```
@@ -88,8 +82,6 @@ pub enum KlDirection {
 }
 
 /// Divergence between the distribution of the scales and `N(0, 1)`, nats.
-///
-/// # Formula
 ///
 /// With `m = exp(log_mean)`, `v = exp(2·log_std_dev)`:
 ///

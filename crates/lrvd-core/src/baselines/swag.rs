@@ -11,16 +11,12 @@ const VARIANCE_FLOOR: f64 = 1e-30;
 
 /// Moments of the weights collected so far, and their last deviations.
 ///
-/// # Formula
-///
 /// At the `n`-th collection of weights `θ`:
 ///
 /// ```text
 /// mean ← ((n − 1)·mean + θ)/n       second_moment ← ((n − 1)·second_moment + θ²)/n
 /// deviations ← last K of [deviations, θ − mean]          from the mean at that collection
 /// ```
-///
-/// # Shapes
 ///
 /// `mean` and `second_moment` are `[n_weights]`, `deviations` is `[k, n_weights]` with `k ≤ K`, oldest
 /// first: `(2 + K)·n_weights` numbers in all.
@@ -96,16 +92,12 @@ impl Swag {
 
     /// One draw of the weights.
     ///
-    /// # Formula
-    ///
     /// ```text
     /// θ = mean + √scale·( √variance ∘ z1 + 1/√(k − 1)·Σ_j deviation_j·z2_j )
     /// ```
     ///
     /// `scale` is [`SCALE`] for the standard sampler, 1 in the published configuration for adapters and 0
     /// for the mean. `k` counts the deviations kept, which is `K` once `K` were collected.
-    ///
-    /// # Shapes
     ///
     /// `diagonal_noise` (`z1`) is `[n_weights]`, `deviation_noise` (`z2`) is `[k]`.
     ///

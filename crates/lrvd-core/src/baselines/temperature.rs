@@ -24,8 +24,6 @@ pub struct TemperatureFit {
 
 /// The temperature that minimises the negative log-likelihood of held-out examples.
 ///
-/// # Formula
-///
 /// With `b = 1/T`, the mean over examples
 ///
 /// ```text
@@ -33,8 +31,6 @@ pub struct TemperatureFit {
 /// ```
 ///
 /// is convex in `b`, so its minimum is the one zero of `NLL'`.
-///
-/// # Shapes
 ///
 /// `logits` is `[n, n_classes]`, row-major, `labels` is `[n]`.
 ///

@@ -34,13 +34,9 @@ pub struct RotatedAdapter {
 impl RotatedAdapter {
     /// Rotates an adapter; its product, and so its mean prediction, stays.
     ///
-    /// # Formula
-    ///
     /// ```text
     /// B = U diag(d) Vᵀ,     A ← Vᵀ·A,     B ← U·diag(d)
     /// ```
-    ///
-    /// # Shapes
     ///
     /// `a` is `[rank, d_input]`, `b` is `[rank, d_output]`, rank-major.
     ///
@@ -62,8 +58,6 @@ impl RotatedAdapter {
     }
 
     /// The standard deviation of A's entries by rank, `[rank]`.
-    ///
-    /// # Formula
     ///
     /// ```text
     /// sigma_i = sigma_q/d_i        0 where d_i is 0 to the precision of f32
@@ -93,8 +87,6 @@ pub enum SearchAnswer {
 }
 
 /// The largest admissible value of a range by bisection, for a criterion that holds up to some point.
-///
-/// # Formula
 ///
 /// ```text
 /// mid = (low + high)/2;     admissible(mid):  low ← mid     otherwise:  high ← mid
@@ -174,8 +166,6 @@ impl AdmissibleChange {
 
 /// Relative change of the negative log-likelihood by noise, per anchor.
 ///
-/// # Formula
-///
 /// ```text
 /// |NLL(noisy) − NLL(reference)| / NLL(reference) / n
 /// ```
@@ -183,8 +173,6 @@ impl AdmissibleChange {
 /// `labels` are pseudo-labels (the most probable classes of `reference`) or true ones. NLL is a mean over
 /// the `n` anchors, with probabilities floored at [`NLL_FLOOR`](crate::metrics::NLL_FLOOR). The division by `n` makes the criterion
 /// weaker the more anchors there are; it is the published one.
-///
-/// # Shapes
 ///
 /// Both probabilities are `[n, n_classes]`, `labels` is `[n]`.
 ///

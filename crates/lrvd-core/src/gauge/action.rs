@@ -43,8 +43,6 @@ impl Gauge {
 
     /// Transforms both factors, rank-major.
     ///
-    /// # Formula
-    ///
     /// ```text
     /// A' = R·A,   B' = B·R⁻¹      (rank-major: Bᵀ' = R⁻ᵀ·Bᵀ)
     /// ```
@@ -132,8 +130,6 @@ impl PushForward {
 }
 
 /// Pushes a posterior through a gauge.
-///
-/// # Formula
 ///
 /// ```text
 /// Cov(A'[i,j], A'[l,j]) = Σ_k R[i,k]·R[l,k]·Var A[k,j],   B alike with R⁻ᵀ

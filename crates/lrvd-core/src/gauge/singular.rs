@@ -25,8 +25,6 @@ impl SingularFactors {
     /// The log-variance of every singular direction, where `posterior` is over the factors that were decomposed and has one
     /// log-variance per rank.
     ///
-    /// # Formula
-    ///
     /// With `v = exp(clamp(log_variance))` and the basis change `A' = R·A`, `B' = B·R⁻¹`:
     ///
     /// ```text
@@ -108,8 +106,6 @@ impl SingularFactors {
 }
 
 /// Rotates rank-major factors to the singular directions of their product.
-///
-/// # Formula
 ///
 /// ```text
 /// ΔW = Σ_k outer(b[k], a[k]) = Σ_k ς_k · outer(u_k, v_k)

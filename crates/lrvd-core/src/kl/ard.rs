@@ -45,8 +45,6 @@ impl ArdKl {
 
 /// KL of an additive posterior from the hierarchical Gaussian prior, at the optimal scales.
 ///
-/// # Formula
-///
 /// ```text
 /// Q       = Σ (μ² + σ²)                      over the entries that share a scale
 /// KL      = see rank_scale;   empirical Bayes with tied variances: n/2 · ln(1 + 1/ᾱ)
@@ -198,8 +196,6 @@ pub struct RankScale {
 /// The optimal scale posterior and its divergence for `count` entries with energy `energy` and
 /// summed log-variances `log_variances`.
 ///
-/// # Formula
-///
 /// ```text
 /// empirical Bayes  γ = Q/n                       KL = ½[n·ln(Q/n) − Σℓ]
 /// inverse gamma    shape = a0 + n/2, rate = b0 + Q/2
@@ -252,8 +248,6 @@ pub fn rank_scale(
 }
 
 /// KL between two inverse-gamma distributions.
-///
-/// # Formula
 ///
 /// ```text
 /// KL = (a − a0)·ψ(a) − ln Γ(a) + ln Γ(a0) + a0·ln(b/b0) + a·(b0 − b)/b

@@ -4,8 +4,6 @@ use crate::numeric::width_divergence;
 
 /// KL of `N(mean, std_dev²)` from `N(0, prior_std_dev²)`, nats.
 ///
-/// # Formula
-///
 /// ```text
 /// KL = ln(prior/std_dev) + (std_dev² + mean²) / (2·prior²) − ½
 /// ```

@@ -79,8 +79,6 @@ pub struct ReliabilityDiagram {
 impl ReliabilityDiagram {
     /// Sorts examples into bins.
     ///
-    /// # Shapes
-    ///
     /// `confidence` and `correct` are `[n]`; confidences are probabilities (see [`ROW_SUM_TOLERANCE`] for the
     /// slack above 1).
     ///

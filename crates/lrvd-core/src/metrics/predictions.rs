@@ -12,14 +12,7 @@ pub const ROW_SUM_TOLERANCE: f64 = 1e-4;
 /// Smallest probability that [`Predictions::nll`] sees: one impossible label costs at most 27.6 nats.
 pub const NLL_FLOOR: f64 = 1e-12;
 
-/// Predicted probabilities of `n` examples, with their labels.
-///
-/// # Shapes
-///
-/// | Name            | Shape                       | Unit        |
-/// |-----------------|-----------------------------|-------------|
-/// | `probabilities` | `[n, n_classes]`, row-major | probability |
-/// | `labels`        | `[n]`                       | class       |
+/// Predicted probabilities of `n` examples, `[n, n_classes]`, row-major, with their labels `[n]`.
 ///
 /// # Examples
 ///

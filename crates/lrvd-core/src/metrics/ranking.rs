@@ -9,8 +9,6 @@ use crate::error::{Error, check_at_least, check_finite};
 /// others. 1 is a perfect separation, 0.5 what a score without information gives, 0 the perfect separation upside
 /// down.
 ///
-/// # Formula
-///
 /// ```text
 /// P(out > in) + ½·P(out = in) = (R_out − n_out·(n_out + 1)/2) / (n_in·n_out)
 /// ```

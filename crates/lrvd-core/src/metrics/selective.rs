@@ -65,8 +65,6 @@ impl RiskCoverage {
 
     /// Area under the curve: the mean risk over the `n` coverages `1/n, 2/n, …, 1`.
     ///
-    /// # Formula
-    ///
     /// ```text
     /// AURC = 1/n · Σ_k  E[wrong among the k most confident] / k
     /// ```
@@ -97,8 +95,6 @@ impl RiskCoverage {
 
     /// The largest coverage whose risk on further examples is at most `target` with confidence `1 − delta`, and the upper
     /// confidence limit of its risk; `None` if these examples certify no threshold.
-    ///
-    /// # Formula
     ///
     /// ```text
     /// n_c = the smallest n for which c errors of n certify:  error_rate_bound(c, n, delta) ≤ target
@@ -157,8 +153,6 @@ impl RiskCoverage {
 }
 
 /// Upper confidence limit of an error rate of which `errors` of `n` examples were observed, at confidence `1 − delta`.
-///
-/// # Formula
 ///
 /// ```text
 /// p: P(Binomial(n, p) ≤ errors) = delta       1 where all are wrong

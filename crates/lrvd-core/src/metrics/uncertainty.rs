@@ -24,20 +24,12 @@ pub fn softmax(logits: &[f64], n_classes: usize) -> Result<Vec<f64>, Error> {
 
 /// Log of the average of the draws' probabilities.
 ///
-/// # Formula
-///
 /// ```text
 /// ln p̂[n,c] = logsumexp_t log_probabilities[t,n,c] − ln n_draws
 /// ```
 ///
 /// Probabilities are averaged, not logits.
-///
-/// # Shapes
-///
-/// | Name                | Shape                                | Unit |
-/// |---------------------|--------------------------------------|------|
-/// | `log_probabilities` | `[n_draws, n, n_classes]`, row-major | nats |
-/// | *returns*           | `[n, n_classes]`                     | nats |
+/// `log_probabilities` is `[n_draws, n, n_classes]`, row-major, the result `[n, n_classes]`, both in nats.
 ///
 /// # Errors
 ///
@@ -96,13 +88,9 @@ pub struct Uncertainty {
 
 /// Splits the predictive entropy of every example.
 ///
-/// # Formula
-///
 /// ```text
 /// H[p̂] = E_t H[p_t] + I,      I ≥ 0,   0 for a single draw
 /// ```
-///
-/// # Shapes
 ///
 /// `log_probabilities` is `[n_draws, n, n_classes]`, row-major, in nats; the results are `[n]`.
 ///

@@ -32,8 +32,6 @@ pub fn fill_uniform(key: NoiseKey, first_element: u64, out: &mut [f32]) {
 
 /// Fills `out` with standard-normal numbers: elements `first_element..` of `key`.
 ///
-/// # Formula
-///
 /// Words `(x0, x1)` and `(x2, x3)` of a block make one Box-Muller pair each:
 ///
 /// ```text

@@ -16,8 +16,6 @@ pub(super) const LANES: usize = 4;
 
 /// Four uniform words of one block: the bijection Philox4x32 with ten rounds.
 ///
-/// # Formula
-///
 /// ```text
 /// round:  (c0, c1, c2, c3) ← (hi(M1·c2) ⊕ c1 ⊕ k0,  lo(M1·c2),  hi(M0·c0) ⊕ c3 ⊕ k1,  lo(M0·c0))
 /// between rounds:  (k0, k1) ← (k0 + W0, k1 + W1)  mod 2^32

@@ -73,8 +73,8 @@ impl Cholesky {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::dense::{times, times_transposed};
     use super::*;
+    use crate::numeric::dense::{times, times_transposed};
     use crate::testing::assert_near;
 
     const MATRIX: [f64; 9] = [4.0, 2.0, -2.0, 2.0, 10.0, 2.0, -2.0, 2.0, 6.0];

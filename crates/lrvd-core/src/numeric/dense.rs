@@ -82,8 +82,6 @@ pub(crate) fn rows(matrix: &[f64], n: usize, width: usize) -> impl Iterator<Item
 
 /// The triangular factor `R [min(rows, cols), cols]` of a QR factorisation, row-major.
 ///
-/// # Formula
-///
 /// ```text
 /// matrix = Q · R,   Qᵀ Q = I
 /// ```

@@ -9,13 +9,11 @@
 
 pub mod cholesky;
 pub mod dense;
-pub mod eigen;
+pub mod jacobi;
 pub mod special;
 pub mod sum;
-pub mod svd;
 
 pub use cholesky::Cholesky;
-pub use eigen::{SymmetricEigen, symmetric_eigen};
+pub use jacobi::{Svd, SymmetricEigen, svd, symmetric_eigen};
 pub use special::{digamma, ln_gamma, logistic, softplus, width_divergence};
 pub use sum::{CompensatedSum, MedianKind, compensated_sum, lower_median, midpoint_median};
-pub use svd::{Svd, svd};

@@ -6,8 +6,6 @@ const STIRLING_FROM: f64 = 12.0;
 
 /// Logistic function.
 ///
-/// # Formula
-///
 /// ```text
 /// logistic(z) = 1 / (1 + exp(−z))
 /// ```
@@ -26,8 +24,6 @@ pub fn logistic(z: f64) -> f64 {
 
 /// Softplus, the integral of the logistic function.
 ///
-/// # Formula
-///
 /// ```text
 /// softplus(z) = ln(1 + exp(z)) = max(z, 0) + ln(1 + exp(−|z|))
 /// ```
@@ -40,8 +36,6 @@ pub fn softplus(z: f64) -> f64 {
 }
 
 /// KL of `N(0, ratio²)` from `N(0, 1)`.
-///
-/// # Formula
 ///
 /// ```text
 /// ½·(ratio² − 1) − ln ratio
@@ -57,8 +51,6 @@ pub fn width_divergence(ratio: f64) -> f64 {
 }
 
 /// Natural logarithm of the gamma function, for positive arguments.
-///
-/// # Formula
 ///
 /// ```text
 /// ln Γ(x) = (x − ½)·ln x − x + ½·ln 2π + Σ_k B_2k / (2k (2k−1) x^(2k−1))      x ≥ 12
@@ -96,8 +88,6 @@ pub fn ln_gamma(x: f64) -> f64 {
 }
 
 /// Digamma function, the derivative of [`ln_gamma`], for positive arguments.
-///
-/// # Formula
 ///
 /// ```text
 /// ψ(x) = ln x − 1/(2x) − Σ_k B_2k / (2k x^2k)          x ≥ 12

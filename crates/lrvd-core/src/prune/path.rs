@@ -90,8 +90,6 @@ pub struct RankPath {
 impl RankPath {
     /// Compares models by their losses, row-major `[models, rows]`, in nats.
     ///
-    /// # Formula
-    ///
     /// ```text
     /// d_n      = loss[m, n] − loss[best, n]
     /// se       = sd(d) / √rows                         sd with n − 1; 0 for one row

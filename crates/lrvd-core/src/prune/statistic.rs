@@ -50,8 +50,6 @@ pub struct StatisticOptions {
 
 /// The prune statistic: a robust log noise-to-signal ratio of every rank.
 ///
-/// # Formula
-///
 /// ```text
 /// rank, element   ½·(med_i log_alpha_A[k,i] + med_o log_alpha_B[k,o]) − ½·ln(d_input/reference)
 /// noise-to-signal log_alpha[k]
@@ -62,8 +60,6 @@ pub struct StatisticOptions {
 ///
 /// The correction follows the weight that the median of A has: a fresh `a_mean` is uniform in
 /// `±1/√d_input`, so that median is `ℓ + ln(4·d_input)`.
-///
-/// # Shapes
 ///
 /// Returns `[rank]`; empty for rank 0.
 ///

@@ -64,14 +64,7 @@ impl CurvatureBlock {
         })
     }
 
-    /// `⟨G_c, (curvature + δ·I)⁻¹ G_c'⟩` for every pair of gradients.
-    ///
-    /// # Shapes
-    ///
-    /// | Name        | Shape                                  |
-    /// |-------------|----------------------------------------|
-    /// | `gradients` | `[n, d_output, d_input]`, row-major    |
-    /// | *returns*   | `[n, n]`, symmetric                    |
+    /// `⟨G_c, (curvature + δ·I)⁻¹ G_c'⟩` for every pair of `gradients [n, d_output, d_input]`, row-major: `[n, n]`.
     pub fn covariance(
         &self,
         gradients: &[f64],
@@ -92,8 +85,6 @@ pub(super) fn check_precision(prior_precision: f64) -> Result<(), Error> {
 }
 
 /// A block `S ⊗ A + δ·I` with both factors diagonalised, for any `δ`.
-///
-/// # Formula
 ///
 /// With `S = Q_Sᵀ diag(λ_S) Q_S`, `A = Q_Aᵀ diag(λ_A) Q_A` (eigenvectors as rows) and gradients
 /// `G [d_output, d_input]`:
@@ -183,8 +174,6 @@ pub enum WideSide {
 }
 
 /// A block whose factor on one side is `Q·Qᵀ` with few columns, for any `δ`.
-///
-/// # Formula
 ///
 /// With the wide factor `Q·Qᵀ` (`[d, d]`), the small one `L·Lᵀ` (`[r, r]`), `s² = 1/δ`, the gradient
 /// `G [d, r]` (wide side first) and `K = I + s²·(QᵀQ) ⊗ (LᵀL)`:
@@ -292,13 +281,9 @@ pub const LOW_RANK_FROM: usize = 100;
 
 /// A running approximation `Q·Qᵀ` of `Σ a·aᵀ` with few columns.
 ///
-/// # Formula
-///
 /// ```text
 /// [Q, a_1, …, a_b] = U diag(S) Vᵀ,     Q ← U[:, ..n]·diag(S[..n])
 /// ```
-///
-/// # Shapes
 ///
 /// Columns are kept as rows: `columns` is `Qᵀ`, `[k, width]` with `k ≤ n_columns`.
 ///

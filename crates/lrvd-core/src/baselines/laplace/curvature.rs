@@ -18,8 +18,6 @@ pub enum InputNormalisation {
 
 /// Sums over data of one LoRA matrix, `W [d_output, d_input]`.
 ///
-/// # Formula
-///
 /// With inputs `a_nt [d_input]` and gradients of `−ln p_nc` by the matrix's output, `g_nct [d_output]`:
 ///
 /// ```text

@@ -10,8 +10,6 @@ const ADAM_EPS: f64 = 1e-8;
 
 /// Laplace's approximation of the marginal likelihood as a function of the prior precision `δ`.
 ///
-/// # Formula
-///
 /// ```text
 /// ln Z(δ)    = ln p(D|θ*) − ½·[ δ·‖θ*‖² + Σ_W ln det(F_W + δ·I) − P·ln δ ]
 /// d/d ln δ   = −½·[ δ·‖θ*‖² + Σ_W Σ δ/(λ + δ) − P ]

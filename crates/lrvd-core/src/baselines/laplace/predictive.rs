@@ -56,8 +56,6 @@ impl LogitCovariance {
 
 /// Average softmax of Gaussian logits.
 ///
-/// # Formula
-///
 /// ```text
 /// p = 1/n·Σ_t softmax(f + L·z_t),     L·Lᵀ = Σ + 1e-6·I
 /// ```
@@ -99,8 +97,6 @@ pub fn monte_carlo_softmax(
 
 /// Softmax of logits shrunk by their own variance.
 ///
-/// # Formula
-///
 /// ```text
 /// p = softmax(f_c / √(1 + π/8·Σ_cc))
 /// ```
@@ -126,8 +122,6 @@ pub fn probit_softmax(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Er
 }
 
 /// Mean of the Dirichlet whose Laplace approximation in logit space is this Gaussian.
-///
-/// # Formula
 ///
 /// First the part of the Gaussian that softmax ignores is conditioned away (`1` the vector of ones):
 ///
