@@ -4,7 +4,7 @@ use std::error::Error;
 
 use burn::tensor::{Int, Tensor};
 use clap::ValueEnum;
-use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits, TrainError};
+use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits};
 use lrvd_models::{AutoClassifier, TokenBatch};
 
 /// How the passes of a prediction with several draws are made.
@@ -47,7 +47,7 @@ impl Examples for Texts<'_> {
         self.0.ids.dims()[1]
     }
 
-    fn input(&self, indices: &[usize]) -> Result<TokenBatch, TrainError> {
+    fn input(&self, indices: &[usize]) -> Result<TokenBatch, lrvd_burn::Error> {
         let rows: Vec<i32> = indices.iter().map(|&i| i as i32).collect();
         let rows = Tensor::<1, Int>::from_ints(rows.as_slice(), &self.0.ids.device());
         Ok(TokenBatch {
@@ -69,7 +69,7 @@ pub fn predict(
     model: &AutoClassifier,
     input: &TokenBatch,
     draws: usize,
-) -> Result<Logits, TrainError> {
+) -> Result<Logits, lrvd_burn::Error> {
     let texts = Texts(input);
     let policy = way.policy();
     Inputs { batch_size: texts.len(), policy, ..Inputs::new(&texts) }.predict(model, draws)

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use lrvd_burn::files::{FileError, write_atomic};
+use lrvd_burn::files::write_atomic;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -99,7 +99,7 @@ pub(crate) fn write_json(
 /// Writes a text file atomically. A link at `path` is replaced, never followed.
 pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), IoError> {
     write_atomic(path, text.as_bytes()).map_err(|error| match error {
-        FileError::Io { action, path, source } => IoError::File { action, path, source },
+        lrvd_burn::Error::Io { action, path, source } => IoError::File { action, path, source },
         other => IoError::at("write", path)(std::io::Error::other(other)),
     })?;
     trace!(file = %path.display(), bytes = text.len(), "wrote");

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftError, PeftPosterior};
-use lrvd_burn::train::{Method, Model, TrainError, TrainState, latest_checkpoint, load_checkpoint};
+use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftPosterior};
+use lrvd_burn::train::{Method, Model, TrainState, latest_checkpoint, load_checkpoint};
 
 pub use self::hashes::FileHashes;
 use crate::backbone::{Backbone, BackboneError, locate_model};
@@ -55,7 +55,7 @@ pub enum SavedError {
     #[error(transparent)]
     Backbone(#[from] BackboneError),
     #[error(transparent)]
-    Train(#[from] TrainError),
+    Train(#[from] lrvd_burn::Error),
     #[error(transparent)]
     Io(#[from] IoError),
 }
@@ -117,7 +117,7 @@ pub(crate) fn load_checkpoint_from<M: Model, T: Method<M> + ?Sized>(
     or_newer: bool,
     state: &mut TrainState<M>,
     method: &mut T,
-) -> Result<PathBuf, TrainError> {
+) -> Result<PathBuf, lrvd_burn::Error> {
     let mut path = path.to_owned();
     loop {
         let Err(error) = load_checkpoint(&path, state, method) else { return Ok(path) };
@@ -148,7 +148,7 @@ pub(crate) fn unfinished(out: &Path, (done, steps): (usize, usize), is_tempered:
 /// The adapter in a PEFT folder, and its posterior if there is one.
 pub(crate) fn read_adapter(
     folder: &Path,
-) -> Result<(PeftAdapter, Option<PeftPosterior>), PeftError> {
+) -> Result<(PeftAdapter, Option<PeftPosterior>), lrvd_burn::Error> {
     let adapter = PeftAdapter::read(folder)?;
     let has_posterior = folder.join(POSTERIOR_FILE).is_file();
     let posterior = if has_posterior { Some(PeftPosterior::read(folder, &adapter)?) } else { None };

@@ -38,20 +38,12 @@ struct Triplet {
 
 impl AdaLora {
     /// An allocator over the AdaLoRA adapters of `model`, in the model's order.
-    ///
-    /// # Errors
-    ///
-    /// [`AdaLoraError`] for a configuration out of range.
     pub fn new(config: AdaLoraConfig, model: &impl AdaptedModel) -> Result<Self, AdaLoraError> {
         let (paths, shapes) = triplets(model);
         Ok(Self { paths, allocator: AdaLoraAllocator::new(config, shapes)?, mask: None })
     }
 
     /// An allocator that continues from `state`.
-    ///
-    /// # Errors
-    ///
-    /// [`AdaLoraError`] if the state does not belong to the model's adapters.
     pub fn from_state(
         config: AdaLoraConfig,
         model: &impl AdaptedModel,
@@ -87,10 +79,6 @@ impl AdaLora {
     /// the budget leaves out.
     ///
     /// Call it after the optimiser's update with the gradients that the update used.
-    ///
-    /// # Errors
-    ///
-    /// [`AdaLoraError`] if an adapter changed its shape since the allocator was made.
     pub fn update(
         &mut self,
         step: u32,

@@ -1,8 +1,7 @@
 //! Devices by name: `cpu`, `wgpu[:N]`, `cuda[:N]`.
 
+use crate::error::Error;
 use burn::tensor::Device;
-
-use crate::error::DeviceError;
 
 /// The backends compiled into this build, as a reader would type them.
 pub fn built_in() -> Vec<&'static str> {
@@ -22,13 +21,12 @@ pub fn built_in() -> Vec<&'static str> {
 /// Opens the device called `name`.
 ///
 /// The hardware is looked for here, because Burn would otherwise panic at the first operation.
-///
-/// # Errors
-///
-/// [`DeviceError::Unknown`] for a name we do not know, [`DeviceError::NotBuiltIn`] if the backend's
-/// feature is off, [`DeviceError::NotThere`] if no driver or no such device is found.
-pub fn open(name: &str) -> Result<Device, DeviceError> {
-    let unknown = || DeviceError::Unknown { name: name.to_owned() };
+pub fn open(name: &str) -> Result<Device, Error> {
+    let unknown = || {
+        Error::Argument(format!(
+            "unknown device `{name}`; expected one of `cpu`, `wgpu`, `wgpu:N`, `cuda`, `cuda:N`"
+        ))
+    };
     let (kind, index) = match name.split_once(':') {
         Some((kind, index)) => (kind, Some(index.parse::<usize>().map_err(|_| unknown())?)),
         None => (name, None),
@@ -42,45 +40,53 @@ pub fn open(name: &str) -> Result<Device, DeviceError> {
 }
 
 #[cfg(not(all(feature = "flex", feature = "wgpu", feature = "cuda")))]
-fn not_built_in(name: &str, feature: &'static str) -> DeviceError {
-    DeviceError::NotBuiltIn { name: name.to_owned(), feature, built_in: built_in().join(", ") }
+fn not_built_in(name: &str, feature: &'static str) -> Error {
+    Error::Undefined(format!(
+        "device `{name}` is not built in; rebuild with `--features {feature}` (built in: {})",
+        built_in().join(", ")
+    ))
+}
+
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+fn not_there(name: &str, reason: &str) -> Error {
+    Error::Undefined(format!("device `{name}` is not there: {reason}"))
 }
 
 #[cfg(feature = "flex")]
 #[expect(clippy::unnecessary_wraps, reason = "the other backends can fail")]
-fn cpu(_name: &str) -> Result<Device, DeviceError> {
+fn cpu(_name: &str) -> Result<Device, Error> {
     Ok(Device::flex())
 }
 
 #[cfg(not(feature = "flex"))]
-fn cpu(name: &str) -> Result<Device, DeviceError> {
+fn cpu(name: &str) -> Result<Device, Error> {
     Err(not_built_in(name, "flex"))
 }
 
 #[cfg(feature = "wgpu")]
-fn wgpu(name: &str, index: Option<usize>) -> Result<Device, DeviceError> {
+fn wgpu(name: &str, index: Option<usize>) -> Result<Device, Error> {
     use burn::tensor::DeviceType;
-    let not_there = |reason: String| DeviceError::NotThere { name: name.to_owned(), reason };
     let mut found = Device::enumerate(DeviceType::Wgpu).into_vec();
     if found.is_empty() {
         return Err(not_there(
-            "no adapter answers (a Vulkan, Metal or DirectX driver is needed)".into(),
+            name,
+            "no adapter answers (a Vulkan, Metal or DirectX driver is needed)",
         ));
     }
     let (index, count) = (index.unwrap_or(0), found.len());
     if index >= count {
-        return Err(not_there(format!("{count} adapter(s) found, numbered from 0")));
+        return Err(not_there(name, &format!("{count} adapter(s) found, numbered from 0")));
     }
     Ok(found.swap_remove(index))
 }
 
 #[cfg(not(feature = "wgpu"))]
-fn wgpu(name: &str, _index: Option<usize>) -> Result<Device, DeviceError> {
+fn wgpu(name: &str, _index: Option<usize>) -> Result<Device, Error> {
     Err(not_built_in(name, "wgpu"))
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(name: &str, index: usize) -> Result<Device, DeviceError> {
+fn cuda(name: &str, index: usize) -> Result<Device, Error> {
     use burn::tensor::DeviceType;
     let mut found = Device::enumerate(DeviceType::Cuda).into_vec();
     let count = found.len();
@@ -89,13 +95,13 @@ fn cuda(name: &str, index: usize) -> Result<Device, DeviceError> {
             0 => "no CUDA driver or no CUDA device".to_owned(),
             n => format!("{n} device(s) found, numbered from 0"),
         };
-        return Err(DeviceError::NotThere { name: name.to_owned(), reason });
+        return Err(not_there(name, &reason));
     }
     Ok(found.swap_remove(index))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(name: &str, _index: usize) -> Result<Device, DeviceError> {
+fn cuda(name: &str, _index: usize) -> Result<Device, Error> {
     Err(not_built_in(name, "cuda"))
 }
 
@@ -106,7 +112,8 @@ mod tests {
     #[test]
     fn names_are_parsed_strictly() {
         for name in ["gpu", "cpu:0", "cuda:x", "wgpu:-1", ""] {
-            assert!(matches!(open(name), Err(DeviceError::Unknown { .. })), "{name}");
+            let error = open(name).expect_err(name).to_string();
+            assert!(error.starts_with(&format!("unknown device `{name}`")), "{error}");
         }
     }
 

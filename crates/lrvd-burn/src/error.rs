@@ -1,152 +1,131 @@
-//! Errors of the adapter layer.
+//! The error of this crate.
 
-use crate::sampling::Scheme;
+use std::fmt::Display;
+use std::io;
+use std::path::{Path, PathBuf};
 
-/// Something about an adapter, its configuration or its files cannot be used.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum AdapterError {
-    /// A factor does not fit the layer it is attached to.
-    #[error("adapter `{path}`: `{name}` should have shape {wanted:?}, found {found:?}")]
-    Shape {
-        /// Module path of the adapted layer.
-        path: String,
-        /// The factor, in the file's spelling.
-        name: &'static str,
-        /// Shape that the base layer and the rank ask for.
-        wanted: Vec<usize>,
-        /// Shape that was given.
-        found: Vec<usize>,
-    },
-    /// Some targets select nothing.
-    #[error("the targets {targets:?} match none of the {layers} adaptable layers")]
-    NoTarget {
-        /// Those targets, as given.
-        targets: Vec<String>,
-        /// Number of layers looked at.
-        layers: usize,
-    },
-    /// Two layers have the same path.
-    #[error(
-        "two layers of the model have the path `{path}`: a path names one layer in files, noise and optimiser state"
-    )]
-    DuplicatePath {
-        /// The path.
-        path: String,
-    },
-    /// More directions than a product of the factors can have.
-    #[error(
-        "rank {rank} is above {width}, the smaller width of layer `{path}` ({d_input} to {d_output}): take {width} or less, \
-         or leave that layer out of the targets",
-        width = .d_input.min(.d_output)
-    )]
-    Rank {
-        /// Module path of the narrowest layer that is to be adapted.
-        path: String,
-        /// The rank asked for.
-        rank: usize,
-        /// Features into the layer.
-        d_input: usize,
-        /// Features out of it.
-        d_output: usize,
-    },
-    /// There is no pair of factors to put something between or around.
-    #[error("layer `{path}` has no adapter of two factors")]
-    NoFactors {
-        /// Module path of the layer.
-        path: String,
-    },
-    /// Layers would share a batch in different ways.
-    #[error("adapter `{path}` has {found} members, others have {wanted}")]
-    Members {
-        /// Module path of the layer.
-        path: String,
-        /// Members of the first layer that has some.
-        wanted: usize,
-        /// Members of this one.
-        found: usize,
-    },
-    /// The adapter's noise belongs to its basis.
-    #[error(
-        "adapter `{path}` cannot be turned: wanted two factors with at most one variance per rank"
-    )]
-    Gauge {
-        /// Module path of the layer.
-        path: String,
-    },
-    /// The scheme of a pass has no meaning for the adapter of a layer.
-    #[error("adapter `{path}` cannot be sampled by {scheme:?}")]
-    Scheme {
-        /// Module path of the layer.
-        path: String,
-        /// The scheme.
-        scheme: Scheme,
-    },
-    /// The relevance statistic of a rank has no value.
-    #[error(
-        "the relevance statistic of rank {rank} of adapter `{path}` is {value}, expected a finite number"
-    )]
-    Statistic {
-        /// Module path of the layer.
-        path: String,
-        /// Rank direction, counted from 0.
-        rank: usize,
-        /// The value found.
-        value: f64,
-    },
-    /// A tensor holds a value that is not finite.
-    #[error("`{name}` is not finite at step {step}: {value}")]
-    NonFinite {
-        /// What was looked at.
-        name: String,
-        /// Optimiser step, counted from 0.
-        step: usize,
-        /// The value found.
-        value: f64,
-    },
-    /// The state to restore does not belong to this model.
-    #[error(
-        "optimiser state does not fit the model: missing {missing:?}, unexpected {unexpected:?}"
-    )]
-    OptimizerState {
-        /// Trainable parameters without state.
-        missing: Vec<String>,
-        /// States without a trainable parameter.
-        unexpected: Vec<String>,
-    },
-    /// The core refused its input.
-    #[error(transparent)]
-    Core(#[from] lrvd_core::Error),
-}
+use crate::files::LoadReport;
 
-/// The device asked for cannot be had.
+/// Adapters, their files or their training cannot be used as given.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum DeviceError {
-    /// The spelling is not one of ours.
-    #[error("unknown device `{name}`; wanted one of `cpu`, `wgpu`, `wgpu:N`, `cuda`, `cuda:N`")]
-    Unknown {
-        /// The name as given.
-        name: String,
+pub enum Error {
+    /// An argument or a setting is out of range, or two of them exclude each other.
+    #[error("{0}")]
+    Argument(String),
+    /// The operation is not defined for this adapter, method or scheme.
+    #[error("{0}")]
+    Undefined(String),
+    /// A tensor or a module has another shape, length or element type than expected.
+    #[error("{0}")]
+    Shape(String),
+    /// The state to restore does not belong to this model, method or data.
+    #[error("{0}")]
+    State(String),
+    /// The operating system cannot read or write a file or folder.
+    #[error("cannot {action} `{path}`")]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
     },
-    /// The backend was left out of this build.
-    #[error(
-        "device `{name}` is not built in; rebuild with `--features {feature}` (built in: {built_in})"
-    )]
-    NotBuiltIn {
-        /// The name as given.
-        name: String,
-        /// The cargo feature that adds it.
-        feature: &'static str,
-        /// What this build has.
-        built_in: String,
+    /// A file or folder is absent, broken or of another format.
+    #[error("`{path}` {what}")]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong: the rest of a sentence that starts with the path.
+        what: String,
     },
-    /// The backend is there, the hardware or its driver is not.
-    #[error("device `{name}` is not there: {reason}")]
-    NotThere {
-        /// The name as given.
-        name: String,
-        /// What the runtime said.
-        reason: String,
+    /// A file is valid and has something that this version does not support.
+    #[error("`{path}` {what}")]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// What is not supported: the rest of a sentence that starts with the path.
+        what: String,
     },
+    /// Stored tensors do not fit the model or their configuration.
+    #[error("{0}")]
+    Load(Box<LoadReport>),
+    /// Training left the finite numbers.
+    #[error("the {name} is {value} at step {step}: lower the learning rate or the KL weight")]
+    Diverged {
+        /// `loss` or `gradient norm`.
+        name: &'static str,
+        /// Step, from 0.
+        step: usize,
+        /// The value.
+        value: f64,
+    },
+    /// The caller ended a prediction, through a [`PassWatch`](crate::train::PassWatch).
+    #[error("stopped before all answers were there")]
+    Stopped,
+    /// An argument that a formula of `lrvd_core` is not defined on.
+    #[error(transparent)]
+    Core(#[from] lrvd_core::Error),
+    /// An error of the caller's data or method.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// Wraps an error of the caller's data or method.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Other(error.into())
+    }
+
+    /// An error of the operating system: `action` is a verb.
+    pub fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { action, path: path.to_path_buf(), source }
+    }
+
+    /// A file that cannot be used: `what` continues a sentence that starts with the path.
+    pub fn file(path: impl Into<PathBuf>, what: impl Into<String>) -> Self {
+        Self::File { path: path.into(), what: what.into() }
+    }
+
+    /// A file without the tensor that was asked for.
+    pub fn no_tensor(path: &Path, tensor: &str) -> Self {
+        Self::file(path, format!("has no tensor `{tensor}`"))
+    }
+
+    /// A file that is not the JSON that it should be.
+    pub(crate) fn json(path: &Path, source: serde_json::Error) -> Self {
+        Self::file(path, format!("holds JSON that cannot be read: {source}"))
+    }
+
+    /// A file whose `key` has another value than it should.
+    pub(crate) fn value(path: &Path, key: &str, wanted: impl Display, found: impl Display) -> Self {
+        Self::file(path, format!("should have {wanted} as `{key}`, found {found}"))
+    }
+
+    /// A checkpoint without the entry `name`, or with one that does not fit.
+    pub fn checkpoint_entry(name: &str) -> Self {
+        Self::State(format!("the checkpoint has no usable entry `{name}`"))
+    }
+
+    /// A position in the data that cannot be stored, or is not one of this source.
+    pub(crate) fn position(error: &serde_json::Error) -> Self {
+        Self::State(format!("the position in the data does not belong to this source: {error}"))
+    }
+
+    /// A model whose logits are those of tokens, where those of whole rows are needed.
+    pub(crate) fn token_logits() -> Self {
+        Self::Undefined("tokens have no logits by row; `token_answers` measures them".to_owned())
+    }
+
+    /// A module whose `name` is not what it should be.
+    pub(crate) fn module(
+        path: &str,
+        name: &str,
+        wanted: impl Display,
+        found: impl Display,
+    ) -> Self {
+        Self::Shape(format!("module `{path}`: `{name}` should be {wanted}, found {found}"))
+    }
 }

@@ -12,7 +12,7 @@ use burn::tensor::{Tensor, TensorData};
 use lrvd_core::gauge::{SingularFactors, singular_factors};
 
 use crate::adapter::{Extension, Posterior};
-use crate::error::AdapterError;
+use crate::error::Error;
 use crate::host::HostAdapter;
 use crate::model::AdaptedModel;
 use crate::optimizer::AdamW;
@@ -25,14 +25,12 @@ use crate::parameters::ParameterValue;
 /// through the basis change by [`SingularFactors::log_variance`], which says when single entries keep their variance too.
 /// The moments in `optimizer` belong to the old basis and are forgotten.
 ///
-/// # Errors
-///
-/// [`AdapterError::Gauge`] for an adapter with separate singular values or whose noise is not one
-/// variance per rank; no adapter is rotated then.
+/// An adapter with separate singular values, or whose noise is not one variance per rank, is an error; no adapter is
+/// rotated then.
 pub fn turn(
     model: &mut (impl AdaptedModel + ?Sized),
     optimizer: Option<&mut AdamW>,
-) -> Result<BTreeMap<String, Vec<f64>>, AdapterError> {
+) -> Result<BTreeMap<String, Vec<f64>>, Error> {
     let spectra = rotate_factors(model, true)?;
     if let Some(optimizer) = optimizer {
         optimizer.forget(|name| {
@@ -43,14 +41,14 @@ pub fn turn(
 }
 
 /// As [`turn`], for noise that will be set anew: its parameters stay as they are, in any family.
-pub(crate) fn rotate(model: &mut (impl AdaptedModel + ?Sized)) -> Result<(), AdapterError> {
+pub(crate) fn rotate(model: &mut (impl AdaptedModel + ?Sized)) -> Result<(), Error> {
     rotate_factors(model, false).map(drop)
 }
 
 fn rotate_factors(
     model: &mut (impl AdaptedModel + ?Sized),
     carries_noise: bool,
-) -> Result<BTreeMap<String, Vec<f64>>, AdapterError> {
+) -> Result<BTreeMap<String, Vec<f64>>, Error> {
     let mut rotated = BTreeMap::new();
     let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
@@ -67,7 +65,9 @@ fn rotate_factors(
             Some(_) => false,
         };
         if !can {
-            outcome = Err(AdapterError::Gauge { path: path.to_owned() });
+            outcome = Err(Error::Undefined(format!(
+                "adapter `{path}` cannot be rotated: expected two factors with at most one variance per rank"
+            )));
             return;
         }
         match singular(&HostAdapter::read(adapter), carries_noise) {

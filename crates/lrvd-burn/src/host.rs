@@ -6,7 +6,8 @@ use lrvd_core::factor::FactorView;
 use lrvd_core::posterior::{NoiseParameters, Posterior as CorePosterior};
 
 use crate::adapter::{LowRankAdapter, Posterior};
-use crate::files::{HostTensor, TensorError};
+use crate::error::Error;
+use crate::files::HostTensor;
 
 /// Noise parameters on the host.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,10 +79,6 @@ impl HostAdapter {
     }
 
     /// A and B as the core sees them.
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError`] if the fields do not belong together.
     pub fn factors(&self) -> Result<(FactorView<'_>, FactorView<'_>), ShapeError> {
         Ok((
             FactorView::new("a", &self.a, self.rank, self.d_input)?,
@@ -90,10 +87,6 @@ impl HostAdapter {
     }
 
     /// The posterior as the core sees it, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// [`ShapeError`] if the fields do not belong together.
     pub fn posterior(&self) -> Result<Option<CorePosterior<'_>>, ShapeError> {
         let Some(noise) = &self.noise else { return Ok(None) };
         let (a, b) = self.factors()?;
@@ -113,7 +106,7 @@ pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
 }
 
 /// The values of a flattened tensor under `shape`, in single precision unless they are doubles.
-pub(crate) fn stored(flat: Tensor<1>, shape: &[usize]) -> Result<HostTensor, TensorError> {
+pub(crate) fn stored(flat: Tensor<1>, shape: &[usize]) -> Result<HostTensor, Error> {
     let data = flat.into_data();
     if data.dtype() == DType::F64 {
         HostTensor::from_f64(shape, &data.iter::<f64>().collect::<Vec<_>>())

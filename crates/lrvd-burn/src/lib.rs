@@ -43,6 +43,8 @@ pub mod train;
 pub use burn;
 pub use lrvd_core as core;
 
+pub use error::Error;
+
 pub use adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Prior};
 pub use model::{AdaptedModel, AdapterTargets, attach_adapters, ranks, total_kl};
 pub use sampling::{DrawPer, Pass, Scheme};

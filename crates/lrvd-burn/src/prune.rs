@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic};
 
 use crate::adapter::{Extension, RankCut};
-use crate::error::AdapterError;
+use crate::error::Error;
 use crate::host::HostAdapter;
 use crate::model::AdaptedModel;
 use crate::optimizer::{AdamW, NamedGradients};
@@ -22,14 +22,10 @@ pub struct PruneEvent {
 }
 
 /// The relevance statistic `log α̂` of every rank direction, by module path.
-///
-/// # Errors
-///
-/// [`AdapterError::Core`] only for adapters whose fields do not belong together.
 pub fn statistics(
     model: &impl AdaptedModel,
     options: StatisticOptions,
-) -> Result<BTreeMap<String, Vec<f64>>, AdapterError> {
+) -> Result<BTreeMap<String, Vec<f64>>, Error> {
     let mut found = BTreeMap::new();
     let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
@@ -53,20 +49,19 @@ pub fn statistics(
 /// Moves the noise of every rank to where its statistic is `log_alpha`, the means as they are:
 /// `ℓ ← clamp(ℓ + log_alpha − statistic)`, over all entries of the rank alike.
 ///
-/// # Errors
-///
-/// As [`statistics`]; [`AdapterError::Statistic`] for one that is not a number. The model is unchanged then. A rank without a mean has
-/// an infinite statistic and gets the least noise.
+/// A rank without a mean has an infinite statistic and gets the least noise. On an error the model is unchanged.
 pub(crate) fn set_relevance(
     model: &mut impl AdaptedModel,
     log_alpha: f64,
     options: StatisticOptions,
-) -> Result<(), AdapterError> {
+) -> Result<(), Error> {
     let statistics = statistics(model, options)?;
     for (path, of_layer) in &statistics {
         if let Some(rank) = of_layer.iter().position(|found| found.is_nan()) {
-            let (path, value) = (path.clone(), of_layer[rank]);
-            return Err(AdapterError::Statistic { path, rank, value });
+            let value = of_layer[rank];
+            return Err(Error::Undefined(format!(
+                "the relevance statistic of rank {rank} of adapter `{path}` is {value}, expected a finite number"
+            )));
         }
     }
     model.visit_layers_mut(&mut |path, layer| {
@@ -84,15 +79,11 @@ pub(crate) fn set_relevance(
 }
 
 /// Decides what `rule` keeps of every adapter with a posterior.
-///
-/// # Errors
-///
-/// As [`statistics`].
 pub fn plan(
     model: &impl AdaptedModel,
     rule: &PruneRule,
     options: StatisticOptions,
-) -> Result<PruneEvent, AdapterError> {
+) -> Result<PruneEvent, Error> {
     let statistics = statistics(model, options)?;
     let mut event = PruneEvent::default();
     for (path, statistic) in &statistics {
@@ -195,7 +186,7 @@ mod tests {
     fn a_statistic_without_a_value_is_an_error_and_changes_nothing() {
         let mut ratio = layer(VariationalFamily::NoiseToSignal, [-1.0, f64::NAN]);
         let outcome = set_relevance(&mut ratio, -8.0, StatisticOptions::default());
-        assert!(matches!(outcome, Err(AdapterError::Statistic { rank: 1, .. })), "{outcome:?}");
+        assert!(outcome.unwrap_err().to_string().contains("statistic of rank 1 of adapter"));
         assert_eq!(noise(&ratio)[0], -1.0);
     }
 }

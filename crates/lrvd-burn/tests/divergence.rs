@@ -7,7 +7,6 @@ mod support;
 
 use burn::tensor::DType;
 use lrvd_burn::adapter::{ArdHyper, Prior};
-use lrvd_burn::error::AdapterError;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::total_kl;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
@@ -190,7 +189,7 @@ fn a_noise_to_signal_posterior_has_no_divergence_from_a_gaussian() {
         {
             match outcome {
                 Ok(Some(_)) => assert_eq!(prior, Prior::LogUniform),
-                Err(AdapterError::Core(lrvd_core::Error::Undefined { reason, .. })) => {
+                Err(lrvd_burn::Error::Core(lrvd_core::Error::Undefined { reason, .. })) => {
                     assert!(reason.contains("noise-to-signal"), "{reason}");
                     assert_ne!(prior, Prior::LogUniform);
                 }

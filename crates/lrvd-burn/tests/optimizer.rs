@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapted_model;
-use lrvd_burn::error::AdapterError;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::optimizer::{AdamW, AdamWConfig, Moments, NamedGradients};
 use lrvd_burn::parameters::{NamedParam, Role};
@@ -269,11 +268,7 @@ fn foreign_state_is_refused_by_name_and_changes_nothing() {
         let mut bad = good.clone();
         bad.insert(name.to_owned(), state);
         let error = optimizer.restore(&zoo, bad).unwrap_err();
-        let AdapterError::OptimizerState { unexpected, missing } = &error else {
-            panic!("{error}")
-        };
-        assert_eq!(unexpected, &[name.to_owned()]);
-        assert!(missing.is_empty() && error.to_string().contains(name), "{error}");
+        assert!(error.to_string().ends_with(&format!("unexpected [\"{name}\"]")), "{error}");
         assert_eq!(optimizer.state().len(), 10);
         assert_eq!(optimizer.state()["head.matrix"].first.dims(), [6]);
     }

@@ -9,8 +9,8 @@ use lrvd_burn::adapter::AdapterSlot;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::peft::{
-    ExportLayout, PeftAdapter, PeftConfig, PeftError, PeftPosterior, PosteriorRun, TargetModules,
-    attach_peft, attach_posterior, peft_from_model, posterior_from_model,
+    ExportLayout, PeftAdapter, PeftConfig, PeftPosterior, PosteriorRun, TargetModules, attach_peft,
+    attach_posterior, peft_from_model, posterior_from_model,
 };
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
@@ -90,7 +90,7 @@ fn families_do_not_mix() {
     let family = Some(VariationalFamily::NoiseToSignal);
     net.second.attach_empty(AdapterSlot { initial_rank: 6, scaling: 0.5, family });
     let error = posterior_from_model(&net, RUN).unwrap_err();
-    assert!(matches!(error, PeftError::Module { path, .. } if path == "net.second"));
+    assert!(error.to_string().starts_with("module `net.second`"), "{error}");
 }
 
 /// What does not fit is refused, and the model stays as it was.
@@ -114,15 +114,15 @@ fn a_posterior_must_fit_the_model() {
         error
     };
     let error = fails(&|_| (), false);
-    assert!(matches!(error, PeftError::Module { path, .. } if path == "net.first"), "no factors");
+    assert!(error.to_string().starts_with("module `net.first`"), "no factors: {error}");
     let error = fails(&|p| p.header.log_variance_clamp = [-20.0, 3.0], true);
-    assert!(matches!(error, PeftError::Posterior { key, .. } if key == "log_variance_clamp"));
+    assert!(error.to_string().contains("as `log_variance_clamp`, found"), "{error}");
     let error = fails(&|p| p.header.modules.get_mut("net.first").unwrap().rank = 2, true);
-    assert!(matches!(error, PeftError::Module { path, .. } if path == "net.first"));
+    assert!(error.to_string().starts_with("module `net.first`"), "{error}");
     let error = fails(&|p| drop(p.tensors.remove("net.first.rank_log_sigma2")), true);
-    assert!(matches!(error, PeftError::Load(_)));
+    assert!(matches!(error, lrvd_burn::Error::Load(_)));
     let error = fails(&|p| p.header.family = VariationalFamily::ElementVariance, true);
-    assert!(matches!(error, PeftError::Load(_)));
+    assert!(matches!(error, lrvd_burn::Error::Load(_)));
     let unknown = |p: &mut PeftPosterior| {
         let module = p.header.modules["net.first"].clone();
         p.header.modules.insert("net.third".into(), module);
@@ -130,5 +130,5 @@ fn a_posterior_must_fit_the_model() {
         p.tensors.insert("net.third.rank_log_sigma2".into(), parameters);
     };
     let error = fails(&unknown, true);
-    assert!(matches!(error, PeftError::Module { path, .. } if path == "net.third"));
+    assert!(error.to_string().starts_with("module `net.third`"), "{error}");
 }

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use lrvd_burn::files::{FileError, HostDType, WeightStore};
+use lrvd_burn::files::{HostDType, WeightStore};
 
 fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pytorch").join(name)
@@ -51,14 +51,14 @@ fn a_folder_prefers_safetensors_and_knows_shards_of_either_kind() {
     assert_eq!(WeightStore::open(sharded.path()).unwrap().len(), 9);
 
     std::fs::write(dir.path().join("model.safetensors"), b"short").unwrap();
-    assert!(matches!(WeightStore::open(dir.path()), Err(FileError::Truncated { .. })));
+    assert!(WeightStore::open(dir.path()).unwrap_err().to_string().contains("is cut short"));
 }
 
 #[test]
 fn nothing_in_a_file_is_executed_or_trusted() {
     let error = WeightStore::open(golden("call.bin")).map(|store| store.len());
     assert!(
-        matches!(&error, Ok(1) | Err(FileError::Pytorch { .. })),
+        matches!(&error, Ok(1) | Err(lrvd_burn::Error::File { .. })),
         "the weight alone, or a refusal: {error:?}"
     );
     let bytes = std::fs::read(golden("weights.bin")).unwrap();
@@ -72,10 +72,7 @@ fn nothing_in_a_file_is_executed_or_trusted() {
     let path = dir.path().join("cut.bin");
     for length in [0, 1, 100, bytes.len() / 2, bytes.len() - 1] {
         std::fs::write(&path, &bytes[..length]).unwrap();
-        let error = WeightStore::open(&path).unwrap_err();
-        assert!(
-            matches!(&error, FileError::Pytorch { file, .. } if *file == path),
-            "{length}: {error}"
-        );
+        let error = WeightStore::open(&path).unwrap_err().to_string();
+        assert!(error.contains("cut.bin` is not a PyTorch file"), "{length}: {error}");
     }
 }

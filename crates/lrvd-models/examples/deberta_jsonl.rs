@@ -15,8 +15,7 @@ use std::path::PathBuf;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::train::{
-    Event, Examples, Inputs, LabelledExamples, OrderConfig, Ordered, ProgressSink, Targets,
-    TrainError, Watch,
+    Event, Examples, Inputs, LabelledExamples, OrderConfig, Ordered, ProgressSink, Targets, Watch,
 };
 use lrvd_burn::{AdapterTargets, BayesLora, Run, TrainConfig, ranks};
 use lrvd_core::noise::NoiseKey;
@@ -70,7 +69,7 @@ impl Examples for Texts {
         self.rows[index].0.len()
     }
 
-    fn input(&self, indices: &[usize]) -> Result<TokenBatch, TrainError> {
+    fn input(&self, indices: &[usize]) -> Result<TokenBatch, lrvd_burn::Error> {
         let rows: Vec<(&[u32], &[u32])> = indices
             .iter()
             .map(|&i| (self.rows[i].0.as_slice(), self.rows[i].1.as_slice()))
@@ -80,7 +79,7 @@ impl Examples for Texts {
 }
 
 impl LabelledExamples for Texts {
-    fn targets(&self, indices: &[usize]) -> Result<Targets, TrainError> {
+    fn targets(&self, indices: &[usize]) -> Result<Targets, lrvd_burn::Error> {
         let width = self.names.len();
         let mut one_hot = vec![0.0_f32; indices.len() * width];
         for (row, &index) in indices.iter().enumerate() {

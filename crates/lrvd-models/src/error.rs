@@ -3,15 +3,14 @@
 use std::path::PathBuf;
 
 use burn::tensor::DType;
-use lrvd_burn::files::{FileError, LoadError as ReportError, TensorError};
 
 /// A checkpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// A file is broken or absent.
+    /// A file is broken or absent, or its tensors are missing, left over, mis-shaped or not finite.
     #[error(transparent)]
-    File(#[from] FileError),
+    File(#[from] lrvd_burn::Error),
     /// A tensor is not what its header says.
     #[error("`{file}`, tensor `{name}`: {source}")]
     Tensor {
@@ -20,7 +19,7 @@ pub enum LoadError {
         /// The tensor.
         name: String,
         /// What is wrong.
-        source: TensorError,
+        source: lrvd_burn::Error,
     },
     /// The device does not compute in the float type that was asked for.
     #[error("the device does not compute in `{dtype:?}`")]
@@ -40,7 +39,4 @@ pub enum LoadError {
         /// Tensors beside it.
         tensors: usize,
     },
-    /// Tensors are missing, left over, mis-shaped or not finite.
-    #[error(transparent)]
-    Report(#[from] ReportError),
 }

@@ -8,9 +8,7 @@ use std::collections::BTreeSet;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::adapter::AdaptedLinear;
-use lrvd_burn::files::{
-    HostDType, HostTensor, LoadReport, MisShaped, NonFinite, TensorError, WeightStore,
-};
+use lrvd_burn::files::{HostDType, HostTensor, LoadReport, MisShaped, NonFinite, WeightStore};
 use lrvd_burn::parameters::{Layout, NamedParam};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, module_id};
 
@@ -279,7 +277,7 @@ impl<'a> WeightSource<'a> {
 
 /// Host values as tensor data of a width that loses nothing on the way to `dtype`; the very bytes where the file has
 /// the type that is wanted, so that a large model is not widened on its way.
-fn to_data(host: HostTensor, dtype: DType) -> Result<TensorData, TensorError> {
+fn to_data(host: HostTensor, dtype: DType) -> Result<TensorData, lrvd_burn::Error> {
     let same = matches!(
         (host.dtype(), dtype),
         (HostDType::F16, DType::F16) | (HostDType::BF16, DType::BF16)

@@ -9,7 +9,7 @@ use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
 use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
-use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits, Model, TrainError};
+use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits, Model};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
@@ -217,7 +217,7 @@ impl Examples for Texts {
         Self::text(index).len()
     }
 
-    fn input(&self, indices: &[usize]) -> Result<TokenBatch, TrainError> {
+    fn input(&self, indices: &[usize]) -> Result<TokenBatch, lrvd_burn::Error> {
         let texts: Vec<Vec<u32>> = indices.iter().map(|&i| Self::text(i)).collect();
         Ok(batch(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>()))
     }

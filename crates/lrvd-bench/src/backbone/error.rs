@@ -1,6 +1,5 @@
 //! What can go wrong with a pretrained model.
 
-use lrvd_burn::files::FileError;
 use lrvd_models::LoadError;
 use lrvd_models::deberta::ConfigError;
 use lrvd_models::llama::ChoiceError;
@@ -38,7 +37,7 @@ pub enum BackboneError {
     Io(#[from] IoError),
     /// Weight files.
     #[error(transparent)]
-    File(#[from] FileError),
+    File(#[from] lrvd_burn::Error),
     /// Weights.
     #[error(transparent)]
     Load(#[from] LoadError),

@@ -2,10 +2,6 @@
 
 use std::path::PathBuf;
 
-use lrvd_burn::error::{AdapterError, DeviceError};
-use lrvd_burn::files::{FileError, TensorError};
-use lrvd_burn::peft::PeftError;
-use lrvd_burn::train::TrainError;
 use lrvd_models::deberta::ConfigError;
 use lrvd_models::llama::gguf::GgufAdapterError;
 use lrvd_models::tokenizer::TokenizerError;
@@ -37,7 +33,7 @@ pub enum ClassifyError {
     Eval(#[from] EvalError),
     /// Checkpoints.
     #[error(transparent)]
-    Train(#[from] TrainError),
+    Train(#[from] lrvd_burn::Error),
     /// Benchmark data.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -56,9 +52,6 @@ pub enum ClassifyError {
     /// Model configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Adapters.
-    #[error(transparent)]
-    Adapter(#[from] AdapterError),
     /// The core refused its input.
     #[error(transparent)]
     Core(#[from] lrvd_core::Error),
@@ -83,15 +76,6 @@ pub enum ClassifyError {
     /// A data file.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// Adapter files.
-    #[error(transparent)]
-    Peft(#[from] PeftError),
-    /// Files.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// Device.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
     /// A label is none of the classes.
     #[error("{place}, column `{column}`: unknown label `{found}`, wanted one of {wanted}")]
     UnknownLabel {
@@ -324,7 +308,7 @@ pub enum ClassifyError {
         /// The module.
         path: String,
         /// Why.
-        source: TensorError,
+        source: lrvd_burn::Error,
     },
     /// A pair is given to a classifier of single texts, or the other way round.
     #[error("input {number} is {found}, the classifier was trained on {wanted}")]

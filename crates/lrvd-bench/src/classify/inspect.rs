@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lrvd_burn::files::{HostTensor, TensorError};
+use lrvd_burn::files::HostTensor;
 use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_burn::peft::{PeftModule, posterior_family_name};
 use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
@@ -214,7 +214,10 @@ fn pruned(source: &AdapterSource) -> Vec<(String, usize, Option<f64>)> {
     found.into_iter().map(|(path, (rank, scaling))| (path.clone(), rank, scaling)).collect()
 }
 
-fn host_adapter(module: &PeftModule, noise: Option<HostNoise>) -> Result<HostAdapter, TensorError> {
+fn host_adapter(
+    module: &PeftModule,
+    noise: Option<HostNoise>,
+) -> Result<HostAdapter, lrvd_burn::Error> {
     Ok(HostAdapter {
         rank: module.rank,
         d_input: module.d_input(),

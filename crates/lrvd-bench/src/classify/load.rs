@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::peft::{attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{DrawPolicy, Inputs, Logits, TrainError};
+use lrvd_burn::train::{DrawPolicy, Inputs, Logits};
 use lrvd_core::error::ParameterError;
 use lrvd_models::AutoClassifier;
 
@@ -119,7 +119,7 @@ impl SavedClassifier {
         examples: &TokenExamples<'_>,
         draws: usize,
         seed: u64,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, lrvd_burn::Error> {
         let (batch_size, kind) = (self.info.batch_size, self.info.prediction_draws);
         let inputs =
             Inputs { batch_size, seed, kind, policy: self.policy, ..Inputs::new(examples) };
@@ -138,7 +138,11 @@ impl SavedClassifier {
     }
 
     /// `logits` of `draws` draws under the temperature that was fitted for so many, if any was.
-    pub(super) fn calibrated(&self, logits: Logits, draws: usize) -> Result<Logits, TrainError> {
+    pub(super) fn calibrated(
+        &self,
+        logits: Logits,
+        draws: usize,
+    ) -> Result<Logits, lrvd_burn::Error> {
         match self.info.temperatures.get(&draws) {
             Some(&temperature) => softened(logits, temperature),
             None => Ok(logits),
@@ -169,8 +173,8 @@ impl SavedClassifier {
             return Err(SavedError::NoPosterior { draws, dir: self.dir.clone() }.into());
         }
         if let (0, Some(setting)) = (draws, self.policy.asked()) {
-            let what = "spares draws, and the answer is that of the mean";
-            return Err(TrainError::Draws { setting, what }.into());
+            let what = format!("`{setting}` spares draws, and the answer is that of the mean");
+            return Err(lrvd_burn::Error::Argument(what).into());
         }
         if draws > MAX_DRAWS {
             let (name, value) = ("draws", draws as f64);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::{DType, Device};
-use lrvd_burn::files::{AtomicDir, FileError, HostTensor, WeightStore, write_safetensors};
+use lrvd_burn::files::{AtomicDir, HostTensor, WeightStore, write_safetensors};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
@@ -181,7 +181,7 @@ impl Plan {
         if let Some(tensor) =
             adapter.modules.keys().map(weight).find(|name| !tensors.contains_key(name))
         {
-            return Err(FileError::NoTensor { file: store.path().to_owned(), tensor }.into());
+            return Err(lrvd_burn::Error::no_tensor(store.path(), &tensor).into());
         }
         Ok(Self { tensors, untied })
     }

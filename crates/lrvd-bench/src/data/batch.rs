@@ -1,7 +1,7 @@
 //! Tokenised examples as training and prediction read them.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use lrvd_burn::train::{Examples, LabelledExamples, Targets, TrainError};
+use lrvd_burn::train::{Examples, LabelledExamples, Targets};
 use lrvd_models::TokenBatch;
 use thiserror::Error;
 
@@ -37,7 +37,7 @@ pub enum BatchError {
     },
 }
 
-impl From<BatchError> for TrainError {
+impl From<BatchError> for lrvd_burn::Error {
     fn from(error: BatchError) -> Self {
         Self::other(error)
     }
@@ -77,7 +77,7 @@ impl Examples for TokenExamples<'_> {
         self.examples[index].ids.len()
     }
 
-    fn input(&self, indices: &[usize]) -> Result<TokenBatch, TrainError> {
+    fn input(&self, indices: &[usize]) -> Result<TokenBatch, lrvd_burn::Error> {
         let mut rows: Vec<(&[u32], &[u32])> = Vec::with_capacity(indices.len());
         let picked = self.picked(indices)?;
         for (example, &index) in picked.iter().zip(indices) {
@@ -94,7 +94,7 @@ impl Examples for TokenExamples<'_> {
 }
 
 impl LabelledExamples for TokenExamples<'_> {
-    fn targets(&self, indices: &[usize]) -> Result<Targets, TrainError> {
+    fn targets(&self, indices: &[usize]) -> Result<Targets, lrvd_burn::Error> {
         let picked = self.picked(indices)?;
         let classes = picked[0].label.class().is_some();
         let width = if classes { self.labels } else { 1 };

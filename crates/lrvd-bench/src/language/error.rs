@@ -1,9 +1,5 @@
 //! Errors between a user's texts and a language model.
 
-use lrvd_burn::error::{AdapterError, DeviceError};
-use lrvd_burn::files::FileError;
-use lrvd_burn::peft::PeftError;
-use lrvd_burn::train::TrainError;
 use lrvd_models::chat::ChatError;
 use lrvd_models::llama::GenerateError;
 use lrvd_models::tokenizer::TokenizerError;
@@ -26,7 +22,7 @@ pub enum LanguageError {
     Run(#[from] RunError),
     /// The loop, and answers.
     #[error(transparent)]
-    Train(#[from] TrainError),
+    Train(#[from] lrvd_burn::Error),
     /// The method.
     #[error(transparent)]
     Method(#[from] MethodError),
@@ -51,24 +47,12 @@ pub enum LanguageError {
     /// A data file.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// Adapter files.
-    #[error(transparent)]
-    Peft(#[from] PeftError),
-    /// Files.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// Adapters.
-    #[error(transparent)]
-    Adapter(#[from] AdapterError),
     /// Tokenizer.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// Special tokens that cannot be told from a text's own.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// Device.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
     /// Continuation.
     #[error(transparent)]
     Generate(#[from] GenerateError),

@@ -1,7 +1,7 @@
 //! Texts in batches.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use lrvd_burn::train::{Examples, LabelledExamples, Targets, TokenTargets, TrainError};
+use lrvd_burn::train::{Examples, LabelledExamples, Targets, TokenTargets};
 use lrvd_models::TokenBatch;
 use lrvd_models::llama::TextBatch;
 
@@ -44,7 +44,7 @@ impl Examples for LanguageExamples<'_> {
         self.texts[index].ids.len()
     }
 
-    fn input(&self, indices: &[usize]) -> Result<TextBatch, TrainError> {
+    fn input(&self, indices: &[usize]) -> Result<TextBatch, lrvd_burn::Error> {
         let texts = self.picked(indices)?;
         let rows: Vec<(&[u32], &[u32])> =
             texts.iter().map(|text| (&text.ids[..], &[][..])).collect();
@@ -54,7 +54,7 @@ impl Examples for LanguageExamples<'_> {
 }
 
 impl LabelledExamples for LanguageExamples<'_> {
-    fn targets(&self, indices: &[usize]) -> Result<Targets, TrainError> {
+    fn targets(&self, indices: &[usize]) -> Result<Targets, lrvd_burn::Error> {
         let texts = self.picked(indices)?;
         let ids: Vec<i64> =
             texts.iter().flat_map(|text| &text.wanted).map(|&id| i64::from(id)).collect();

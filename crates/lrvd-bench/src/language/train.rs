@@ -11,7 +11,7 @@ use lrvd_burn::files::AtomicDir;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, ranks};
 use lrvd_burn::peft::{ExportLayout, PeftAdapter, PeftPosterior};
 use lrvd_burn::train::{
-    self, Checkpoints, Ordered, Outcome, PassWatch, TrainError, latest_checkpoint, load_checkpoint,
+    self, Checkpoints, Ordered, Outcome, PassWatch, latest_checkpoint, load_checkpoint,
 };
 use lrvd_models::llama::LlamaForCausalLm;
 
@@ -248,7 +248,7 @@ impl LanguageSettings {
         let watch = FinalWatch::new(stop, sink, self.answers(run, task));
         let passed = |answers| watch.passed(answers);
         match self.recorded(run, task, device, place, PassWatch::new(&passed)) {
-            Err(LanguageError::Train(TrainError::Stopped)) => Ok(None),
+            Err(LanguageError::Train(lrvd_burn::Error::Stopped)) => Ok(None),
             recorded => recorded.map(Some),
         }
     }

@@ -21,7 +21,7 @@ use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
-use lrvd_burn::train::{Attach, Predict, RankPolicy, Regularise, StepSizes, Terms, TrainError};
+use lrvd_burn::train::{Attach, Predict, RankPolicy, Regularise, StepSizes, Terms};
 use lrvd_core::baselines::{MinibatchWeight, ScaleMixture};
 use lrvd_models::AutoClassifier;
 
@@ -106,7 +106,7 @@ impl Regularise<AutoClassifier> for Bbb {
         model: &AutoClassifier,
         pass: &Pass,
         sizes: StepSizes,
-    ) -> Result<Terms, TrainError> {
+    ) -> Result<Terms, lrvd_burn::Error> {
         let kl = total_over_adapters(model, |layer| self.kl(layer, pass));
         Ok(Terms::kl(kl, self.weight(sizes)?))
     }

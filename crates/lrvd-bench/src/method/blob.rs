@@ -17,9 +17,7 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::Scheme;
-use lrvd_burn::train::{
-    Attach, Logits, Predict, RankChange, RankPolicy, Regularise, StepState, TrainError,
-};
+use lrvd_burn::train::{Attach, Logits, Predict, RankChange, RankPolicy, Regularise, StepState};
 use lrvd_core::baselines::ElementReduction;
 use lrvd_models::AutoClassifier;
 
@@ -76,7 +74,7 @@ impl RankPolicy<AutoClassifier> for Blob {
     fn before_update(
         &mut self,
         state: StepState<'_, AutoClassifier>,
-    ) -> Result<Option<RankChange>, TrainError> {
+    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
         self.second.before_update(state);
         Ok(None)
     }
@@ -84,7 +82,7 @@ impl RankPolicy<AutoClassifier> for Blob {
     fn after_update(
         &mut self,
         state: StepState<'_, AutoClassifier>,
-    ) -> Result<Option<RankChange>, TrainError> {
+    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
         let prior_std = self.prior_std;
         self.second.after_update(state, self.cycle, |model| {
             total_over_adapters(model, |layer| layer.kl_elements(prior_std, ElementReduction::Sum))
@@ -99,7 +97,7 @@ impl Predict<AutoClassifier> for Blob {
         model: &AutoClassifier,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, lrvd_burn::Error> {
         inputs.predict_by(Scheme::FLIPOUT, model, draws)
     }
 }

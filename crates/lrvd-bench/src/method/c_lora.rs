@@ -21,7 +21,6 @@ use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::{
     Attach, Logits, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState, Terms,
-    TrainError,
 };
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
@@ -67,7 +66,7 @@ impl Attach<AutoClassifier> for CLora {
         model: &mut AutoClassifier,
         targets: &AdapterTargets,
         seed: NoiseKey,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), lrvd_burn::Error> {
         attach_adapters(model, targets, &self.adapter, seed)?;
         observe(model, Some(&self.observer));
         Ok(())
@@ -85,7 +84,7 @@ impl Regularise<AutoClassifier> for CLora {
         _model: &AutoClassifier,
         _pass: &Pass,
         sizes: StepSizes,
-    ) -> Result<Terms, TrainError> {
+    ) -> Result<Terms, lrvd_burn::Error> {
         let seen = self.observer.take_divergences();
         let modules: BTreeSet<u32> = seen.iter().map(|seen| seen.module).collect();
         let rows = |seen: &ContextDivergence| seen.per_token.dims()[0];
@@ -103,7 +102,7 @@ impl RankPolicy<AutoClassifier> for CLora {
     fn before_update(
         &mut self,
         state: StepState<'_, AutoClassifier>,
-    ) -> Result<Option<RankChange>, TrainError> {
+    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
         // Divergences of further micro-batches keep their graphs until they are taken.
         drop(self.observer.take_divergences());
         self.second.before_update(state);
@@ -113,7 +112,7 @@ impl RankPolicy<AutoClassifier> for CLora {
     fn after_update(
         &mut self,
         state: StepState<'_, AutoClassifier>,
-    ) -> Result<Option<RankChange>, TrainError> {
+    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
         self.second.descend(state.model, state.rate_factor, &NamedGradients::default());
         Ok(None)
     }
@@ -129,7 +128,7 @@ impl Predict<AutoClassifier> for CLora {
         model: &AutoClassifier,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, lrvd_burn::Error> {
         let mut unobserved = model.clone();
         observe(&mut unobserved, None);
         inputs.predict_by(Scheme::FLIPOUT, &unobserved, draws)

@@ -1,8 +1,5 @@
 //! What can go wrong in a method.
 
-use lrvd_burn::error::AdapterError;
-use lrvd_burn::train::TrainError;
-
 use crate::data::batch::BatchError;
 use crate::settings::SettingError;
 
@@ -16,12 +13,9 @@ pub enum MethodError {
     /// The core refused its input.
     #[error(transparent)]
     Core(#[from] lrvd_core::Error),
-    /// Adapters.
+    /// Adapters, training and prediction.
     #[error(transparent)]
-    Adapter(#[from] AdapterError),
-    /// Training and prediction.
-    #[error(transparent)]
-    Train(#[from] TrainError),
+    Train(#[from] lrvd_burn::Error),
     /// Batching.
     #[error(transparent)]
     Batch(#[from] BatchError),
@@ -41,7 +35,7 @@ pub enum MethodError {
     },
 }
 
-impl From<MethodError> for TrainError {
+impl From<MethodError> for lrvd_burn::Error {
     fn from(error: MethodError) -> Self {
         match error {
             MethodError::Train(error) => error,

@@ -13,7 +13,7 @@
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise, TrainError};
+use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise};
 use lrvd_models::AutoClassifier;
 
 use super::setup::adapter;
@@ -58,7 +58,7 @@ impl Predict<AutoClassifier> for LoraEnsemble {
         model: &AutoClassifier,
         inputs: &Inputs<'_>,
         _draws: usize,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, lrvd_burn::Error> {
         inputs.logits(model, &Pass::mean())
     }
 }

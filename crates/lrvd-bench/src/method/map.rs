@@ -18,7 +18,7 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{Attach, Predict, RankPolicy, Regularise, StepSizes, Terms, TrainError};
+use lrvd_burn::train::{Attach, Predict, RankPolicy, Regularise, StepSizes, Terms};
 use lrvd_models::AutoClassifier;
 
 use super::setup::{adapter, rate_to_reach};
@@ -69,7 +69,7 @@ impl Regularise<AutoClassifier> for Map {
         model: &AutoClassifier,
         _pass: &Pass,
         sizes: StepSizes,
-    ) -> Result<Terms, TrainError> {
+    ) -> Result<Terms, lrvd_burn::Error> {
         if !self.settings.l2_in_loss {
             return Ok(Terms::none());
         }

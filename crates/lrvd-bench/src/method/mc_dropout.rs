@@ -8,7 +8,7 @@
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise, TrainError};
+use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise};
 use lrvd_models::AutoClassifier;
 
 use super::setup::adapter;
@@ -43,7 +43,7 @@ impl Predict<AutoClassifier> for McDropout {
         model: &AutoClassifier,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, lrvd_burn::Error> {
         inputs.predict_with(model, draws, |key| Pass::mean().with_adapter_dropout(key))
     }
 }

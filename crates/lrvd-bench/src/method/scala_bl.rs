@@ -18,9 +18,7 @@ use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::model::total_over_adapters;
 use lrvd_burn::optimizer::ParameterGroups;
 use lrvd_burn::sampling::{DrawPer, Scheme};
-use lrvd_burn::train::{
-    Attach, Predict, RankChange, RankPolicy, Regularise, StepState, TrainError,
-};
+use lrvd_burn::train::{Attach, Predict, RankChange, RankPolicy, Regularise, StepState};
 use lrvd_core::baselines::KlDirection;
 use lrvd_models::AutoClassifier;
 
@@ -81,7 +79,7 @@ impl RankPolicy<AutoClassifier> for ScalaBl {
     fn before_update(
         &mut self,
         state: StepState<'_, AutoClassifier>,
-    ) -> Result<Option<RankChange>, TrainError> {
+    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
         self.second.before_update(state);
         Ok(None)
     }
@@ -89,7 +87,7 @@ impl RankPolicy<AutoClassifier> for ScalaBl {
     fn after_update(
         &mut self,
         state: StepState<'_, AutoClassifier>,
-    ) -> Result<Option<RankChange>, TrainError> {
+    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
         let direction = self.direction;
         self.second.after_update(state, self.cycle, |model| {
             total_over_adapters(model, |layer| layer.kl_scale(direction))

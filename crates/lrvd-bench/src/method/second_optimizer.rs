@@ -24,7 +24,7 @@ use burn::tensor::Tensor;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::parameters::{NamedParameter, Role};
-use lrvd_burn::train::{StepState, TrainError};
+use lrvd_burn::train::StepState;
 use lrvd_models::AutoClassifier;
 
 use super::kl_cycle::KlCycle;
@@ -95,7 +95,7 @@ impl SecondOptimizer {
         state: StepState<'_, AutoClassifier>,
         cycle: KlCycle,
         kl: impl FnOnce(&AutoClassifier) -> Option<Tensor<1>>,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), lrvd_burn::Error> {
         let StepState { sizes, rate_factor, model, .. } = state;
         let weight = cycle.weight(sizes.step, sizes.n_train)?;
         let kl = if weight < SMALLEST_WEIGHT || rate_factor == 0.0 { None } else { kl(model) };

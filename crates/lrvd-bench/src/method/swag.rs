@@ -30,7 +30,6 @@ use lrvd_burn::parameters::{NamedParameterMut, Role};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{
     Attach, DrawSeed, Logits, MethodState, Predict, RankChange, RankPolicy, Regularise, StepState,
-    TrainError,
 };
 use lrvd_core::baselines::Swag as Moments;
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64, module_id};
@@ -157,7 +156,7 @@ impl RankPolicy<AutoClassifier> for Swag {
     fn after_update(
         &mut self,
         state: StepState<'_, AutoClassifier>,
-    ) -> Result<Option<RankChange>, TrainError> {
+    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
         if self.is_due(state.sizes.step + 1) {
             self.collect(state.model)?;
         }
@@ -187,11 +186,11 @@ impl RankPolicy<AutoClassifier> for Swag {
         &mut self,
         _model: &AutoClassifier,
         mut state: MethodState,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), lrvd_burn::Error> {
         let Some(stored) = state.values.as_object_mut() else { return Ok(()) };
         for (name, value) in std::mem::take(stored) {
             let missing =
-                |list: &str| TrainError::CheckpointEntry { name: format!("{name}.{list}") };
+                |list: &str| lrvd_burn::Error::checkpoint_entry(&format!("{name}.{list}"));
             let Value::Object(mut fields) = value else { return Err(missing("values")) };
             for list in LISTS {
                 let tensor = state.tensors.remove(&format!("{name}.{list}"));
@@ -211,7 +210,7 @@ impl Predict<AutoClassifier> for Swag {
         model: &AutoClassifier,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, lrvd_burn::Error> {
         if draws == 0 {
             return inputs.logits(model, &Pass::mean());
         }
@@ -307,7 +306,7 @@ mod tests {
         let mut broken = first.state();
         broken.tensors.retain(|name, _| !name.contains(".mean"));
         let failed = second.restore(&model, broken).unwrap_err();
-        assert!(matches!(failed, TrainError::CheckpointEntry { .. }), "{failed}");
+        assert!(failed.to_string().contains("has no usable entry"), "{failed}");
     }
 
     #[test]

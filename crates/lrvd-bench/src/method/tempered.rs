@@ -21,7 +21,7 @@ use lrvd_burn::peft::PosteriorRun;
 use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_burn::train::{
     Attach, Logits, MethodState, Predict, RankChange, RankPolicy, RankSearch, Regularise,
-    StepSizes, StepState, Terms, TrainError,
+    StepSizes, StepState, Terms,
 };
 use lrvd_core::baselines::temperature_scaling;
 use lrvd_core::metrics::{log_softmax, mean_probability};
@@ -51,7 +51,7 @@ impl Tempered {
 }
 
 /// Logarithms of the averaged probabilities of `logits`, of one member.
-fn averaged(logits: Logits) -> Result<Logits, TrainError> {
+fn averaged(logits: Logits) -> Result<Logits, lrvd_burn::Error> {
     let logs = log_softmax(&logits.values, logits.width)?;
     let mean = mean_probability(&logs, logits.members().max(1), logits.width)?;
     let size = mean.len();
@@ -64,7 +64,7 @@ fn averaged(logits: Logits) -> Result<Logits, TrainError> {
 }
 
 /// The averaged probabilities of `logits` under `temperature`, as logits of one member.
-pub(crate) fn softened(logits: Logits, temperature: f64) -> Result<Logits, TrainError> {
+pub(crate) fn softened(logits: Logits, temperature: f64) -> Result<Logits, lrvd_burn::Error> {
     let mut logs = averaged(logits)?;
     logs.values.iter_mut().for_each(|value| *value /= temperature);
     Ok(logs)
@@ -80,7 +80,7 @@ impl Attach<AutoClassifier> for Tempered {
         model: &mut AutoClassifier,
         targets: &AdapterTargets,
         seed: NoiseKey,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), lrvd_burn::Error> {
         self.inner.attach(model, targets, seed)
     }
 
@@ -107,7 +107,7 @@ impl Regularise<AutoClassifier> for Tempered {
         model: &AutoClassifier,
         pass: &Pass,
         sizes: StepSizes,
-    ) -> Result<Terms, TrainError> {
+    ) -> Result<Terms, lrvd_burn::Error> {
         self.inner.terms(model, pass, sizes)
     }
 }
@@ -116,14 +116,14 @@ impl RankPolicy<AutoClassifier> for Tempered {
     fn before_update(
         &mut self,
         state: StepState<'_, AutoClassifier>,
-    ) -> Result<Option<RankChange>, TrainError> {
+    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
         self.inner.before_update(state)
     }
 
     fn after_update(
         &mut self,
         state: StepState<'_, AutoClassifier>,
-    ) -> Result<Option<RankChange>, TrainError> {
+    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
         self.inner.after_update(state)
     }
 
@@ -131,7 +131,7 @@ impl RankPolicy<AutoClassifier> for Tempered {
         self.inner.search()
     }
 
-    fn refine(&mut self, model: &mut AutoClassifier) -> Result<(), TrainError> {
+    fn refine(&mut self, model: &mut AutoClassifier) -> Result<(), lrvd_burn::Error> {
         self.inner.refine(model)
     }
 
@@ -147,7 +147,11 @@ impl RankPolicy<AutoClassifier> for Tempered {
         self.inner.state()
     }
 
-    fn restore(&mut self, model: &AutoClassifier, state: MethodState) -> Result<(), TrainError> {
+    fn restore(
+        &mut self,
+        model: &AutoClassifier,
+        state: MethodState,
+    ) -> Result<(), lrvd_burn::Error> {
         self.inner.restore(model, state)
     }
 }
@@ -158,7 +162,7 @@ impl Predict<AutoClassifier> for Tempered {
         model: &AutoClassifier,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, lrvd_burn::Error> {
         // Before the fit, as in evaluations during training, and for scores there is none.
         let Some(temperature) = self.temperatures.get(&draws) else {
             return self.inner.predict(model, inputs, draws);

@@ -36,7 +36,7 @@ use lrvd_burn::host::HostAdapter;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::parameters::ParameterValue;
 use lrvd_burn::sampling::Scheme;
-use lrvd_burn::train::{Attach, DrawPolicy, Logits, Predict, RankPolicy, Regularise, TrainError};
+use lrvd_burn::train::{Attach, DrawPolicy, Logits, Predict, RankPolicy, Regularise};
 use lrvd_core::baselines::tfb::{AdmissibleChange, RotatedAdapter, largest_admissible};
 use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
@@ -95,7 +95,7 @@ impl Predict<AutoClassifier> for Tfb {
         model: &AutoClassifier,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, lrvd_burn::Error> {
         inputs.predict_by(Scheme::FLIPOUT, model, draws)
     }
 }
@@ -186,7 +186,7 @@ fn averaged(
     model: &AutoClassifier,
     inputs: &Inputs<'_>,
     draws: usize,
-) -> Result<Logits, TrainError> {
+) -> Result<Logits, lrvd_burn::Error> {
     let logits = inputs.predict_by(Scheme::FLIPOUT, model, draws)?;
     let logs = log_softmax(&logits.values, logits.width)?;
     let values = mean_probability(&logs, draws.max(1), logits.width)?;

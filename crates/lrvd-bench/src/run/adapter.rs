@@ -2,7 +2,7 @@
 
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::peft::{
-    AdaLoraConfig, PeftAdapter, PeftConfig, PeftError, PeftPosterior, PosteriorRun, TargetModules,
+    AdaLoraConfig, PeftAdapter, PeftConfig, PeftPosterior, PosteriorRun, TargetModules,
     peft_from_model, posterior_from_model,
 };
 
@@ -23,7 +23,7 @@ pub(crate) struct AdapterFiles<'a> {
 pub(crate) fn adapter_files(
     model: &impl AdaptedModel,
     files: &AdapterFiles<'_>,
-) -> Result<(PeftAdapter, Option<PeftPosterior>), PeftError> {
+) -> Result<(PeftAdapter, Option<PeftPosterior>), lrvd_burn::Error> {
     let config = files.config;
     let mut diagonal = false;
     let mut initial_rank = config.initial_rank;

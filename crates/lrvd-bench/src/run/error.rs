@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use lrvd_burn::train::TrainError;
-
 use crate::backbone::BackboneError;
 use crate::eval::EvalError;
 use crate::io::IoError;
@@ -21,7 +19,7 @@ pub enum RunError {
     Method(#[from] MethodError),
     /// Training.
     #[error(transparent)]
-    Train(#[from] TrainError),
+    Train(#[from] lrvd_burn::Error),
     /// Evaluation.
     #[error(transparent)]
     Eval(#[from] EvalError),
@@ -73,9 +71,9 @@ impl RunError {
     pub(crate) fn is_stopped(&self) -> bool {
         matches!(
             self,
-            Self::Train(TrainError::Stopped)
-                | Self::Eval(EvalError::Train(TrainError::Stopped))
-                | Self::Method(MethodError::Train(TrainError::Stopped))
+            Self::Train(lrvd_burn::Error::Stopped)
+                | Self::Eval(EvalError::Train(lrvd_burn::Error::Stopped))
+                | Self::Method(MethodError::Train(lrvd_burn::Error::Stopped))
         )
     }
 }

@@ -10,8 +10,8 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     self, BestModel, Checkpoints, DrawPolicy, Evaluation, Examples, Inputs, LabelledExamples,
-    Observer, Ordered, Outcome, PassWatch, TrainError, TrainState, calibrated_losses,
-    latest_checkpoint, load_checkpoint,
+    Observer, Ordered, Outcome, PassWatch, TrainState, calibrated_losses, latest_checkpoint,
+    load_checkpoint,
 };
 use lrvd_models::AutoClassifier;
 
@@ -80,7 +80,7 @@ impl RunStart<'_> {
     /// Refuses a policy of draws that the method or the task has no use for, by one question.
     ///
     /// Whoever follows a policy answers a cascade that decides everything without a draw, and says so.
-    fn check_policy(&self, run: &RunState) -> Result<(), TrainError> {
+    fn check_policy(&self, run: &RunState) -> Result<(), lrvd_burn::Error> {
         let (config, policy) = (self.config, self.config.prediction);
         let (draws, first) = (self.method.draws(config), self.task.validation.first());
         let (Some(setting), Some(first)) = (policy.asked(), first) else { return Ok(()) };
@@ -99,8 +99,9 @@ impl RunStart<'_> {
         let model = run.state.model.clone().valid();
         let answer = run.method.predict(&model, &inputs, draws)?;
         if cascade.is_some() && answer.made.is_none() {
-            let what = "is for draws that a seed addresses one by one, and the method has others";
-            return Err(TrainError::Draws { setting, what });
+            return Err(lrvd_burn::Error::Argument(format!(
+                "`{setting}` is for draws that a seed addresses one by one, and the method has others"
+            )));
         }
         Ok(())
     }
@@ -216,7 +217,7 @@ pub fn fit(
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
 ) -> Result<Outcome, RunError> {
-    let plan = context.config.training(context.seed).check().map_err(TrainError::from)?;
+    let plan = context.config.training(context.seed).check().map_err(lrvd_burn::Error::from)?;
     let (config, task) = (context.config, context.task);
     let is_fitted_to = method.holdout() > 0.0 || config.holdout > 0.0;
     let (rows, waiting) = in_order(&task.train, &task.holdout, is_fitted_to);
@@ -235,7 +236,7 @@ fn batches<'a>(
     context: &RunContext<'a>,
     rows: &'a [TokenisedExample],
     kept_back: usize,
-) -> Result<Ordered<TokenExamples<'a>>, TrainError> {
+) -> Result<Ordered<TokenExamples<'a>>, lrvd_burn::Error> {
     let config = context.config;
     Ordered::new(context.examples(rows), config.order(), context.seed)?
         .accumulating(config.accumulation)?

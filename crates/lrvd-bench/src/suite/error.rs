@@ -1,8 +1,5 @@
 //! What can go wrong in a reproduction.
 
-use lrvd_burn::error::DeviceError;
-use lrvd_burn::files::FileError;
-use lrvd_burn::train::TrainError;
 use lrvd_models::deberta::ConfigError;
 use lrvd_models::tokenizer::TokenizerError;
 
@@ -28,7 +25,7 @@ pub enum SuiteError {
     Run(#[from] RunError),
     /// Checkpoints.
     #[error(transparent)]
-    Train(#[from] TrainError),
+    Train(#[from] lrvd_burn::Error),
     /// The adapter that is kept.
     #[error(transparent)]
     Keep(#[from] Box<ClassifyError>),
@@ -65,15 +62,9 @@ pub enum SuiteError {
     /// Evaluation.
     #[error(transparent)]
     Eval(#[from] EvalError),
-    /// Device.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
     /// Files.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// Folders that are whole or absent.
-    #[error(transparent)]
-    File(#[from] FileError),
     /// Records.
     #[error(transparent)]
     Record(#[from] RecordError),

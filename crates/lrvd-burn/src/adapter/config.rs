@@ -103,10 +103,6 @@ impl Default for AdapterConfig {
 
 impl AdapterConfig {
     /// Checks the ranges in the table above.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] naming the field.
     pub fn check(&self) -> Result<(), ParameterError> {
         let range = |name, value: f64, low: f64, high: f64| {
             if value >= low && value <= high {
@@ -160,10 +156,6 @@ impl AdapterConfig {
     /// ```
     ///
     /// Values depend on `seed` and the layer's path only.
-    ///
-    /// # Errors
-    ///
-    /// As [`AdapterConfig::check`]; `ScalaBL` also refuses a rank above the layer's input width.
     pub fn attach(&self, layer: &mut AdaptedLinear, seed: NoiseKey) -> Result<(), ParameterError> {
         self.check()?;
         let init = Initialiser::new(layer, self.sizes(layer.d_input(), layer.d_output()), seed);

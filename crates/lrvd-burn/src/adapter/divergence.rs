@@ -12,7 +12,7 @@ use lrvd_core::numeric::ln_gamma;
 use serde::{Deserialize, Serialize};
 
 use super::kind::{LowRankAdapter, Posterior, clamped};
-use crate::error::AdapterError;
+use crate::error::Error;
 use crate::ops::kl_log_uniform;
 
 /// How the scales of the hierarchical prior are treated.
@@ -60,10 +60,6 @@ pub enum Prior {
 
 impl Prior {
     /// Checks that the divergence from this prior is finite for a posterior of the family.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::Undefined`] for noise-to-signal posteriors and a prior other than the log-uniform one.
     pub(crate) fn check(self, family: VariationalFamily) -> Result<(), ParameterError> {
         if family == VariationalFamily::NoiseToSignal && self != Self::LogUniform {
             let reason = format!(
@@ -89,15 +85,9 @@ struct RandomFactor {
 impl LowRankAdapter {
     /// `KL(q ‖ p)` of the adapter in nats, `[1]`; `None` without a posterior.
     ///
-    /// # Errors
-    ///
-    /// [`ParameterError::Undefined`] for a noise-to-signal posterior with a prior other than the log-uniform one: a zero
-    /// mean has zero variance, whose divergence from a Gaussian is infinite.
-    pub fn kl(
-        &self,
-        prior: Prior,
-        reduction: KlReduction,
-    ) -> Result<Option<Tensor<1>>, AdapterError> {
+    /// A noise-to-signal posterior with a prior other than the log-uniform one is an error: a zero mean has zero
+    /// variance, whose divergence from a Gaussian is infinite.
+    pub fn kl(&self, prior: Prior, reduction: KlReduction) -> Result<Option<Tensor<1>>, Error> {
         let Some(posterior) = self.posterior() else { return Ok(None) };
         prior.check(posterior.family())?;
         if self.rank() == 0 {

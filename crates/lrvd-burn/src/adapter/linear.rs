@@ -11,7 +11,7 @@ use super::kind::{Adapter, Extension, LowRankAdapter, Posterior};
 use super::observer::Observer;
 use super::prepared::PreparedLinear;
 use super::schema::{Axis, ParameterSchema, Parameters};
-use crate::error::AdapterError;
+use crate::error::Error;
 use crate::parameters::{Layout, NamedParameter, NamedParameterMut, ParameterValue, Role};
 use crate::sampling::{DrawPer, Pass, Scheme};
 
@@ -192,15 +192,12 @@ impl AdaptedLinear {
     /// Puts `adapter` on the layer in place of what was there; rank 0 leaves only the slot, so that no
     /// work remains.
     ///
-    /// # Errors
-    ///
-    /// [`AdapterError::Shape`] if a parameter does not fit the layer and the rank, which is unchanged
-    /// then.
+    /// On an error the layer is unchanged.
     pub fn attach(
         &mut self,
         adapter: impl Into<Adapter>,
         initial_rank: usize,
-    ) -> Result<(), AdapterError> {
+    ) -> Result<(), Error> {
         let adapter = adapter.into();
         self.check(&adapter)?;
         self.place(adapter, initial_rank);
@@ -219,16 +216,11 @@ impl AdaptedLinear {
     /// layer without a slot is none that is written to one. Plain factors are the mean of what was
     /// there but for singular values, scales and contexts.
     ///
-    /// # Errors
-    ///
-    /// [`AdapterError::NoFactors`] without a pair of factors, [`AdapterError::Shape`] if a parameter
-    /// does not fit. The layer is unchanged then.
-    pub fn extend(
-        &mut self,
-        extension: Option<Extension>,
-    ) -> Result<Option<Extension>, AdapterError> {
+    /// On an error the layer is unchanged.
+    pub fn extend(&mut self, extension: Option<Extension>) -> Result<Option<Extension>, Error> {
         let Some(adapter) = self.low_rank().cloned() else {
-            return Err(AdapterError::NoFactors { path: self.path.to_string() });
+            let what = format!("layer `{}` has no adapter of two factors", self.path);
+            return Err(Error::Undefined(what));
         };
         let initial_rank = self.slot.map_or(adapter.rank(), |slot| slot.initial_rank);
         let old = adapter.extension.clone();
@@ -265,11 +257,12 @@ impl AdaptedLinear {
         self.adapter = (adapter.rank() > 0).then_some(adapter);
     }
 
-    fn check(&self, adapter: &Adapter) -> Result<(), AdapterError> {
+    fn check(&self, adapter: &Adapter) -> Result<(), Error> {
         match adapter.misfit(&adapter.sizes(self.d_input(), self.d_output())) {
-            Some((name, wanted, found)) => {
-                Err(AdapterError::Shape { path: self.path.to_string(), name, wanted, found })
-            }
+            Some((name, wanted, found)) => Err(Error::Shape(format!(
+                "adapter `{}`: `{name}` should have shape {wanted:?}, found {found:?}",
+                self.path
+            ))),
             None => Ok(()),
         }
     }

@@ -14,12 +14,13 @@ use lrvd_core::schedule::BatchSize;
 use super::gradients;
 use super::moments::{Positions, Shapes, reset};
 use super::output::StepOutput;
+use crate::error::Error;
 use crate::model::{AdapterTargets, check_scheme, ranks};
 use crate::objective::Objective;
 use crate::parameters::Role;
 use crate::sampling::Pass;
 use crate::train::{
-    Batch, Method, Model, RankChange, StepSizes, StepState, Terms, TrainError, check_seed,
+    Batch, Method, Model, RankChange, StepSizes, StepState, Terms, check_seed,
     negative_log_likelihood, part_key,
 };
 
@@ -55,9 +56,7 @@ pub struct LearnerPlan {
 /// When ranks go, Burn puts the optimiser's state together on its default device: set
 /// `BURN_DEVICE=flex` for a CPU run of a program that has a GPU backend built in.
 ///
-/// # Errors
-///
-/// burn-train gives a step no way to fail. What goes wrong stops the run through the [`Interrupter`];
+/// burn-train gives a step no way to fail. An error stops the run through the [`Interrupter`];
 /// `LearningResult::interrupted` then has the reason.
 #[derive(Module, Debug)]
 pub struct Learning<M: Module, T: Clone + Debug + Send> {
@@ -93,7 +92,7 @@ impl Debug for Stop {
 }
 
 impl Stop {
-    fn because(&self, error: &TrainError) {
+    fn because(&self, error: &Error) {
         self.0.stop(Some(&error.to_string()));
     }
 }
@@ -111,22 +110,18 @@ where
 {
     /// Puts fresh adapters on the layers of `model` that `targets` name, and unfreezes its head;
     /// `interrupter` is that of the training.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] for settings out of range, targets that match nothing, or a way of sampling that
-    /// the adapters do not have.
     pub fn new(
         mut model: M,
         method: T,
         targets: &AdapterTargets,
         plan: LearnerPlan,
         interrupter: Interrupter,
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self, Error> {
         if method.search().is_some() {
-            let what = "it cuts its ranks after the last step, which burn-train's loop does not do"
-                .to_owned();
-            return Err(TrainError::Method { method: "rank search", what });
+            return Err(Error::Undefined(
+                "rank search: it cuts its ranks after the last step, which burn-train's loop does not do"
+                    .to_owned(),
+            ));
         }
         check_seed(plan.seed)?;
         method.attach(&mut model, targets, NoiseKey::new(plan.seed))?;
@@ -202,7 +197,7 @@ where
         optimizer: &mut ModuleOptimizer,
         rate: ModuleLearningRate,
         mut all: GradientsParams,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let parts = std::mem::take(&mut *self.parts.lock());
         let (sizes, pass) = (self.sizes(&parts), self.pass(0));
         let mut named = gradients::take(&self.model, &mut all);
@@ -220,7 +215,7 @@ where
         if let Some(clip) = self.plan.gradient_clip {
             let (name, step, value) = ("gradient norm", self.step, named.global_norm());
             if !value.is_finite() {
-                return Err(TrainError::NonFinite { name, step, value });
+                return Err(Error::Diverged { name, step, value });
             }
             named.clip(value, clip);
         }
@@ -247,12 +242,12 @@ where
         shapes: &Shapes,
         change: Option<&RankChange>,
         optimizer: &mut ModuleOptimizer,
-    ) -> Result<bool, TrainError> {
+    ) -> Result<bool, Error> {
         let Some(change) = change else { return Ok(false) };
         if change.skip_next_update {
             reset(optimizer);
         } else if change.after != change.before {
-            shapes.cut(&self.model, &self.positions, optimizer).map_err(TrainError::other)?;
+            shapes.cut(&self.model, &self.positions, optimizer).map_err(Error::other)?;
         }
         self.positions = Positions::new(&self.model)?;
         Ok(change.skip_next_update)

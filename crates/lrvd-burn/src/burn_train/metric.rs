@@ -22,10 +22,6 @@ pub trait Quantity: Clone + Default + Send + Sync {
     const HIGHER_IS_BETTER: bool;
 
     /// Takes a batch in and returns its value; `None` if the quantity is undefined for it.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorReadError`] if the device does not give a tensor back.
     fn update(&mut self, input: &Self::Input) -> Result<Option<f64>, TensorReadError>;
 
     /// Value over the batches since the epoch began; `None` if there is none.

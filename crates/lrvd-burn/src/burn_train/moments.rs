@@ -13,7 +13,7 @@ use burn::store::RecordError;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn_pack::{Reader, Writer};
 
-use crate::error::AdapterError;
+use crate::error::Error;
 use crate::model::AdaptedModel;
 use crate::optimizer::{AdamW, AdamWConfig, GroupRates, Moments, ParameterGroups};
 use crate::parameters::Role;
@@ -49,7 +49,7 @@ struct Ranked {
 }
 
 impl Positions {
-    pub(super) fn new(model: &impl AdaptedModel) -> Result<Self, AdapterError> {
+    pub(super) fn new(model: &impl AdaptedModel) -> Result<Self, Error> {
         let rates = GroupRates { learning_rate: 0.0, weight_decay: 0.0 };
         let groups = ParameterGroups {
             adapter: rates,
@@ -91,10 +91,6 @@ impl Shapes {
     }
 
     /// Cuts the state in `optimizer` to what `positions` has left, if a rank went.
-    ///
-    /// # Errors
-    ///
-    /// [`RecordError`] if the state cannot be taken out of the optimiser or put back.
     pub(super) fn cut(
         &self,
         model: &impl AdaptedModel,

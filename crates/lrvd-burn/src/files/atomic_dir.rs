@@ -10,8 +10,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::error::FileError;
+use super::NO_NAME;
 use super::write::{sync_dir, sync_parent};
+use crate::error::Error;
 
 /// Ending of a folder under construction, which nobody else uses: what has it is ours to remove.
 const BUILDING: &str = ".lrvd-tmp";
@@ -29,17 +30,11 @@ pub struct AtomicDir {
 impl AtomicDir {
     /// Starts an empty folder that will become `target`; leftovers of a crash at this target are
     /// cleared first.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::NoName`] if the path has no last component, [`FileError::Io`] if the folder
-    /// cannot be made.
-    pub fn create(target: impl AsRef<Path>) -> Result<Self, FileError> {
+    pub fn create(target: impl AsRef<Path>) -> Result<Self, Error> {
         let target = target.as_ref().to_path_buf();
         recover_dir(&target)?;
         let building = with_suffix(&target, BUILDING)?;
-        fs::create_dir_all(&building)
-            .map_err(|source| FileError::io("create", &building, source))?;
+        fs::create_dir_all(&building).map_err(|source| Error::io("create", &building, source))?;
         Ok(Self { target, building, committed: false })
     }
 
@@ -49,43 +44,31 @@ impl AtomicDir {
     }
 
     /// Gives the folder its name; there must be nothing of that name yet.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Exists`] if the target is there, [`FileError::Io`] if a step fails.
-    pub fn commit(mut self) -> Result<PathBuf, FileError> {
-        if self
-            .target
-            .try_exists()
-            .map_err(|source| FileError::io("look at", &self.target, source))?
-        {
-            return Err(FileError::Exists { path: self.target.clone() });
+    pub fn commit(mut self) -> Result<PathBuf, Error> {
+        if self.target.try_exists().map_err(|source| Error::io("look at", &self.target, source))? {
+            return Err(Error::file(&self.target, "is there already"));
         }
         sync_tree(&self.building)?;
         self.rename_into_place()
     }
 
     /// Gives the folder its name, in place of the one that may be there.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Io`] if a step fails.
-    pub fn commit_replacing(mut self) -> Result<PathBuf, FileError> {
+    pub fn commit_replacing(mut self) -> Result<PathBuf, Error> {
         sync_tree(&self.building)?;
         let old = with_suffix(&self.target, REPLACED)?;
         match fs::rename(&self.target, &old) {
             Ok(()) => sync_parent(&self.target)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(FileError::io("move", &self.target, source)),
+            Err(source) => return Err(Error::io("move", &self.target, source)),
         }
         let target = self.rename_into_place()?;
         remove_tree(&old)?;
         Ok(target)
     }
 
-    fn rename_into_place(&mut self) -> Result<PathBuf, FileError> {
+    fn rename_into_place(&mut self) -> Result<PathBuf, Error> {
         fs::rename(&self.building, &self.target)
-            .map_err(|source| FileError::io("create", &self.target, source))?;
+            .map_err(|source| Error::io("create", &self.target, source))?;
         self.committed = true;
         sync_parent(&self.target)?;
         Ok(self.target.clone())
@@ -104,46 +87,41 @@ impl Drop for AtomicDir {
 
 /// Clears what a crash left of the folder `target`: an unfinished `.lrvd-tmp` is removed; an `.lrvd-old` is
 /// put back if the target is absent, and removed if it is there.
-///
-/// # Errors
-///
-/// [`FileError::NoName`] if the path has no last component, [`FileError::Io`] if a step fails.
-pub fn recover_dir(target: impl AsRef<Path>) -> Result<(), FileError> {
+pub fn recover_dir(target: impl AsRef<Path>) -> Result<(), Error> {
     let target = target.as_ref();
     remove_tree(&with_suffix(target, BUILDING)?)?;
     let old = with_suffix(target, REPLACED)?;
     let there =
-        |path: &Path| path.try_exists().map_err(|source| FileError::io("look at", path, source));
+        |path: &Path| path.try_exists().map_err(|source| Error::io("look at", path, source));
     if there(&old)? {
         if there(target)? {
             return remove_tree(&old);
         }
-        fs::rename(&old, target).map_err(|source| FileError::io("restore", target, source))?;
+        fs::rename(&old, target).map_err(|source| Error::io("restore", target, source))?;
         sync_parent(target)?;
     }
     Ok(())
 }
 
-fn with_suffix(target: &Path, suffix: &str) -> Result<PathBuf, FileError> {
-    let name =
-        target.file_name().ok_or_else(|| FileError::NoName { path: target.to_path_buf() })?;
+fn with_suffix(target: &Path, suffix: &str) -> Result<PathBuf, Error> {
+    let name = target.file_name().ok_or_else(|| Error::file(target, NO_NAME))?;
     let mut name = OsString::from(name);
     name.push(suffix);
     Ok(target.with_file_name(name))
 }
 
-fn remove_tree(dir: &Path) -> Result<(), FileError> {
+fn remove_tree(dir: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(FileError::io("remove", dir, error))
+            Err(Error::io("remove", dir, error))
         }
         _ => Ok(()),
     }
 }
 
 /// Flushes every file and folder below `dir`, and `dir` itself.
-fn sync_tree(dir: &Path) -> Result<(), FileError> {
-    let io = |source| FileError::io("flush", dir, source);
+fn sync_tree(dir: &Path) -> Result<(), Error> {
+    let io = |source| Error::io("flush", dir, source);
     for entry in fs::read_dir(dir).map_err(io)? {
         let entry = entry.map_err(io)?;
         let path = entry.path();
@@ -155,7 +133,7 @@ fn sync_tree(dir: &Path) -> Result<(), FileError> {
                 .write(true)
                 .open(&path)
                 .and_then(|file| file.sync_all())
-                .map_err(|source| FileError::io("flush", &path, source))?;
+                .map_err(|source| Error::io("flush", &path, source))?;
         }
     }
     sync_dir(dir)
@@ -234,7 +212,7 @@ mod tests {
                 dir.commit_replacing().unwrap();
                 assert_eq!(read(&target), text);
             } else {
-                assert!(matches!(dir.commit(), Err(FileError::Exists { .. })));
+                assert!(dir.commit().unwrap_err().to_string().ends_with("is there already"));
                 assert_eq!(read(&target), "first");
             }
             assert_eq!(names(parent.path()), ["best"]);

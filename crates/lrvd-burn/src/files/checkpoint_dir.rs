@@ -5,10 +5,12 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::error::FileError;
 use super::host_tensor::{HostDType, HostTensor};
 use super::pairs::Pairs;
 use super::weight_file::WeightFile;
+use lrvd_core::error::quoted;
+
+use crate::error::Error;
 
 /// What a folder may hold, in the order of preference: unsharded weights, or the index of sharded
 /// ones.
@@ -49,55 +51,55 @@ impl WeightStore {
     ///
     /// An index and its shards must agree exactly: every shard there, every tensor where the index
     /// puts it, and no tensor that the index does not know.
-    ///
-    /// # Errors
-    ///
-    /// A [`FileError`] that names the folder, shard or tensor.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         if !path.is_dir() {
             return Self::open_file(path.parent().unwrap_or(Path::new("")), path);
         }
         match WEIGHTS.into_iter().map(|name| path.join(name)).find(|file| file.is_file()) {
             Some(file) => Self::open_file(path, &file),
-            None => Err(FileError::NoWeights { dir: path.to_path_buf() }),
+            None => Err(Error::file(
+                path,
+                "has no weights: expected `model.safetensors`, `pytorch_model.bin` or either's `.index.json`",
+            )),
         }
     }
 
-    fn open_file(dir: &Path, file: &Path) -> Result<Self, FileError> {
+    fn open_file(dir: &Path, file: &Path) -> Result<Self, Error> {
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("json") => Self::open_index(dir, file),
             _ => Self::open_single(file),
         }
     }
 
-    fn open_single(path: &Path) -> Result<Self, FileError> {
+    fn open_single(path: &Path) -> Result<Self, Error> {
         let file = WeightFile::open(path)?;
         let names = file.names().into_iter();
         let tensors = names.map(|name| (name.to_owned(), Place::new(0, name.to_owned()))).collect();
         Ok(Self { path: path.to_path_buf(), files: vec![file], tensors })
     }
 
-    fn open_index(dir: &Path, index: &Path) -> Result<Self, FileError> {
+    fn open_index(dir: &Path, index: &Path) -> Result<Self, Error> {
         let shards = read_index(index)?;
         let mut files = Vec::with_capacity(shards.len());
         let mut tensors = BTreeMap::new();
         for (shard, names) in shards {
             let path = dir.join(&shard);
             if !path.is_file() {
-                return Err(FileError::MissingShard {
-                    index: index.to_path_buf(),
-                    shard,
-                    n_tensors: names.len(),
-                    first: names.into_iter().next().unwrap_or_default(),
-                });
+                let first = names.first().map_or("", String::as_str);
+                let what = format!(
+                    "names the shard `{shard}`, which is not there ({} tensors, `{first}` first)",
+                    names.len()
+                );
+                return Err(Error::file(index, what));
             }
             let file = WeightFile::open(&path)?;
             let absent: Vec<_> =
                 names.iter().filter(|name| file.info(name).is_none()).cloned().collect();
             if !absent.is_empty() {
-                let index = index.to_path_buf();
-                return Err(FileError::NotInShard { index, shard, tensors: absent });
+                let what =
+                    format!("puts {} into `{shard}`, which does not have them", quoted(&absent));
+                return Err(Error::file(index, what));
             }
             // `names` is sorted by `read_index`.
             let unknown: Vec<_> = file
@@ -107,8 +109,9 @@ impl WeightStore {
                 .map(str::to_owned)
                 .collect();
             if !unknown.is_empty() {
-                let index = index.to_path_buf();
-                return Err(FileError::NotInIndex { index, shard, tensors: unknown });
+                let what =
+                    format!("does not put {} into `{shard}`, which has them", quoted(&unknown));
+                return Err(Error::file(index, what));
             }
             let file_number = files.len();
             let places =
@@ -121,16 +124,12 @@ impl WeightStore {
 
     /// The same store with every name replaced by `rename(name)`, for checkpoints of a bare encoder
     /// or of a model with another prefix.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::DuplicateTensor`] if two names become one.
-    pub fn rename(self, rename: impl Fn(&str) -> String) -> Result<Self, FileError> {
+    pub fn rename(self, rename: impl Fn(&str) -> String) -> Result<Self, Error> {
         let mut tensors = BTreeMap::new();
         for (name, place) in self.tensors {
             let name = rename(&name);
             if tensors.contains_key(&name) {
-                return Err(FileError::DuplicateTensor { file: self.path, tensor: name });
+                return Err(Error::file(self.path, format!("has two tensors called `{name}`")));
             }
             tensors.insert(name, place);
         }
@@ -202,17 +201,12 @@ impl WeightStore {
     }
 
     /// Reads one tensor.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::NoTensor`] if there is none of that name, [`FileError::Io`] if the file cannot
-    /// be read any more.
-    pub fn read(&self, name: &str) -> Result<HostTensor, FileError> {
-        let place = self.tensors.get(name).ok_or_else(|| FileError::no_tensor(&self.path, name))?;
+    pub fn read(&self, name: &str) -> Result<HostTensor, Error> {
+        let place = self.tensors.get(name).ok_or_else(|| Error::no_tensor(&self.path, name))?;
         let tensor = self.files[place.file].read(&place.name)?;
         let Some(rows) = &place.rows else { return Ok(tensor) };
         tensor.select_rows(rows).map_err(|source| {
-            FileError::io("reorder the rows of", &self.path, std::io::Error::other(source))
+            Error::io("reorder the rows of", &self.path, std::io::Error::other(source))
         })
     }
 }
@@ -224,16 +218,17 @@ struct Index {
 }
 
 /// Tensor names by shard, both sorted.
-fn read_index(index: &Path) -> Result<BTreeMap<String, Vec<String>>, FileError> {
-    let bytes = std::fs::read(index).map_err(|source| FileError::io("read", index, source))?;
-    let Index { weight_map: Pairs(mut map) } = serde_json::from_slice(&bytes)
-        .map_err(|source| FileError::Json { file: index.to_path_buf(), source })?;
+fn read_index(index: &Path) -> Result<BTreeMap<String, Vec<String>>, Error> {
+    let bytes = std::fs::read(index).map_err(|source| Error::io("read", index, source))?;
+    let Index { weight_map: Pairs(mut map) } =
+        serde_json::from_slice(&bytes).map_err(|source| Error::json(index, source))?;
     map.sort();
     let mut shards: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, shard) in map {
         let mut parts = Path::new(&shard).components();
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
-            return Err(FileError::ShardName { index: index.to_path_buf(), shard });
+            let what = format!("names the shard `{shard}`: expected a file name without a folder");
+            return Err(Error::file(index, what));
         }
         shards.entry(shard).or_default().push(name);
     }

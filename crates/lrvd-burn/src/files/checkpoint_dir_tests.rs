@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::*;
+use crate::error::Error;
 use crate::files::write_safetensors;
 
 fn write(path: &Path, names: &[&str]) {
@@ -14,7 +15,7 @@ fn write(path: &Path, names: &[&str]) {
 }
 
 /// Two shards with an index that the caller writes.
-fn sharded(index: &str) -> (tempfile::TempDir, Result<WeightStore, FileError>) {
+fn sharded(index: &str) -> (tempfile::TempDir, Result<WeightStore, Error>) {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("one.safetensors"), &["a", "bb"]);
     write(&dir.path().join("two.safetensors"), &["ccc"]);
@@ -34,37 +35,45 @@ fn shards_read_like_one_file() {
     assert_eq!(store.read("ccc").unwrap().bytes(), [3]);
     assert_eq!((store.files().len(), store.shape("bb")), (2, Some(&[1][..])));
     assert_eq!(WeightStore::open(dir.path().join(WEIGHTS[1])).unwrap().len(), 3);
-    assert!(matches!(store.read("x"), Err(FileError::NoTensor { .. })));
+    assert!(store.read("x").unwrap_err().to_string().ends_with("has no tensor `x`"));
 }
 
 #[test]
 fn index_and_shards_must_agree() {
-    let missing = sharded(&GOOD.replace("two.", "three.")).1.unwrap_err();
-    let text = missing.to_string();
-    assert!(text.contains("`three.safetensors`") && text.contains("`ccc`"), "{text}");
-    let absent = sharded(&GOOD.replace("\"a\"", "\"x\"")).1.unwrap_err();
-    assert!(matches!(absent, FileError::NotInShard { tensors, .. } if tensors == ["x"]));
-    let unknown = sharded(&GOOD.replace("\"bb\":\"one.safetensors\",", "")).1.unwrap_err();
-    assert!(matches!(unknown, FileError::NotInIndex { tensors, .. } if tensors == ["bb"]));
+    for (from, to, wanted) in [
+        (
+            "two.",
+            "three.",
+            "names the shard `three.safetensors`, which is not there (1 tensors, `ccc` first)",
+        ),
+        ("\"a\"", "\"x\"", "puts `x` into `one.safetensors`, which does not have them"),
+        (
+            "\"bb\":\"one.safetensors\",",
+            "",
+            "does not put `bb` into `one.safetensors`, which has them",
+        ),
+    ] {
+        let error = sharded(&GOOD.replace(from, to)).1.unwrap_err().to_string();
+        assert!(error.ends_with(wanted), "{error}");
+    }
 }
 
 #[test]
 fn an_index_cannot_point_outside_its_folder() {
     for shard in ["../two.safetensors", "/etc/passwd", "sub/two.safetensors", "..", ""] {
-        let error = sharded(&GOOD.replace("two.safetensors", shard)).1.unwrap_err();
-        assert!(matches!(error, FileError::ShardName { .. }), "{shard}: {error}");
+        let error = sharded(&GOOD.replace("two.safetensors", shard)).1.unwrap_err().to_string();
+        assert!(error.contains("expected a file name without a folder"), "{shard}: {error}");
     }
 }
 
 #[test]
 fn folders_without_safetensors() {
     let dir = tempfile::tempdir().unwrap();
-    assert!(matches!(WeightStore::open(dir.path()), Err(FileError::NoWeights { .. })));
+    let error = WeightStore::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("has no weights"), "{error}");
     fs::write(dir.path().join("pytorch_model.bin"), "x").unwrap();
-    let error = WeightStore::open(dir.path()).unwrap_err();
-    assert!(
-        matches!(&error, FileError::Pytorch { file, .. } if file.ends_with("pytorch_model.bin"))
-    );
+    let error = WeightStore::open(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("pytorch_model.bin` is not a PyTorch file"), "{error}");
     write(&dir.path().join(WEIGHTS[0]), &["a"]);
     assert_eq!(WeightStore::open(dir.path()).unwrap().len(), 1);
 }
@@ -82,6 +91,5 @@ fn new_names_stay_apart() {
     assert_eq!(store.names().collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(store.read("a").unwrap().bytes(), [3]);
     write(&path, &["m.a", "a"]);
-    let error = stripped().unwrap_err();
-    assert!(matches!(error, FileError::DuplicateTensor { tensor, .. } if tensor == "a"));
+    assert!(stripped().unwrap_err().to_string().ends_with("has two tensors called `a`"));
 }

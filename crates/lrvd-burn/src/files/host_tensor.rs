@@ -1,6 +1,7 @@
 //! A tensor on the host: its raw little-endian values, shape and element type, with checked
 //! conversions.
 
+use crate::error::Error;
 use half::{bf16, f16};
 pub use safetensors::Dtype as HostDType;
 
@@ -17,44 +18,14 @@ pub(super) fn element_size(dtype: HostDType) -> Option<usize> {
     (whole || is_float(dtype)).then(|| dtype.bitsize() / 8)
 }
 
-/// A tensor cannot be built or converted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TensorError {
-    /// The values do not fill the shape.
-    #[error("shape {shape:?} of `{dtype}` wants {wanted} bytes, found {found}")]
-    Length {
-        /// The shape.
-        shape: Vec<usize>,
-        /// The element type.
-        dtype: HostDType,
-        /// Bytes wanted; `usize::MAX` where the shape overflows.
-        wanted: usize,
-        /// Bytes given.
-        found: usize,
-    },
-    /// The element type does not convert without loss of meaning.
-    #[error("`{found}` values cannot be read as `{wanted}`")]
-    DType {
-        /// The type asked for.
-        wanted: HostDType,
-        /// The type there is.
-        found: HostDType,
-    },
-    /// There is no such row.
-    #[error("there is no row {row} in shape {shape:?}")]
-    NoRow {
-        /// The row asked for.
-        row: usize,
-        /// The shape.
-        shape: Vec<usize>,
-    },
-    /// Not a matrix.
-    #[error("a matrix is wanted, found shape {shape:?}")]
-    NotAMatrix {
-        /// The shape.
-        shape: Vec<usize>,
-    },
+/// The error of elements that do not convert without loss of meaning.
+pub(crate) fn wrong_type(wanted: HostDType, found: HostDType) -> Error {
+    Error::Shape(format!("`{found}` values cannot be read as `{wanted}`"))
+}
+
+/// The error of a shape that has not two axes, or not those that are wanted.
+pub(crate) fn not_a_matrix(shape: &[usize]) -> Error {
+    Error::Shape(format!("expected a matrix, found shape {shape:?}"))
 }
 
 /// Raw little-endian values with a shape, row-major.
@@ -69,11 +40,7 @@ pub struct HostTensor {
 macro_rules! constructors {
     ($($doc:literal $name:ident($value:ty) $dtype:ident)*) => {$(
         #[doc = $doc]
-        ///
-        /// # Errors
-        ///
-        /// [`TensorError::Length`] if the values do not fill the shape.
-        pub fn $name(shape: &[usize], values: &[$value]) -> Result<Self, TensorError> {
+        pub fn $name(shape: &[usize], values: &[$value]) -> Result<Self, Error> {
             let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             Self::new(HostDType::$dtype, shape.to_vec(), bytes)
         }
@@ -89,14 +56,8 @@ impl HostTensor {
     }
 
     /// Takes raw little-endian bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError::Length`] if the bytes do not fill the shape exactly, [`TensorError::DType`]
-    /// for a type that has no whole number of bytes or is complex.
-    pub fn new(dtype: HostDType, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self, TensorError> {
-        let size = element_size(dtype)
-            .ok_or(TensorError::DType { wanted: HostDType::F32, found: dtype })?;
+    pub fn new(dtype: HostDType, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self, Error> {
+        let size = element_size(dtype).ok_or_else(|| wrong_type(HostDType::F32, dtype))?;
         let wanted = shape
             .iter()
             .try_fold(size, |product, &length| product.checked_mul(length))
@@ -104,7 +65,9 @@ impl HostTensor {
         if wanted == bytes.len() {
             Ok(Self { dtype, shape, bytes })
         } else {
-            Err(TensorError::Length { shape, dtype, wanted, found: bytes.len() })
+            let found = bytes.len();
+            let what = format!("shape {shape:?} of `{dtype}` needs {wanted} bytes, found {found}");
+            Err(Error::Shape(what))
         }
     }
 
@@ -144,45 +107,33 @@ impl HostTensor {
     }
 
     /// The same values under another shape.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError::Length`] if the number of elements differs.
-    pub fn reshape(self, shape: &[usize]) -> Result<Self, TensorError> {
+    pub fn reshape(self, shape: &[usize]) -> Result<Self, Error> {
         Self::new(self.dtype, shape.to_vec(), self.bytes)
     }
 
     /// Values in single precision. Doubles are rounded; a finite double beyond the range becomes
     /// infinite.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError::DType`] if the elements are not floats.
-    pub fn to_f32(&self) -> Result<Vec<f32>, TensorError> {
+    pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
         match self.dtype {
             HostDType::F32 => Ok(self.chunks(f32::from_le_bytes)),
             HostDType::F64 => Ok(self.chunks(|raw| f64::from_le_bytes(raw) as f32)),
             HostDType::F16 => Ok(self.chunks(|raw| f16::from_le_bytes(raw).to_f32())),
             HostDType::BF16 => Ok(self.chunks(|raw| bf16::from_le_bytes(raw).to_f32())),
-            found => Err(TensorError::DType { wanted: HostDType::F32, found }),
+            found => Err(wrong_type(HostDType::F32, found)),
         }
     }
 
     /// Values in double precision, exact for every type that is accepted.
     ///
-    /// # Errors
-    ///
-    /// [`TensorError::DType`] for 64-bit integers, which do not all fit.
-    pub fn to_f64(&self) -> Result<Vec<f64>, TensorError> {
+    /// 64-bit integers are an error: they do not all fit.
+    pub fn to_f64(&self) -> Result<Vec<f64>, Error> {
         match self.dtype {
             HostDType::F64 => Ok(self.chunks(f64::from_le_bytes)),
             HostDType::U32 => Ok(self.chunks(|raw| f64::from(u32::from_le_bytes(raw)))),
             HostDType::F32 | HostDType::F16 | HostDType::BF16 => {
                 Ok(self.to_f32()?.into_iter().map(f64::from).collect())
             }
-            found @ (HostDType::I64 | HostDType::U64) => {
-                Err(TensorError::DType { wanted: HostDType::F64, found })
-            }
+            found @ (HostDType::I64 | HostDType::U64) => Err(wrong_type(HostDType::F64, found)),
             // What is left has at most 32 bits.
             _ => Ok(self.to_i64()?.into_iter().map(|value| value as f64).collect()),
         }
@@ -190,10 +141,8 @@ impl HostTensor {
 
     /// Values as integers; truth values become 0 and 1.
     ///
-    /// # Errors
-    ///
-    /// [`TensorError::DType`] for floats and for unsigned 64-bit integers.
-    pub fn to_i64(&self) -> Result<Vec<i64>, TensorError> {
+    /// Floats and unsigned 64-bit integers are an error.
+    pub fn to_i64(&self) -> Result<Vec<i64>, Error> {
         match self.dtype {
             HostDType::I64 => Ok(self.chunks(i64::from_le_bytes)),
             HostDType::I32 => Ok(self.chunks(|raw| i64::from(i32::from_le_bytes(raw)))),
@@ -203,18 +152,14 @@ impl HostTensor {
             HostDType::I8 => Ok(self.chunks(|raw| i64::from(i8::from_le_bytes(raw)))),
             HostDType::U8 => Ok(self.bytes.iter().map(|&byte| i64::from(byte)).collect()),
             HostDType::BOOL => Ok(self.bytes.iter().map(|&byte| i64::from(byte != 0)).collect()),
-            found => Err(TensorError::DType { wanted: HostDType::I64, found }),
+            found => Err(wrong_type(HostDType::I64, found)),
         }
     }
 
     /// The matrix with rows and columns exchanged, in the same element type.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError::NotAMatrix`] unless the shape has two axes.
-    pub fn transpose2(&self) -> Result<Self, TensorError> {
+    pub fn transpose2(&self) -> Result<Self, Error> {
         let &[rows, columns] = self.shape.as_slice() else {
-            return Err(TensorError::NotAMatrix { shape: self.shape.clone() });
+            return Err(not_a_matrix(&self.shape));
         };
         let size = self.element_size();
         let mut bytes = Vec::with_capacity(self.bytes.len());
@@ -228,15 +173,11 @@ impl HostTensor {
     }
 
     /// The tensor whose row `i` along the first axis is row `order[i]` of this one.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError::NoRow`] if there is no such row.
-    pub fn select_rows(&self, order: &[usize]) -> Result<Self, TensorError> {
+    pub fn select_rows(&self, order: &[usize]) -> Result<Self, Error> {
         let mut shape = self.shape.clone();
         let rows = shape.first().copied().unwrap_or(0);
         if let Some(&row) = order.iter().find(|&&row| row >= rows) {
-            return Err(TensorError::NoRow { row, shape });
+            return Err(Error::Shape(format!("there is no row {row} in shape {shape:?}")));
         }
         if let Some(first) = shape.first_mut() {
             *first = order.len();
@@ -294,10 +235,8 @@ mod tests {
         for tensor in [half, brain, single, double] {
             assert_eq!(tensor.to_f32().unwrap(), [1.5, -2.0], "{:?}", tensor.dtype());
             assert_eq!(tensor.to_f64().unwrap(), [1.5, -2.0], "{:?}", tensor.dtype());
-            assert_eq!(
-                tensor.to_i64(),
-                Err(TensorError::DType { wanted: HostDType::I64, found: tensor.dtype() })
-            );
+            let error = tensor.to_i64().unwrap_err().to_string();
+            assert_eq!(error, format!("`{}` values cannot be read as `I64`", tensor.dtype()));
         }
     }
 
@@ -317,15 +256,8 @@ mod tests {
 
     #[test]
     fn length_must_fill_the_shape() {
-        assert_eq!(
-            HostTensor::from_f32(&[2, 3], &[0.0; 5]),
-            Err(TensorError::Length {
-                shape: vec![2, 3],
-                dtype: HostDType::F32,
-                wanted: 24,
-                found: 20
-            })
-        );
+        let error = HostTensor::from_f32(&[2, 3], &[0.0; 5]).unwrap_err().to_string();
+        assert_eq!(error, "shape [2, 3] of `F32` needs 24 bytes, found 20");
         assert!(HostTensor::new(HostDType::F64, vec![usize::MAX, 2], Vec::new()).is_err());
         assert!(HostTensor::from_f32(&[0, 3], &[]).is_ok());
         assert_eq!(HostTensor::from_f32(&[], &[1.0]).unwrap().n_elements(), 1);
@@ -353,8 +285,8 @@ mod tests {
             (taken.shape(), taken.to_f32().unwrap()),
             (&[2, 2][..], vec![5.0, 6.0, 1.0, 2.0])
         );
-        let refused = TensorError::NoRow { row: 3, shape: vec![3, 2] };
-        assert_eq!(tensor.select_rows(&[0, 3]), Err(refused));
+        let error = tensor.select_rows(&[0, 3]).unwrap_err().to_string();
+        assert_eq!(error, "there is no row 3 in shape [3, 2]");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::error::FileError;
 use super::host_tensor::HostTensor;
+use crate::error::Error;
 
 /// Names listed per kind in a message; the rest is counted.
 const LISTED: usize = 20;
@@ -97,12 +97,8 @@ impl LoadReport {
     }
 
     /// The report itself if it is clean.
-    ///
-    /// # Errors
-    ///
-    /// [`LoadError::Strict`] with the report if it is not.
-    pub fn into_result(self) -> Result<Self, LoadError> {
-        if self.is_clean() { Ok(self) } else { Err(LoadError::Strict { report: Box::new(self) }) }
+    pub fn into_result(self) -> Result<Self, Error> {
+        if self.is_clean() { Ok(self) } else { Err(Error::Load(Box::new(self))) }
     }
 }
 
@@ -142,21 +138,6 @@ fn list<T>(
         0 => Ok(()),
         more => write!(f, "\n  and {more} more"),
     }
-}
-
-/// A load that was not accepted.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// Tensors and model do not fit each other.
-    #[error("{report}")]
-    Strict {
-        /// What became of every tensor.
-        report: Box<LoadReport>,
-    },
-    /// A file cannot be read.
-    #[error(transparent)]
-    File(#[from] FileError),
 }
 
 #[cfg(test)]

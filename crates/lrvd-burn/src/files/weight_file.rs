@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use pytorch_reader::{DType, PytorchReader, Tensor};
 use tracing::debug;
 
-use super::error::FileError;
 use super::gguf::GgufFile;
 use super::host_tensor::{HostDType, HostTensor};
 use super::tensor_file::TensorFile;
+use crate::error::Error;
 
 /// An open file of weights.
 #[derive(Debug)]
@@ -34,12 +34,7 @@ pub(super) enum WeightFile {
 
 impl WeightFile {
     /// Opens `path`: `.bin`, `.pt` and `.pth` are PyTorch's, `.gguf` is GGUF, everything else is safetensors.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`TensorFile::open`] and [`GgufFile::open`]; [`FileError::Pytorch`] for a file that is not of
-    /// `torch.save`, or holds what a file of weights does not.
-    pub(super) fn open(path: &Path) -> Result<Self, FileError> {
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let ending = path.extension().and_then(|extension| extension.to_str());
         if ending == Some("gguf") {
             return Ok(Self::Gguf(Box::new(GgufFile::open(path)?)));
@@ -47,18 +42,20 @@ impl WeightFile {
         if !matches!(ending, Some("bin" | "pt" | "pth")) {
             return TensorFile::open(path).map(Self::Safetensors);
         }
-        let path = path.to_path_buf();
-        match PytorchReader::new(&path) {
+        let unusable = |reason: &dyn std::fmt::Display| {
+            Error::file(path, format!("is not a PyTorch file of tensors: {reason}"))
+        };
+        match PytorchReader::new(path) {
             Ok(reader) => {
                 let tensors: BTreeMap<_, _> = reader.into_tensors().into_iter().collect();
                 if tensors.is_empty() {
                     let reason = "it holds no tensor, or only what code in the file would make";
-                    return Err(FileError::Pytorch { file: path, reason: reason.to_owned() });
+                    return Err(unusable(&reason));
                 }
                 debug!(file = %path.display(), tensors = tensors.len(), "opened");
-                Ok(Self::Pytorch { path, tensors })
+                Ok(Self::Pytorch { path: path.to_path_buf(), tensors })
             }
-            Err(error) => Err(FileError::Pytorch { file: path, reason: error.to_string() }),
+            Err(error) => Err(unusable(&error)),
         }
     }
 
@@ -91,18 +88,14 @@ impl WeightFile {
     }
 
     /// Reads one tensor.
-    ///
-    /// # Errors
-    ///
-    /// As [`TensorFile::read`].
-    pub(super) fn read(&self, name: &str) -> Result<HostTensor, FileError> {
+    pub(super) fn read(&self, name: &str) -> Result<HostTensor, Error> {
         let (path, tensors) = match self {
             Self::Safetensors(file) => return file.read(name),
             Self::Gguf(file) => return file.read(name),
             Self::Pytorch { path, tensors } => (path, tensors),
         };
-        let tensor = tensors.get(name).ok_or_else(|| FileError::no_tensor(path, name))?;
-        let failed = |source| FileError::io("read", path, source);
+        let tensor = tensors.get(name).ok_or_else(|| Error::no_tensor(path, name))?;
+        let failed = |source| Error::io("read", path, source);
         let mut bytes = tensor.read().map_err(failed)?;
         if cfg!(target_endian = "big") {
             // The reader returns the machine's order; a host tensor is little-endian everywhere.

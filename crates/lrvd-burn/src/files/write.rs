@@ -11,18 +11,17 @@ use std::path::Path;
 use safetensors::tensor::TensorInfo;
 use serde::{Serialize, Serializer};
 
-use super::error::FileError;
+use super::NO_NAME;
 use super::host_tensor::HostTensor;
+use crate::error::Error;
 
 /// Key of the free-form texts in a header.
 const METADATA_KEY: &str = "__metadata__";
 
 /// Writes the bytes so that a reader sees either the old file or the new one, also after a crash.
 ///
-/// # Errors
-///
-/// [`FileError::Io`] if a step fails; the place is then as it was before.
-pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), FileError> {
+/// On an error the place is as it was before.
+pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), Error> {
     replace_with(path.as_ref(), |out| out.write_all(bytes))
 }
 
@@ -31,28 +30,20 @@ pub fn write_atomic(path: impl AsRef<Path>, bytes: &[u8]) -> Result<(), FileErro
 /// The bytes depend on the arguments alone: texts by key, tensors by falling element size and then
 /// by name, which keeps every tensor aligned to its own element size, and a header padded to 8
 /// bytes.
-///
-/// # Errors
-///
-/// [`FileError::ReservedName`] for a tensor called `__metadata__`; [`FileError::Io`] if writing
-/// fails.
 pub fn write_safetensors(
     path: impl AsRef<Path>,
     tensors: &BTreeMap<String, HostTensor>,
     metadata: &BTreeMap<String, String>,
-) -> Result<(), FileError> {
+) -> Result<(), Error> {
     let path = path.as_ref();
     if tensors.contains_key(METADATA_KEY) {
-        return Err(FileError::ReservedName {
-            file: path.to_path_buf(),
-            tensor: METADATA_KEY.to_owned(),
-        });
+        let what = format!("cannot hold a tensor called `{METADATA_KEY}`");
+        return Err(Error::file(path, what));
     }
     let mut order: Vec<_> = tensors.iter().collect();
     // Stable: names stay sorted.
     order.sort_by_key(|(_, tensor)| Reverse(tensor.element_size()));
-    let header = header_bytes(&order, metadata)
-        .map_err(|source| FileError::Json { file: path.to_path_buf(), source })?;
+    let header = header_bytes(&order, metadata).map_err(|source| Error::json(path, source))?;
     replace_with(path, |out| {
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;
@@ -91,9 +82,9 @@ fn header_bytes(
 pub(super) fn replace_with(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
-) -> Result<(), FileError> {
-    let name = path.file_name().ok_or_else(|| FileError::NoName { path: path.to_path_buf() })?;
-    let failed = |action| move |source| FileError::io(action, path, source);
+) -> Result<(), Error> {
+    let name = path.file_name().ok_or_else(|| Error::file(path, NO_NAME))?;
+    let failed = |action| move |source| Error::io(action, path, source);
     let mut prefix = OsString::from(".");
     prefix.push(name);
     let mut builder = tempfile::Builder::new();
@@ -121,17 +112,17 @@ fn parent_of(path: &Path) -> &Path {
 }
 
 /// Flushes the folder that holds `path`, so that a rename in it survives a crash.
-pub(crate) fn sync_parent(path: &Path) -> Result<(), FileError> {
+pub(crate) fn sync_parent(path: &Path) -> Result<(), Error> {
     sync_dir(parent_of(path))
 }
 
 /// Flushes a folder's list of names.
-pub(crate) fn sync_dir(dir: &Path) -> Result<(), FileError> {
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), Error> {
     // Only Unix lets a folder be opened and flushed; elsewhere the rename itself is all there is.
     if cfg!(unix) {
         File::open(dir)
             .and_then(|handle| handle.sync_all())
-            .map_err(|source| FileError::io("flush", dir, source))?;
+            .map_err(|source| Error::io("flush", dir, source))?;
     }
     Ok(())
 }
@@ -202,7 +193,7 @@ mod tests {
             out.write_all(b"ne")?;
             Err(io::Error::other("disk full"))
         });
-        assert!(matches!(failed, Err(FileError::Io { action: "write", .. })));
+        assert!(matches!(failed, Err(Error::Io { action: "write", .. })));
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         write_atomic(&path, b"new").unwrap();
@@ -214,8 +205,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tensors = [(METADATA_KEY.to_owned(), HostTensor::from_u8(&[0], &[]).unwrap())].into();
         let error = write_safetensors(dir.path().join("t"), &tensors, &BTreeMap::new());
-        assert!(matches!(error, Err(FileError::ReservedName { .. })));
-        assert!(matches!(write_atomic("/", b""), Err(FileError::NoName { .. })));
-        assert!(matches!(write_atomic(dir.path().join("no/x"), b""), Err(FileError::Io { .. })));
+        assert!(error.unwrap_err().to_string().contains("called `__metadata__`"));
+        assert!(write_atomic("/", b"").unwrap_err().to_string().ends_with(NO_NAME));
+        assert!(matches!(write_atomic(dir.path().join("no/x"), b""), Err(Error::Io { .. })));
     }
 }

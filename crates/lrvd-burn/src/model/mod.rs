@@ -14,7 +14,7 @@ use lrvd_core::noise::NoiseKey;
 use tracing::{debug, trace};
 
 use crate::adapter::{AdaptedLinear, AdapterConfig, Observer, Prior};
-use crate::error::AdapterError;
+use crate::error::Error;
 use crate::sampling::Scheme;
 
 /// Which layers get an adapter.
@@ -47,28 +47,30 @@ impl AdapterTargets {
 
 /// Attaches a fresh adapter to every targeted layer and returns their paths in order.
 ///
-/// # Errors
-///
-/// [`AdapterError::NoTarget`] naming the targets that match no layer, [`AdapterError::DuplicatePath`] naming the path
-/// of two layers, [`AdapterError::Rank`] for a rank above a targeted layer's smaller width, [`AdapterError::Parameter`] for a
-/// configuration out of range.
+/// Targets that match no layer, two layers of one path, and a rank above the smaller width of a targeted layer are
+/// errors.
 pub fn attach_adapters(
     model: &mut impl AdaptedModel,
     targets: &AdapterTargets,
     config: &AdapterConfig,
     seed: NoiseKey,
-) -> Result<Vec<String>, AdapterError> {
+) -> Result<Vec<String>, Error> {
     config.check()?;
     let mut all = Vec::new();
     model.visit_layers(&mut |path, _| all.push(path.to_owned()));
     let mut seen = BTreeSet::new();
     if let Some(path) = all.iter().find(|path| !seen.insert(*path)) {
-        return Err(AdapterError::DuplicatePath { path: path.clone() });
+        return Err(Error::Argument(format!(
+            "two layers of the model have the path `{path}`: a path names one layer in files, noise and optimizer state"
+        )));
     }
     let idle = |entry: &&String| !all.iter().any(|path| targets.means(entry, path));
     let unmatched: Vec<String> = targets.list().iter().filter(idle).cloned().collect();
     if !unmatched.is_empty() || targets.list().is_empty() {
-        return Err(AdapterError::NoTarget { targets: unmatched, layers: all.len() });
+        return Err(Error::Argument(format!(
+            "the targets {unmatched:?} match none of the {} adaptable layers",
+            all.len()
+        )));
     }
     let mut widths = Vec::new();
     model.visit_layers(&mut |path, layer| {
@@ -80,7 +82,11 @@ pub fn attach_adapters(
     if let Some((path, d_input, d_output)) = narrowest
         && config.rank > d_input.min(d_output)
     {
-        return Err(AdapterError::Rank { path, rank: config.rank, d_input, d_output });
+        let (rank, width) = (config.rank, d_input.min(d_output));
+        return Err(Error::Argument(format!(
+            "rank {rank} is above {width}, the smaller width of layer `{path}` ({d_input} to {d_output}): take {width} or \
+             less, or leave that layer out of the targets"
+        )));
     }
     let mut paths = Vec::new();
     let mut outcome = Ok(());
@@ -112,15 +118,11 @@ pub fn ranks(model: &impl AdaptedModel) -> Vec<(String, usize)> {
 /// `Σ KL(q ‖ p)` over all adapters in nats, `[1]`; `None` if no adapter has a posterior left.
 ///
 /// An adapter that is used twice in a forward counts once.
-///
-/// # Errors
-///
-/// Those of [`LowRankAdapter::kl`](crate::adapter::LowRankAdapter::kl).
 pub fn total_kl(
     model: &impl AdaptedModel,
     prior: Prior,
     reduction: KlReduction,
-) -> Result<Option<Tensor<1>>, AdapterError> {
+) -> Result<Option<Tensor<1>>, Error> {
     let mut outcome = Ok(());
     let total = total_over_adapters(model, |layer| {
         layer.low_rank()?.kl(prior, reduction).unwrap_or_else(|error| {
@@ -164,15 +166,12 @@ pub fn observe(model: &mut impl AdaptedModel, observer: Option<&Observer>) -> us
 }
 
 /// Checks that every adapter of `model` can be sampled by `scheme`.
-///
-/// # Errors
-///
-/// [`AdapterError::Scheme`] naming the first that cannot.
-pub fn check_scheme(model: &impl AdaptedModel, scheme: Scheme) -> Result<(), AdapterError> {
+pub fn check_scheme(model: &impl AdaptedModel, scheme: Scheme) -> Result<(), Error> {
     let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
         if outcome.is_ok() && !layer.supports(scheme) {
-            outcome = Err(AdapterError::Scheme { path: path.to_owned(), scheme });
+            let what = format!("adapter `{path}` cannot be sampled by {scheme:?}");
+            outcome = Err(Error::Undefined(what));
         }
     });
     outcome
@@ -180,18 +179,15 @@ pub fn check_scheme(model: &impl AdaptedModel, scheme: Scheme) -> Result<(), Ada
 
 /// Number of ensemble members that share a batch, 1 without members: how often a caller repeats its
 /// batch with [`repeat_for_members`](crate::adapter::repeat_for_members).
-///
-/// # Errors
-///
-/// [`AdapterError::Members`] if layers differ.
-pub fn members(model: &impl AdaptedModel) -> Result<usize, AdapterError> {
+pub fn members(model: &impl AdaptedModel) -> Result<usize, Error> {
     let mut wanted = None;
     let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
         let Some(found) = layer.members() else { return };
         let wanted = *wanted.get_or_insert(found);
         if outcome.is_ok() && found != wanted {
-            outcome = Err(AdapterError::Members { path: path.to_owned(), wanted, found });
+            let what = format!("adapter `{path}` has {found} members, others have {wanted}");
+            outcome = Err(Error::Shape(what));
         }
     });
     outcome.map(|()| wanted.unwrap_or(1))

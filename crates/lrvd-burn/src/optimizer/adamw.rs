@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::gradients::NamedGradients;
 use super::groups::ParameterGroups;
 use crate::adapter::RankCut;
-use crate::error::AdapterError;
+use crate::error::Error;
 use crate::model::AdaptedModel;
 
 /// Hyper-parameters shared by all groups; the defaults are PyTorch's.
@@ -33,10 +33,6 @@ impl Default for AdamWConfig {
 
 impl AdamWConfig {
     /// Checks that both averages forget and that nothing is subtracted from the denominator.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] naming `optimizer.` and the field.
     pub fn check(&self) -> Result<(), ParameterError> {
         let below_one = 1.0 - f64::EPSILON;
         for (name, value, high) in [
@@ -148,16 +144,11 @@ impl AdamW {
     }
 
     /// Replaces the state.
-    ///
-    /// # Errors
-    ///
-    /// [`AdapterError::OptimizerState`] if a state belongs to no trainable parameter of `model` or
-    /// has another length.
     pub fn restore(
         &mut self,
         model: &(impl AdaptedModel + ?Sized),
         state: BTreeMap<String, Moments>,
-    ) -> Result<(), AdapterError> {
+    ) -> Result<(), Error> {
         let mut lengths = BTreeMap::new();
         model.visit_parameters(&mut |p| {
             if p.value.is_trainable() {
@@ -173,7 +164,9 @@ impl AdamW {
             .map(|(name, _)| name.clone())
             .collect();
         if !unexpected.is_empty() {
-            return Err(AdapterError::OptimizerState { missing: Vec::new(), unexpected });
+            return Err(Error::State(format!(
+                "the optimizer state does not fit the model: unexpected {unexpected:?}"
+            )));
         }
         self.state = state;
         Ok(())

@@ -43,10 +43,6 @@ pub struct ParameterGroups {
 
 impl ParameterGroups {
     /// Checks that rates and decays are finite and at least 0.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] naming the group and the field.
     pub fn check(&self) -> Result<(), ParameterError> {
         for (rate, decay, group) in [
             ("adapter.learning_rate", "adapter.weight_decay", self.adapter),

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::config::{CONFIG_FILE, PeftConfig};
-use super::error::PeftError;
 use super::keys::{Factor, Key, factor_key, parse_key};
 use super::pattern::ModuleRules;
-use crate::files::{
-    FileError, HostDType, HostTensor, IgnoredTensor, LoadReport, TensorError, TensorFile,
-};
+use crate::error::Error;
+use crate::files::host_tensor::{not_a_matrix, wrong_type};
+use crate::files::{HostDType, HostTensor, IgnoredTensor, LoadReport, TensorFile};
 
 /// File name of the tensors in an adapter folder.
 pub(super) const WEIGHTS_FILE: &str = "adapter_model.safetensors";
@@ -45,18 +44,16 @@ pub struct PeftModule {
 impl PeftModule {
     /// A `LoRA` update; the rank is that of the factors, and `lora_alpha` is `scaling · rank`.
     ///
-    /// # Errors
-    ///
-    /// [`TensorError::NotAMatrix`] if a factor is not one. Ranks that differ are found on writing.
+    /// Ranks that differ are found on writing.
     pub fn lora(
         a: HostTensor,
         b: HostTensor,
         scaling: f64,
         initial_rank: usize,
-    ) -> Result<Self, TensorError> {
+    ) -> Result<Self, Error> {
         for factor in [&a, &b] {
             if factor.shape().len() != 2 {
-                return Err(TensorError::NotAMatrix { shape: factor.shape().to_vec() });
+                return Err(not_a_matrix(factor.shape()));
             }
         }
         let rank = a.shape()[0];
@@ -75,11 +72,7 @@ impl PeftModule {
     }
 
     /// The update as a dense matrix, `[d_output, d_input]`, row-major, in double precision.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError`] if a factor does not hold floats or does not have `rank` rows or columns.
-    pub fn delta(&self) -> Result<Vec<f64>, TensorError> {
+    pub fn delta(&self) -> Result<Vec<f64>, Error> {
         let (d_input, d_output) = (self.d_input(), self.d_output());
         let update = self.update()?;
         let mut delta = vec![0.0; d_output * d_input];
@@ -90,14 +83,10 @@ impl PeftModule {
     }
 
     /// `weight + delta` in single precision, each value rounded once.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError`] as for [`Self::delta`], and if `weight` is not `[d_output, d_input]`.
-    pub fn merged(&self, weight: &HostTensor) -> Result<HostTensor, TensorError> {
+    pub fn merged(&self, weight: &HostTensor) -> Result<HostTensor, Error> {
         let (d_input, d_output) = (self.d_input(), self.d_output());
         if weight.shape() != [d_output, d_input] {
-            return Err(TensorError::NotAMatrix { shape: weight.shape().to_vec() });
+            return Err(not_a_matrix(weight.shape()));
         }
         let update = self.update()?;
         let mut values = weight.to_f32()?;
@@ -111,10 +100,10 @@ impl PeftModule {
     }
 
     /// The factors in double precision, scale and diagonal multiplied into the second.
-    fn update(&self) -> Result<Update, TensorError> {
+    fn update(&self) -> Result<Update, Error> {
         for (tensor, shape) in self.wanted_shapes() {
             if tensor.shape() != shape {
-                return Err(TensorError::NotAMatrix { shape: tensor.shape().to_vec() });
+                return Err(not_a_matrix(tensor.shape()));
             }
         }
         let e = self.e.as_ref().map(HostTensor::to_f64).transpose()?;
@@ -168,23 +157,22 @@ pub struct PeftAdapter {
 impl PeftAdapter {
     /// Reads an adapter folder and accounts for every tensor in it.
     ///
-    /// # Errors
-    ///
-    /// [`PeftError::Load`] with a report that lists the tensors which are missing, unexpected
-    /// (also: of a module that the configuration does not target), of another shape than the
-    /// patterns say, or not finite; the errors of [`PeftConfig::read`]; [`PeftError::Tensor`] for a
-    /// factor that holds no floats; [`PeftError::File`] if a file is absent or broken.
-    pub fn read(dir: impl AsRef<Path>) -> Result<Self, PeftError> {
+    /// Tensors that are missing, unexpected (also those of a module that the configuration does not target), of
+    /// another shape than the patterns say, or not finite make one error that lists them.
+    pub fn read(dir: impl AsRef<Path>) -> Result<Self, Error> {
         let dir = dir.as_ref();
         let file = dir.join(CONFIG_FILE);
         let config = PeftConfig::read(&file)?;
         let rules = config
             .rules()
-            .map_err(|source| PeftError::Config { file, source: Box::new(source) })?;
+            .map_err(|error| Error::file(file, format!("cannot be used: {error}")))?;
         let path = dir.join(WEIGHTS_FILE);
         if !path.is_file() && dir.join(PICKLED_FILE).is_file() {
-            let found = PICKLED_FILE.to_owned();
-            return Err(FileError::Pickle { dir: dir.to_path_buf(), found }.into());
+            let what = format!(
+                "holds only pickled weights (`{PICKLED_FILE}`), expected safetensors: load the adapter with PEFT and call \
+                 `save_pretrained(folder)`"
+            );
+            return Err(Error::Unsupported { path: dir.to_path_buf(), what });
         }
         let file = TensorFile::open(path)?;
         Folder { report: LoadReport::new(file.path().display()), file, config, rules }.read()
@@ -203,7 +191,7 @@ struct Folder {
 type FactorKeys = BTreeMap<String, BTreeMap<Factor, String>>;
 
 impl Folder {
-    fn read(mut self) -> Result<PeftAdapter, PeftError> {
+    fn read(mut self) -> Result<PeftAdapter, Error> {
         let (factors, saved_keys) = self.sort_keys();
         let mut modules = BTreeMap::new();
         for (path, keys) in factors {
@@ -251,7 +239,7 @@ impl Folder {
         &mut self,
         path: &str,
         keys: &BTreeMap<Factor, String>,
-    ) -> Result<Option<PeftModule>, PeftError> {
+    ) -> Result<Option<PeftModule>, Error> {
         let wanted = self.config.method.factors();
         let rank = self.rules.rank(path);
         let mut tensors = Vec::new();
@@ -291,14 +279,12 @@ impl Folder {
         }))
     }
 
-    fn read_tensor(&mut self, key: &str, float: bool) -> Result<HostTensor, PeftError> {
+    fn read_tensor(&mut self, key: &str, float: bool) -> Result<HostTensor, Error> {
         let tensor = self.file.read(key)?;
         if float && !tensor.is_float() {
-            return Err(PeftError::Tensor {
-                file: PathBuf::from(self.file.path()),
-                tensor: key.to_owned(),
-                source: TensorError::DType { wanted: HostDType::F32, found: tensor.dtype() },
-            });
+            let error = wrong_type(HostDType::F32, tensor.dtype());
+            let what = format!("has a tensor `{key}` that cannot be used: {error}");
+            return Err(Error::file(self.file.path(), what));
         }
         if self.report.check_finite(key, &tensor) {
             self.report.applied.push(key.to_owned());

@@ -13,10 +13,10 @@ use burn::tensor::{Tensor, TensorData};
 use super::adapter::{PeftAdapter, PeftModule};
 use super::config::{PeftConfig, PeftMethod, TargetModules};
 use super::convert::{check_shapes, exact_alpha};
-use super::error::PeftError;
 use super::keys::saved_key;
 use crate::adapter::{AdaptedLinear, AdapterSlot, Extension, LowRankAdapter, adapter_dtype};
-use crate::files::{HostTensor, LoadReport, TensorError};
+use crate::error::Error;
+use crate::files::{HostTensor, LoadReport};
 use crate::host::stored;
 use crate::model::AdaptedModel;
 use crate::parameters::{Layout, NamedParameter, Role, plain};
@@ -28,17 +28,12 @@ use crate::parameters::{Layout, NamedParameter, Role, plain};
 /// `trainable` is set and frozen if not; every other parameter stays as it is. Factors are
 /// held in single precision, or double where the layer's weight is, and on its device. A module of rank 0 leaves its slot only.
 ///
-/// # Errors
-///
-/// [`PeftError::Load`] with a report if a targeted layer has no factors, a path is no layer of the
-/// model, a stored parameter is missing or unknown, or a shape differs; [`PeftError::Tensor`] if
-/// an element type cannot be used; [`PeftError::Pattern`] if the patterns do not compile. The
-/// model is unchanged then.
+/// On an error, which lists what is missing, unknown or of another shape, the model is unchanged.
 pub fn attach_peft(
     model: &mut impl AdaptedModel,
     adapter: &PeftAdapter,
     trainable: bool,
-) -> Result<LoadReport, PeftError> {
+) -> Result<LoadReport, Error> {
     let mut layers = Vec::new();
     model.visit_layers(&mut |path, layer| {
         layers.push((path.to_owned(), layer.d_input(), layer.d_output()));
@@ -89,25 +84,15 @@ pub fn attach_peft(
 /// that carry an adapter, its `modules_to_save` gain the modules of trainable parameters, and the
 /// parameters of every module that is then stored whole come along. A posterior stays behind: the
 /// factors are its means. A layer whose ranks are all pruned gives factors of rank 0.
-///
-/// # Errors
-///
-/// [`PeftError::NoModule`] if no layer has an adapter; [`PeftError::Module`] if a layer's factors
-/// do not belong to the template's method, or a layer is both adapted and stored whole.
 pub fn peft_from_model(
     model: &impl AdaptedModel,
     template: &PeftConfig,
-) -> Result<PeftAdapter, PeftError> {
+) -> Result<PeftAdapter, Error> {
     let mut modules = BTreeMap::new();
     let mut outcome = Ok(());
     model.visit_layers(&mut |path, layer| {
         if outcome.is_ok() && layer.slot().is_none() && layer.adapter().is_some() {
-            outcome = Err(PeftError::Module {
-                path: path.to_owned(),
-                name: "extension",
-                wanted: "a product of two factors".to_owned(),
-                found: "none".to_owned(),
-            });
+            outcome = Err(Error::module(path, "extension", "a product of two factors", "none"));
             return;
         }
         if outcome.is_ok()
@@ -121,7 +106,7 @@ pub fn peft_from_model(
     });
     outcome?;
     if modules.is_empty() {
-        return Err(PeftError::NoModule);
+        return Err(no_module());
     }
     let mut config = template.clone();
     config.target_modules = TargetModules::Names(modules.keys().cloned().collect());
@@ -139,12 +124,8 @@ pub fn peft_from_model(
         }
     });
     if let Some(path) = modules.keys().find(|path| config.saves(&format!("{path}.weight"))) {
-        return Err(PeftError::Module {
-            path: path.clone(),
-            name: "role",
-            wanted: "either adapted or stored whole".to_owned(),
-            found: format!("adapted and covered by {:?}", config.saved_modules()),
-        });
+        let found = format!("adapted and covered by {:?}", config.saved_modules());
+        return Err(Error::module(path, "role", "either adapted or stored whole", found));
     }
     let mut saved = BTreeMap::new();
     let mut outcome = Ok(());
@@ -171,7 +152,7 @@ struct HostFactors {
 }
 
 impl HostFactors {
-    fn new(path: &str, module: &PeftModule) -> Result<Self, PeftError> {
+    fn new(path: &str, module: &PeftModule) -> Result<Self, Error> {
         check_shapes(path, module)?;
         let values = |t: &HostTensor| t.to_f64().map_err(|source| unusable(path, source));
         Ok(Self {
@@ -229,7 +210,7 @@ fn stored_shape(p: &NamedParameter<'_>) -> Vec<usize> {
     shape
 }
 
-pub(super) fn take_parameter(p: &NamedParameter<'_>) -> Result<HostTensor, TensorError> {
+pub(super) fn take_parameter(p: &NamedParameter<'_>) -> Result<HostTensor, Error> {
     let flat = p.value.flat();
     let tensor = stored(flat, &p.value.shape())?;
     if p.layout == Layout::Transposed { tensor.transpose2() } else { Ok(tensor) }
@@ -240,7 +221,7 @@ fn take_module(
     layer: &AdaptedLinear,
     slot: AdapterSlot,
     template: &PeftConfig,
-) -> Result<PeftModule, PeftError> {
+) -> Result<PeftModule, Error> {
     let adalora = matches!(template.method, PeftMethod::AdaLora(_));
     let wrong = |source| unusable(path, source);
     let (rank, a, b, e) = match layer.low_rank() {
@@ -256,12 +237,9 @@ fn take_module(
         }
     };
     if e.is_some() != adalora {
-        return Err(PeftError::Module {
-            path: path.to_owned(),
-            name: "diagonal",
-            wanted: format!("what `{}` has", template.method.name()),
-            found: if e.is_some() { "one" } else { "none" }.to_owned(),
-        });
+        let wanted = format!("what `{}` has", template.method.name());
+        let found = if e.is_some() { "one" } else { "none" };
+        return Err(Error::module(path, "diagonal", wanted, found));
     }
     let lora_alpha = if adalora { template.lora_alpha } else { exact_alpha(slot.scaling, rank) };
     let (initial_rank, scaling) = (slot.initial_rank, slot.scaling);
@@ -269,14 +247,14 @@ fn take_module(
 }
 
 /// A matrix in the layout of files: transposed.
-fn host_matrix(p: &Param<Tensor<2>>) -> Result<HostTensor, TensorError> {
+fn host_matrix(p: &Param<Tensor<2>>) -> Result<HostTensor, Error> {
     let value = plain(p.val());
     let shape = value.dims();
     stored(value.reshape([shape[0] * shape[1]]), &shape)?.transpose2()
 }
 
 /// A vector, as it is.
-fn host_vector(p: &Param<Tensor<1>>) -> Result<HostTensor, TensorError> {
+fn host_vector(p: &Param<Tensor<1>>) -> Result<HostTensor, Error> {
     let value = plain(p.val());
     let shape = value.dims();
     stored(value, &shape)
@@ -291,6 +269,11 @@ pub(super) fn transposed(values: &[f64], rows: usize, columns: usize) -> Vec<f64
     out
 }
 
-pub(super) fn unusable(name: &str, source: TensorError) -> PeftError {
-    PeftError::Tensor { file: PathBuf::from("adapter"), tensor: saved_key(name), source }
+pub(super) fn unusable(name: &str, error: Error) -> Error {
+    Error::Shape(format!("tensor `{}` of the adapter cannot be used: {error}", saved_key(name)))
+}
+
+pub(super) fn no_module() -> Error {
+    let what = "the adapter has no module, so there is nothing that PEFT could load";
+    Error::Argument(what.to_owned())
 }

@@ -7,7 +7,7 @@ use lrvd_core::gauge::singular_factors;
 
 use super::adapter::{PeftAdapter, PeftModule};
 use super::convert::{check_shapes, describe, exact_alpha, floats, module_error};
-use super::error::PeftError;
+use crate::error::Error;
 
 /// What a smaller largest rank cost.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,11 +30,7 @@ impl PeftAdapter {
     ///
     /// No update of that rank is nearer to the module's (Eckart, Young 1936). Factors of modules that are cut are rounded
     /// once, to single precision (double where they were double); scales stay.
-    ///
-    /// # Errors
-    ///
-    /// [`PeftError::Module`] if a module's factors do not fit each other.
-    pub fn capped(&self, rank: usize) -> Result<(Self, CapReport), PeftError> {
+    pub fn capped(&self, rank: usize) -> Result<(Self, CapReport), Error> {
         let mut adapter = self.to_lora()?;
         let mut errors = BTreeMap::new();
         let (mut lost, mut whole) = (0.0, 0.0);
@@ -43,11 +39,8 @@ impl PeftAdapter {
             let failed = |source| module_error(path, &source);
             let a = module.a.to_f64().map_err(failed)?;
             let b = module.b.transpose2().and_then(|b| b.to_f64()).map_err(failed)?;
-            let unfit = |found: String| PeftError::Module {
-                path: path.clone(),
-                name: "factors",
-                wanted: "numbers that can be decomposed".to_owned(),
-                found,
+            let unfit = |found: String| {
+                Error::module(path, "factors", "numbers that can be decomposed", found)
             };
             let (d_input, d_output) = (module.d_input(), module.d_output());
             let view = |name, values, width| {

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::adapter::PeftAdapter;
-use super::error::PeftError;
 use super::keys::{Factor, factor_key, saved_key};
+use crate::error::Error;
 use crate::files::LoadReport;
 
 impl PeftAdapter {
@@ -15,15 +15,10 @@ impl PeftAdapter {
     /// Missing are factors of a layer that the configuration targets; unexpected are factors of a
     /// path that is no such layer. Both would make PEFT leave a layer at its initial state without
     /// a word.
-    ///
-    /// # Errors
-    ///
-    /// [`PeftError::Load`] with the report if anything is missing, unexpected or mis-shaped;
-    /// [`PeftError::Pattern`] if the configuration's patterns do not compile.
     pub fn check_against<S: AsRef<str>>(
         &self,
         layers: &[(S, usize, usize)],
-    ) -> Result<LoadReport, PeftError> {
+    ) -> Result<LoadReport, Error> {
         let rules = self.config.rules()?;
         let mut report = LoadReport::new("adapter modules");
         let factors = self.config.method.factors();
@@ -57,14 +52,10 @@ impl PeftAdapter {
     ///
     /// Every parameter in a module that PEFT stores whole must be there: a head that was trained
     /// and not saved is the commonest way to lose a classifier.
-    ///
-    /// # Errors
-    ///
-    /// [`PeftError::Load`] with the report if anything is missing, unexpected or mis-shaped.
     pub fn check_saved<S: AsRef<str>, D: AsRef<[usize]>>(
         &self,
         parameters: &[(S, D)],
-    ) -> Result<LoadReport, PeftError> {
+    ) -> Result<LoadReport, Error> {
         let mut report = LoadReport::new("adapter modules stored whole");
         let wanted: BTreeMap<&str, &[usize]> =
             parameters.iter().map(|(name, shape)| (name.as_ref(), shape.as_ref())).collect();

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::error::PeftError;
 use super::keys::Factor;
-use crate::files::{FileError, write_atomic};
+use crate::error::Error;
+use crate::files::write_atomic;
 
 /// File name of the configuration in an adapter folder.
 pub(super) const CONFIG_FILE: &str = "adapter_config.json";
@@ -164,15 +164,9 @@ impl PeftConfig {
     }
 
     /// Reads `adapter_config.json`.
-    ///
-    /// # Errors
-    ///
-    /// [`PeftError::Unsupported`] for an option that changes the result and is not there, by name;
-    /// [`PeftError::UnknownKey`] for a key of a later version that is set; [`PeftError::Value`] for
-    /// a value of the wrong form; [`PeftError::File`] if the file cannot be read.
-    pub fn read(file: impl AsRef<Path>) -> Result<Self, PeftError> {
+    pub fn read(file: impl AsRef<Path>) -> Result<Self, Error> {
         let file = file.as_ref();
-        let text = std::fs::read(file).map_err(|source| FileError::io("read", file, source))?;
+        let text = std::fs::read(file).map_err(|source| Error::io("read", file, source))?;
         Self::parse(file, &text)
     }
 
@@ -180,16 +174,12 @@ impl PeftConfig {
     ///
     /// Written are the keys that every PEFT version knows, so that old ones can load the adapter;
     /// options of later versions are added only where they are set.
-    ///
-    /// # Errors
-    ///
-    /// [`PeftError::File`] if the file cannot be written.
-    pub fn write(&self, file: impl AsRef<Path>) -> Result<(), PeftError> {
+    pub fn write(&self, file: impl AsRef<Path>) -> Result<(), Error> {
         let file = file.as_ref();
         let mut text = serde_json::to_vec_pretty(&self.document())
-            .map_err(|source| FileError::Json { file: file.to_path_buf(), source })?;
+            .map_err(|source| Error::json(file, source))?;
         text.push(b'\n');
-        Ok(write_atomic(file, &text)?)
+        write_atomic(file, &text)
     }
 
     /// Modules that PEFT stores whole: those listed, once each, and the heads it adds for the task.

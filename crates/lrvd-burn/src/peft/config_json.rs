@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::config::{AdaLoraConfig, PeftConfig, PeftMethod, TargetModules};
 use super::config_reader::{Entry, OneOrMany, Reader};
-use super::error::PeftError;
 use super::features::{check_bias, check_init, check_unread};
+use crate::error::Error;
 use crate::files::pairs::Pairs;
 
 /// End of the names in an `AdaLoRA` rank pattern.
@@ -27,7 +27,7 @@ const NUMBER: &str = "a number";
 
 impl PeftConfig {
     /// The configuration in the text of `file`.
-    pub(super) fn parse(file: &Path, text: &[u8]) -> Result<Self, PeftError> {
+    pub(super) fn parse(file: &Path, text: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(file, text)?;
         let peft_type = reader.value("peft_type");
         let method = match peft_type.as_str() {
@@ -83,7 +83,7 @@ impl PeftConfig {
     }
 
     /// What PEFT itself refuses.
-    fn check(&self, reader: &Reader<'_>) -> Result<(), PeftError> {
+    fn check(&self, reader: &Reader<'_>) -> Result<(), Error> {
         if !(0.0..=1.0).contains(&self.lora_dropout) {
             return Err(reader.error("lora_dropout", "a number from 0 to 1", &self.lora_dropout));
         }
@@ -159,16 +159,16 @@ impl PeftConfig {
     }
 }
 
-fn rank(reader: &mut Reader<'_>, key: &str, default: usize) -> Result<usize, PeftError> {
+fn rank(reader: &mut Reader<'_>, key: &str, default: usize) -> Result<usize, Error> {
     Ok(reader.take::<NonZeroUsize>(key, RANK)?.map_or(default, NonZeroUsize::get))
 }
 
 /// A list of texts, or one text.
-fn texts(reader: &mut Reader<'_>, key: &str) -> Result<Vec<String>, PeftError> {
+fn texts(reader: &mut Reader<'_>, key: &str) -> Result<Vec<String>, Error> {
     Ok(reader.take(key, TEXTS)?.map_or_else(Vec::new, OneOrMany::into_vec))
 }
 
-fn targets(reader: &mut Reader<'_>, key: &str) -> Result<Option<TargetModules>, PeftError> {
+fn targets(reader: &mut Reader<'_>, key: &str) -> Result<Option<TargetModules>, Error> {
     let targets = reader.take(key, "a list of names or a regular expression")?;
     Ok(targets.map(|targets| match targets {
         OneOrMany::One(text) => TargetModules::Regex(text),
@@ -176,13 +176,13 @@ fn targets(reader: &mut Reader<'_>, key: &str) -> Result<Option<TargetModules>, 
     }))
 }
 
-fn read_adalora(reader: &mut Reader<'_>) -> Result<AdaLoraConfig, PeftError> {
+fn read_adalora(reader: &mut Reader<'_>) -> Result<AdaLoraConfig, Error> {
     let default = AdaLoraConfig::default();
     let init_r = rank(reader, "init_r", default.init_r)?;
-    let mut count = |key, default| Ok::<_, PeftError>(reader.take(key, COUNT)?.unwrap_or(default));
+    let mut count = |key, default| Ok::<_, Error>(reader.take(key, COUNT)?.unwrap_or(default));
     let (target_r, tinit) = (count("target_r", default.target_r)?, count("tinit", default.tinit)?);
     let (tfinal, delta_t) = (count("tfinal", default.tfinal)?, count("deltaT", default.delta_t)?);
-    let mut value = |key, default| Ok::<_, PeftError>(reader.take(key, NUMBER)?.unwrap_or(default));
+    let mut value = |key, default| Ok::<_, Error>(reader.take(key, NUMBER)?.unwrap_or(default));
     Ok(AdaLoraConfig {
         init_r,
         target_r,
@@ -201,7 +201,7 @@ fn read_adalora(reader: &mut Reader<'_>) -> Result<AdaLoraConfig, PeftError> {
 type Flags = Vec<(String, Vec<bool>)>;
 
 /// The kept triplets, by module path: keys end in `.lora_E`, in old files also in an adapter name.
-fn read_kept(reader: &mut Reader<'_>, init_r: usize) -> Result<Option<Flags>, PeftError> {
+fn read_kept(reader: &mut Reader<'_>, init_r: usize) -> Result<Option<Flags>, Error> {
     let wanted = "one true or false per initial rank";
     let pattern: Flags = reader.pattern("rank_pattern", wanted)?;
     let mut kept: Flags = Vec::with_capacity(pattern.len());

@@ -7,8 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::error::PeftError;
-use crate::files::FileError;
+use crate::error::Error;
 use crate::files::pairs::Pairs;
 
 /// A value of the document. An object keeps the order of its keys; one with a key that is there
@@ -53,24 +52,19 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(file: &'a Path, text: &[u8]) -> Result<Self, PeftError> {
-        let Pairs(keys) = serde_json::from_slice(text)
-            .map_err(|source| FileError::Json { file: file.to_path_buf(), source })?;
+    pub(super) fn new(file: &'a Path, text: &[u8]) -> Result<Self, Error> {
+        let Pairs(keys) =
+            serde_json::from_slice(text).map_err(|source| Error::json(file, source))?;
         Ok(Self { file, keys })
     }
 
-    pub(super) fn error(
-        &self,
-        key: &str,
-        wanted: &'static str,
-        found: &impl Serialize,
-    ) -> PeftError {
+    pub(super) fn error(&self, key: &str, wanted: &'static str, found: &impl Serialize) -> Error {
         let found = match serde_json::to_string(found) {
             Ok(text) if text == "null" => "nothing".to_owned(),
             Ok(text) => text,
             Err(error) => error.to_string(),
         };
-        PeftError::Value { file: self.file.to_path_buf(), key: key.to_owned(), wanted, found }
+        Error::value(self.file, key, wanted, format_args!("`{found}`"))
     }
 
     /// Takes a key; absent and null are the same.
@@ -90,7 +84,7 @@ impl<'a> Reader<'a> {
         &mut self,
         key: &str,
         wanted: &'static str,
-    ) -> Result<Option<T>, PeftError> {
+    ) -> Result<Option<T>, Error> {
         match self.value(key) {
             Value::Null => Ok(None),
             value => self.convert(key, wanted, value).map(Some),
@@ -102,7 +96,7 @@ impl<'a> Reader<'a> {
         &mut self,
         key: &str,
         wanted: &'static str,
-    ) -> Result<Vec<(String, T)>, PeftError> {
+    ) -> Result<Vec<(String, T)>, Error> {
         let pairs = match self.entry(key) {
             None => Vec::new(),
             Some(Entry::Object(Pairs(pairs))) => pairs,
@@ -122,7 +116,7 @@ impl<'a> Reader<'a> {
         key: &str,
         wanted: &'static str,
         value: Value,
-    ) -> Result<T, PeftError> {
+    ) -> Result<T, Error> {
         T::deserialize(&value).map_err(|_| self.error(key, wanted, &value))
     }
 

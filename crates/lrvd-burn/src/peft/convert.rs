@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use super::adapter::{PeftAdapter, PeftModule};
 use super::config::{PeftConfig, PeftMethod, TargetModules};
-use super::error::PeftError;
 use super::pattern::key_matches;
-use crate::files::{HostDType, HostTensor, TensorError};
+use crate::error::Error;
+use crate::files::host_tensor::wrong_type;
+use crate::files::{HostDType, HostTensor};
 
 impl PeftAdapter {
     /// The same update as plain `LoRA`.
@@ -15,11 +16,7 @@ impl PeftAdapter {
     /// the diagonal is folded into the down-projection, and the scale `lora_alpha / (init_r +
     /// 1e-5)` becomes the module's own. The folded rows are rounded once, to single precision
     /// (double where they were double).
-    ///
-    /// # Errors
-    ///
-    /// [`PeftError::Module`] if a module's factors do not fit each other.
-    pub fn to_lora(&self) -> Result<Self, PeftError> {
+    pub fn to_lora(&self) -> Result<Self, Error> {
         let PeftMethod::AdaLora(adalora) = &self.config.method else {
             return Ok(self.clone());
         };
@@ -42,35 +39,26 @@ impl PeftAdapter {
 }
 
 /// Checks that the factors of a module fit its rank.
-pub(super) fn check_shapes(path: &str, module: &PeftModule) -> Result<(), PeftError> {
+pub(super) fn check_shapes(path: &str, module: &PeftModule) -> Result<(), Error> {
     for (tensor, wanted) in module.wanted_shapes() {
         if tensor.shape() != wanted {
-            return Err(PeftError::Module {
-                path: path.to_owned(),
-                name: "shape",
-                wanted: format!("{wanted:?}"),
-                found: format!("{:?}", tensor.shape()),
-            });
+            let found = format!("{:?}", tensor.shape());
+            return Err(Error::module(path, "shape", format!("{wanted:?}"), found));
         }
         if !tensor.is_float() {
-            let source = TensorError::DType { wanted: HostDType::F32, found: tensor.dtype() };
+            let source = wrong_type(HostDType::F32, tensor.dtype());
             return Err(module_error(path, &source));
         }
     }
     Ok(())
 }
 
-pub(super) fn module_error(path: &str, source: &TensorError) -> PeftError {
-    PeftError::Module {
-        path: path.to_owned(),
-        name: "factors",
-        wanted: "floats that fit the rank".to_owned(),
-        found: source.to_string(),
-    }
+pub(super) fn module_error(path: &str, source: &Error) -> Error {
+    Error::module(path, "factors", "floats that fit the rank", source)
 }
 
 /// Drops triplets without weight and multiplies the others' diagonal into `a`.
-fn fold(module: &PeftModule) -> Result<PeftModule, TensorError> {
+fn fold(module: &PeftModule) -> Result<PeftModule, Error> {
     let Some(e) = module.e.as_ref().map(HostTensor::to_f64).transpose()? else {
         return Ok(module.clone());
     };
@@ -99,7 +87,7 @@ pub(super) fn floats(
     like: HostDType,
     shape: &[usize],
     values: &[f64],
-) -> Result<HostTensor, TensorError> {
+) -> Result<HostTensor, Error> {
     if like == HostDType::F64 {
         return HostTensor::from_f64(shape, values);
     }

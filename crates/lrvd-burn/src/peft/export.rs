@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::adapter::{PeftAdapter, PeftModule, WEIGHTS_FILE};
+use super::attach::no_module;
 use super::card::write_card;
 use super::config::{CONFIG_FILE, PeftConfig, PeftMethod, TargetModules};
 use super::convert::{check_shapes, describe, exact_alpha, floats, module_error};
-use super::error::PeftError;
 use super::keys::{Factor, factor_key, saved_key};
-use crate::files::{
-    FileError, HostTensor, LoadReport, TensorError, write_atomic, write_safetensors,
-};
+use crate::error::Error;
+use crate::files::{HostTensor, LoadReport, write_atomic, write_safetensors};
 
 /// How modules of different ranks are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,18 +60,11 @@ impl PeftAdapter {
     /// Writes `adapter_config.json`, `adapter_model.safetensors` and `README.md` into a folder,
     /// which is made if it is absent. The configuration comes last: a folder without it is no
     /// adapter.
-    ///
-    /// # Errors
-    ///
-    /// [`PeftError::Module`] if factors do not fit each other; [`PeftError::Load`] if a value is
-    /// not finite; [`PeftError::NotSaved`] if a whole parameter is covered by no `modules_to_save`;
-    /// [`PeftError::NoModule`] if there is no module; [`PeftError::Layout`] for a layout that the
-    /// method does not have; [`PeftError::File`] if writing fails.
     pub fn write(
         &self,
         dir: impl AsRef<Path>,
         layout: ExportLayout,
-    ) -> Result<ExportSummary, PeftError> {
+    ) -> Result<ExportSummary, Error> {
         let dir = dir.as_ref();
         self.check(dir)?;
         let (adapter, summary) = match layout {
@@ -80,7 +72,7 @@ impl PeftAdapter {
             ExportLayout::Ragged => ragged(self.to_lora()?)?,
             ExportLayout::Uniform => uniform(self.to_lora()?)?,
         };
-        std::fs::create_dir_all(dir).map_err(|source| FileError::io("create", dir, source))?;
+        std::fs::create_dir_all(dir).map_err(|source| Error::io("create", dir, source))?;
         let metadata = [("format".to_owned(), "pt".to_owned())].into();
         write_safetensors(dir.join(WEIGHTS_FILE), &adapter.tensors()?, &metadata)?;
         write_atomic(dir.join("README.md"), write_card(&summary, &adapter.modules).as_bytes())?;
@@ -89,21 +81,18 @@ impl PeftAdapter {
     }
 
     /// What holds for every layout.
-    fn check(&self, dir: &Path) -> Result<(), PeftError> {
+    fn check(&self, dir: &Path) -> Result<(), Error> {
         if self.modules.is_empty() {
-            return Err(PeftError::NoModule);
+            return Err(no_module());
         }
         let mut report = LoadReport::new(dir.display());
         for (path, module) in &self.modules {
             check_shapes(path, module)?;
             let adalora = matches!(self.config.method, PeftMethod::AdaLora(_));
             if module.e.is_some() != adalora || !module.scaling.is_finite() {
-                return Err(PeftError::Module {
-                    path: path.clone(),
-                    name: "method and scale",
-                    wanted: format!("`{}` and finite", self.config.method.name()),
-                    found: format!("diagonal: {}, scale {}", module.e.is_some(), module.scaling),
-                });
+                let wanted = format!("`{}` and finite", self.config.method.name());
+                let found = format!("diagonal: {}, scale {}", module.e.is_some(), module.scaling);
+                return Err(Error::module(path, "method and scale", wanted, found));
             }
             for (factor, tensor) in factors(module) {
                 report.check_finite(&factor_key(&self.config.method, path, factor), tensor);
@@ -111,8 +100,10 @@ impl PeftAdapter {
         }
         for (name, tensor) in &self.saved {
             if !self.config.saves(name) {
-                let modules = self.config.saved_modules().into_iter().map(str::to_owned).collect();
-                return Err(PeftError::NotSaved { name: name.clone(), modules });
+                return Err(Error::Argument(format!(
+                    "`{name}` is in none of the `modules_to_save` {:?}",
+                    self.config.saved_modules()
+                )));
             }
             report.check_finite(&saved_key(name), tensor);
         }
@@ -121,7 +112,7 @@ impl PeftAdapter {
     }
 
     /// Tensors under their names in the file.
-    fn tensors(&self) -> Result<BTreeMap<String, HostTensor>, PeftError> {
+    fn tensors(&self) -> Result<BTreeMap<String, HostTensor>, Error> {
         let mut tensors = BTreeMap::new();
         for (path, module) in &self.modules {
             for (factor, tensor) in factors(module) {
@@ -138,25 +129,22 @@ impl PeftAdapter {
     }
 
     /// The `AdaLoRA` layout: flags of kept triplets for every module, if any rank has changed.
-    fn as_adalora(&self) -> Result<(Self, ExportSummary), PeftError> {
+    fn as_adalora(&self) -> Result<(Self, ExportSummary), Error> {
         let PeftMethod::AdaLora(adalora) = &self.config.method else {
-            return Err(PeftError::Layout {
-                layout: ExportLayout::AdaLora.name(),
-                wanted: "ADALORA",
-                found: self.config.method.name(),
-            });
+            return Err(Error::Undefined(format!(
+                "the layout `{}` needs an adapter of the type `ADALORA`, found `{}`",
+                ExportLayout::AdaLora.name(),
+                self.config.method.name()
+            )));
         };
         let mut adalora = adalora.clone();
         let rules = self.config.rules()?;
         let mut kept = Vec::new();
         for (path, module) in &self.modules {
             if module.rank > adalora.init_r || module.scaling != rules.scaling(path) {
-                return Err(PeftError::Module {
-                    path: path.clone(),
-                    name: "rank and scale",
-                    wanted: format!("at most {} and {}", adalora.init_r, rules.scaling(path)),
-                    found: format!("{} and {}", module.rank, module.scaling),
-                });
+                let wanted = format!("at most {} and {}", adalora.init_r, rules.scaling(path));
+                let found = format!("{} and {}", module.rank, module.scaling);
+                return Err(Error::module(path, "rank and scale", wanted, found));
             }
             let flags = rules.kept(path).map(<[bool]>::to_vec);
             let fits = |flags: &Vec<bool>| flags.iter().filter(|&&f| f).count() == module.rank;
@@ -194,7 +182,7 @@ fn summarise(layout: ExportLayout, adapter: &PeftAdapter) -> ExportSummary {
 }
 
 /// Leaves out modules of rank 0; if none is left, the first stays with a rank of 1 and zeros.
-fn drop_empty(adapter: &mut PeftAdapter) -> Result<(Vec<String>, Option<String>), PeftError> {
+fn drop_empty(adapter: &mut PeftAdapter) -> Result<(Vec<String>, Option<String>), Error> {
     let empty = adapter.modules.iter().filter(|(_, module)| module.rank == 0);
     let mut dropped: Vec<String> = empty.map(|(path, _)| path.clone()).collect();
     let mut zero_module = None;
@@ -209,14 +197,14 @@ fn drop_empty(adapter: &mut PeftAdapter) -> Result<(Vec<String>, Option<String>)
     Ok((dropped, zero_module))
 }
 
-fn ragged(mut adapter: PeftAdapter) -> Result<(PeftAdapter, ExportSummary), PeftError> {
+fn ragged(mut adapter: PeftAdapter) -> Result<(PeftAdapter, ExportSummary), Error> {
     let (dropped, zero_module) = drop_empty(&mut adapter)?;
     adapter.config = describe(&adapter.config, &adapter.modules);
     let summary = summarise(ExportLayout::Ragged, &adapter);
     Ok((adapter, ExportSummary { dropped, zero_module, ..summary }))
 }
 
-fn uniform(mut adapter: PeftAdapter) -> Result<(PeftAdapter, ExportSummary), PeftError> {
+fn uniform(mut adapter: PeftAdapter) -> Result<(PeftAdapter, ExportSummary), Error> {
     let (dropped, zero_module) = drop_empty(&mut adapter)?;
     let rank = adapter.modules.values().map(|module| module.rank).max().unwrap_or(1);
     let scaling = common_scaling(&adapter.modules);
@@ -258,7 +246,7 @@ fn common_scaling(modules: &BTreeMap<String, PeftModule>) -> f64 {
 }
 
 /// The same update with zero rows below `a` and zero columns beside `b`.
-fn pad(module: &PeftModule, rank: usize) -> Result<PeftModule, TensorError> {
+fn pad(module: &PeftModule, rank: usize) -> Result<PeftModule, Error> {
     let (d_input, d_output) = (module.d_input(), module.d_output());
     let mut a = module.a.bytes().to_vec();
     a.resize(rank * d_input * module.a.element_size(), 0);

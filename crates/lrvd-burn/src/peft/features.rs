@@ -6,9 +6,8 @@
 
 use std::path::Path;
 
+use crate::error::Error;
 use serde_json::Value;
-
-use super::error::PeftError;
 
 /// Keys that cannot change what a trained adapter computes. The `*_config` entries steer
 /// initialisations; those which also alter base weights are refused through `init_lora_weights`.
@@ -47,23 +46,24 @@ const REFUSED: [(&str, &str); 15] = [
 const PLAIN_INITS: [&str; 3] = ["gaussian", "eva", "orthogonal"];
 
 /// Checks a key that is not read by the typed configuration.
-pub(super) fn check_unread(file: &Path, key: &str, value: &Value) -> Result<(), PeftError> {
+pub(super) fn check_unread(file: &Path, key: &str, value: &Value) -> Result<(), Error> {
     if HARMLESS.contains(&key) || is_unset(value) {
         return Ok(());
     }
     match REFUSED.iter().find(|(name, _)| *name == key) {
         Some(&(_, reason)) => Err(unsupported(file, key, value, reason)),
-        None => Err(PeftError::UnknownKey {
-            file: file.to_path_buf(),
-            key: key.to_owned(),
-            value: value.to_string(),
-        }),
+        None => Err(Error::file(
+            file,
+            format!(
+                "has the unknown key `{key}` = `{value}`; only null, false or empty can be passed over"
+            ),
+        )),
     }
 }
 
 /// Checks `init_lora_weights`. PEFT resets it to `true` when it converts an adapter that had
 /// changed the base weights into one that has not, so a converted adapter passes.
-pub(super) fn check_init(file: &Path, value: &Value) -> Result<(), PeftError> {
+pub(super) fn check_init(file: &Path, value: &Value) -> Result<(), Error> {
     let plain = match value {
         Value::Null | Value::Bool(_) => true,
         Value::String(name) => PLAIN_INITS.contains(&name.to_ascii_lowercase().as_str()),
@@ -75,7 +75,7 @@ pub(super) fn check_init(file: &Path, value: &Value) -> Result<(), PeftError> {
 }
 
 /// Checks `bias`.
-pub(super) fn check_bias(file: &Path, value: &Value) -> Result<(), PeftError> {
+pub(super) fn check_bias(file: &Path, value: &Value) -> Result<(), Error> {
     if is_unset(value) || value == "none" {
         return Ok(());
     }
@@ -93,9 +93,9 @@ fn is_unset(value: &Value) -> bool {
     }
 }
 
-fn unsupported(file: &Path, key: &str, value: &Value, reason: &'static str) -> PeftError {
-    let (file, key, value) = (file.to_path_buf(), key.to_owned(), value.to_string());
-    PeftError::Unsupported { file, key, value, reason }
+fn unsupported(file: &Path, key: &str, value: &Value, reason: &'static str) -> Error {
+    let what = format!("has `{key}` = `{value}`, which is not supported: {reason}");
+    Error::Unsupported { path: file.to_path_buf(), what }
 }
 
 #[cfg(test)]

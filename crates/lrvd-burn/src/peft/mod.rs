@@ -3,20 +3,7 @@
 //! A PEFT folder holds `adapter_config.json` and `adapter_model.safetensors`. Such a folder is read
 //! strictly into host memory, with the layers of a model that it adapts and their scales, and
 //! written so that PEFT loads it. The variational posterior, which PEFT does not
-//! know, lies in a second safetensors file.
-//!
-//! | Module | What is there |
-//! |---|---|
-//! | `config` | `adapter_config.json` as types; what is refused, and why |
-//! | `pattern` | which module paths are targeted, with which rank and scale |
-//! | `keys` | names of tensors in the file |
-//! | `adapter`, `check` | the tensors, and whether they fit the configuration and a model |
-//! | `attach` | onto a model, and off it |
-//! | `convert` | `AdaLoRA` to `LoRA` |
-//! | `cap` | a smaller largest rank |
-//! | `export`, `card` | writing a folder |
-//! | `posterior`, `posterior_file`, `posterior_names` | the second file |
-//! | `posterior_model` | a posterior onto a model, and off it |
+//! know, is in a second safetensors file.
 
 mod adapter;
 mod attach;
@@ -27,7 +14,6 @@ mod config;
 mod config_json;
 mod config_reader;
 mod convert;
-mod error;
 mod export;
 mod features;
 mod keys;
@@ -41,7 +27,6 @@ pub use adapter::{PeftAdapter, PeftModule};
 pub use attach::{attach_peft, peft_from_model};
 pub use cap::CapReport;
 pub use config::{AdaLoraConfig, PeftConfig, PeftMethod, TargetModules};
-pub use error::PeftError;
 pub use export::{ExportLayout, ExportSummary};
 pub use pattern::ModuleRules;
 pub use posterior::{PeftPosterior, PosteriorHeader, PosteriorModuleHeader, PosteriorRun};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use regex::Regex;
 
 use super::config::{PeftConfig, PeftMethod, TargetModules};
-use super::error::PeftError;
+use crate::error::Error;
 
 /// Added to the divisor of `AdaLoRA`'s scale, as in PEFT.
 const ADALORA_EPSILON: f64 = 1e-5;
@@ -68,12 +68,7 @@ enum ScaleRule {
 
 impl PeftConfig {
     /// Compiles the patterns.
-    ///
-    /// # Errors
-    ///
-    /// [`PeftError::Pattern`] for a pattern that is not a regular expression, or one that the
-    /// `regex` crate does not have.
-    pub fn rules(&self) -> Result<ModuleRules, PeftError> {
+    pub fn rules(&self) -> Result<ModuleRules, Error> {
         let excluded = self.exclude_modules.as_ref();
         // Listed names are put into the expression as they are, as PEFT does.
         let saved = self.saved_modules().into_iter().map(|name| {
@@ -173,7 +168,7 @@ pub(super) fn key_matches(key: &str, path: &str) -> bool {
 }
 
 impl Matcher {
-    fn new(key: &'static str, targets: &TargetModules) -> Result<Self, PeftError> {
+    fn new(key: &'static str, targets: &TargetModules) -> Result<Self, Error> {
         Ok(match targets {
             TargetModules::Names(names) => Self::Names(names.clone()),
             TargetModules::Regex(pattern) => {
@@ -196,7 +191,7 @@ impl Matcher {
 }
 
 impl LayerFilter {
-    fn new(config: &PeftConfig) -> Result<Option<Self>, PeftError> {
+    fn new(config: &PeftConfig) -> Result<Option<Self>, Error> {
         let Some(layers) = config.layers_to_transform.clone() else {
             return Ok(None);
         };
@@ -222,7 +217,7 @@ impl LayerFilter {
 }
 
 impl ScaleRule {
-    fn new(config: &PeftConfig) -> Result<Self, PeftError> {
+    fn new(config: &PeftConfig) -> Result<Self, Error> {
         Ok(match &config.method {
             PeftMethod::Lora => Self::Lora {
                 rank: config.r,
@@ -247,19 +242,19 @@ fn first_match<T: Copy>(patterns: &[(Regex, T)], path: &str) -> Option<T> {
 fn compile_keys<T: Copy>(
     key: &'static str,
     patterns: &[(String, T)],
-) -> Result<Vec<(Regex, T)>, PeftError> {
+) -> Result<Vec<(Regex, T)>, Error> {
     patterns.iter().map(|(pattern, value)| Ok((compile_key(key, pattern)?, *value))).collect()
 }
 
-fn compile_key(key: &'static str, pattern: &str) -> Result<Regex, PeftError> {
+fn compile_key(key: &'static str, pattern: &str) -> Result<Regex, Error> {
     compile(key, pattern, &format!(r"^(?:.*\.)?(?:{pattern})$"))
 }
 
-fn compile(key: &'static str, pattern: &str, full: &str) -> Result<Regex, PeftError> {
-    Regex::new(full).map_err(|source| PeftError::Pattern {
-        key,
-        pattern: pattern.to_owned(),
-        source: Box::new(source),
+fn compile(key: &'static str, pattern: &str, full: &str) -> Result<Regex, Error> {
+    Regex::new(full).map_err(|error| {
+        Error::Argument(format!(
+            "`{key}` has the pattern `{pattern}`, which cannot be used: {error}"
+        ))
     })
 }
 

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::error::Error;
 
 fn names(names: &[&str]) -> TargetModules {
     TargetModules::Names(names.iter().map(|&name| name.to_owned()).collect())
@@ -108,5 +109,6 @@ fn patterns_that_cannot_be_evaluated_are_named() {
     assert!(text.contains("target_modules") && text.contains("(?!x).*"), "{text}");
     config.target_modules = names(&["q"]);
     config.alpha_pattern = vec![("(q".into(), 1.0)];
-    assert!(matches!(config.rules(), Err(PeftError::Pattern { key: "alpha_pattern", .. })));
+    let text = config.rules().unwrap_err().to_string();
+    assert!(text.starts_with("`alpha_pattern` has the pattern `(q`"), "{text}");
 }

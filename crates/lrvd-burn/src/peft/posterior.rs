@@ -10,11 +10,11 @@ use lrvd_core::prune::StatisticAggregate;
 use serde::{Deserialize, Serialize};
 
 use super::adapter::PeftAdapter;
-use super::error::PeftError;
 use super::posterior_file::POSTERIOR_FILE;
 use super::posterior_names as names;
 use crate::adapter::{Sizes, posterior_schemas};
-use crate::files::{HostTensor, LoadReport, TensorError};
+use crate::error::Error;
+use crate::files::{HostTensor, LoadReport};
 use crate::host::HostNoise;
 use crate::sampling::Scheme;
 
@@ -99,17 +99,14 @@ impl PosteriorHeader {
     }
 
     /// Checks that the posterior is clamped to the range that this build uses.
-    pub(super) fn check_clamp(&self) -> Result<(), PeftError> {
+    pub(super) fn check_clamp(&self) -> Result<(), Error> {
         let ([low, high], [from, to]) = (self.log_variance_clamp, CLAMP);
         if self.log_variance_clamp == CLAMP {
             return Ok(());
         }
-        Err(PeftError::Posterior {
-            file: POSTERIOR_FILE.into(),
-            key: "log_variance_clamp".to_owned(),
-            wanted: format!("{from}..={to}, as in this build"),
-            found: format!("{low}..={high}"),
-        })
+        let wanted = format!("{from}..={to} (that of this build)");
+        let found = format!("{low}..={high}");
+        Err(Error::value(Path::new(POSTERIOR_FILE), "log_variance_clamp", wanted, found))
     }
 
     /// The first value that is out of range, as key, wanted and found.
@@ -183,13 +180,7 @@ impl PeftPosterior {
     /// The adapter must be the one that was written with it in the ragged layout: the uniform
     /// layout pads ranks and moves scales, and the variances are then no longer those of its
     /// factors.
-    ///
-    /// # Errors
-    ///
-    /// [`PeftError::Load`] with a report of tensors that are missing, unexpected, mis-shaped or not
-    /// finite; [`PeftError::Module`] for a module whose rank or scale differs from the adapter's;
-    /// [`PeftError::Posterior`] for a value of the header that is out of range.
-    pub fn check_against(&self, adapter: &PeftAdapter) -> Result<(), PeftError> {
+    pub fn check_against(&self, adapter: &PeftAdapter) -> Result<(), Error> {
         self.check_factors(adapter.modules.iter().map(|(path, module)| {
             let (rank, scaling) = (module.rank, module.scaling);
             let (d_input, d_output) = (module.d_input(), module.d_output());
@@ -201,9 +192,9 @@ impl PeftPosterior {
     pub(super) fn check_factors<'a>(
         &self,
         adapted: impl Iterator<Item = (&'a str, Factors)>,
-    ) -> Result<(), PeftError> {
+    ) -> Result<(), Error> {
         if let Some((key, wanted, found)) = self.header.fault() {
-            return Err(PeftError::Posterior { file: POSTERIOR_FILE.into(), key, wanted, found });
+            return Err(Error::value(Path::new(POSTERIOR_FILE), &key, wanted, found));
         }
         let adapted: BTreeMap<&str, Factors> =
             adapted.filter(|(_, factors)| factors.rank > 0).collect();
@@ -245,11 +236,7 @@ impl PeftPosterior {
 
     /// The parameters of the module at `path`, rank-major as the core has them; none of a module
     /// without a rank.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError`] for a tensor that holds no floats, or no matrix where it should.
-    pub fn noise(&self, path: &str) -> Result<Option<HostNoise>, TensorError> {
+    pub fn noise(&self, path: &str) -> Result<Option<HostNoise>, Error> {
         let mut named = posterior_schemas(self.header.family)
             .iter()
             .map(|schema| self.tensors.get(&format!("{path}.{}", schema.name)));
@@ -271,20 +258,13 @@ impl PeftPosterior {
     }
 }
 
-fn check_module(
-    path: &str,
-    header: &PosteriorModuleHeader,
-    factors: Factors,
-) -> Result<(), PeftError> {
+fn check_module(path: &str, header: &PosteriorModuleHeader, factors: Factors) -> Result<(), Error> {
     let Factors { rank, scaling, .. } = factors;
     let near = (header.scaling - scaling).abs() <= SCALING_TOLERANCE * scaling.abs();
     if header.rank == rank && near {
         return Ok(());
     }
-    Err(PeftError::Module {
-        path: path.to_owned(),
-        name: "rank and scale of the posterior",
-        wanted: format!("{rank} and {scaling} as in the adapter"),
-        found: format!("{} and {}", header.rank, header.scaling),
-    })
+    let wanted = format!("{rank} and {scaling} as in the adapter");
+    let found = format!("{} and {}", header.rank, header.scaling);
+    Err(Error::module(path, "rank and scale of the posterior", wanted, found))
 }

@@ -6,7 +6,6 @@ use burn::module::Param;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use super::attach::{take_parameter, transposed, unusable};
-use super::error::PeftError;
 use super::posterior::{
     Factors, PeftPosterior, PosteriorHeader, PosteriorModuleHeader, PosteriorRun,
 };
@@ -14,7 +13,7 @@ use crate::adapter::{
     Adapter, AdapterSlot, ElementParameters, Extension, Posterior, RankParameters, adapter_dtype,
     posterior_schemas,
 };
-use crate::files::TensorError;
+use crate::error::Error;
 use crate::host::HostNoise;
 use crate::model::AdaptedModel;
 
@@ -22,15 +21,10 @@ use crate::model::AdaptedModel;
 ///
 /// The means are the factors of the adapters, which [`peft_from_model`](super::peft_from_model)
 /// takes.
-///
-/// # Errors
-///
-/// [`PeftError::Module`] if two layers have posteriors of different families, [`PeftError::Tensor`]
-/// if a parameter cannot be read back.
 pub fn posterior_from_model(
     model: &impl AdaptedModel,
     run: PosteriorRun,
-) -> Result<Option<PeftPosterior>, PeftError> {
+) -> Result<Option<PeftPosterior>, Error> {
     let mut header: Option<PosteriorHeader> = None;
     let mut slots = BTreeMap::new();
     let mut outcome = Ok(());
@@ -41,12 +35,8 @@ pub fn posterior_from_model(
         let Some(found) = family else { return };
         let header = header.get_or_insert_with(|| PosteriorHeader::new(found, run));
         if header.family != found {
-            outcome = Err(PeftError::Module {
-                path: path.to_owned(),
-                name: "family",
-                wanted: format!("{}, as in other layers", header.family),
-                found: found.to_string(),
-            });
+            let wanted = format!("{}, as in other layers", header.family);
+            outcome = Err(Error::module(path, "family", wanted, found));
         }
     });
     outcome?;
@@ -71,15 +61,12 @@ pub fn posterior_from_model(
 /// The draws of a layer depend on its path and the key only, so they are those of the model it was
 /// taken from. A layer that the header knows and that has no rank left gets its slot.
 ///
-/// # Errors
-///
-/// Those of [`PeftPosterior::check_against`], with the model's layers in the place of the
-/// adapter's modules; [`PeftError::Posterior`] for another clamp than this build's;
-/// [`PeftError::Tensor`] if an element type cannot be used. The model is unchanged then.
+/// The checks are those of [`PeftPosterior::check_against`], with the model's layers in the place of the adapter's
+/// modules, and the clamp must be this build's. On an error the model is unchanged.
 pub fn attach_posterior(
     model: &mut impl AdaptedModel,
     posterior: &PeftPosterior,
-) -> Result<(), PeftError> {
+) -> Result<(), Error> {
     let header = &posterior.header;
     header.check_clamp()?;
     let mut layers = BTreeMap::new();
@@ -124,7 +111,7 @@ fn on_device(
     path: &str,
     device: &Device,
     dtype: DType,
-) -> Result<Option<Posterior>, TensorError> {
+) -> Result<Option<Posterior>, Error> {
     let vector = |values: Vec<f64>| {
         let shape = [values.len()];
         RankParameters { value: frozen(TensorData::new(values, shape), device, dtype) }

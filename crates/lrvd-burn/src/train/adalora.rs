@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use lrvd_core::adalora::{AdaLoraConfig, AdaLoraState, EntryImportance, TripletImportance};
 use serde::{Deserialize, Serialize};
 
-use super::error::TrainError;
 use super::method::{
     Attach, MethodState, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState, Terms,
 };
@@ -17,6 +16,7 @@ use super::model::Model;
 use super::state::RankCause;
 use crate::adalora::{AdaLora as Allocator, orthogonality};
 use crate::adapter::{AdapterConfig, AdapterKind};
+use crate::error::Error;
 use crate::files::HostTensor;
 use crate::model::ranks;
 use crate::sampling::Pass;
@@ -45,24 +45,17 @@ pub struct AdaLora {
 
 impl AdaLora {
     /// AdaLoRA with the budget of `schedule`, scaled by `lora_alpha` over the initial rank.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError::AdaLora`] for a schedule out of range.
     pub fn new(
         schedule: AdaLoraConfig,
         lora_alpha: f64,
         dropout: f64,
         placement: MaskPlacement,
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self, Error> {
         schedule.check()?;
         Ok(Self { lora_alpha, dropout, schedule, placement, allocator: None })
     }
 
-    fn allocate<M: Model>(
-        &mut self,
-        step: StepState<'_, M>,
-    ) -> Result<Option<RankChange>, TrainError> {
+    fn allocate<M: Model>(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
         let before: usize = self.counts(step.model).values().sum();
         let allocator = match &mut self.allocator {
             Some(allocator) => allocator,
@@ -104,7 +97,7 @@ impl<M: Model> Attach<M> for AdaLora {
 }
 
 impl<M: Model> Regularise<M> for AdaLora {
-    fn terms(&self, model: &M, _pass: &Pass, _sizes: StepSizes) -> Result<Terms, TrainError> {
+    fn terms(&self, model: &M, _pass: &Pass, _sizes: StepSizes) -> Result<Terms, Error> {
         let weight = self.schedule.orth_reg_weight;
         let penalty = if weight > 0.0 { orthogonality(model) } else { None };
         Ok(Terms::penalty(penalty.map(|p| p.mul_scalar(weight))))
@@ -112,14 +105,14 @@ impl<M: Model> Regularise<M> for AdaLora {
 }
 
 impl<M: Model> RankPolicy<M> for AdaLora {
-    fn before_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, TrainError> {
+    fn before_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
         match self.placement {
             MaskPlacement::BeforeUpdate => self.allocate(step),
             MaskPlacement::AfterUpdate => Ok(None),
         }
     }
 
-    fn after_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, TrainError> {
+    fn after_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
         match self.placement {
             MaskPlacement::AfterUpdate => self.allocate(step),
             MaskPlacement::BeforeUpdate => Ok(None),
@@ -159,17 +152,17 @@ impl<M: Model> RankPolicy<M> for AdaLora {
         MethodState { tensors, values }
     }
 
-    fn restore(&mut self, model: &M, mut state: MethodState) -> Result<(), TrainError> {
+    fn restore(&mut self, model: &M, mut state: MethodState) -> Result<(), Error> {
         let Some(count) = state.values.get("modules").and_then(serde_json::Value::as_u64) else {
             return Ok(());
         };
         let mut take = |name: String| {
             let found = state.tensors.remove(&name);
-            found.and_then(|t| t.to_f64().ok()).ok_or(TrainError::CheckpointEntry { name })
+            found.and_then(|t| t.to_f64().ok()).ok_or_else(|| Error::checkpoint_entry(&name))
         };
         let mut modules = Vec::new();
         for i in 0..count {
-            let mut entries = |part: &str| -> Result<EntryImportance, TrainError> {
+            let mut entries = |part: &str| -> Result<EntryImportance, Error> {
                 Ok(EntryImportance {
                     importance: take(format!("adalora.{i}.{part}.importance"))?,
                     uncertainty: take(format!("adalora.{i}.{part}.uncertainty"))?,
@@ -182,7 +175,7 @@ impl<M: Model> RankPolicy<M> for AdaLora {
             });
         }
         let mask = serde_json::from_value(state.values["mask"].take())
-            .map_err(|_| TrainError::CheckpointEntry { name: "mask".to_owned() })?;
+            .map_err(|_| Error::checkpoint_entry("mask"))?;
         let state = AdaLoraState { modules, mask };
         self.allocator = Some(Allocator::from_state(self.schedule, model, state)?);
         Ok(())

@@ -5,9 +5,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::batch::Batch;
-use super::error::TrainError;
 use super::examples::LabelledExamples;
-use super::order::{EpochOrder, OrderConfig, OrderError, OrderState};
+use super::order::{EpochOrder, OrderConfig, OrderState};
+use crate::error::Error;
 
 /// An endless source of training steps.
 ///
@@ -24,29 +24,17 @@ pub trait Batches {
     fn n_train(&self) -> usize;
 
     /// The micro-batches of the next step, whose gradients are summed.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if examples do not go together or cannot be read.
-    fn next_step(&mut self) -> Result<Vec<Batch<Self::Input>>, TrainError>;
+    fn next_step(&mut self) -> Result<Vec<Batch<Self::Input>>, Error>;
 
     /// Where the source stands.
     fn position(&self) -> Self::Position;
 
     /// Goes to `position`.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if the source has no such position.
-    fn seek(&mut self, position: Self::Position) -> Result<(), TrainError>;
+    fn seek(&mut self, position: Self::Position) -> Result<(), Error>;
 
     /// Rows that were kept back join the others in a new epoch. Returns how many there are; 0 unless the source keeps some
     /// back.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if they make no batch.
-    fn take_in(&mut self) -> Result<usize, TrainError> {
+    fn take_in(&mut self) -> Result<usize, Error> {
         Ok(0)
     }
 }
@@ -83,11 +71,7 @@ pub struct OrderedState {
 
 impl<E: LabelledExamples> Ordered<E> {
     /// `examples` in an order that `seed` fixes, one batch a step.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError::Order`] for sizes of 0 or too few examples.
-    pub fn new(examples: E, config: OrderConfig, seed: u64) -> Result<Self, TrainError> {
+    pub fn new(examples: E, config: OrderConfig, seed: u64) -> Result<Self, Error> {
         let rows: Vec<usize> = (0..examples.len()).collect();
         let order = ordered(&examples, &rows, config, seed)?;
         let answers = answers(&examples, rows.len());
@@ -96,11 +80,7 @@ impl<E: LabelledExamples> Ordered<E> {
     }
 
     /// The same, from its start, with the last `n` examples kept back until they are [taken in](Batches::take_in).
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError::Order`] if the others are too few.
-    pub fn keeping_back(self, n: usize) -> Result<Self, TrainError> {
+    pub fn keeping_back(self, n: usize) -> Result<Self, Error> {
         let rows: Vec<usize> = (0..self.examples.len().saturating_sub(n)).collect();
         let order = ordered(&self.examples, &rows, self.order.config(), self.seed)?;
         let (answers, kept_back) =
@@ -110,14 +90,12 @@ impl<E: LabelledExamples> Ordered<E> {
 
     /// The same with every batch cut into `accumulation` micro-batches of like lengths, which are padded less than the whole
     /// batch. The examples of a step are the same, and so is the mean of its gradients.
-    ///
-    /// # Errors
-    ///
-    /// [`OrderError::Accumulation`] unless it divides the batch.
-    pub fn accumulating(self, accumulation: usize) -> Result<Self, TrainError> {
+    pub fn accumulating(self, accumulation: usize) -> Result<Self, Error> {
         let batch_size = self.order.config().batch_size;
         if accumulation == 0 || !batch_size.is_multiple_of(accumulation) {
-            return Err(OrderError::Accumulation { accumulation, batch_size }.into());
+            return Err(Error::Argument(format!(
+                "`accumulation` is {accumulation}, which does not divide `batch_size` = {batch_size}"
+            )));
         }
         Ok(Self { accumulation, ..self })
     }
@@ -131,7 +109,7 @@ impl<E: LabelledExamples> Batches for Ordered<E> {
         self.answers
     }
 
-    fn next_step(&mut self) -> Result<Vec<Batch<E::Input>>, TrainError> {
+    fn next_step(&mut self) -> Result<Vec<Batch<E::Input>>, Error> {
         let mut indices: Vec<usize> =
             self.order.next_batch().into_iter().map(|place| self.rows[place]).collect();
         if self.accumulation > 1 {
@@ -147,16 +125,16 @@ impl<E: LabelledExamples> Batches for Ordered<E> {
         OrderedState { order: self.order.state(), taken_in: self.taken_in }
     }
 
-    fn seek(&mut self, position: OrderedState) -> Result<(), TrainError> {
+    fn seek(&mut self, position: OrderedState) -> Result<(), Error> {
         if position.taken_in && self.take_in()? == 0 {
-            return Err(TrainError::other(format!(
+            return Err(Error::other(format!(
                 "the order cannot go to {position:?}: rows that it was to keep back had been taken in there, and it keeps none"
             )));
         }
         Ok(self.order.resume(position.order)?)
     }
 
-    fn take_in(&mut self) -> Result<usize, TrainError> {
+    fn take_in(&mut self) -> Result<usize, Error> {
         if self.kept_back == 0 {
             return Ok(0);
         }
@@ -180,7 +158,7 @@ fn ordered<E: LabelledExamples>(
     rows: &[usize],
     config: OrderConfig,
     seed: u64,
-) -> Result<EpochOrder, OrderError> {
+) -> Result<EpochOrder, Error> {
     let sizes: Vec<usize> = rows.iter().map(|&row| examples.size(row)).collect();
     EpochOrder::new(NoiseKey::new(seed), &sizes, config)
 }
@@ -207,13 +185,13 @@ mod tests {
             self.0[index]
         }
 
-        fn input(&self, indices: &[usize]) -> Result<Vec<usize>, TrainError> {
+        fn input(&self, indices: &[usize]) -> Result<Vec<usize>, Error> {
             Ok(indices.iter().map(|&index| self.0[index]).collect())
         }
     }
 
     impl LabelledExamples for Texts {
-        fn targets(&self, indices: &[usize]) -> Result<Targets, TrainError> {
+        fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
             Ok(Targets::Scores(Tensor::zeros([indices.len(), 1], &Device::default())))
         }
     }

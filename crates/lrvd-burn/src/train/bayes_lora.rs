@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::config::range;
-use super::error::TrainError;
 use super::method::{
     Attach, MethodState, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState, Terms,
 };
@@ -24,6 +23,7 @@ use super::model::Model;
 use super::search::RankSearch;
 use super::state::RankCause;
 use crate::adapter::{AdapterConfig, AdapterKind, ArdHyper, Prior};
+use crate::error::Error;
 use crate::gauge;
 use crate::model::{AdapterTargets, attach_adapters, check_scheme, ranks, total_kl};
 use crate::optimizer::ParameterGroups;
@@ -210,10 +210,6 @@ const DEFAULT_EVERY: u64 = 200;
 
 impl BayesLora {
     /// Checks the ranges, and what belongs together.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError`] naming the setting.
     pub fn check(&self) -> Result<(), ParameterError> {
         self.config().check()?;
         range("noise_rate_factor", self.noise_rate_factor, 0.0, 1e6)?;
@@ -276,7 +272,7 @@ impl Pruning {
         &self,
         step: StepState<'_, M>,
         gradients_in_use: bool,
-    ) -> Result<Option<RankChange>, TrainError> {
+    ) -> Result<Option<RankChange>, Error> {
         let total = |model: &M| ranks(model).iter().map(|(_, r)| r).sum::<usize>();
         let before = total(step.model);
         let event = prune::plan(step.model, &self.rule, self.statistic)?;
@@ -318,12 +314,7 @@ impl<M: Model> Attach<M> for BayesLora {
         self.config()
     }
 
-    fn attach(
-        &self,
-        model: &mut M,
-        targets: &AdapterTargets,
-        seed: NoiseKey,
-    ) -> Result<(), TrainError> {
+    fn attach(&self, model: &mut M, targets: &AdapterTargets, seed: NoiseKey) -> Result<(), Error> {
         self.check()?;
         attach_adapters(model, targets, &self.config(), seed)?;
         if self.search.is_some() {
@@ -361,7 +352,7 @@ impl<M: Model> Regularise<M> for BayesLora {
         if self.is_whole() { Scheme::Mean } else { self.scheme }
     }
 
-    fn terms(&self, model: &M, _pass: &Pass, sizes: StepSizes) -> Result<Terms, TrainError> {
+    fn terms(&self, model: &M, _pass: &Pass, sizes: StepSizes) -> Result<Terms, Error> {
         let divisor = self.kl_divisor.divisor(sizes.batch)?;
         if self.is_whole() {
             return Ok(Terms { divisor, ..Terms::none() });
@@ -374,14 +365,14 @@ impl<M: Model> Regularise<M> for BayesLora {
 }
 
 impl<M: Model> RankPolicy<M> for BayesLora {
-    fn before_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, TrainError> {
+    fn before_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
         // The authors' loop looks at the step it is about to update.
         let StepSizes { step: number, steps, .. } = step.sizes;
         let due = self.prune_due(PrunePlacement::BeforeUpdate, number, steps);
         due.map_or(Ok(None), |pruning| pruning.prune(step, true))
     }
 
-    fn after_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, TrainError> {
+    fn after_update(&mut self, step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
         let (done, steps) = (step.sizes.step + 1, step.sizes.steps);
         if self.turn.is_some_and(|turn| turn.after == done as u64) {
             gauge::turn(step.model, Some(step.optimizer))?;
@@ -394,9 +385,9 @@ impl<M: Model> RankPolicy<M> for BayesLora {
         self.search
     }
 
-    fn refine(&mut self, model: &mut M) -> Result<(), TrainError> {
+    fn refine(&mut self, model: &mut M) -> Result<(), Error> {
         self.phase = Phase::Refined;
-        Ok(prune::set_relevance(model, self.log_alpha, self.statistic())?)
+        prune::set_relevance(model, self.log_alpha, self.statistic())
     }
 
     fn state(&self) -> MethodState {
@@ -404,10 +395,10 @@ impl<M: Model> RankPolicy<M> for BayesLora {
         MethodState { values, ..MethodState::default() }
     }
 
-    fn restore(&mut self, _model: &M, state: MethodState) -> Result<(), TrainError> {
+    fn restore(&mut self, _model: &M, state: MethodState) -> Result<(), Error> {
         if self.search.is_some() {
-            self.phase = serde_json::from_value(state.values)
-                .map_err(|source| TrainError::Position { source })?;
+            self.phase =
+                serde_json::from_value(state.values).map_err(|error| Error::position(&error))?;
         }
         Ok(())
     }

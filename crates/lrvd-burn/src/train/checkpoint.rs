@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use tracing::debug;
 
 use super::digest::{check_sums, write_sums};
-use super::error::TrainError;
 use super::method::{Method, MethodState};
 use super::model::Model;
 use super::state::{BestInfo, BestModel, CutModel, Journal, TrainState};
 use super::tensors::{collect, host, moment, place, placement};
-use crate::files::{AtomicDir, FileError, HostTensor, TensorFile, write_atomic, write_safetensors};
+use crate::error::Error;
+use crate::files::{AtomicDir, HostTensor, TensorFile, write_atomic, write_safetensors};
 use crate::model::ranks;
 use crate::optimizer::{AdamW, Moments};
 
@@ -56,41 +56,33 @@ pub struct Checkpoints {
 
 impl Checkpoints {
     /// Opens `folder`, which is made if it is absent, and locks it.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError::InUse`] if another run has it, [`TrainError::File`] if it cannot be made.
-    pub fn open(folder: impl AsRef<Path>) -> Result<Self, TrainError> {
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self, Error> {
         let folder = folder.as_ref().to_path_buf();
-        fs::create_dir_all(&folder).map_err(|source| FileError::io("create", &folder, source))?;
+        fs::create_dir_all(&folder).map_err(|source| Error::io("create", &folder, source))?;
         let path = folder.join(LOCK);
-        let lock = File::create(&path).map_err(|source| FileError::io("create", &path, source))?;
+        let lock = File::create(&path).map_err(|source| Error::io("create", &path, source))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { folder, lock }),
-            Err(TryLockError::WouldBlock) => Err(TrainError::InUse { folder }),
-            Err(TryLockError::Error(source)) => Err(FileError::io("lock", &path, source).into()),
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::file(folder, "is in use by another run: wait for it to end or stop it"))
+            }
+            Err(TryLockError::Error(source)) => Err(Error::io("lock", &path, source)),
         }
     }
 
     /// The newest whole checkpoint, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError::File`] if the folder cannot be listed.
-    pub fn latest(&self) -> Result<Option<PathBuf>, TrainError> {
+    pub fn latest(&self) -> Result<Option<PathBuf>, Error> {
         latest_checkpoint(&self.folder)
     }
 
     /// Writes a checkpoint, then removes older ones; one of this step that is there already stays.
     ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if a file cannot be written; the older checkpoint is then still there.
+    /// On an error the older checkpoint is still there.
     pub fn save<M: Model, T: Method<M> + ?Sized>(
         &self,
         state: &TrainState<M>,
         method: &T,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), Error> {
         let target = self.folder.join(format!("{PREFIX}{:08}", state.done));
         if target.exists() {
             return Ok(());
@@ -123,14 +115,14 @@ impl Checkpoints {
         // An output folder that was removed meanwhile is not made anew with a checkpoint alone in it.
         let around = self.folder.parent().filter(|parent| !parent.as_os_str().is_empty());
         if let Some(parent) = around {
-            fs::metadata(parent).map_err(|source| FileError::io("write into", parent, source))?;
+            fs::metadata(parent).map_err(|source| Error::io("write into", parent, source))?;
         }
         let building = AtomicDir::create(&target)?;
         let (tensor_file, value_file) =
             (building.path().join(TENSORS), building.path().join(VALUES));
         write_safetensors(&tensor_file, &tensors, &BTreeMap::new())?;
-        let text = serde_json::to_vec(&values)
-            .map_err(|source| FileError::Json { file: value_file.clone(), source })?;
+        let text =
+            serde_json::to_vec(&values).map_err(|source| Error::json(&value_file, source))?;
         write_atomic(&value_file, &text)?;
         write_sums(building.path(), &[TENSORS, VALUES])?;
         building.commit()?;
@@ -145,27 +137,18 @@ impl Checkpoints {
 
     /// Puts the newest checkpoint into `state`, whose model must be as freshly attached; `false` if
     /// there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError::Damaged`] for a file that changed, [`TrainError::CheckpointEntry`] if the
-    /// checkpoint does not belong to the model.
     pub fn resume<M: Model, T: Method<M> + ?Sized>(
         &self,
         state: &mut TrainState<M>,
         method: &mut T,
-    ) -> Result<bool, TrainError> {
+    ) -> Result<bool, Error> {
         let Some(path) = self.latest()? else { return Ok(false) };
         load_checkpoint(&path, state, method)?;
         Ok(true)
     }
 
     /// Ends the lock and removes the folder with everything in it.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError::File`] if it cannot be removed.
-    pub fn remove(self) -> Result<(), TrainError> {
+    pub fn remove(self) -> Result<(), Error> {
         // Some systems do not remove what is open.
         drop(self.lock);
         remove(&self.folder)
@@ -173,24 +156,16 @@ impl Checkpoints {
 }
 
 /// The newest whole checkpoint in `folder`, if there is one; for readers, which need no lock.
-///
-/// # Errors
-///
-/// [`TrainError::File`] if the folder cannot be listed.
-pub fn latest_checkpoint(folder: &Path) -> Result<Option<PathBuf>, TrainError> {
+pub fn latest_checkpoint(folder: &Path) -> Result<Option<PathBuf>, Error> {
     Ok(list(folder)?.pop().map(|(_, path)| path))
 }
 
 /// Puts the checkpoint at `path` into `state`, whose model must be as freshly attached.
-///
-/// # Errors
-///
-/// As [`Checkpoints::resume`].
 pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
     path: &Path,
     state: &mut TrainState<M>,
     method: &mut T,
-) -> Result<(), TrainError> {
+) -> Result<(), Error> {
     check_sums(path, &[TENSORS, VALUES])?;
     let values = read_values(&path.join(VALUES))?;
     let file = TensorFile::open(path.join(TENSORS))?;
@@ -200,7 +175,7 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
     let kept = |prefix: &str, ranks: &BTreeMap<String, usize>| {
         let mut model = fresh.clone();
         place(prefix, ranks, &file, &mut model)?;
-        Ok::<_, TrainError>(model)
+        Ok::<_, Error>(model)
     };
     state.best = match values.best {
         Some(info) => Some(BestModel { model: kept("best", &info.ranks)?, info }),
@@ -229,7 +204,7 @@ pub fn load_checkpoint<M: Model, T: Method<M> + ?Sized>(
 fn collect_moments(
     optimizer: &AdamW,
     tensors: &mut BTreeMap<String, HostTensor>,
-) -> Result<BTreeMap<String, u64>, TrainError> {
+) -> Result<BTreeMap<String, u64>, Error> {
     for (name, moments) in optimizer.state() {
         tensors.insert(format!("moment1/{name}"), host(moments.first.clone())?);
         tensors.insert(format!("moment2/{name}"), host(moments.second.clone())?);
@@ -243,31 +218,36 @@ fn restore_moments<M: Model>(
     model: &M,
     steps: &BTreeMap<String, u64>,
     file: &TensorFile,
-) -> Result<(), TrainError> {
+) -> Result<(), Error> {
     let (device, dtype) = placement(model);
     let stored = steps.iter().map(|(name, &steps)| {
         let read = |kind: &str| moment(file, &format!("{kind}/{name}"), &device, dtype);
         Ok((name.clone(), Moments { first: read("moment1")?, second: read("moment2")?, steps }))
     });
-    Ok(optimizer.restore(model, stored.collect::<Result<_, TrainError>>()?)?)
+    Ok(optimizer.restore(model, stored.collect::<Result<_, Error>>()?)?)
 }
 
-fn read_values(file: &Path) -> Result<Values, TrainError> {
-    let json = |source| FileError::Json { file: file.to_path_buf(), source };
-    let bytes = fs::read(file).map_err(|source| FileError::io("read", file, source))?;
+fn read_values(file: &Path) -> Result<Values, Error> {
+    let json = |source| Error::json(file, source);
+    let bytes = fs::read(file).map_err(|source| Error::io("read", file, source))?;
     let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(json)?;
     let found = value.get("format").and_then(serde_json::Value::as_u64).unwrap_or(1);
     if found != u64::from(FORMAT) {
-        return Err(TrainError::Format { file: file.to_path_buf(), wanted: FORMAT, found });
+        return Err(Error::file(
+            file,
+            format!(
+                "has format {found}, expected {FORMAT}: start anew, or use the version that wrote it"
+            ),
+        ));
     }
-    Ok(serde_json::from_value(value).map_err(json)?)
+    serde_json::from_value(value).map_err(json)
 }
 
-fn list(folder: &Path) -> Result<Vec<(usize, PathBuf)>, TrainError> {
+fn list(folder: &Path) -> Result<Vec<(usize, PathBuf)>, Error> {
     if !folder.is_dir() {
         return Ok(Vec::new());
     }
-    let failed = |source| FileError::io("list", folder, source);
+    let failed = |source| Error::io("list", folder, source);
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -282,6 +262,6 @@ fn list(folder: &Path) -> Result<Vec<(usize, PathBuf)>, TrainError> {
     Ok(found)
 }
 
-fn remove(folder: &Path) -> Result<(), TrainError> {
-    Ok(fs::remove_dir_all(folder).map_err(|source| FileError::io("remove", folder, source))?)
+fn remove(folder: &Path) -> Result<(), Error> {
+    Ok(fs::remove_dir_all(folder).map_err(|source| Error::io("remove", folder, source))?)
 }

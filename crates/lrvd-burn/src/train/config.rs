@@ -76,10 +76,6 @@ impl Default for TrainConfig {
 
 impl TrainConfig {
     /// Checks every range.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] naming the field.
     pub fn check(&self) -> Result<Plan, ParameterError> {
         range("steps", self.steps as f64, 1.0, 1e9)?;
         check_seed(self.seed)?;
@@ -117,10 +113,6 @@ impl Plan {
 }
 
 /// Checks that a seed is at most [`MAX_SEED`].
-///
-/// # Errors
-///
-/// [`ParameterError::OutOfRange`] if it is not.
 pub fn check_seed(seed: u64) -> Result<(), ParameterError> {
     range("seed", seed as f64, 0.0, MAX_SEED as f64)
 }

@@ -7,38 +7,41 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::error::TrainError;
-use crate::files::{FileError, write_atomic};
+use crate::error::Error;
+use crate::files::write_atomic;
 
 const SUMS: &str = "SHA256SUMS";
 /// Bytes read at a time.
 const BLOCK: usize = 1 << 16;
 
 /// Notes the hashes of the files called `names` in `folder`.
-pub(super) fn write_sums(folder: &Path, names: &[&str]) -> Result<(), TrainError> {
+pub(super) fn write_sums(folder: &Path, names: &[&str]) -> Result<(), Error> {
     let line = |name: &&str| Ok(format!("{}  {name}\n", sha256(&folder.join(name))?));
-    let text = names.iter().map(line).collect::<Result<String, TrainError>>()?;
+    let text = names.iter().map(line).collect::<Result<String, Error>>()?;
     Ok(write_atomic(folder.join(SUMS), text.as_bytes())?)
 }
 
 /// Compares the files called `names` in `folder` with the hashes noted there.
-pub(super) fn check_sums(folder: &Path, names: &[&str]) -> Result<(), TrainError> {
+pub(super) fn check_sums(folder: &Path, names: &[&str]) -> Result<(), Error> {
     let list = folder.join(SUMS);
-    let text = fs::read_to_string(&list).map_err(|source| FileError::io("read", &list, source))?;
+    let text = fs::read_to_string(&list).map_err(|source| Error::io("read", &list, source))?;
     for name in names {
         let line = text.lines().find_map(|line| line.strip_suffix(name)?.strip_suffix("  "));
         let wanted = line.unwrap_or("none").to_owned();
         let file = folder.join(name);
         let found = sha256(&file)?;
         if found != wanted {
-            return Err(TrainError::Damaged { file, wanted, found });
+            let what = format!(
+                "has changed since it was written: its SHA-256 should be {wanted}, found {found}"
+            );
+            return Err(Error::file(file, what));
         }
     }
     Ok(())
 }
 
-fn sha256(path: &Path) -> Result<String, TrainError> {
-    let failed = |source| FileError::io("read", path, source);
+fn sha256(path: &Path) -> Result<String, Error> {
+    let failed = |source| Error::io("read", path, source);
     let mut file = File::open(path).map_err(failed)?;
     let (mut hasher, mut block) = (Sha256::new(), vec![0_u8; BLOCK]);
     loop {

@@ -6,8 +6,8 @@ use lrvd_core::error::ParameterError;
 use lrvd_core::metrics::{mean, sample_sd, softmax};
 use serde::{Deserialize, Serialize};
 
-use super::error::TrainError;
 use super::predict::Logits;
+use crate::error::Error;
 
 /// Tokens of one pass, those of all its draws: about 0.3 GB of activations for a base model and 0.1 GB
 /// for the shipped one.
@@ -74,10 +74,6 @@ impl DrawPolicy {
     pub const TOLERANCE: RangeInclusive<f64> = 1e-6..=0.5;
 
     /// Checks every range.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] naming the setting.
     pub fn check(&self) -> Result<(), ParameterError> {
         let within = |name, value: Option<f64>, range: RangeInclusive<f64>| match value {
             Some(value) if !range.contains(&value) => {
@@ -116,7 +112,7 @@ impl DrawPolicy {
     }
 
     /// Whether each example of the mean's answers needs draws.
-    pub(super) fn undecided(&self, at_mean: &Logits) -> Result<Vec<bool>, TrainError> {
+    pub(super) fn undecided(&self, at_mean: &Logits) -> Result<Vec<bool>, Error> {
         let Some(margin) = self.cascade else { return Ok(vec![true; at_mean.rows]) };
         let probabilities = softmax(&at_mean.values, at_mean.width)?;
         let gap = |row: &[f64]| {
@@ -128,7 +124,7 @@ impl DrawPolicy {
     }
 
     /// Whether the draws of an example, `[draws, width]`, leave its leading class uncertain.
-    pub(super) fn unsettled(&self, draws: &[f64], width: usize) -> Result<bool, TrainError> {
+    pub(super) fn unsettled(&self, draws: &[f64], width: usize) -> Result<bool, Error> {
         let Some(tolerance) = self.tolerance else { return Ok(true) };
         let probabilities = softmax(draws, width)?;
         let of_class = |class: usize| -> Vec<f64> {

@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::batch::{Batch, Targets, TokenTargets};
-use super::error::TrainError;
+use crate::error::Error;
 
 /// Inputs that a model can be asked about, by number.
 pub trait Examples {
@@ -24,21 +24,13 @@ pub trait Examples {
     }
 
     /// The examples at `indices`, in that order, as one input.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if they do not go together.
-    fn input(&self, indices: &[usize]) -> Result<Self::Input, TrainError>;
+    fn input(&self, indices: &[usize]) -> Result<Self::Input, Error>;
 }
 
 /// Examples with answers: what training and validation need.
 pub trait LabelledExamples: Examples {
     /// The answers to the examples at `indices`, in that order.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if they do not go together.
-    fn targets(&self, indices: &[usize]) -> Result<Targets, TrainError>;
+    fn targets(&self, indices: &[usize]) -> Result<Targets, Error>;
 
     /// Answers that example `index` asks for: 1, unless they are tokens.
     fn answers(&self, _index: usize) -> usize {
@@ -46,11 +38,7 @@ pub trait LabelledExamples: Examples {
     }
 
     /// Both as one batch.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if the examples do not go together.
-    fn batch(&self, indices: &[usize]) -> Result<Batch<Self::Input>, TrainError> {
+    fn batch(&self, indices: &[usize]) -> Result<Batch<Self::Input>, Error> {
         Ok(Batch {
             input: self.input(indices)?,
             targets: self.targets(indices)?,
@@ -70,13 +58,13 @@ impl<E: Examples + ?Sized> Examples for &E {
         (**self).size(index)
     }
 
-    fn input(&self, indices: &[usize]) -> Result<Self::Input, TrainError> {
+    fn input(&self, indices: &[usize]) -> Result<Self::Input, Error> {
         (**self).input(indices)
     }
 }
 
 impl<E: LabelledExamples + ?Sized> LabelledExamples for &E {
-    fn targets(&self, indices: &[usize]) -> Result<Targets, TrainError> {
+    fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
         (**self).targets(indices)
     }
 
@@ -96,7 +84,7 @@ impl<const D: usize> Examples for Rows<D> {
         self.0.dims()[0]
     }
 
-    fn input(&self, indices: &[usize]) -> Result<Tensor<D>, TrainError> {
+    fn input(&self, indices: &[usize]) -> Result<Tensor<D>, Error> {
         Ok(rows(&self.0, indices))
     }
 }
@@ -124,13 +112,13 @@ impl<const D: usize> Examples for LabelledRows<D> {
         self.inputs.len()
     }
 
-    fn input(&self, indices: &[usize]) -> Result<Tensor<D>, TrainError> {
+    fn input(&self, indices: &[usize]) -> Result<Tensor<D>, Error> {
         self.inputs.input(indices)
     }
 }
 
 impl<const D: usize> LabelledExamples for LabelledRows<D> {
-    fn targets(&self, indices: &[usize]) -> Result<Targets, TrainError> {
+    fn targets(&self, indices: &[usize]) -> Result<Targets, Error> {
         Ok(match &self.targets {
             Targets::Classes(one_hot) => Targets::Classes(rows(one_hot, indices)),
             Targets::Scores(scores) => Targets::Scores(rows(scores, indices)),

@@ -7,47 +7,35 @@ use tracing::{debug, trace};
 use super::batch::Batch;
 use super::batches::Batches;
 use super::config::{Plan, TrainConfig};
-use super::error::TrainError;
 use super::method::{Method, RankChange};
 use super::model::Model;
 use super::progress::Event;
 use super::search::{cut, settle};
 use super::state::{BestInfo, BestModel, EvalPoint, Evaluation, RankCause, RankEvent, TrainState};
 use super::step::{Around, train_step};
+use crate::error::Error;
 use crate::objective::ObjectiveParts;
 
 /// Who watches a run: hears what happens, evaluates, keeps checkpoints, asks it to stop.
 pub trait Observer<M: Model, T: Method<M> + ?Sized> {
     /// What may go wrong on this side.
-    type Error: From<TrainError>;
+    type Error: From<Error>;
 
     /// Hears of an event.
     fn event(&mut self, _event: &Event) {}
 
     /// Evaluates the model, which has no gradients; `None` measures nothing.
-    ///
-    /// # Errors
-    ///
-    /// Whatever goes wrong; it ends the run.
     fn evaluate(&mut self, _model: &M, _method: &T) -> Result<Option<Evaluation>, Self::Error> {
         Ok(None)
     }
 
     /// The loss of `model` on every row that was held out of training, for a method that searches its ranks by them;
     /// `None` if there are none. Of classes best by [`calibrated_losses`](super::calibrated_losses).
-    ///
-    /// # Errors
-    ///
-    /// Whatever goes wrong; it ends the run.
     fn held_out(&mut self, _model: &M, _method: &T) -> Result<Option<Vec<f64>>, Self::Error> {
         Ok(None)
     }
 
     /// Keeps what a checkpoint holds; called after every evaluation, before a stop and at the end.
-    ///
-    /// # Errors
-    ///
-    /// Whatever goes wrong; it ends the run.
     fn checkpoint(&mut self, _state: &TrainState<M>, _method: &T) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -69,11 +57,6 @@ pub enum Outcome {
 
 /// Trains until the last step, the end of its patience, a stop request or an error. A method that
 /// [searches its ranks](super::RankPolicy::search) is then cut and refined in further steps.
-///
-/// # Errors
-///
-/// [`TrainError::NonFinite`] if the loss or the gradient norm is not finite, and whatever method,
-/// batches or observer return.
 pub fn fit<M, T, B, O>(
     plan: &Plan,
     state: &mut TrainState<M>,
@@ -89,7 +72,10 @@ where
 {
     let (config, schedule) = (plan.config(), plan.schedule());
     if !state.position.is_null() {
-        batches.seek(serde_json::from_value(state.position.clone()).map_err(position)?)?;
+        batches.seek(
+            serde_json::from_value(state.position.clone())
+                .map_err(|error| Error::position(&error))?,
+        )?;
     }
     if state.done == 0 && state.journal.rank_events.is_empty() {
         record_ranks(state, method, RankCause::Start, 0);
@@ -111,7 +97,7 @@ where
     }
     if let (Some(search), Some(choice)) = (&search, &state.journal.choice) {
         let start = choice.step;
-        let schedule = search.schedule(config.warmup_ratio).map_err(TrainError::from)?;
+        let schedule = search.schedule(config.warmup_ratio).map_err(Error::from)?;
         let rate =
             |step: usize| search.refine_rate * schedule.factor((step.saturating_sub(start)) as u32);
         let config = &TrainConfig { patience: None, ..config.clone() };
@@ -189,7 +175,8 @@ where
             note_change(state, method, observer, change, done);
         }
         state.done += 1;
-        state.position = serde_json::to_value(batches.position()).map_err(position)?;
+        state.position =
+            serde_json::to_value(batches.position()).map_err(|error| Error::position(&error))?;
         state.journal.train_seconds += begun.elapsed().as_secs_f64();
         let (done, parts) = (state.done, taken.parts);
         last = Some((parts, factor));
@@ -218,10 +205,6 @@ where
         }
     }
     Ok((Outcome::Finished, last))
-}
-
-fn position(source: serde_json::Error) -> TrainError {
-    TrainError::Position { source }
 }
 
 /// The step of the best evaluation, if `patience` later ones are no better. A function of the journal alone, so that a run

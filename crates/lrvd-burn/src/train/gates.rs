@@ -17,11 +17,11 @@ use burn::module::Param;
 use burn::tensor::{Tensor, TensorData};
 use lrvd_core::noise::NoiseKey;
 
-use super::error::TrainError;
 use super::inputs::Inputs;
 use super::model::Model;
 use super::order::{evaluation_batches, restore_order};
 use crate::adapter::{AdaptedLinear, Extension, Observer, Posterior, RankParameters};
+use crate::error::Error;
 use crate::host::values;
 use crate::sampling::{DrawPer, Pass, Scheme};
 
@@ -48,15 +48,11 @@ pub struct Observed<M> {
 impl<M: Model> Observed<M> {
     /// Observes the adapters that `meant` names, with their posterior mean in place of a posterior; `input`,
     /// of any examples, shows which of them meet rows that sequences share.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError::Adapter`] if an adapter cannot be changed.
     pub fn new(
         model: &M,
         input: &M::Input,
         meant: impl Fn(&AdaptedLinear) -> bool,
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self, Error> {
         let mut model = model.clone().valid();
         let observer = Observer::of_gradients();
         let mut outcome = Ok(());
@@ -113,13 +109,8 @@ impl GateGradients {
     ///
     /// One forward and one backward pass for every class but the last. Gates are those of plain factors and of
     /// factors with a posterior; other adapters have none.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError::Method`] for scores, or where no adapter has a gate; otherwise as [`Inputs::logits`].
-    pub fn new<M: Model>(model: &M, inputs: &Inputs<'_, M::Input>) -> Result<Self, TrainError> {
-        let refused =
-            |what: &str| TrainError::Method { method: "rank gates", what: what.to_owned() };
+    pub fn new<M: Model>(model: &M, inputs: &Inputs<'_, M::Input>) -> Result<Self, Error> {
+        let refused = |what: &str| Error::Undefined(format!("rank gates: {what}"));
         let examples = inputs.examples;
         let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
         let batches = evaluation_batches(&sizes, inputs.batch_size)?;

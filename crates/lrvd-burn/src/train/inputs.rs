@@ -8,11 +8,11 @@ use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 
 use super::draw_policy::DrawPolicy;
-use super::error::TrainError;
 use super::examples::Examples;
 use super::model::Model;
 use super::order::{evaluation_batches, restore_order};
 use super::predict::{DrawSeed, Logits, PredictionDraws};
+use crate::error::Error;
 use crate::model::{check_scheme, members};
 use crate::sampling::{DrawPer, DrawSet, Pass, Scheme};
 
@@ -22,15 +22,15 @@ pub struct PassWatch<'a>(Option<&'a dyn Fn(usize) -> bool>);
 
 impl<'a> PassWatch<'a> {
     /// Calls `answered` after every pass with the number of answers in it (examples times draws). Once it returns `false`
-    /// the prediction ends with [`TrainError::Stopped`].
+    /// the prediction ends with [`Error::Stopped`].
     pub fn new(answered: &'a dyn Fn(usize) -> bool) -> Self {
         Self(Some(answered))
     }
 
     /// A pass gave `answers`.
-    pub(super) fn passed(self, answers: usize) -> Result<(), TrainError> {
+    pub(super) fn passed(self, answers: usize) -> Result<(), Error> {
         match self.0 {
-            Some(answered) if !answered(answers) => Err(TrainError::Stopped),
+            Some(answered) if !answered(answers) => Err(Error::Stopped),
             _ => Ok(()),
         }
     }
@@ -77,15 +77,7 @@ impl<'a, I> Inputs<'a, I> {
     }
 
     /// Logits under one pass, one member or as many as the adapters hold side by side.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if the examples cannot be put into batches.
-    pub fn logits<M: Model<Input = I>>(
-        &self,
-        model: &M,
-        pass: &Pass,
-    ) -> Result<Logits, TrainError> {
+    pub fn logits<M: Model<Input = I>>(&self, model: &M, pass: &Pass) -> Result<Logits, Error> {
         self.ask(model, 0..1, &|_, _| *pass)
     }
 
@@ -94,16 +86,12 @@ impl<'a, I> Inputs<'a, I> {
     ///
     /// A model that [holds draws](Model::HOLDS_DRAWS) answers several of them in one pass, and what comes
     /// before the first adapter that draws is computed once for all of them.
-    ///
-    /// # Errors
-    ///
-    /// As [`Inputs::logits`].
     pub fn drawn<M: Model<Input = I>>(
         &self,
         model: &M,
         draws: usize,
         pass: impl Fn(NoiseKey) -> Pass,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, Error> {
         self.policy.check()?;
         let (seed, antithetic) = (DrawSeed(self.seed), self.policy.antithetic);
         let of_draw = |draw: usize, batch: usize| {
@@ -119,8 +107,8 @@ impl<'a, I> Inputs<'a, I> {
             pass(key).with_draws(DrawSet { first, antithetic, ..DrawSet::ONE })
         };
         if antithetic && draws > 0 && !draws_weights(&of_draw(0, 0)) {
-            let what = "is for weights that are drawn once a batch";
-            return Err(TrainError::Draws { setting: "antithetic", what });
+            let what = "`antithetic` is for weights that are drawn once a batch";
+            return Err(Error::Argument(what.to_owned()));
         }
         if self.policy.spares() {
             return self.spared(model, draws, &of_draw);
@@ -129,15 +117,7 @@ impl<'a, I> Inputs<'a, I> {
     }
 
     /// The posterior mean for 0 draws, else draws of the kind asked for.
-    ///
-    /// # Errors
-    ///
-    /// As [`Inputs::logits`].
-    pub fn predict<M: Model<Input = I>>(
-        &self,
-        model: &M,
-        draws: usize,
-    ) -> Result<Logits, TrainError> {
+    pub fn predict<M: Model<Input = I>>(&self, model: &M, draws: usize) -> Result<Logits, Error> {
         let outputs = Scheme::MomentMatched(CrossTerm::Exact);
         let scheme = match self.kind {
             PredictionDraws::Activation if check_scheme(model, outputs).is_ok() => outputs,
@@ -147,30 +127,22 @@ impl<'a, I> Inputs<'a, I> {
     }
 
     /// The mean for 0 draws, else passes of `scheme`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Inputs::logits`].
     pub fn predict_by<M: Model<Input = I>>(
         &self,
         scheme: Scheme,
         model: &M,
         draws: usize,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, Error> {
         self.predict_with(model, draws, |key| Pass::sampled(scheme, key))
     }
 
     /// The mean for 0 draws, else the pass of each key.
-    ///
-    /// # Errors
-    ///
-    /// As [`Inputs::logits`].
     pub fn predict_with<M: Model<Input = I>>(
         &self,
         model: &M,
         draws: usize,
         pass: impl Fn(NoiseKey) -> Pass,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, Error> {
         if draws == 0 {
             return self.logits(model, &Pass::mean());
         }
@@ -184,7 +156,7 @@ impl<'a, I> Inputs<'a, I> {
         model: &M,
         draws: Range<usize>,
         pass: &PassOfDraw<'_>,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, Error> {
         let n = self.examples.len();
         let sizes: Vec<usize> = (0..n).map(|index| self.examples.size(index)).collect();
         // A pass has every example once for each member, and about as many rows as other models' passes.
@@ -209,7 +181,7 @@ impl<'a, I> Inputs<'a, I> {
                 if copies * indices.len() != logits.dims()[0]
                     || ![members, count * members].contains(&copies)
                 {
-                    return Err(TrainError::token_logits());
+                    return Err(Error::token_logits());
                 }
                 width = logits.dims()[1];
                 let values: Vec<f64> = logits.into_data().iter::<f64>().collect();

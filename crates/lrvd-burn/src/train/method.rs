@@ -13,13 +13,13 @@ use burn::tensor::Tensor;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::BatchSize;
 
-use super::error::TrainError;
 use super::inputs::Inputs;
 use super::model::Model;
 use super::predict::Logits;
 use super::search::RankSearch;
 use super::state::RankCause;
 use crate::adapter::AdapterConfig;
+use crate::error::Error;
 use crate::files::HostTensor;
 use crate::model::{AdapterTargets, attach_adapters, ranks};
 use crate::optimizer::{AdamW, NamedGradients, ParameterGroups};
@@ -32,16 +32,7 @@ pub trait Attach<M: Model> {
     fn adapter(&self) -> AdapterConfig;
 
     /// Puts fresh adapters on the layers that `targets` name.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if nothing matches or a setting is out of range.
-    fn attach(
-        &self,
-        model: &mut M,
-        targets: &AdapterTargets,
-        seed: NoiseKey,
-    ) -> Result<(), TrainError> {
+    fn attach(&self, model: &mut M, targets: &AdapterTargets, seed: NoiseKey) -> Result<(), Error> {
         attach_adapters(model, targets, &self.adapter(), seed)?;
         Ok(())
     }
@@ -71,11 +62,7 @@ pub trait Regularise<M: Model> {
     }
 
     /// Terms added to the likelihood of a step, whose forward used `pass`.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] for a divisor that is 0.
-    fn terms(&self, _model: &M, _pass: &Pass, _sizes: StepSizes) -> Result<Terms, TrainError> {
+    fn terms(&self, _model: &M, _pass: &Pass, _sizes: StepSizes) -> Result<Terms, Error> {
         Ok(Terms::none())
     }
 }
@@ -83,20 +70,12 @@ pub trait Regularise<M: Model> {
 /// How a method changes ranks while it trains.
 pub trait RankPolicy<M: Model> {
     /// Called between backward and update.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if the model does not fit the method's state.
-    fn before_update(&mut self, _step: StepState<'_, M>) -> Result<Option<RankChange>, TrainError> {
+    fn before_update(&mut self, _step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
         Ok(None)
     }
 
     /// Called after the update.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if the model does not fit the method's state.
-    fn after_update(&mut self, _step: StepState<'_, M>) -> Result<Option<RankChange>, TrainError> {
+    fn after_update(&mut self, _step: StepState<'_, M>) -> Result<Option<RankChange>, Error> {
         Ok(None)
     }
 
@@ -106,11 +85,7 @@ pub trait RankPolicy<M: Model> {
     }
 
     /// `model` was cut, and is refined from here on: it gets its posterior.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if the model does not fit the method.
-    fn refine(&mut self, _model: &mut M) -> Result<(), TrainError> {
+    fn refine(&mut self, _model: &mut M) -> Result<(), Error> {
         Ok(())
     }
 
@@ -128,11 +103,7 @@ pub trait RankPolicy<M: Model> {
     }
 
     /// Goes on from a checkpoint; the model already has the checkpoint's shapes.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if the state does not belong to the model.
-    fn restore(&mut self, _model: &M, _state: MethodState) -> Result<(), TrainError> {
+    fn restore(&mut self, _model: &M, _state: MethodState) -> Result<(), Error> {
         Ok(())
     }
 }
@@ -142,16 +113,12 @@ pub trait Predict<M: Model> {
     /// Logits, or logarithms of probabilities, whose probabilities the caller averages. With draws
     /// there is a member for each, unless [`draws_nest`](Self::draws_nest) says otherwise; 0 asks for
     /// the method's deterministic answer.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if the examples cannot be put into batches.
     fn predict(
         &self,
         model: &M,
         inputs: &Inputs<'_, M::Input>,
         draws: usize,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, Error> {
         inputs.predict(model, draws)
     }
 

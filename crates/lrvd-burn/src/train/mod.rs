@@ -1,21 +1,5 @@
 //! Training: the loop, checkpoints, resume and prediction, for any model with adapters.
 //!
-//! | File | Holds |
-//! |---|---|
-//! | `model`, `batch`, `examples` | [`Model`], [`Batch`], [`Examples`]: what you bring |
-//! | `order`, `batches` | [`Batches`]: data in an order that can be resumed |
-//! | `config` | [`TrainConfig`] |
-//! | `method` | the four small traits of a method |
-//! | `lora`, `adalora`, `bayes_lora` | the methods that live here |
-//! | `run`, `fit`, `step` | [`Run`]; the loop and one step of it |
-//! | `watch`, `progress` | who looks at a run: [`Observer`], [`Watch`], [`Event`] |
-//! | `state`, `checkpoint` | [`TrainState`], [`Checkpoints`] |
-//! | `inputs`, `draw_policy`, `spared` | [`Inputs`]; [`DrawPolicy`]: when fewer draws will do |
-//! | `rank_path`, `search` | [`rank_path()`], [`RankSearch`]: how many directions are enough, by held-out rows |
-//! | `gates` | [`GateGradients`]: the logits' gradients by one multiplier per rank; [`Observed`] |
-//! | `tokens` | [`token_answers()`]: what a model of language says of wanted tokens |
-//! | `predict`, `save` | [`Logits`] and what they answer; adapters in a folder |
-//!
 //! The loop is our own rather than burn-train's, whose checkpoints are written per epoch without
 //! the data position: a run here continues bit for bit on the CPU, also across a prune.
 
@@ -27,7 +11,6 @@ mod checkpoint;
 mod config;
 mod digest;
 mod draw_policy;
-mod error;
 mod examples;
 mod fit;
 mod gates;
@@ -56,7 +39,6 @@ pub use bayes_lora::{BayesLora, OptimizerOnPrune, Phase, PrunePlacement, Pruning
 pub use checkpoint::{Checkpoints, latest_checkpoint, load_checkpoint};
 pub use config::{MAX_SEED, Plan, TrainConfig, check_seed};
 pub use draw_policy::DrawPolicy;
-pub use error::TrainError;
 pub use examples::{Examples, LabelledExamples, LabelledRows, Rows};
 pub use fit::{Observer, Outcome, fit};
 pub use gates::{GateGradients, Observed};
@@ -68,8 +50,7 @@ pub use method::{
 };
 pub use model::Model;
 pub use order::{
-    Bucketing, EpochOrder, LastBatch, OrderConfig, OrderError, OrderState, evaluation_batches,
-    restore_order,
+    Bucketing, EpochOrder, LastBatch, OrderConfig, OrderState, evaluation_batches, restore_order,
 };
 pub use predict::{ClassAnswer, DrawSeed, Logits, PredictionDraws, ScoreAnswer};
 pub use progress::{Event, ProgressSink, Silent};

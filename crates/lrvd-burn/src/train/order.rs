@@ -3,6 +3,7 @@
 //! The order of epoch `e` is a pure function of the key and `e`; a position within it is one number. A run
 //! that stores an [`OrderState`] therefore goes on with exactly the batches it would have seen.
 
+use crate::error::Error;
 use lrvd_core::noise::{Draws, NoiseKey, Stream, permutation};
 use serde::{Deserialize, Serialize};
 
@@ -67,50 +68,6 @@ pub struct OrderState {
     pub next_batch: usize,
 }
 
-/// Why examples make no order of batches.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum OrderError {
-    /// A size that must be at least 1 is 0.
-    #[error("`{name}` is 0, wanted at least 1")]
-    Zero {
-        /// Name of the setting.
-        name: &'static str,
-    },
-    /// There are too few examples for one batch.
-    #[error("{found} examples make no batch, wanted at least {wanted}")]
-    TooFew {
-        /// Smallest number of examples that would do.
-        wanted: usize,
-        /// Number of examples.
-        found: usize,
-    },
-    /// A resumed position lies behind the end of the epoch.
-    #[error("order resumes at batch {found}, but an epoch has {wanted} batches")]
-    Position {
-        /// Batches in an epoch.
-        wanted: usize,
-        /// Position as given.
-        found: usize,
-    },
-    /// There is not one value for each example of the batches.
-    #[error("the batches have {wanted} examples, found {found} values")]
-    Values {
-        /// Examples in the batches.
-        wanted: usize,
-        /// Values given.
-        found: usize,
-    },
-    /// The batch does not fall into that many equal parts.
-    #[error("`accumulation` is {accumulation}, which does not divide `batch_size` = {batch_size}")]
-    Accumulation {
-        /// Micro-batches asked for.
-        accumulation: usize,
-        /// Examples in a batch.
-        batch_size: usize,
-    },
-}
-
 /// An endless sequence of training batches.
 ///
 /// # Invariants
@@ -130,7 +87,7 @@ pub enum OrderError {
 /// let mut resumed = EpochOrder::new(NoiseKey::new(1), &lengths, OrderConfig::shuffled(2))?;
 /// resumed.resume(order.state())?;
 /// assert_eq!(order.next_batch(), resumed.next_batch());
-/// # Ok::<(), lrvd_burn::train::OrderError>(())
+/// # Ok::<(), lrvd_burn::train::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct EpochOrder {
@@ -146,23 +103,22 @@ impl EpochOrder {
     ///
     /// `lengths[i]` is the size of example `i`; plain shuffling uses only how many there are. The
     /// stream of `key` is set to [`Stream::SHUFFLE`] and its step to the epoch.
-    ///
-    /// # Errors
-    ///
-    /// [`OrderError::Zero`] for a batch size or window of 0, [`OrderError::TooFew`] if no batch can be formed.
-    pub fn new(key: NoiseKey, lengths: &[usize], config: OrderConfig) -> Result<Self, OrderError> {
+    pub fn new(key: NoiseKey, lengths: &[usize], config: OrderConfig) -> Result<Self, Error> {
         if config.batch_size == 0 {
-            return Err(OrderError::Zero { name: "batch_size" });
+            return Err(zero("batch_size"));
         }
         if config.bucketing == (Bucketing::LengthBucketed { window: 0 }) {
-            return Err(OrderError::Zero { name: "window" });
+            return Err(zero("window"));
         }
         let wanted = match config.last_batch {
             LastBatch::Keep => 1,
             LastBatch::Drop => config.batch_size,
         };
         if lengths.len() < wanted {
-            return Err(OrderError::TooFew { wanted, found: lengths.len() });
+            return Err(Error::Argument(format!(
+                "{} examples make no batch, expected at least {wanted}",
+                lengths.len()
+            )));
         }
         let mut order = Self {
             key: key.on_stream(Stream::SHUFFLE),
@@ -194,14 +150,13 @@ impl EpochOrder {
     }
 
     /// Goes on from `state`.
-    ///
-    /// # Errors
-    ///
-    /// [`OrderError::Position`] if the epoch has no such batch.
-    pub fn resume(&mut self, state: OrderState) -> Result<(), OrderError> {
+    pub fn resume(&mut self, state: OrderState) -> Result<(), Error> {
         let wanted = self.batches_per_epoch();
         if state.next_batch >= wanted {
-            return Err(OrderError::Position { wanted, found: state.next_batch });
+            return Err(Error::State(format!(
+                "order resumes at batch {}, but an epoch has {wanted} batches",
+                state.next_batch
+            )));
         }
         self.batches = self.batches_of(state.epoch);
         self.state = state;
@@ -251,15 +206,10 @@ impl EpochOrder {
 
 /// Batches of like size: indices sorted by size, equal sizes in the order of the examples, cut into runs.
 ///
-/// # Errors
-///
-/// [`OrderError::Zero`] for a batch size of 0. No examples give no batches.
-pub fn evaluation_batches(
-    sizes: &[usize],
-    batch_size: usize,
-) -> Result<Vec<Vec<usize>>, OrderError> {
+/// No examples give no batches.
+pub fn evaluation_batches(sizes: &[usize], batch_size: usize) -> Result<Vec<Vec<usize>>, Error> {
     if batch_size == 0 {
-        return Err(OrderError::Zero { name: "batch_size" });
+        return Err(zero("batch_size"));
     }
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|index| sizes[*index]);
@@ -267,18 +217,20 @@ pub fn evaluation_batches(
 }
 
 /// Values in the order of the examples from values in the order of `batches`.
-///
-/// # Errors
-///
-/// [`OrderError::Values`] if there is not one for each index.
-pub fn restore_order<T>(batches: &[Vec<usize>], values: Vec<T>) -> Result<Vec<T>, OrderError> {
+pub fn restore_order<T>(batches: &[Vec<usize>], values: Vec<T>) -> Result<Vec<T>, Error> {
     let (wanted, found) = (batches.iter().map(Vec::len).sum(), values.len());
     if found != wanted {
-        return Err(OrderError::Values { wanted, found });
+        return Err(Error::Shape(format!(
+            "the batches have {wanted} examples, found {found} values"
+        )));
     }
     let mut pairs: Vec<(usize, T)> = batches.concat().into_iter().zip(values).collect();
     pairs.sort_by_key(|(index, _)| *index);
     Ok(pairs.into_iter().map(|(_, value)| value).collect())
+}
+
+fn zero(name: &str) -> Error {
+    Error::Argument(format!("`{name}` is 0, expected at least 1"))
 }
 
 #[cfg(test)]
@@ -369,23 +321,19 @@ mod tests {
         let make = |n, config| EpochOrder::new(NoiseKey::new(0), &lengths(n), config);
         let drop = config(Bucketing::Shuffled, LastBatch::Drop);
         assert!(make(4, drop).is_ok());
-        assert_eq!(make(3, drop).unwrap_err(), OrderError::TooFew { wanted: 4, found: 3 });
-        assert_eq!(
-            make(0, OrderConfig::shuffled(4)).unwrap_err(),
-            OrderError::TooFew { wanted: 1, found: 0 }
-        );
-        assert_eq!(
-            make(3, OrderConfig::shuffled(0)).unwrap_err(),
-            OrderError::Zero { name: "batch_size" }
-        );
         let flat = config(Bucketing::LengthBucketed { window: 0 }, LastBatch::Keep);
-        assert_eq!(make(3, flat).unwrap_err(), OrderError::Zero { name: "window" });
+        for (n, config, wanted) in [
+            (3, drop, "3 examples make no batch, expected at least 4"),
+            (0, OrderConfig::shuffled(4), "0 examples make no batch, expected at least 1"),
+            (3, OrderConfig::shuffled(0), "`batch_size` is 0, expected at least 1"),
+            (3, flat, "`window` is 0, expected at least 1"),
+        ] {
+            assert_eq!(make(n, config).unwrap_err().to_string(), wanted);
+        }
         let mut order = make(9, OrderConfig::shuffled(4)).unwrap();
         assert!(order.resume(OrderState { epoch: 5, next_batch: 2 }).is_ok());
-        assert_eq!(
-            order.resume(OrderState { epoch: 5, next_batch: 3 }),
-            Err(OrderError::Position { wanted: 3, found: 3 })
-        );
+        let error = order.resume(OrderState { epoch: 5, next_batch: 3 }).unwrap_err().to_string();
+        assert_eq!(error, "order resumes at batch 3, but an epoch has 3 batches");
     }
 
     #[test]
@@ -396,9 +344,9 @@ mod tests {
         let in_batch_order = || batches.concat().into_iter().map(|index| sizes[index]).collect();
         assert_eq!(restore_order(&batches, in_batch_order()).unwrap(), sizes);
         let short = restore_order(&batches[1..], in_batch_order()).unwrap_err();
-        assert_eq!(short, OrderError::Values { wanted: 4, found: 7 });
+        assert_eq!(short.to_string(), "the batches have 4 examples, found 7 values");
         let zero = evaluation_batches(&[1], 0).unwrap_err();
-        assert_eq!(zero, OrderError::Zero { name: "batch_size" });
+        assert_eq!(zero.to_string(), "`batch_size` is 0, expected at least 1");
         assert!(evaluation_batches(&[], 2).unwrap().is_empty());
     }
 }

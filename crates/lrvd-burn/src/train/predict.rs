@@ -6,8 +6,8 @@ use lrvd_core::metrics::{
 use lrvd_core::noise::NoiseKey;
 use serde::{Deserialize, Serialize};
 
-use super::error::TrainError;
 use super::step::PART_SHIFT;
+use crate::error::Error;
 use crate::sampling::{DrawPer, Pass, Scheme};
 
 /// Mixed into the run's seed for prediction, so that a draw never repeats a training step's noise.
@@ -85,11 +85,7 @@ impl Logits {
     }
 
     /// The answer to every example, as a classifier's: averaged probabilities and their uncertainty.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError::Metric`] for logits that are not finite or no example at all.
-    pub fn classes(&self) -> Result<Vec<ClassAnswer>, TrainError> {
+    pub fn classes(&self) -> Result<Vec<ClassAnswer>, Error> {
         let logs = log_softmax(&self.values, self.width)?;
         let probabilities = mean_probability(&logs, self.members(), self.width)?;
         let classes = argmax_rows(&probabilities, self.width)?;
@@ -106,11 +102,7 @@ impl Logits {
     }
 
     /// The answer to every example, as a regressor's.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError::Metric`] without any member.
-    pub fn scores(&self) -> Result<Vec<ScoreAnswer>, TrainError> {
+    pub fn scores(&self) -> Result<Vec<ScoreAnswer>, Error> {
         let answer = |i: usize| {
             let drawn: Vec<f64> =
                 self.values.iter().skip(i).step_by(self.rows.max(1)).copied().collect();

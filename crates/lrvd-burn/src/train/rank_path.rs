@@ -16,12 +16,12 @@ use lrvd_core::metrics::log_softmax;
 use lrvd_core::prune::{PathTolerance, RankPath};
 
 use super::batch::Targets;
-use super::error::TrainError;
 use super::examples::LabelledExamples;
 use super::inputs::{Inputs, PassWatch};
 use super::model::Model;
 use super::predict::Logits;
 use super::tokens::token_answers;
+use crate::error::Error;
 use crate::host::{HostAdapter, values};
 use crate::model::AdaptedModel;
 use crate::optimizer::AdamW;
@@ -70,10 +70,6 @@ pub fn directions(model: &(impl AdaptedModel + ?Sized)) -> Vec<Direction> {
 /// The loss is the negative log-likelihood in nats (per token, where tokens are wanted), or the squared error of scores, of the answers as
 /// they stand; a training run that searches its ranks looks at [`calibrated_losses`]. The model itself is not changed, nothing is trained. `held_out`
 /// should be rows that training has not seen.
-///
-/// # Errors
-///
-/// [`TrainError`] if examples do not go together or an answer is not finite; see [`RankPath::new`].
 pub fn rank_path<M: Model>(
     model: &M,
     order: &[Direction],
@@ -81,7 +77,7 @@ pub fn rank_path<M: Model>(
     held_out: &dyn LabelledExamples<Input = M::Input>,
     batch_size: usize,
     tolerance: PathTolerance,
-) -> Result<RankPath, TrainError> {
+) -> Result<RankPath, Error> {
     let all: Vec<usize> = (0..held_out.len()).collect();
     let targets = held_out.targets(&all)?;
     let asks_tokens = matches!(targets, Targets::Tokens(_));
@@ -132,11 +128,8 @@ pub fn keep(
 /// The loss of every row at the first member: the negative log-likelihood in nats, or the squared error of
 /// scores.
 ///
-/// # Errors
-///
-/// [`TrainError`] for logits that are not finite, and for tokens, whose losses
-/// [`TokenAnswers`](super::TokenAnswers) has.
-pub fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainError> {
+/// Tokens are an error: [`TokenAnswers`](super::TokenAnswers) has their losses.
+pub fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, Error> {
     let first = logits.first(1);
     let width = first.width.max(1);
     Ok(match targets {
@@ -153,7 +146,7 @@ pub fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainE
             };
             logs.chunks(width).zip(wanted.chunks(width)).map(row).collect()
         }
-        Targets::Tokens(_) => return Err(TrainError::token_logits()),
+        Targets::Tokens(_) => return Err(Error::token_logits()),
         Targets::Scores(scores) => {
             let wanted = values(scores.clone());
             first
@@ -171,15 +164,11 @@ pub fn row_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainE
 /// How confident a model is, is one number, which can be fitted afterwards: models are compared by what is left. Where
 /// the loss has no minimum, because every answer is right or the logits contradict the labels, the temperature is the bound
 /// that the search runs into.
-///
-/// # Errors
-///
-/// Those of [`row_losses`]; [`TrainError::Other`] without a row or for a logit that is not finite.
-pub fn calibrated_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, TrainError> {
+pub fn calibrated_losses(logits: &Logits, targets: &Targets) -> Result<Vec<f64>, Error> {
     let mut first = logits.first(1);
     if let Some(classes) = targets.classes() {
         let fit = temperature_scaling(&first.values, first.width, &classes);
-        let temperature = fit.map_err(TrainError::other)?.temperature;
+        let temperature = fit.map_err(Error::other)?.temperature;
         first.values.iter_mut().for_each(|logit| *logit /= temperature);
     }
     row_losses(&first, targets)

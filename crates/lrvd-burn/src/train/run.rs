@@ -5,13 +5,13 @@ use lrvd_core::noise::NoiseKey;
 use super::batches::Batches;
 use super::checkpoint::Checkpoints;
 use super::config::{Plan, TrainConfig};
-use super::error::TrainError;
 use super::fit::{Observer, Outcome, fit};
 use super::inputs::Inputs;
 use super::method::Method;
 use super::model::Model;
 use super::predict::Logits;
 use super::state::TrainState;
+use crate::error::Error;
 use crate::model::{AdapterTargets, check_scheme};
 use crate::optimizer::AdamW;
 use crate::parameters::Role;
@@ -27,33 +27,24 @@ pub struct Run<M, T: ?Sized> {
 
 impl<M: Model, T: Method<M>> Run<M, T> {
     /// Puts fresh adapters on the layers of `model` that `targets` name, and unfreezes its head.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] for settings out of range, targets that match nothing, or a way of sampling that
-    /// the adapters do not have.
     pub fn new(
         model: M,
         method: T,
         targets: &AdapterTargets,
         config: &TrainConfig,
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self, Error> {
         Self::with(model, Box::new(method), targets, config)
     }
 }
 
 impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     /// As [`Run::new`], of a method whose type is not known.
-    ///
-    /// # Errors
-    ///
-    /// As [`Run::new`].
     pub fn with(
         mut model: M,
         method: Box<T>,
         targets: &AdapterTargets,
         config: &TrainConfig,
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self, Error> {
         let plan = config.check()?;
         let groups = method.groups(&config.groups);
         groups.check()?;
@@ -84,19 +75,11 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     }
 
     /// Goes on from the newest checkpoint; `false` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// As [`Checkpoints::resume`].
-    pub fn resume(&mut self, checkpoints: &Checkpoints) -> Result<bool, TrainError> {
+    pub fn resume(&mut self, checkpoints: &Checkpoints) -> Result<bool, Error> {
         checkpoints.resume(&mut self.state, &mut *self.method)
     }
 
     /// Trains to the last step, or until `observer` asks to stop.
-    ///
-    /// # Errors
-    ///
-    /// As [`fit`].
     pub fn fit<B, O>(&mut self, batches: &mut B, observer: &mut O) -> Result<Outcome, O::Error>
     where
         B: Batches<Input = M::Input>,
@@ -106,15 +89,7 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     }
 
     /// The model's answers to `inputs`: at the mean for 0 draws, else at as many draws.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError`] if the examples cannot be put into batches.
-    pub fn predict(
-        &self,
-        inputs: &Inputs<'_, M::Input>,
-        draws: usize,
-    ) -> Result<Logits, TrainError> {
+    pub fn predict(&self, inputs: &Inputs<'_, M::Input>, draws: usize) -> Result<Logits, Error> {
         self.method.predict(&self.state.model.clone().valid(), inputs, draws)
     }
 }

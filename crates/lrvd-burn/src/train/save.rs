@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::error::TrainError;
 use super::method::Method;
 use super::model::Model;
 use super::run::Run;
 use crate::adapter::AdapterKind;
+use crate::error::Error;
 use crate::files::{AtomicDir, LoadReport};
 use crate::model::AdaptedModel;
 use crate::peft::{
@@ -21,12 +21,7 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
     ///
     /// The layout is the one that keeps every rank as it is; where no rank is left there is no posterior
     /// to write.
-    ///
-    /// # Errors
-    ///
-    /// [`TrainError::File`] if the folder is there already or cannot be written, [`TrainError::Peft`] for
-    /// adapters that PEFT does not know.
-    pub fn save(&self, folder: impl AsRef<Path>) -> Result<ExportSummary, TrainError> {
+    pub fn save(&self, folder: impl AsRef<Path>) -> Result<ExportSummary, Error> {
         let mut model = self.state.model.clone();
         self.method.compact(&mut model);
         let config = self.method.adapter();
@@ -57,14 +52,10 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
 
 /// Puts the adapter in `folder`, with its posterior if there is one, on `model`, which must be the base
 /// model that it was trained on; everything is frozen.
-///
-/// # Errors
-///
-/// [`TrainError::Peft`] for files that are not an adapter's or do not fit the model.
 pub fn load_adapter(
     model: &mut impl AdaptedModel,
     folder: impl AsRef<Path>,
-) -> Result<LoadReport, TrainError> {
+) -> Result<LoadReport, Error> {
     let folder = folder.as_ref();
     let adapter = PeftAdapter::read(folder)?;
     let report = attach_peft(model, &adapter, false)?;

@@ -21,13 +21,13 @@ use lrvd_core::schedule::LrSchedule;
 
 use super::batches::Batches;
 use super::config::range;
-use super::error::TrainError;
 use super::fit::{Observer, record_ranks, warn_if_empty};
 use super::method::Method;
 use super::model::Model;
 use super::progress::Event;
 use super::rank_path::{Direction, directions, keep};
 use super::state::{Choice, ChoicePoint, CutModel, RankCause, TrainState};
+use crate::error::Error;
 use crate::gauge::rotate;
 use crate::model::AdaptedModel;
 use crate::parameters::Role;
@@ -52,10 +52,6 @@ pub struct RankSearch {
 
 impl RankSearch {
     /// Checks the ranges.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError::OutOfRange`] naming the field.
     pub fn check(&self) -> Result<(), ParameterError> {
         range("search.margin", self.margin, 0.0, 1e3)?;
         range("search.refine_steps", self.refine_steps as f64, 0.0, 1e9)?;
@@ -63,10 +59,6 @@ impl RankSearch {
     }
 
     /// Factors of the learning rates by step after the cut, before `refine_rate`; `warmup_ratio` is the share with a rising rate.
-    ///
-    /// # Errors
-    ///
-    /// As [`LrSchedule::linear`].
     pub fn schedule(&self, warmup_ratio: f64) -> Result<LrSchedule, ParameterError> {
         let steps = self.refine_steps.max(1);
         LrSchedule::linear((warmup_ratio * steps as f64).floor() as u32, steps as u32)
@@ -89,7 +81,7 @@ where
 {
     let clock = Instant::now();
     let mut whole = state.model.clone();
-    rotate(&mut whole).map_err(TrainError::from)?;
+    rotate(&mut whole).map_err(Error::from)?;
     let (order, least) = order(&whole, search.min_rank);
     let losses = held_out(&whole, method, observer)?;
     let mut points = vec![point(order.len(), &losses, &losses)?];
@@ -237,7 +229,7 @@ fn sizes(all: usize, least: usize) -> Vec<usize> {
 }
 
 /// `losses` of a model of `total_rank` directions beside those of the whole model; both 0 without rows.
-fn point(total_rank: usize, losses: &[f64], whole: &[f64]) -> Result<ChoicePoint, TrainError> {
+fn point(total_rank: usize, losses: &[f64], whole: &[f64]) -> Result<ChoicePoint, Error> {
     if losses.is_empty() {
         return Ok(ChoicePoint { total_rank, ..ChoicePoint::default() });
     }

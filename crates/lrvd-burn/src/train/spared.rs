@@ -1,10 +1,10 @@
 //! Draws for those examples only that need them.
 
-use super::error::TrainError;
 use super::examples::Examples;
 use super::inputs::{Inputs, PassOfDraw};
 use super::model::Model;
 use super::predict::Logits;
+use crate::error::Error;
 use crate::model::members;
 use crate::sampling::Pass;
 
@@ -28,7 +28,7 @@ impl<I> Examples for Part<'_, I> {
         self.examples.size(self.indices[index])
     }
 
-    fn input(&self, indices: &[usize]) -> Result<I, TrainError> {
+    fn input(&self, indices: &[usize]) -> Result<I, Error> {
         let chosen: Vec<usize> = indices.iter().map(|&index| self.indices[index]).collect();
         self.examples.input(&chosen)
     }
@@ -44,10 +44,10 @@ impl<I> Inputs<'_, I> {
         model: &M,
         draws: usize,
         pass: &PassOfDraw<'_>,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, Error> {
         if members(model)? > 1 {
             let what = "is for one adapter, and the model holds several side by side";
-            return Err(TrainError::Draws { setting: SPARING, what });
+            return Err(Error::Argument(format!("`{SPARING}` {what}")));
         }
         let n = self.examples.len();
         let mut open: Vec<usize> = (0..n).collect();
@@ -99,10 +99,10 @@ impl<I> Inputs<'_, I> {
 }
 
 /// Classes of the answers, which must not be scores.
-fn classes(logits: &Logits) -> Result<usize, TrainError> {
+fn classes(logits: &Logits) -> Result<usize, Error> {
     if logits.width < 2 && logits.rows > 0 {
         let what = "is for classifiers, and the answers are scores";
-        return Err(TrainError::Draws { setting: SPARING, what });
+        return Err(Error::Argument(format!("`{SPARING}` {what}")));
     }
     Ok(logits.width)
 }

@@ -5,10 +5,10 @@ use lrvd_core::schedule::BatchSize;
 
 use super::batch::{Batch, negative_log_likelihood};
 use super::config::TrainConfig;
-use super::error::TrainError;
 use super::method::{Method, RankChange, StepSizes, StepState, Terms};
 use super::model::Model;
 use super::state::TrainState;
+use crate::error::Error;
 use crate::objective::{Objective, ObjectiveParts, UnreadParts};
 use crate::optimizer::NamedGradients;
 use crate::sampling::Pass;
@@ -36,7 +36,7 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
     state: &mut TrainState<M>,
     method: &mut T,
     batches: Vec<Batch<M::Input>>,
-) -> Result<Taken, TrainError> {
+) -> Result<Taken, Error> {
     let (config, step) = (around.config, state.done);
     let key = NoiseKey::new(config.seed).at_step(step as u32);
     let mut pass = Pass::sampled(method.scheme(), key);
@@ -46,7 +46,7 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
     let answers = batches.iter().map(Batch::answers);
     let (examples, first) = (answers.clone().sum::<usize>(), answers.clone().next().unwrap_or(0));
     if examples == 0 {
-        return Err(TrainError::EmptyBatch { step });
+        return Err(empty(step));
     }
     let n_train = around.n_train;
     let mut sizes = StepSizes {
@@ -100,7 +100,7 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
         nll: total.nll + parts.nll,
         ..total
     });
-    let parts = parts.ok_or(TrainError::EmptyBatch { step })?;
+    let parts = parts.ok_or_else(|| empty(step))?;
     finite("loss", parts.loss, step)?;
     let changes = update(around, state, method, gradients, &pass, sizes)?;
     Ok(Taken { parts, changes })
@@ -113,7 +113,7 @@ fn update<M: Model, T: Method<M> + ?Sized>(
     mut gradients: NamedGradients,
     pass: &Pass,
     sizes: StepSizes,
-) -> Result<Vec<(RankChange, usize)>, TrainError> {
+) -> Result<Vec<(RankChange, usize)>, Error> {
     let (step, mut changes) = (sizes.step, Vec::new());
     let skip = std::mem::take(&mut state.skip_next_update);
     let rate_factor = if skip { 0.0 } else { around.rate_factor };
@@ -152,6 +152,10 @@ pub(crate) fn part_key(key: NoiseKey, part: usize) -> NoiseKey {
     NoiseKey { seed: key.seed ^ ((part as u64) << PART_SHIFT), ..key }
 }
 
-fn finite(name: &'static str, value: f64, step: usize) -> Result<f64, TrainError> {
-    if value.is_finite() { Ok(value) } else { Err(TrainError::NonFinite { name, step, value }) }
+fn empty(step: usize) -> Error {
+    Error::Argument(format!("step {step} has no training example"))
+}
+
+fn finite(name: &'static str, value: f64, step: usize) -> Result<f64, Error> {
+    if value.is_finite() { Ok(value) } else { Err(Error::Diverged { name, step, value }) }
 }

@@ -4,24 +4,20 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use super::error::TrainError;
 use crate::adapter::adapter_dtype;
-use crate::files::{HostTensor, TensorError, TensorFile};
+use crate::error::Error;
+use crate::files::{HostTensor, TensorFile};
 use crate::host::stored;
 use crate::model::AdaptedModel;
 use crate::parameters::ParameterValue;
 
 /// The values of `tensor`, `[n]`, in their own precision.
-pub(super) fn host(tensor: Tensor<1>) -> Result<HostTensor, TensorError> {
+pub(super) fn host(tensor: Tensor<1>) -> Result<HostTensor, Error> {
     let n = tensor.dims()[0];
     stored(tensor, &[n])
 }
 
-fn device_tensor(
-    host: &HostTensor,
-    device: &Device,
-    dtype: DType,
-) -> Result<Tensor<1>, TensorError> {
+fn device_tensor(host: &HostTensor, device: &Device, dtype: DType) -> Result<Tensor<1>, Error> {
     let n = host.n_elements();
     let data = match dtype {
         DType::F64 => TensorData::new(host.to_f64()?, [n]),
@@ -36,7 +32,7 @@ pub(super) fn moment(
     name: &str,
     device: &Device,
     dtype: DType,
-) -> Result<Tensor<1>, TrainError> {
+) -> Result<Tensor<1>, Error> {
     Ok(device_tensor(&file.read(name)?, device, dtype)?)
 }
 
@@ -55,7 +51,7 @@ pub(super) fn collect(
     prefix: &str,
     model: &impl AdaptedModel,
     tensors: &mut BTreeMap<String, HostTensor>,
-) -> Result<(), TrainError> {
+) -> Result<(), Error> {
     let mut outcome = Ok(());
     model.visit_parameters(&mut |p| {
         if p.value.is_trainable() && outcome.is_ok() {
@@ -74,7 +70,7 @@ pub(super) fn place(
     ranks: &BTreeMap<String, usize>,
     file: &TensorFile,
     model: &mut impl AdaptedModel,
-) -> Result<(), TrainError> {
+) -> Result<(), Error> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |path, layer| {
         if layer.slot().is_none() {
@@ -86,7 +82,7 @@ pub(super) fn place(
                     layer.select_ranks(&(0..rank).collect::<Vec<_>>());
                 }
             }
-            _ => outcome = Err(TrainError::CheckpointEntry { name: format!("ranks.{path}") }),
+            _ => outcome = Err(Error::checkpoint_entry(&format!("ranks.{path}"))),
         }
     });
     outcome?;
@@ -99,10 +95,10 @@ pub(super) fn place(
     outcome
 }
 
-fn fill(name: &str, file: &TensorFile, value: &mut dyn ParameterValue) -> Result<(), TrainError> {
+fn fill(name: &str, file: &TensorFile, value: &mut dyn ParameterValue) -> Result<(), Error> {
     let host = file.read(name)?;
     if host.n_elements() != value.len() {
-        return Err(TrainError::CheckpointEntry { name: name.to_owned() });
+        return Err(Error::checkpoint_entry(name));
     }
     let old = value.flat();
     value.set_flat(device_tensor(&host, &old.device(), old.dtype())?);

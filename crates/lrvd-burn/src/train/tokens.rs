@@ -4,12 +4,12 @@ use burn::tensor::{Int, Tensor, activation};
 use lrvd_core::metrics::{Binning, DEFAULT_BINS, MetricError, ReliabilityDiagram, mean};
 
 use super::batch::{Targets, TokenTargets};
-use super::error::TrainError;
 use super::examples::LabelledExamples;
 use super::inputs::PassWatch;
 use super::model::Model;
 use super::order::{evaluation_batches, restore_order};
 use super::predict::DrawSeed;
+use crate::error::Error;
 use crate::host::values;
 use crate::sampling::Pass;
 
@@ -53,28 +53,16 @@ struct Answer {
 
 impl TokenAnswers {
     /// Mean negative log-likelihood, nats per token; its exponential is the perplexity.
-    ///
-    /// # Errors
-    ///
-    /// [`MetricError::TooFew`] without any token.
     pub fn nll(&self) -> Result<f64, MetricError> {
         Ok(-mean(&self.log_probability)?)
     }
 
     /// Share of tokens whose most likely prediction is right.
-    ///
-    /// # Errors
-    ///
-    /// [`MetricError::TooFew`] without any token.
     pub fn accuracy(&self) -> Result<f64, MetricError> {
         mean(&self.correct.iter().map(|&right| f64::from(u8::from(right))).collect::<Vec<_>>())
     }
 
     /// Accuracy against the probability of the most likely token.
-    ///
-    /// # Errors
-    ///
-    /// [`MetricError`] without any token.
     pub fn reliability(&self) -> Result<ReliabilityDiagram, MetricError> {
         let (bins, binning) = (DEFAULT_BINS, Binning::Torchmetrics);
         ReliabilityDiagram::new(&self.confidence, &self.correct, bins, binning)
@@ -105,10 +93,6 @@ impl TokenAnswers {
 ///
 /// Of a vocabulary only sums leave the device, so that nothing of its size is kept for all tokens. `watch` follows the passes,
 /// one for each batch and draw.
-///
-/// # Errors
-///
-/// [`TrainError::Method`] for other targets, [`TrainError::Stopped`] if `watch` ends it; [`TrainError`] if the examples cannot be put into batches.
 pub fn token_answers<M: Model>(
     model: &M,
     examples: &dyn LabelledExamples<Input = M::Input>,
@@ -116,7 +100,7 @@ pub fn token_answers<M: Model>(
     seed: u64,
     draws: usize,
     watch: PassWatch<'_>,
-) -> Result<TokenAnswers, TrainError> {
+) -> Result<TokenAnswers, Error> {
     let sizes: Vec<usize> = (0..examples.len()).map(|index| examples.size(index)).collect();
     let batches = evaluation_batches(&sizes, batch_size)?;
     let passes: Vec<Pass> = match draws {
@@ -127,8 +111,8 @@ pub fn token_answers<M: Model>(
     for indices in &batches {
         let batch = examples.batch(indices)?;
         let Targets::Tokens(TokenTargets { ids, per_row }) = &batch.targets else {
-            let what = "its examples do not ask for tokens".to_owned();
-            return Err(TrainError::Method { method: "token answers", what });
+            let what = "token answers: the examples do not ask for tokens".to_owned();
+            return Err(Error::Undefined(what));
         };
         let mut sum = Sum::new(ids);
         for pass in &passes {
@@ -170,11 +154,12 @@ impl<'a> Sum<'a> {
     }
 
     /// Adds the logits of a pass, which may hold several draws or members.
-    fn add(&mut self, logits: Tensor<2>) -> Result<(), TrainError> {
+    fn add(&mut self, logits: Tensor<2>) -> Result<(), Error> {
         let (answers, found) = (self.ids.dims()[0], logits.dims()[0]);
         if answers == 0 || !found.is_multiple_of(answers) {
-            let what = format!("the model gave {found} rows of logits for {answers} tokens");
-            return Err(TrainError::Method { method: "token answers", what });
+            return Err(Error::Shape(format!(
+                "the model gave {found} rows of logits for {answers} tokens"
+            )));
         }
         for part in 0..found / answers {
             let logits = logits.clone().narrow(0, part * answers, answers).without_autodiff();

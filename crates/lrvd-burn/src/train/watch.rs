@@ -7,7 +7,6 @@ use lrvd_core::metrics::{Predictions, mean};
 
 use super::batch::Targets;
 use super::checkpoint::Checkpoints;
-use super::error::TrainError;
 use super::examples::LabelledExamples;
 use super::fit::Observer;
 use super::inputs::{Inputs, PassWatch};
@@ -18,6 +17,7 @@ use super::progress::{Event, ProgressSink};
 use super::rank_path::calibrated_losses;
 use super::state::{Evaluation, TrainState};
 use super::tokens::{TokenAnswers, token_answers};
+use crate::error::Error;
 
 /// Rows of a batch of token answers.
 const BATCH_SIZE: usize = 8;
@@ -77,7 +77,7 @@ where
     M: Model<Input = I>,
     T: Method<M> + ?Sized,
 {
-    type Error = TrainError;
+    type Error = Error;
 
     fn event(&mut self, event: &Event) {
         if let Some(sink) = &mut self.sink {
@@ -85,7 +85,7 @@ where
         }
     }
 
-    fn evaluate(&mut self, model: &M, method: &T) -> Result<Option<Evaluation>, TrainError> {
+    fn evaluate(&mut self, model: &M, method: &T) -> Result<Option<Evaluation>, Error> {
         let Some(examples) = self.validation else { return Ok(None) };
         let all: Vec<usize> = (0..examples.len()).collect();
         let targets = examples.targets(&all)?;
@@ -96,7 +96,7 @@ where
         measure(&logits, &targets).map(Some)
     }
 
-    fn held_out(&mut self, model: &M, method: &T) -> Result<Option<Vec<f64>>, TrainError> {
+    fn held_out(&mut self, model: &M, method: &T) -> Result<Option<Vec<f64>>, Error> {
         let Some(examples) = self.held_out else { return Ok(None) };
         let all: Vec<usize> = (0..examples.len()).collect();
         let targets = examples.targets(&all)?;
@@ -107,7 +107,7 @@ where
         calibrated_losses(&logits, &targets).map(Some)
     }
 
-    fn checkpoint(&mut self, state: &TrainState<M>, method: &T) -> Result<(), TrainError> {
+    fn checkpoint(&mut self, state: &TrainState<M>, method: &T) -> Result<(), Error> {
         self.checkpoints.map_or(Ok(()), |checkpoints| checkpoints.save(state, method))
     }
 
@@ -120,11 +120,11 @@ where
 fn answers<M: Model>(
     model: &M,
     examples: &dyn LabelledExamples<Input = M::Input>,
-) -> Result<TokenAnswers, TrainError> {
+) -> Result<TokenAnswers, Error> {
     token_answers(model, examples, BATCH_SIZE, 0, 0, PassWatch::default())
 }
 
-fn measure_tokens(answers: &TokenAnswers) -> Result<Evaluation, TrainError> {
+fn measure_tokens(answers: &TokenAnswers) -> Result<Evaluation, Error> {
     let nll = answers.nll()?;
     let metrics = [("accuracy", answers.accuracy()?), ("nll", nll)];
     Ok(Evaluation {
@@ -134,7 +134,7 @@ fn measure_tokens(answers: &TokenAnswers) -> Result<Evaluation, TrainError> {
     })
 }
 
-fn measure(logits: &Logits, targets: &Targets) -> Result<Evaluation, TrainError> {
+fn measure(logits: &Logits, targets: &Targets) -> Result<Evaluation, Error> {
     let (metric, score, metrics) = match targets {
         Targets::Classes(_) => {
             let answers = logits.classes()?;
@@ -146,7 +146,7 @@ fn measure(logits: &Logits, targets: &Targets) -> Result<Evaluation, TrainError>
             ("accuracy", accuracy, [("accuracy", accuracy), ("nll", nll)].to_vec())
         }
         // Tokens are measured where they are answered.
-        Targets::Tokens(_) => return Err(TrainError::token_logits()),
+        Targets::Tokens(_) => return Err(Error::token_logits()),
         Targets::Scores(scores) => {
             let wanted = scores.clone().into_data();
             let errors: Vec<f64> = logits

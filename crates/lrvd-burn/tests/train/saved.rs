@@ -2,7 +2,7 @@
 
 use lrvd_burn::burn::tensor::Tensor;
 use lrvd_burn::model::ranks;
-use lrvd_burn::train::{Inputs, Predict, TrainError, Watch, load_adapter};
+use lrvd_burn::train::{Inputs, Predict, Watch, load_adapter};
 
 use crate::net::{batches, config, examples, net, pruned, run};
 
@@ -34,5 +34,5 @@ fn mean_and_draws_come_back_bit_for_bit() {
     assert_eq!(run.predict(&inputs, 2).unwrap(), three.first(2));
 
     let failed = run.save(&path).unwrap_err();
-    assert!(matches!(failed, TrainError::File(_)), "{failed}");
+    assert!(matches!(failed, lrvd_burn::Error::File { .. }), "{failed}");
 }

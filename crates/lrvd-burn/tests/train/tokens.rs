@@ -6,7 +6,7 @@ use lrvd_burn::burn;
 use lrvd_burn::model::AdapterTargets;
 use lrvd_burn::train::{
     Batches, BayesLora, DrawSeed, Examples, Inputs, LabelledExamples, Lora, Model, OrderConfig,
-    Ordered, PassWatch, Run, Targets, TokenTargets, TrainConfig, TrainError, Watch, token_answers,
+    Ordered, PassWatch, Run, Targets, TokenTargets, TrainConfig, Watch, token_answers,
 };
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal_f64};
 use lrvd_core::schedule::KlDivisor;
@@ -46,7 +46,7 @@ impl Examples for Texts {
         LENGTHS[index]
     }
 
-    fn input(&self, indices: &[usize]) -> Result<Tensor<2>, TrainError> {
+    fn input(&self, indices: &[usize]) -> Result<Tensor<2>, lrvd_burn::Error> {
         let places = Self::places(indices);
         let rows = places.iter().flat_map(|&p| self.inputs[p * WIDTH..(p + 1) * WIDTH].to_vec());
         let data = TensorData::new(rows.collect::<Vec<f64>>(), [places.len(), WIDTH]);
@@ -55,7 +55,7 @@ impl Examples for Texts {
 }
 
 impl LabelledExamples for Texts {
-    fn targets(&self, indices: &[usize]) -> Result<Targets, TrainError> {
+    fn targets(&self, indices: &[usize]) -> Result<Targets, lrvd_burn::Error> {
         let ids: Vec<i64> = Self::places(indices).into_iter().map(|p| self.wanted[p]).collect();
         let n = ids.len();
         let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [n]), &Device::flex());
@@ -136,7 +136,7 @@ fn a_watch_counts_the_answers_and_ends_them() {
     // Batches of 2, 2 and 1 rows, four draws of each: the fourth pass makes eight.
     let watch = PassWatch::new(&count);
     let stopped = token_answers(&model, &texts, 2, 8, 4, watch);
-    assert!(matches!(stopped, Err(TrainError::Stopped)));
+    assert!(matches!(stopped, Err(lrvd_burn::Error::Stopped)));
     assert_eq!(seen.get(), 8);
 }
 

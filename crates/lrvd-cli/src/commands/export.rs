@@ -7,7 +7,6 @@ use lrvd_bench::classify::{
     export_merged, export_peft,
 };
 use lrvd_burn::device;
-use lrvd_burn::files::FileError;
 use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary};
 use serde::Serialize;
 
@@ -49,7 +48,7 @@ struct Misplaced {
 pub(super) fn run(arguments: ExportArguments, printer: Printer) -> Outcome {
     check(&arguments)?;
     if arguments.out.exists() {
-        return Err(FileError::Exists { path: arguments.out }.into());
+        return Err(lrvd_burn::Error::file(arguments.out, "is there already").into());
     }
     let device = device::open("cpu")?;
     let source = AdapterSource::open(&arguments.dir, &device, arguments.allow_changed)?;

@@ -3,7 +3,6 @@
 use burn::module::Param;
 use burn::tensor::Tensor;
 use lrvd_burn::adapter::{AdapterMembers, LowRankAdapter};
-use lrvd_burn::error::AdapterError;
 use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::ops::standard_normal;
 use lrvd_core::noise::{NoiseKey, Stream};
@@ -35,8 +34,8 @@ impl LlamaForCausalLm {
     ///
     /// # Errors
     ///
-    /// [`AdapterError`] if a layer cannot hold members.
-    pub fn drawn_together(&self, keys: &[NoiseKey]) -> Result<Self, AdapterError> {
+    /// [`lrvd_burn::Error`] if a layer cannot hold members.
+    pub fn drawn_together(&self, keys: &[NoiseKey]) -> Result<Self, lrvd_burn::Error> {
         let (mut drawn, mut outcome) = (self.clone(), Ok(()));
         drawn.visit_layers_mut(&mut |_, layer| {
             let Some(adapter) = layer.low_rank().cloned() else { return };

@@ -3,7 +3,6 @@
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData};
 use lrvd_burn::adapter::repeat_for_members;
-use lrvd_burn::error::AdapterError;
 use lrvd_burn::model::members;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::NoiseKey;
@@ -64,7 +63,7 @@ pub enum GenerateError {
     },
     /// The layers are ensembles of different sizes.
     #[error(transparent)]
-    Layers(#[from] AdapterError),
+    Layers(#[from] lrvd_burn::Error),
     /// An ensemble of adapters in one model has a continuation for each of them.
     #[error("the model is an ensemble of {members} members: take one of them")]
     Members {

@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 use lrvd_burn::host::{HostAdapter, values};
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::train::{Examples, TrainError, evaluation_batches};
+use lrvd_burn::train::{Examples, evaluation_batches};
 use lrvd_core::baselines::laplace::{
     CurvatureBlock, InputNormalisation, KronBlock, LowRankBlock, WideFactor, WideSide,
 };
@@ -174,7 +174,7 @@ impl Curvatures {
         let mut log_likelihood = 0.0;
         let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
         let size = (batch_size / seeds.max(1)).max(1);
-        for indices in evaluation_batches(&sizes, size).map_err(TrainError::from)? {
+        for indices in evaluation_batches(&sizes, size)? {
             let batch = examples.input(&indices)?;
             let mut outcome = Ok(Vec::new());
             let seen = watch.gradients(&batch, seeds, |logits| {

@@ -46,7 +46,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
-use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise, TrainError};
+use lrvd_burn::train::{Attach, Logits, Predict, RankPolicy, Regularise};
 use lrvd_core::baselines::laplace::Evidence;
 use lrvd_core::metrics::Predictions;
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
@@ -153,7 +153,7 @@ impl Predict<AutoClassifier> for Laplace {
         model: &AutoClassifier,
         inputs: &Inputs<'_>,
         draws: usize,
-    ) -> Result<Logits, TrainError> {
+    ) -> Result<Logits, lrvd_burn::Error> {
         let Some(Fitted { curvatures, prior_precision }) = &self.fitted else {
             return inputs.predict(model, draws);
         };

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 use lrvd_burn::host::values;
-use lrvd_burn::train::{TrainError, evaluation_batches, restore_order};
+use lrvd_burn::train::{evaluation_batches, restore_order};
 use lrvd_core::baselines::BaselineError;
 use lrvd_core::baselines::laplace::{
     LogitCovariance, laplace_bridge, monte_carlo_softmax, probit_softmax,
@@ -40,7 +40,7 @@ pub(super) fn gaussian_logits(
     let (labels, examples) = (watch.labels(), inputs.examples);
     let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
     let size = (inputs.batch_size / labels).max(1);
-    let batches = evaluation_batches(&sizes, size).map_err(TrainError::from)?;
+    let batches = evaluation_batches(&sizes, size)?;
     let mut all = Vec::with_capacity(examples.len());
     for indices in &batches {
         let batch = examples.input(indices)?;
@@ -65,7 +65,7 @@ pub(super) fn gaussian_logits(
         }
         all.extend(examples);
     }
-    Ok(restore_order(&batches, all).map_err(TrainError::from)?)
+    Ok(restore_order(&batches, all)?)
 }
 
 /// Calls `share` for every example and precision with the example's `[labels, …]` part of

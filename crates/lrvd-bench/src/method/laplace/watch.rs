@@ -4,7 +4,7 @@ use burn::tensor::{Gradients, Int, Tensor, TensorData};
 use lrvd_burn::adapter::{AdaptedLinear, ObservedUse};
 use lrvd_burn::host::values;
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::train::{Examples, Model, Observed, TrainError};
+use lrvd_burn::train::{Examples, Model, Observed};
 use lrvd_models::{AutoClassifier, TokenBatch};
 
 use crate::settings::LaplaceLayers as Layers;
@@ -52,7 +52,7 @@ impl Watch {
         model: &AutoClassifier,
         layers: Layers,
         examples: &dyn Examples<Input = TokenBatch>,
-    ) -> Result<Self, TrainError> {
+    ) -> Result<Self, lrvd_burn::Error> {
         let mut modules = Vec::new();
         model.visit_layers(&mut |_, layer| {
             if layer.low_rank().is_some() {

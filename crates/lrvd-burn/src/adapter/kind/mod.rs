@@ -146,10 +146,6 @@ impl Adapter {
     }
 
     /// A fresh adapter of the kind that `config` names.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError`] if the layer is too narrow for the rank.
     pub(super) fn fresh(
         config: &AdapterConfig,
         init: &Initialiser,

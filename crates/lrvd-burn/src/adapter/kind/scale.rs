@@ -80,10 +80,6 @@ impl ScaleGaussian {
     }
 
     /// The orthonormal basis of a LoRA's A, and the scales that make it that A.
-    ///
-    /// # Errors
-    ///
-    /// [`ParameterError`] if the layer is narrower than the rank.
     pub(super) fn fresh(
         init: &Initialiser,
         epsilon: f64,

@@ -9,11 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use tracing::debug;
 
 use super::blocks::GgufType;
-use super::error::GgufError;
 use super::header::{self, Entry};
 use super::value::GgufValue;
+use crate::error::Error;
 use crate::files::tensor_file::read_exactly;
-use crate::files::{FileError, HostDType, HostTensor};
+use crate::files::{HostDType, HostTensor};
 
 /// An open GGUF file whose header has been checked.
 #[derive(Debug)]
@@ -27,18 +27,12 @@ pub struct GgufFile {
 
 impl GgufFile {
     /// Opens the file and checks its header against the file's length.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Io`] if it cannot be read; [`FileError::Gguf`] if it is no such file, is cut short, contradicts
-    /// itself, or holds a tensor of a type that is not read here.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, FileError> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let io = |action| move |source| FileError::io(action, path, source);
+        let io = |action| move |source| Error::io(action, path, source);
         let file = File::open(path).map_err(io("open"))?;
         let length = file.metadata().map_err(io("open"))?.len();
-        let header = header::read(BufReader::new(&file), length).map_err(io("read"))?;
-        let header = header.map_err(|source| gguf(path, source))?;
+        let header = header::read(BufReader::new(&file), path, length)?;
         debug!(file = %path.display(), bytes = length, tensors = header.tensors.len(), "opened");
         Ok(Self {
             path: path.to_path_buf(),
@@ -75,13 +69,9 @@ impl GgufFile {
     }
 
     /// Reads one tensor; a quantised one is widened to single precision.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::NoTensor`] if there is none of that name, [`FileError::Io`] if the file cannot be read any more.
-    pub fn read(&self, name: &str) -> Result<HostTensor, FileError> {
-        let entry = self.tensors.get(name).ok_or_else(|| FileError::no_tensor(&self.path, name))?;
-        let failed = |source| FileError::io("read", &self.path, source);
+    pub fn read(&self, name: &str) -> Result<HostTensor, Error> {
+        let entry = self.tensors.get(name).ok_or_else(|| Error::no_tensor(&self.path, name))?;
+        let failed = |source| Error::io("read", &self.path, source);
         let (offset, length) = entry.place;
         let bytes = {
             // Every read seeks first, so a panic while the lock was held cannot leave it in a bad state.
@@ -95,11 +85,7 @@ impl GgufFile {
     }
 
     /// The text `key`, if it is there.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Gguf`] for another kind of value; so for the methods below.
-    pub fn text(&self, key: &str) -> Result<Option<&str>, FileError> {
+    pub fn text(&self, key: &str) -> Result<Option<&str>, Error> {
         self.take(key, "a text", |value| match value {
             GgufValue::Text(text) => Some(text.as_str()),
             _ => None,
@@ -107,8 +93,7 @@ impl GgufFile {
     }
 
     /// The whole number `key`, not negative, if it is there.
-    #[expect(clippy::missing_errors_doc, reason = "as for `text`")]
-    pub fn count(&self, key: &str) -> Result<Option<u64>, FileError> {
+    pub fn count(&self, key: &str) -> Result<Option<u64>, Error> {
         self.take(key, "a whole number, not negative", |value| match value {
             GgufValue::Integer(value) => u64::try_from(*value).ok(),
             _ => None,
@@ -116,8 +101,7 @@ impl GgufFile {
     }
 
     /// The number `key`, if it is there.
-    #[expect(clippy::missing_errors_doc, reason = "as for `text`")]
-    pub fn float(&self, key: &str) -> Result<Option<f64>, FileError> {
+    pub fn float(&self, key: &str) -> Result<Option<f64>, Error> {
         self.take(key, "a number", |value| match value {
             GgufValue::Float(value) => Some(*value),
             _ => None,
@@ -125,8 +109,7 @@ impl GgufFile {
     }
 
     /// The truth value `key`, if it is there.
-    #[expect(clippy::missing_errors_doc, reason = "as for `text`")]
-    pub fn boolean(&self, key: &str) -> Result<Option<bool>, FileError> {
+    pub fn boolean(&self, key: &str) -> Result<Option<bool>, Error> {
         self.take(key, "true or false", |value| match value {
             GgufValue::Bool(value) => Some(*value),
             _ => None,
@@ -134,8 +117,7 @@ impl GgufFile {
     }
 
     /// The texts `key`, if they are there.
-    #[expect(clippy::missing_errors_doc, reason = "as for `text`")]
-    pub fn texts(&self, key: &str) -> Result<Option<&[String]>, FileError> {
+    pub fn texts(&self, key: &str) -> Result<Option<&[String]>, Error> {
         self.take(key, "a list of texts", |value| match value {
             GgufValue::Texts(list) => Some(list.as_slice()),
             _ => None,
@@ -143,8 +125,7 @@ impl GgufFile {
     }
 
     /// The whole numbers `key`, if they are there.
-    #[expect(clippy::missing_errors_doc, reason = "as for `text`")]
-    pub fn integers(&self, key: &str) -> Result<Option<&[i64]>, FileError> {
+    pub fn integers(&self, key: &str) -> Result<Option<&[i64]>, Error> {
         self.take(key, "a list of whole numbers", |value| match value {
             GgufValue::Integers(list) => Some(list.as_slice()),
             _ => None,
@@ -152,8 +133,7 @@ impl GgufFile {
     }
 
     /// The numbers `key`, if they are there.
-    #[expect(clippy::missing_errors_doc, reason = "as for `text`")]
-    pub fn floats(&self, key: &str) -> Result<Option<&[f32]>, FileError> {
+    pub fn floats(&self, key: &str) -> Result<Option<&[f32]>, Error> {
         self.take(key, "a list of numbers", |value| match value {
             GgufValue::Floats(list) => Some(list.as_slice()),
             _ => None,
@@ -161,15 +141,15 @@ impl GgufFile {
     }
 
     /// The error of a setting that must be there.
-    pub fn missing(&self, key: &str) -> FileError {
-        gguf(&self.path, GgufError::Missing { key: key.to_owned() })
+    pub fn missing(&self, key: &str) -> Error {
+        header::unusable(&self.path, format_args!("it has no `{key}`"))
     }
 
     /// The error of a setting that is there and is not `wanted`.
-    pub fn unwanted(&self, key: &str, wanted: &'static str) -> FileError {
+    pub fn unwanted(&self, key: &str, wanted: &'static str) -> Error {
         let found =
             self.settings.get(key).map_or_else(|| "nothing".to_owned(), GgufValue::describe);
-        gguf(&self.path, GgufError::Kind { key: key.to_owned(), wanted, found })
+        header::unusable(&self.path, format_args!("`{key}` should be {wanted}, found {found}"))
     }
 
     fn take<'a, T>(
@@ -177,12 +157,8 @@ impl GgufFile {
         key: &str,
         wanted: &'static str,
         read: impl Fn(&'a GgufValue) -> Option<T>,
-    ) -> Result<Option<T>, FileError> {
+    ) -> Result<Option<T>, Error> {
         let Some(value) = self.settings.get(key) else { return Ok(None) };
         read(value).map(Some).ok_or_else(|| self.unwanted(key, wanted))
     }
-}
-
-fn gguf(path: &Path, source: GgufError) -> FileError {
-    FileError::Gguf { file: path.to_path_buf(), source }
 }

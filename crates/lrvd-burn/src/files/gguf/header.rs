@@ -9,10 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::path::Path;
 
 use super::blocks::GgufType;
-use super::error::GgufError;
 use super::value::{GgufValue, decimal};
+use crate::error::Error;
 
 /// The first four bytes.
 pub(super) const MAGIC: [u8; 4] = *b"GGUF";
@@ -46,33 +47,43 @@ pub(super) struct Header {
     pub(super) data_start: u64,
 }
 
-/// Reads a header from the start of a file of `length` bytes. What is not an error of the system is in `Ok(Err(_))`.
-pub(super) fn read(input: impl Read, length: u64) -> std::io::Result<Result<Header, GgufError>> {
-    let mut source = Source { input, length, at: 0, failure: None };
-    let header = source.header();
-    match source.failure {
-        Some(failure) => Err(failure),
-        None => Ok(header),
-    }
+/// Reads a header from the start of a file of `length` bytes.
+pub(super) fn read(input: impl Read, path: &Path, length: u64) -> Result<Header, Error> {
+    Source { input, path, length, at: 0 }.header()
 }
 
-/// A file that knows how much of it is left. An error of the system is kept aside.
-struct Source<R> {
+/// The error of the file at `path`.
+pub(super) fn unusable(path: &Path, what: impl std::fmt::Display) -> Error {
+    Error::file(path, format!("is not a usable GGUF file: {what}"))
+}
+
+/// A file that knows how much of it is left.
+struct Source<'a, R> {
     input: R,
+    path: &'a Path,
     length: u64,
     at: u64,
-    failure: Option<std::io::Error>,
 }
 
-impl<R: Read> Source<R> {
-    fn header(&mut self) -> Result<Header, GgufError> {
+impl<R: Read> Source<'_, R> {
+    fn unusable<T>(&self, what: impl std::fmt::Display) -> Result<T, Error> {
+        Err(unusable(self.path, what))
+    }
+
+    fn unsupported<T>(&self, what: String) -> Result<T, Error> {
+        Err(Error::Unsupported { path: self.path.to_path_buf(), what })
+    }
+
+    fn header(&mut self) -> Result<Header, Error> {
         let found = self.bytes::<4>(&|| "the magic number".to_owned())?;
         if found != MAGIC {
-            return Err(GgufError::Magic { found });
+            return self.unusable(format_args!("it starts with {found:?}, expected `GGUF`"));
         }
         let version = self.u32(&|| "the version".to_owned())?;
         if !(2..=3).contains(&version) {
-            return Err(GgufError::Version { found: version });
+            return self.unsupported(format!(
+                "is a GGUF file of version {version}, supported: 2 and 3, little-endian"
+            ));
         }
         let n_tensors = self.u64(&|| "the number of tensors".to_owned())?;
         let n_settings = self.u64(&|| "the number of settings".to_owned())?;
@@ -84,19 +95,23 @@ impl<R: Read> Source<R> {
             let kind = self.u32(&|| format!("the type of `{key}`"))?;
             let value = self.value(&key, kind)?;
             if settings.insert(key.clone(), value).is_some() {
-                return Err(GgufError::Twice { what: format!("`{key}`") });
+                return self.unusable(format_args!("`{key}` is there twice"));
             }
         }
         let alignment = match settings.get(ALIGNMENT_KEY) {
             None => ALIGNMENT,
             Some(GgufValue::Integer(value)) => u64::try_from(*value).unwrap_or(0),
             Some(other) => {
-                let (key, wanted) = (ALIGNMENT_KEY.to_owned(), "a whole number");
-                return Err(GgufError::Kind { key, wanted, found: other.describe() });
+                let found = other.describe();
+                return self.unusable(format_args!(
+                    "`{ALIGNMENT_KEY}` should be a whole number, found {found}"
+                ));
             }
         };
         if !alignment.is_power_of_two() {
-            return Err(GgufError::Alignment { found: alignment });
+            return self.unusable(format_args!(
+                "`{ALIGNMENT_KEY}` is {alignment}, expected a power of two"
+            ));
         }
         self.fits(n_tensors, 32, &|| format!("a list of {n_tensors} tensors"))?;
         let mut tensors = BTreeMap::new();
@@ -104,7 +119,7 @@ impl<R: Read> Source<R> {
             let name = self.text(&|| format!("the name of tensor {i}"))?;
             let entry = self.entry(&name, alignment)?;
             if tensors.insert(name.clone(), entry).is_some() {
-                return Err(GgufError::Twice { what: format!("tensor `{name}`") });
+                return self.unusable(format_args!("tensor `{name}` is there twice"));
             }
         }
         let data_start = self.at.checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
@@ -112,11 +127,13 @@ impl<R: Read> Source<R> {
         Ok(Header { settings, tensors, data_start })
     }
 
-    fn entry(&mut self, name: &str, alignment: u64) -> Result<Entry, GgufError> {
+    fn entry(&mut self, name: &str, alignment: u64) -> Result<Entry, Error> {
         let what = || format!("the description of tensor `{name}`");
         let axes = self.u32(&what)?;
         if !(1..=MOST_AXES).contains(&axes) {
-            return Err(GgufError::Axes { tensor: name.to_owned(), found: axes });
+            return self.unusable(format_args!(
+                "tensor `{name}` has {axes} axes, expected 1 to {MOST_AXES}"
+            ));
         }
         let mut shape = Vec::new();
         for _ in 0..axes {
@@ -125,21 +142,25 @@ impl<R: Read> Source<R> {
         shape.reverse();
         let number = self.u32(&what)?;
         let offset = self.u64(&what)?;
-        let kind = GgufType::from_number(number).ok_or_else(|| GgufError::ElementType {
-            tensor: name.to_owned(),
-            found: number,
-            supported: GgufType::NAMES,
-        })?;
+        let Some(kind) = GgufType::from_number(number) else {
+            return self.unsupported(format!(
+                "has the element type {number} in tensor `{name}`, supported: {}",
+                GgufType::NAMES
+            ));
+        };
         let (block, size) = kind.block();
         let row = shape.last().copied().unwrap_or(0);
         let elements = shape.iter().try_fold(1_usize, |product, &n| product.checked_mul(n));
         let whole = elements.filter(|_| row.is_multiple_of(block));
         let Some(bytes) = whole.and_then(|n| (n / block).checked_mul(size)) else {
-            return Err(GgufError::Blocks { tensor: name.to_owned(), shape, block });
+            return self.unusable(format_args!(
+                "tensor `{name}` of shape {shape:?} does not consist of whole blocks of {block} elements"
+            ));
         };
         if !offset.is_multiple_of(alignment) {
-            let reason = "not a multiple of the alignment";
-            return Err(GgufError::Offset { tensor: name.to_owned(), offset, reason });
+            return self.unusable(format_args!(
+                "tensor `{name}` starts at byte {offset} of the data: not a multiple of the alignment"
+            ));
         }
         Ok(Entry { kind, shape, place: (offset, bytes) })
     }
@@ -149,7 +170,7 @@ impl<R: Read> Source<R> {
         &self,
         data_start: u64,
         tensors: &BTreeMap<String, Entry>,
-    ) -> Result<(), GgufError> {
+    ) -> Result<(), Error> {
         let mut order: Vec<_> = tensors.iter().collect();
         order.sort_by_key(|(_, entry)| entry.place.0);
         let mut free = 0_u64;
@@ -159,19 +180,19 @@ impl<R: Read> Source<R> {
             let found = self.length.saturating_sub(at);
             let wanted = bytes as u64;
             if wanted > found {
-                let what = format!("tensor `{name}`");
-                return Err(GgufError::Short { what, at, wanted, found });
+                return self.short(format_args!("tensor `{name}`"), at, wanted, found);
             }
             if offset < free {
-                let reason = "within the tensor before it";
-                return Err(GgufError::Offset { tensor: name.clone(), offset, reason });
+                return self.unusable(format_args!(
+                    "tensor `{name}` starts at byte {offset} of the data: within the tensor before it"
+                ));
             }
             free = offset + wanted;
         }
         Ok(())
     }
 
-    fn value(&mut self, key: &str, kind: u32) -> Result<GgufValue, GgufError> {
+    fn value(&mut self, key: &str, kind: u32) -> Result<GgufValue, Error> {
         let what = || format!("`{key}`");
         Ok(match kind {
             6 => GgufValue::Float(decimal(f32::from_le_bytes(self.bytes(&what)?))),
@@ -187,23 +208,24 @@ impl<R: Read> Source<R> {
         })
     }
 
-    fn list(&mut self, key: &str, kind: u32, length: u64) -> Result<GgufValue, GgufError> {
+    fn list(&mut self, key: &str, kind: u32, length: u64) -> Result<GgufValue, Error> {
         let what = || format!("`{key}`, a list of {length} values,");
         let size = match kind {
             0 | 1 | 7 => 1,
             2 | 3 => 2,
             4..=6 => 4,
             8 | 10..=12 => 8,
-            found => return Err(GgufError::ValueType { key: key.to_owned(), found }),
+            _ => return self.value_type(key, kind),
         };
         self.fits(length, size, &what)?;
         if matches!(kind, 0..=3) {
-            self.skip(length * size, &what)?;
+            self.skip(length * size)?;
             return Ok(GgufValue::SmallIntegers(length));
         }
         if length > MOST_VALUES {
-            let what = format!("the list `{key}`");
-            return Err(GgufError::Long { what, found: length, most: MOST_VALUES });
+            return self.unusable(format_args!(
+                "the list `{key}` has a length of {length}, at most {MOST_VALUES} is read"
+            ));
         }
         Ok(match kind {
             6 => GgufValue::Floats(
@@ -229,8 +251,8 @@ impl<R: Read> Source<R> {
     fn many<T>(
         &mut self,
         length: u64,
-        read: impl Fn(&mut Self, u64) -> Result<T, GgufError>,
-    ) -> Result<Vec<T>, GgufError> {
+        read: impl Fn(&mut Self, u64) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
         let mut list = Vec::with_capacity(length as usize);
         for i in 0..length {
             list.push(read(self, i)?);
@@ -239,18 +261,18 @@ impl<R: Read> Source<R> {
     }
 
     /// Passes over `length` bytes.
-    fn skip(&mut self, length: u64, what: &dyn Fn() -> String) -> Result<(), GgufError> {
+    fn skip(&mut self, length: u64) -> Result<(), Error> {
         let mut block = [0; 4096];
         let mut left = length;
         while left > 0 {
             let n = left.min(block.len() as u64) as usize;
-            self.fill(&mut block[..n], what)?;
+            self.fill(&mut block[..n])?;
             left -= n as u64;
         }
         Ok(())
     }
 
-    fn integer(&mut self, key: &str, kind: u32) -> Result<i128, GgufError> {
+    fn integer(&mut self, key: &str, kind: u32) -> Result<i128, Error> {
         let what = || format!("`{key}`");
         Ok(match kind {
             0 => u8::from_le_bytes(self.bytes(&what)?).into(),
@@ -261,52 +283,70 @@ impl<R: Read> Source<R> {
             5 => i32::from_le_bytes(self.bytes(&what)?).into(),
             10 => u64::from_le_bytes(self.bytes(&what)?).into(),
             11 => i64::from_le_bytes(self.bytes(&what)?).into(),
-            found => return Err(GgufError::ValueType { key: key.to_owned(), found }),
+            _ => return self.value_type(key, kind),
         })
     }
 
-    fn u32(&mut self, what: &dyn Fn() -> String) -> Result<u32, GgufError> {
+    fn u32(&mut self, what: &dyn Fn() -> String) -> Result<u32, Error> {
         Ok(u32::from_le_bytes(self.bytes(what)?))
     }
 
-    fn u64(&mut self, what: &dyn Fn() -> String) -> Result<u64, GgufError> {
+    fn u64(&mut self, what: &dyn Fn() -> String) -> Result<u64, Error> {
         Ok(u64::from_le_bytes(self.bytes(what)?))
     }
 
-    fn text(&mut self, what: &dyn Fn() -> String) -> Result<String, GgufError> {
+    fn text(&mut self, what: &dyn Fn() -> String) -> Result<String, Error> {
         let length = self.u64(what)?;
         self.fits(length, 1, what)?;
         if length > MOST_BYTES {
-            return Err(GgufError::Long { what: what(), found: length, most: MOST_BYTES });
+            return self.unusable(format_args!(
+                "{} has a length of {length}, at most {MOST_BYTES} is read",
+                what()
+            ));
         }
         let mut bytes = vec![0; length as usize];
-        self.fill(&mut bytes, what)?;
-        String::from_utf8(bytes).map_err(|_| GgufError::Utf8 { what: what() })
+        self.fill(&mut bytes)?;
+        String::from_utf8(bytes)
+            .or_else(|_| self.unusable(format_args!("{} is not valid UTF-8", what())))
     }
 
-    fn bytes<const N: usize>(&mut self, what: &dyn Fn() -> String) -> Result<[u8; N], GgufError> {
+    fn bytes<const N: usize>(&mut self, what: &dyn Fn() -> String) -> Result<[u8; N], Error> {
         let mut bytes = [0; N];
         self.fits(N as u64, 1, what)?;
-        self.fill(&mut bytes, what)?;
+        self.fill(&mut bytes)?;
         Ok(bytes)
     }
 
     /// `count` things of at least `size` bytes are left in the file.
-    fn fits(&self, count: u64, size: u64, what: &dyn Fn() -> String) -> Result<(), GgufError> {
+    fn fits(&self, count: u64, size: u64, what: &dyn Fn() -> String) -> Result<(), Error> {
         let wanted = count.saturating_mul(size);
         let found = self.length.saturating_sub(self.at);
         if wanted <= found {
             return Ok(());
         }
-        Err(GgufError::Short { what: what(), at: self.at, wanted, found })
+        self.short(what(), self.at, wanted, found)
     }
 
-    fn fill(&mut self, bytes: &mut [u8], what: &dyn Fn() -> String) -> Result<(), GgufError> {
-        if let Err(failure) = self.input.read_exact(bytes) {
-            self.failure.get_or_insert(failure);
-            // What is returned beside a failure is not looked at.
-            return Err(GgufError::Utf8 { what: what() });
-        }
+    fn short<T>(
+        &self,
+        what: impl std::fmt::Display,
+        at: u64,
+        wanted: u64,
+        found: u64,
+    ) -> Result<T, Error> {
+        self.unusable(format_args!(
+            "it is cut short: {what} needs {wanted} bytes at byte {at}, {found} are left"
+        ))
+    }
+
+    fn value_type<T>(&self, key: &str, found: u32) -> Result<T, Error> {
+        self.unusable(format_args!(
+            "`{key}` has the value type {found}, which is not one of 0 to 12 or is a list of lists"
+        ))
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
+        self.input.read_exact(bytes).map_err(|source| Error::io("read", self.path, source))?;
         self.at += bytes.len() as u64;
         Ok(())
     }

@@ -3,24 +3,14 @@
 //! Versions 2 and 3, little-endian. Nothing is allocated beyond what the file's own length can hold, and a quantised
 //! tensor is widened to single precision when it is read. The format is llama.cpp's `docs/gguf.md`, the blocks are
 //! those of its `ggml-quants.c`; both are held to the Python package `gguf`.
-//!
-//! | File | What is there |
-//! |---|---|
-//! | `value` | a setting |
-//! | `header` | settings and the list of tensors |
-//! | `blocks` | element types, and quantised blocks as floats |
-//! | `file` | an open file, read tensor by tensor |
-//! | `write` | a file of single-precision tensors |
 
 mod blocks;
-mod error;
 mod file;
 mod header;
 mod value;
 mod write;
 
 pub use blocks::GgufType;
-pub use error::GgufError;
 pub use file::GgufFile;
 pub use value::GgufValue;
 pub use write::{GgufField, write_gguf};

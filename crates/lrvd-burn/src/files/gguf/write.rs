@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::header::{ALIGNMENT, MAGIC};
+use crate::error::Error;
+use crate::files::HostTensor;
 use crate::files::write::replace_with;
-use crate::files::{FileError, HostTensor};
 
 /// Version that is written.
 const VERSION: u32 = 3;
@@ -26,23 +27,17 @@ pub enum GgufField {
 
 /// Writes a GGUF file atomically; the bytes depend on the arguments alone. Tensors are written in single precision,
 /// in the order of their names, settings in the order given.
-///
-/// # Errors
-///
-/// [`FileError::NotFloat`] for a tensor that is not one of floats; [`FileError::Io`] if writing fails.
 pub fn write_gguf(
     path: impl AsRef<Path>,
     settings: &[(&str, GgufField)],
     tensors: &BTreeMap<String, HostTensor>,
-) -> Result<(), FileError> {
+) -> Result<(), Error> {
     let path = path.as_ref();
     let mut values = Vec::with_capacity(tensors.len());
     for (name, tensor) in tensors {
-        let floats = tensor.to_f32().map_err(|source| FileError::NotFloat {
-            file: path.to_path_buf(),
-            tensor: name.clone(),
-            source,
-        })?;
+        let floats = tensor
+            .to_f32()
+            .map_err(|error| Error::file(path, format!("cannot hold tensor `{name}`: {error}")))?;
         values.push(floats);
     }
     replace_with(path, |out| {

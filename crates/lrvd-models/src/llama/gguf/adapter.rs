@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lrvd_burn::files::{FileError, GgufField, HostTensor, TensorError, write_gguf};
-use lrvd_burn::peft::{PeftAdapter, PeftError, PeftModule};
+use lrvd_burn::files::{GgufField, HostTensor, write_gguf};
+use lrvd_burn::peft::{PeftAdapter, PeftModule};
 use lrvd_core::error::quoted;
 
 use super::model::file_stem;
@@ -51,7 +51,7 @@ pub enum GgufAdapterError {
         /// Its path.
         path: String,
         /// Why.
-        source: TensorError,
+        source: lrvd_burn::Error,
     },
     /// The rows of a projection are not those of the model's heads.
     #[error("module `{path}` has {rows} rows, which are not {heads} heads of an even width")]
@@ -65,10 +65,7 @@ pub enum GgufAdapterError {
     },
     /// The adapter contradicts itself.
     #[error(transparent)]
-    Peft(#[from] PeftError),
-    /// The file cannot be written.
-    #[error(transparent)]
-    File(#[from] FileError),
+    Peft(#[from] lrvd_burn::Error),
 }
 
 /// What was written.

@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use lrvd_burn::files::{FileError, GgufFile};
+use lrvd_burn::files::GgufFile;
 use serde_json::{Value, json};
 
 use super::error::GgufModelError;
@@ -101,10 +101,9 @@ fn scaling(file: &GgufFile, theta: f64, head_dim: u64) -> Result<Value, GgufMode
     if file.info(ROPE_FACTORS).is_none() {
         return Ok(Value::Null);
     }
-    let factors = file.read(ROPE_FACTORS)?.to_f64().map_err(|source| FileError::NotFloat {
-        file: file.path().to_owned(),
-        tensor: ROPE_FACTORS.to_owned(),
-        source,
+    let factors = file.read(ROPE_FACTORS)?.to_f64().map_err(|error| {
+        let what = format!("has a tensor `{ROPE_FACTORS}` that cannot be used: {error}");
+        lrvd_burn::Error::file(file.path(), what)
     })?;
     let factor = factors.iter().copied().fold(1.0, f64::max);
     let expected = (0..head_dim / 2).map(|i| {

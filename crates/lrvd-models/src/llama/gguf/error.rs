@@ -1,7 +1,5 @@
 //! Why a GGUF file is no model that can be used.
 
-use lrvd_burn::files::FileError;
-
 use crate::config_error::ConfigError;
 use crate::tokenizer::TokenizerError;
 
@@ -11,7 +9,7 @@ use crate::tokenizer::TokenizerError;
 pub enum GgufModelError {
     /// The file is broken, or lacks a setting.
     #[error(transparent)]
-    File(#[from] FileError),
+    File(#[from] lrvd_burn::Error),
     /// The model is another one, or of sizes that make no model.
     #[error(transparent)]
     Config(#[from] ConfigError),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lrvd_burn::files::{FileError, GgufFile, WeightStore};
+use lrvd_burn::files::{GgufFile, WeightStore};
 
 use super::config::config_json;
 use super::error::GgufModelError;
@@ -136,13 +136,12 @@ pub(super) fn file_stem(path: &str) -> Option<String> {
 }
 
 /// The number of rows of the word embedding.
-pub(super) fn vocab_size(file: &GgufFile) -> Result<usize, FileError> {
+pub(super) fn vocab_size(file: &GgufFile) -> Result<usize, lrvd_burn::Error> {
     const EMBEDDING: &str = "token_embd.weight";
     let shape = file.info(EMBEDDING).map(|(_, shape)| shape);
-    shape.and_then(|shape| shape.first().copied()).ok_or_else(|| FileError::NoTensor {
-        file: file.path().to_owned(),
-        tensor: EMBEDDING.to_owned(),
-    })
+    shape
+        .and_then(|shape| shape.first().copied())
+        .ok_or_else(|| lrvd_burn::Error::no_tensor(file.path(), EMBEDDING))
 }
 
 #[cfg(test)]

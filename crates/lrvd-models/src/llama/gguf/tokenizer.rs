@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lrvd_burn::files::{FileError, GgufFile};
+use lrvd_burn::files::GgufFile;
 use serde_json::{Map, Value};
 
 use super::byte_level;
@@ -103,7 +103,7 @@ fn vocabulary(file: &GgufFile, begins: bool) -> Result<Vocabulary<'_>, GgufModel
     if tokens.iter().collect::<BTreeSet<_>>().len() != used || used == 0 {
         return Err(file.unwanted(TOKENS, "a list of different texts").into());
     }
-    let id = |key: &str| -> Result<Option<usize>, FileError> {
+    let id = |key: &str| -> Result<Option<usize>, lrvd_burn::Error> {
         match file.count(key)?.map(|id| id as usize) {
             Some(id) if id >= used => Err(file.unwanted(key, "the number of a token")),
             found => Ok(found),
@@ -156,7 +156,7 @@ fn sentence_piece(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String
 }
 
 /// The text of a `tokenizer_config.json`.
-fn settings(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String, FileError> {
+fn settings(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String, lrvd_burn::Error> {
     let mut map = Map::new();
     let mut set = |key: &str, value: Value| map.insert(key.to_owned(), value);
     set("add_bos_token", (vocabulary.add_bos && vocabulary.bos.is_some()).into());
