@@ -18,13 +18,14 @@ use lrvd_burn::burn::tensor::{Device, Tensor, TensorData};
 use lrvd_burn::burn::train::metric::LossMetric;
 use lrvd_burn::burn::train::{ExecutionStrategy, Learner, SupervisedTraining};
 use lrvd_burn::burn_train::{
-    AccuracyMetric, EceMetric, KlMetric, LearnerPlan, Learning, NllMetric, TotalRankMetric,
+    AccuracyMetric, EceMetric, KlMetric, Learning, NllMetric, TotalRankMetric,
 };
 use lrvd_burn::core::noise::{NoiseKey, fill_normal};
 use lrvd_burn::core::prune::PruneSchedule;
 use lrvd_burn::core::schedule::KlSchedule;
+use lrvd_burn::optimizer::{GroupRates, ParameterGroups};
 use lrvd_burn::parameters::Role;
-use lrvd_burn::train::{Batch, BayesLora, Model, Pruning, Targets};
+use lrvd_burn::train::{Batch, BayesLora, Model, Pruning, Targets, TrainConfig};
 use lrvd_burn::{AdaptedLinear, AdapterTargets, Pass, adapted_model};
 
 const WIDTH: usize = 16;
@@ -107,10 +108,6 @@ impl Batcher<Item, Batch<Tensor<2>>> for Items {
 }
 
 /// Trains for `epochs` and returns the ranks at the end by layer.
-///
-/// # Errors
-///
-/// Settings that do not fit, and what stopped the training.
 pub(crate) fn train(
     folder: &Path,
     epochs: usize,
@@ -127,12 +124,14 @@ pub(crate) fn train(
         .summary();
 
     let steps = epochs * EXAMPLES / BATCH;
-    let plan = LearnerPlan {
-        seed: 1,
-        steps,
-        n_train: EXAMPLES,
-        gradient_clip: Some(1.0),
-        model_dropout: true,
+    let mut config = TrainConfig { steps, seed: 1, ..TrainConfig::default() };
+    let rates = GroupRates { learning_rate: 2e-2, weight_decay: 0.0 };
+    config.groups = ParameterGroups {
+        adapter: rates,
+        log_variance: rates,
+        pooler: rates,
+        head: rates,
+        backbone: rates,
     };
     let targets = AdapterTargets::Names(vec!["first".into(), "second".into()]);
     let every = (steps / 8).max(1) as u64;
@@ -144,10 +143,11 @@ pub(crate) fn train(
         pruning,
         ..BayesLora::default()
     };
-    let model =
-        Learning::new(Net::pretrained(&device), method, &targets, plan, training.interrupter())?;
-    let optimizer = AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.0).init();
-    let result = training.launch(Learner::new(model, optimizer, 2e-2));
+    let net = Net::pretrained(&device);
+    let stop = training.interrupter();
+    let model = Learning::new(net, method, &targets, &config, EXAMPLES, stop)?;
+    // The optimizer is lrvd's own; burn-train's schedule is the factor of its rates.
+    let result = training.launch(Learner::new(model, AdamWConfig::new().init(), 1.0));
     if let Some(error) = &result.error {
         return Err(error.to_string().into());
     }

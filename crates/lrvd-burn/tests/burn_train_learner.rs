@@ -1,4 +1,4 @@
-//! The path of `examples/learner.rs`, and what a prune does to Burn's optimiser.
+//! The path of `examples/learner.rs`.
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]

@@ -1,7 +1,6 @@
 //! Gradients between Burn's parameter ids and checkpoint names.
 
 use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
 
 use crate::model::AdaptedModel;
 use crate::optimizer::NamedGradients;
@@ -22,22 +21,4 @@ pub(super) fn take(model: &impl AdaptedModel, gradients: &mut GradientsParams) -
         }
     });
     named
-}
-
-/// Puts them back under the ids that the parameters have now.
-pub(super) fn put(
-    model: &impl AdaptedModel,
-    named: &NamedGradients,
-    gradients: &mut GradientsParams,
-) {
-    model.visit_parameters(&mut |p| {
-        let Some(gradient) = named.get(p.name).cloned() else { return };
-        let (id, shape): (_, Vec<usize>) = (p.value.id(), p.value.shape());
-        match shape[..] {
-            [_] => gradients.register::<1>(id, gradient),
-            [a, b] => gradients.register::<2>(id, Tensor::reshape(gradient, [a, b])),
-            [a, b, c] => gradients.register::<3>(id, Tensor::reshape(gradient, [a, b, c])),
-            _ => {}
-        }
-    });
 }

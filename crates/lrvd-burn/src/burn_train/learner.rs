@@ -12,49 +12,27 @@ use lrvd_core::noise::NoiseKey;
 use lrvd_core::schedule::BatchSize;
 
 use super::gradients;
-use super::moments::{Positions, Shapes, reset};
 use super::output::StepOutput;
 use crate::error::Error;
-use crate::model::{AdapterTargets, check_scheme, ranks};
+use crate::model::{AdapterTargets, ranks};
 use crate::objective::Objective;
-use crate::parameters::Role;
+use crate::optimizer::AdamW;
 use crate::sampling::Pass;
 use crate::train::{
-    Batch, Method, Model, RankChange, StepSizes, StepState, Terms, check_seed,
-    negative_log_likelihood, part_key,
+    Batch, Method, Model, Run, StepContext, StepSizes, Terms, TrainConfig, TrainState,
+    negative_log_likelihood, part_key, update,
 };
-
-/// What burn-train does not tell its steps.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LearnerPlan {
-    /// Seed of noise and dropout, at most [`MAX_SEED`](crate::train::MAX_SEED).
-    pub seed: u64,
-    /// Optimiser steps of the whole run.
-    pub steps: usize,
-    /// Training examples.
-    pub n_train: usize,
-    /// Largest global gradient norm; `None` never clips.
-    pub gradient_clip: Option<f64>,
-    /// Whether the model's own dropout is on in training.
-    pub model_dropout: bool,
-}
 
 /// A model with adapters that burn-train's `Learner` trains by the rules of a method.
 ///
-/// A training step adds the method's terms to the likelihood and draws its noise from seed and step,
-/// as [`train::fit`](crate::train::fit) does; around an update the rank policy has its say, and what
-/// it cuts is cut out of the state of Burn's optimiser too. Validation answers at the posterior mean.
+/// A step is that of [`train::fit`](crate::train::fit): the method's terms, noise from seed and step, the rank policy, and
+/// an update by [`AdamW`], whose moments are cut with the ranks. The optimizer that `Learner::new` takes is not used; its
+/// learning rate or schedule is the factor of the rates in [`TrainConfig::groups`].
 ///
-/// What stays burn-train's stays so: gradients of accumulated batches are summed, and the divergence
-/// with them, so that the objective keeps its proportions; learning rates come from Burn's scheduler
-/// and its groups.
+/// Gradients of accumulated batches are summed, and the divergence with them, so that the objective keeps its proportions.
 ///
-/// A run that was interrupted cannot be resumed bit for bit: burn-train's checkpoints hold no step,
-/// no position in the data, no state of the method, and their tensors fit the ranks they were saved
-/// with. [`train::fit`](crate::train::fit) is for that.
-///
-/// When ranks go, Burn puts the optimiser's state together on its default device: set
-/// `BURN_DEVICE=flex` for a CPU run of a program that has a GPU backend built in.
+/// An interrupted run cannot be resumed bit for bit: burn-train's checkpoints hold no step, no moments, no position in the
+/// data and no state of the method, and their tensors fit the ranks they were saved with.
 ///
 /// burn-train gives a step no way to fail. An error stops the run through the [`Interrupter`];
 /// `LearningResult::interrupted` then has the reason.
@@ -64,17 +42,29 @@ pub struct Learning<M: Module, T: Clone + Debug + Send> {
     #[module(skip)]
     method: T,
     #[module(skip)]
-    plan: LearnerPlan,
+    config: TrainConfig,
+    #[module(skip)]
+    n_train: usize,
     #[module(skip)]
     step: usize,
     #[module(skip)]
     skip_next_update: bool,
     #[module(skip)]
-    positions: Positions,
+    optimizer: Optimizer,
     #[module(skip)]
     parts: Parts,
     #[module(skip)]
     stop: Stop,
+}
+
+/// The optimizer; burn-train prints the model, and this with it, at the end of a training.
+#[derive(Clone)]
+struct Optimizer(AdamW);
+
+impl Debug for Optimizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AdamW").field(&self.0.state().len()).finish()
+    }
 }
 
 /// The micro-batches since the last update, shared with the clones that burn-train makes for a step.
@@ -108,13 +98,14 @@ where
     M: Model,
     T: Method<M> + Clone + Debug + Send,
 {
-    /// Puts fresh adapters on the layers of `model` that `targets` name, and unfreezes its head;
-    /// `interrupter` is that of the training.
+    /// Puts fresh adapters on the layers of `model` that `targets` name, and unfreezes its head. `config` says all but the
+    /// schedule, evaluations and patience, which are burn-train's; `interrupter` is that of the training.
     pub fn new(
-        mut model: M,
+        model: M,
         method: T,
         targets: &AdapterTargets,
-        plan: LearnerPlan,
+        config: &TrainConfig,
+        n_train: usize,
         interrupter: Interrupter,
     ) -> Result<Self, Error> {
         if method.search().is_some() {
@@ -123,21 +114,15 @@ where
                     .to_owned(),
             ));
         }
-        check_seed(plan.seed)?;
-        method.attach(&mut model, targets, NoiseKey::new(plan.seed))?;
-        check_scheme(&model, method.scheme())?;
-        model.visit_parameters_mut(&mut |p| {
-            if p.role == Role::Head {
-                p.value.set_trainable(true);
-            }
-        });
+        let Run { state, method, .. } = Run::new(model, method, targets, config)?;
         Ok(Self {
-            positions: Positions::new(&model)?,
-            model,
-            method,
-            plan,
+            model: state.model,
+            method: *method,
+            config: config.clone(),
+            n_train,
             step: 0,
             skip_next_update: false,
+            optimizer: Optimizer(state.optimizer),
             parts: Parts::default(),
             stop: Stop(interrupter),
         })
@@ -154,9 +139,9 @@ where
     }
 
     fn pass(&self, part: usize) -> Pass {
-        let key = part_key(NoiseKey::new(self.plan.seed).at_step(self.step as u32), part);
+        let key = part_key(NoiseKey::new(self.config.seed).at_step(self.step as u32), part);
         let pass = Pass::sampled(self.method.scheme(), key);
-        if self.plan.model_dropout || self.method.adapter().dropout > 0.0 {
+        if self.config.model_dropout || self.method.adapter().dropout > 0.0 {
             pass.with_dropout(key)
         } else {
             pass
@@ -164,11 +149,11 @@ where
     }
 
     fn sizes(&self, parts: &[BatchSize]) -> StepSizes {
-        let n_train = self.plan.n_train;
+        let n_train = self.n_train;
         let none = BatchSize { examples: 0, tokens: 0, n_train };
         StepSizes {
             step: self.step,
-            steps: self.plan.steps,
+            steps: self.config.steps,
             examples: parts.iter().map(|part| part.examples).sum(),
             tokens: parts.iter().map(|part| part.tokens).sum(),
             batch: parts.first().copied().unwrap_or(none),
@@ -192,65 +177,20 @@ where
     }
 
     /// The update with what the method does around it.
-    fn update(
-        &mut self,
-        optimizer: &mut ModuleOptimizer,
-        rate: ModuleLearningRate,
-        mut all: GradientsParams,
-    ) -> Result<(), Error> {
+    fn update(&mut self, rate: f64, mut gradients: GradientsParams) -> Result<(), Error> {
         let parts = std::mem::take(&mut *self.parts.lock());
         let (sizes, pass) = (self.sizes(&parts), self.pass(0));
-        let mut named = gradients::take(&self.model, &mut all);
-        let skipped = std::mem::take(&mut self.skip_next_update);
-        let shapes = Shapes::of(&self.model);
-        let before = self.method.before_update(StepState {
-            sizes,
-            pass: &pass,
-            rate_factor: 1.0,
-            model: &mut self.model,
-            optimizer: &mut self.positions.0,
-            gradients: &mut named,
-        })?;
-        let skips = self.follow(&shapes, before.as_ref(), optimizer)?;
-        if let Some(clip) = self.plan.gradient_clip {
-            let (name, step, value) = ("gradient norm", self.step, named.global_norm());
-            if !value.is_finite() {
-                return Err(Error::Diverged { name, step, value });
-            }
-            named.clip(value, clip);
-        }
-        gradients::put(&self.model, &named, &mut all);
-        let rate = if skipped || skips { 0.0.into() } else { rate };
-        self.model = optimizer.step(rate, self.model.clone(), all);
-        let shapes = Shapes::of(&self.model);
-        let after = self.method.after_update(StepState {
-            sizes,
-            pass: &pass,
-            rate_factor: 1.0,
-            model: &mut self.model,
-            optimizer: &mut self.positions.0,
-            gradients: &mut named,
-        })?;
-        self.skip_next_update = self.follow(&shapes, after.as_ref(), optimizer)?;
+        let named = gradients::take(&self.model, &mut gradients);
+        let rate_factor = self.method.rate_factor(self.step, rate);
+        let context = StepContext { config: &self.config, n_train: self.n_train, rate_factor };
+        let mut state = TrainState::new(self.model.clone(), self.optimizer.0.clone());
+        state.skip_next_update = self.skip_next_update;
+        update(&context, &mut state, &mut self.method, named, &pass, sizes)?;
+        self.skip_next_update = state.skip_next_update;
+        self.optimizer = Optimizer(state.optimizer);
+        self.model = state.model;
         self.step += 1;
         Ok(())
-    }
-
-    /// Does to Burn's optimiser what the policy did; whether the next update has rate 0.
-    fn follow(
-        &mut self,
-        shapes: &Shapes,
-        change: Option<&RankChange>,
-        optimizer: &mut ModuleOptimizer,
-    ) -> Result<bool, Error> {
-        let Some(change) = change else { return Ok(false) };
-        if change.skip_next_update {
-            reset(optimizer);
-        } else if change.after != change.before {
-            shapes.cut(&self.model, &self.positions, optimizer).map_err(Error::other)?;
-        }
-        self.positions = Positions::new(&self.model)?;
-        Ok(change.skip_next_update)
     }
 }
 
@@ -264,7 +204,7 @@ where
     type Output = StepOutput;
 
     fn step(&self, batch: Batch<M::Input>) -> TrainOutput<StepOutput> {
-        let n_train = self.plan.n_train;
+        let n_train = self.n_train;
         let size = BatchSize { examples: batch.answers(), tokens: batch.tokens, n_train };
         let mut parts = self.parts.lock();
         let pass = self.pass(parts.len());
@@ -287,11 +227,11 @@ where
 
     fn optimize(
         mut self,
-        optimizer: &mut ModuleOptimizer,
+        _optimizer: &mut ModuleOptimizer,
         rate: ModuleLearningRate,
         gradients: GradientsParams,
     ) -> Self {
-        if let Err(error) = self.update(optimizer, rate, gradients) {
+        if let Err(error) = self.update(rate.base(), gradients) {
             self.stop.because(&error);
         }
         self
@@ -320,7 +260,7 @@ where
     type Output = StepOutput;
 
     fn step(&self, batch: Batch<M::Input>) -> StepOutput {
-        let n_train = self.plan.n_train;
+        let n_train = self.n_train;
         let size = BatchSize { examples: batch.answers(), tokens: batch.tokens, n_train };
         let (pass, sizes) = (Pass::mean(), self.sizes(&[size]));
         let terms = self.method.terms(&self.model, &pass, sizes).unwrap_or_else(|error| {

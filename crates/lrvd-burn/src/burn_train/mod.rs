@@ -7,11 +7,10 @@
 mod gradients;
 mod learner;
 mod metric;
-mod moments;
 mod output;
 mod quantities;
 
-pub use learner::{LearnerPlan, Learning};
+pub use learner::Learning;
 pub use metric::{Measured, Quantity};
 pub use output::StepOutput;
 pub use quantities::{

@@ -12,7 +12,7 @@ use super::model::Model;
 use super::progress::Event;
 use super::search::{cut, settle};
 use super::state::{BestInfo, BestModel, EvalPoint, Evaluation, RankCause, RankEvent, TrainState};
-use super::step::{Around, train_step};
+use super::step::{StepContext, train_step};
 use crate::error::Error;
 use crate::objective::ObjectiveParts;
 
@@ -169,8 +169,8 @@ where
             };
             debug!(step, rows = ?sizes(Batch::rows), tokens = ?sizes(|batch| batch.tokens), "first batches");
         }
-        let around = Around { config, n_train: batches.n_train(), rate_factor: factor };
-        let taken = train_step(&around, state, method, micro_batches)?;
+        let context = StepContext { config, n_train: batches.n_train(), rate_factor: factor };
+        let taken = train_step(&context, state, method, micro_batches)?;
         for (change, done) in taken.changes {
             note_change(state, method, observer, change, done);
         }

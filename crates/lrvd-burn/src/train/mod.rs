@@ -63,6 +63,6 @@ pub use state::{
     RankEvent, TrainState,
 };
 #[cfg(feature = "train")]
-pub(crate) use step::part_key;
+pub(crate) use step::{StepContext, part_key, update};
 pub use tokens::{TokenAnswers, token_answers};
 pub use watch::Watch;

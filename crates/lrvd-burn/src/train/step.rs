@@ -18,26 +18,26 @@ use crate::sampling::Pass;
 pub(super) const PART_SHIFT: u32 = 40;
 
 /// What a step needs to know of the run around it.
-pub(super) struct Around<'a> {
+pub(crate) struct StepContext<'a> {
     pub config: &'a TrainConfig,
     pub n_train: usize,
     pub rate_factor: f64,
 }
 
 /// A step that was taken.
-pub(super) struct Taken {
+pub(super) struct StepOutcome {
     pub parts: ObjectiveParts,
     /// Rank changes with the number of completed steps at which they happened.
     pub changes: Vec<(RankChange, usize)>,
 }
 
 pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
-    around: &Around<'_>,
+    context: &StepContext<'_>,
     state: &mut TrainState<M>,
     method: &mut T,
     batches: Vec<Batch<M::Input>>,
-) -> Result<Taken, Error> {
-    let (config, step) = (around.config, state.done);
+) -> Result<StepOutcome, Error> {
+    let (config, step) = (context.config, state.done);
     let key = NoiseKey::new(config.seed).at_step(step as u32);
     let mut pass = Pass::sampled(method.scheme(), key);
     if config.model_dropout || method.adapter().dropout > 0.0 {
@@ -48,7 +48,7 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
     if examples == 0 {
         return Err(empty(step));
     }
-    let n_train = around.n_train;
+    let n_train = context.n_train;
     let mut sizes = StepSizes {
         step,
         steps: config.steps,
@@ -102,12 +102,12 @@ pub(super) fn train_step<M: Model, T: Method<M> + ?Sized>(
     });
     let parts = parts.ok_or_else(|| empty(step))?;
     finite("loss", parts.loss, step)?;
-    let changes = update(around, state, method, gradients, &pass, sizes)?;
-    Ok(Taken { parts, changes })
+    let changes = update(context, state, method, gradients, &pass, sizes)?;
+    Ok(StepOutcome { parts, changes })
 }
 
-fn update<M: Model, T: Method<M> + ?Sized>(
-    around: &Around<'_>,
+pub(crate) fn update<M: Model, T: Method<M> + ?Sized>(
+    context: &StepContext<'_>,
     state: &mut TrainState<M>,
     method: &mut T,
     mut gradients: NamedGradients,
@@ -116,7 +116,7 @@ fn update<M: Model, T: Method<M> + ?Sized>(
 ) -> Result<Vec<(RankChange, usize)>, Error> {
     let (step, mut changes) = (sizes.step, Vec::new());
     let skip = std::mem::take(&mut state.skip_next_update);
-    let rate_factor = if skip { 0.0 } else { around.rate_factor };
+    let rate_factor = if skip { 0.0 } else { context.rate_factor };
     let before = method.before_update(StepState {
         sizes,
         pass,
@@ -128,7 +128,7 @@ fn update<M: Model, T: Method<M> + ?Sized>(
     // A method that rebuilt the optimiser just now starts the schedule anew with this update.
     let skip = before.as_ref().is_some_and(|change| change.skip_next_update);
     changes.extend(before.map(|change| (change, step)));
-    if let Some(clip) = around.config.gradient_clip {
+    if let Some(clip) = context.config.gradient_clip {
         let norm = finite("gradient norm", gradients.global_norm(), step)?;
         gradients.clip(norm, clip);
     }
