@@ -1,6 +1,5 @@
 //! A frozen linear layer and its low-rank update.
 
-pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;

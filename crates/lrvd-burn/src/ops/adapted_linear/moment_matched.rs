@@ -3,17 +3,11 @@
 //! The gradients of the noise's moments enter the backward products as what these add to: no tensor
 //! of the size of `x` is written for them alone.
 
-use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, TensorMetadata};
 use burn::tensor::Tensor;
 
 use super::{LowRank, check};
-use crate::ops::autodiff::register;
 use crate::ops::backend::{LrvdBackend, Maybe};
 use crate::ops::rank_two_noise::Noise;
 use crate::ops::value::Value;
@@ -139,100 +133,65 @@ fn weighted_squares<B: Backend>(b: &FloatTensor<B>, v: Value<B>) -> Value<B> {
     (squares * v.reshape([rank, 1])).sum(0).reshape([columns])
 }
 
-#[derive(Debug)]
-struct MomentMatchedLinear;
+/// Gradients of `x`, `weight`, `bias`, `a`, `b` and `variance`.
+pub(crate) fn gradients<B: LrvdBackend>(
+    saved: Saved<B>,
+    grad: FloatTensor<B>,
+    needed: [bool; 6],
+) -> [Option<FloatTensor<B>>; 6] {
+    let Saved { x, weight, has_bias, a, b, hidden, variance, moments: [q, w, t], noise } = saved;
+    let [_, rank, columns] = [0, 1, 2].map(|axis| b.shape()[axis]);
+    let scale = noise.noise.scale;
 
-impl<B: LrvdBackend> Backward<B, 6> for MomentMatchedLinear {
-    type State = Saved<B>;
-
-    fn backward(
-        self,
-        ops: Ops<Self::State, 6>,
-        grads: &mut Gradients,
-        _checkpointer: &mut Checkpointer,
-    ) {
-        let parents = ops.parents.map(|parent| parent.map(|node| node.id));
-        let grad = grads.consume::<B>(&ops.node);
-        let Saved { x, weight, has_bias, a, b, hidden, variance, moments: [q, w, t], noise } =
-            ops.state;
-        let wanted = parents.each_ref().map(Option::is_some);
-        let [_, rank, columns] = [0, 1, 2].map(|axis| b.shape()[axis]);
-        let scale = noise.noise.scale;
-
-        let upstream = rows::<B>(grad.clone());
-        let (d_q, d_w, d_t) =
-            B::fused_rank_two_noise_grad(q, w, t, upstream, noise.noise, [true, true, noise.both]);
-        let d_q = d_q.filter(|_| wanted[0]);
-        let d_x = d_q.and_then(|d_q| {
-            let x = rows::<B>(x.clone());
-            B::fused_row_energy_grad(x, Maybe::Absent, d_q, [true, false]).0
-        });
-        let (d_hidden, of_rows) = match d_t {
-            Some(d_t) => B::fused_row_energy_grad(
-                rows::<B>(hidden.clone()),
-                Maybe::Given(variance.clone()),
-                (Value::<B>(d_t) * scale.powi(-2)).0,
-                [true, true],
-            ),
-            None => (None, None),
-        };
-        let shaped = |d: Option<FloatTensor<B>>, like: &FloatTensor<B>| {
-            Maybe::from(d.map(|d| Value::<B>(d).reshape(like.shape()).0))
-        };
-        let d_hidden = d_hidden.map(|d| (Value::<B>(d) * scale).0);
-        let begun = (shaped(d_x, &x), shaped(d_hidden, &hidden));
-        let wanted_here = [wanted[0], wanted[1], wanted[2] && has_bias, wanted[3], wanted[4]];
-        let (d_x, d_weight, d_bias, d_a, mut d_b) = B::fused_adapted_linear_grad(
-            x,
-            weight,
-            Maybe::Given(a),
-            Maybe::Given(b.clone()),
-            Maybe::Given(hidden),
-            grad,
-            scale,
-            wanted_here,
-            begun.0,
-            begun.1,
-        );
-        let mut d_variance = None;
-        if let Some(d_w) = d_w {
-            let (d_w, v) = (Value::<B>(d_w), Value::<B>(variance));
-            let b = Value::<B>(b);
-            let turned = b.clone() * d_w.clone().reshape([1, 1, columns]);
-            let mut d_v = (turned.clone() * b).sum(2).reshape([rank]);
-            if noise.both {
-                d_v = d_v + v.clone() * d_w.sum(0) * (2.0 * noise.cross);
-            }
-            if let Some(of_rows) = of_rows {
-                d_v = d_v + Value(of_rows);
-            }
-            d_variance = wanted[5].then_some(d_v.0);
-            d_b = d_b.map(|d_b| (Value::<B>(d_b) + turned * (v * 2.0).reshape([1, rank, 1])).0);
+    let upstream = rows::<B>(grad.clone());
+    let (d_q, d_w, d_t) =
+        B::fused_rank_two_noise_grad(q, w, t, upstream, noise.noise, [true, true, noise.both]);
+    let d_q = d_q.filter(|_| needed[0]);
+    let d_x = d_q.and_then(|d_q| {
+        let x = rows::<B>(x.clone());
+        B::fused_row_energy_grad(x, Maybe::Absent, d_q, [true, false]).0
+    });
+    let (d_hidden, of_rows) = match d_t {
+        Some(d_t) => B::fused_row_energy_grad(
+            rows::<B>(hidden.clone()),
+            Maybe::Given(variance.clone()),
+            (Value::<B>(d_t) * scale.powi(-2)).0,
+            [true, true],
+        ),
+        None => (None, None),
+    };
+    let shaped = |d: Option<FloatTensor<B>>, like: &FloatTensor<B>| {
+        Maybe::from(d.map(|d| Value::<B>(d).reshape(like.shape()).0))
+    };
+    let d_hidden = d_hidden.map(|d| (Value::<B>(d) * scale).0);
+    let begun = (shaped(d_x, &x), shaped(d_hidden, &hidden));
+    let needed_here = [needed[0], needed[1], needed[2] && has_bias, needed[3], needed[4]];
+    let (d_x, d_weight, d_bias, d_a, mut d_b) = B::fused_adapted_linear_grad(
+        x,
+        weight,
+        Maybe::Given(a),
+        Maybe::Given(b.clone()),
+        Maybe::Given(hidden),
+        grad,
+        scale,
+        needed_here,
+        begun.0,
+        begun.1,
+    );
+    let mut d_variance = None;
+    if let Some(d_w) = d_w {
+        let (d_w, v) = (Value::<B>(d_w), Value::<B>(variance));
+        let b = Value::<B>(b);
+        let turned = b.clone() * d_w.clone().reshape([1, 1, columns]);
+        let mut d_v = (turned.clone() * b).sum(2).reshape([rank]);
+        if noise.both {
+            d_v = d_v + v.clone() * d_w.sum(0) * (2.0 * noise.cross);
         }
-        register::<B, _>(grads, parents, [d_x, d_weight, d_bias, d_a, d_b, d_variance]);
+        if let Some(of_rows) = of_rows {
+            d_v = d_v + Value(of_rows);
+        }
+        d_variance = needed[5].then_some(d_v.0);
+        d_b = d_b.map(|d_b| (Value::<B>(d_b) + turned * (v * 2.0).reshape([1, rank, 1])).0);
     }
-}
-
-type Tracked<B, C> = FloatTensor<Autodiff<B, C>>;
-
-pub(crate) fn forward<B: LrvdBackend, C: CheckpointStrategy>(
-    x: Tracked<B, C>,
-    weight: Tracked<B, C>,
-    bias: Option<Tracked<B, C>>,
-    factors: [Tracked<B, C>; 3],
-    noise: OutputNoise,
-) -> Tracked<B, C> {
-    let [a, b, variance] = factors.each_ref().map(Tracked::<B, C>::node);
-    // A missing bias is represented by the weight, and never asked for its gradient.
-    let of_bias = bias.as_ref().unwrap_or(&weight).node();
-    let nodes = [x.node(), weight.node(), of_bias, a, b, variance];
-    let prepared = MomentMatchedLinear.prepare::<C>(nodes).compute_bound();
-    let bias = bias.map(Tracked::<B, C>::into_primitive);
-    let factors = factors.map(Tracked::<B, C>::into_primitive);
-    let (out, saved) = run::<B>(x.into_primitive(), weight.into_primitive(), bias, factors, noise);
-    match (prepared.stateful(), saved) {
-        (OpsKind::Tracked(node), Some(saved)) => node.finish(saved, out),
-        (OpsKind::Tracked(_), None) => unreachable!("a product with factors has rank activations"),
-        (OpsKind::UnTracked(node), _) => node.finish(out),
-    }
+    [d_x, d_weight, d_bias, d_a, d_b, d_variance]
 }

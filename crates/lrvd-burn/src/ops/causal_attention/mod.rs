@@ -1,6 +1,5 @@
 //! Causal self-attention.
 
-pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;

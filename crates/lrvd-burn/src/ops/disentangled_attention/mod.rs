@@ -1,6 +1,5 @@
 //! Attention with relative positions.
 
-pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;

@@ -1,6 +1,5 @@
 //! Dropout whose mask is a function of a key.
 
-pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;

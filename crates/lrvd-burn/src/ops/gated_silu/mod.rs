@@ -1,6 +1,5 @@
 //! The gate of a gated feed-forward block.
 
-pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;

@@ -1,6 +1,5 @@
 //! Draws of a matrix with independent Gaussian entries.
 
-pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;

@@ -1,6 +1,5 @@
 //! The exact GELU.
 
-pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;

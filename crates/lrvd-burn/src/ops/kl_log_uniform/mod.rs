@@ -1,6 +1,5 @@
 //! KL of the rank-tied posterior from the log-uniform prior.
 
-pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;

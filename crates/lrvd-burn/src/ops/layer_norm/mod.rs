@@ -1,6 +1,5 @@
 //! Layer normalisation over the last axis.
 
-pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;

@@ -1,6 +1,5 @@
 //! Gaussian noise added to activations with the moments of the posterior.
 
-pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;

@@ -1,6 +1,5 @@
 //! Weighted sums of squares along the last axis.
 
-pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;

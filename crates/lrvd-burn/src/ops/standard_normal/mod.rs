@@ -1,6 +1,5 @@
 //! Counter-based standard-normal noise.
 
-pub(crate) mod backward;
 pub(crate) mod composite;
 #[cfg(feature = "flex")]
 pub(crate) mod cpu;
