@@ -46,7 +46,7 @@ fn schemes_without_a_meaning_are_refused_by_name() {
     assert!(refused.iter().all(|&s| !noise.supports(s) && !scales.supports(s)));
     let mut net = Net::new([Some(&host_adapter(None, 10)), None], DType::F32);
     for scheme in refused {
-        assert_eq!(check_scheme(&net, scheme), Ok(()), "a plain adapter runs at its mean");
+        assert!(check_scheme(&net, scheme).is_ok(), "a plain adapter runs at its mean");
     }
     net.first.extend(Some(noise)).unwrap();
     let error = check_scheme(&net, Scheme::Nested).unwrap_err();

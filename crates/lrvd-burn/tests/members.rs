@@ -180,7 +180,7 @@ fn a_fresh_ensemble_is_diverse_starts_at_the_base_and_counts_exactly() {
     let wanted = ["net.first.lora_A_members", "net.first.lora_B_members"];
     assert_eq!(names[2..], wanted.map(|name| (name.to_owned(), Role::AdapterMean)));
     assert_eq!(model::ranks(&net), [("net.first".to_owned(), RANK)]);
-    assert_eq!(model::members(&net), Ok(MEMBERS));
+    assert_eq!(model::members(&net).unwrap(), MEMBERS);
 }
 
 #[test]

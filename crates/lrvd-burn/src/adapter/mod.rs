@@ -1,19 +1,5 @@
 //! Adapted linear layers: a frozen base and an optional low-rank adapter with or without a posterior.
 //!
-//! | file | what |
-//! |---|---|
-//! | `config`, `initialisation` | what to attach: kind, rank, scaling, initial values |
-//! | `kind` | the kinds of adapter, one file each: parameters, initial values, draws |
-//! | `schema` | what files, optimisers, pruning and counts must know of a parameter |
-//! | `activation` | moment-matched and nested noise on activations |
-//! | `flipout` | one weight draw, turned by signs for every token |
-//! | `layer_noise` | what a layer draws from in one pass |
-//! | `linear`, `prepared` | [`AdaptedLinear`] and the per-pass [`PreparedLinear`] |
-//! | `divergence`, `wide` | KL divergence and its priors, as tensors |
-//! | `observer` | inputs and gradients of the factors, for curvature |
-//! | `streams` | where their noise comes from |
-//! | `merge` | merging the mean update into the weight |
-//!
 //! Burn 0.22 has a LoRA of its own, `Module::apply_lora`. It composes the dense weight
 //! `W + scale·(a·b)` on every forward and lets autodiff form a dense weight gradient. That cannot
 //! express noise on activations, draws per sequence or exact noise regeneration, and it costs a

@@ -4,10 +4,6 @@
 //! not add up is a typed error that names the file and the tensor. Writing is atomic: a reader sees
 //! the old state or the new one.
 
-use std::path::Path;
-
-use crate::error::Error;
-
 mod atomic_dir;
 mod checkpoint_dir;
 mod gguf;
@@ -28,12 +24,3 @@ pub use write::{write_atomic, write_safetensors};
 
 /// What is wrong with a path like `/`.
 const NO_NAME: &str = "does not end in the name of a file or folder";
-
-/// Checks that there is something at `path`, before a reader says what it is not.
-pub fn must_exist(path: &Path) -> Result<(), Error> {
-    match path.try_exists() {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(Error::file(path, "does not exist")),
-        Err(source) => Err(Error::io("look at", path, source)),
-    }
-}

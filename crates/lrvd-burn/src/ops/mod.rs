@@ -18,16 +18,6 @@
 //! | [`row_energy()`]          | weighted sums of squares: the two factors of that noise           |
 //! | [`kl_log_uniform()`]      | KL to the log-uniform prior, summed per rank                      |
 //!
-//! Every operator has one folder:
-//!
-//! | File        | Holds                                                                        |
-//! |-------------|------------------------------------------------------------------------------|
-//! | `mod`       | the public function and its definition                                       |
-//! | `composite` | the same in Burn's operations: any backend, any precision, and the yardstick |
-//! | `cpu`       | slices and threads, for `f32` and `f64` on Burn's CPU backend                |
-//! | `kernel`    | the body of a `CubeCL` kernel, and `launch` its checks and sizes; where the method needs one |
-//! | `backward`  | the node in the autodiff graph                                               |
-//!
 //! [`LrvdBackend`] names the operators a backend may replace; what it does not replace runs as the
 //! composite. Results of the CPU backend do not depend on the number of threads.
 

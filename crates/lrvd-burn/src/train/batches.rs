@@ -131,7 +131,7 @@ impl<E: LabelledExamples> Batches for Ordered<E> {
                 "the order cannot go to {position:?}: rows that it was to keep back had been taken in there, and it keeps none"
             )));
         }
-        Ok(self.order.resume(position.order)?)
+        self.order.resume(position.order)
     }
 
     fn take_in(&mut self) -> Result<usize, Error> {

@@ -325,7 +325,7 @@ impl<M: Model> Attach<M> for BayesLora {
                 }
             });
         }
-        Ok(check_scheme(model, self.scheme)?)
+        check_scheme(model, self.scheme)
     }
 
     fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {

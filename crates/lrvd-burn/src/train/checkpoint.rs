@@ -224,7 +224,7 @@ fn restore_moments<M: Model>(
         let read = |kind: &str| moment(file, &format!("{kind}/{name}"), &device, dtype);
         Ok((name.clone(), Moments { first: read("moment1")?, second: read("moment2")?, steps }))
     });
-    Ok(optimizer.restore(model, stored.collect::<Result<_, Error>>()?)?)
+    optimizer.restore(model, stored.collect::<Result<_, Error>>()?)
 }
 
 fn read_values(file: &Path) -> Result<Values, Error> {
@@ -263,5 +263,5 @@ fn list(folder: &Path) -> Result<Vec<(usize, PathBuf)>, Error> {
 }
 
 fn remove(folder: &Path) -> Result<(), Error> {
-    Ok(fs::remove_dir_all(folder).map_err(|source| Error::io("remove", folder, source))?)
+    fs::remove_dir_all(folder).map_err(|source| Error::io("remove", folder, source))
 }

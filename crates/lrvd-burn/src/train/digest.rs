@@ -18,7 +18,7 @@ const BLOCK: usize = 1 << 16;
 pub(super) fn write_sums(folder: &Path, names: &[&str]) -> Result<(), Error> {
     let line = |name: &&str| Ok(format!("{}  {name}\n", sha256(&folder.join(name))?));
     let text = names.iter().map(line).collect::<Result<String, Error>>()?;
-    Ok(write_atomic(folder.join(SUMS), text.as_bytes())?)
+    write_atomic(folder.join(SUMS), text.as_bytes())
 }
 
 /// Compares the files called `names` in `folder` with the hashes noted there.

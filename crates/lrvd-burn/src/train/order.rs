@@ -87,7 +87,7 @@ pub struct OrderState {
 /// let mut resumed = EpochOrder::new(NoiseKey::new(1), &lengths, OrderConfig::shuffled(2))?;
 /// resumed.resume(order.state())?;
 /// assert_eq!(order.next_batch(), resumed.next_batch());
-/// # Ok::<(), lrvd_burn::train::Error>(())
+/// # Ok::<(), lrvd_burn::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct EpochOrder {
