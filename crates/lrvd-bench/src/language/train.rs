@@ -122,7 +122,7 @@ pub fn train_language(
     let texts = LanguageExamples { texts: &rows, pad_id: task.pad_id, device: &device };
     let mut batches = Ordered::new(texts, config.order(), settings.seed)?
         .accumulating(config.accumulation)?
-        .keeping_back(waiting)?;
+        .holding_out(waiting)?;
     let folder = out.file(CHECKPOINT_DIR);
     let mut run = settings.fresh(&backbone, &device)?;
     if let Some(path) = latest_checkpoint(&folder)? {

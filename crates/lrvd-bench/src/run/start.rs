@@ -240,7 +240,7 @@ fn batches<'a>(
     let config = context.config;
     Ordered::new(context.examples(rows), config.order(), context.seed)?
         .accumulating(config.accumulation)?
-        .keeping_back(kept_back)
+        .holding_out(kept_back)
 }
 
 struct Watched<'a> {

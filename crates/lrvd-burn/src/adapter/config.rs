@@ -19,7 +19,7 @@ const ADALORA_RANK_EPSILON: f64 = 1e-5;
 pub enum AdapterKind {
     /// `c·A·B`, `c = lora_alpha / r0`.
     Lora {
-        /// Half-width of the uniform initial values of B; 0 begins at the base model exactly.
+        /// Half-width of the uniform initial values of B; 0 starts at the base model exactly.
         b_bound: f64,
     },
     /// `c·A·diag(E)·B`, `c = lora_alpha / (r0 + 1e-5)`, `E = 0` initially.
@@ -35,27 +35,27 @@ pub enum AdapterKind {
     BayesByBackprop {
         /// Noise on both factors rather than on A alone.
         both: bool,
-        /// Mean of the normal law of the initial `rho`.
+        /// Mean of the normal distribution of the initial `rho`.
         rho: f64,
-        /// Standard deviation of that law; 0 makes all of them alike.
+        /// Standard deviation of that distribution; 0 makes all of them alike.
         rho_std: f64,
         /// Standard deviation of normal means of both factors; `None` initialises the means as LoRA.
         mean_std: Option<f64>,
     },
-    /// A standard deviation `G²` per entry of A, for BLoB; the means begin as LoRA.
+    /// A standard deviation `G²` per entry of A, for BLoB; the means start as LoRA.
     Blob {
-        /// Upper end of the uniform law of the initial `G`, which begins at `epsilon/√2`.
+        /// Upper end of the uniform distribution of the initial `G`, which starts at `epsilon/√2`.
         epsilon: f64,
     },
     /// Random scales in an orthonormal basis, for `ScalaBL`.
     ScalaBl {
-        /// Upper end of the uniform law of the scales' initial standard deviations, which begins at
+        /// Upper end of the uniform distribution of the scales' initial standard deviations, which starts at
         /// `epsilon/√2`.
         epsilon: f64,
     },
-    /// A random rank matrix that depends on the input, for C-LoRA; the factors begin as LoRA.
+    /// A random rank matrix that depends on the input, for C-LoRA; the factors start as LoRA.
     CLora {
-        /// Width of the hidden layer of the network that gives its law.
+        /// Width of the hidden layer of the network that gives its distribution.
         hidden: usize,
     },
     /// Several adapters that share a batch, for LoRA-Ensemble.

@@ -27,7 +27,7 @@ impl Initialiser {
         }
     }
 
-    /// Half-width of the uniform law of a layer with `inputs` features, `1/sqrt(inputs)`.
+    /// Half-width of the uniform distribution of a layer with `inputs` features, `1/sqrt(inputs)`.
     pub(super) fn bound_of(inputs: usize) -> f64 {
         1.0 / (inputs as f64).sqrt()
     }

@@ -44,8 +44,8 @@ impl LayerNoise<'_> {
 
     /// `mean + std ⊙ normals` with the same normals.
     pub(super) fn drawn(&self, mean: &Tensor<2>, std: &Tensor<2>, stream: u32) -> Tensor<3> {
-        self.pass.of_draws(self.module, |key, is_turned| {
-            let std = if is_turned { std.clone().neg() } else { std.clone() };
+        self.pass.of_draws(self.module, |key, is_negated| {
+            let std = if is_negated { std.clone().neg() } else { std.clone() };
             gaussian_draw(mean.clone(), std, self.each(), key.on_stream(stream))
         })
     }

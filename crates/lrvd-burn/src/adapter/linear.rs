@@ -58,7 +58,7 @@ pub struct AdaptedLinear {
     role: Role,
     /// Whether the weight is another parameter's, which hands it out.
     #[module(skip)]
-    borrows_weight: bool,
+    weight_is_tied: bool,
     /// Identity of this layer in the noise streams, derived from its path.
     noise_id: u32,
     #[module(skip)]
@@ -77,7 +77,7 @@ impl AdaptedLinear {
             slot: None,
             path: path.into(),
             role: Role::Backbone,
-            borrows_weight: false,
+            weight_is_tied: false,
             noise_id: module_id(path),
             observer: None,
         }
@@ -92,8 +92,8 @@ impl AdaptedLinear {
     /// The same layer with a weight that belongs to another parameter (a tied head's is the word
     /// embedding): it is not handed out under this layer's name.
     #[must_use]
-    pub fn with_borrowed_weight(self) -> Self {
-        Self { borrows_weight: true, ..self }
+    pub fn with_tied_weight(self) -> Self {
+        Self { weight_is_tied: true, ..self }
     }
 
     /// Module path.
@@ -171,14 +171,14 @@ impl AdaptedLinear {
     }
 
     /// Whether the batch of `pass` holds several draws that differ from this layer on: its adapter is random.
-    pub fn tells_draws_apart(&self, pass: &Pass) -> bool {
+    pub fn is_stochastic(&self, pass: &Pass) -> bool {
         let is_random = |e: &Extension| !matches!(e, Extension::SingularValues(_));
         pass.draws.count > 1 && self.extension().is_some_and(is_random)
     }
 
     /// Whether each row of the output is the same whatever rows are beside it: nothing is drawn row by row, and
-    /// nobody watches the uses.
-    pub fn keeps_rows_apart(&self, pass: &Pass) -> bool {
+    /// no observer is set.
+    pub fn is_row_independent(&self, pass: &Pass) -> bool {
         let drawn_whole = matches!(
             pass.scheme,
             Scheme::Mean | Scheme::Weights(DrawPer::Sequence | DrawPer::Batch)
@@ -336,7 +336,7 @@ impl AdaptedLinear {
         let mut give = |name: &str, role, layout, value: &dyn ParameterValue| {
             visit(NamedParameter { name: &format!("{}.{name}", self.path), role, layout, value });
         };
-        if !self.borrows_weight {
+        if !self.weight_is_tied {
             give("weight", self.role, Layout::Transposed, &self.weight);
         }
         if let Some(bias) = &self.bias {
@@ -351,7 +351,7 @@ impl AdaptedLinear {
         let mut give = |name: &str, role, layout, value: &mut dyn ParameterValue| {
             visit(NamedParameterMut { name: &format!("{path}.{name}"), role, layout, value });
         };
-        if !self.borrows_weight {
+        if !self.weight_is_tied {
             give("weight", self.role, Layout::Transposed, &mut self.weight);
         }
         if let Some(bias) = &mut self.bias {

@@ -1,6 +1,6 @@
 //! Adapted linear layers: a frozen base and an optional low-rank adapter with or without a posterior.
 //!
-//! Burn 0.22 has a LoRA of its own, `Module::apply_lora`. It composes the dense weight
+//! Burn 0.22 has a LoRA, `Module::apply_lora`. It composes the dense weight
 //! `W + scale·(a·b)` on every forward and lets autodiff form a dense weight gradient. That cannot
 //! express noise on activations, draws per sequence or exact noise regeneration, and it costs a
 //! full-size gradient per adapted weight; here the base stays untouched and the update is applied

@@ -88,7 +88,7 @@ pub struct ContextDivergence {
     pub module: u32,
     /// 0 for tokens, 1 for rows that all sequences share.
     pub use_index: u32,
-    /// `KL(q ‖ p)` in nats, `[n, tokens]`. Padded positions are in it: whoever knows the mask leaves
+    /// `KL(q ‖ p)` in nats, `[n, tokens]`. Padded positions are in it: the caller, who knows the mask, leaves
     /// them out.
     pub per_token: Tensor<2>,
 }

@@ -134,7 +134,7 @@ impl<'a> PreparedLinear<'a> {
         );
         assert!(pass.is_sound(), "{:?} holds several draws of the weights", pass.scheme);
         let update = Update::new(layer, pass, sequences);
-        Self { layer, update, pass: *pass, diverges: layer.tells_draws_apart(pass) }
+        Self { layer, update, pass: *pass, diverges: layer.is_stochastic(pass) }
     }
 }
 
@@ -167,7 +167,7 @@ impl PreparedLinear<'_> {
         if self.diverges { self.pass.repeated(x, count * rows) } else { x }
     }
 
-    /// In one operator where the update's mean is a product of two factors that nobody looks into.
+    /// In one operator where the update's mean is a product of two factors that are not observed.
     fn apply(&self, x: Tensor<3>) -> Tensor<3> {
         match self.factors(x.dtype()) {
             Some(low) => self.with_factors(x, low, TOKENS),

@@ -3,7 +3,7 @@
 /// Numbers of further streams, the low 16 bits of
 /// [`NoiseKey::stream`](lrvd_core::noise::NoiseKey::stream).
 ///
-/// They begin far above those of [`Stream`](lrvd_core::noise::Stream), so that both can grow. The use
+/// They start far above those of [`Stream`](lrvd_core::noise::Stream), so that both can grow. The use
 /// index of [`NoiseKey::with_use`](lrvd_core::noise::NoiseKey::with_use) is 0 for tokens and 1 for
 /// rows that all sequences share.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 //! A folder is built under its name plus `.lrvd-tmp`, everything in it is flushed to the disk, and one
 //! rename gives it its name. A crash before the rename leaves a `.lrvd-tmp` folder, which no reader
 //! looks at. To replace a folder the old one is first renamed to `.lrvd-old`; a crash between the two
-//! renames is healed by [`recover_dir`], which [`AtomicDir::create`] calls itself.
+//! renames is recovered by [`recover_dir`], which [`AtomicDir::create`] calls itself.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use super::NO_NAME;
 use super::write::{sync_dir, sync_parent};
 use crate::error::Error;
 
-/// Ending of a folder under construction, which nobody else uses: what has it is ours to remove.
+/// Ending of a folder under construction, which is reserved: what has it may be removed.
 const BUILDING: &str = ".lrvd-tmp";
 /// Ending of a folder that is being replaced.
 const REPLACED: &str = ".lrvd-old";
@@ -76,7 +76,7 @@ impl AtomicDir {
 }
 
 impl Drop for AtomicDir {
-    /// An unfinished folder is removed; failing to is harmless, because nobody reads `.lrvd-tmp`
+    /// An unfinished folder is removed; failing to is harmless, because nothing reads `.lrvd-tmp`
     /// folders.
     fn drop(&mut self) {
         if !self.committed {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_between_the_two_renames_of_a_replacement_is_healed() {
+    fn a_crash_between_the_two_renames_of_a_replacement_is_recovered() {
         let parent = tempfile::tempdir().unwrap();
         let target = parent.path().join("best");
         let dir = AtomicDir::create(&target).unwrap();
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!((read(&target).as_str(), names(parent.path()).len()), ("old", 1));
     }
     #[test]
-    fn folders_of_somebody_elses_beside_the_target_stay() {
+    fn other_folders_beside_the_target_stay() {
         let parent = tempfile::tempdir().unwrap();
         let others = ["best.tmp", "best.old"].map(|name| parent.path().join(name));
         for other in &others {

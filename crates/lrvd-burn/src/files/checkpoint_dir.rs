@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 
 use super::host_tensor::{HostDType, HostTensor};
-use super::pairs::Pairs;
+use super::ordered_map::OrderedMap;
 use super::weight_file::WeightFile;
 use lrvd_core::error::quoted;
 
@@ -214,13 +214,13 @@ impl WeightStore {
 /// What is read of an index: the shard of every tensor.
 #[derive(Deserialize)]
 struct Index {
-    weight_map: Pairs<String>,
+    weight_map: OrderedMap<String>,
 }
 
 /// Tensor names by shard, both sorted.
 fn read_index(index: &Path) -> Result<BTreeMap<String, Vec<String>>, Error> {
     let bytes = std::fs::read(index).map_err(|source| Error::io("read", index, source))?;
-    let Index { weight_map: Pairs(mut map) } =
+    let Index { weight_map: OrderedMap(mut map) } =
         serde_json::from_slice(&bytes).map_err(|source| Error::json(index, source))?;
     map.sort();
     let mut shards: BTreeMap<String, Vec<String>> = BTreeMap::new();

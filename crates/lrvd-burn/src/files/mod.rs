@@ -9,7 +9,7 @@ mod checkpoint_dir;
 mod gguf;
 pub(crate) mod host_tensor;
 mod load_report;
-pub(crate) mod pairs;
+pub(crate) mod ordered_map;
 mod tensor_file;
 mod weight_file;
 mod write;

@@ -236,8 +236,8 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_contradict_themselves_are_refused() {
-        let refused = |header: &str, data: &[u8], named: &str| {
+    fn headers_that_contradict_themselves_are_errors() {
+        let fails = |header: &str, data: &[u8], named: &str| {
             let error = open(header, data).unwrap_err().to_string();
             assert!(
                 error.contains("a header that cannot be used") && error.contains(named),
@@ -252,7 +252,7 @@ mod tests {
         };
         assert!(open(&two("[4,8]"), &[0; 8]).is_ok());
         for second in ["[3,7]", "[5,9]"] {
-            refused(&two(second), &[0; 9], "`b`");
+            fails(&two(second), &[0; 9], "`b`");
         }
         let one = |shape: &str, offsets: &str| {
             format!(r#"{{"t":{{"dtype":"F64","shape":{shape},"data_offsets":{offsets}}}}}"#)
@@ -264,14 +264,14 @@ mod tests {
             ("[-1]", "[0,8]"),
             ("[1]", "[0,8,9]"),
         ] {
-            refused(&one(shape, offsets), &[0; 8], "");
+            fails(&one(shape, offsets), &[0; 8], "");
         }
-        refused(r#"{"w":{"dtype":"F3","shape":[1],"data_offsets":[0,1]}}"#, &[0], "`F3`");
+        fails(r#"{"w":{"dtype":"F3","shape":[1],"data_offsets":[0,1]}}"#, &[0], "`F3`");
         for broken in ["{", "[]", r#"{"__metadata__":{"a":1}}"#] {
-            refused(broken, &[], "");
+            fails(broken, &[], "");
         }
         // Deep nesting must not exhaust the stack.
-        refused(&"[".repeat(100_000), &[], "");
+        fails(&"[".repeat(100_000), &[], "");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A file of weights in any format: safetensors, PyTorch's `torch.save`, or llama.cpp's GGUF.
 //!
 //! A file of `torch.save` is a pickle, and unpickling in Python runs code from the file. The reader
-//! used here interprets the few opcodes that `torch.save` writes and refuses everything else, so
+//! used here interprets the few opcodes that `torch.save` writes and fails on everything else, so
 //! that nothing from the file is ever executed. Tensors of all are read one by one.
 
 use std::collections::BTreeMap;

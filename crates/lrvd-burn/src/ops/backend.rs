@@ -1,4 +1,4 @@
-//! The operators a backend may replace by an implementation of its own.
+//! The operators a backend may replace by a fused implementation.
 
 #![allow(clippy::type_complexity, reason = "the macro reads result types word by word")]
 
@@ -62,7 +62,7 @@ pub trait LrvdBackend: Backend {
     }
 
     /// Gradients for `x`, `weight`, `bias`, `a` and `b`; those of `x` and of `x·A` are added to what another
-    /// path has begun.
+    /// path has accumulated.
     #[allow(
         clippy::too_many_arguments,
         reason = "the operands of the forward pass and what it saved"
@@ -76,8 +76,8 @@ pub trait LrvdBackend: Backend {
         grad: FloatTensor<Self>,
         scale: f64,
         wanted: [bool; 5],
-        #[extension_type] begun_x: Maybe<Self>,
-        #[extension_type] begun_h: Maybe<Self>,
+        #[extension_type] grad_x_acc: Maybe<Self>,
+        #[extension_type] grad_h_acc: Maybe<Self>,
     ) -> (
         Option<FloatTensor<Self>>,
         Option<FloatTensor<Self>>,
@@ -86,9 +86,9 @@ pub trait LrvdBackend: Backend {
         Option<FloatTensor<Self>>,
     ) {
         let (a, b, hidden) = (a.into_option(), b.into_option(), hidden.into_option());
-        let begun = [begun_x.into_option(), begun_h.into_option()];
+        let acc = [grad_x_acc.into_option(), grad_h_acc.into_option()];
         adapted_linear::composite::backward::<Self>(
-            x, weight, a, b, hidden, grad, scale, wanted, begun,
+            x, weight, a, b, hidden, grad, scale, wanted, acc,
         )
     }
 

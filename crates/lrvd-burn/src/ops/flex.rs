@@ -50,8 +50,8 @@ impl LrvdBackend for Flex {
         grad: FloatTensor<Self>,
         scale: f64,
         wanted: [bool; 5],
-        begun_x: Maybe<Self>,
-        begun_h: Maybe<Self>,
+        grad_x_acc: Maybe<Self>,
+        grad_h_acc: Maybe<Self>,
     ) -> (
         Option<FloatTensor<Self>>,
         Option<FloatTensor<Self>>,
@@ -60,12 +60,12 @@ impl LrvdBackend for Flex {
         Option<FloatTensor<Self>>,
     ) {
         let (a, b, hidden) = (a.into_option(), b.into_option(), hidden.into_option());
-        let begun = [begun_x.into_option(), begun_h.into_option()];
+        let acc = [grad_x_acc.into_option(), grad_h_acc.into_option()];
         if x.dtype() == DType::F32 {
-            adapted_linear::cpu::backward(x, weight, a, b, hidden, grad, scale, wanted, begun)
+            adapted_linear::cpu::backward(x, weight, a, b, hidden, grad, scale, wanted, acc)
         } else {
             adapted_linear::composite::backward::<Self>(
-                x, weight, a, b, hidden, grad, scale, wanted, begun,
+                x, weight, a, b, hidden, grad, scale, wanted, acc,
             )
         }
     }

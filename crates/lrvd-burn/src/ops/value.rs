@@ -67,7 +67,7 @@ impl<B: Backend> Value<B> {
         Self(B::sigmoid(self.0))
     }
     /// `ln(1 + exp(-x))`, without overflow.
-    pub(crate) fn softplus_of_minus(self) -> Self {
+    pub(crate) fn neg_log_sigmoid(self) -> Self {
         -Self(B::log_sigmoid(self.0))
     }
     pub(crate) fn at_least(self, low: f64) -> Self {
@@ -127,8 +127,8 @@ impl<B: Backend> Value<B> {
     }
 }
 
-/// What separates a key that is not visible from the live ones before the exponential.
-fn far_below(dtype: DType) -> f64 {
+/// Additive mask value.
+fn mask_value(dtype: DType) -> f64 {
     if dtype == DType::F16 { 3.0e4 } else { 1.0e30 }
 }
 
@@ -137,7 +137,7 @@ const LEAST_SUM: f64 = 0.5;
 
 /// Softmax over the last of four axes, where `visible` (0 or 1, broadcast) is 1; zeros in a row without any.
 pub(crate) fn masked_softmax<B: Backend>(score: Value<B>, visible: Value<B>) -> Value<B> {
-    let penalty = (visible.clone() + -1.0) * far_below(score.dtype());
+    let penalty = (visible.clone() + -1.0) * mask_value(score.dtype());
     let reference = (score.clone() * visible.clone() + penalty).max(3);
     // What is not visible comes out before the exponential too: it may have any score.
     let weight = ((score - reference.detach()) * visible.clone()).exp() * visible;

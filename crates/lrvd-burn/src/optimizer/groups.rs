@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::parameters::Role;
 
-/// Rates and decays above this are slips of the pen.
+/// Upper bound on plausible rates and decays.
 const LARGEST: f64 = 1e6;
 
 /// Learning rate and decoupled weight decay of one group.

@@ -199,7 +199,7 @@ impl PeftConfig {
         modules
     }
 
-    /// Whether a parameter lies in one of the modules that are stored whole.
+    /// Whether a parameter is in one of the modules that are stored whole.
     ///
     /// As in PEFT, a module is one of them if its path *ends* in a listed name, dot or no dot.
     pub fn saves(&self, parameter: &str) -> bool {

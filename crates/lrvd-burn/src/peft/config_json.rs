@@ -10,7 +10,7 @@ use super::config::{AdaLoraConfig, PeftConfig, PeftMethod, TargetModules};
 use super::config_reader::{Entry, OneOrMany, Reader};
 use super::features::{check_bias, check_init, check_unread};
 use crate::error::Error;
-use crate::files::pairs::Pairs;
+use crate::files::ordered_map::OrderedMap;
 
 /// End of the names in an `AdaLoRA` rank pattern.
 const E_SUFFIX: &str = ".lora_E";
@@ -82,7 +82,7 @@ impl PeftConfig {
         Ok(config)
     }
 
-    /// What PEFT itself refuses.
+    /// The checks of PEFT itself.
     fn check(&self, reader: &Reader<'_>) -> Result<(), Error> {
         if !(0.0..=1.0).contains(&self.lora_dropout) {
             return Err(reader.error("lora_dropout", "a number from 0 to 1", &self.lora_dropout));
@@ -96,7 +96,7 @@ impl PeftConfig {
             let (wanted, found) = ("unset without `layers_to_transform`", &self.layers_pattern);
             return Err(reader.error("layers_pattern", wanted, found));
         }
-        // PEFT puts the rank in the place of such a numerator, which nobody means.
+        // PEFT puts the rank in the place of such a numerator, which cannot be meant.
         if matches!(self.method, PeftMethod::AdaLora(_)) && self.lora_alpha <= 0.0 {
             return Err(reader.error("lora_alpha", "above 0", &self.lora_alpha));
         }
@@ -155,7 +155,7 @@ impl PeftConfig {
             .map(|(key, value)| (key.to_owned(), value))
             .collect();
         pairs.sort_by(|(one, _), (two, _)| one.cmp(two));
-        Pairs(pairs)
+        OrderedMap(pairs)
     }
 }
 
@@ -229,7 +229,7 @@ fn object<T>(
     key: impl Fn(&String) -> String,
     value: impl Fn(&T) -> Value,
 ) -> Entry {
-    Entry::Object(Pairs(pairs.iter().map(|(k, v)| (key(k), value(v))).collect()))
+    Entry::Object(OrderedMap(pairs.iter().map(|(k, v)| (key(k), value(v))).collect()))
 }
 
 fn list_or_null(names: &[String]) -> Value {

@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::files::pairs::Pairs;
+use crate::files::ordered_map::OrderedMap;
 
 /// A value of the document. An object keeps the order of its keys; one with a key that is there
 /// twice reads as plain value, which no key accepts.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Entry {
-    Object(Pairs<Value>),
+    Object(OrderedMap<Value>),
     Plain(Value),
 }
 
 impl Entry {
     fn into_value(self) -> Value {
         match self {
-            Self::Object(Pairs(pairs)) => Value::Object(pairs.into_iter().collect()),
+            Self::Object(OrderedMap(pairs)) => Value::Object(pairs.into_iter().collect()),
             Self::Plain(value) => value,
         }
     }
@@ -53,7 +53,7 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(file: &'a Path, text: &[u8]) -> Result<Self, Error> {
-        let Pairs(keys) =
+        let OrderedMap(keys) =
             serde_json::from_slice(text).map_err(|source| Error::json(file, source))?;
         Ok(Self { file, keys })
     }
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
     ) -> Result<Vec<(String, T)>, Error> {
         let pairs = match self.entry(key) {
             None => Vec::new(),
-            Some(Entry::Object(Pairs(pairs))) => pairs,
+            Some(Entry::Object(OrderedMap(pairs))) => pairs,
             Some(Entry::Plain(value)) => {
                 return Err(self.error(key, "an object with every key once", &value));
             }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::error::Error;
-use crate::files::pairs::Pairs;
+use crate::files::ordered_map::OrderedMap;
 use crate::peft::{PeftConfig, PeftMethod, TargetModules};
 
 /// A file as PEFT 0.18 writes it, with every key it has.
@@ -20,9 +20,9 @@ const ADALORA: &str = include_str!(concat!(
 
 /// Reads `base` with one key set.
 fn with(base: &str, key: &str, value: &str) -> Result<PeftConfig, Error> {
-    let Pairs(mut pairs) = serde_json::from_str::<Pairs<Value>>(base).unwrap();
+    let OrderedMap(mut pairs) = serde_json::from_str::<OrderedMap<Value>>(base).unwrap();
     pairs.retain(|(name, _)| name != key);
-    let others = serde_json::to_string(&Pairs(pairs)).unwrap();
+    let others = serde_json::to_string(&OrderedMap(pairs)).unwrap();
     let text = format!("{},\"{key}\":{value}}}", others.strip_suffix('}').unwrap());
     PeftConfig::parse(Path::new("c.json"), text.as_bytes())
 }
@@ -69,7 +69,7 @@ fn what_is_written_is_read() {
         let config = with(text, "revision", "\"v1\"").unwrap();
         assert_eq!(through(&config).unwrap(), config);
         let document = serde_json::to_string(&config.document()).unwrap();
-        let Pairs(pairs) = serde_json::from_str::<Pairs<Value>>(&document).unwrap();
+        let OrderedMap(pairs) = serde_json::from_str::<OrderedMap<Value>>(&document).unwrap();
         assert!(pairs.is_sorted_by_key(|(key, _)| key.clone()), "{document}");
     }
     let config = with(LORA, "layers_to_transform", "3").unwrap();
@@ -90,7 +90,7 @@ fn numbers_are_written_as_integers_only_where_they_are() {
 }
 
 #[test]
-fn keys_that_are_there_twice_are_refused() {
+fn keys_that_are_there_twice_are_errors() {
     let text = r#"{"peft_type":"LORA","target_modules":["q"],"r":8,"r":16}"#;
     let error = PeftConfig::parse(Path::new("c.json"), text.as_bytes()).unwrap_err();
     assert!(error.to_string().contains("holds JSON that cannot be read"), "{error}");
@@ -99,7 +99,7 @@ fn keys_that_are_there_twice_are_refused() {
 }
 
 #[test]
-fn options_that_change_the_result_are_refused_by_name() {
+fn options_that_change_the_result_are_errors_by_name() {
     for (key, value) in [
         ("use_dora", "true"),
         ("fan_in_fan_out", "true"),

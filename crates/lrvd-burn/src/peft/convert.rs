@@ -108,7 +108,7 @@ pub(super) fn exact_alpha(scaling: f64, rank: usize) -> f64 {
 ///
 /// `r` and `lora_alpha` stay those of the configuration (with `use_rslora`, the numerator that
 /// gives the same scale without it), so that a module without a pattern has kept its initial rank.
-/// PEFT refuses rank 0: such modules are neither targeted nor listed.
+/// Rank 0 is an error in PEFT: such modules are neither targeted nor listed.
 pub(super) fn describe(config: &PeftConfig, modules: &BTreeMap<String, PeftModule>) -> PeftConfig {
     let mut config = config.clone();
     if config.use_rslora {

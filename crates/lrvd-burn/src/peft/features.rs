@@ -1,6 +1,6 @@
 //! Keys of `adapter_config.json` that may be passed over, and those that must not be.
 //!
-//! PEFT gains keys with every version. A key is either read (`config_json`), harmless, refused
+//! PEFT gains keys with every version. A key is either read (`config_json`), harmless, unsupported
 //! unless unset, or unknown. An unknown key is accepted only while it says "not set", so that a
 //! future option which changes the result is an error here instead of a wrong number.
 
@@ -10,7 +10,7 @@ use crate::error::Error;
 use serde_json::Value;
 
 /// Keys that cannot change what a trained adapter computes. The `*_config` entries steer
-/// initialisations; those which also alter base weights are refused through `init_lora_weights`.
+/// initialisations; those which also alter base weights are errors through `init_lora_weights`.
 const HARMLESS: [&str; 9] = [
     "auto_mapping",
     "corda_config",

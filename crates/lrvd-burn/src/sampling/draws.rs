@@ -8,8 +8,8 @@ use super::{DrawPer, Pass, Scheme};
 
 /// Draws that a batch holds one after the other, each for the same sequences.
 ///
-/// Draw `i` has the noise of a pass of its own whose key is at step `step + first + i`; for antithetic
-/// draws at step `step + (first + i) div 2`, turned round where `first + i` is odd.
+/// Draw `i` has the noise of a separate pass whose key is at step `step + first + i`; for antithetic
+/// draws at step `step + (first + i) div 2`, negated (antithetic) where `first + i` is odd.
 ///
 /// # Shapes
 ///
@@ -25,7 +25,7 @@ pub struct DrawSet {
     pub count: usize,
     /// Sequences of one draw; without meaning for a single one.
     pub rows: usize,
-    /// Whether draws come in pairs, `eps` and `−eps`: each has the law of a draw, and in the mean of a pair
+    /// Whether draws come in pairs, `eps` and `−eps`: each has the distribution of a draw, and in the mean of a pair
     /// what is linear in the noise cancels.
     pub antithetic: bool,
 }
@@ -59,13 +59,13 @@ impl Pass {
         module: u32,
         noise: impl Fn(NoiseKey) -> Tensor<D>,
     ) -> Tensor<D> {
-        self.of_draws(module, |key, is_turned| {
+        self.of_draws(module, |key, is_negated| {
             let eps = noise(key);
-            if is_turned { eps.neg() } else { eps }
+            if is_negated { eps.neg() } else { eps }
         })
     }
 
-    /// `draw` by the key of every draw for layer `module`, and whether its noise is to be turned round, one
+    /// `draw` by the key of every draw for layer `module`, and whether its noise is negated, one
     /// behind the other along the first axis.
     pub(crate) fn of_draws<const D: usize>(
         &self,
@@ -76,9 +76,9 @@ impl Pass {
         let key = self.noise.for_module(module);
         let one = |i: u32| {
             let number = first.wrapping_add(i);
-            let (step, is_turned) =
+            let (step, is_negated) =
                 if antithetic { (number / 2, number % 2 == 1) } else { (number, false) };
-            draw(key.at_step(key.step.wrapping_add(step)), is_turned)
+            draw(key.at_step(key.step.wrapping_add(step)), is_negated)
         };
         if count == 1 {
             return one(0);

@@ -23,7 +23,7 @@ pub enum DrawPer {
     /// a reproducible member of a Monte Carlo ensemble: the default in prediction.
     Batch,
     /// Flipout: the draw of [`DrawPer::Batch`], turned into another one for every token by random
-    /// signs. Each token sees the posterior's law, and the noise of two tokens is uncorrelated.
+    /// signs. Each token has the posterior's distribution, and the noise of two tokens is uncorrelated.
     ///
     /// ```text
     /// h = x·A + ((x ⊙ r)·(σ_A ⊙ E_A)) ⊙ q,   y = x·W + c·(h·B + ((h ⊙ t)·(σ_B ⊙ E_B)) ⊙ u)
@@ -45,7 +45,7 @@ pub enum Scheme {
     /// Outputs are drawn with the exact per-coordinate mean and variance ("local
     /// reparameterisation"); covariance across outputs and tokens is dropped.
     MomentMatched(CrossTerm),
-    /// Rank activations are drawn first, then outputs given them: the exact joint law of one token.
+    /// Rank activations are drawn first, then outputs given them: the exact joint distribution of one token.
     Nested,
 }
 

@@ -80,7 +80,7 @@ impl<E: LabelledExamples> Ordered<E> {
     }
 
     /// The same, from its start, with the last `n` examples kept back until they are [taken in](Batches::take_in).
-    pub fn keeping_back(self, n: usize) -> Result<Self, Error> {
+    pub fn holding_out(self, n: usize) -> Result<Self, Error> {
         let rows: Vec<usize> = (0..self.examples.len().saturating_sub(n)).collect();
         let order = ordered(&self.examples, &rows, self.order.config(), self.seed)?;
         let (answers, kept_back) =
@@ -219,7 +219,7 @@ mod tests {
         let texts = Texts((0..40).collect());
         let make = || {
             let order = Ordered::new(&texts, OrderConfig::shuffled(4), 3).unwrap();
-            order.keeping_back(6).unwrap()
+            order.holding_out(6).unwrap()
         };
         let seen = |source: &mut Ordered<&Texts>, steps: usize| -> Vec<usize> {
             (0..steps).flat_map(|_| source.next_step().unwrap().remove(0).input).collect()
@@ -247,6 +247,6 @@ mod tests {
         assert_eq!((plain.take_in().unwrap(), plain.position().taken_in), (0, false));
         let taken_in = OrderedState { taken_in: true, ..plain.position() };
         assert!(plain.seek(taken_in).unwrap_err().to_string().contains("keeps none"));
-        assert!(plain.keeping_back(40).is_err());
+        assert!(plain.holding_out(40).is_err());
     }
 }

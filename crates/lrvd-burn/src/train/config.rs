@@ -31,7 +31,7 @@ pub struct TrainConfig {
     pub steps: usize,
     /// Seed of everything random.
     pub seed: u64,
-    /// Learning rates and decays by role, before the method has its say.
+    /// Learning rates and decays by role, before the method changes them.
     pub groups: ParameterGroups,
     /// `AdamW`'s constants.
     pub optimizer: AdamWConfig,
@@ -117,7 +117,7 @@ pub fn check_seed(seed: u64) -> Result<(), ParameterError> {
     range("seed", seed as f64, 0.0, MAX_SEED as f64)
 }
 
-/// Refuses a setting outside `low..=high`.
+/// Checks that a setting is in `low..=high`.
 pub(super) fn range(
     name: &'static str,
     value: f64,
@@ -139,7 +139,7 @@ mod tests {
     type Change = fn(&mut TrainConfig);
 
     #[test]
-    fn every_setting_is_refused_by_its_name() {
+    fn every_setting_out_of_range_is_named() {
         let good = TrainConfig::default();
         good.check().unwrap();
         let wrong: [(&str, Change); 14] = [

@@ -20,7 +20,7 @@ const FEWEST: usize = 4;
 /// | Setting | Default | Range | Changes the answers |
 /// |---|---|---|---|
 /// | `tokens_per_pass` | 8192 | any | no |
-/// | `antithetic` | false | | to others of the same law |
+/// | `antithetic` | false | | to others of the same distribution |
 /// | `cascade` | none | 0 to 1 | of decided examples, to those of the mean |
 /// | `tolerance` | none | 1e-6 to 0.5 | of settled examples, to those of fewer draws |
 ///
@@ -52,7 +52,7 @@ pub struct DrawPolicy {
     /// Bounds the memory of a pass that holds several draws: examples of a batch × size of the longest ×
     /// draws. A batch that is larger goes through draw by draw.
     pub tokens_per_pass: usize,
-    /// Draws come in pairs of opposite noise, `eps` and `−eps`: each has the law of a draw, and what is
+    /// Draws come in pairs of opposite noise, `eps` and `−eps`: each has the distribution of a draw, and what is
     /// linear in the noise cancels. With an odd number the last draw has no partner.
     pub antithetic: bool,
     /// Margin from which an example is answered at the mean.

@@ -16,7 +16,7 @@ use super::step::{StepContext, train_step};
 use crate::error::Error;
 use crate::objective::ObjectiveParts;
 
-/// Who watches a run: hears what happens, evaluates, keeps checkpoints, asks it to stop.
+/// Callbacks of a run: events, evaluations, checkpoints, and whether it should stop.
 pub trait Observer<M: Model, T: Method<M> + ?Sized> {
     /// What may go wrong on this side.
     type Error: From<Error>;

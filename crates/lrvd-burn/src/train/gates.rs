@@ -110,11 +110,11 @@ impl GateGradients {
     /// One forward and one backward pass for every class but the last. Gates are those of plain factors and of
     /// factors with a posterior; other adapters have none.
     pub fn new<M: Model>(model: &M, inputs: &Inputs<'_, M::Input>) -> Result<Self, Error> {
-        let refused = |what: &str| Error::Undefined(format!("rank gates: {what}"));
+        let undefined = |what: &str| Error::Undefined(format!("rank gates: {what}"));
         let examples = inputs.examples;
         let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
         let batches = evaluation_batches(&sizes, inputs.batch_size)?;
-        let Some(first) = batches.first() else { return Err(refused("there is no example")) };
+        let Some(first) = batches.first() else { return Err(undefined("there is no example")) };
         let plain = |layer: &AdaptedLinear| {
             matches!(layer.extension(), None | Some(Extension::Posterior(_)))
         };
@@ -131,12 +131,12 @@ impl GateGradients {
             modules.insert(path.to_owned(), range);
         });
         if gates == 0 {
-            return Err(refused("no adapter is a pair of factors"));
+            return Err(undefined("no adapter is a pair of factors"));
         }
         let observed = Observed::new(model, &examples.input(&first[..1])?, plain)?;
         let width = observed.width;
         if width < 2 {
-            return Err(refused("gates are for classes, and the answers are scores"));
+            return Err(undefined("gates are for classes, and the answers are scores"));
         }
         let mut all = Vec::with_capacity(examples.len());
         for indices in &batches {

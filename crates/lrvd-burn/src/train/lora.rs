@@ -14,7 +14,7 @@ use crate::adapter::{AdapterConfig, AdapterKind};
 /// | `rank` | 8 | rank of every adapter |
 /// | `lora_alpha` | 16 | numerator of the scaling |
 /// | `dropout` | 0 | drop probability of the adapter's input |
-/// | `b_bound` | 0 | half-width of B's uniform initial values; at 0 training begins at the base model |
+/// | `b_bound` | 0 | half-width of B's uniform initial values; at 0 training starts at the base model |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lora {
     /// Rank.

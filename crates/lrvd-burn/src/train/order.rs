@@ -1,7 +1,7 @@
 //! The order in which training sees its examples, resumable at any batch.
 //!
 //! The order of epoch `e` is a pure function of the key and `e`; a position within it is one number. A run
-//! that stores an [`OrderState`] therefore goes on with exactly the batches it would have seen.
+//! that stores an [`OrderState`] therefore continues with exactly the batches it would have seen.
 
 use crate::error::Error;
 use lrvd_core::noise::{Draws, NoiseKey, Stream, permutation};
@@ -149,7 +149,7 @@ impl EpochOrder {
         self.state
     }
 
-    /// Goes on from `state`.
+    /// Continues from `state`.
     pub fn resume(&mut self, state: OrderState) -> Result<(), Error> {
         let wanted = self.batches_per_epoch();
         if state.next_batch >= wanted {
@@ -196,7 +196,7 @@ impl EpochOrder {
                 }
                 let mut batches: Vec<Vec<usize>> =
                     order.chunks(size).map(<[usize]>::to_vec).collect();
-                // A use index of its own: the words that shuffled the examples are spent.
+                // Another use index: the words that shuffled the examples are spent.
                 Draws::new(key.with_use(1)).shuffle(&mut batches);
                 batches
             }

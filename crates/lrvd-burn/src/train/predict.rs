@@ -24,7 +24,7 @@ pub enum PredictionDraws {
     /// Weights, anew for every batch.
     Fresh,
     /// Outputs, token by token, as the authors' scripts for language models do. Where the noise of a
-    /// method has no such law, as all but LRVD's and TFB's, weights are drawn anew for every batch; SWAG,
+    /// method has no such distribution, as all but LRVD's and TFB's, weights are drawn anew for every batch; SWAG,
     /// whose draw is a set of factors, keeps them.
     Activation,
 }

@@ -1,4 +1,4 @@
-//! What happens during a run, told to whoever shows it.
+//! What happens during a run, as events to show.
 //!
 //! Nothing here prints: a terminal draws bars, a pipe gets plain lines, a test collects the events.
 
@@ -7,7 +7,7 @@
 pub enum Event {
     /// A line of general interest.
     Note(String),
-    /// One fine-tuning run begins or goes on.
+    /// One fine-tuning run starts or continues.
     RunStarted {
         /// Position among all runs, from 1.
         index: usize,

@@ -74,7 +74,7 @@ impl<M: Model, T: Method<M> + ?Sized> Run<M, T> {
         self.method.posterior(self.config().seed).map_or(0.0, |run| run.kl_weight)
     }
 
-    /// Goes on from the newest checkpoint; `false` if there is none.
+    /// Continues from the newest checkpoint; `false` if there is none.
     pub fn resume(&mut self, checkpoints: &Checkpoints) -> Result<bool, Error> {
         checkpoints.resume(&mut self.state, &mut *self.method)
     }

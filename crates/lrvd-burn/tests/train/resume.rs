@@ -21,7 +21,7 @@ fn compare<T: Method<Net> + Clone>(method: &T, config: &TrainConfig, name: &str)
     let start = || Run::new(net(), method.clone(), &targets(), config).unwrap();
     // A search has rows that take part after the cut.
     let kept_back = if method.search().is_some() { 6 } else { 0 };
-    let batches = || batches(config).keeping_back(kept_back).unwrap();
+    let batches = || batches(config).holding_out(kept_back).unwrap();
     let mut whole = start();
     let folder = tempfile::tempdir().unwrap();
     let never = folder.path().join("whole");

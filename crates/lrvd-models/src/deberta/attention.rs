@@ -81,7 +81,7 @@ impl SelfAttention {
         let value = self.value_proj.forward(x, pass);
         let [mut query, key, value] = pass.aligned([query, key, value]);
         let separate = [&self.pos_key_proj, &self.pos_query_proj];
-        if separate.into_iter().flatten().any(|p| p.tells_draws_apart(pass)) {
+        if separate.into_iter().flatten().any(|p| p.is_stochastic(pass)) {
             query = pass.repeated(query, pass.draws.count * pass.draws.rows);
         }
         let [query, key, value] = pass.aligned([query, key, value]);

@@ -101,7 +101,7 @@ impl EncoderLayer {
         let context = self.attention.forward(x.clone(), mask, positions, pass);
         let dense = [&self.attention_output.dense, &self.intermediate, &self.output.dense];
         let first = |x: Tensor<3>| x.narrow(1, 0, 1);
-        if pass.dropout.is_none() && dense.into_iter().all(|layer| layer.keeps_rows_apart(pass)) {
+        if pass.dropout.is_none() && dense.into_iter().all(|layer| layer.is_row_independent(pass)) {
             return self.behind_attention(first(context), first(x), pass);
         }
         first(self.behind_attention(context, x, pass))

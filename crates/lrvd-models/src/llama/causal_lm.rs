@@ -55,7 +55,7 @@ impl LlamaForCausalLm {
     pub fn load(source: &mut WeightSource<'_>, config: &LlamaConfig) -> Self {
         let model = LlamaModel::load(source, "model", config);
         let lm_head = if config.tie_word_embeddings {
-            AdaptedLinear::new(HEAD, model.embeddings().transpose(), None).with_borrowed_weight()
+            AdaptedLinear::new(HEAD, model.embeddings().transpose(), None).with_tied_weight()
         } else {
             let (d, vocab) = (config.hidden_size, config.vocab_size);
             source.linear(HEAD, d, vocab, false, config.initializer_range)

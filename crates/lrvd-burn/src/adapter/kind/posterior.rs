@@ -82,7 +82,7 @@ impl Posterior {
     /// broadcast against the factors; `None` where the factor is deterministic.
     ///
     /// Additive families: `σ = exp(ℓ/2)` with `ℓ` clamped to its range (zero gradient outside).
-    /// Multiplicative: `σ = sqrt(α)·mean`, signed, which has the same law.
+    /// Multiplicative: `σ = sqrt(α)·mean`, signed, which has the same distribution.
     pub fn deviations(&self, a: &Tensor<2>, b: &Tensor<2>) -> (Tensor<2>, Option<Tensor<2>>) {
         match self {
             Self::RankVariance(p) => {

@@ -107,7 +107,7 @@ impl ScaleGaussian {
 parameters!(ScaleGaussian { log_mean: LOG_MEAN, log_std: LOG_STD });
 
 impl AdaptedLinear {
-    /// Divergence between the law of random scales and `N(0, 1)` in nats, `[1]`; `None` without
+    /// Divergence between the distribution of random scales and `N(0, 1)` in nats, `[1]`; `None` without
     /// [`Extension::Scale`].
     ///
     /// # Formula

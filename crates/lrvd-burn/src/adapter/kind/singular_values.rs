@@ -23,7 +23,7 @@ pub(super) const E: ParameterSchema = ParameterSchema {
 /// Standard deviation of the initial factors.
 pub(super) const STD: f64 = 0.02;
 
-/// Singular values of 0, so that training begins at the base model.
+/// Singular values of 0, so that training starts at the base model.
 pub(super) fn fresh(init: &Initialiser) -> Extension {
     Extension::SingularValues(init.constant(&E, 0.0))
 }

@@ -36,7 +36,7 @@ pub(crate) fn forward<B: Backend>(
 }
 
 /// Gradients of `x`, `weight`, `bias`, `a` and `b` as far as `wanted`; those of `x`
-/// and of `x·A` are added to what is `begun`.
+/// and of `x·A` are added to `acc`.
 #[expect(clippy::too_many_arguments, reason = "the operands of the forward pass and what it saved")]
 pub(crate) fn backward<B: Backend>(
     x: FloatTensor<B>,
@@ -47,7 +47,7 @@ pub(crate) fn backward<B: Backend>(
     grad: FloatTensor<B>,
     scale: f64,
     wanted: [bool; 5],
-    begun: [Option<FloatTensor<B>>; 2],
+    acc: [Option<FloatTensor<B>>; 2],
 ) -> FiveGradients<B> {
     let (x, grad) = (Value::<B>(x), Value::<B>(grad));
     let shape = x.shape();
@@ -62,9 +62,9 @@ pub(crate) fn backward<B: Backend>(
         let width = grad.shape()[2];
         rows(&grad).sum(0).reshape([width]).0
     });
-    let [begun_x, begun_h] = begun.map(|begun| begun.map(Value::<B>));
-    if let Some(begun) = begun_x {
-        d_x = d_x.map(|d_x| d_x + begun);
+    let [grad_x_acc, grad_h_acc] = acc.map(|acc| acc.map(Value::<B>));
+    if let Some(acc) = grad_x_acc {
+        d_x = d_x.map(|d_x| d_x + acc);
     }
     let (mut d_a, mut d_b) = (None, None);
     if let (Some(a), Some(b), Some(s)) = (a, b, hidden) {
@@ -73,8 +73,8 @@ pub(crate) fn backward<B: Backend>(
         let g = grouped(&grad, groups);
         if wanted[0] || wanted[3] {
             let mut h = g.clone().matmul(b.swap(1, 2)) * scale;
-            if let Some(begun) = begun_h {
-                h = h + begun;
+            if let Some(acc) = grad_h_acc {
+                h = h + acc;
             }
             d_a = wanted[3].then(|| grouped(&x, groups).swap(1, 2).matmul(h.clone()).0);
             d_x = d_x.map(|d_x| d_x + h.matmul(a.swap(1, 2)).reshape(shape));

@@ -84,7 +84,7 @@ pub(crate) fn backward(
     grad: FlexTensor,
     scale: f64,
     wanted: [bool; 5],
-    begun: [Option<FlexTensor>; 2],
+    acc: [Option<FlexTensor>; 2],
 ) -> FiveGradients<Flex> {
     let (x, grad) = (contiguous(x), contiguous(grad));
     let [n, tokens, d_input] = [0, 1, 2].map(|axis| x.shape()[axis]);
@@ -92,14 +92,14 @@ pub(crate) fn backward(
     let (x_values, g) = (f32::slice(&x), f32::slice(&grad));
     let factors = a.map(Factor::new).zip(b.map(Factor::new));
     let [groups, _, rank] = factors.as_ref().map_or([1, 0, 0], |(a, _)| a.shape);
-    let adds = begun.iter().any(Option::is_some);
-    let [begun_x, begun_h] = begun;
-    let start = |begun: Option<FlexTensor>, shape: [usize; 3]| {
+    let adds = acc.iter().any(Option::is_some);
+    let [grad_x_acc, grad_h_acc] = acc;
+    let start = |acc: Option<FlexTensor>, shape: [usize; 3]| {
         let empty = || f32::tensor(zeros(shape.iter().product()), Shape::new(shape));
-        begun.map_or_else(empty, contiguous)
+        acc.map_or_else(empty, contiguous)
     };
-    let mut d_x = wanted[0].then(|| start(begun_x, [n, tokens, d_input]));
-    let mut h = start(begun_h, [groups, rows / groups.max(1), rank]);
+    let mut d_x = wanted[0].then(|| start(grad_x_acc, [n, tokens, d_input]));
+    let mut h = start(grad_h_acc, [groups, rows / groups.max(1), rank]);
     if wanted[0] || wanted[3] {
         let base = wanted[0].then(|| packed_weight(&weight, true));
         let packed = factors.as_ref().map(|(a, b)| {

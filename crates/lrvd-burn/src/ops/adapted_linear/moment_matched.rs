@@ -164,7 +164,7 @@ pub(crate) fn gradients<B: LrvdBackend>(
         Maybe::from(d.map(|d| Value::<B>(d).reshape(like.shape()).0))
     };
     let d_hidden = d_hidden.map(|d| (Value::<B>(d) * scale).0);
-    let begun = (shaped(d_x, &x), shaped(d_hidden, &hidden));
+    let acc = (shaped(d_x, &x), shaped(d_hidden, &hidden));
     let needed_here = [needed[0], needed[1], needed[2] && has_bias, needed[3], needed[4]];
     let (d_x, d_weight, d_bias, d_a, mut d_b) = B::fused_adapted_linear_grad(
         x,
@@ -175,8 +175,8 @@ pub(crate) fn gradients<B: LrvdBackend>(
         grad,
         scale,
         needed_here,
-        begun.0,
-        begun.1,
+        acc.0,
+        acc.1,
     );
     let mut d_variance = None;
     if let Some(d_w) = d_w {

@@ -26,7 +26,7 @@ impl<'a> Matrix<'a> {
         Self { values, rows, columns, strides: [columns, 1] }
     }
 
-    /// `rows` rows of `columns` numbers that begin `stride` apart.
+    /// `rows` rows of `columns` numbers that start `stride` apart.
     pub(crate) fn spaced(values: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
         Self { values, rows, columns, strides: [stride, 1] }
     }

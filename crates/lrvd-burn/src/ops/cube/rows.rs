@@ -9,7 +9,7 @@ const MOST_UNITS: usize = 256;
 /// Units of a cube at least: a plane of most devices.
 const FEWEST_UNITS: usize = 32;
 
-/// Below every score: where a maximum begins. Not every device has an infinity.
+/// Below every score: the start of a maximum. Not every device has an infinity.
 pub(crate) const LOWEST: f32 = -3.0e38;
 
 /// Cubes and units for `rows` rows of `width` numbers, of which there is at least one; cubes beyond

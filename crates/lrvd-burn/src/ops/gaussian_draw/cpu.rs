@@ -50,7 +50,7 @@ pub(crate) fn forward<E: Real>(
     let mut out = vec![E::ZERO; count * size];
     if !out.is_empty() {
         let (mean, std) = (E::slice(&mean), spread::<E>(&std, shape));
-        // Chunks of one draw each: noise begins anew at no border but the first.
+        // Chunks of one draw each: noise starts anew only at the first border.
         let tasks = out.chunks_exact_mut(size).enumerate().flat_map(|(draw, out)| {
             let pieces = out.chunks_mut(TASK).enumerate();
             pieces.map(move |(piece, out)| (draw * size, piece * TASK, out))

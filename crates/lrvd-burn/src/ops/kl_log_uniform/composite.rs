@@ -31,7 +31,7 @@ pub(crate) fn forward<B: Backend>(
     }
     let a = log_alpha(mean, log_variance, rank_axis);
     let saturation = (-(a.clone() * k3 + k2)).logistic() * k1;
-    let kl = saturation + a.softplus_of_minus() * 0.5;
+    let kl = saturation + a.neg_log_sigmoid() * 0.5;
     kl.sum(1 - rank_axis).reshape([rank]).0
 }
 

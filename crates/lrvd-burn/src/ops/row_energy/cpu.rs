@@ -17,7 +17,7 @@ wide! {
         }
     }
 
-    /// `d_x` begins as zeros; an empty `d_weight` is not wanted.
+    /// `d_x` starts as zeros; an empty `d_weight` is not needed.
     fn rows_backward<'a, E>(
         d_x: &'a mut [E],
         d_weight: &'a mut [E],

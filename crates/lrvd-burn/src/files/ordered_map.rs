@@ -12,30 +12,30 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The pairs of an object, whose keys differ.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Pairs<T>(pub(crate) Vec<(String, T)>);
+pub(crate) struct OrderedMap<T>(pub(crate) Vec<(String, T)>);
 
-impl<T: Serialize> Serialize for Pairs<T> {
+impl<T: Serialize> Serialize for OrderedMap<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pairs<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrderedMap<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(PairsVisitor(PhantomData))
+        deserializer.deserialize_map(OrderedMapVisitor(PhantomData))
     }
 }
 
-struct PairsVisitor<T>(PhantomData<T>);
+struct OrderedMapVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for PairsVisitor<T> {
-    type Value = Pairs<T>;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for OrderedMapVisitor<T> {
+    type Value = OrderedMap<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs<T>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OrderedMap<T>, A::Error> {
         let mut pairs = Vec::new();
         let mut seen = BTreeSet::new();
         while let Some((key, value)) = map.next_entry::<String, T>()? {
@@ -44,7 +44,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for PairsVisitor<T> {
             }
             pairs.push((key, value));
         }
-        Ok(Pairs(pairs))
+        Ok(OrderedMap(pairs))
     }
 }
 
@@ -57,13 +57,14 @@ mod tests {
     #[test]
     fn keeps_the_order_of_keys_both_ways() {
         let text = r#"{"z":{"y":1,"b":2},"a":{}}"#;
-        let value: Pairs<Pairs<u8>> = serde_json::from_str(text).unwrap();
+        let value: OrderedMap<OrderedMap<u8>> = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&value).unwrap(), text);
     }
 
     #[test]
-    fn refuses_a_key_that_is_there_twice() {
-        let error = serde_json::from_str::<Pairs<Pairs<u8>>>(r#"{"a":{"k":1,"k":2}}"#).unwrap_err();
+    fn a_key_that_is_there_twice_is_an_error() {
+        let error = serde_json::from_str::<OrderedMap<OrderedMap<u8>>>(r#"{"a":{"k":1,"k":2}}"#)
+            .unwrap_err();
         assert!(error.to_string().contains("the key `k` is there twice"), "{error}");
     }
 }
