@@ -308,11 +308,11 @@ fn continuations_do_not_depend_on_company_and_stop_where_told() {
             Ok(texts) => {
                 assert_eq!((ends, &texts), (6, &model.generate(&prompts, &options).unwrap()));
             }
-            Err(error) => assert_eq!((ends, error), (3, GenerateError::Abandoned)),
+            Err(error) => assert!(ends == 3 && matches!(error, GenerateError::Abandoned)),
         }
     }
     let error = model.generate_greedy(&[vec![1], vec![]], &options).unwrap_err();
-    assert_eq!(error, GenerateError::Empty { index: 1 });
+    assert!(matches!(error, GenerateError::Empty { index: 1 }));
     let error = model.generate_greedy(&[vec![1, 50]], &options).unwrap_err();
     assert!(matches!(error, GenerateError::Unknown { position: 1, id: 50, vocab_size: 50, .. }));
     assert!(model.generate_greedy(&[], &options).unwrap().is_empty());

@@ -2,7 +2,7 @@
 //! stored whole.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::config::{CONFIG_FILE, PeftConfig};
 use super::keys::{Factor, Key, factor_key, parse_key};

@@ -5,7 +5,6 @@
 //! nothing is left over.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use burn::module::Param;
 use burn::tensor::{Tensor, TensorData};

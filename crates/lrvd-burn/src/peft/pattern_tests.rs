@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::error::Error;
 
 fn names(names: &[&str]) -> TargetModules {
     TargetModules::Names(names.iter().map(|&name| name.to_owned()).collect())

@@ -4,6 +4,7 @@
 //! the posterior mean.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use lrvd_core::family::{LOG_VARIANCE_MAX, LOG_VARIANCE_MIN, VariationalFamily};
 use lrvd_core::prune::StatisticAggregate;

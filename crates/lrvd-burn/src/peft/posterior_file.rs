@@ -1,7 +1,7 @@
 //! Reading and writing `lrvd_posterior.safetensors`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 

@@ -218,7 +218,7 @@ pub fn evaluation_batches(sizes: &[usize], batch_size: usize) -> Result<Vec<Vec<
 
 /// Values in the order of the examples from values in the order of `batches`.
 pub fn restore_order<T>(batches: &[Vec<usize>], values: Vec<T>) -> Result<Vec<T>, Error> {
-    let (wanted, found) = (batches.iter().map(Vec::len).sum(), values.len());
+    let (wanted, found) = (batches.iter().map(Vec::len).sum::<usize>(), values.len());
     if found != wanted {
         return Err(Error::Shape(format!(
             "the batches have {wanted} examples, found {found} values"

@@ -52,7 +52,7 @@ pub struct GeneratedToken {
 }
 
 /// A text cannot be continued.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GenerateError {
     /// A text without a token; a model needs at least the token that starts a text.
