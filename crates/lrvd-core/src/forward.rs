@@ -33,9 +33,7 @@ use crate::posterior::{Entries, Posterior};
 /// Right mean and variance of every output; drops the covariance between outputs and between
 /// tokens, and the heavy tails of a product of Gaussians.
 ///
-/// # References
-///
-/// Kingma et al. 2015, arXiv:1506.02557; Doyle et al., arXiv:2506.22809.
+/// Source: Kingma et al. 2015, arXiv:1506.02557; Doyle et al., arXiv:2506.22809.
 pub fn moment_matched(
     posterior: &Posterior<'_>,
     x: &[f64],
@@ -77,9 +75,7 @@ pub struct NestedNoise<'a> {
 /// Up to `EPS_VARIANCE`, the exact distribution of one token's outputs, covariances and tails included.
 /// Tokens are independent, which they are not under one weight draw.
 ///
-/// # References
-///
-/// Derived; the inner step is Kingma et al. 2015, arXiv:1506.02557, in rank space.
+/// Source: derived; the inner step is Kingma et al. 2015, arXiv:1506.02557, in rank space.
 pub fn nested(
     posterior: &Posterior<'_>,
     x: &[f64],

@@ -143,9 +143,7 @@ impl GatePosterior {
 ///
 /// `logits` is `[n, n_classes]` and `jacobians` `[n, n_classes, n_gates]`, along the axes, in nats; `variances` is `[n_gates]`.
 ///
-/// # References
-///
-/// `MacKay` 1992; Lu et al. 2020, arXiv:2006.07584 (pairs of classes).
+/// Source: `MacKay` 1992; Lu et al. 2020, arXiv:2006.07584 (pairs of classes).
 pub fn gate_probit(
     logits: &[f64],
     jacobians: &[f64],
@@ -359,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_shapes_and_numbers_are_refused() {
+    fn wrong_shapes_and_numbers_are_errors() {
         let (logits, jacobians, p) = case();
         assert!(gauss_newton(&jacobians[1..], &p, CLASSES, GATES).is_err());
         assert!(gauss_newton(&[], &[], CLASSES, GATES).is_err());

@@ -34,9 +34,7 @@ impl AlphaFloor {
 /// authors' floor of 1e-8 bends the curve below `log_alpha = −14` and stops it at −18.4; it is kept
 /// as an option because their numbers were made with it.
 ///
-/// # References
-///
-/// Molchanov et al. 2017, arXiv:1701.05369; Doyle et al., arXiv:2506.22809.
+/// Source: Molchanov et al. 2017, arXiv:1701.05369; Doyle et al., arXiv:2506.22809.
 pub fn log_alpha(mean: f64, log_variance: f64, floor: AlphaFloor) -> f64 {
     let signal = mean * mean + EPS_MEAN;
     let plain = clamp_log_variance(log_variance) - signal.ln();

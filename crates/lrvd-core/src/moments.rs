@@ -63,9 +63,7 @@ pub struct Moments {
 /// q[n] = ‖x[n]‖²,  w[o] = Σ_k v[k]·b_mean[k,o]²,  u = Σ_k v[k]²,  t[n] = Σ_k v[k]·m_s[n,k]²
 /// ```
 ///
-/// # References
-///
-/// Kingma et al. 2015, arXiv:1506.02557 (local reparameterisation); the product term is derived.
+/// Source: Kingma et al. 2015, arXiv:1506.02557 (local reparameterisation); the product term is derived.
 pub fn moments(posterior: &Posterior<'_>, x: &[f64], cross: CrossTerm) -> Result<Moments, Error> {
     let n = count_tokens(posterior, x)?;
     let (rank, d_in, d_out) = (posterior.rank(), posterior.d_input(), posterior.d_output());
@@ -162,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn rank_zero_is_silent_and_ragged_inputs_are_refused() {
+    fn rank_zero_is_silent_and_ragged_inputs_are_errors() {
         let a = FactorView::new("a", &[], 0, 3).unwrap();
         let b = FactorView::new("b", &[], 0, 2).unwrap();
         let none = Posterior::new(a, b, NoiseParameters::RankVariance(&[])).unwrap();

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn misfits_are_refused_by_name() {
+    fn misfits_are_errors_by_name() {
         let error = posterior(NoiseParameters::NoiseToSignal(&[0.0])).unwrap_err();
         assert_eq!(error, Error::length("log_alpha", 1, 2));
         let a = FactorView::new("a", &A, 2, 2).unwrap();

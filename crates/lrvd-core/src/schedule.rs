@@ -50,7 +50,7 @@ impl KlSchedule {
 /// Counts that a divisor can refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchSize {
-    /// Examples in the batch that one optimiser step sees, or of one micro-batch where it sees several.
+    /// Examples of one optimiser step, or of one micro-batch where a step has several.
     pub examples: usize,
     /// Tokens in it, without padding.
     pub tokens: usize,
@@ -105,9 +105,7 @@ impl KlDivisor {
 /// after it  max(0, (T − t)/(T − w))
 /// ```
 ///
-/// # References
-///
-/// Linear warm-up and decay as in BERT's fine-tuning, and in the published scripts of the method.
+/// As in BERT's fine-tuning and in the published scripts of the method.
 ///
 /// # Examples
 ///

@@ -285,7 +285,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn mistakes_are_refused_and_change_nothing() {
+    fn mistakes_are_errors_and_change_nothing() {
         let mut allocator = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap();
         run::<f32>(&mut allocator, 0..1);
         let before = allocator.state().clone();

@@ -1,6 +1,6 @@
 //! What a resumed run needs, and whether it fits.
 
-use super::importance::{EntryImportance, TripletImportance, TripletShape};
+use super::importance::{TripletImportance, TripletShape};
 use crate::error::{Error, check_length, check_range};
 
 /// Everything a resumed run needs: the averages and the last mask.
@@ -22,11 +22,14 @@ impl AdaLoraState {
         }
         check_length("state", self.modules.len(), shapes.len())?;
         for (module, (triplet, &shape)) in self.modules.iter().zip(shapes).enumerate() {
-            let lengths = factor_lengths(init_r, shape);
+            let factors = [&triplet.a, &triplet.e, &triplet.b];
             for ((name, expected), entries) in
-                lengths.into_iter().zip([&triplet.a, &triplet.e, &triplet.b])
+                factor_lengths(init_r, shape).into_iter().zip(factors)
             {
-                check_average(module, name, expected, entries)?;
+                for average in [&entries.importance, &entries.uncertainty] {
+                    check_len(module, name, expected, average.len())?;
+                    check_finite(module, name, average.iter().copied())?;
+                }
             }
         }
         if let Some(mask) = &self.mask {
@@ -70,19 +73,6 @@ pub(super) fn check_finite(
     }
 }
 
-fn check_average(
-    module: usize,
-    name: &'static str,
-    expected: usize,
-    entries: &EntryImportance,
-) -> Result<(), Error> {
-    for average in [&entries.importance, &entries.uncertainty] {
-        check_len(module, name, expected, average.len())?;
-        check_finite(module, name, average.iter().copied())?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -91,7 +81,7 @@ mod tests {
     use crate::adalora::allocator::tests::{SHAPES, small};
 
     #[test]
-    fn a_foreign_state_is_refused() {
+    fn a_foreign_state_is_an_error() {
         let state = AdaLoraAllocator::new(small(), SHAPES.to_vec()).unwrap().state().clone();
         let other = |shapes: &[TripletShape], state| {
             AdaLoraAllocator::from_state(small(), shapes.to_vec(), state).unwrap_err()

@@ -13,9 +13,7 @@
 //! [`ElementGaussian::kl`](super::ElementGaussian::kl) is all there is to compute, and no gradient of it
 //! reaches `B`.
 //!
-//! # References
-//!
-//! Wang et al. 2024, BLoB, arXiv:2406.11675, theorem 3.1 and 3.2.
+//! Source: Wang et al. 2024, BLoB, arXiv:2406.11675, theorem 3.1 and 3.2.
 
 pub use super::element_gaussian::PRIOR_STD_DEV;
 

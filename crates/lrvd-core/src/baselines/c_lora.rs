@@ -10,9 +10,7 @@
 //! E = mean + std_dev ∘ noise,   out = scaling · B·E·z
 //! ```
 //!
-//! # References
-//!
-//! Rahmati et al. 2025, C-LoRA, arXiv:2505.17773, and its code.
+//! Source: Rahmati et al. 2025, C-LoRA, arXiv:2505.17773, and its code.
 
 use crate::error::{Error, check_length, check_range};
 use crate::numeric::{compensated_sum, softplus};

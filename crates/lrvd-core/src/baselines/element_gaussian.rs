@@ -1,4 +1,4 @@
-//! Weights with a standard deviation each, and what they cost.
+//! Bayes by backprop: Gaussian weights with a standard deviation each, and their divergence.
 
 use crate::error::{Error, check_length, check_range};
 use crate::kl::gaussian_kl;
@@ -35,9 +35,7 @@ impl ElementReduction {
 ///
 /// `mean` and `rho` are flat and of equal length.
 ///
-/// # References
-///
-/// Blundell et al. 2015, arXiv:1505.05424; on A alone: Wang et al. 2024, arXiv:2406.11675.
+/// Source: Blundell et al. 2015, arXiv:1505.05424; on A alone: Wang et al. 2024, arXiv:2406.11675.
 ///
 /// # Examples
 ///
@@ -156,9 +154,7 @@ impl<'a> ElementGaussian<'a> {
 /// p(w) = weight·N(w; 0, first²) + (1 − weight)·N(w; 0, second²)
 /// ```
 ///
-/// # References
-///
-/// Blundell et al. 2015, arXiv:1505.05424, section 3.3. They search `weight` in {¼, ½, ¾}, `first`
+/// Source: Blundell et al. 2015, arXiv:1505.05424, section 3.3. They search `weight` in {¼, ½, ¾}, `first`
 /// in {e^0, e^−1, e^−2} and `second` in {e^−6, e^−7, e^−8}.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScaleMixture {
@@ -217,10 +213,8 @@ impl ScaleMixture {
 /// square:    sigma = rho²
 /// ```
 ///
-/// # References
-///
-/// Softplus: Blundell et al. 2015, arXiv:1505.05424. Square (there called `G`): Wang et al. 2024,
-/// arXiv:2406.11675; its slope vanishes with the standard deviation, so small noise moves slowly.
+/// Sources: Blundell et al. 2015, arXiv:1505.05424 (softplus); Wang et al. 2024, arXiv:2406.11675 (square, there called `G`),
+/// whose slope vanishes with the standard deviation, so small noise moves slowly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StdMap {
     /// `ln(1 + exp(rho))`, the choice of Bayes by backprop.
@@ -300,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_shapes_and_widths_are_refused() {
+    fn wrong_shapes_and_widths_are_errors() {
         assert!(ElementGaussian::new(&MEAN, &RHO[..2], StdMap::Square).is_err());
         let q = ElementGaussian::new(&MEAN, &RHO, StdMap::Square).unwrap();
         assert!(q.sample(&[0.0; 2]).is_err() && q.sample(&[0.0; 4]).is_err());
@@ -335,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mixture_is_refused() {
+    fn what_is_no_mixture_is_an_error() {
         for (weight, first, second) in [
             (-0.1, 1.0, 1.0),
             (1.1, 1.0, 1.0),

@@ -78,9 +78,7 @@ fn position(step: u64, cycle: u32) -> u32 {
 ///
 /// The weights of an epoch sum to 1.
 ///
-/// # References
-///
-/// Blundell et al. 2015, arXiv:1505.05424, section 3.4.
+/// Source: Blundell et al. 2015, arXiv:1505.05424, section 3.4.
 pub fn falling_weight(index: u32, count: u32) -> Result<f64, Error> {
     check_range("index", f64::from(index), 1.0, f64::from(count))?;
     Ok((-f64::from(index)).exp2() / (1.0 - (-f64::from(count)).exp2()))
@@ -104,9 +102,7 @@ pub fn falling_weight(index: u32, count: u32) -> Result<f64, Error> {
 ///
 /// The weights of a cycle sum to `1 − 1/(2^(M_c+1) − 1)`; its last ten carry all but a thousandth.
 ///
-/// # References
-///
-/// Wang et al. 2024, BLoB, arXiv:2406.11675, and its code.
+/// Source: Wang et al. 2024, BLoB, arXiv:2406.11675, and its code.
 pub fn rising_weight(index: u32, cycle: u32) -> Result<f64, Error> {
     check_range("index", f64::from(index), 1.0, f64::from(cycle))?;
     let last = f64::from(cycle) + 1.0;
@@ -196,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_cycles_and_wrong_places_are_refused() {
+    fn empty_cycles_and_wrong_places_are_errors() {
         for index in [0, 4] {
             assert!(falling_weight(index, 3).is_err() && rising_weight(index, 3).is_err());
         }

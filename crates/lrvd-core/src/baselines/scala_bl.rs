@@ -14,9 +14,7 @@
 //! So a mean scale is always positive while a drawn one need not be, and the prior `N(0, 1)` is on
 //! `s`, not on its logarithm.
 //!
-//! # References
-//!
-//! Samplawski et al. 2025, `ScalaBL`, arXiv:2506.21408; code in `BayesAdapt`.
+//! Source: Samplawski et al. 2025, `ScalaBL`, arXiv:2506.21408; code in `BayesAdapt`.
 
 use crate::error::{Error, check_length, check_range};
 use crate::factor::FactorView;

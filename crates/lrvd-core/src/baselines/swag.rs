@@ -21,9 +21,7 @@ const VARIANCE_FLOOR: f64 = 1e-30;
 /// `mean` and `second_moment` are `[n_weights]`, `deviations` is `[k, n_weights]` with `k ≤ K`, oldest
 /// first: `(2 + K)·n_weights` numbers in all.
 ///
-/// # References
-///
-/// Maddox et al. 2019, SWAG, arXiv:1902.02476; on adapters: Onal et al. 2024, arXiv:2405.03425.
+/// Source: Maddox et al. 2019, SWAG, arXiv:1902.02476; on adapters: Onal et al. 2024, arXiv:2405.03425.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(
     feature = "serde",
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn what_does_not_fit_is_an_error() {
         let mut swag = collected(1, 3);
         assert!(swag.collect(&[1.0]).is_err());
         assert!(swag.collect(&[1.0, f64::NAN]).is_err());
@@ -237,7 +235,7 @@ mod tests {
 
     #[cfg(feature = "serde")]
     #[test]
-    fn a_stored_state_goes_on_and_a_broken_one_is_refused() {
+    fn a_stored_state_goes_on_and_a_broken_one_is_an_error() {
         let text = serde_json::to_string(&collected(3, 2)).unwrap();
         let mut read: Swag = serde_json::from_str(&text).unwrap();
         read.collect(&PATH[3]).unwrap();

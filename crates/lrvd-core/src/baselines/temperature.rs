@@ -44,9 +44,7 @@ pub struct TemperatureFit {
 /// minimum, never lost. Where the slope at 1 is exactly 0 (logits that do not depend on the class, or so far
 /// apart that it underflows), 1 is returned.
 ///
-/// # References
-///
-/// Guo et al. 2017, arXiv:1706.04599.
+/// Source: Guo et al. 2017, arXiv:1706.04599.
 ///
 /// # Examples
 ///
@@ -210,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_fitted_is_refused() {
+    fn what_cannot_be_fitted_is_an_error() {
         let empty = temperature_scaling(&[], 2, &[]);
         assert_eq!(empty, Err(Error::length("logits", 0, "at least 1")));
         assert!(temperature_scaling(&LOGITS, 3, &LABELS[..3]).is_err());

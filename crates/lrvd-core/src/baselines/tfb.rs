@@ -40,9 +40,7 @@ impl RotatedAdapter {
     ///
     /// `a` is `[rank, d_input]`, `b` is `[rank, d_output]`, rank-major.
     ///
-    /// # References
-    ///
-    /// Shi et al. 2024, TFB, arXiv:2412.05723.
+    /// Source: Shi et al. 2024, TFB, arXiv:2412.05723.
     pub fn new(a: FactorView<'_>, b: FactorView<'_>) -> Result<Self, Error> {
         check_length("rows of b", b.rank(), a.rank())?;
         // Rank-major B is Bᵀ = V diag(d) Uᵀ.
@@ -318,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn predictions_that_cannot_be_compared_are_refused() {
+    fn predictions_that_cannot_be_compared_are_errors() {
         assert!(relative_nll_change(&[1.0, 0.0], &[0.5, 0.5], 2, &[0]).is_err());
         assert!(relative_nll_change(&[0.5, 0.5], &[0.5, 0.6], 2, &[0]).is_err());
         assert!(relative_nll_change(&[], &[], 2, &[]).is_err());

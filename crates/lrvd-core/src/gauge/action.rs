@@ -141,9 +141,7 @@ impl PushForward {
 /// rotations inside equal variances. `NoiseToSignal` stays for permutations and rescalings only,
 /// even if all its ratios are equal.
 ///
-/// # References
-///
-/// Doyle et al., arXiv:2506.22809, Theorem 1, for the additive family; the rest is derived.
+/// Source: Doyle et al., arXiv:2506.22809, Theorem 1, for the additive family; the rest is derived.
 pub fn push_forward(posterior: &Posterior<'_>, gauge: &Gauge) -> Result<PushForward, Error> {
     let mean = gauge.apply(posterior.a_mean(), posterior.b_mean())?;
     let before = posterior.variance();

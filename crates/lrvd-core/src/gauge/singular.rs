@@ -119,7 +119,7 @@ impl SingularFactors {
 /// # Invariants
 ///
 /// `ΔW` is unchanged. No other factors of the same product have a smaller `‖A‖² + ‖B‖²`, which is here
-/// `2·Σ ς_k`: of all gauges, a Gaussian prior with one width for both factors likes this one best.
+/// `2·Σ ς_k`: of all gauges this one has the largest density under a Gaussian prior with one width for both factors.
 pub fn singular_factors(a: FactorView<'_>, b: FactorView<'_>) -> Result<SingularFactors, Error> {
     check_length("rows of b", b.rank(), a.rank())?;
     let (rank, d_input, d_output) = (a.rank(), a.width(), b.width());

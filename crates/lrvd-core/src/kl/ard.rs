@@ -63,9 +63,7 @@ impl ArdKl {
 ///
 /// Not negative; depends on group norms only, so rotations of the embedding axes do not change it.
 ///
-/// # References
-///
-/// `MacKay` 1994 (automatic relevance determination).
+/// Source: `MacKay` 1994 (automatic relevance determination).
 pub fn kl_ard(
     posterior: &Posterior<'_>,
     prior: ArdPrior,
@@ -314,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_multiplicative_family_is_refused_and_rank_zero_is_not() {
+    fn the_multiplicative_family_is_an_error_and_rank_zero_is_not() {
         let error = kl_ard(
             &posterior(NoiseParameters::NoiseToSignal(&[0.0; 2])),
             ArdPrior::EmpiricalBayes,
@@ -367,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_groups_cost_nothing_and_bad_numbers_are_refused() {
+    fn empty_groups_cost_nothing_and_bad_numbers_are_errors() {
         let inverse_gamma = ArdPrior::InverseGamma { shape: 1e-3, rate: 1e-3 };
         for prior in [ArdPrior::EmpiricalBayes, inverse_gamma] {
             assert_eq!(rank_scale(prior, 0, 0.0, 0.0).unwrap().kl, 0.0);

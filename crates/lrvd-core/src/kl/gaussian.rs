@@ -20,9 +20,7 @@ use crate::numeric::width_divergence;
 ///
 /// Not negative; 0 only where posterior and prior agree.
 ///
-/// # References
-///
-/// Wang et al. 2024, `BLoB`, arXiv:2406.11675.
+/// Source: Wang et al. 2024, `BLoB`, arXiv:2406.11675.
 pub fn gaussian_kl(mean: f64, std_dev: f64, prior_std_dev: f64) -> f64 {
     let scaled_mean = mean / prior_std_dev;
     width_divergence(std_dev / prior_std_dev) + 0.5 * scaled_mean * scaled_mean

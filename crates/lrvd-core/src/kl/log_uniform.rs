@@ -29,9 +29,7 @@ pub const K3: f64 = 1.48695;
 /// Not negative; falls in `a`, steepest at `a = −1.550` with a slope of −0.63812; `k1 − a/2` for `a → −∞` and 0 for
 /// `a → +∞`.
 ///
-/// # References
-///
-/// Molchanov et al. 2017, arXiv:1701.05369, equation 14.
+/// Source: Molchanov et al. 2017, arXiv:1701.05369, equation 14.
 ///
 /// # Examples
 ///
@@ -97,9 +95,7 @@ impl LogUniformKl {
 /// Not negative; falls in every log-variance and every `log_alpha`. Not invariant under rotations
 /// of equal-variance ranks, although the additive family is closed under them.
 ///
-/// # References
-///
-/// Molchanov et al. 2017, arXiv:1701.05369 (the prior and the fit); Doyle et al., arXiv:2506.22809
+/// Source: Molchanov et al. 2017, arXiv:1701.05369 (the prior and the fit); Doyle et al., arXiv:2506.22809
 /// (rank tying).
 ///
 /// # Examples

@@ -140,9 +140,7 @@ impl ReliabilityDiagram {
 
 /// Expected calibration error of confidences; see [`ReliabilityDiagram`].
 ///
-/// # References
-///
-/// Naeini et al. 2015; Guo et al. 2017, arXiv:1706.04599.
+/// Source: Naeini et al. 2015; Guo et al. 2017, arXiv:1706.04599.
 pub fn ece(
     confidence: &[f64],
     correct: &[bool],

@@ -147,7 +147,7 @@ mod tests {
             let (predicted, labels): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
             let mcc = BinaryCounts::new(&predicted, &labels).unwrap().mcc();
             let as_numbers = |classes: &[usize]| classes.iter().map(|&c| c as f64).collect::<Vec<_>>();
-            // Where one side never varies the correlation is refused, and the metric is 0 by convention.
+            // Where one side never varies the correlation is undefined, and the metric is 0 by convention.
             let correlation = super::super::pearson(&as_numbers(&predicted), &as_numbers(&labels));
             prop_assert!((mcc - correlation.unwrap_or(0.0)).abs() < 1e-12);
         }

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_defined_is_refused() {
+    fn what_is_not_defined_is_an_error() {
         assert_eq!(pearson(&[0.1; 3], &[1.0, 2.0, 3.0]), Err(constant("predicted")));
         assert_eq!(spearman(&[1.0, 2.0], &[7.0, 7.0]), Err(constant("target")));
         assert_eq!(pearson(&[1.0], &[1.0]), Err(Error::length("target", 1, "at least 2")));

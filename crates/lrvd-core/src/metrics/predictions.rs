@@ -9,7 +9,7 @@ use crate::error::{
 /// narrow enough to catch logits, percentages and dropped columns.
 pub const ROW_SUM_TOLERANCE: f64 = 1e-4;
 
-/// Smallest probability that [`Predictions::nll`] sees: one impossible label costs at most 27.6 nats.
+/// Floor under the probabilities of [`Predictions::nll`]: an impossible label counts 27.6 nats.
 pub const NLL_FLOOR: f64 = 1e-12;
 
 /// Predicted probabilities of `n` examples, `[n, n_classes]`, row-major, with their labels `[n]`.
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let refused = |p: &[f64], c, y: &[usize]| Predictions::new(p, c, y).unwrap_err();
+        let error_of = |p: &[f64], c, y: &[usize]| Predictions::new(p, c, y).unwrap_err();
         for (values, n_classes, labels, message) in [
             (&[0.5; 2][..], 0, &[0][..], "`n_classes` is 0, expected at least 1"),
             (&[], 2, &[], "`probabilities` has length 0, expected at least 1"),
@@ -211,9 +211,9 @@ mod tests {
             (&[f64::NAN, 1.0], 2, &[0], "`probabilities` is NaN at index 0, expected 0..=1.0001"),
             (&[1.01, -0.01], 2, &[0], "`probabilities` is 1.01 at index 0, expected 0..=1.0001"),
         ] {
-            assert_eq!(refused(values, n_classes, labels).to_string(), message);
+            assert_eq!(error_of(values, n_classes, labels).to_string(), message);
         }
-        let sum = refused(&[0.5, 0.5, 0.5, 0.4], 2, &[0, 0]);
+        let sum = error_of(&[0.5, 0.5, 0.5, 0.4], 2, &[0, 0]);
         assert_eq!(
             sum.to_string(),
             "`row sum of probabilities` is 0.9 at index 1, expected 1 within 0.0001"

@@ -20,9 +20,7 @@ use crate::error::{Error, check_at_least, check_finite};
 ///
 /// An empty group, or a score that is infinite or NaN.
 ///
-/// # References
-///
-/// Hanley and `McNeil` 1982: The meaning and use of the area under a receiver operating characteristic curve.
+/// Source: Hanley and `McNeil` 1982: The meaning and use of the area under a receiver operating characteristic curve.
 ///
 /// # Examples
 ///

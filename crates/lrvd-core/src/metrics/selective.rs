@@ -23,9 +23,7 @@ pub struct RiskCoveragePoint {
 /// One point per distinct confidence: a threshold does not separate examples of equal confidence, so they are
 /// accepted together.
 ///
-/// # References
-///
-/// El-Yaniv, Wiener 2010; Geifman, El-Yaniv 2017, arXiv:1705.08500.
+/// Source: El-Yaniv, Wiener 2010; Geifman, El-Yaniv 2017, arXiv:1705.08500.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RiskCoverage {
     points: Vec<RiskCoveragePoint>,
@@ -116,9 +114,7 @@ impl RiskCoverage {
     ///
     /// `target` or `delta` is outside 0 to 1.
     ///
-    /// # References
-    ///
-    /// Angelopoulos et al. 2021, Learn then Test, arXiv:2110.01052, section 4 (fixed-sequence testing); Geifman, El-Yaniv
+    /// Source: Angelopoulos et al. 2021, Learn then Test, arXiv:2110.01052, section 4 (fixed-sequence testing); Geifman, El-Yaniv
     /// 2017, arXiv:1705.08500 (the problem).
     pub fn certified(
         &self,
@@ -162,9 +158,7 @@ impl RiskCoverage {
 ///
 /// Absolute error below 1e-12.
 ///
-/// # References
-///
-/// Clopper, Pearson 1934.
+/// Source: Clopper, Pearson 1934.
 pub fn error_rate_bound(errors: usize, n: usize, delta: f64) -> f64 {
     if errors >= n {
         return 1.0;

@@ -1,4 +1,4 @@
-//! One number for several seeds.
+//! Mean and standard deviation over seeds.
 
 use crate::error::{Error, check_at_least, check_finite};
 
@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_values_are_refused() {
+    fn too_few_values_are_errors() {
         assert_eq!(mean(&[]), Err(Error::length("values", 0, "at least 1")));
         assert_eq!(sample_sd(&[1.0]), Err(Error::length("values", 1, "at least 2")));
         assert!(matches!(sample_sd(&[1.0, f64::NAN]), Err(Error::Entry { index: 1, .. })));

@@ -98,9 +98,7 @@ pub struct Uncertainty {
 ///
 /// Rounding may leave the difference some `1e-16` below 0 when the draws agree; it is raised to 0.
 ///
-/// # References
-///
-/// Depeweg et al. 2018, arXiv:1710.07283; Houlsby et al. 2011, arXiv:1112.5745.
+/// Source: Depeweg et al. 2018, arXiv:1710.07283; Houlsby et al. 2011, arXiv:1112.5745.
 pub fn uncertainty(
     log_probabilities: &[f64],
     n_draws: usize,
@@ -219,27 +217,27 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         let half = 0.5f64.ln();
-        let refused = |p: &[f64], t, c| log_mean_probability(p, t, c).unwrap_err();
+        let error_of = |p: &[f64], t, c| log_mean_probability(p, t, c).unwrap_err();
         let name = "log_probabilities";
         for (error, message) in [
-            (refused(&[half; 2], 0, 2), "`n_draws` is 0, expected at least 1"),
-            (refused(&[half; 2], 1, 0), "`n_classes` is 0, expected at least 1"),
+            (error_of(&[half; 2], 0, 2), "`n_draws` is 0, expected at least 1"),
+            (error_of(&[half; 2], 1, 0), "`n_classes` is 0, expected at least 1"),
             (
-                refused(&[half; 6], 2, 2),
+                error_of(&[half; 6], 2, 2),
                 &format!("`{name}` has length 6, expected a multiple of `n_draws x n_classes` = 4"),
             ),
             (
-                refused(&[half, 0.1], 1, 2),
+                error_of(&[half, 0.1], 1, 2),
                 &format!("`{name}` is 0.1 at index 1, expected -inf..=0.0001"),
             ),
             (
-                refused(&[half, f64::NAN], 1, 2),
+                error_of(&[half, f64::NAN], 1, 2),
                 &format!("`{name}` is NaN at index 1, expected -inf..=0.0001"),
             ),
         ] {
             assert_eq!(error.to_string(), message);
         }
-        let sum = refused(&[half, -0.1], 1, 2).to_string();
+        let sum = error_of(&[half, -0.1], 1, 2).to_string();
         assert!(sum.starts_with("`row sum of log_probabilities` is 1.4"), "{sum}");
         assert!(sum.ends_with("at index 0, expected 1 within 0.0001"), "{sum}");
     }

@@ -69,9 +69,7 @@ impl Draws {
     ///
     /// Multiply and shift; the words that would favour some results are drawn again.
     ///
-    /// # References
-    ///
-    /// Lemire: Fast random integer generation in an interval, 2019.
+    /// Source: Lemire: Fast random integer generation in an interval, 2019.
     pub fn bounded(&mut self, bound: u32) -> u32 {
         if bound == 0 {
             return 0;
@@ -125,9 +123,7 @@ impl Iterator for Draws {
 
 /// A uniformly drawn order of `0..n`: the data order of one epoch.
 ///
-/// # References
-///
-/// Fisher-Yates with unbiased bounded draws ([`Draws::bounded`]).
+/// By Fisher-Yates with unbiased bounded draws ([`Draws::bounded`]).
 pub fn permutation(key: NoiseKey, n: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     Draws::new(key).shuffle(&mut order);

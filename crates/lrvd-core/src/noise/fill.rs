@@ -46,9 +46,7 @@ pub fn fill_uniform(key: NoiseKey, first_element: u64, out: &mut [f32]) {
 /// [`fill_normal_f64`] is below `1e-6` (pinned by a test). The largest value is `√(48·ln 2) = 5.768`: the
 /// missing tail has probability `8e-9`, well below what a training run can see.
 ///
-/// # References
-///
-/// Box, Muller 1958. The generator: [`philox`].
+/// Source: Box, Muller 1958. The generator: [`philox`].
 #[inline(always)]
 pub fn fill_normal(key: NoiseKey, first_element: u64, out: &mut [f32]) {
     fill_batches(key, first_element, out, |words, numbers| {

@@ -113,9 +113,7 @@ impl NoiseKey {
 /// A hash, not a running count, so that a module keeps its noise when others are added or pruned away. With
 /// 200 modules two paths collide with probability `5e-6`; a collision would only correlate two noises.
 ///
-/// # References
-///
-/// Fowler, Noll, Vo: offset basis `2166136261`, prime `16777619`.
+/// Source: Fowler, Noll, Vo: offset basis `2166136261`, prime `16777619`.
 pub const fn module_id(path: &str) -> u32 {
     let bytes = path.as_bytes();
     let mut hash = 0x811c_9dc5_u32;

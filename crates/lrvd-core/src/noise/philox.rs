@@ -21,9 +21,7 @@ pub(super) const LANES: usize = 4;
 /// between rounds:  (k0, k1) ← (k0 + W0, k1 + W1)  mod 2^32
 /// ```
 ///
-/// # References
-///
-/// Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3, SC 2011.
+/// Source: Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3, SC 2011.
 ///
 /// # Examples
 ///

@@ -92,10 +92,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_positive_definite_is_refused() {
+    fn what_is_not_positive_definite_is_an_error() {
         for matrix in [[1.0, 2.0, 2.0, 4.0], [1.0, 2.0, 2.0, 1.0], [0.0; 4], [f64::NAN; 4]] {
-            let refused = Error::undefined("m", "is not positive definite");
-            assert_eq!(Cholesky::new("m", &matrix, 2), Err(refused));
+            let error = Error::undefined("m", "is not positive definite");
+            assert_eq!(Cholesky::new("m", &matrix, 2), Err(error));
         }
         assert_eq!(Cholesky::new("m", &[], 0).unwrap().log_det(), 0.0);
     }

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inverse_undoes_the_product_and_singular_is_refused() {
+    fn an_inverse_undoes_the_product_and_singular_is_an_error() {
         let m = [0.0, 2.0, 1.0, 1.0, -1.0, 0.5, 3.0, 0.25, 4.0];
         let inv = inverse("m", &m, 3).unwrap();
         assert_near(&times(&m, &inv, 3, 3, 3), &identity(3), 1e-14);

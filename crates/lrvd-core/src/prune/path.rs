@@ -102,9 +102,7 @@ impl RankPath {
     ///
     /// No model, no row, a loss that is NaN, or a negative tolerance.
     ///
-    /// # References
-    ///
-    /// Breiman et al. 1984, section 3.4.3, the one-standard-error rule; with paired differences.
+    /// Source: Breiman et al. 1984, section 3.4.3, the one-standard-error rule; with paired differences.
     pub fn new(ranks: &[usize], losses: &[f64], tolerance: PathTolerance) -> Result<Self, Error> {
         check_range("standard_errors", tolerance.standard_errors, 0.0, f64::MAX)?;
         check_range("nats", tolerance.nats, 0.0, f64::MAX)?;
@@ -187,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn equals_go_to_fewer_ranks_and_nonsense_is_refused() {
+    fn equals_go_to_fewer_ranks_and_nonsense_is_an_error() {
         assert_eq!(RankPath::new(&[3, 1, 2], &[0.5, 0.5, 0.5], errors(0.0)).unwrap().rank(), 1);
         for (ranks, losses, tolerance) in [
             (&[][..], &[][..], 1.0),

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nan_is_refused_with_its_place() {
+    fn nan_is_an_error_with_its_place() {
         let error = PruneRule::default().kept(&[0.0, f64::NAN]).unwrap_err();
         assert!(matches!(error, Error::Entry { name, index: 1, .. } if name == "statistic"));
         assert!(PruneRule::new(f64::NAN, 0).is_err());
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_windows_are_refused() {
+    fn empty_windows_are_errors() {
         assert!(PruneSchedule::new(0, 0, None).is_err());
         assert!(PruneSchedule::new(10, 1, Some(9)).is_err());
         assert!(PruneSchedule::new(10, 1, Some(10)).is_ok());

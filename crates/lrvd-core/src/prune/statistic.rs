@@ -13,7 +13,7 @@ pub const REFERENCE_FAN_IN: f64 = 768.0;
 /// Which log-variance enters the statistic of the additive families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StatisticLogVariance {
-    /// The clamped one, as forward and KL see it.
+    /// The clamped one, as in the forward pass and the KL.
     #[default]
     Clamped,
     /// The stored parameter, as in the authors' code.
@@ -72,9 +72,7 @@ pub struct StatisticOptions {
 /// Permuting ranks permutes the result; up to `EPS_MEAN`, `A → s·A, B → B/s` leaves the two-factor
 /// statistic unchanged; a NaN in a row makes its statistic NaN, which no rule accepts.
 ///
-/// # References
-///
-/// The authors' code; the paper names the statistic without defining it.
+/// Source: the authors' code; the paper names the statistic without defining it.
 pub fn rank_statistic(
     posterior: &Posterior<'_>,
     options: StatisticOptions,

@@ -141,7 +141,7 @@ fn singular_and_empty_factors() {
 }
 
 #[test]
-fn wrong_arguments_are_refused() {
+fn wrong_arguments_are_errors() {
     assert!(KronBlock::new(&[1.0; 3], 2, &[1.0; 4], 2).is_err());
     assert!(KronBlock::new(&[1.0; 4], 2, &[1.0; 3], 2).is_err());
     let wide = WideFactor::new(3, 2).unwrap();

@@ -114,7 +114,7 @@ fn padding_left_out_changes_nothing() {
     let (model, tokens) = (Classifier::new(), TestRng::new(41).normals(2 * D_IN));
     let mut sums = Curvature::new(D_OUT, D_IN);
     model.gather(&mut sums, &tokens);
-    // A padded position has inputs but no gradient: only the count of tokens would notice it.
+    // A padded position has inputs but no gradient: only the count of tokens changes.
     let mut padded = Curvature::new(D_OUT, D_IN);
     padded.add_inputs(&[tokens.clone(), vec![0.0; D_IN]].concat()).unwrap();
     assert_eq!(sums.n_tokens() + 1, padded.n_tokens());

@@ -81,7 +81,7 @@ fn the_covariance_of_logits_is_a_sum_over_blocks() {
 }
 
 #[test]
-fn predictions_that_do_not_exist_are_refused() {
+fn predictions_that_do_not_exist_are_errors() {
     let ways = [
         |f: &[f64], s: &[f64]| monte_carlo_softmax(f, s, &[0.1, 0.2]),
         |f: &[f64], s: &[f64]| probit_softmax(f, s),

@@ -1,6 +1,6 @@
-//! What a fresh adapter costs and where its statistic starts, against the specification's totals.
+//! KL and statistic of a fresh adapter, against the specification's totals.
 //!
-//! The initial laws are replaced by their quantiles (stratified points), which leaves the exact
+//! The initial distributions are replaced by their quantiles (stratified points), which leaves the exact
 //! expectation up to the curvature between points.
 
 use lrvd_core::factor::FactorView;
@@ -53,7 +53,7 @@ fn statistics_of_fresh_modules() {
     for (d_in, d_out, expected) in [(768, 768, 3.59), (3072, 768, 4.29), (4096, 4096, 4.43)] {
         let found = fresh(d_in, d_out, StatisticOptions::default()).1;
         assert!((found - expected).abs() < 0.01, "{d_in}: {found}, expected {expected}");
-        // Closed form: medians of a uniform law.
+        // Closed form: medians of a uniform distribution.
         let a = INITIAL_LOG_VARIANCE + (4.0 * d_in as f64).ln();
         let b = INITIAL_LOG_VARIANCE - (2.5e-7_f64 + 1e-8).ln();
         assert!((found - 0.5 * (a + b)).abs() < 0.01);

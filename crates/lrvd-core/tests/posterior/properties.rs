@@ -1,4 +1,4 @@
-//! Laws that hold for every posterior.
+//! Properties of every posterior.
 
 use lrvd_core::energy::{AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic};
 use lrvd_core::factor::FactorView;
@@ -90,7 +90,7 @@ proptest! {
         let pushed = push_forward(&additive, &gauge).unwrap();
         prop_assert_eq!(pushed.cross_covariance, 0.0);
         prop_assert!(!pushed.is_in_family(1e-2));
-        // The statistic does not see it: both medians move, in opposite directions.
+        // The statistic is unchanged: both medians move, in opposite directions.
         let moved = posterior(&pushed.mean.a, &pushed.mean.b, NoiseParameters::RankVariance(&l));
         prop_assert!(close(&statistic(&moved), &statistic(&additive), 1e-5));
     }
@@ -196,7 +196,7 @@ fn rotating_equal_variances_keeps_the_family_and_changes_the_kl() {
 }
 
 #[test]
-fn a_general_gauge_is_no_symmetry_and_a_singular_one_is_refused() {
+fn a_general_gauge_is_no_symmetry_and_a_singular_one_is_an_error() {
     let (a, b) = (vec![0.5; RANK * D_IN], vec![0.25; RANK * D_OUT]);
     let general = [1.0, 0.3, 0.0, -0.2, 1.5, 0.1, 0.4, 0.0, 0.8];
     let gauge = Gauge::new(&general, RANK).unwrap();

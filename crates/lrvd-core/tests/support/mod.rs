@@ -37,10 +37,6 @@ impl TestRng {
     pub(crate) fn normals(&mut self, n: usize) -> Vec<f64> {
         (0..n).map(|_| self.normal()).collect()
     }
-
-    pub(crate) fn signs(&mut self, n: usize) -> Vec<f64> {
-        (0..n).map(|_| if self.uniform() < 0.5 { -1.0 } else { 1.0 }).collect()
-    }
 }
 
 /// Central differences of a scalar function, step `ε^(1/3)·max(1, |x|)`.

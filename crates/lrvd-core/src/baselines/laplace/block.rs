@@ -187,9 +187,7 @@ pub enum WideSide {
 /// columns of `Q` are orthogonal by construction) and exists for singular factors, where Cholesky's
 /// does not.
 ///
-/// # References
-///
-/// Yang et al. 2024, Laplace-LoRA, arXiv:2308.13111; Woodbury 1950.
+/// Source: Yang et al. 2024, Laplace-LoRA, arXiv:2308.13111; Woodbury 1950.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LowRankBlock {
     side: WideSide,
@@ -292,10 +290,6 @@ pub const LOW_RANK_FROM: usize = 100;
 /// In `f64`, by one-sided Jacobi. Exact as long as the vectors span no more than `n_columns` dimensions; after
 /// that every update loses the smallest directions, so the approximation is from below and depends on
 /// how the vectors were batched.
-///
-/// # References
-///
-/// Yang et al. 2024, Laplace-LoRA, arXiv:2308.13111.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WideFactor {
     width: usize,

@@ -32,9 +32,7 @@ pub enum InputNormalisation {
 /// The same data twice doubles `S` and leaves `A`, so doubles the curvature. For one example of one
 /// token `S ⊗ A` is the exact Fisher block.
 ///
-/// # References
-///
-/// K-FAC "expand": Eschenhagen et al. 2023, arXiv:2311.00636.
+/// Source: K-FAC "expand": Eschenhagen et al. 2023, arXiv:2311.00636.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curvature {
     d_output: usize,
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_shapes_probabilities_and_no_data_are_refused() {
+    fn wrong_shapes_probabilities_and_no_data_are_errors() {
         let mut sums = Curvature::new(2, 2);
         assert!(sums.input_factor(InputNormalisation::Tokens).is_err());
         assert!(sums.add_inputs(&[1.0; 3]).is_err());

@@ -1,4 +1,4 @@
-//! The strength of the prior that the training set itself asks for.
+//! The prior precision of largest marginal likelihood.
 
 use super::block::{CurvatureBlock, check_precision};
 use crate::error::{Error, check_range};
@@ -17,9 +17,7 @@ const ADAM_EPS: f64 = 1e-8;
 ///
 /// One `δ` for all matrices; `P` counts all their entries, `‖θ*‖²` sums their squares.
 ///
-/// # References
-///
-/// MacKay 1992; Immer et al. 2021, arXiv:2104.04975; Yang et al. 2024, arXiv:2308.13111.
+/// Source: MacKay 1992; Immer et al. 2021, arXiv:2104.04975; Yang et al. 2024, arXiv:2308.13111.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evidence<'a> {
     blocks: &'a [CurvatureBlock],

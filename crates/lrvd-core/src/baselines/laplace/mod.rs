@@ -7,9 +7,7 @@
 //! P_W = S ⊗ A + δ·I        W [d_output, d_input] row-major, S [d_output, d_output], A [d_input, d_input]
 //! ```
 //!
-//! # References
-//!
-//! Yang et al. 2024, Laplace-LoRA, arXiv:2308.13111; Martens and Grosse 2015, arXiv:1503.05671 (K-FAC);
+//! Source: Yang et al. 2024, Laplace-LoRA, arXiv:2308.13111; Martens and Grosse 2015, arXiv:1503.05671 (K-FAC);
 //! Daxberger et al. 2021, arXiv:2106.14806.
 
 mod block;

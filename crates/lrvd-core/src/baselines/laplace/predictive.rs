@@ -107,9 +107,7 @@ pub fn monte_carlo_softmax(
 ///
 /// A negative variance.
 ///
-/// # References
-///
-/// `MacKay` 1992; for several classes: Gibbs 1998.
+/// Source: `MacKay` 1992; for several classes: Gibbs 1998.
 pub fn probit_softmax(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Error> {
     let n_classes = check(logits, covariance)?;
     let mut shrunk = Vec::with_capacity(n_classes);
@@ -138,9 +136,7 @@ pub fn probit_softmax(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Er
 ///
 /// `exp(f'_c)·Σ exp(−f'_k)` is computed as `Σ exp(f'_c − f'_k)`; it overflows for logits 700 apart.
 ///
-/// # References
-///
-/// Hobbhahn et al. 2022, arXiv:2003.01227.
+/// Source: Hobbhahn et al. 2022, arXiv:2003.01227.
 pub fn laplace_bridge(logits: &[f64], covariance: &[f64]) -> Result<Vec<f64>, Error> {
     let n_classes = check(logits, covariance)?;
     let undefined = |reason| Error::undefined("laplace_bridge", format!("is undefined: {reason}"));
