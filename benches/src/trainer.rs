@@ -153,7 +153,7 @@ impl Trainer {
     }
 }
 
-/// `model` with Burn's LoRA on the weights of the targets; what trained before goes on training.
+/// `model` with Burn's LoRA on the weights of the targets; trainable parameters stay trainable.
 fn burns_lora(
     mut model: AutoClassifier,
     architecture: Architecture,

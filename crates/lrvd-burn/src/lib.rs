@@ -12,7 +12,7 @@
 //! | [`model`], [`parameters`] | how a model of yours takes part |
 //! | [`objective`], [`optimizer`] | what is minimised, and by what |
 //! | [`prune`], [`adalora`] | how ranks go |
-//! | [`gauge`] | adapters turned to the singular directions of their update |
+//! | [`gauge`] | adapters rotated to the singular directions of their update |
 //! | [`peft`], [`files`] | how adapters come from and go to disk |
 //! | [`ops`] | the fused operators |
 //! | [`device`] | devices by name |

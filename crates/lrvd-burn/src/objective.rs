@@ -17,7 +17,7 @@ pub struct Objective {
     pub penalty: Option<Tensor<1>>,
     /// Factor of the KL.
     pub kl_weight: f64,
-    /// What the KL is divided by.
+    /// Divisor of the KL.
     pub divisor: f64,
 }
 
@@ -89,6 +89,6 @@ pub struct ObjectiveParts {
     pub penalty: f64,
     /// Factor of the KL.
     pub kl_weight: f64,
-    /// What the KL is divided by.
+    /// Divisor of the KL.
     pub divisor: f64,
 }

@@ -33,7 +33,7 @@ enum Drawn {
 
 static DRAWN: Mutex<Option<Drawn>> = Mutex::new(None);
 
-/// Begins to log what the environment asks for; nothing without it.
+/// Starts the log that the environment asks for.
 pub(crate) fn start() -> Result<(), FilterError> {
     #[expect(clippy::disallowed_methods, reason = "the variable that logs are asked for by")]
     let found = std::env::var_os(VARIABLE);

@@ -19,7 +19,7 @@ pub(crate) fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])?;
-    // On a thread of its own: within a handler the terminal could not be given back.
+    // On a separate thread: within a handler the terminal could not be given back.
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in &mut signals {
             if flag.swap(true, Ordering::Relaxed) && signal == SIGINT {

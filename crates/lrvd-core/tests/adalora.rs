@@ -1,6 +1,6 @@
 //! A whole run of the allocator, step by step, against PEFT's `RankAllocator`.
 //!
-//! How `allocator.json` was made stands in its `generator` field.
+//! How `allocator.json` was made is in its `generator` field.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 

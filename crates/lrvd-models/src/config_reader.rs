@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
             .transpose()
     }
 
-    /// Judges the keys that nobody asked for: refuses those that would matter, returns those that nobody knows.
+    /// Checks the keys that were not read: an error for those that would matter; returns the unknown ones.
     pub(crate) fn rest(&self, spare: &SpareKeys) -> Result<Vec<String>, ConfigError> {
         for &key in spare.only_idle {
             if let Some(value) = self.get(key).filter(|value| !is_idle(value)) {

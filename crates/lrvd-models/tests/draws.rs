@@ -74,7 +74,7 @@ fn batch(rows: &[&[u32]]) -> TokenBatch {
     TokenBatch::padded(&rows, 0, &Device::flex(), DType::F32)
 }
 
-/// `found` holds the answers of the passes of its own for every draw; `distinct` if they differ.
+/// `found` holds the answers of separate passes for every draw; `distinct` if they differ.
 #[track_caller]
 fn equal<const D: usize>(
     found: Tensor<D>,

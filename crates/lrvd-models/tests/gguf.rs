@@ -103,7 +103,7 @@ fn check_ids(tokenizer: &TextTokenizer, case: &str) {
     let expected: Value = serde_json::from_slice(&text).unwrap();
     let mut compared = 0;
     for item in expected["items"].as_array().unwrap() {
-        // A file says whether texts begin and end with tokens of their own, and nothing of pairs.
+        // A file says whether texts start and end with special tokens, and nothing of pairs.
         let other_pairs = case == "byte_level_bpe" && !item["pair"].is_null();
         if !item["truncation"].is_null() || !item["padding"].is_null() || other_pairs {
             continue;

@@ -14,7 +14,7 @@ pub(crate) struct Machine {
     pub(crate) threads: usize,
     pub(crate) system: String,
     pub(crate) revision: String,
-    /// Load average of the last minute as the run began.
+    /// Load average of the last minute at the start of the run.
     pub(crate) load: String,
 }
 

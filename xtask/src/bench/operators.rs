@@ -68,7 +68,7 @@ pub(crate) fn group() -> Group {
 /// Runs the benches of `group` and reads criterion's medians.
 pub(crate) fn run(root: &Path, group: &Group, quick: bool) -> Result<Vec<Sample>> {
     let ids: Vec<&str> = group.sides.iter().map(|side| side.arguments.as_str()).collect();
-    // Criterion removes nothing: an old estimate must not stand in for one that was not made.
+    // Criterion removes nothing: an old estimate must not replace a missing one.
     let home = std::env::temp_dir().join(format!("lrvd-criterion-{}", std::process::id()));
     let mut command = process::cargo(root);
     command

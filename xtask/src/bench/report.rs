@@ -181,7 +181,7 @@ pub(crate) mod tests {
         let met: Vec<Option<bool>> = draws.entries().iter().map(|entry| entry.met).collect();
         assert_eq!(met, [Some(true), Some(false), Some(true), Some(false)]);
         assert_eq!(draws.json(&machine())[1]["nll"]["wanted"], 0.5);
-        // Nothing is equal to what nobody measured.
+        // Missing measurements never compare equal.
         draws.samples[1].facts = Value::Null;
         assert_eq!(draws.entries()[0].met, Some(false));
     }

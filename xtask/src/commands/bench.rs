@@ -262,7 +262,7 @@ mod tests {
         assert!(with_torch(only("nano-lora-pytorch"), &quiet, missing).is_err());
         let asked = Options { python: Some("py".to_owned()), ..Options::default() };
         assert!(with_torch(groups(false), &asked, missing).is_err());
-        // Nobody asks where it is not needed.
+        // Not asked if not needed.
         let (_, skipped) = with_torch(only("pruned-nano"), &asked, || panic!("asked")).unwrap();
         assert_eq!(skipped, None);
         assert_eq!(with_torch(groups(false), &quiet, || None).unwrap(), (groups(false), None));

@@ -10,12 +10,12 @@ use super::usage;
 use crate::process;
 use crate::workspace::{self, Workspace};
 
-/// Variables by which the Vulkan loader is told its drivers.
+/// Variables that name the Vulkan loader's drivers.
 const DRIVER_VARIABLES: [&str; 2] = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"];
 /// Folders in which the Vulkan loader looks for drivers.
 const DRIVER_FOLDERS: [&str; 3] =
     ["/usr/share/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/etc/vulkan/icd.d"];
-/// How the file name of Mesa's software driver begins.
+/// Start of the file name of Mesa's software driver.
 const SOFTWARE_DRIVER: &str = "lvp_icd";
 
 /// A backend beside the default one.

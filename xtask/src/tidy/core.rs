@@ -11,7 +11,7 @@ use crate::workspace::Workspace;
 const CRATE: &str = "lrvd-core";
 const SOURCES: &str = "crates/lrvd-core/src/";
 
-/// Everything that may stand in its dependency tree: errors, optional serialisation, and what the
+/// Everything that may be in its dependency tree: errors, optional serialisation, and what the
 /// two derive macros are made of.
 const ALLOWED: [&str; 9] = [
     "lrvd-core",

@@ -11,7 +11,7 @@ const HEAD: &str = "| not | but |";
 /// Sources whose comments and texts are checked in full.
 const SOURCES: [&str; 2] = ["crates/lrvd-cli/src/args/", "xtask/src/help.rs"];
 
-/// Documents and help texts are free of the phrases in the left column of CONTRIBUTING's table.
+/// Documents, comments and help texts are free of the phrases in the left column of CONTRIBUTING's table.
 pub(crate) fn plain(workspace: &Workspace) -> Result<Vec<String>> {
     let table = workspace.text(STYLE)?.unwrap_or_default();
     let banned = banned(&table);
@@ -25,6 +25,7 @@ pub(crate) fn plain(workspace: &Workspace) -> Result<Vec<String>> {
             file if SOURCES.iter().any(|source| file.starts_with(source)) => {
                 workspace.text(file)?.unwrap_or_default()
             }
+            file if file.ends_with(".rs") => comments(&workspace.text(file)?.unwrap_or_default()),
             _ => continue,
         };
         for (number, line) in (1..).zip(text.to_lowercase().lines()) {
@@ -59,6 +60,18 @@ fn prose(text: &str) -> String {
     out
 }
 
+/// The comments of a Rust source, in as many lines, without inline code.
+fn comments(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        if let Some((_, comment)) = line.split_once("//") {
+            out.extend(comment.split('`').step_by(2));
+        }
+        out.push('\n');
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +86,6 @@ mod tests {
     fn code_is_no_prose() {
         let text = "a `b` c\n```sh\nd\n```\ne\n";
         assert_eq!(prose(text), "a  c\n\n\n\ne\n");
+        assert_eq!(comments("a // b `c` d\ne\n/// f\n"), " b  d\n\n/ f\n");
     }
 }

@@ -86,7 +86,7 @@ fn too_long(text: &str) -> Option<usize> {
     (lines > LONG && !excused).then_some(lines)
 }
 
-/// No file names a place on somebody's machine or another registry.
+/// No file names a path of one machine or another registry.
 pub(crate) fn machine_paths(workspace: &Workspace) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     for file in &workspace.files {

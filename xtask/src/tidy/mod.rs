@@ -71,7 +71,7 @@ pub(crate) const INVARIANTS: &[Invariant] = rules! {
     "documents-hold", documents::hold,
         "links between documents resolve, and derivations name code and tests that exist";
     "plain-english", english::plain,
-        "documents and help texts are free of the phrases that CONTRIBUTING.md bans";
+        "documents, comments and help texts are free of the phrases that CONTRIBUTING.md bans";
     "invariants-are-listed", documents::list_invariants,
         "docs/architecture.md lists exactly these invariants";
 };

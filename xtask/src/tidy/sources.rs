@@ -40,7 +40,7 @@ pub(crate) fn library(workspace: &Workspace) -> Result<Vec<Source<'_>>> {
 }
 
 /// Lines without comments and items that are compiled for tests only, and the names of modules among the latter that
-/// have files of their own. An item ends where rustfmt lets it end: with a brace in the column of its attribute.
+/// have separate files. An item ends where rustfmt lets it end: with a brace in the column of its attribute.
 fn code(text: &str) -> (Vec<(usize, String)>, Vec<String>) {
     let (mut kept, mut modules) = (Vec::new(), Vec::new());
     let mut lines = (1..).zip(text.lines());

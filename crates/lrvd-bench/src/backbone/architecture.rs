@@ -77,7 +77,7 @@ impl Architecture {
         DebertaConfig::parse(&bytes(&config), Path::new("DeBERTa-v3-base")).map(Self::Deberta)
     }
 
-    /// Keys of `config.json` that nobody here knows.
+    /// Unknown keys of `config.json`.
     pub(crate) fn unrecognised(&self) -> &[String] {
         match self {
             Self::Deberta(config) => config.unrecognised(),

@@ -148,7 +148,7 @@ pub(crate) fn open_weights(model: &Path) -> Result<WeightStore, BackboneError> {
     Ok(WeightStore::open(model)?)
 }
 
-/// Refuses a tokenizer that begins or ends texts by other ids than the decoder was trained with: it is
+/// Returns an error for a tokenizer that starts or ends texts with other ids than the decoder was trained with: it is
 /// another model's, also where its ids are few enough.
 fn check_ends(
     location: &ModelLocation,
@@ -166,7 +166,7 @@ fn check_ends(
     };
     match (special.bos, config.bos_token_id) {
         (Some(found), Some(wanted)) if found != wanted => {
-            return Err(refused("begins", found, wanted.to_string()));
+            return Err(refused("starts", found, wanted.to_string()));
         }
         _ => {}
     }

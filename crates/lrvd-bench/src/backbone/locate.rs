@@ -142,7 +142,7 @@ mod tests {
         std::fs::write(&two, "").unwrap();
         let text = local(folder.path()).unwrap_err().to_string();
         assert!(text.contains("one.gguf") && text.contains("two.gguf"), "{text}");
-        // A Hugging Face folder that somebody put another form of the model into.
+        // A Hugging Face folder that also holds another form of the model.
         std::fs::write(folder.path().join("config.json"), "{}").unwrap();
         assert_eq!(local(folder.path()).unwrap().unwrap(), folder.path());
     }

@@ -86,7 +86,7 @@ pub fn export_gguf(
     };
     if info.as_ref().is_some_and(ClassifierInfo::has_head) {
         return Err(ClassifyError::Options(
-            "a GGUF adapter has no head of its own, by which this one predicts a number: use `--to merged` or `--to peft`",
+            "a GGUF adapter cannot hold the separate head that predicts a number: use `--to merged` or `--to peft`",
         ));
     }
     let building = AtomicDir::create(out)?;

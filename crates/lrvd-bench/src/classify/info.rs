@@ -222,7 +222,7 @@ impl ClassifierInfo {
         reader(architecture, tokenizer, kind, wording, self.max_length)
     }
 
-    /// Whether it answers by a head of its own, as an encoder does and a language model that predicts a number.
+    /// Whether it answers by a separate head, as an encoder does and a language model that predicts a number.
     pub(super) fn has_head(&self) -> bool {
         self.wording.as_ref().is_none_or(Wording::is_scored)
     }

@@ -80,7 +80,7 @@ pub struct MergeReport {
     pub ranks: BTreeMap<String, usize>,
     pub tensors: usize,
     pub parameters: usize,
-    /// Whether the head was given weights of its own, because it was the word embedding.
+    /// Whether the head has separate weights, because it was tied to the word embedding.
     pub untied: bool,
     /// Largest difference of a logit, and the number of logits compared.
     pub difference: Option<(f64, usize)>,
@@ -250,7 +250,7 @@ impl Plan {
     }
 }
 
-/// Tensors of pretraining, and tables that nobody reads.
+/// Tensors of pretraining, and unused tables.
 fn is_spare(name: &str) -> bool {
     ["lm_predictions.", "mask_predictions.", "cls."].iter().any(|prefix| name.starts_with(prefix))
         || name.ends_with(".position_ids")

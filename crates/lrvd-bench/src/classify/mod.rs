@@ -6,7 +6,7 @@
 //! | `data` | the classes and examples that those rows are |
 //! | `check` | what there is to know of the data before anything is trained |
 //! | `train` | training into a folder |
-//! | `info`, `save`, `load` | what lies in an adapter folder, and the way back |
+//! | `info`, `save`, `load` | adapter folder format: write and read |
 //! | `source` | the adapter in a folder, a training run or one of its checkpoints |
 //! | `predict`, `evaluate` | using a saved classifier |
 //! | `abstain` | the entropy above which it gives no answer |

@@ -64,7 +64,7 @@ pub fn energy_records(
         let folded = folded(&host);
         let (a, b) = folded.factors()?;
         let Ok(energy) = UpdateEnergy::new(a, b) else {
-            // An update of norm 0 has no shares to speak of.
+            // Shares are undefined for an update of norm 0.
             continue;
         };
         let magnitude = energy.order_by_norm_product();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// The system's high-water mark of this process, set back where a run begins.
+/// The system's high-water mark of this process, reset at the start of a run.
 ///
 /// What the process holds at that moment is part of the mark: the data, and what its allocator kept of
 /// earlier runs.

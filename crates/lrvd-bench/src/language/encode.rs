@@ -21,7 +21,7 @@ const GENERATION_FILE: &str = "generation_config.json";
 
 /// Turns rows into tokens as the model in a folder reads them.
 ///
-/// A plain text begins as the tokenizer begins every text; its completion ends in the token that ends a text. A
+/// A plain text starts as the tokenizer starts every text; its completion ends in the token that ends a text. A
 /// conversation is what the folder's chat template writes, which brings its own special tokens.
 ///
 /// Pieces are encoded so that what comes before an answer has the tokens that it has alone, as it will when the model is
@@ -162,7 +162,7 @@ impl<'a> LanguageReader<'a> {
             let start = text.ids.len();
             text.go_on(self.tokens.ids(&so_far)?, &segment.text, segment.learnt, &self.tokens)?;
             if segment.learnt {
-                // What a template writes behind the end of an answer nobody will ever ask for.
+                // What a template writes after the end of an answer is never generated.
                 let own = text.ids[start..].iter();
                 let end = own.clone().position(|id| self.stops.contains(id));
                 let kept = end.map_or(own.len(), |end| end + 1);
@@ -174,7 +174,7 @@ impl<'a> LanguageReader<'a> {
 }
 
 impl EncodedText {
-    /// Goes on to `whole`, the tokens of everything so far, or else by those of the last `piece` alone.
+    /// Continues to `whole`, the tokens of everything so far, or else by those of the last `piece` alone.
     fn go_on(
         &mut self,
         whole: Vec<u32>,
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(example.wanted, found.ids[prompt..]);
         assert_eq!(reader.prompt(&text("Once upon", "x").content).unwrap(), whole[..prompt]);
 
-        // `Tim` + `my` is one token of its own, `▁Timmy`: asked after `Tim`, the model will not have read it.
+        // `Tim` + `my` is one token, `▁Timmy`: asked after `Tim`, the model will not have read it.
         let parted = reader.encode(&text("Once upon a Tim", "my ran")).unwrap();
         let before = ids("Once upon a Tim");
         assert!(parted.apart && parted.ids.starts_with(&before), "{:?}", parted.ids);

@@ -10,7 +10,7 @@ use super::error::LanguageError;
 use super::load::SavedLanguageModel;
 use super::rows::Content;
 
-/// New tokens of a text where nobody says otherwise.
+/// Default number of new tokens of a text.
 pub const NEW_TOKENS: usize = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,8 +89,8 @@ impl SavedLanguageModel {
         self.generate_while(prompts, first, options, &mut |_| true)
     }
 
-    /// [`generate`](Self::generate) for as long as that is wanted: after every token of the texts `go_on` is told how many
-    /// there are more, and says whether to go on.
+    /// [`generate`](Self::generate) until it is stopped: after every token of the texts `go_on` receives how many
+    /// there are more, and returns whether to continue.
     pub fn generate_while(
         &self,
         prompts: &[Content],

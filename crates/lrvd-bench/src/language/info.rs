@@ -42,7 +42,7 @@ pub struct LanguageInfo {
     /// Statistic at or above which a rank direction counts as noise.
     pub log_alpha_threshold: Option<f64>,
     pub fan_in_correction: bool,
-    /// Draws of a measurement where nobody says otherwise; 0 where there is nothing to draw from.
+    /// Default number of draws of an evaluation; 0 without a posterior.
     pub draws: usize,
 }
 

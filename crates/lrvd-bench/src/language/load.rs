@@ -26,9 +26,9 @@ use crate::settings::BasePrecision;
 
 /// PEFT's name of the task.
 const TASK_TYPE: &str = "CAUSAL_LM";
-/// Texts per batch where nobody says otherwise.
+/// Default number of texts per batch.
 const BATCH_SIZE: usize = 8;
-/// Longest text where nobody says otherwise.
+/// Default length of the longest text.
 const MAX_LENGTH: usize = 1024;
 
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,7 @@
 //! | `check` | what there is to know of the data before anything is trained |
 //! | `settings`, `train`, `watch` | training into a folder |
 //! | `measure` | perplexity, accuracy and calibration of the next token |
-//! | `info`, `load` | what lies in an adapter folder, and the way back |
+//! | `info`, `load` | adapter folder format: write and read |
 //! | `generate` | using a saved model |
 //!
 //! The likelihood is averaged over the tokens of completions, or of what the assistant says in a conversation; a prompt

@@ -36,7 +36,7 @@ pub fn read_texts(
 ) -> Result<Vec<TextRow>, LanguageError> {
     let names = columns.names();
     let format = Format::of(file)?;
-    // A column that is absent is told of by its first row.
+    // A missing column is reported by its first row.
     let table = Table::open(
         file,
         &Layout {

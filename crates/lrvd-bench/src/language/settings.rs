@@ -1,4 +1,4 @@
-//! What a run is told, and what decides its numbers.
+//! Options of a run, and the settings that determine its numbers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::settings::{CheckpointChoice, MethodName, RankRequest, Training, Valid
 /// What the settings file calls this kind of run.
 pub(super) const TASK: &str = Training::Language.name();
 
-/// Everything that a training run is told.
+/// Options of a training run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LanguageOptions {
     pub model: String,
@@ -28,7 +28,7 @@ pub struct LanguageOptions {
     pub seed: u64,
     pub device: String,
     pub out: PathBuf,
-    /// Go on in a folder that holds an interrupted run.
+    /// Continue an interrupted run in its folder.
     pub resume: bool,
 }
 

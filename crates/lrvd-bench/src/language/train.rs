@@ -66,7 +66,7 @@ pub(crate) struct Rebuilt {
 /// Everything is read and checked before the first byte is written: a start that is refused leaves nothing behind. The
 /// output folder then gets `settings.json`, `predictions-last.jsonl` and `predictions-best.jsonl` of the validation texts,
 /// the folder `adapter` with the PEFT files, the posterior and the description, and last of all `record.json`. Checkpoints
-/// lie in `checkpoints` until then.
+/// are in `checkpoints` until then.
 pub fn train_language(
     options: &LanguageOptions,
     rows: Option<LanguageRows>,

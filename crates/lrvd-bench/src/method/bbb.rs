@@ -10,7 +10,7 @@
 //!            (blundell);  1/batch (batch)
 //! ```
 //!
-//! `ρ` learns at a rate of its own, at which it can go from its start to the prior's within the run: at the means' rate
+//! `ρ` learns at a separate rate, at which it can go from its start to the prior's within the run: at the means' rate
 //! it could not at any published length.
 //!
 //! Parameters: `2·rank·(d_input + d_output)` per layer, or `rank·(2·d_input + d_output)` with noise on

@@ -3,7 +3,7 @@
 use crate::data::batch::BatchError;
 use crate::settings::SettingError;
 
-/// A method cannot be set up, cannot go on, or cannot answer.
+/// A method cannot be set up, continued or evaluated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MethodError {

@@ -6,7 +6,7 @@
 //! | Key | Replaced | Parameters |
 //! |---|---|---|
 //! | `bayeslora-fixed` | no pruning | `r·(d_input + d_output + 1)` |
-//! | `lrvd-nts` | multiplicative noise `α·μ²` per rank, from `ln α = −4`, at a rate of its own | the same |
+//! | `lrvd-nts` | multiplicative noise `α·μ²` per rank, from `ln α = −4`, at a separate rate | the same |
 //! | `lrvd-element` | a variance per entry | `2·r·(d_input + d_output)` |
 //! | `lrvd-a-only` | one variance per rank, B deterministic | `r·(d_input + d_output + 1)` |
 //! | `lrvd-ard` | a Gaussian prior whose scale per rank is learnt | `r·(d_input + d_output + 1)` |

@@ -30,7 +30,7 @@ use lrvd_models::AutoClassifier;
 use super::kl_cycle::KlCycle;
 use crate::settings::Optimizers;
 
-/// Below this the weight is 0 in single precision, and the KL has no gradient to speak of.
+/// Below this the weight is 0 in single precision, and the KL gradient is negligible.
 const SMALLEST_WEIGHT: f64 = f32::MIN_POSITIVE as f64;
 
 /// Whose gradients of the step's objective `AdamW` does not see.

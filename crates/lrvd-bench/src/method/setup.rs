@@ -28,7 +28,7 @@ pub(super) fn rate_to_reach(config: &ExperimentConfig, distance: f64) -> Result<
     Ok(if reach > 0.0 { distance / reach } else { 0.0 })
 }
 
-/// The rates of a method with noise of its own, whose means decay as `BayesLoRA`'s: its prior does what decay would.
+/// The rates of a method with separate noise, whose means decay as `BayesLoRA`'s: its prior does what decay would.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NoisyRates {
     weight_decay: f64,

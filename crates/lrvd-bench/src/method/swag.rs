@@ -15,8 +15,8 @@
 //! Parameters: LoRA's, `P = rank·(d_input + d_output)` per layer, of which the mean takes the place;
 //! second moment and deviations store `(1 + K)·P` numbers more. Source: Maddox et al. 2019,
 //! arXiv:1902.02476; on adapters Onal et al. 2024, arXiv:2405.03425, whose configuration is the default: of 15 epochs
-//! the tail begins after 8, each further one is collected, the rate falls to a tenth of its peak within 5, and `scale` is
-//! 1 (the standard sampler has ½). Its tail goes on from the model with the lowest validation loss so far; here from
+//! the tail starts after 8, each further one is collected, the rate falls to a tenth of its peak within 5, and `scale` is
+//! 1 (the standard sampler has ½). Its tail continues from the model with the lowest validation loss so far; here from
 //! the step before, as every method reports its last step.
 
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub(super) struct Swag {
     settings: SwagSettings,
     /// First step of the tail, and steps between collections.
     tail: (usize, usize),
-    /// The schedule's factor where the tail begins, and the steps from there to the constant one.
+    /// The schedule's factor at the start of the tail, and the steps from there to the constant one.
     anneal: (f64, usize),
     /// Of every factor, by name; a head has a mean only.
     moments: BTreeMap<String, Moments>,

@@ -170,7 +170,7 @@ impl Predict<AutoClassifier> for Tempered {
         softened(self.inner.predict(model, inputs, draws)?, *temperature)
     }
 
-    /// Each number of draws has a temperature of its own, unless there is none.
+    /// Each number of draws has a separate temperature, if there is one.
     fn draws_nest(&self) -> bool {
         self.temperatures.is_empty() && self.inner.draws_nest()
     }

@@ -78,7 +78,7 @@ pub(super) fn split_labels(answers: &[AnswerToken]) -> Option<String> {
         .map(|a| format!("`{}` by `{}` (one of its {} tokens)", a.label, a.piece, a.n_pieces))
         .collect();
     (!each.is_empty())
-        .then(|| format!("labels are told apart by parts of them: {}", each.join(", ")))
+        .then(|| format!("labels are distinguished by parts of them: {}", each.join(", ")))
 }
 
 /// Tokens of any labels, each found by the rule of `prompt`.
@@ -106,7 +106,7 @@ pub(super) fn find(
                 let elsewhere = |id: &u32| {
                     pieces.iter().enumerate().any(|(other, ids)| other != class && ids.contains(id))
                 };
-                // Without one of its own, the first will collide and be named below.
+                // Without a distinct one, the first will collide and be named below.
                 own.iter().find(|id| !elsewhere(id)).or(own.first())
             }
         };

@@ -103,7 +103,7 @@ pub enum ReasoningError {
         prompt: &'static str,
     },
     /// A label has no token.
-    #[error("wrong label token: `{label}` has no token of its own in tokenizer `{tokenizer}`")]
+    #[error("wrong label token: `{label}` has no distinct token in tokenizer `{tokenizer}`")]
     LabelWithoutToken {
         /// The label.
         label: String,

@@ -1,4 +1,4 @@
-//! Prompts as token ids, with the small vocabularies that lie in the repository.
+//! Prompts as token ids, with the small vocabularies in the repository.
 
 #![allow(clippy::unwrap_used)]
 

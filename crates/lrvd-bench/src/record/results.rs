@@ -33,7 +33,7 @@ pub struct Results {
     pub device: String,
     /// Start of the run, RFC 3339.
     pub started_at: String,
-    /// End of the run, RFC 3339; empty while it goes on.
+    /// End of the run, RFC 3339; empty until then.
     pub finished_at: String,
     /// The resolved configuration: what was used, not what was written.
     pub config: serde_json::Value,

@@ -1,4 +1,4 @@
-//! Which numbers can stand in a table, where they come from, and how they are printed.
+//! The numbers of tables, where they come from, and how they are printed.
 
 use std::borrow::Cow;
 
@@ -138,7 +138,7 @@ impl Metric {
         self.other_set().map_or(Cow::Borrowed(name), |set| Cow::Owned(format!("{name}_{set}")))
     }
 
-    /// The set whose questions are told from a run's own; none for a metric of the run's own questions.
+    /// The set whose questions are separated from a run's; none for a metric of the run's questions.
     pub(crate) fn other_set(self) -> Option<ReasoningSet> {
         match self {
             Self::EntropyAuroc(set, _)
@@ -238,7 +238,7 @@ impl Metric {
         self.facts().2
     }
 
-    /// Whether the metric speaks of the trained model; time and memory speak of the machine as well.
+    /// Whether the metric is independent of the hardware, unlike time and memory.
     pub(crate) fn is_of_the_model(self) -> bool {
         !matches!(self, Self::TimeMin | Self::PredictSeconds(_) | Self::MemoryMib)
     }
@@ -323,7 +323,7 @@ impl Metric {
     }
 }
 
-/// Whether the run's parameter count speaks of this checkpoint: it was taken at the last one, so of a checkpoint with
+/// Whether the run's parameter count is valid for this checkpoint: it was taken at the last one, so of a checkpoint with
 /// other ranks it is not known.
 fn of_counted(run: &RunRecord, checkpoint: &CheckpointRecord) -> bool {
     run.checkpoints.last.as_ref().is_none_or(|last| last.ranks == checkpoint.ranks)

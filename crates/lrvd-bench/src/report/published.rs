@@ -123,7 +123,7 @@ impl Published {
     }
 }
 
-/// The line a record stands on. The reader's own position is where it began to look, before blank lines.
+/// The line a record stands on. The reader's position is where it started to read, before blank lines.
 fn line_of(text: &str, record: &csv::StringRecord) -> u64 {
     let start = record.position().map_or(0, |position| position.byte() as usize).min(text.len());
     let bytes = text.as_bytes();

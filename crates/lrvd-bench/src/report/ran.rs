@@ -54,7 +54,7 @@ pub(super) fn ran(results: &Results, summary: &Summary) -> String {
     text
 }
 
-/// `CoLA (2 000 training and 500 validation rows, official)`; `origins` says whether their origin is told.
+/// `CoLA (2 000 training and 500 validation rows, official)`; `origins` says whether their origin is included.
 fn data_of(results: &Results, task: &str, origins: bool) -> String {
     let label = task_label(task);
     let Some(data) = results.data.get(task) else { return label };

@@ -53,7 +53,7 @@ pub(crate) struct Summary {
     pub(crate) methods: Vec<String>,
     /// Task keys in print order.
     pub(crate) tasks: Vec<String>,
-    /// Rank that a cell's average is a part of: the settings' one, or where a run began with more, that.
+    /// Rank that a cell's average is a part of: that of the settings, or of the start of the run if larger.
     full_ranks: BTreeMap<(String, String), u32>,
     cells: BTreeMap<(Metric, String, String), Spread>,
 }
@@ -79,14 +79,14 @@ impl Summary {
         let mut runs: Vec<&RunRecord> =
             results.runs.iter().filter(|run| run.status == RunStatus::Finished).collect();
         runs.sort_by_key(|run| run.seed);
-        // What is printed behind a count is no row of its own.
+        // What is printed after a count is not a separate row.
         let measured: BTreeSet<Metric> =
             metrics.iter().flat_map(|m| std::iter::once(*m).chain(m.beside())).collect();
         let mut values: BTreeMap<(Metric, String, String), Vec<f64>> = BTreeMap::new();
         for run in runs {
             let Some(checkpoint) = choice.of(run) else { continue };
             for metric in &measured {
-                // Where a task's own metric is the accuracy, that is told once.
+                // If the task's metric is the accuracy, it is listed once.
                 let own = results.data.get(&run.task).map(|data| data.standard_metric.as_str());
                 if matches!(metric, Metric::Standard(_)) && own.is_none_or(|m| m == "accuracy") {
                     continue;

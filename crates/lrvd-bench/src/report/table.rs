@@ -1,6 +1,6 @@
 //! The summary as aligned text, as markdown and as tidy CSV.
 //!
-//! A few methods stand in one table whose first column is the metric. Many methods become the rows of several tables,
+//! A few methods are in one table whose first column is the metric. Many methods become the rows of several tables,
 //! with as many metrics side by side as fit a terminal: where they fit, all tasks of one metric stay together, and so
 //! do its values with and without posterior draws. A count of parameters is followed by that of the numbers kept beside
 //! them, if there are any, and a calibration error by that of a calibrated model.

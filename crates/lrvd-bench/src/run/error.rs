@@ -7,7 +7,7 @@ use crate::eval::EvalError;
 use crate::io::IoError;
 use crate::method::MethodError;
 
-/// A run cannot start, go on or be recorded.
+/// A run cannot be started, continued or recorded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -27,12 +27,12 @@ pub enum RunError {
     #[error(transparent)]
     Io(#[from] IoError),
     /// The output folder already holds a run.
-    #[error("`{path}` already holds results; pass `--resume` to go on, or name another folder")]
+    #[error("`{path}` already holds results; pass `--resume` to continue, or name another folder")]
     OutputExists {
         /// The folder.
         path: PathBuf,
     },
-    /// The output folder is somebody else's.
+    /// The output folder was not created by this program.
     #[error("`{path}` holds `{found}` and was not made by `lrvd`; name another folder")]
     OutputForeign {
         /// The folder.

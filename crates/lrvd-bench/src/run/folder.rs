@@ -263,7 +263,7 @@ mod tests {
         fs::write(out.join("labels.json"), "mine").unwrap();
         let refused = OutputFolder::look(&out, false).unwrap_err();
         assert!(matches!(refused, RunError::OutputForeign { found, .. } if found == "labels.json"));
-        // A settings file of somebody else's is none of ours, with or without `--resume`.
+        // A settings file of another program is not accepted, with or without `--resume`.
         fs::write(out.join(SETTINGS_FILE), "{\"theme\": \"dark\"}").unwrap();
         for resume in [false, true] {
             let folder = OutputFolder::look(&out, resume).unwrap();

@@ -179,7 +179,7 @@ pub(crate) fn run_record<M: AdaptedModel>(
     }
 }
 
-/// The evaluations as a record has them; only a posterior's divergence is told.
+/// The evaluations as a record has them; only a posterior's KL is included.
 fn history(
     config: &ExperimentConfig,
     method: MethodName,

@@ -82,7 +82,7 @@ impl BasePrecision {
     }
 }
 
-/// Whether the pooler of the head learns.
+/// Whether the pooler of the head is trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PoolerMode {
@@ -116,7 +116,7 @@ pub struct LogVarianceSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PruneSettings {
-    /// What the statistic is of: medians of a rank's entries, or its energies.
+    /// Basis of the statistic: medians of a rank's entries, or its energies.
     #[serde(default)]
     #[schemars(schema_with = "words::<StatisticAggregate>")]
     pub statistic: StatisticAggregate,
@@ -132,9 +132,9 @@ pub struct PruneSettings {
     pub min_rank: usize,
     /// Subtract `½ ln(d_input / 768)` from the statistic.
     pub fan_in_correction: bool,
-    /// When in a step.
+    /// When in a step ranks are pruned.
     pub placement: PrunePlacement,
-    /// What becomes of the optimiser.
+    /// Optimiser state after a prune.
     pub optimizer: OptimizerOnPrune,
 }
 
@@ -173,12 +173,12 @@ pub struct ExperimentConfig {
     pub kl_reduction: KlReduction,
     /// The prior.
     pub prior: Prior,
-    /// Factor of the KL, or `"auto"`.
+    /// Weight of the KL, or `"auto"`.
     pub kl_weight: KlWeight,
-    /// The search for ranks of an automatic one.
+    /// Search for ranks, if `kl_weight` is `"auto"`.
     #[serde(default)]
     pub rank_search: RankSearchSettings,
-    /// What the KL is divided by.
+    /// Divisor of the KL.
     #[schemars(schema_with = "words::<KlDivisor>")]
     pub kl_divisor: KlDivisor,
     /// Share of the steps over which the KL weight rises from 0.
@@ -195,7 +195,7 @@ pub struct ExperimentConfig {
     pub adapter_dropout: f64,
     /// Half-width of the uniform initialisation of B in the LoRA baseline.
     pub lora_b_bound: f64,
-    /// Linear layers that get an adapter, by the end of their path.
+    /// Linear layers to adapt, by the end of their path.
     pub target_modules: Vec<String>,
     /// Peak rate of the adapter means.
     pub learning_rate: f64,
@@ -211,15 +211,15 @@ pub struct ExperimentConfig {
     pub optimizer: AdamWConfig,
     /// Optimiser steps.
     pub steps: usize,
-    /// Training rows that are used, the same ones for every seed; `None` for all.
+    /// Number of training rows to use, the same ones for every seed; `None` for all.
     #[serde(default)]
     pub train_rows: Option<usize>,
-    /// Validation rows that are answered, the first ones of the split; `None` for all.
+    /// Number of validation rows to use, the first ones of the split; `None` for all.
     #[serde(default)]
     pub validation_rows: Option<usize>,
     /// Examples per step.
     pub batch_size: usize,
-    /// Micro-batches per step, of like lengths and so with less padding; must divide the batch.
+    /// Micro-batches per step, of similar lengths for less padding; must divide the batch.
     pub accumulation: usize,
     /// Examples per evaluation batch.
     pub evaluation_batch_size: usize,
@@ -240,26 +240,25 @@ pub struct ExperimentConfig {
     pub methods: MethodSettings,
     /// The pooler.
     pub pooler: PoolerMode,
-    /// Whether the backbone's own dropout is on in training.
+    /// Whether the backbone's dropout is on in training.
     pub backbone_dropout: bool,
     /// Steps between evaluations on the validation split.
     pub evaluate_every: usize,
-    /// Evaluations without a smaller negative log-likelihood that end a run early; `None` never ends it.
+    /// Evaluations without a smaller negative log-likelihood after which a run stops early; `None` never stops it.
     #[serde(default)]
     pub patience: Option<usize>,
-    /// Share of the training examples that no step sees, drawn by the seed: what is fitted after training is
-    /// fitted to them. At 0 a method holds out what its own publication does, and an automatic KL weight a
-    /// tenth.
+    /// Share of the training examples that is held out, drawn by the seed, for fits after training. At 0 a method
+    /// holds out what its publication does, and an automatic KL weight a tenth.
     #[serde(default)]
     pub holdout: f64,
-    /// Monte Carlo draws of the final evaluation, beside the posterior mean.
+    /// Numbers of draws of the final evaluation, in addition to the posterior mean.
     pub draws: Vec<usize>,
-    /// What such a draw is.
+    /// Kind of the draws.
     pub prediction_draws: PredictionDraws,
-    /// How such draws are made, and when fewer of them will do.
+    /// How the draws are made, and when fewer are enough.
     #[serde(default)]
     pub prediction: DrawPolicy,
-    /// What the headline table reports.
+    /// Checkpoint of the headline table.
     pub checkpoint: CheckpointChoice,
     /// Order of the training examples.
     pub bucketing: Bucketing,
@@ -267,7 +266,7 @@ pub struct ExperimentConfig {
     pub last_batch: LastBatch,
     /// Prompts of the reasoning sets.
     pub prompt: PromptSet,
-    /// How a language model is asked for a class; written where it differs from the task's own wording.
+    /// Prompt and answer words of a language model for classes; written if they differ from the task's.
     #[serde(default, skip_serializing_if = "WordingSettings::is_default")]
     pub wording: WordingSettings,
 }

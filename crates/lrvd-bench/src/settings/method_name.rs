@@ -30,7 +30,7 @@ pub enum RankRequest {
 
 impl RankRequest {
     /// What `method` is asked for on a user's own data: half the initial rank on average where it keeps to a budget and
-    /// nobody names another.
+    /// none is given.
     pub(crate) fn own(method: MethodName, initial_rank: usize, target: Option<usize>) -> Self {
         if method.can().budget {
             Self::Average(target.unwrap_or((initial_rank / 2).max(1)))

@@ -447,7 +447,7 @@ mod tests {
         assert!(
             wrong.starts_with("unknown setting `methods.map.delta`; wanted one of `methods.map.")
         );
-        // Methods that share a type keep the defaults of their own.
+        // Methods that share a type keep their defaults.
         let config = with(&["methods.bbb-a.prior_std=2", "methods.blob.gamma=none"]).unwrap();
         let bbb = config.methods.bbb_a;
         assert_eq!((bbb.prior_std, bbb.both, config.methods.blob.gamma), (2.0, false, None));

@@ -42,7 +42,7 @@ impl Presets {
         Training::presets().map(config).collect::<Result<_, SettingError>>().map(Self)
     }
 
-    /// What `key` is where nobody sets it, if that is the same in every preset.
+    /// The default of `key`, if it is the same in every preset.
     fn default(&self, key: &str) -> Option<Value> {
         let pointer = pointer(key);
         let mut values = self.0.iter().map(|config| config.pointer(&pointer));

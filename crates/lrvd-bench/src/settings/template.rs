@@ -1,4 +1,4 @@
-//! A settings file to begin with.
+//! A settings file to start from.
 
 use std::fmt::Write as _;
 

@@ -11,7 +11,7 @@ pub enum Training {
     /// A classifier or a regression, from texts with labels.
     #[default]
     Classifier,
-    /// A language model, from texts that go on.
+    /// A language model, from texts.
     Language,
 }
 

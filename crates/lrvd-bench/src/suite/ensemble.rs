@@ -29,7 +29,7 @@ pub(super) struct Rows<'a> {
 impl Rows<'_> {
     /// Makes the row `run` from its members `parts`: averages their answers, to the task and to what they were shown besides.
     ///
-    /// With draws, a member's answer is the average of its own: mutual information is that between
+    /// With draws, a member's answer is the average of its draws: mutual information is that between
     /// members.
     pub(super) fn combine(
         &self,

@@ -16,7 +16,7 @@ use crate::run::RunError;
 use crate::settings::SettingError;
 use crate::text::UnknownName;
 
-/// A reproduction cannot start or go on.
+/// A reproduction cannot be started or continued.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuiteError {

@@ -32,7 +32,7 @@ pub(super) struct OodSet {
     set: ReasoningSet,
     /// The trained task with the other set's questions for its validation split.
     pub questions: PreparedTask,
-    /// The same questions with the labels of their own set, where those are others and can be asked for.
+    /// The same questions with their set's labels, if those differ and are tokens.
     letters: Option<PreparedTask>,
     same_labels: bool,
     /// What a reader of the results must know.
@@ -83,7 +83,7 @@ impl OodSet {
         format!("predictions-last-{}.jsonl", self.key())
     }
 
-    /// The questions with the labels of their own set, and the name of the file with the answers.
+    /// The questions with their set's labels, and the name of the file with the answers.
     pub(super) fn letters(&self) -> Option<(&PreparedTask, String)> {
         let name = || format!("predictions-last-{}-letters.jsonl", self.key());
         self.letters.as_ref().map(|letters| (letters, name()))

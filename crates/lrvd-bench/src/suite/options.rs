@@ -31,7 +31,7 @@ pub struct SuiteOptions {
     /// Folder of data; `None` means the shipped tasks (`quick`) or is an error (`paper`).
     pub data_dir: Option<PathBuf>,
     pub out: PathBuf,
-    /// Go on in an output folder that holds a run.
+    /// Continue a run in its output folder.
     pub resume: bool,
     /// Published table to compare with.
     pub compare: Option<PathBuf>,

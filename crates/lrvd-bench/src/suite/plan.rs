@@ -25,7 +25,7 @@ impl PlannedRun {
         format!("{} / {} / seed {}", self.task.display_name(), self.method, self.seed)
     }
 
-    /// The runs that this row is made of; empty for a run of its own. Temperature scaling on top of
+    /// The runs that this row is made of; empty for a separate run. Temperature scaling on top of
     /// the row is on top of each of them.
     pub fn parts(&self) -> Vec<Self> {
         let member = |key: &str| {

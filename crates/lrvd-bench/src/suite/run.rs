@@ -34,7 +34,7 @@ use crate::text::quoted;
 
 #[derive(Clone, Debug)]
 pub struct SuiteOutcome {
-    /// Whether every run is complete; otherwise `--resume` goes on.
+    /// Whether every run is complete; otherwise `--resume` continues.
     pub complete: bool,
     pub finished: usize,
     pub planned: usize,
@@ -429,7 +429,7 @@ fn notes(complete: bool) -> Vec<String> {
             .to_owned(),
     ];
     if !complete {
-        notes.push("the experiment was interrupted; `--resume` goes on".to_owned());
+        notes.push("the experiment was interrupted; `--resume` continues it".to_owned());
     }
     notes
 }

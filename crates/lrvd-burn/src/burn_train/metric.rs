@@ -24,7 +24,7 @@ pub trait Quantity: Clone + Default + Send + Sync {
     /// Takes a batch in and returns its value; `None` if the quantity is undefined for it.
     fn update(&mut self, input: &Self::Input) -> Result<Option<f64>, TensorReadError>;
 
-    /// Value over the batches since the epoch began; `None` if there is none.
+    /// Value over the batches of the epoch so far; `None` if there is none.
     fn epoch(&self) -> Option<f64>;
 }
 

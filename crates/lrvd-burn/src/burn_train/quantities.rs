@@ -251,7 +251,7 @@ impl Quantity for ExamplesPerSecond {
 
     fn update(&mut self, input: &ExamplesInput) -> Result<Option<f64>, TensorReadError> {
         match self.started {
-            // When the first batch began is not known here.
+            // The start of the first batch is not known here.
             None => self.started = Some(Instant::now()),
             Some(started) => {
                 self.examples += input.examples;

@@ -69,9 +69,9 @@ pub struct Pruning {
     pub schedule: PruneSchedule,
     /// How the statistic is computed.
     pub statistic: StatisticOptions,
-    /// When in a step.
+    /// When in a step ranks are pruned.
     pub placement: PrunePlacement,
-    /// What becomes of the optimiser.
+    /// Optimiser state after a prune.
     pub optimizer: OptimizerOnPrune,
 }
 

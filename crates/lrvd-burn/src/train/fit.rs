@@ -21,7 +21,7 @@ pub trait Observer<M: Model, T: Method<M> + ?Sized> {
     /// What may go wrong on this side.
     type Error: From<Error>;
 
-    /// Hears of an event.
+    /// Receives an event.
     fn event(&mut self, _event: &Event) {}
 
     /// Evaluates the model, which has no gradients; `None` measures nothing.

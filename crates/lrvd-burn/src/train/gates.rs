@@ -1,6 +1,6 @@
 //! How every logit of every example changes with one multiplier per rank.
 //!
-//! The update `c·B·A·x` with gates `g`, all 1, is `c·B·diag(g)·A·x`. Their gradients need no parameter of their own:
+//! The update `c·B·A·x` with gates `g`, all 1, is `c·B·diag(g)·A·x`. Their gradients need no separate parameter:
 //! with the activations of rank space `h = A·x` and the gradients that arrive there,
 //!
 //! ```text

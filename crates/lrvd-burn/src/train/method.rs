@@ -102,7 +102,7 @@ pub trait RankPolicy<M: Model> {
         MethodState::default()
     }
 
-    /// Goes on from a checkpoint; the model already has the checkpoint's shapes.
+    /// Continues from a checkpoint; the model already has the checkpoint's shapes.
     fn restore(&mut self, _model: &M, _state: MethodState) -> Result<(), Error> {
         Ok(())
     }

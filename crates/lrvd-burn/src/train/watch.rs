@@ -1,4 +1,4 @@
-//! The usual observer: validates, keeps checkpoints, passes events on, heeds a stop flag.
+//! The usual observer: validates, saves checkpoints, passes events on, checks a stop flag.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

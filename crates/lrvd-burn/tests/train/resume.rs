@@ -190,7 +190,7 @@ fn a_run_that_turns_its_adapters_resumes_too() {
         run.fit(&mut batches(&config), &mut Watch::<Tensor<2>>::default()).unwrap();
     }
     assert_ne!(numbers(&turned.state), numbers(&plain.state));
-    // The moments began anew with the turn.
+    // The moments were reset by the rotation.
     let adapter = |name: &&String| name.contains("hidden");
     for name in turned.state.optimizer.state().keys().filter(adapter) {
         assert_eq!(turned.state.optimizer.state()[name].steps, 5, "{name}");

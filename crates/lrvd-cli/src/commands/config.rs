@@ -109,7 +109,7 @@ fn check(config: ConfigOverrides, printer: Printer) -> Result<(), Box<dyn Error>
     Ok(())
 }
 
-/// The settings of the preset that `config` began with, at the length that it would have.
+/// The settings of the preset that `config` started from, at the length that it would have.
 fn preset_of(config: &ValidConfig, training: Training) -> Result<ValidConfig, Box<dyn Error>> {
     let preset = preset_named(&config.preset)?;
     Ok(ConfigOverrides::new(Some(training), Some(preset), None)?.finish()?)

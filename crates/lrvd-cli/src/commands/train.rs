@@ -22,7 +22,7 @@ const MAX_STEPS: f64 = 1e9;
 /// Version of the JSON on standard output.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Trains, or goes on training.
+/// Trains, or continues training.
 pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: Printer) -> Outcome {
     let logs = arguments.logs.log.clone();
     let texts = texts(&arguments.examples)?;

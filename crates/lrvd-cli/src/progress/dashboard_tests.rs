@@ -197,7 +197,7 @@ fn events_become_curves() {
     ];
     assert_eq!(record.calls(), wanted);
     assert_eq!(record.closed.load(Ordering::Relaxed), 1);
-    // The next run gets a screen of its own, with every metric to be registered again.
+    // The next run gets a separate screen, with every metric to be registered again.
     for event in [started(3), step(1, 0.0)] {
         dashboard.event(&event);
     }

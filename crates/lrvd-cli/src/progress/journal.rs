@@ -138,7 +138,8 @@ impl ProgressSink for Journal {
         if let Err(error) = self.write(event) {
             self.failed = true;
             let file = self.out.join(METRICS_FILE);
-            self.printer.note(&format!("{}: {error}; training goes on unrecorded", file.display()));
+            self.printer
+                .note(&format!("{}: {error}; training continues without it", file.display()));
         }
     }
 }
@@ -152,7 +153,7 @@ fn read(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Whether a line stays where `run` goes on after `done` steps.
+/// Whether a line is kept if `run` continues after `done` steps.
 fn is_kept(line: &str, run: &str, done: usize) -> bool {
     // A line that a kill cut short is no loss.
     let Ok(line) = serde_json::from_str::<Value>(line) else { return false };

@@ -60,7 +60,7 @@ pub(crate) fn sink(
     {
         let able = terminal::is_complete();
         match style {
-            // Log lines are for reading while the run goes on.
+            // Log lines are for reading during the run.
             None if able && !log::is_on() => {
                 return Box::new(dashboard::Dashboard::new(printer, stop));
             }

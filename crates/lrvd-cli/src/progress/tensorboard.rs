@@ -45,14 +45,14 @@ struct SessionLog {
     status: i32,
 }
 
-/// A session begins: readers drop what an earlier one wrote of the same and later steps.
+/// Start of a session: readers drop what an earlier one wrote of the same and later steps.
 const START: i32 = 1;
 
 /// An event file that grows.
 pub(super) struct EventFile(File);
 
 impl EventFile {
-    /// A new file in `folder` for a run that goes on after `done` steps.
+    /// A new file in `folder` for a run that continues after `done` steps.
     pub(super) fn create(folder: &Path, done: usize) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         // Readers take the files of a folder in the order of their names.

@@ -54,7 +54,7 @@ struct Waiting<C: Card> {
 }
 
 impl<C: Card> Waiting<C> {
-    /// Drops the jobs that nobody waits for any more.
+    /// Drops the jobs whose clients have disconnected.
     fn forget(&mut self) {
         self.jobs.retain(|job| !job.reply.is_closed());
         self.texts = self.jobs.iter().map(|job| job.inputs.len()).sum();

@@ -175,7 +175,7 @@ fn asked<C: Card>(
     read(&body, &app.card)
 }
 
-/// Waits for the model; whoever stops waiting closes the reply, and the model hears of it.
+/// Waits for the model; a client that stops waiting closes the reply, which the model checks.
 async fn answers<C: Card>(app: &App<C>, asked: Asked<C>) -> Result<C::Answers, Problem> {
     let Asked { inputs, mut fields, key } = asked;
     let (reply, answered) = channel();

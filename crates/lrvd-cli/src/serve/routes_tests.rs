@@ -83,7 +83,7 @@ fn answered<F: Future<Output = ()>>(
     served(app, |inputs, _, _| inputs.iter().map(one).collect(), questions);
 }
 
-/// A model that says `a` as often as it may: `odd` is unreadable, and to `forever` there is no end but that nobody waits
+/// A model that says `a` as often as it may: `odd` is unreadable, and `forever` ends only when no client waits
 /// any more.
 fn continued(
     inputs: &[Content],
@@ -191,7 +191,7 @@ fn every_error_is_json_with_a_code() {
 
 #[test]
 fn a_full_queue_and_a_late_answer_are_said() {
-    // Nobody answers.
+    // No model answers.
     let app = app(card(), Duration::from_millis(20));
     runtime().block_on(async {
         let two = r#"{"inputs": [{"text": "a"}, {"text": "b"}]}"#;

@@ -11,7 +11,7 @@ use super::served::Card;
 /// text in each where `is_shared` says so of the key.
 ///
 /// A call that fails or panics is made again for each of its texts, so that one of them costs the others no answer. A call
-/// that generates tells how many tokens there are more, and hears whether somebody still waits for them.
+/// that generates reports its new tokens, and checks whether the client still waits.
 pub(super) fn work<C: Card>(
     queue: &Queue<C>,
     metrics: &Metrics,

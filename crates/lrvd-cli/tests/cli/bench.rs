@@ -370,7 +370,7 @@ fn what_cannot_be_used_is_refused_before_anything_is_trained() {
     let small = damaged("small", "config.json", &field("vocab_size", json!(500)));
     refused(&["--model", &small], &["500"]);
     let other = damaged("other", "config.json", &field("bos_token_id", json!(128_000)));
-    refused(&["--model", &other], &["tokenizer begins a text with id 1", "128000"]);
+    refused(&["--model", &other], &["tokenizer starts a text with id 1", "128000"]);
     let scaled = json!({ "rope_type": "longrope" });
     let unknown = damaged("unknown", "config.json", &field("rope_scaling", scaled));
     refused(&["--model", &unknown], &["config.json", "longrope"]);

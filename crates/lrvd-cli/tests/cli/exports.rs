@@ -57,7 +57,7 @@ fn an_encoder_is_merged_and_described() {
     assert_eq!(config["architectures"][0], "DebertaV2ForSequenceClassification");
     assert_eq!((&config["id2label"]["0"], &config["label2id"]["good"]), (&"bad".into(), &1.into()));
     assert!(one.join("tokenizer.json").is_file());
-    // The merged folder is a base of its own, with its head.
+    // The merged folder is a separate base, with its head.
     let base = done(&["inspect", &name(&one), "--format", "json"]).json();
     assert_eq!(base["kind"], "base");
     assert_eq!(base["total_parameters"], report["parameters"]);

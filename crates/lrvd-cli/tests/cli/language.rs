@@ -657,7 +657,7 @@ fn texts_that_cannot_be_learnt_are_named_and_nothing_is_written() {
             &[],
             "line 1: the chat template refuses the conversation: roles must alternate",
         ),
-        (&forgetful, &chats, &[], "the text up to message 3 is not a beginning of the whole"),
+        (&forgetful, &chats, &[], "the text up to message 3 is not a prefix of the whole"),
     ] {
         let refused = run(&borrowed(&train(model, &[data], &out, 40, more)));
         assert!(

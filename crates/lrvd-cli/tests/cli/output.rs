@@ -1,4 +1,4 @@
-//! Output folders, standard output and signals: nothing of anybody else's is touched, and nothing is lost.
+//! Output folders, standard output and signals: files of other programs are not touched, and nothing is lost.
 
 use std::path::Path;
 

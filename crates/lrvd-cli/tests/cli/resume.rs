@@ -40,7 +40,7 @@ fn interrupt(arguments: &[String], out: &Path, steps: usize, signals: &[&str]) {
         assert!(child.try_wait().unwrap().is_none(), "the run ended before it was interrupted");
         std::thread::sleep(Duration::from_millis(1));
     }
-    // Nobody else may write there meanwhile.
+    // No other process may write there meanwhile.
     let again = run(&borrowed(&[arguments, &["--resume".to_owned()]].concat()));
     let in_use = again.code == 2 && again.stderr.contains("another `lrvd` is writing into");
     assert!(in_use || again.stderr.contains("cannot be used multiple times"), "{}", again.stderr);

@@ -123,7 +123,7 @@ fn a_language_model_learns_numbers_by_a_head_of_its_own() {
     let config = read(&dir.path().join("merged/config.json"));
     let kind = (&config["architectures"][0], &config["problem_type"]);
     assert_eq!(kind, (&json!("LlamaForSequenceClassification"), &json!("regression")));
-    export("gguf", &[]).refused("a GGUF adapter has no head of its own");
+    export("gguf", &[]).refused("a GGUF adapter cannot hold the separate head");
     assert!(!dir.path().join("gguf").exists());
     let none = worded(
         &data,

@@ -82,7 +82,7 @@ impl AdaLoraAllocator {
         &self.config
     }
 
-    /// Everything needed to go on later.
+    /// Everything needed to continue later.
     pub const fn state(&self) -> &AdaLoraState {
         &self.state
     }

@@ -13,7 +13,7 @@ use super::philox::philox;
 /// use lrvd_core::noise::{Draws, NoiseKey, Stream};
 ///
 /// let mut draws = Draws::new(NoiseKey::new(1).on_stream(Stream::DATA));
-/// let verb = ["sees", "hears", "finds"][draws.index(3)];
+/// let verb = ["sees", "reads", "finds"][draws.index(3)];
 /// let noisy = draws.chance(0.05);
 /// # let _ = (verb, noisy);
 /// ```

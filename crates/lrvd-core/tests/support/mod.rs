@@ -13,7 +13,7 @@ pub(crate) fn assert_close(what: &str, found: &[f64], expected: &[f64], relative
     }
 }
 
-/// A small generator of its own (xorshift64*, Box–Muller), so that no test depends on the crate's.
+/// A small separate generator (xorshift64*, Box–Muller), so that no test depends on the crate's.
 pub(crate) struct TestRng(u64);
 
 impl TestRng {

@@ -59,8 +59,8 @@ pub enum ChatError {
     NoAnswer,
     /// The rendering of a conversation does not begin with that of its beginning.
     #[error(
-        "the chat template writes the beginning of a conversation in another way when it goes on: the text up to message \
-         {message} is not a beginning of the whole, so what the assistant said cannot be told from the rest"
+        "the chat template's output for the start of a conversation changes when the conversation continues: the text up to \
+         message {message} is not a prefix of the whole, so the assistant's message cannot be located"
     )]
     Prefix {
         /// The message, counted from 1.

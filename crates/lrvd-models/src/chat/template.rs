@@ -14,7 +14,7 @@ use super::error::ChatError;
 use super::methods::{self, BYTES_PER_FUEL};
 use crate::tokenizer::TextTokenizer;
 
-/// The file with a template of its own.
+/// The separate file of a template.
 const TEMPLATE_FILE: &str = "chat_template.jinja";
 /// The file that may hold it as an entry.
 const CONFIG_FILE: &str = "tokenizer_config.json";
@@ -150,7 +150,7 @@ impl ChatTemplate {
         Ok(Self { engine: Arc::new(engine), tokens })
     }
 
-    /// The text of a conversation, and behind it, if `asks`, what begins the assistant's next message.
+    /// The text of a conversation, and behind it, if `asks`, what starts the assistant's next message.
     ///
     /// # Errors
     ///

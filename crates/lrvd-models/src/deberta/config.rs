@@ -1,7 +1,7 @@
 //! The settings of a DeBERTa-v2/v3 `config.json`.
 //!
 //! Typed, checked once, with transformers' defaults. A value that would change the result and is not supported is
-//! refused by name; a key that nobody here knows is kept in [`DebertaConfig::unrecognised`] for the loader to report.
+//! refused by name; an unknown key is kept in [`DebertaConfig::unrecognised`] for the loader to report.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -111,7 +111,7 @@ pub struct DebertaConfig {
     pub embedding_size: usize,
     /// Added to the variance in every layer norm.
     pub layer_norm_eps: f64,
-    /// Longest input with absolute positions; relative ones go on beyond it.
+    /// Longest input with absolute positions; relative ones continue beyond it.
     pub max_position_embeddings: usize,
     /// Absolute position embeddings are added to the words.
     pub position_biased_input: bool,

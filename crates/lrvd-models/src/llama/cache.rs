@@ -100,7 +100,7 @@ impl LayerCache {
     }
 }
 
-/// Writes `piece` at column `start`; in place, because nobody else holds the store between two pieces.
+/// Writes `piece` at column `start`; in place, because the store has no other owner between two pieces.
 fn write(slot: &mut Option<Tensor<4>>, start: usize, piece: Tensor<4>) -> Tensor<4> {
     let [batch, heads, tokens, width] = piece.dims();
     let end = start + tokens;

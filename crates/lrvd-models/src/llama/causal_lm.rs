@@ -26,7 +26,7 @@ const EMBEDDINGS: &str = "model.embed_tokens.weight";
 /// A Llama with its head over the vocabulary.
 ///
 /// Parameters are called what Hugging Face checkpoints call them, and every linear layer can carry an adapter, the
-/// head included. A tied head shares the memory of the word embedding and has no parameter of its own; an adapter on
+/// head included. A tied head shares the memory of the word embedding and has no separate parameter; an adapter on
 /// it acts on the head's use only, as in PEFT.
 ///
 /// # Shapes

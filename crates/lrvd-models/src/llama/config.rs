@@ -2,7 +2,7 @@
 //!
 //! Typed, checked once, with transformers' defaults; both spellings of the rotary settings are read (`rope_theta` and
 //! `rope_scaling` at the top level, or `rope_parameters` of transformers 5). A value that would change the result and
-//! is not supported is refused by name; a key that nobody here knows is kept in [`LlamaConfig::unrecognised`].
+//! is not supported is refused by name; an unknown key is kept in [`LlamaConfig::unrecognised`].
 
 mod rotary;
 
@@ -74,7 +74,7 @@ pub struct LlamaConfig {
     pub num_key_value_heads: usize,
     /// Width of a head, even; heads times this need not be `hidden_size`.
     pub head_dim: usize,
-    /// Longest input of the training, in tokens. Not enforced: positions go on beyond it.
+    /// Longest input of the training, in tokens. Not enforced: positions continue beyond it.
     pub max_position_embeddings: usize,
     /// Added to the mean square in every norm.
     pub rms_norm_eps: f64,

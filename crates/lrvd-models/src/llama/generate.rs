@@ -111,7 +111,7 @@ impl LlamaForCausalLm {
         self.generate_while(prompts, options, &mut |_| true)
     }
 
-    /// [`generate`](Self::generate) for as long as that is wanted: after every step `go_on` is told how many tokens it
+    /// [`generate`](Self::generate) until it is stopped: after every step `go_on` receives how many tokens it
     /// added to all texts together, and says whether there is to be another one.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl LlamaForCausalLm {
             if !is_wanted {
                 return Err(GenerateError::Abandoned);
             }
-            // A finished row goes on with its token; nobody looks at what comes of it.
+            // A finished row continues with its token; the result is not used.
             next = model.next_logits(&step, members, &mut cache, &pass);
         }
     }

@@ -15,7 +15,7 @@
 //! the list of the published Llama-2 `tokenizer.json`.
 //!
 //! One consequence differs from SentencePiece's own encoder: control tokens that a text spells out (`<s>`) become
-//! those tokens, and the text behind one gets a space mark of its own. Settings under which ordinary text would be cut
+//! those tokens, and the text behind one gets a separate space mark. Settings under which ordinary text would be cut
 //! differently are refused.
 
 use std::collections::HashMap;

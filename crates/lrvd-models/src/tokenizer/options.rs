@@ -87,7 +87,7 @@ pub struct Encoding {
     pub type_ids: Vec<u32>,
     /// 1 for tokens, 0 for padding.
     pub attention_mask: Vec<u32>,
-    /// The tokens as text; what stands in the input where the token is the unknown one.
+    /// The tokens as text; the input text for the unknown token.
     pub tokens: Vec<String>,
     /// First and one past the last character (not byte) in the text that the token comes from; (0, 0) at special
     /// tokens and padding.

@@ -42,7 +42,7 @@ fn pieces(parts: &[String]) -> Vec<&str> {
 }
 
 /// The template of a `tokenizer.json` with what `tokenizer_config.json` says of it: `add_bos_token` and
-/// `add_eos_token`, where they are stated, decide whether a text begins and ends with these tokens, as in
+/// `add_eos_token`, where they are stated, decide whether a text starts and ends with these tokens, as in
 /// transformers. What is not stated stays, and a template that does as stated already is kept as it is.
 pub(super) fn stated(
     own: Option<PostProcessorWrapper>,

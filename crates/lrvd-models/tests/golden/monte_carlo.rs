@@ -1,4 +1,4 @@
-//! Moments of an adapter's output: closed form, recorded draws, and draws of our own.
+//! Moments of an adapter's output: closed form, recorded draws, and further draws.
 
 use anyhow::{Result, ensure};
 use lrvd_core::forward::{NestedNoise, WeightNoise, drawn_weights, nested};
@@ -12,7 +12,7 @@ use crate::json::Json;
 
 /// Standard errors that a sample may be away from the formula.
 const ERRORS: f64 = 5.0;
-/// Seed of our own draws.
+/// Seed of the further draws.
 const SEED: u64 = 20_250_622;
 /// More draws would run for minutes.
 const MOST_DRAWS: usize = 5_000_000;
@@ -117,7 +117,7 @@ impl Source<'_> {
         case.tensor(&se_var, &of_variance, Limit::Relative(scatter))
     }
 
-    /// Moments of our own draws and their standard errors; `centre` is the mean of the formula.
+    /// Moments of the further draws and their standard errors; `centre` is the mean of the formula.
     fn sample(&self, sampler: &str, centre: &[f64]) -> Result<[[Vec<f64>; 3]; 2]> {
         let (n, d_out) = (self.draws as f64, self.q.d_output());
         let distances: Vec<Vec<f64>> = (0..self.draws)

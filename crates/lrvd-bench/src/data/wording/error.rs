@@ -26,7 +26,7 @@ pub enum WordingError {
     },
     /// A question with choices is given a wording.
     #[error(
-        "`{key}` words a question for a class, and a question with choices has a wording of its own: it is answered by a \
+        "`{key}` is the prompt of a question for a class; a question with choices has another prompt and is answered by a \
          letter"
     )]
     Choices {

@@ -1,4 +1,4 @@
-//! The questions of the GLUE tasks, and those of data that nobody worded.
+//! The prompts of the GLUE tasks, and the default prompts of other data.
 
 use crate::task::GlueTask;
 

@@ -7,7 +7,7 @@ use crate::data::bare::{BareTokens, file, is_special, longest};
 
 /// Turns texts into prompts of at most `max_length` tokens.
 ///
-/// A prompt begins as the tokenizer begins every text and ends in the template's own end; the answer is read at its
+/// A prompt starts as the tokenizer starts every text and ends with the template's end; the answer is read at its
 /// last token. What is too long loses the ends of its texts, the longer one first.
 #[derive(Debug)]
 pub struct WordedTexts<'a> {
@@ -132,7 +132,7 @@ mod tests {
         let (ids, cut) = texts.encode(" the cat\n", None).unwrap();
         let wanted = [1, 274, 411, 444, 413, 467, 265, 280, 294, 13, 438, 412, 430, 411, 421, 467];
         assert_eq!((ids.as_slice(), cut), (&wanted[..], false));
-        // Filled up by a token that the mask hides; this vocabulary has none of its own for it.
+        // Filled up by a token that the mask hides; this vocabulary has no padding token.
         assert_eq!(texts.pad_id, 1);
     }
 

@@ -14,7 +14,7 @@ use super::watch::{Seen, Watch};
 use crate::method::{Inputs, MethodError};
 use crate::settings::{LaplacePredictive as Predictive, LaplaceSettings as Settings};
 
-/// Mixed into the run's seed, so that the random numbers here are nobody else's.
+/// Mixed into the run's seed, so that the random numbers here are used nowhere else.
 pub(super) const SALT: u64 = 0x4c41_504c_4143_4521;
 
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use super::set::Layout;
 use super::{ChoiceItem, ReasoningSet};
 use crate::settings::PromptSet;
 
-/// How much of a text may stand in a prompt, in characters.
+/// Largest number of characters of a text in a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
     /// Of the passage, or of the question where there is no passage.
@@ -79,7 +79,7 @@ impl PromptSet {
         }
     }
 
-    /// The prompt up to its cue, for a model with a classifier of its own.
+    /// The prompt up to its cue, for a model with a separate classifier.
     pub(super) fn text_before_cue(
         self,
         set: ReasoningSet,

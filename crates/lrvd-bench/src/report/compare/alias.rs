@@ -46,7 +46,7 @@ pub(crate) struct Partner {
     pub(crate) draws: Draws,
 }
 
-/// Finds the method that a published row speaks of among those that ran.
+/// Finds the method of a published row among those that ran.
 pub(crate) fn partner(row: &PublishedRow, methods: &[String]) -> Partner {
     let (name, draws) = row.method_and_draws();
     let key = match_key(name);

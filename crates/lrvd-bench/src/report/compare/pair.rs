@@ -1,4 +1,4 @@
-//! Each published number with the measured one that it speaks of.
+//! Each published number with the measured one.
 
 use super::alias::{self, Draws, Over};
 use crate::record::{Results, RunStatus, TaskData};

@@ -81,7 +81,7 @@ fn fill(template: &str, parts: &[(&str, &str)]) -> String {
     page
 }
 
-/// A value as JSON that can stand in a script element: no `<` can end it or open a comment.
+/// A value as JSON for a script element: no `<` can end it or open a comment.
 fn json(value: &impl Serialize) -> Result<String, serde_json::Error> {
     Ok(serde_json::to_string(value)?.replace('<', "\\u003c"))
 }

@@ -222,7 +222,7 @@ fn the_page_needs_no_network() {
     assert_eq!(own.matches("url(").count(), own.matches("url(#").count(), "only into the page");
     assert!(own.contains("default-src 'none'"), "and the browser is told so");
     for library in PLOT {
-        // Names of the libraries' own origin and of XML, which nobody asks for.
+        // Names of the libraries' own origin and of XML, which are not requested.
         let foreign =
             |url: &&str| !url.starts_with("://www.w3.org/") && !url.starts_with("://d3js.org ");
         let found = library.split("http").skip(1).map(|rest| rest.trim_start_matches('s'));

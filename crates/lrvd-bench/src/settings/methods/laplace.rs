@@ -123,7 +123,7 @@ impl LaplaceSettings {
         }
     }
 
-    /// The grid of prior precisions, even in `ln δ`; one point lies in the geometric middle.
+    /// The grid of prior precisions, even in `ln δ`; one point is the geometric middle.
     pub(crate) fn candidates(&self) -> Vec<f64> {
         let (low, high) = (self.prior_range.0.ln(), self.prior_range.1.ln());
         let last = self.prior_candidates.saturating_sub(1);

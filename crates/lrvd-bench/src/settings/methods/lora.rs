@@ -13,7 +13,7 @@ pub struct MapSettings {
     /// Decoupled decay of the factors, at least 0; without one, the decay that takes a factor without a gradient to
     /// `1/e` within the run. The published 1e-5 leaves all but some millionths. Unused with `l2_in_loss`.
     pub weight_decay: Option<f64>,
-    /// Whether the prior stands in the loss instead (false).
+    /// Whether the prior is in the loss instead (false).
     pub l2_in_loss: bool,
     /// Precision of the prior, at least 0 (1); used with `l2_in_loss`.
     pub precision: f64,

@@ -50,7 +50,7 @@ impl ArdSettings {
     }
 }
 
-/// Refuses an inverse-gamma law that is none.
+/// Validates the inverse-gamma parameters.
 pub(in crate::settings) fn check_hyper(key: &str, hyper: ArdHyper) -> Result<(), SettingError> {
     match hyper {
         ArdHyper::EmpiricalBayes => Ok(()),

@@ -1,7 +1,7 @@
 //! Element types, and quantised blocks as floats.
 //!
 //! A quantised row is cut into blocks of 32 or 256 values that share a scale and perhaps an offset, in half precision.
-//! The K types give every 16 or 32 values of a block a scale of a few bits of their own. Products and sums are those
+//! The K types give every 16 or 32 values of a block a separate scale of a few bits. Products and sums are those
 //! of the reference in single precision, in its order, so that results are equal to the last bit.
 
 use half::f16;

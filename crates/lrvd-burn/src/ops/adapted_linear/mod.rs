@@ -24,7 +24,7 @@ pub struct LowRank {
     pub scale: f64,
 }
 
-/// A linear layer and a low-rank update with factors of their own for each group of sequences.
+/// A linear layer and a low-rank update with separate factors for each group of sequences.
 ///
 /// # Formula
 ///

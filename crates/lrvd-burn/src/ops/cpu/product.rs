@@ -30,7 +30,7 @@ pub(crate) fn pack_wide(matrix: Matrix<'_>) -> Panels {
 }
 
 /// `out = x·base + bias + hidden·up`, `hidden = scale · x·down`, for rows in groups of equal size with
-/// factors of their own.
+/// separate factors.
 #[derive(Clone, Copy)]
 pub(crate) struct Product<'a> {
     /// `[rows, depth]`.

@@ -1,4 +1,4 @@
-//! Noise made on the host, for backends without a generator of their own.
+//! Noise made on the host, for backends without a generator.
 
 use burn::backend::Backend;
 use burn::backend::tensor::FloatTensor;

@@ -50,7 +50,7 @@ impl LanguageCard {
     /// The card of a model under `limits`.
     pub(super) fn new(own: &LanguageModel, limits: &Limits) -> Result<Self, LanguageError> {
         let LanguageModel { model, draws, seed } = own;
-        // Where it lies is nobody's business.
+        // The local path is not exposed.
         let name = model.base_name().rsplit(['/', '\\']).next().unwrap_or_default();
         Ok(Self {
             schema_version: SCHEMA_VERSION,

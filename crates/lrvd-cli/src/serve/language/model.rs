@@ -37,7 +37,7 @@ impl Model for LanguageModel {
     }
 
     fn is_shared(&self, _: Generation) -> bool {
-        // A text is then the one of `lrvd generate`, to the bit, and nobody waits for the longest of several.
+        // A text is then the one of `lrvd generate`, to the bit, and does not wait for the longest of several.
         false
     }
 

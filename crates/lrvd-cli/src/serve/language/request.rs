@@ -15,7 +15,7 @@ pub(crate) struct Request {
     /// A text.
     #[serde(default)]
     prompt: Option<String>,
-    /// A conversation, instead of `prompt`; the assistant goes on.
+    /// A conversation, instead of `prompt`; the assistant continues it.
     #[serde(default)]
     #[schemars(with = "Option<Vec<Said>>")]
     messages: Option<Vec<Object<Said>>>,
@@ -37,7 +37,7 @@ pub(crate) struct Request {
     top_p: Option<f64>,
 }
 
-/// What somebody says.
+/// A message.
 #[derive(serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Said {

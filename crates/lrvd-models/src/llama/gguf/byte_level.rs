@@ -22,7 +22,7 @@ const LLAMA_3_WORDS: &str = concat!(
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
-/// Whether texts of this way of cutting begin with a token of their own where the file does not say so.
+/// Whether texts of this pre-tokenizer start with a special token if the file does not say so.
 pub(super) fn begins(pre: &str) -> bool {
     LLAMA_3.contains(&pre)
 }

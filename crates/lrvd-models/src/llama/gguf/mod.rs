@@ -1,7 +1,7 @@
 //! A Llama in one file of llama.cpp.
 //!
 //! A `.gguf` file holds weights, configuration and tokenizer. Here each becomes what the Hugging Face folder of the
-//! same model holds, and goes on as that: `config.json` as text, `tokenizer.json` and `tokenizer_config.json` as
+//! same model holds, and continues as that: `config.json` as text, `tokenizer.json` and `tokenizer_config.json` as
 //! texts, and weights under Hugging Face's names with the rows of the query and key projections in its order.
 //!
 //! | File | What is there |
