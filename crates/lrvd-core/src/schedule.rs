@@ -11,7 +11,9 @@ use crate::error::{Error, check_range};
 /// constant:        kl_weight
 /// linear warm-up:  kl_weight · min(1, t/n)      at step t, over n steps (n = 0: constant)
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+///
+/// The default is a weight of 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KlSchedule {
     kl_weight: f64,
     warmup_steps: u32,

@@ -88,7 +88,7 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
         }
         KlWeight::Auto => {
             let (search, factor) = search(&config)?;
-            (KlSchedule::constant(config.rank_search.kl_weight)?, Some(search), factor)
+            (KlSchedule::default(), Some(search), factor)
         }
     };
     Ok(BayesLora {
@@ -114,6 +114,7 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
         turn: None,
         search,
         log_alpha: config.rank_search.log_alpha,
+        noise: config.rank_search.noise,
         phase: Phase::Whole,
     })
 }
@@ -170,10 +171,7 @@ mod tests {
         let method = variant("bayeslora", &config).unwrap();
         let search = method.search.unwrap();
         assert_eq!((search.margin, search.refine_steps, search.refine_rate), (0.01, 40, 0.1));
-        assert_eq!(
-            (method.kl.weight(0), method.log_alpha, method.phase),
-            (0.01, -4.0, Phase::Whole)
-        );
+        assert_eq!((method.noise, method.log_alpha, method.phase), (0.01, -4.0, Phase::Whole));
         // From -4 to 4: warm-up over 2 of 40 steps, then falling to 0, at a tenth of the rate.
         let reach: f64 = 0.5 + (2..40).map(|step| f64::from(40 - step) / 38.0).sum::<f64>();
         let expected = 8.0 / (1e-4 * reach);

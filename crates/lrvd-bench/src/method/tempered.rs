@@ -131,8 +131,12 @@ impl RankPolicy<AutoClassifier> for Tempered {
         self.inner.search()
     }
 
-    fn refine(&mut self, model: &mut AutoClassifier) -> Result<(), lrvd_burn::Error> {
-        self.inner.refine(model)
+    fn refine(
+        &mut self,
+        model: &mut AutoClassifier,
+        n_train: usize,
+    ) -> Result<(), lrvd_burn::Error> {
+        self.inner.refine(model, n_train)
     }
 
     fn ranks(&self, model: &AutoClassifier) -> BTreeMap<String, usize> {

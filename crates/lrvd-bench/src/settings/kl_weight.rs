@@ -110,15 +110,15 @@ pub struct RankSearchSettings {
     pub refine: f64,
     /// Peak learning rates of the refinement as a share of those of the whole model, at least 0 (0.1).
     pub rate: f64,
-    /// Weight of the divergence in the refinement, as a share of the evidence bound, at least 0 (0.01).
-    pub kl_weight: f64,
+    /// What the noise of a draw may cost, nats a row, at least 0 (0.01): the weight of the divergence in the refinement follows from it.
+    pub noise: f64,
     /// What the noise starts the refinement with: `ln` of its energy over that of the mean, the same for every rank, -20 to 0 (-4).
     pub log_alpha: f64,
 }
 
 impl Default for RankSearchSettings {
     fn default() -> Self {
-        Self { margin: 0.01, refine: 0.1, rate: 0.1, kl_weight: 0.01, log_alpha: -4.0 }
+        Self { margin: 0.01, refine: 0.1, rate: 0.1, noise: 0.01, log_alpha: -4.0 }
     }
 }
 
@@ -127,7 +127,7 @@ impl RankSearchSettings {
         in_range("rank_search.margin", self.margin, 0.0..=1e3)?;
         in_range("rank_search.refine", self.refine, 0.0..=1.0)?;
         in_range("rank_search.rate", self.rate, 0.0..=1e3)?;
-        in_range("rank_search.kl_weight", self.kl_weight, 0.0..=1e6)?;
+        in_range("rank_search.noise", self.noise, 0.0..=1e6)?;
         in_range("rank_search.log_alpha", self.log_alpha, -20.0..=0.0)
     }
 }

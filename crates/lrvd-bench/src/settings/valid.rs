@@ -136,7 +136,7 @@ impl ExperimentConfig {
         }
         let (key, value) = ("kl_weight", "auto".to_owned());
         let reason =
-            "`rank_search.kl_weight` is a share of the evidence bound: set `kl_divisor=n_train`"
+            "`rank_search.noise` weighs the divergence by the evidence bound: set `kl_divisor=n_train`"
                 .to_owned();
         Err(SettingError::Pair { key, value, reason })
     }

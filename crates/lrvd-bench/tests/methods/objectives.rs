@@ -309,7 +309,7 @@ fn a_temperature_on_top_passes_the_search_for_ranks_on() {
     let refined = |name| {
         let (mut state, mut tuning) = bench.fresh(method(name));
         let search = tuning.search().unwrap();
-        tuning.refine(&mut state.model).unwrap();
+        tuning.refine(&mut state.model, 100).unwrap();
         (search.min_rank, tuning.state().values)
     };
     assert_eq!(refined("bayeslora").0, 2);

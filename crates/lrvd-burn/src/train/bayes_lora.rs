@@ -25,7 +25,9 @@ use super::state::RankCause;
 use crate::adapter::{AdapterConfig, AdapterKind, ArdHyper, Prior};
 use crate::error::Error;
 use crate::gauge;
-use crate::model::{AdapterTargets, attach_adapters, check_scheme, ranks, total_kl};
+use crate::model::{
+    AdapterTargets, attach_adapters, check_scheme, ranks, total_kl, trainable_counts,
+};
 use crate::optimizer::ParameterGroups;
 use crate::parameters::ParameterValue;
 use crate::peft::PosteriorRun;
@@ -106,14 +108,17 @@ pub struct Turn {
 }
 
 /// How far a run is that [searches its ranks](RankSearch).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// The whole model is trained at its mean, without divergence.
     #[default]
     Whole,
     /// What the cut left is trained with its posterior.
-    Refined,
+    Refined {
+        /// Weight of the divergence.
+        kl_weight: f64,
+    },
 }
 
 /// BayesLoRA; a relative is another family, another prior or no pruning.
@@ -136,6 +141,7 @@ pub enum Phase {
 /// | `turn` | none | when the adapters are turned to their singular directions |
 /// | `search` | none | train whole, rotate, cut, refine: held-out rows show how many directions are enough |
 /// | `log_alpha` | -4 | the statistic of every rank where its refinement starts: noise over mean, in logarithms |
+/// | `noise` | 0.01 | nats that the noise of a draw may cost in the refinement |
 #[derive(Clone, Debug, PartialEq)]
 pub struct BayesLora {
     /// Initial rank.
@@ -166,11 +172,20 @@ pub struct BayesLora {
     pub pruning: Option<Pruning>,
     /// When the adapters are turned to their singular directions; `None` never turns them.
     pub turn: Option<Turn>,
-    /// Whether the model is trained whole first, then cut and refined: `kl` is then the weight of the refinement, and `pruning`
-    /// has no steps. `None` trains with the posterior from the start.
+    /// Whether the model is trained whole first, then cut and refined, in place of `kl` and the steps of `pruning`. `None` trains
+    /// with the posterior from the start.
     pub search: Option<RankSearch>,
     /// The statistic of every rank where its refinement starts.
     pub log_alpha: f64,
+    /// What the noise of a draw may cost in the refinement, nats per answer: it gives the weight of the divergence,
+    ///
+    /// ```text
+    /// kl_weight = 2·noise·n_train / entries
+    /// ```
+    ///
+    /// for small variances: the loss rises by `½·h·σ²` with the variance of a rank of `n` entries, the divergence falls by
+    /// `½·n·ln σ²`, and where `nll + kl_weight·KL/n_train` is smallest all ranks together cost `½·kl_weight·entries/n_train`.
+    pub noise: f64,
     /// How far such a run is.
     pub phase: Phase,
 }
@@ -195,6 +210,7 @@ impl Default for BayesLora {
             turn: None,
             search: None,
             log_alpha: -4.0,
+            noise: 0.01,
             phase: Phase::Whole,
         }
     }
@@ -234,9 +250,14 @@ impl BayesLora {
             }
         }
         range("log_alpha", self.log_alpha, -20.0, 20.0)?;
+        range("noise", self.noise, 0.0, 1e6)?;
         if let Some(search) = self.search {
             search.check()?;
             range("search.min_rank", search.min_rank as f64, 0.0, self.rank as f64)?;
+            if self.kl_divisor != KlDivisor::NTrain {
+                let reason = "a search weighs the divergence by the evidence bound, whose divisor is `n_train`";
+                return Err(ParameterError::undefined("kl_divisor", reason));
+            }
             if self.turn.is_some() {
                 let reason = "is undefined: a search rotates the adapters when it cuts them";
                 return Err(ParameterError::undefined("turn", reason));
@@ -248,6 +269,17 @@ impl BayesLora {
     /// Whether the whole model is trained, without its posterior.
     fn is_whole(&self) -> bool {
         self.search.is_some() && self.phase == Phase::Whole
+    }
+
+    /// Weight of the divergence by step.
+    fn schedule(&self) -> KlSchedule {
+        match (self.search, self.phase) {
+            (None, _) => self.kl,
+            (Some(_), Phase::Whole) => KlSchedule::default(),
+            (Some(_), Phase::Refined { kl_weight }) => {
+                KlSchedule::constant(kl_weight).unwrap_or_default()
+            }
+        }
     }
 
     fn statistic(&self) -> StatisticOptions {
@@ -341,7 +373,7 @@ impl<M: Model> Attach<M> for BayesLora {
             scheme: self.scheme,
             statistic: self.statistic().aggregate,
             log_alpha_threshold: rule.log_alpha_threshold(),
-            kl_weight: if self.is_whole() { 0.0 } else { self.kl.kl_weight() },
+            kl_weight: self.schedule().kl_weight(),
             seed,
         })
     }
@@ -359,7 +391,8 @@ impl<M: Model> Regularise<M> for BayesLora {
         }
         let kl = total_kl(model, self.prior, self.kl_reduction)?;
         let turned = self.turn.filter(|turn| sizes.step as u64 >= turn.after);
-        let kl_weight = self.kl.weight(sizes.step as u32) * turned.map_or(1.0, |t| t.kl_factor);
+        let kl_weight =
+            self.schedule().weight(sizes.step as u32) * turned.map_or(1.0, |t| t.kl_factor);
         Ok(Terms { kl, kl_weight, divisor, penalty: None })
     }
 }
@@ -385,8 +418,10 @@ impl<M: Model> RankPolicy<M> for BayesLora {
         self.search
     }
 
-    fn refine(&mut self, model: &mut M) -> Result<(), Error> {
-        self.phase = Phase::Refined;
+    fn refine(&mut self, model: &mut M, n_train: usize) -> Result<(), Error> {
+        let entries = trainable_counts(model).adapter.max(1);
+        let kl_weight = 2.0 * self.noise * n_train as f64 / entries as f64;
+        self.phase = Phase::Refined { kl_weight };
         prune::set_relevance(model, self.log_alpha, self.statistic())
     }
 

@@ -84,8 +84,8 @@ pub trait RankPolicy<M: Model> {
         None
     }
 
-    /// `model` was cut, and is refined from here on: it gets its posterior.
-    fn refine(&mut self, _model: &mut M) -> Result<(), Error> {
+    /// `model` was cut, and is refined on `n_train` answers from here on: it gets its posterior.
+    fn refine(&mut self, _model: &mut M, _n_train: usize) -> Result<(), Error> {
         Ok(())
     }
 

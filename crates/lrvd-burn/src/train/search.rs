@@ -102,7 +102,8 @@ where
         points.push(found);
     }
     keep(&mut whole, &order, sizes[enough], None);
-    method.refine(&mut whole)?;
+    let rows = batches.take_in()?;
+    method.refine(&mut whole, batches.n_train())?;
     // The moments belong to another basis, and the head to another model.
     state.optimizer.reset();
     state.model = whole.clone();
@@ -121,7 +122,6 @@ where
     state.cut = Some(CutModel { model: whole, whole: losses });
     record_ranks(state, method, RankCause::Choice, state.done);
     warn_if_empty(state, method, observer);
-    let rows = batches.take_in()?;
     if rows > 0 && search.refine_steps > 0 {
         let steps = search.refine_steps;
         let text = format!("the {rows} held-out rows take part in the {steps} steps of refinement");

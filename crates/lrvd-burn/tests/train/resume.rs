@@ -108,8 +108,10 @@ fn a_search_for_ranks_resumes_across_the_cut() {
             0.05 => assert!((2..5).contains(&rank), "{choice:?}"),
             _ => assert_eq!(rank, 1),
         }
-        // The posterior was fitted, and is that of the bound.
-        assert_eq!(run.kl_weight(), run.method.kl.kl_weight());
+        // The posterior was fitted.
+        // A draw may cost .01 nats: 2 · .01 · 30 rows over 6 + 8 entries a rank.
+        let expected = 0.6 / (14 * choice.total_rank()) as f64;
+        assert!((run.kl_weight() / expected - 1.0).abs() < 1e-12, "{}", run.kl_weight());
         assert!(parameters(&run.state.model).iter().any(|(name, values)| {
             name.ends_with(NOISE) && values.iter().all(|&v| v != run.method.initial)
         }));
