@@ -93,9 +93,10 @@ fn exports_of_committed_adapters() {
                     "adapter_model.safetensors" if form == "capped" => {
                         pins.bits(&format!("{of}/{file_name}"), &file);
                     }
-                    _ if file_name.ends_with("config.json")
-                        || (file_name.starts_with("lrvd_") && file_name.ends_with(".json")) =>
-                    {
+                    "lrvd_classifier.json" | "lrvd_language.json" => {
+                        pins.json(&format!("{of}/{file_name}"), &read_json(&file));
+                    }
+                    _ if file_name.ends_with("config.json") => {
                         pins.json(&format!("{of}/{file_name}"), &read_json(&file));
                     }
                     _ => pins.bytes(&format!("{of}/{file_name}"), &file),
