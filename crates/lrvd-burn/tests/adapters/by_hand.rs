@@ -1,20 +1,15 @@
 //! The loops that adapters with noise are compared with, and divergences, against PyTorch in float64: values, and
 //! gradients of autograd.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::by_hand::{Flips, Sizes, c_lora, flipout, scala_bl};
+use crate::support::{
+    close, close_to_slopes, dot, gradient, host, host_adapter, layer, of, parameter, transposed,
+};
 use burn::tensor::DType;
 use lrvd_burn::adapter::{ElementGaussian, Extension, ScaleGaussian};
 use lrvd_burn::host::HostAdapter;
 use lrvd_core::baselines::{ElementReduction, KlDirection, StdMap};
 use serde_json::Value;
-use support::by_hand::{Flips, Sizes, c_lora, flipout, scala_bl};
-use support::{
-    close, close_to_slopes, dot, gradient, host, host_adapter, layer, of, parameter, transposed,
-};
 
 /// Of values: both sides are in double precision.
 const EXACT: f64 = 1e-12;

@@ -1,10 +1,10 @@
 //! Probes: inputs and arriving gradients multiply to the gradients of the factors, exactly.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::net::{Net, WIDTHS, data};
+use crate::support::{
+    BATCH, D_INPUT, D_OUTPUT, RANK, SCALING, TOKENS, base, close, gradient, host, host_adapter,
+    inputs, layer, numbers, of, parameter, tensor,
+};
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Gradients, Tensor};
 use lrvd_burn::adapter::{
@@ -15,11 +15,6 @@ use lrvd_burn::model::{AdaptedModel, observe};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
-use support::net::{Net, WIDTHS, data};
-use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, SCALING, TOKENS, base, close, gradient, host, host_adapter,
-    inputs, layer, numbers, of, parameter, tensor,
-};
 
 const ROWS: usize = 4;
 
@@ -176,7 +171,7 @@ fn one_backward_gives_the_gradient_of_every_example() {
     assert_eq!(uses.len(), 2);
     assert_eq!(uses[1].module, net.second.noise_id());
     assert_eq!(observe(&mut net, None), 2);
-    for example in 0..support::net::BATCH {
+    for example in 0..crate::support::net::BATCH {
         let one = |t: Tensor<3>| t.narrow(0, example, 1);
         let out = net.forward(one(x.clone()), &Pass::mean());
         let alone = (out * targets.clone().narrow(0, example, 1)).sum().backward();

@@ -1,10 +1,8 @@
 //! KL of every family against every prior: the core's values, and their slopes.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::net::Net;
+use crate::support::reference::{pieces, posterior_gradient, posterior_slopes};
+use crate::support::{RANK, SLOPES, adapter, close, host, host_adapter, numbers, tensor};
 use burn::tensor::DType;
 use lrvd_burn::adapter::{ArdHyper, Prior};
 use lrvd_burn::host::HostAdapter;
@@ -15,9 +13,6 @@ use lrvd_core::kl::{
     ArdPrior, ArdScales, KlReduction, LogUniformOptions, gaussian_kl, kl_ard, kl_log_uniform,
 };
 use lrvd_core::noise::NoiseKey;
-use support::net::Net;
-use support::reference::{pieces, posterior_gradient, posterior_slopes};
-use support::{RANK, SLOPES, adapter, close, host, host_adapter, numbers, tensor};
 
 const STD: f64 = 0.3;
 
@@ -162,7 +157,7 @@ fn a_model_sums_its_adapters_once_whatever_their_use() {
     for prior in PRIORS {
         let of = |host: &HostAdapter| {
             let kl = adapter(host, DType::F64).kl(prior, KlReduction::Element).unwrap().unwrap();
-            support::host(kl)[0]
+            crate::support::host(kl)[0]
         };
         let total = || host(total_kl(&net, prior, KlReduction::Element).unwrap().unwrap())[0];
         let before = total();

@@ -1,15 +1,10 @@
 //! Several draws through one layer, and draws in pairs of opposite noise.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::{BATCH, D_INPUT, TOKENS, close, host, host_adapter, layer, numbers, tensor};
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
-use support::{BATCH, D_INPUT, TOKENS, close, host, host_adapter, layer, numbers, tensor};
 
 const DRAWS: usize = 4;
 

@@ -1,9 +1,7 @@
 //! A posterior through its file: off a model, to the disk, and onto another model.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::net::{Net, data};
+use crate::support::{SCHEMES, host, host_adapter};
 use burn::tensor::DType;
 use lrvd_burn::adapter::AdapterSlot;
 use lrvd_burn::host::HostAdapter;
@@ -16,8 +14,6 @@ use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::StatisticAggregate;
-use support::net::{Net, data};
-use support::{SCHEMES, host, host_adapter};
 
 const RUN: PosteriorRun = PosteriorRun {
     scheme: Scheme::Weights(DrawPer::Sequence),

@@ -1,10 +1,7 @@
 //! The AdaLoRA bridge: masks, compaction, the orthogonality penalty.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::net::{Net, WIDTHS, data, optimizer};
+use crate::support::{RANK, close, close_to_slopes, gradient, host, numbers, of, transposed};
 use burn::tensor::DType;
 use lrvd_burn::adalora::{AdaLora, orthogonality};
 use lrvd_burn::host::HostAdapter;
@@ -15,8 +12,6 @@ use lrvd_core::adalora::orthogonality as core_orthogonality;
 use lrvd_core::adalora::{
     AdaLoraAllocator, AdaLoraConfig, EntryValues, TripletFactors, TripletShape, TripletValues,
 };
-use support::net::{Net, WIDTHS, data, optimizer};
-use support::{RANK, close, close_to_slopes, gradient, host, numbers, of, transposed};
 
 fn config() -> AdaLoraConfig {
     AdaLoraConfig {

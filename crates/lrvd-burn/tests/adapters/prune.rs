@@ -1,12 +1,9 @@
 //! A prune shrinks tensors and moments, and training on cannot tell it from a smaller model.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::net::{Net, WIDTHS, data, optimizer, train_step};
+use crate::support::{RANK, host, numbers, tensor};
 use burn::tensor::DType;
 use lrvd_burn::adapter::Prior;
 use lrvd_burn::host::{HostAdapter, HostNoise};
@@ -19,8 +16,6 @@ use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 use lrvd_core::prune::{PruneRule, StatisticOptions, rank_statistic};
-use support::net::{Net, WIDTHS, data, optimizer, train_step};
-use support::{RANK, host, numbers, tensor};
 
 const DTYPE: DType = DType::F32;
 const THRESHOLD: f64 = 3.0;
@@ -318,7 +313,7 @@ fn the_mean_output_changes_by_the_dropped_directions_alone() {
     let before = host(net.forward(x.clone(), &Pass::mean()));
     let event = prune(&mut net, &mut optimizer(), &rule(0));
     assert_eq!(event.kept["net.first"], [0, 2]);
-    support::close("outputs", &host(net.forward(x, &Pass::mean())), &before, 1e-13);
+    crate::support::close("outputs", &host(net.forward(x, &Pass::mean())), &before, 1e-13);
 }
 
 #[test]
@@ -345,7 +340,7 @@ fn rank_zero_leaves_the_base_and_nothing_else() {
         let x = tensor(&numbers(4, 42), [2, 3, 7], DTYPE);
         let bare = Net::new([None, None], DTYPE).second;
         let wanted = host(bare.forward(x.clone(), &Pass::mean()));
-        for scheme in support::SCHEMES {
+        for scheme in crate::support::SCHEMES {
             let pass = Pass::sampled(scheme, NoiseKey::new(1)).with_dropout(NoiseKey::new(2));
             assert_eq!(host(net.second.forward(x.clone(), &pass)), wanted);
             let shared =

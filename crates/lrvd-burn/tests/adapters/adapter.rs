@@ -1,10 +1,11 @@
 //! Draws, shared rows, dropout and the frozen base of an adapted layer.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::net::{Net, WIDTHS, optimizer, train_step};
+use crate::support::reference::{pieces, posterior_gradient, reference};
+use crate::support::{
+    BATCH, D_INPUT, D_OUTPUT, RANK, SCHEMES, SLOPES, TOKENS, base, close, gradient, host,
+    host_adapter, layer, leaf, numbers, of, tensor,
+};
 use burn::tensor::{DType, Device};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind};
 use lrvd_burn::host::{HostAdapter, HostNoise};
@@ -15,12 +16,6 @@ use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::{CrossTerm, moments, output_covariance};
 use lrvd_core::noise::{NoiseKey, Stream};
-use support::net::{Net, WIDTHS, optimizer, train_step};
-use support::reference::{pieces, posterior_gradient, reference};
-use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, SCHEMES, SLOPES, TOKENS, base, close, gradient, host,
-    host_adapter, layer, leaf, numbers, of, tensor,
-};
 
 /// The sampling schemes.
 fn noisy() -> impl Iterator<Item = Scheme> {
@@ -405,6 +400,6 @@ fn a_large_noise_to_signal_ratio_is_finite_in_single_precision() {
     let layer = layer("net.first", &host, DType::F32);
     for scheme in SCHEMES {
         let out = layer.forward(inputs(DType::F32), &Pass::sampled(scheme, NoiseKey::new(3)));
-        assert!(support::host(out).iter().all(|v| v.is_finite()), "{scheme:?}");
+        assert!(crate::support::host(out).iter().all(|v| v.is_finite()), "{scheme:?}");
     }
 }

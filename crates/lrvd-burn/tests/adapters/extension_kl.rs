@@ -1,10 +1,12 @@
 //! Divergences of adapters with noise: the core's values and their slopes, in single precision parameters too.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::net::Net;
+use crate::support::noisy::gaussian;
+use crate::support::reference::noise;
+use crate::support::{
+    D_INPUT, D_OUTPUT, RANK, close, close_to_slopes, gradient, host, host_adapter, layer, numbers,
+    of, parameter,
+};
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, ElementGaussian, Extension, ScaleGaussian};
 use lrvd_burn::model::total_over_adapters;
@@ -14,13 +16,6 @@ use lrvd_core::baselines::{
     scala_bl_kl,
 };
 use lrvd_core::noise::{NoiseKey, Stream};
-use support::net::Net;
-use support::noisy::gaussian;
-use support::reference::noise;
-use support::{
-    D_INPUT, D_OUTPUT, RANK, close, close_to_slopes, gradient, host, host_adapter, layer, numbers,
-    of, parameter,
-};
 
 const PRIOR: f64 = 0.2;
 const REDUCTIONS: [ElementReduction; 2] = [ElementReduction::Sum, ElementReduction::Mean];

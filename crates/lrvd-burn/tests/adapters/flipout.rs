@@ -1,10 +1,12 @@
 //! Flipout: the pass by loops for noise on A, its distribution for every kind of noise, and its keys.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::by_hand::{Flips, flipout};
+use crate::support::noisy::{SIZES, base_of, element_noise, extended, gaussian, plus};
+use crate::support::reference::{noise, posterior_gradient};
+use crate::support::{
+    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, close, close_to_slopes, dot, gradient, host,
+    host_adapter, layer, leaf, numbers, of, parameter, product, tensor,
+};
 use burn::tensor::DType;
 use lrvd_burn::adapter::{AdaptedLinear, AdapterStream, ElementGaussian, Extension};
 use lrvd_burn::host::HostAdapter;
@@ -13,13 +15,6 @@ use lrvd_core::baselines::StdMap;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::{CrossTerm, moments};
 use lrvd_core::noise::{NoiseKey, Stream, fill_uniform};
-use support::by_hand::{Flips, flipout};
-use support::noisy::{SIZES, base_of, element_noise, extended, gaussian, plus};
-use support::reference::{noise, posterior_gradient};
-use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, close, close_to_slopes, dot, gradient, host,
-    host_adapter, layer, leaf, numbers, of, parameter, product, tensor,
-};
 
 const N: usize = BATCH * TOKENS;
 
@@ -149,7 +144,7 @@ fn every_posterior_family_is_turned_as_well() {
         let wanted = by_hand(&layer, &x, &full_a, full_b.as_deref());
         close(&format!("{family}"), &host(out.clone()), &wanted, 1e-12);
         let slopes = posterior_gradient(adapter, &out.square().sum().backward());
-        let moved = support::reference::pieces(&slopes);
+        let moved = crate::support::reference::pieces(&slopes);
         assert!(moved[2].1.iter().any(|g| *g != 0.0), "{family}: no gradient for the noise");
     }
 }

@@ -1,20 +1,15 @@
 //! Merging the mean update into the weight.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::{
+    BATCH, D_INPUT, D_OUTPUT, RANK, SCALING, TOKENS, base, close, host, host_adapter, layer,
+    numbers, product, tensor,
+};
 use burn::module::Param;
 use burn::tensor::{DType, FloatDType, Tensor};
 use lrvd_burn::adapter::AdaptedLinear;
 use lrvd_burn::host::HostAdapter;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::family::VariationalFamily;
-use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, SCALING, TOKENS, base, close, host, host_adapter, layer,
-    numbers, product, tensor,
-};
 
 fn inputs(dtype: DType) -> Tensor<3> {
     tensor(&numbers(1, BATCH * TOKENS * D_INPUT), [BATCH, TOKENS, D_INPUT], dtype)
@@ -67,7 +62,7 @@ fn the_dense_update_by_hand() {
     adapter.e = Some(vec![0.5, -2.0, 0.0, 1.5]);
     let layer = layer("net.first", &adapter, DType::F64);
     // c·Σ_k A[k,i]·E[k]·B[k,o]
-    let scaled = support::transposed(&adapter.a, RANK, D_INPUT);
+    let scaled = crate::support::transposed(&adapter.a, RANK, D_INPUT);
     let e = adapter.e.as_ref().unwrap();
     let scaled: Vec<f64> =
         scaled.iter().enumerate().map(|(i, a)| SCALING * a * e[i % RANK]).collect();

@@ -1,10 +1,11 @@
 //! What may be done with noise per entry and on scales: merge, refuse, save, prune, train.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::net::{Net, WIDTHS, optimizer, train_step};
+use crate::support::noisy::{WEIGHTS, element_noise, extended, gaussian, key, scale_noise, scales};
+use crate::support::{
+    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, host, host_adapter, inputs, layer,
+    numbers, of, parameter, tensor,
+};
 use burn::tensor::DType;
 use lrvd_burn::adapter::{ElementGaussian, Extension};
 use lrvd_burn::model::{check_scheme, ranks};
@@ -14,12 +15,6 @@ use lrvd_burn::sampling::{Pass, Scheme};
 use lrvd_core::baselines::StdMap;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
-use support::net::{Net, WIDTHS, optimizer, train_step};
-use support::noisy::{WEIGHTS, element_noise, extended, gaussian, key, scale_noise, scales};
-use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, host, host_adapter, inputs, layer,
-    numbers, of, parameter, tensor,
-};
 
 const N: usize = BATCH * TOKENS;
 

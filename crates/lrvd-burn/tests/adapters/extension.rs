@@ -1,24 +1,19 @@
 //! Noise per entry and on scales: forward passes and gradients for the layer's own noise.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::by_hand::scala_bl;
+use crate::support::noisy::{
+    SIZES, WEIGHTS, base_of, element_noise, extended, gaussian, key, plus, scale_noise, scales,
+};
+use crate::support::reference::noise;
+use crate::support::{
+    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, close_to_slopes, dot, gradient, host,
+    inputs, numbers, of, parameter, tensor,
+};
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterStream};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::baselines::StdMap;
 use lrvd_core::noise::Stream;
-use support::by_hand::scala_bl;
-use support::noisy::{
-    SIZES, WEIGHTS, base_of, element_noise, extended, gaussian, key, plus, scale_noise, scales,
-};
-use support::reference::noise;
-use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, base, close, close_to_slopes, dot, gradient, host,
-    inputs, numbers, of, parameter, tensor,
-};
 
 const N: usize = BATCH * TOKENS;
 

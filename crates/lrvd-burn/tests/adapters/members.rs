@@ -1,10 +1,10 @@
 //! An ensemble on one layer: the numbers of separate adapters, in one product.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::net::{Net, WIDTHS, optimizer, train_step};
+use crate::support::{
+    BATCH, D_INPUT, D_OUTPUT, RANK, SCALING, TOKENS, base, close, gradient, host, leaf, numbers,
+    parameter, tensor,
+};
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{
     AdaptedLinear, Adapter, AdapterConfig, AdapterKind, AdapterMembers, LowRankAdapter,
@@ -14,11 +14,6 @@ use lrvd_burn::model::{self, AdaptedModel, trainable_counts};
 use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::noise::NoiseKey;
-use support::net::{Net, WIDTHS, optimizer, train_step};
-use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, SCALING, TOKENS, base, close, gradient, host, leaf, numbers,
-    parameter, tensor,
-};
 
 const MEMBERS: usize = 3;
 

@@ -1,10 +1,10 @@
 //! Every family under every scheme: the core's output for the same noise, and the slopes of that.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::reference::{noise, pieces, posterior_gradient, reference};
+use crate::support::{
+    BATCH, D_INPUT, D_OUTPUT, SCHEMES, SLOPES, TOKENS, adapter, close, gradient, host,
+    host_adapter, layer, leaf, numbers, of, tensor,
+};
 use burn::module::Param;
 use burn::tensor::DType;
 use lrvd_burn::adapter::{AdaptedLinear, Prior};
@@ -15,11 +15,6 @@ use lrvd_core::kl::KlReduction;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::{NoiseKey, Stream};
 use lrvd_core::prune::{StatisticOptions, rank_statistic};
-use support::reference::{noise, pieces, posterior_gradient, reference};
-use support::{
-    BATCH, D_INPUT, D_OUTPUT, SCHEMES, SLOPES, TOKENS, adapter, close, gradient, host,
-    host_adapter, layer, leaf, numbers, of, tensor,
-};
 
 fn key() -> NoiseKey {
     NoiseKey::new(0x1234_5678_9abc).at_step(3)

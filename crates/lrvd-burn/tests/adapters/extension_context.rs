@@ -1,10 +1,13 @@
 //! C-LoRA: the pass by loops and the core's divergence for the layer's own noise.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::by_hand::c_lora;
+use crate::support::net::{Net, WIDTHS};
+use crate::support::noisy::{SIZES, base_of, plus};
+use crate::support::reference::noise;
+use crate::support::{
+    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, close, close_to_slopes, dot, gradient, host,
+    host_adapter, layer, leaf, numbers, of, parameter, tensor,
+};
 use burn::tensor::DType;
 use lrvd_burn::adapter::{
     AdaptedLinear, AdapterConfig, AdapterKind, AdapterStream, ContextualGaussian, Extension,
@@ -14,14 +17,6 @@ use lrvd_burn::model::trainable_counts;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::baselines::context_parameter_count;
 use lrvd_core::noise::NoiseKey;
-use support::by_hand::c_lora;
-use support::net::{Net, WIDTHS};
-use support::noisy::{SIZES, base_of, plus};
-use support::reference::noise;
-use support::{
-    BATCH, D_INPUT, D_OUTPUT, RANK, TOKENS, close, close_to_slopes, dot, gradient, host,
-    host_adapter, layer, leaf, numbers, of, parameter, tensor,
-};
 
 const HIDDEN: usize = 6;
 const SQUARE: usize = RANK * RANK;

@@ -1,10 +1,7 @@
 //! What a fresh baseline adapter holds, how much of it trains, and which settings are refused.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
+use crate::support::net::{Net, WIDTHS};
+use crate::support::{base, close, host, numbers, of, tensor};
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, Extension};
 use lrvd_burn::model::{AdaptedModel, trainable_counts};
@@ -13,8 +10,6 @@ use lrvd_burn::sampling::Pass;
 use lrvd_core::baselines::{CountedMethod, LayerShape, StdMap};
 use lrvd_core::error::ParameterError;
 use lrvd_core::noise::NoiseKey;
-use support::net::{Net, WIDTHS};
-use support::{base, close, host, numbers, of, tensor};
 
 const D_IN: usize = 60;
 const D_OUT: usize = 50;

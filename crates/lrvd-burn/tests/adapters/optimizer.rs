@@ -1,12 +1,9 @@
 //! AdamW, its groups, the gradient norm and its clip, accumulation and restored state.
 
-#![cfg(feature = "flex")]
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::net::{Net, data, groups};
+use crate::support::{close, host, host_adapter, numbers, tensor};
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapted_model;
 use lrvd_burn::model::AdaptedModel;
@@ -14,8 +11,6 @@ use lrvd_burn::optimizer::{AdamW, AdamWConfig, Moments, NamedGradients};
 use lrvd_burn::parameters::{NamedParam, Role};
 use lrvd_burn::sampling::Pass;
 use lrvd_core::family::VariationalFamily;
-use support::net::{Net, data, groups};
-use support::{close, host, host_adapter, numbers, tensor};
 
 /// One parameter of every role and of both numbers of axes.
 struct Zoo {
