@@ -425,5 +425,5 @@ fn a_diverged_adapter_is_not_pruned_silently() {
     bad.noise = Some(HostNoise::RankVariance(vec![-3.0, f64::NAN, -2.0, -1.0]));
     let net = Net::new([Some(&bad), None], DTYPE);
     let error = plan(&net, &rule(0), StatisticOptions::default()).unwrap_err();
-    assert!(error.to_string().contains("not a number at index 1"), "{error}");
+    assert!(error.to_string().contains("is NaN at index 1"), "{error}");
 }
