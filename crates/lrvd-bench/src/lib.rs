@@ -44,7 +44,7 @@ mod text;
 
 pub use backbone::BackboneError;
 pub use io::IoError;
-pub use lrvd_models::tokenizer::TokenizerError;
+pub use lrvd_models::Error as ModelsError;
 pub use report::{Judged, PublishedError};
 pub use saved::{FileHashes, SavedError};
 pub use text::{UnknownName, decimals, grouped, printable};

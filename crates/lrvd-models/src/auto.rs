@@ -11,7 +11,7 @@ use crate::batch::TokenBatch;
 use crate::deberta::DebertaClassifier;
 use crate::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore, TextBatch};
 
-/// An encoder with a head, or a language model that answers by the logits of a few tokens or by a number.
+/// An encoder with a classification head, or a language model that answers by the logits of a few tokens or by a number.
 #[expect(clippy::large_enum_variant, reason = "a run holds two of them")]
 #[derive(Module, Debug)]
 pub enum AutoClassifier {

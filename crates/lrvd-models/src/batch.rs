@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::repeat_for_members;
 
-/// What is added to the logit of an answer that a row does not have. Finite, since what is not a number is refused
+/// What is added to the logit of an answer that a row does not have. Finite, since a value that is not a number is an error
 /// everywhere, and so low that its probability is 0 in double precision, also under a temperature of 100.
 const BARRED: f32 = -1e6;
 

@@ -1,54 +1,67 @@
-//! A reader of the keys of a `config.json`.
+//! A reader of a JSON object, key by key.
 //!
-//! It reads a JSON object and remembers which keys were asked for, so that the rest can be judged in the end.
-//! A dot in a key goes into an object. A null counts as absent, as it does for transformers' `getattr` defaults.
+//! It remembers the keys that were read, so that the rest can be judged in the end. A dot in a key goes into an object.
+//! A null counts as absent, as it does for transformers' `getattr` defaults.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::config_error::ConfigError;
+use crate::error::{Error, Result};
 
-/// Keys that a model's configuration may hold without being read.
-pub(crate) struct SpareKeys {
-    /// Those that transformers writes and that change nothing in the forward pass or the loss.
-    pub(crate) harmless: &'static [&'static str],
-    /// Those that change the model unless they are null, false or empty.
-    pub(crate) only_idle: &'static [&'static str],
-}
+/// Keys that transformers writes for every model and that change nothing in the forward pass or the loss.
+const HARMLESS: &[&str] = &[
+    "architectures",
+    "begin_suppress_tokens",
+    "chunk_size_feed_forward",
+    "cls_token_id",
+    "decoder_start_token_id",
+    "dtype",
+    "finetuning_task",
+    "label2id",
+    "mask_token_id",
+    "name_or_path",
+    "output_attentions",
+    "output_hidden_states",
+    "prefix",
+    "return_dict",
+    "sep_token_id",
+    "task_specific_params",
+    "tokenizer_class",
+    "torch_dtype",
+    "torchscript",
+    "transformers_version",
+    "use_cache",
+];
 
-/// A JSON object that is read key by key.
+/// Keys that change any model unless they are null, false or empty.
+const DEFAULT_ONLY: &[&str] = &[
+    "add_cross_attention",
+    "is_decoder",
+    "is_encoder_decoder",
+    "pruned_heads",
+    "quantization_config",
+];
+
+/// The object in a file.
 pub(crate) struct Reader<'a> {
-    file: &'a Path,
-    map: Map<String, Value>,
+    pub(crate) file: &'a Path,
+    pub(crate) map: Map<String, Value>,
     used: RefCell<BTreeSet<&'static str>>,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(text: &[u8], file: &'a Path) -> Result<Self, ConfigError> {
-        let map = serde_json::from_slice(text)
-            .map_err(|source| ConfigError::Json { file: file.into(), source })?;
+    pub(crate) fn new(text: &[u8], file: &'a Path) -> Result<Self> {
+        let map = serde_json::from_slice(text).map_err(Error::json(file))?;
         Ok(Self { file, map, used: RefCell::default() })
     }
 
-    /// The contents of a file for [`Self::new`].
-    pub(crate) fn bytes(file: &Path) -> Result<Vec<u8>, ConfigError> {
-        std::fs::read(file).map_err(|source| ConfigError::Read { file: file.into(), source })
-    }
-
-    /// Refuses a configuration of another model type; `wanted` is the type and its name in the error.
-    pub(crate) fn model_type(
-        &self,
-        (wanted, quoted): (&str, &'static str),
-    ) -> Result<(), ConfigError> {
-        match self.text("model_type")? {
-            None => Err(self.missing("model_type")),
-            Some(found) if found == wanted => Ok(()),
-            Some(other) => Err(self.unsupported("model_type", other, quoted)),
-        }
+    pub(crate) fn open(file: &'a Path) -> Result<Self> {
+        Self::new(&std::fs::read(file).map_err(Error::read(file))?, file)
     }
 
     /// The value of a key, unless it is absent or null.
@@ -59,115 +72,103 @@ impl<'a> Reader<'a> {
         parts.try_fold(first, |value, part| value.get(part)).filter(|value| !value.is_null())
     }
 
-    /// The key is there and null.
-    pub(crate) fn is_null(&self, key: &'static str) -> bool {
-        self.used.borrow_mut().insert(key);
-        self.map.get(key).is_some_and(Value::is_null)
-    }
-
-    pub(crate) fn missing(&self, key: &'static str) -> ConfigError {
-        ConfigError::Missing { file: self.file.into(), key }
-    }
-
-    pub(crate) fn wrong_type(
+    pub(crate) fn wrong(
         &self,
-        key: &'static str,
-        wanted: &'static str,
-        found: &Value,
-    ) -> ConfigError {
-        ConfigError::Type { file: self.file.into(), key, wanted, found: found.to_string() }
+        key: &str,
+        expected: impl Into<String>,
+        found: impl Display,
+    ) -> Error {
+        Error::format(self.file, key, expected, quoted(found))
     }
 
-    pub(crate) fn out_of_range(
-        &self,
-        key: &'static str,
-        found: impl ToString,
-        wanted: impl Into<String>,
-    ) -> ConfigError {
-        let (found, wanted) = (found.to_string(), wanted.into());
-        ConfigError::Range { file: self.file.into(), key, found, wanted }
+    pub(crate) fn missing(&self, key: &str, expected: &str) -> Error {
+        Error::format(self.file, key, expected, "nothing")
     }
 
     pub(crate) fn unsupported(
         &self,
-        key: &'static str,
-        value: impl ToString,
-        supported: &'static str,
-    ) -> ConfigError {
-        ConfigError::Unsupported {
-            file: self.file.into(),
-            key,
-            value: value.to_string(),
-            supported,
-        }
+        key: &str,
+        found: impl Display,
+        supported: impl Into<String>,
+    ) -> Error {
+        Error::unsupported(self.file, key, found, supported)
     }
 
-    /// A whole number, if given.
-    pub(crate) fn integer(&self, key: &'static str) -> Result<Option<i64>, ConfigError> {
-        self.get(key)
-            .map(|value| value.as_i64().ok_or_else(|| self.wrong_type(key, "an integer", value)))
-            .transpose()
+    /// The value of a key as `read` converts it; an error if `read` does not.
+    pub(crate) fn value<'v, T>(
+        &'v self,
+        key: &'static str,
+        expected: impl Into<String>,
+        read: impl FnOnce(&'v Value) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| self.wrong(key, expected, value))
     }
 
-    /// A number of things, at least `least`, if given.
-    pub(crate) fn count(
-        &self,
-        key: &'static str,
-        least: usize,
-    ) -> Result<Option<usize>, ConfigError> {
+    pub(crate) fn integer(&self, key: &'static str) -> Result<Option<i64>> {
+        self.value(key, "an integer", Value::as_i64)
+    }
+
+    /// A number of things, at least `least`.
+    pub(crate) fn count(&self, key: &'static str, least: usize) -> Result<Option<usize>> {
         // Sizes of tensors: 2^31 elements in one dimension are far beyond any model.
         let range = least as i64..=i64::from(i32::MAX);
-        match self.integer(key)? {
-            Some(found) if !range.contains(&found) => {
-                Err(self.out_of_range(key, found, format!("{least} to {}", i32::MAX)))
-            }
-            found => Ok(found.map(|found| found as usize)),
-        }
+        let read = |value: &Value| value.as_i64().filter(|found| range.contains(found));
+        let found = self.value(key, format!("an integer from {least} to {}", i32::MAX), read)?;
+        Ok(found.map(|found| found as usize))
     }
 
     /// A number of things that every configuration states.
-    pub(crate) fn required(&self, key: &'static str) -> Result<usize, ConfigError> {
-        self.count(key, 1)?.ok_or_else(|| self.missing(key))
+    pub(crate) fn required(&self, key: &'static str) -> Result<usize> {
+        self.count(key, 1)?.ok_or_else(|| self.missing(key, "an integer of at least 1"))
     }
 
     pub(crate) fn float(
         &self,
         key: &'static str,
         range: RangeInclusive<f64>,
-    ) -> Result<Option<f64>, ConfigError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        let found = value.as_f64().ok_or_else(|| self.wrong_type(key, "a number", value))?;
-        if range.contains(&found) {
-            return Ok(Some(found));
-        }
+    ) -> Result<Option<f64>> {
         let (least, most) = (*range.start(), *range.end());
-        let wanted = match (least == f64::MIN_POSITIVE, most == f64::MAX) {
-            (false, false) => format!("{least} to {most}"),
-            (true, false) => format!("above 0 and at most {most}"),
-            (false, true) => format!("at least {least}"),
-            (true, true) => "above 0".to_owned(),
+        let expected = match (least == f64::MIN_POSITIVE, most == f64::MAX) {
+            (false, false) => format!("a number from {least} to {most}"),
+            (true, false) => format!("a number above 0 and at most {most}"),
+            (false, true) => format!("a number of at least {least}"),
+            (true, true) => "a number above 0".to_owned(),
         };
-        Err(self.out_of_range(key, value, wanted))
+        self.value(key, expected, |value| value.as_f64().filter(|found| range.contains(found)))
     }
 
-    pub(crate) fn boolean(&self, key: &'static str) -> Result<Option<bool>, ConfigError> {
-        self.get(key)
-            .map(|value| {
-                value.as_bool().ok_or_else(|| self.wrong_type(key, "true or false", value))
-            })
-            .transpose()
+    pub(crate) fn boolean(&self, key: &'static str) -> Result<Option<bool>> {
+        self.value(key, "true or false", Value::as_bool)
     }
 
-    pub(crate) fn text(&self, key: &'static str) -> Result<Option<&str>, ConfigError> {
-        self.get(key)
-            .map(|value| value.as_str().ok_or_else(|| self.wrong_type(key, "a string", value)))
-            .transpose()
+    pub(crate) fn text(&self, key: &'static str) -> Result<Option<&str>> {
+        self.value(key, "a string", Value::as_str)
     }
 
-    /// Checks the keys that were not read: an error for those that would matter; returns the unknown ones.
-    pub(crate) fn rest(&self, spare: &SpareKeys) -> Result<Vec<String>, ConfigError> {
-        for &key in spare.only_idle {
-            if let Some(value) = self.get(key).filter(|value| !is_idle(value)) {
+    /// Checks that a key has the one supported value; `default` is the value of an absent key.
+    pub(crate) fn only(
+        &self,
+        key: &'static str,
+        supported: &str,
+        default: Option<&str>,
+    ) -> Result<()> {
+        match self.text(key)?.or(default) {
+            None => Err(self.missing(key, &format!("`{supported}`"))),
+            Some(found) if found == supported => Ok(()),
+            Some(other) => Err(self.unsupported(key, other, format!("`{supported}`"))),
+        }
+    }
+
+    /// The keys that were not read and are not known, sorted; an error for one that would change the model. `harmless` and
+    /// `default_only` are those of one model type.
+    pub(crate) fn rest(
+        &self,
+        harmless: &[&str],
+        default_only: &[&'static str],
+    ) -> Result<Vec<String>> {
+        for &key in DEFAULT_ONLY.iter().chain(default_only) {
+            if let Some(value) = self.get(key).filter(|value| !is_off(value)) {
                 return Err(self.unsupported(key, value, "null, false or empty"));
             }
         }
@@ -175,7 +176,7 @@ impl<'a> Reader<'a> {
         let mut unknown = Vec::new();
         for (key, value) in &self.map {
             let known = used.contains(key.as_str())
-                || spare.harmless.contains(&&**key)
+                || [HARMLESS, harmless].concat().contains(&&**key)
                 || key.starts_with('_');
             if !known {
                 unknown.push(key.clone());
@@ -193,8 +194,17 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The value switches its feature off.
-fn is_idle(value: &Value) -> bool {
+/// A value in quotes, cut after 200 characters.
+pub(crate) fn quoted(found: impl Display) -> String {
+    let text = found.to_string();
+    match text.char_indices().nth(200) {
+        Some((end, _)) => format!("`{}…`", &text[..end]),
+        None => format!("`{text}`"),
+    }
+}
+
+/// Whether the value switches its feature off.
+fn is_off(value: &Value) -> bool {
     match value {
         Value::Bool(on) => !on,
         Value::Object(map) => map.is_empty(),

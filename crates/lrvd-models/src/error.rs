@@ -1,42 +1,131 @@
-//! What can go wrong while a model is loaded.
+//! Errors of this crate.
 
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use burn::tensor::DType;
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A checkpoint cannot be used.
+/// A model, tokenizer or template cannot be read or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LoadError {
-    /// A file is broken or absent, or its tensors are missing, left over, mis-shaped or not finite.
+pub enum Error {
+    /// A file cannot be read.
+    #[error("cannot read `{file}`")]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A file is not JSON of the expected form.
+    #[error("`{file}` is not the JSON that was expected")]
+    Json {
+        /// The file.
+        file: PathBuf,
+        /// Line, column and reason.
+        source: serde_json::Error,
+    },
+    /// A value of a file is missing, of another type, out of range, or contradicts another.
+    #[error("`{file}`: `{key}` should be {expected}, found {found}")]
+    Format {
+        /// The file.
+        file: PathBuf,
+        /// The key, field or tensor.
+        key: String,
+        /// The values that can be used.
+        expected: String,
+        /// The value in the file, or `nothing`.
+        found: String,
+    },
+    /// A value of a file changes the result in a way that is not supported.
+    #[error("`{file}`: `{key}` is `{found}`, supported: {supported}")]
+    Unsupported {
+        /// The file.
+        file: PathBuf,
+        /// The key, field or tensor.
+        key: String,
+        /// The value in the file.
+        found: String,
+        /// The supported values.
+        supported: String,
+    },
+    /// The tokenizer of a file or folder cannot do what a call asks for.
+    #[error("tokenizer `{file}` {reason}")]
+    Tokenizer {
+        /// The file or folder.
+        file: PathBuf,
+        /// What it cannot do, and why.
+        reason: String,
+    },
+    /// A text, prompt or conversation cannot be used.
+    #[error("{0}")]
+    Text(String),
+    /// An argument is out of range.
+    #[error("`{name}` should be {expected}, found {found}")]
+    Argument {
+        /// The argument.
+        name: &'static str,
+        /// Its range.
+        expected: String,
+        /// Its value.
+        found: String,
+    },
+    /// An adapter cannot be used or written in this way.
+    #[error("{0}")]
+    Adapter(String),
+    /// The caller stopped a computation before its end.
+    #[error("stopped before the texts were finished")]
+    Stopped,
+    /// Files of tensors, tensors that do not fit the model, adapters.
     #[error(transparent)]
-    File(#[from] lrvd_burn::Error),
-    /// A tensor is not what its header says.
-    #[error("`{file}`, tensor `{name}`: {source}")]
-    Tensor {
-        /// The checkpoint.
-        file: PathBuf,
-        /// The tensor.
-        name: String,
-        /// What is wrong.
-        source: lrvd_burn::Error,
-    },
-    /// The device does not compute in the float type that was asked for.
-    #[error("the device does not compute in `{dtype:?}`")]
-    Precision {
-        /// The float type.
-        dtype: DType,
-    },
-    /// The configuration asks for more layers than the weights have tensors.
-    #[error(
-        "`{file}`: `num_hidden_layers` is {found}, more than the {tensors} tensors of the weights"
-    )]
-    Depth {
-        /// The configuration.
-        file: PathBuf,
-        /// Its number of layers.
-        found: usize,
-        /// Tensors beside it.
-        tensors: usize,
-    },
+    Burn(#[from] lrvd_burn::Error),
+    /// An argument of a formula, or logits that are not finite.
+    #[error(transparent)]
+    Core(#[from] lrvd_core::Error),
+}
+
+impl Error {
+    /// [`Error::Argument`].
+    pub fn argument(name: &'static str, expected: impl Into<String>, found: impl Display) -> Self {
+        Self::Argument { name, expected: expected.into(), found: found.to_string() }
+    }
+
+    pub(crate) fn read(file: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Read { file: file.into(), source }
+    }
+
+    pub(crate) fn json(file: &Path) -> impl FnOnce(serde_json::Error) -> Self {
+        move |source| Self::Json { file: file.into(), source }
+    }
+
+    pub(crate) fn format(
+        file: &Path,
+        key: impl Into<String>,
+        expected: impl Into<String>,
+        found: impl Display,
+    ) -> Self {
+        let (key, expected, found) = (key.into(), expected.into(), found.to_string());
+        Self::Format { file: file.into(), key, expected, found }
+    }
+
+    pub(crate) fn unsupported(
+        file: &Path,
+        key: impl Into<String>,
+        found: impl Display,
+        supported: impl Into<String>,
+    ) -> Self {
+        let (key, found, supported) = (key.into(), found.to_string(), supported.into());
+        Self::Unsupported { file: file.into(), key, found, supported }
+    }
+
+    pub(crate) fn tokenizer(file: &Path, reason: impl Into<String>) -> Self {
+        Self::Tokenizer { file: file.into(), reason: reason.into() }
+    }
+
+    /// An error of the `tokenizers` library at an `action`.
+    pub(crate) fn library<E: Display>(action: &str, file: &Path) -> impl Fn(E) -> Self + Copy {
+        move |reason| Self::tokenizer(file, format!("cannot {action}: {reason}"))
+    }
 }

@@ -12,19 +12,20 @@ use lrvd_burn::files::{HostDType, HostTensor, LoadReport, MisShaped, NonFinite, 
 use lrvd_burn::parameters::{Layout, NamedParam};
 use lrvd_core::noise::{NoiseKey, Stream, fill_normal, module_id};
 
-use crate::error::LoadError;
+use crate::error::{Error, Result};
 
 /// Largest finite value in IEEE half precision.
 const F16_MAX: f64 = 65_504.0;
 
-/// Refuses a stack that is deeper than the file has tensors, which would be reported layer by layer.
-pub(crate) fn check_depth(layers: usize, store: &WeightStore) -> Result<(), LoadError> {
+/// Checks that a stack is not deeper than the file has tensors, which would be reported layer by layer.
+pub(crate) fn check_depth(layers: usize, store: &WeightStore) -> Result<()> {
     if layers <= store.len() {
         return Ok(());
     }
     let path = store.path();
     let file = if path.is_dir() { path.join("config.json") } else { path.to_path_buf() };
-    Err(LoadError::Depth { file, found: layers, tensors: store.len() })
+    let most = format!("at most {}, the number of tensors of the weights", store.len());
+    Err(Error::format(&file, "num_hidden_layers", most, layers))
 }
 
 /// Initialisation of a parameter that no file provides.
@@ -58,7 +59,7 @@ pub struct WeightSource<'a> {
     asked: BTreeSet<String>,
     report: LoadReport,
     fresh: Vec<String>,
-    failure: Option<LoadError>,
+    failure: Option<Error>,
 }
 
 impl<'a> WeightSource<'a> {
@@ -175,12 +176,8 @@ impl<'a> WeightSource<'a> {
         AdaptedLinear::new(path, weight, bias)
     }
 
-    /// Ends the load.
-    ///
-    /// # Errors
-    ///
-    /// [`LoadError`] listing everything that was missing, left over, mis-shaped or not finite.
-    pub fn finish(mut self) -> Result<Loaded, LoadError> {
+    /// Ends the load; the error lists everything that was missing, left over, mis-shaped or not finite.
+    pub fn finish(mut self) -> Result<Loaded> {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
@@ -194,7 +191,7 @@ impl<'a> WeightSource<'a> {
         Ok(Loaded { report: self.report.into_result()?, fresh: self.fresh })
     }
 
-    /// Whether [`Self::finish`] will refuse the load.
+    /// Whether [`Self::finish`] will return an error.
     fn has_failed(&self) -> bool {
         self.failure.is_some() || !self.report.is_clean()
     }
@@ -215,14 +212,14 @@ impl<'a> WeightSource<'a> {
             }
             return None;
         }
-        let wanted: Vec<usize> = match layout {
+        let expected: Vec<usize> = match layout {
             Layout::AsStored => shape.to_vec(),
             Layout::Transposed => shape.iter().rev().copied().collect(),
         };
         // Before its values are read: a wrong shape may be larger than the memory.
-        if let Some(found) = store.shape(name).filter(|found| *found != wanted) {
+        if let Some(found) = store.shape(name).filter(|found| *found != expected) {
             let (name, found) = (name.to_owned(), found.to_vec());
-            self.report.mis_shaped.push(MisShaped { name, wanted, found });
+            self.report.mis_shaped.push(MisShaped { name, wanted: expected, found });
             return None;
         }
         let host = match store.read(name) {
@@ -232,7 +229,7 @@ impl<'a> WeightSource<'a> {
                 return None;
             }
         };
-        // A value that the wanted type cannot hold would become infinite.
+        // A value that the type cannot hold would become infinite.
         let largest = if dtype == DType::F16 { F16_MAX } else { f64::MAX };
         if let Some((index, value)) = host.first_beyond(largest) {
             self.report.non_finite.push(NonFinite { name: name.to_owned(), index, value });
@@ -251,8 +248,8 @@ impl<'a> WeightSource<'a> {
                 Some(data)
             }
             Err(source) => {
-                let (file, name) = (store.path().to_owned(), name.to_owned());
-                self.failure.get_or_insert(LoadError::Tensor { file, name, source });
+                let expected = "a tensor of floats";
+                self.failure.get_or_insert(Error::format(store.path(), name, expected, source));
                 None
             }
         }
@@ -275,8 +272,8 @@ impl<'a> WeightSource<'a> {
     }
 }
 
-/// Host values as tensor data of a width that loses nothing on the way to `dtype`; the very bytes where the file has
-/// the type that is wanted, so that a large model is not widened on its way.
+/// Host values as tensor data of a width that loses nothing on the way to `dtype`; the bytes themselves where the
+/// file has that type, so that a large model is not widened on the way.
 fn to_data(host: HostTensor, dtype: DType) -> Result<TensorData, lrvd_burn::Error> {
     let same = matches!(
         (host.dtype(), dtype),

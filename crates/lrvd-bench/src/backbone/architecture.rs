@@ -4,7 +4,7 @@ use std::path::Path;
 
 use lrvd_burn::model::AdapterTargets;
 use lrvd_core::baselines::LayerShape;
-use lrvd_models::deberta::{ADAPTER_TARGETS, ConfigError, DebertaConfig};
+use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaConfig};
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{ADAPTER_TARGETS as LLAMA_TARGETS, LlamaConfig};
 use lrvd_models::tokenizer::TextTokenizer;
@@ -53,7 +53,7 @@ impl Architecture {
     }
 
     /// Llama-2-7B by its published sizes, for plans without the files.
-    pub(crate) fn llama_2_7b() -> Result<Self, ConfigError> {
+    pub(crate) fn llama_2_7b() -> lrvd_models::Result<Self> {
         let config = json!({
             "model_type": "llama", "vocab_size": 32_000, "hidden_size": 4096,
             "intermediate_size": 11_008, "num_hidden_layers": 32, "num_attention_heads": 32,
@@ -65,7 +65,7 @@ impl Architecture {
     }
 
     /// DeBERTa-v3-base by its published sizes, for plans without the files.
-    pub(crate) fn deberta_v3_base() -> Result<Self, ConfigError> {
+    pub(crate) fn deberta_v3_base() -> lrvd_models::Result<Self> {
         let config = json!({
             "model_type": "deberta-v2", "vocab_size": 128_100, "hidden_size": 768,
             "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,

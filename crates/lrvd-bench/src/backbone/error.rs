@@ -1,11 +1,5 @@
 //! What can go wrong with a pretrained model.
 
-use lrvd_models::LoadError;
-use lrvd_models::deberta::ConfigError;
-use lrvd_models::llama::ChoiceError;
-use lrvd_models::llama::gguf::GgufModelError;
-use lrvd_models::tokenizer::TokenizerError;
-
 use crate::data::WordingError;
 use crate::io::IoError;
 use crate::reasoning::ReasoningError;
@@ -38,21 +32,9 @@ pub enum BackboneError {
     /// Weight files.
     #[error(transparent)]
     File(#[from] lrvd_burn::Error),
-    /// Weights.
+    /// Weights, configuration, tokenizer, answer tokens.
     #[error(transparent)]
-    Load(#[from] LoadError),
-    /// Model configuration.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// Tokenizer.
-    #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
-    /// A model in one file.
-    #[error(transparent)]
-    Gguf(#[from] GgufModelError),
-    /// Answer tokens.
-    #[error(transparent)]
-    Choice(#[from] ChoiceError),
+    Models(#[from] lrvd_models::Error),
     /// The question in words to a language model.
     #[error(transparent)]
     Wording(#[from] WordingError),

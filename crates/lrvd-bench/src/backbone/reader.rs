@@ -47,7 +47,7 @@ impl TextReader<'_> {
         let Texts { text, pair, .. } = texts;
         let (whole, most) = match self {
             Self::Segments { tokenizer, max_length } => {
-                (tokenizer.encode(text, pair, None)?.len(), *max_length)
+                (tokenizer.encode(text, pair, None)?.ids.len(), *max_length)
             }
             Self::Worded(worded) => (worded.whole(text, pair)?.len(), worded.max_length()),
             Self::Questions(questions) => (questions.measure(texts)?, questions.max_length()),

@@ -2,10 +2,6 @@
 
 use std::path::PathBuf;
 
-use lrvd_models::deberta::ConfigError;
-use lrvd_models::llama::gguf::GgufAdapterError;
-use lrvd_models::tokenizer::TokenizerError;
-
 use crate::backbone::BackboneError;
 use crate::data::{DataError, Place, TableError, WordingError};
 use crate::eval::EvalError;
@@ -43,15 +39,12 @@ pub enum ClassifyError {
     /// Files of ours.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// Tokenizer.
+    /// Tokenizer, model configuration, an adapter of llama.cpp.
     #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
+    Models(#[from] lrvd_models::Error),
     /// The question to a language model.
     #[error(transparent)]
     Wording(#[from] WordingError),
-    /// Model configuration.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
     /// The core refused its input.
     #[error(transparent)]
     Core(#[from] lrvd_core::Error),
@@ -202,9 +195,6 @@ pub enum ClassifyError {
         /// What is tolerated, in units of that.
         limit: f64,
     },
-    /// The adapter cannot be one of llama.cpp.
-    #[error(transparent)]
-    Gguf(#[from] GgufAdapterError),
     /// llama.cpp has no such model.
     #[error(
         "a GGUF adapter is for a Llama, and `{model}` is an encoder, which llama.cpp does not run: use `--to merged` or `--to peft`"

@@ -1,6 +1,6 @@
 //! The tokens of a text alone, without the special tokens that its tokenizer puts around it.
 
-use lrvd_models::tokenizer::{TextTokenizer, TokenizerError};
+use lrvd_models::tokenizer::TextTokenizer;
 use thiserror::Error;
 
 /// Why a tokenizer's special tokens cannot be told from a text's own.
@@ -8,7 +8,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum FrameError {
     #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
+    Tokenizer(#[from] lrvd_models::Error),
     /// The tokenizer puts special tokens around a text in a way that cannot be undone.
     #[error("tokenizer `{tokenizer}` does not put the same special tokens around every text")]
     Template { tokenizer: String },
@@ -40,21 +40,21 @@ impl<'a> BareTokens<'a> {
         Ok(Self { tokenizer, before, after })
     }
 
-    pub(crate) fn ids(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+    pub(crate) fn ids(&self, text: &str) -> lrvd_models::Result<Vec<u32>> {
         let mut ids = self.opened(text)?;
         ids.drain(..self.before.min(ids.len()));
         Ok(ids)
     }
 
     /// The tokens of `text` behind those that begin every text, with nothing after them.
-    pub(crate) fn opened(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+    pub(crate) fn opened(&self, text: &str) -> lrvd_models::Result<Vec<u32>> {
         let mut ids = self.tokenizer.encode(text, None, None)?.ids;
         ids.truncate(ids.len().saturating_sub(self.after));
         Ok(ids)
     }
 
     /// The tokens by which `text` followed by `more` is longer than `text`.
-    pub(crate) fn following(&self, text: &str, more: &str) -> Result<Vec<u32>, TokenizerError> {
+    pub(crate) fn following(&self, text: &str, more: &str) -> lrvd_models::Result<Vec<u32>> {
         let before = self.ids(text)?;
         let mut ids = self.ids(&format!("{text}{more}"))?;
         let shared = before.iter().zip(&ids).take_while(|(a, b)| a == b).count();

@@ -112,7 +112,10 @@ impl<'a> LanguageReader<'a> {
                 self.plain(prompt, completion.as_deref().unwrap_or(""))?
             }
             Content::Chat(messages) => {
-                let failed = |source| LanguageError::Chat { place: row.place.clone(), source };
+                let failed = |source| LanguageError::Chat {
+                    place: row.place.clone(),
+                    source: Box::new(source),
+                };
                 self.conversation(&self.template()?.segments(messages).map_err(failed)?)?
             }
         };

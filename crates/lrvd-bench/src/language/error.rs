@@ -1,9 +1,5 @@
 //! Errors between a user's texts and a language model.
 
-use lrvd_models::chat::ChatError;
-use lrvd_models::llama::GenerateError;
-use lrvd_models::tokenizer::TokenizerError;
-
 use crate::backbone::BackboneError;
 use crate::data::{FrameError, Place, TableError};
 use crate::eval::EvalError;
@@ -47,25 +43,19 @@ pub enum LanguageError {
     /// A data file.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// Tokenizer.
+    /// Tokenizer, chat template, continuation.
     #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
+    Models(#[from] lrvd_models::Error),
     /// Special tokens that cannot be told from a text's own.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// Continuation.
-    #[error(transparent)]
-    Generate(#[from] GenerateError),
-    /// The folder's chat template.
-    #[error(transparent)]
-    Template(#[from] ChatError),
     /// A conversation in a file.
     #[error("{place}: {source}")]
     Chat {
         /// File and line or row.
         place: Place,
         /// What is wrong with it.
-        source: ChatError,
+        source: Box<lrvd_models::Error>,
     },
     /// A conversation for a model that has no form for one.
     #[error(

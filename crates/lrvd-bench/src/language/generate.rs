@@ -3,7 +3,6 @@
 use lrvd_burn::train::DrawSeed;
 use lrvd_core::error::ParameterError;
 use lrvd_models::llama::{GenerateOptions, GeneratedText, TokenChoice, TokenSampling};
-use lrvd_models::tokenizer::TokenizerError;
 use serde::Serialize;
 
 use super::error::LanguageError;
@@ -148,7 +147,7 @@ impl SavedLanguageModel {
                 mutual_information: (draws > 1).then_some(token.mutual_information),
             })
         };
-        let tokens = text.tokens.iter().map(token).collect::<Result<_, TokenizerError>>()?;
+        let tokens = text.tokens.iter().map(token).collect::<lrvd_models::Result<_>>()?;
         let text_of = so_far.get(start..).unwrap_or(&so_far).to_owned();
         Ok(Continuation {
             text: text_of,

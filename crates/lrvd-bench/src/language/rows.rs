@@ -75,8 +75,10 @@ fn conversation(row: &table::Row, column: &str) -> Result<Vec<Message>, Language
         let path = format!("{column}[{place}]");
         let object = row.as_object(item, &path)?;
         let role = row.text_within(object, &format!("{path}.role"))?;
-        let role = Role::from_name(role)
-            .map_err(|source| LanguageError::Chat { place: row.place().clone(), source })?;
+        let role = Role::from_name(role).map_err(|source| LanguageError::Chat {
+            place: row.place().clone(),
+            source: Box::new(source),
+        })?;
         let content = row.text_within(object, &format!("{path}.content"))?.to_owned();
         Ok(Message { role, content })
     };

@@ -1,6 +1,6 @@
 //! Prompts as token ids of a limited length.
 
-use lrvd_models::tokenizer::{TextTokenizer, TokenizerError};
+use lrvd_models::tokenizer::TextTokenizer;
 use serde::{Deserialize, Serialize};
 
 use super::prompt::Room;
@@ -171,7 +171,8 @@ impl<'a> PromptEncoder<'a> {
         let end = if prompt.appends_end(set) { Some(self.end()?) } else { None };
         let special = ids.len() + usize::from(end.is_some());
         if max_length <= special {
-            return Err(TokenizerError::MaxLength { max_length, special }.into());
+            let expected = format!("more than {special}, the number of special tokens");
+            return Err(lrvd_models::Error::argument("max_length", expected, max_length).into());
         }
         let limit = max_length - special;
         let encode = |room| Ok(self.bare.ids(&prompt.text_within(set, item, room))?);

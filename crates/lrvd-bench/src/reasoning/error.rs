@@ -1,6 +1,5 @@
 //! What can be wrong with a reasoning set, its labels or its prompts.
 
-use lrvd_models::tokenizer::TokenizerError;
 use thiserror::Error;
 
 use crate::data::{DataError, FrameError, Place, TableError};
@@ -22,7 +21,7 @@ pub enum ReasoningError {
     Table(#[from] TableError),
     /// The tokenizer refused.
     #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
+    Tokenizer(#[from] lrvd_models::Error),
     /// A row has too few or too many choices.
     #[error("{place}, column `{column}`: {found} choices where {} are allowed", span(*.fewest, *.most))]
     ChoiceCount {

@@ -1,8 +1,5 @@
 //! What can go wrong in a reproduction.
 
-use lrvd_models::deberta::ConfigError;
-use lrvd_models::tokenizer::TokenizerError;
-
 use crate::backbone::BackboneError;
 use crate::classify::ClassifyError;
 use crate::data::{DataError, WordingError};
@@ -38,12 +35,9 @@ pub enum SuiteError {
     /// The question to a language model.
     #[error(transparent)]
     Wording(#[from] WordingError),
-    /// Model configuration.
+    /// Model configuration, tokenizer.
     #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// Tokenizer.
-    #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
+    Models(#[from] lrvd_models::Error),
     /// Data.
     #[error(transparent)]
     Data(#[from] DataError),

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt::{Debug, Formatter, Result as Written};
 use std::marker::PhantomData;
 
-use lrvd_bench::TokenizerError;
+use lrvd_bench::ModelsError;
 use lrvd_bench::run::MAX_SEED;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -191,9 +191,9 @@ pub(super) fn filled(text: &str, field: impl FnOnce() -> String) -> Result<(), P
 }
 
 /// What a client gets to know of a text that the tokenizer cannot encode: not the tokenizer's file.
-pub(super) fn not_encoded(error: &TokenizerError) -> String {
+pub(super) fn not_encoded(error: &ModelsError) -> String {
     match error {
-        TokenizerError::TooShort { .. } => error.to_string(),
+        ModelsError::Text(_) => error.to_string(),
         _ => "the tokenizer cannot encode it".to_owned(),
     }
 }

@@ -654,7 +654,7 @@ fn texts_that_cannot_be_learnt_are_named_and_nothing_is_written() {
             &strict,
             &chats,
             &[],
-            "line 1: the chat template refuses the conversation: roles must alternate",
+            "line 1: the chat template cannot render the conversation: roles must alternate",
         ),
         (&forgetful, &chats, &[], "the text up to message 3 is not a prefix of the whole"),
     ] {

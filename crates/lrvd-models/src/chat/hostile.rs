@@ -3,22 +3,28 @@
 
 use std::path::Path;
 
-use super::{ChatError, ChatTemplate, Message, Role};
+use super::{ChatTemplate, Message, Role};
+use crate::error::Result;
 use crate::tokenizer::TextTokenizer;
 
+fn template(source: &str) -> Result<ChatTemplate> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tokenizers");
+    let tokenizer = TextTokenizer::from_file(&folder.join("llama2_spm_bpe/tokenizer.json"));
+    ChatTemplate::new(source.to_owned(), Path::new("here"), &tokenizer.unwrap())
+}
+
+fn hi() -> [Message; 1] {
+    [Message { role: Role::User, content: "Hi".to_owned() }]
+}
+
 /// What a template gives for a conversation of one message, asked on a thread of the usual stack.
-fn rendered(source: String) -> Result<String, ChatError> {
-    let render = move || {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tokenizers");
-        let tokenizer = TextTokenizer::from_file(&folder.join("llama2_spm_bpe/tokenizer.json"));
-        let messages = [Message { role: Role::User, content: "Hi".to_owned() }];
-        ChatTemplate::new(source, Path::new("here"), &tokenizer.unwrap())?.render(&messages, true)
-    };
+fn rendered(source: String) -> Result<String> {
+    let render = move || template(&source)?.render(&hi(), true);
     std::thread::spawn(render).join().unwrap()
 }
 
 #[track_caller]
-fn is_refused(source: &str, expected: &str) {
+fn is_error(source: &str, expected: &str) {
     let text = rendered(source.to_owned()).unwrap_err().to_string();
     assert!(text.contains(expected), "{expected}: {text}");
 }
@@ -40,23 +46,23 @@ fn deep_sources_are_too_long_or_are_parsed() {
             "not " | "-" => format!("{{{{ {}1 }}}}", part.repeat(count)),
             _ => format!("{{{{ 1{} }}}}", part.repeat(count)),
         };
-        is_refused(&nested(100_000), "bytes, at most 65536 are read");
+        is_error(&nested(100_000), "a template of at most 65536 bytes");
         // The deepest of a source that is read; whether it means something is the engine's to say.
         let _ = rendered(nested(65_000 / part.len()));
     }
     let chain = |count: usize| format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(count));
-    is_refused(&chain(50_000), "bytes, at most 65536 are read");
+    is_error(&chain(50_000), "a template of at most 65536 bytes");
     assert_eq!(rendered(chain(5_000)).unwrap(), "");
     for (open, close) in [("(", ")"), ("[", "]"), ("{1:", "}")] {
         let nested = format!("{{{{ {}1{} }}}}", open.repeat(10_000), close.repeat(10_000));
-        is_refused(&nested, "cannot be used: ");
+        is_error(&nested, "should be a Jinja template, found ");
     }
     let blocks = format!("{}{}", "{% if 1 %}".repeat(2_500), "{% endif %}".repeat(2_500));
-    is_refused(&blocks, "cannot be used: ");
+    is_error(&blocks, "should be a Jinja template, found ");
     // Values nest as deeply as there are steps.
-    is_refused(&grown(1_000, "[ns.l]", "{{ ns.l }}"), FUEL);
+    is_error(&grown(1_000, "[ns.l]", "{{ ns.l }}"), FUEL);
     assert!(rendered(grown(40, "[ns.l]", "{{ ns.l }}")).unwrap().ends_with("]]]"));
-    is_refused("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion");
+    is_error("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion");
 }
 
 #[test]
@@ -85,13 +91,18 @@ fn texts_that_grow_run_out_of_fuel() {
         "{{ ('ß' * 30000000).upper() | length }}",
         "{% for i in range(100000) %}{% set x = range(100000) | list %}{% endfor %}",
     ] {
-        is_refused(source, FUEL);
+        is_error(source, FUEL);
     }
 }
 
 #[test]
 fn lists_that_double_take_too_long() {
-    is_refused(&grown(1, "ns.l + ns.l", "{{ ns.l | length }}"), "it takes longer than 5 s");
+    let source = grown(1, "ns.l + ns.l", "{{ ns.l | length }}");
+    let (template, messages) = (template(&source).unwrap(), hi());
+    for reason in ["it takes longer than 5 s", "an earlier rendering failed or took too long"] {
+        let error = template.render(&messages, true).unwrap_err().to_string();
+        assert!(error.ends_with(reason), "{error}");
+    }
 }
 
 #[test]

@@ -8,14 +8,12 @@
 //! A template comes with a downloaded model, so it is bounded: 65,536 bytes of source, a million steps, 64 MB of text, five
 //! seconds.
 
-mod contained;
-mod error;
 #[cfg(test)]
 mod hostile;
 mod methods;
 mod template;
 mod turns;
+mod worker;
 
-pub use error::ChatError;
 pub use template::{ChatTemplate, Message, Role};
 pub use turns::Segment;

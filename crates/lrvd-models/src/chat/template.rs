@@ -1,23 +1,25 @@
 //! A folder's chat template.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, Error, ErrorKind};
+use minijinja::{Environment, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::contained::contained;
-use super::error::ChatError;
 use super::methods::{self, BYTES_PER_FUEL};
+use super::worker::Worker;
+use crate::config_reader::Reader;
+use crate::error::{Error, Result};
 use crate::tokenizer::TextTokenizer;
 
-/// The separate file of a template.
+/// The file with a template alone.
 const TEMPLATE_FILE: &str = "chat_template.jinja";
 /// The file that may hold it as an entry.
 const CONFIG_FILE: &str = "tokenizer_config.json";
+/// Name of that entry, and of any template in errors.
+const KEY: &str = "chat_template";
 /// Its name within the engine.
 const NAME: &str = "chat";
 /// What a rendering may cost: an instruction costs 1, as do 64 bytes of text. Some hundreds a message are usual.
@@ -25,15 +27,15 @@ const FUEL: u64 = 1_000_000;
 /// Longest template, bytes: published ones have up to 30,000.
 const SOURCE: usize = 1 << 16;
 
-/// Who says something.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Instructions.
     System,
-    /// Whoever asks.
+    /// The user.
     User,
-    /// Whoever answers: what is learnt.
+    /// The model: its messages are learnt.
     Assistant,
 }
 
@@ -48,16 +50,15 @@ impl Role {
     }
 
     /// The role that is called `name`.
-    ///
-    /// # Errors
-    ///
-    /// [`ChatError::Role`] for another name.
-    pub fn from_name(name: &str) -> Result<Self, ChatError> {
+    pub fn from_name(name: &str) -> Result<Self> {
         match name {
             "system" => Ok(Self::System),
             "user" => Ok(Self::User),
             "assistant" => Ok(Self::Assistant),
-            other => Err(ChatError::Role { found: other.to_owned() }),
+            other => {
+                let expected = "`system`, `user` or `assistant`";
+                Err(Error::argument("role", expected, format_args!("`{other}`")))
+            }
         }
     }
 }
@@ -66,27 +67,24 @@ impl Role {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
-    /// Who says it.
+    /// Its author.
     pub role: Role,
-    /// What.
+    /// Its text.
     pub content: String,
 }
+
+/// Messages, and the renderings to make: of how many of them, and whether the assistant's next message starts.
+type Question = (Vec<Message>, Vec<(usize, bool)>);
 
 /// A template, ready to render.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
-    engine: Arc<Environment<'static>>,
-    /// Tokens that a template may write by their names, such as `bos_token`.
-    tokens: BTreeMap<&'static str, String>,
+    worker: Arc<Worker<Question, Result<Vec<String>>>>,
 }
 
 impl ChatTemplate {
     /// The template of the model in `folder`, if it has one.
-    ///
-    /// # Errors
-    ///
-    /// [`ChatError`] for a file that cannot be read and for a template that is not valid.
-    pub fn from_dir(folder: &Path, tokenizer: &TextTokenizer) -> Result<Option<Self>, ChatError> {
+    pub fn from_dir(folder: &Path, tokenizer: &TextTokenizer) -> Result<Option<Self>> {
         let file = folder.join(TEMPLATE_FILE);
         if let Some(source) = read(&file)? {
             return Self::new(source, &file, tokenizer).map(Some);
@@ -97,45 +95,28 @@ impl ChatTemplate {
     }
 
     /// The template in the text of a `tokenizer_config.json`, if it has one; `file` is only named in errors.
-    ///
-    /// # Errors
-    ///
-    /// [`ChatError`] for a text that is not JSON and for a template that is not valid.
     pub fn from_settings(
         text: &str,
         file: &Path,
         tokenizer: &TextTokenizer,
-    ) -> Result<Option<Self>, ChatError> {
-        let config: Value = serde_json::from_str(text)
-            .map_err(|source| ChatError::Json { file: file.to_owned(), source })?;
-        let source = match &config["chat_template"] {
-            Value::Null => return Ok(None),
-            Value::String(source) => Some(source.as_str()),
-            Value::Array(named) => named
-                .iter()
-                .find(|entry| entry["name"] == "default")
-                .and_then(|entry| entry["template"].as_str()),
-            _ => None,
-        };
-        let source = source.ok_or_else(|| ChatError::Entry { file: file.to_owned() })?;
-        Self::new(source.to_owned(), file, tokenizer).map(Some)
+    ) -> Result<Option<Self>> {
+        let config = Reader::new(text.as_bytes(), file)?;
+        let expected = "a text, or a list with one that is named `default`";
+        let source = config.value(KEY, expected, |value| match value {
+            Value::Array(named) => {
+                named.iter().find(|entry| entry["name"] == "default")?["template"].as_str()
+            }
+            value => value.as_str(),
+        })?;
+        source.map(|source| Self::new(source.to_owned(), file, tokenizer)).transpose()
     }
 
-    /// `source`, which was found in `file`.
-    ///
-    /// # Errors
-    ///
-    /// [`ChatError::Syntax`] if it is not valid or longer than 65,536 bytes.
-    pub fn new(source: String, file: &Path, tokenizer: &TextTokenizer) -> Result<Self, ChatError> {
-        let failed = |reason: String| ChatError::Syntax { file: file.to_owned(), reason };
+    /// `source`, which was found in `file`; at most 65,536 bytes.
+    pub fn new(source: String, file: &Path, tokenizer: &TextTokenizer) -> Result<Self> {
         if source.len() > SOURCE {
-            return Err(failed(format!(
-                "it has {} bytes, at most {SOURCE} are read",
-                source.len()
-            )));
+            let expected = format!("a template of at most {SOURCE} bytes");
+            return Err(Error::format(file, KEY, expected, format!("{} bytes", source.len())));
         }
-        let engine = contained(move || engine(&source).map_err(|error| error.to_string()));
-        let engine = engine.flatten().map_err(failed)?;
         let special = tokenizer.special_tokens();
         let named = [
             ("bos_token", special.bos),
@@ -146,54 +127,80 @@ impl ChatTemplate {
         let token = |(name, id): (&'static str, Option<u32>)| {
             Some((name, id.and_then(|id| tokenizer.token(id).ok())?))
         };
-        let tokens = named.into_iter().filter_map(token).collect();
-        Ok(Self { engine: Arc::new(engine), tokens })
+        let tokens: Vec<(&str, String)> = named.into_iter().filter_map(token).collect();
+        let make = move || {
+            let engine = engine(&source).map_err(|error| error.to_string())?;
+            Ok(move |(messages, parts): Question| {
+                let text = |&(count, asks): &(usize, bool)| {
+                    render(&engine, &tokens, &messages[..count], asks)
+                        .map_err(|error| failed(&words(&error)))
+                };
+                parts.iter().map(text).collect()
+            })
+        };
+        let worker = Worker::start(make)
+            .map_err(|reason| Error::format(file, KEY, "a Jinja template", reason))?;
+        Ok(Self { worker: Arc::new(worker) })
     }
 
-    /// The text of a conversation, and behind it, if `asks`, what starts the assistant's next message.
+    /// The text of a conversation, followed, if `asks`, by the start of the assistant's next message.
     ///
     /// # Errors
     ///
-    /// [`ChatError::Refused`] with the template's words, and for a template that needs too much work, memory or time.
-    pub fn render(&self, messages: &[Message], asks: bool) -> Result<String, ChatError> {
-        let (template, messages) = (self.clone(), messages.to_vec());
-        contained(move || template.text(&messages, asks))
-            .unwrap_or_else(|reason| Err(ChatError::Refused { reason }))
+    /// [`Error::Text`] if the template reports an error, or needs too much work, memory or time.
+    pub fn render(&self, messages: &[Message], asks: bool) -> Result<String> {
+        Ok(self.renderings(messages, vec![(messages.len(), asks)])?.concat())
     }
 
-    /// As [`render`](Self::render), on this thread.
-    pub(super) fn text(&self, messages: &[Message], asks: bool) -> Result<String, ChatError> {
-        let text = |text: &str| minijinja::Value::from(text);
-        let message = |message: &Message| {
-            minijinja::Value::from_pairs([
-                ("role", text(message.role.name())),
-                ("content", text(&message.content)),
-            ])
-        };
-        let messages: Vec<minijinja::Value> = messages.iter().map(message).collect();
-        let none = || minijinja::Value::from(());
-        let values = [
-            ("messages", messages.into()),
-            ("add_generation_prompt", asks.into()),
-            ("tools", none()),
-            ("documents", none()),
-        ];
-        let tokens = self.tokens.iter().map(|(name, token)| (*name, text(token)));
-        let values = minijinja::Value::from_pairs(values.into_iter().chain(tokens));
-        let refused = |error: Error| ChatError::Refused { reason: words(&error) };
-        let template = self.engine.get_template(NAME).map_err(refused)?;
-        template.render(values).map_err(refused)
+    /// The texts of the first so many messages, as by [`render`](Self::render).
+    pub(super) fn renderings(
+        &self,
+        messages: &[Message],
+        parts: Vec<(usize, bool)>,
+    ) -> Result<Vec<String>> {
+        self.worker.ask((messages.to_vec(), parts)).map_err(|reason| failed(&reason))?
     }
 }
 
+fn failed(reason: &str) -> Error {
+    Error::Text(format!("the chat template cannot render the conversation: {reason}"))
+}
+
+/// The text of `messages`; `tokens` are those that a template may write by their names.
+fn render(
+    engine: &Environment<'_>,
+    tokens: &[(&str, String)],
+    messages: &[Message],
+    asks: bool,
+) -> Result<String, minijinja::Error> {
+    let text = |text: &str| minijinja::Value::from(text);
+    let message = |message: &Message| {
+        minijinja::Value::from_pairs([
+            ("role", text(message.role.name())),
+            ("content", text(&message.content)),
+        ])
+    };
+    let messages: Vec<minijinja::Value> = messages.iter().map(message).collect();
+    let none = || minijinja::Value::from(());
+    let values = [
+        ("messages", messages.into()),
+        ("add_generation_prompt", asks.into()),
+        ("tools", none()),
+        ("documents", none()),
+    ];
+    let tokens = tokens.iter().map(|(name, token)| (*name, text(token)));
+    let values = minijinja::Value::from_pairs(values.into_iter().chain(tokens));
+    engine.get_template(NAME)?.render(values)
+}
+
 /// The engine with one template.
-fn engine(source: &str) -> Result<Environment<'static>, Error> {
+fn engine(source: &str) -> Result<Environment<'static>, minijinja::Error> {
     let mut engine = Environment::new();
     engine.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     engine.set_fuel(Some(FUEL));
     engine.set_unknown_method_callback(methods::call);
-    let raise = |reason: String| -> Result<String, Error> {
-        Err(Error::new(ErrorKind::InvalidOperation, reason))
+    let raise = |reason: String| -> Result<String, minijinja::Error> {
+        Err(minijinja::Error::new(ErrorKind::InvalidOperation, reason))
     };
     engine.add_function("raise_exception", raise);
     engine.add_template_owned(NAME, without_marks(source))?;
@@ -201,7 +208,7 @@ fn engine(source: &str) -> Result<Environment<'static>, Error> {
 }
 
 /// Why a rendering failed.
-fn words(error: &Error) -> String {
+fn words(error: &minijinja::Error) -> String {
     if error.kind() == ErrorKind::OutOfFuel {
         let megabytes = FUEL as usize * BYTES_PER_FUEL / 1_000_000;
         return format!(
@@ -211,11 +218,10 @@ fn words(error: &Error) -> String {
     error.detail().map_or_else(|| error.to_string(), str::to_owned)
 }
 
-fn read(file: &Path) -> Result<Option<String>, ChatError> {
+fn read(file: &Path) -> Result<Option<String>> {
     match std::fs::read_to_string(file) {
-        Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(ChatError::Read { file: file.to_owned(), source }),
+        text => text.map(Some).map_err(Error::read(file)),
     }
 }
 

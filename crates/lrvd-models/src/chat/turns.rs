@@ -1,8 +1,7 @@
-//! What the assistant said, within the text of a conversation.
+//! The assistant's messages within the text of a conversation.
 
-use super::contained::contained;
-use super::error::ChatError;
 use super::template::{ChatTemplate, Message, Role};
+use crate::error::{Error, Result};
 
 /// A piece of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,55 +13,48 @@ pub struct Segment {
 }
 
 impl ChatTemplate {
-    /// The text of a conversation in pieces, of which those are learnt that the assistant said, with what ends them.
+    /// The text of a conversation in pieces. The assistant's messages are learnt, each with the text that ends it.
     ///
     /// The conversation is rendered up to each of the assistant's messages, once as a question and once with the answer;
-    /// what the second text has more is the answer. Both must be beginnings of the whole.
+    /// the end of the second text is the answer. The whole must start with both.
     ///
     /// # Errors
     ///
-    /// [`ChatError::Prefix`] if they are not, [`ChatError::NoAnswer`] without such a message, [`ChatError::Refused`].
-    pub fn segments(&self, messages: &[Message]) -> Result<Vec<Segment>, ChatError> {
-        let (template, messages) = (self.clone(), messages.to_vec());
-        contained(move || template.pieces(&messages))
-            .unwrap_or_else(|reason| Err(ChatError::Refused { reason }))
-    }
-
-    fn pieces(&self, messages: &[Message]) -> Result<Vec<Segment>, ChatError> {
+    /// [`Error::Text`] if it does not, without such a message, or as [`render`](Self::render).
+    pub fn segments(&self, messages: &[Message]) -> Result<Vec<Segment>> {
+        let none = |what: &str| Error::Text(format!("the conversation has no message{what}"));
         if messages.is_empty() {
-            return Err(ChatError::Empty);
+            return Err(none(""));
         }
-        let whole = self.text(messages, false)?;
-        let (mut segments, mut taken) = (Vec::new(), 0);
+        let mut parts = vec![(messages.len(), false)];
         for (place, message) in messages.iter().enumerate() {
-            if message.role != Role::Assistant {
-                continue;
+            if message.role == Role::Assistant {
+                parts.extend([(place, true), (place + 1, false)]);
             }
-            let changed = || ChatError::Prefix { message: place + 1 };
-            let asked = self.text(&messages[..place], true)?;
-            let answered = self.text(&messages[..=place], false)?;
-            let fits = answered.starts_with(&asked)
-                && whole.starts_with(&answered)
-                && asked.len() >= taken;
-            if !fits {
-                return Err(changed());
-            }
-            let mut push = |text: &str, learnt| {
-                if !text.is_empty() {
-                    segments.push(Segment { text: text.to_owned(), learnt });
-                }
+        }
+        if parts.len() == 1 {
+            return Err(none(" of the role `assistant`"));
+        }
+        let texts = self.renderings(messages, parts.clone())?;
+        let (whole, mut taken, mut segments) = (&texts[0], 0, Vec::new());
+        for (texts, part) in texts[1..].chunks_exact(2).zip(parts[1..].chunks_exact(2)) {
+            let (asked, answered) = (&texts[0], &texts[1]);
+            let fits = answered.starts_with(asked) && whole.starts_with(answered);
+            let pieces = [taken..asked.len(), asked.len()..answered.len()].map(|at| whole.get(at));
+            let ([Some(before), Some(answer)], true) = (pieces, fits) else {
+                return Err(Error::Text(format!(
+                    "the chat template writes the start of a conversation in another way when the conversation continues: \
+                     the whole text does not start with the text up to message {}, so the assistant's words cannot be \
+                     told from the rest",
+                    part[1].0
+                )));
             };
-            push(whole.get(taken..asked.len()).ok_or_else(changed)?, false);
-            push(whole.get(asked.len()..answered.len()).ok_or_else(changed)?, true);
+            segments.extend([(before, false), (answer, true)]);
             taken = answered.len();
         }
-        if taken == 0 {
-            return Err(ChatError::NoAnswer);
-        }
-        if let Some(rest) = whole.get(taken..).filter(|rest| !rest.is_empty()) {
-            segments.push(Segment { text: rest.to_owned(), learnt: false });
-        }
-        Ok(segments)
+        segments.push((&whole[taken..], false));
+        let filled = segments.into_iter().filter(|(text, _)| !text.is_empty());
+        Ok(filled.map(|(text, learnt)| Segment { text: text.to_owned(), learnt }).collect())
     }
 }
 
@@ -133,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_apart_is_refused() {
+    fn what_cannot_be_told_apart_is_an_error() {
         let two = said(&[
             (Role::User, "a"),
             (Role::Assistant, "b"),
@@ -143,22 +135,33 @@ mod tests {
         // Only the last message is written whole, as templates do that drop earlier thoughts.
         let forgetful =
             "{% for m in messages %}{{ m.content if loop.last else m.role }};{% endfor %}";
-        assert!(matches!(
-            template(forgetful).segments(&two),
-            Err(ChatError::Prefix { message: 2 })
-        ));
-        assert!(matches!(template(CHATML).segments(&two[..1]), Err(ChatError::NoAnswer)));
-        assert!(matches!(template(CHATML).segments(&[]), Err(ChatError::Empty)));
         let strict = "{{ raise_exception('roles must alternate') }}";
-        let error = template(strict).segments(&two).unwrap_err().to_string();
-        assert!(error.ends_with("the conversation: roles must alternate"), "{error}");
+        for (source, messages, wanted) in [
+            (forgetful, &two[..], "does not start with the text up to message 2,"),
+            (CHATML, &two[..1], "the conversation has no message of the role `assistant`"),
+            (CHATML, &[], "the conversation has no message"),
+            (strict, &two, "cannot render the conversation: roles must alternate"),
+        ] {
+            let error = template(source).segments(messages).unwrap_err();
+            assert!(matches!(&error, Error::Text(text) if text.contains(wanted)), "{error}");
+        }
         let broken = ChatTemplate::new("{% if %}".to_owned(), Path::new("here"), &tokenizer());
-        assert!(matches!(broken, Err(ChatError::Syntax { .. })));
-        let endless =
-            "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}";
-        assert!(matches!(template(endless).render(&two, false), Err(ChatError::Refused { .. })));
-        assert!(
-            matches!(Role::from_name("narrator"), Err(ChatError::Role { found }) if found == "narrator")
-        );
+        let error = broken.unwrap_err().to_string();
+        assert!(error.starts_with("`here`: `chat_template` should be a Jinja template"), "{error}");
+        let error = Role::from_name("narrator").unwrap_err().to_string();
+        let wanted = "`role` should be `system`, `user` or `assistant`, found `narrator`";
+        assert_eq!(error, wanted);
+    }
+
+    #[test]
+    fn a_template_that_ran_out_of_fuel_renders_the_next_conversation() {
+        let source = "{% if messages[0].content == 'a' %}{% for i in range(100000) %}{% for j in range(100000) %}\
+                      {% endfor %}{% endfor %}{% endif %}b";
+        let template = template(source);
+        for _ in 0..2 {
+            let error = template.render(&said(&[(Role::User, "a")]), false).unwrap_err();
+            assert!(matches!(error, Error::Text(_)), "{error}");
+            assert_eq!(template.render(&said(&[(Role::User, "c")]), false).unwrap(), "b");
+        }
     }
 }

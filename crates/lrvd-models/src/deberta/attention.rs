@@ -12,7 +12,7 @@ use lrvd_burn::sampling::Pass;
 use lrvd_core::noise::module_id;
 
 use super::config::DebertaConfig;
-use super::positions::Positions;
+use super::relative_position::Positions;
 use crate::source::WeightSource;
 
 /// Projections of one attention block; the position projections exist without shared keys only.

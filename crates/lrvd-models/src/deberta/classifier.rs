@@ -13,7 +13,7 @@ use lrvd_core::noise::{NoiseKey, module_id};
 use super::config::DebertaConfig;
 use super::encoder::DebertaEncoder;
 use crate::batch::TokenBatch;
-use crate::error::LoadError;
+use crate::error::Result;
 use crate::source::{Loaded, WeightSource, check_depth};
 
 /// `logits = classifier(dropout(gelu(pooler(dropout(h_0)))))`.
@@ -52,40 +52,37 @@ impl DebertaClassifier {
     /// checkpoint has one of the right shape for `config`, and from `seed` where it has none.
     ///
     /// Heads of pretraining (`lm_predictions`, `mask_predictions`, `cls`) may stay unused.
-    ///
-    /// # Errors
-    ///
-    /// [`LoadError`] listing what is missing, left over, mis-shaped or not finite.
     pub fn from_pretrained(
         store: &WeightStore,
         config: &DebertaConfig,
         seed: NoiseKey,
         device: &Device,
         dtype: DType,
-    ) -> Result<(Self, Loaded), LoadError> {
-        check_depth(config.num_hidden_layers, store)?;
-        let fresh = |name: &str| is_head(name);
-        let ignored = |name: &str| is_pretraining_head(name);
-        let mut source = WeightSource::checkpoint(store, &fresh, &ignored, seed, device, dtype);
-        let model = Self::load(&mut source, config);
-        Ok((model, source.finish()?))
+    ) -> Result<(Self, Loaded)> {
+        Self::checked(store, config, &is_head, seed, device, dtype)
     }
 
     /// As [`Self::from_pretrained`], but the head must be in the checkpoint as well.
-    ///
-    /// # Errors
-    ///
-    /// [`LoadError`] listing what is missing, left over, mis-shaped or not finite.
     pub fn from_fine_tuned(
         store: &WeightStore,
         config: &DebertaConfig,
         device: &Device,
         dtype: DType,
-    ) -> Result<(Self, Loaded), LoadError> {
+    ) -> Result<(Self, Loaded)> {
+        Self::checked(store, config, &|_| false, NoiseKey::new(0), device, dtype)
+    }
+
+    fn checked(
+        store: &WeightStore,
+        config: &DebertaConfig,
+        fresh: &dyn Fn(&str) -> bool,
+        seed: NoiseKey,
+        device: &Device,
+        dtype: DType,
+    ) -> Result<(Self, Loaded)> {
         check_depth(config.num_hidden_layers, store)?;
         let ignored = |name: &str| is_pretraining_head(name);
-        let seed = NoiseKey::new(0);
-        let mut source = WeightSource::checkpoint(store, &|_| false, &ignored, seed, device, dtype);
+        let mut source = WeightSource::checkpoint(store, fresh, &ignored, seed, device, dtype);
         let model = Self::load(&mut source, config);
         Ok((model, source.finish()?))
     }

@@ -1,57 +1,29 @@
 //! The settings of a DeBERTa-v2/v3 `config.json`.
 //!
 //! Typed, checked once, with transformers' defaults. A value that would change the result and is not supported is
-//! refused by name; an unknown key is kept in [`DebertaConfig::unrecognised`] for the loader to report.
+//! an error that names it; an unknown key is kept in [`DebertaConfig::unrecognised`] for the loader to report.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::relative_position::RelativePositions;
-pub use crate::config_error::ConfigError;
-use crate::config_reader::{Reader, SpareKeys};
+use serde_json::Value;
 
-/// What a configuration may hold without being read.
-const SPARE: SpareKeys = SpareKeys {
-    harmless: &[
-        "architectures",
-        "begin_suppress_tokens",
-        "bos_token_id",
-        "chunk_size_feed_forward",
-        "cls_token_id",
-        "decoder_start_token_id",
-        "dtype",
-        "eos_token_id",
-        "finetuning_task",
-        "gradient_checkpointing",
-        "label2id",
-        // Chooses between two masked-language-modelling heads.
-        "legacy",
-        "mask_token_id",
-        "name_or_path",
-        "output_attentions",
-        "output_hidden_states",
-        "prefix",
-        "return_dict",
-        "sep_token_id",
-        "task_specific_params",
-        "tf_legacy_loss",
-        // Ties the masked-language-modelling head, which is not used here.
-        "tie_word_embeddings",
-        "tokenizer_class",
-        "torch_dtype",
-        "torchscript",
-        "transformers_version",
-        "use_bfloat16",
-        "use_cache",
-    ],
-    only_idle: &[
-        "add_cross_attention",
-        "is_decoder",
-        "is_encoder_decoder",
-        "pruned_heads",
-        "quantization_config",
-    ],
-};
+use super::relative_position::RelativePositions;
+use crate::config_reader::Reader;
+use crate::error::{Error, Result};
+
+/// Keys that are not read and change nothing here.
+const HARMLESS: &[&str] = &[
+    "bos_token_id",
+    "eos_token_id",
+    "gradient_checkpointing",
+    // Chooses between two masked-language-modelling heads.
+    "legacy",
+    "tf_legacy_loss",
+    // Ties the masked-language-modelling head, which is not used here.
+    "tie_word_embeddings",
+    "use_bfloat16",
+];
 
 /// Which position terms the attention scores have beside content to content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -91,7 +63,7 @@ pub enum ProblemType {
 
 /// A DeBERTa-v2/v3 model with a sequence-classification head.
 ///
-/// Names are those of `config.json`; sizes are numbers of features unless said otherwise.
+/// Names are those of `config.json`; sizes are numbers of features by default.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "the switches of `config.json`, one to one")]
 pub struct DebertaConfig {
@@ -111,7 +83,7 @@ pub struct DebertaConfig {
     pub embedding_size: usize,
     /// Added to the variance in every layer norm.
     pub layer_norm_eps: f64,
-    /// Longest input with absolute positions; relative ones continue beyond it.
+    /// Longest input with absolute positions; relative ones have none.
     pub max_position_embeddings: usize,
     /// Absolute position embeddings are added to the words.
     pub position_biased_input: bool,
@@ -121,7 +93,7 @@ pub struct DebertaConfig {
     pub pad_token_id: Option<usize>,
     /// Scores have position terms.
     pub relative_attention: bool,
-    /// Farthest distance; `max_position_embeddings` where the file says -1.
+    /// Farthest distance; `max_position_embeddings` where the file has -1.
     pub max_relative_positions: usize,
     /// Number of position buckets, or none: one row for every distance.
     pub position_buckets: Option<usize>,
@@ -139,13 +111,13 @@ pub struct DebertaConfig {
     pub attention_probs_dropout_prob: f64,
     /// Dropout probability before the pooler.
     pub pooler_dropout: f64,
-    /// Dropout probability before the classifier; `hidden_dropout_prob` where the file does not say.
+    /// Dropout probability before the classifier; `hidden_dropout_prob` by default.
     pub cls_dropout: f64,
     /// Standard deviation of new weights.
     pub initializer_range: f64,
     /// Names of the labels, by class; two where the file names none.
     pub id2label: Vec<String>,
-    /// What the head is for, where the file says it.
+    /// What the head is for, if the file states it.
     pub problem_type: Option<ProblemType>,
     /// Keys of the file that were neither read nor known to be harmless, sorted.
     unrecognised: Vec<String>,
@@ -153,28 +125,19 @@ pub struct DebertaConfig {
 
 impl DebertaConfig {
     /// Reads a `config.json`.
-    ///
-    /// # Errors
-    ///
-    /// [`ConfigError`] if it cannot be read, lacks a size, holds a value of the wrong type or range, or asks for
-    /// something that is not supported.
-    pub fn read(file: &Path) -> Result<Self, ConfigError> {
-        Self::parse(&Reader::bytes(file)?, file)
+    pub fn read(file: &Path) -> Result<Self> {
+        Self::of(&Reader::open(file)?)
     }
 
     /// Reads the text of a `config.json`; `file` is only named in errors.
-    ///
-    /// # Errors
-    ///
-    /// As [`DebertaConfig::read`].
-    pub fn parse(text: &[u8], file: &Path) -> Result<Self, ConfigError> {
-        let reader = &Reader::new(text, file)?;
-        reader.model_type(("deberta-v2", "`deberta-v2`"))?;
+    pub fn parse(text: &[u8], file: &Path) -> Result<Self> {
+        Self::of(&Reader::new(text, file)?)
+    }
+
+    fn of(reader: &Reader<'_>) -> Result<Self> {
+        reader.only("model_type", "deberta-v2", None)?;
         for key in ["hidden_act", "pooler_hidden_act"] {
-            let name = reader.text(key)?.unwrap_or("gelu");
-            if name != "gelu" {
-                return Err(reader.unsupported(key, name, "`gelu`"));
-            }
+            reader.only(key, "gelu", Some("gelu"))?;
         }
         let hidden_size = reader.required("hidden_size")?;
         let num_attention_heads = reader.required("num_attention_heads")?;
@@ -219,25 +182,31 @@ impl DebertaConfig {
             initializer_range: reader.float("initializer_range", 0.0..=f64::MAX)?.unwrap_or(0.02),
             id2label: labels(reader)?,
             problem_type: problem_type(reader)?,
-            unrecognised: reader.rest(&SPARE)?,
+            unrecognised: reader.rest(HARMLESS, &[])?,
         };
-        config.check(reader, file)?;
+        config.check(reader)?;
         Ok(config)
     }
 
     /// Conditions between several keys.
-    fn check(&self, reader: &Reader<'_>, file: &Path) -> Result<(), ConfigError> {
+    fn check(&self, reader: &Reader<'_>) -> Result<()> {
         if let Some(pad) = self.pad_token_id.filter(|&pad| pad >= self.vocab_size) {
-            let wanted = format!("an id below `vocab_size` = {}", self.vocab_size);
-            return Err(reader.out_of_range("pad_token_id", pad, wanted));
+            let expected = format!("an id below `vocab_size` = {}", self.vocab_size);
+            return Err(reader.wrong("pad_token_id", expected, pad));
         }
         if self.problem_type == Some(ProblemType::Regression) && self.num_labels() != 1 {
             let found = format!("regression with {} labels", self.num_labels());
             return Err(reader.unsupported("problem_type", found, "regression with 1 label"));
         }
         if self.relative_attention {
-            RelativePositions::new(self.position_buckets, self.max_relative_positions)
-                .map_err(|source| ConfigError::Positions { file: file.into(), source })?;
+            RelativePositions::new(self.position_buckets, self.max_relative_positions).map_err(
+                |error| match error {
+                    Error::Argument { name, expected, found } => {
+                        reader.wrong(name, expected, found)
+                    }
+                    other => other,
+                },
+            )?;
         }
         Ok(())
     }
@@ -255,7 +224,7 @@ impl DebertaConfig {
         self.id2label.len()
     }
 
-    /// What the head is trained for: what the file says, else regression for a single output.
+    /// What the head is trained for: as the file states, else regression for a single output.
     pub fn problem(&self) -> ProblemType {
         self.problem_type.unwrap_or(match self.num_labels() {
             1 => ProblemType::Regression,
@@ -277,10 +246,10 @@ impl DebertaConfig {
     }
 }
 
-fn head_size(reader: &Reader<'_>, hidden: usize, heads: usize) -> Result<usize, ConfigError> {
+fn head_size(reader: &Reader<'_>, hidden: usize, heads: usize) -> Result<usize> {
     if !hidden.is_multiple_of(heads) {
-        let wanted = format!("a multiple of `num_attention_heads` = {heads}");
-        return Err(reader.out_of_range("hidden_size", hidden, wanted));
+        let expected = format!("a multiple of `num_attention_heads` = {heads}");
+        return Err(reader.wrong("hidden_size", expected, hidden));
     }
     let size = reader.count("attention_head_size", 1)?.unwrap_or(hidden / heads);
     if size != hidden / heads {
@@ -291,22 +260,20 @@ fn head_size(reader: &Reader<'_>, hidden: usize, heads: usize) -> Result<usize, 
 }
 
 /// A number above 0; anything below stands for "none".
-fn positive(reader: &Reader<'_>, key: &'static str) -> Result<Option<usize>, ConfigError> {
+fn positive(reader: &Reader<'_>, key: &'static str) -> Result<Option<usize>> {
     if reader.integer(key)?.is_some_and(|value| value < 1) {
         return Ok(None);
     }
     reader.count(key, 1)
 }
 
-/// 0 where the file does not say; a written null means that no row is the padding.
-fn pad_token_id(reader: &Reader<'_>) -> Result<Option<usize>, ConfigError> {
-    if reader.is_null("pad_token_id") {
-        return Ok(None);
-    }
-    Ok(Some(reader.count("pad_token_id", 0)?.unwrap_or(0)))
+/// 0 by default; a written null means that no row is the padding.
+fn pad_token_id(reader: &Reader<'_>) -> Result<Option<usize>> {
+    let id = reader.count("pad_token_id", 0)?;
+    Ok(id.or(if reader.map.contains_key("pad_token_id") { None } else { Some(0) }))
 }
 
-fn norm_rel_ebd(reader: &Reader<'_>) -> Result<bool, ConfigError> {
+fn norm_rel_ebd(reader: &Reader<'_>) -> Result<bool> {
     let mut norm = false;
     for part in reader.text("norm_rel_ebd")?.unwrap_or("none").to_lowercase().split('|') {
         match part.trim() {
@@ -320,20 +287,22 @@ fn norm_rel_ebd(reader: &Reader<'_>) -> Result<bool, ConfigError> {
     Ok(norm)
 }
 
-fn pos_att_type(reader: &Reader<'_>) -> Result<PositionAttention, ConfigError> {
+fn pos_att_type(reader: &Reader<'_>) -> Result<PositionAttention> {
     let key = "pos_att_type";
     let mut terms = PositionAttention::default();
     let Some(value) = reader.get(key) else { return Ok(terms) };
-    let wrong = || reader.wrong_type(key, "a list of strings, or one with `|` between", value);
-    let names: Vec<String> = if let Some(text) = value.as_str() {
-        text.to_lowercase().split('|').map(|name| name.trim().to_owned()).collect()
-    } else {
-        let list = value.as_array().ok_or_else(wrong)?;
-        let names = list.iter().map(|name| name.as_str().map(str::to_owned));
-        names.collect::<Option<_>>().ok_or_else(wrong)?
+    let list = match value {
+        Value::String(text) => {
+            text.to_lowercase().split('|').map(|name| name.trim().into()).collect()
+        }
+        Value::Array(list) => list.clone(),
+        _ => Vec::new(),
     };
-    for name in names {
-        match name.as_str() {
+    let names: Option<Vec<&str>> = list.iter().map(Value::as_str).collect();
+    let expected = "a list of strings, or a string with `|` between them";
+    let names = names.filter(|_| value.is_string() || value.is_array());
+    for name in names.ok_or_else(|| reader.wrong(key, expected, value))? {
+        match name {
             "c2p" => terms.c2p = true,
             "p2c" => terms.p2c = true,
             "" => {}
@@ -343,7 +312,7 @@ fn pos_att_type(reader: &Reader<'_>) -> Result<PositionAttention, ConfigError> {
     Ok(terms)
 }
 
-fn convolution(reader: &Reader<'_>) -> Result<Option<Convolution>, ConfigError> {
+fn convolution(reader: &Reader<'_>) -> Result<Option<Convolution>> {
     let kernel_size = positive(reader, "conv_kernel_size")?;
     let groups = reader.count("conv_groups", 1)?.unwrap_or(1);
     let activation = reader.text("conv_act")?.unwrap_or("tanh");
@@ -367,15 +336,15 @@ fn convolution(reader: &Reader<'_>) -> Result<Option<Convolution>, ConfigError> 
 const MOST_LABELS: usize = 1 << 16;
 
 /// Names of the labels in the order of their classes; transformers' default is two.
-fn labels(reader: &Reader<'_>) -> Result<Vec<String>, ConfigError> {
+fn labels(reader: &Reader<'_>) -> Result<Vec<String>> {
     let stated = reader.count("num_labels", 1)?;
     if let Some(stated) = stated.filter(|&stated| stated > MOST_LABELS) {
-        return Err(reader.out_of_range("num_labels", stated, format!("1 to {MOST_LABELS}")));
+        return Err(reader.wrong("num_labels", format!("1 to {MOST_LABELS}"), stated));
     }
     let Some(value) = reader.get("id2label") else {
         return Ok((0..stated.unwrap_or(2)).map(|class| format!("LABEL_{class}")).collect());
     };
-    let wrong = || reader.wrong_type("id2label", "a map from class numbers to names", value);
+    let wrong = || reader.wrong("id2label", "a map from class numbers to names", value);
     let mut by_class = BTreeMap::new();
     for (class, name) in value.as_object().ok_or_else(wrong)? {
         let class: usize = class.parse().map_err(|_| wrong())?;
@@ -385,17 +354,17 @@ fn labels(reader: &Reader<'_>) -> Result<Vec<String>, ConfigError> {
     let n_labels = by_class.len();
     let contiguous = by_class.keys().copied().eq(0..n_labels);
     if n_labels == 0 || !contiguous {
-        let wanted = "the classes 0, 1, … without a gap";
-        return Err(reader.out_of_range("id2label", value, wanted));
+        let expected = "the classes 0, 1, … without a gap";
+        return Err(reader.wrong("id2label", expected, value));
     }
     if let Some(stated) = stated.filter(|&stated| stated != n_labels) {
-        let wanted = format!("{n_labels}, as `id2label` has it");
-        return Err(reader.out_of_range("num_labels", stated, wanted));
+        let expected = format!("{n_labels}, as `id2label` has it");
+        return Err(reader.wrong("num_labels", expected, stated));
     }
     Ok(by_class.into_values().collect())
 }
 
-fn problem_type(reader: &Reader<'_>) -> Result<Option<ProblemType>, ConfigError> {
+fn problem_type(reader: &Reader<'_>) -> Result<Option<ProblemType>> {
     match reader.text("problem_type")? {
         None => Ok(None),
         Some("regression") => Ok(Some(ProblemType::Regression)),

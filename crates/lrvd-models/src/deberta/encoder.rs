@@ -10,7 +10,7 @@ use super::config::DebertaConfig;
 use super::convolution::Convolution;
 use super::embeddings::Embeddings;
 use super::layer::EncoderLayer;
-use super::positions::Positions;
+use super::relative_position::Positions;
 use crate::batch::TokenBatch;
 use crate::norm::LayerNorm;
 use crate::source::{Init, WeightSource};
@@ -32,7 +32,7 @@ pub struct DebertaEncoder {
 }
 
 impl DebertaEncoder {
-    /// Builds the encoder whose parameters lie below `path` (`deberta`).
+    /// Builds the encoder whose parameters are below `path` (`deberta`).
     pub fn load(source: &mut WeightSource<'_>, path: &str, config: &DebertaConfig) -> Self {
         let d = config.hidden_size;
         let stack = format!("{path}.encoder");

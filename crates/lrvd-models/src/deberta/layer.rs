@@ -10,7 +10,7 @@ use lrvd_core::noise::module_id;
 
 use super::attention::SelfAttention;
 use super::config::DebertaConfig;
-use super::positions::Positions;
+use super::relative_position::Positions;
 use crate::norm::LayerNorm;
 use crate::source::WeightSource;
 
@@ -86,7 +86,7 @@ impl EncoderLayer {
         pass: &Pass,
     ) -> Tensor<3> {
         let context = self.attention.forward(x.clone(), mask, positions, pass);
-        self.behind_attention(context, x, pass)
+        self.output_block(context, x, pass)
     }
 
     /// The first token's row of [`Self::forward`], `[batch, 1, hidden]`. The other rows are not computed behind
@@ -102,13 +102,13 @@ impl EncoderLayer {
         let dense = [&self.attention_output.dense, &self.intermediate, &self.output.dense];
         let first = |x: Tensor<3>| x.narrow(1, 0, 1);
         if pass.dropout.is_none() && dense.into_iter().all(|layer| layer.is_row_independent(pass)) {
-            return self.behind_attention(first(context), first(x), pass);
+            return self.output_block(first(context), first(x), pass);
         }
-        first(self.behind_attention(context, x, pass))
+        first(self.output_block(context, x, pass))
     }
 
     /// Both residual outputs, row by row.
-    fn behind_attention(&self, context: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
+    fn output_block(&self, context: Tensor<3>, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
         let x = self.attention_output.forward(context, x, pass);
         let wide = gelu(self.intermediate.forward(x.clone(), pass));
         self.output.forward(wide, x, pass)

@@ -1,12 +1,4 @@
 //! DeBERTa-v2 and v3.
-//!
-//! | file | what |
-//! |---|---|
-//! | `config` | `config.json`, typed; what is not supported is refused by name |
-//! | `relative_position` | log buckets of offsets, as integers |
-//! | `embeddings`, `attention`, `layer`, `convolution`, `encoder` | the encoder |
-//! | `positions` | the rows of the relative table that one sequence length needs |
-//! | `classifier` | pooler and head |
 
 mod attention;
 mod classifier;
@@ -15,7 +7,6 @@ mod convolution;
 mod embeddings;
 mod encoder;
 mod layer;
-mod positions;
 mod relative_position;
 
 /// The linear layers of an encoder layer that published experiments adapt, by the end of their path.
@@ -30,11 +21,10 @@ pub const ADAPTER_TARGETS: [&str; 6] = [
     "output.dense",
 ];
 
-pub use crate::config_error::PositionRangeError;
 pub use classifier::DebertaClassifier;
 pub use config::{
-    ConfigError, Convolution as ConvolutionConfig, ConvolutionActivation, DebertaConfig,
-    PositionAttention, ProblemType,
+    Convolution as ConvolutionConfig, ConvolutionActivation, DebertaConfig, PositionAttention,
+    ProblemType,
 };
 pub use encoder::DebertaEncoder;
 pub use relative_position::RelativePositions;

@@ -2,7 +2,12 @@
 //!
 //! Near positions have a row each; from half the bucket count on, rows cover ranges that widen logarithmically.
 
-use crate::config_error::PositionRangeError;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use burn::tensor::{Int, Tensor, TensorData};
+
+use crate::error::{Error, Result};
 
 /// Maps the distance between two positions to a row of the relative-embedding table.
 ///
@@ -41,18 +46,17 @@ impl RelativePositions {
     ///
     /// # Errors
     ///
-    /// [`PositionRangeError`] if the range is empty, or there are fewer than 2 buckets, or `m - 1 = mid`, where the
-    /// formula divides by `ln 1`.
-    pub fn new(
-        position_buckets: Option<usize>,
-        max_relative_positions: usize,
-    ) -> Result<Self, PositionRangeError> {
-        let range = |key, found, wanted| Err(PositionRangeError { key, found, wanted });
+    /// If the range is empty, or there are fewer than 2 buckets, or `m - 1 = mid`, where the formula divides by `ln 1`.
+    pub fn new(position_buckets: Option<usize>, max_relative_positions: usize) -> Result<Self> {
+        let range = |name, found, expected| Err(Error::argument(name, expected, found));
         // The table has twice as many rows and its row numbers are i32.
         let limit = i32::MAX as usize / 2;
         if max_relative_positions == 0 || max_relative_positions > limit {
-            let wanted = format!("1 to {limit}");
-            return range("max_relative_positions", max_relative_positions, wanted);
+            return range(
+                "max_relative_positions",
+                max_relative_positions,
+                format!("1 to {limit}"),
+            );
         }
         if let Some(buckets) = position_buckets {
             if !(2..=limit).contains(&buckets) {
@@ -60,8 +64,8 @@ impl RelativePositions {
             }
             let singular = buckets / 2 + 1;
             if max_relative_positions == singular {
-                let wanted = format!("other than {singular} for {buckets} `position_buckets`");
-                return range("max_relative_positions", max_relative_positions, wanted);
+                let expected = format!("other than {singular} for {buckets} `position_buckets`");
+                return range("max_relative_positions", max_relative_positions, expected);
             }
         }
         Ok(Self { buckets: position_buckets, max_relative_positions })
@@ -110,6 +114,30 @@ impl RelativePositions {
     }
 }
 
+/// The rows of the (normalised) relative embedding table that a sequence length needs, each once.
+pub(super) struct Positions {
+    /// `[rows, hidden]`, in the order of the table.
+    pub table: Tensor<2>,
+    /// Row of each rising offset `i − j` from `−(L−1)`, `2L−1` of them.
+    pub rows: Arc<[u32]>,
+}
+
+impl Positions {
+    pub(super) fn new(table: Tensor<2>, tokens: usize, layout: RelativePositions) -> Self {
+        let offsets = layout.offset_rows(tokens);
+        let used: Vec<i32> = offsets.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        let place = |row: &i32| used.partition_point(|other| other < row) as u32;
+        let rows = offsets.iter().map(place).collect();
+        if used.len() == table.dims()[0] {
+            return Self { table, rows };
+        }
+        let count = used.len();
+        let device = table.device().inner();
+        let used = Tensor::<1, Int>::from_data(TensorData::new(used, [count]), &device);
+        Self { table: table.select(0, used), rows }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -149,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_divide_by_zero_are_refused() {
+    fn settings_that_divide_by_zero_are_errors() {
         for (buckets, range) in [(None, 0), (Some(0), 64), (Some(1), 64), (Some(16), 9)] {
             assert!(RelativePositions::new(buckets, range).is_err(), "{buckets:?} {range}");
         }

@@ -69,7 +69,7 @@ impl KvCache {
         whole
     }
 
-    /// Turns of at least `limit` positions.
+    /// Rotations of at least `limit` positions.
     pub(super) fn table(&mut self, rotary: &Rotary, limit: usize, like: &Tensor<2>) -> Table {
         match &self.table {
             Some(table) if table.limit() >= limit => table.clone(),
@@ -100,7 +100,7 @@ impl LayerCache {
     }
 }
 
-/// Writes `piece` at column `start`; in place, because the store has no other owner between two pieces.
+/// Writes `piece` at column `start`; in place, because the store has one owner between two pieces.
 fn write(slot: &mut Option<Tensor<4>>, start: usize, piece: Tensor<4>) -> Tensor<4> {
     let [batch, heads, tokens, width] = piece.dims();
     let end = start + tokens;

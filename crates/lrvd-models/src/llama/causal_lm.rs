@@ -13,7 +13,7 @@ use super::config::LlamaConfig;
 use super::head::{answer_logits, indices};
 use super::model::LlamaModel;
 use crate::batch::TokenBatch;
-use crate::error::LoadError;
+use crate::error::{Error, Result};
 use crate::source::{Loaded, WeightSource, check_depth};
 
 /// Module path of the head.
@@ -67,17 +67,12 @@ impl LlamaForCausalLm {
     ///
     /// Stored rotary frequencies of old checkpoints may stay unused, and so may a head that is stored beside a tied
     /// embedding, if it is the same.
-    ///
-    /// # Errors
-    ///
-    /// [`LoadError`] listing what is missing, left over, mis-shaped or not finite, or if the device does not compute
-    /// in `dtype`.
     pub fn from_pretrained(
         store: &WeightStore,
         config: &LlamaConfig,
         device: &Device,
         dtype: DType,
-    ) -> Result<(Self, Loaded), LoadError> {
+    ) -> Result<(Self, Loaded)> {
         check_load(store, config, device, dtype)?;
         let spare = config.tie_word_embeddings
             && store.contains(HEAD_WEIGHT)
@@ -162,15 +157,19 @@ impl LlamaForCausalLm {
     }
 }
 
-/// Refuses what no decoder can be loaded from, before anything is read.
+/// Checks what can be checked before anything is read.
 pub(super) fn check_load(
     store: &WeightStore,
     config: &LlamaConfig,
     device: &Device,
     dtype: DType,
-) -> Result<(), LoadError> {
+) -> Result<()> {
     if !device.supports_dtype(dtype) {
-        return Err(LoadError::Precision { dtype });
+        return Err(Error::argument(
+            "dtype",
+            "a float type that the device computes in",
+            format_args!("`{dtype:?}`"),
+        ));
     }
     check_depth(config.num_hidden_layers, store)
 }

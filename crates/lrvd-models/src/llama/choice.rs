@@ -9,38 +9,7 @@ use lrvd_burn::sampling::Pass;
 
 use super::causal_lm::LlamaForCausalLm;
 use crate::batch::TokenBatch;
-
-/// The answers do not make a question.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ChoiceError {
-    /// Fewer than two answers.
-    #[error("a question needs at least 2 answers, found {found}")]
-    TooFew {
-        /// How many there are.
-        found: usize,
-    },
-    /// An answer is no token of the model.
-    #[error("answer {index} is token {id}, but the model has {vocab_size} tokens")]
-    Unknown {
-        /// Its place among the answers.
-        index: usize,
-        /// The token.
-        id: u32,
-        /// Size of the model's vocabulary.
-        vocab_size: usize,
-    },
-    /// Two answers are the same token.
-    #[error("answers {first} and {second} are both token {id}")]
-    Twice {
-        /// The first place.
-        first: usize,
-        /// The second place.
-        second: usize,
-        /// The token.
-        id: u32,
-    },
-}
+use crate::error::{Error, Result};
 
 /// A Llama that chooses among answer tokens: a classifier whose head is a part of the language-modelling head.
 ///
@@ -58,31 +27,26 @@ impl LlamaChoice {
     ///
     /// # Errors
     ///
-    /// [`ChoiceError`] if there are fewer than two answers, one twice, or one that is no token of the model.
-    pub fn new(model: LlamaForCausalLm, answer_ids: Vec<u32>) -> Result<Self, ChoiceError> {
-        if answer_ids.len() < 2 {
-            return Err(ChoiceError::TooFew { found: answer_ids.len() });
-        }
+    /// If there are fewer than two answers, one twice, or one that is no token of the model.
+    pub fn new(model: LlamaForCausalLm, answer_ids: Vec<u32>) -> Result<Self> {
+        let wrong = |expected: String| {
+            Err(Error::argument("answer_ids", expected, format_args!("{answer_ids:?}")))
+        };
         let vocab_size = model.config().vocab_size;
-        let mut seen = BTreeSet::new();
-        for (index, &id) in answer_ids.iter().enumerate() {
-            if id as usize >= vocab_size {
-                return Err(ChoiceError::Unknown { index, id, vocab_size });
-            }
-            if !seen.insert(id) {
-                let first = answer_ids.iter().position(|&other| other == id).unwrap_or(index);
-                return Err(ChoiceError::Twice { first, second: index, id });
-            }
+        if answer_ids.len() < 2 {
+            return wrong("at least 2 tokens".to_owned());
+        }
+        if answer_ids.iter().any(|&id| id as usize >= vocab_size) {
+            return wrong(format!("tokens below {vocab_size}, the size of the model's vocabulary"));
+        }
+        if answer_ids.iter().collect::<BTreeSet<_>>().len() < answer_ids.len() {
+            return wrong("different tokens".to_owned());
         }
         Ok(Self { model, answer_ids })
     }
 
     /// The same model, to choose among other answers.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Self::new).
-    pub fn answering(self, answer_ids: Vec<u32>) -> Result<Self, ChoiceError> {
+    pub fn answering(self, answer_ids: Vec<u32>) -> Result<Self> {
         Self::new(self.model, answer_ids)
     }
 

@@ -1,7 +1,7 @@
 //! Which token comes next.
 
-use lrvd_core::error::ParameterError;
-use lrvd_core::metrics::{MetricError, argmax_rows, log_softmax, mean_probability, uncertainty};
+use lrvd_core::Error;
+use lrvd_core::metrics::{argmax_rows, log_softmax, mean_probability, uncertainty};
 use lrvd_core::noise::{Draws, NoiseKey};
 
 use super::generate::GeneratedToken;
@@ -47,21 +47,21 @@ impl TokenChoice {
     ///
     /// # Errors
     ///
-    /// [`ParameterError::OutOfRange`] naming the field.
-    pub fn check(&self) -> Result<(), ParameterError> {
+    /// [`Error::OutOfRange`] naming the field.
+    pub fn check(&self) -> Result<(), Error> {
         let Self::Sampled(sampling) = self else { return Ok(()) };
         let within = |name, value: f64, low: f64, high: f64| {
             if value >= low && value <= high {
                 return Ok(());
             }
-            Err(ParameterError::OutOfRange { name, value, low, high })
+            Err(Error::OutOfRange { name, value, low, high })
         };
         within("temperature", sampling.temperature, 1e-3, 1e3)?;
         within("top_p", sampling.top_p, f64::MIN_POSITIVE, 1.0)
     }
 }
 
-/// What all draws together say of the next token of every prompt.
+/// The distribution of the next token of every prompt, averaged over the draws.
 pub(super) struct Answers {
     vocab: usize,
     /// `p̄`, `[prompts, vocab]`.
@@ -73,7 +73,7 @@ pub(super) struct Answers {
 
 impl Answers {
     /// Of logits `[members, prompts, vocab]`.
-    pub(super) fn new(logits: &[f64], members: usize, vocab: usize) -> Result<Self, MetricError> {
+    pub(super) fn new(logits: &[f64], members: usize, vocab: usize) -> Result<Self, Error> {
         let logs = log_softmax(logits, vocab)?;
         let probabilities = mean_probability(&logs, members, vocab)?;
         let split = uncertainty(&logs, members, vocab)?;
@@ -142,9 +142,9 @@ mod tests {
     }
 
     #[test]
-    fn the_law_is_that_of_temperature_and_nucleus() {
+    fn frequencies_are_those_of_temperature_and_nucleus() {
         let p = [0.1, 0.5, 0.0, 0.4];
-        let law = |settings: TokenSampling| {
+        let frequencies = |settings: TokenSampling| {
             let mut counts = [0.0; 4];
             let n = 20_000;
             for i in 0..n {
@@ -156,13 +156,16 @@ mod tests {
         let near = |found: [f64; 4], wanted: [f64; 4]| {
             found.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-3)
         };
-        assert!(near(law(sampling(1.0, 1.0)), p));
+        assert!(near(frequencies(sampling(1.0, 1.0)), p));
         // Squares 0.01, 0.25, 0.16 over their sum 0.42.
-        assert!(near(law(sampling(0.5, 1.0)), [0.01 / 0.42, 0.25 / 0.42, 0.0, 0.16 / 0.42]));
+        assert!(near(
+            frequencies(sampling(0.5, 1.0)),
+            [0.01 / 0.42, 0.25 / 0.42, 0.0, 0.16 / 0.42]
+        ));
         // 0.5 is not enough for 0.6, and 0.5 + 0.4 is.
-        assert!(near(law(sampling(1.0, 0.6)), [0.0, 5.0 / 9.0, 0.0, 4.0 / 9.0]));
-        assert!(near(law(sampling(1.0, 0.5)), [0.0, 1.0, 0.0, 0.0]));
-        assert!(near(law(sampling(1e-3, 1.0)), [0.0, 1.0, 0.0, 0.0]));
+        assert!(near(frequencies(sampling(1.0, 0.6)), [0.0, 5.0 / 9.0, 0.0, 4.0 / 9.0]));
+        assert!(near(frequencies(sampling(1.0, 0.5)), [0.0, 1.0, 0.0, 0.0]));
+        assert!(near(frequencies(sampling(1e-3, 1.0)), [0.0, 1.0, 0.0, 0.0]));
     }
 
     #[test]
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_refused_by_name() {
+    fn values_out_of_range_are_named() {
         for (settings, wanted) in [
             (sampling(0.0, 1.0), "temperature"),
             (sampling(f64::NAN, 1.0), "temperature"),
@@ -188,7 +191,7 @@ mod tests {
             (sampling(1.0, 1.5), "top_p"),
         ] {
             let error = TokenChoice::Sampled(settings).check().unwrap_err();
-            assert!(matches!(error, ParameterError::OutOfRange { name, .. } if name == wanted));
+            assert!(matches!(error, Error::OutOfRange { name, .. } if name == wanted));
         }
     }
 }

@@ -10,6 +10,7 @@ use lrvd_core::noise::NoiseKey;
 use super::cache::KvCache;
 use super::causal_lm::LlamaForCausalLm;
 use super::choose::{Answers, TokenChoice};
+use crate::error::{Error, Result};
 
 /// How far to continue, with which weights, and which token is taken.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -51,47 +52,6 @@ pub struct GeneratedToken {
     pub mutual_information: f64,
 }
 
-/// A text cannot be continued.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum GenerateError {
-    /// A text without a token; a model needs at least the token that starts a text.
-    #[error("prompt {index} has no tokens")]
-    Empty {
-        /// Its place among the prompts.
-        index: usize,
-    },
-    /// The layers are ensembles of different sizes.
-    #[error(transparent)]
-    Layers(#[from] lrvd_burn::Error),
-    /// An ensemble of adapters in one model has a continuation for each of them.
-    #[error("the model is an ensemble of {members} members: take one of them")]
-    Members {
-        /// Number of members.
-        members: usize,
-    },
-    /// A temperature or a share out of range, or logits that are not finite.
-    #[error(transparent)]
-    Core(#[from] lrvd_core::Error),
-    /// Whoever wanted the texts does not any more.
-    #[error("the texts are not wanted any more")]
-    Abandoned,
-    /// A token that the model does not have.
-    #[error(
-        "prompt {index} has token {id} at position {position}, the model has {vocab_size} tokens"
-    )]
-    Unknown {
-        /// Place among the prompts.
-        index: usize,
-        /// Place in the prompt.
-        position: usize,
-        /// The token.
-        id: u32,
-        /// Size of the model's vocabulary.
-        vocab_size: usize,
-    },
-}
-
 impl LlamaForCausalLm {
     /// The continuation of every prompt, one token after another, with what the model thinks of each.
     ///
@@ -101,28 +61,28 @@ impl LlamaForCausalLm {
     ///
     /// # Errors
     ///
-    /// [`GenerateError`] if a prompt is empty or has a token that the model does not have, if the model is an ensemble in
-    /// one, for a choice out of range, or if logits are not finite.
+    /// [`Error::Text`] if a prompt is empty or has a token that the model does not have. Others if the model is an
+    /// ensemble in one, for a choice out of range, or if logits are not finite.
     pub fn generate(
         &self,
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
-    ) -> Result<Vec<GeneratedText>, GenerateError> {
+    ) -> Result<Vec<GeneratedText>> {
         self.generate_while(prompts, options, &mut |_| true)
     }
 
-    /// [`generate`](Self::generate) until it is stopped: after every step `go_on` receives how many tokens it
-    /// added to all texts together, and says whether there is to be another one.
+    /// [`generate`](Self::generate) that can be stopped: `go_on` is called after every step with the number of tokens that
+    /// the step added to all texts together, and returns whether to continue.
     ///
     /// # Errors
     ///
-    /// As [`generate`](Self::generate), and [`GenerateError::Abandoned`] if a text was not finished when `go_on` said no.
+    /// As [`generate`](Self::generate), and [`Error::Stopped`] if `go_on` returned false before every text was finished.
     pub fn generate_while(
         &self,
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
         go_on: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Vec<GeneratedText>, GenerateError> {
+    ) -> Result<Vec<GeneratedText>> {
         options.choice.check()?;
         self.check_prompts(prompts)?;
         let mut found = vec![GeneratedText::default(); prompts.len()];
@@ -154,28 +114,24 @@ impl LlamaForCausalLm {
                     *open = text.tokens.len() < options.max_new_tokens;
                 }
             }
-            let is_wanted = go_on(added);
+            let goes_on = go_on(added);
             if !open.contains(&true) {
                 return Ok(found);
             }
-            if !is_wanted {
-                return Err(GenerateError::Abandoned);
+            if !goes_on {
+                return Err(Error::Stopped);
             }
-            // A finished row continues with its token; the result is not used.
+            // A finished row continues with its token, and the result is not read.
             next = model.next_logits(&step, members, &mut cache, &pass);
         }
     }
 
     /// The ids alone of the most likely continuations.
-    ///
-    /// # Errors
-    ///
-    /// As [`generate`](Self::generate).
     pub fn generate_greedy(
         &self,
         prompts: &[Vec<u32>],
         options: &GenerateOptions,
-    ) -> Result<Vec<Vec<u32>>, GenerateError> {
+    ) -> Result<Vec<Vec<u32>>> {
         let options = GenerateOptions { choice: TokenChoice::Greedy, ..options.clone() };
         let texts = self.generate(prompts, &options)?;
         Ok(texts.into_iter().map(|text| text.tokens.iter().map(|t| t.id).collect()).collect())
@@ -206,20 +162,23 @@ impl LlamaForCausalLm {
         self.head(last, pass).into_data().iter::<f64>().collect()
     }
 
-    fn check_prompts(&self, prompts: &[Vec<u32>]) -> Result<(), GenerateError> {
+    fn check_prompts(&self, prompts: &[Vec<u32>]) -> Result<()> {
         let members = members(self)?;
         if members > 1 {
-            return Err(GenerateError::Members { members });
+            let text = format!("the model is an ensemble of {members} members: take one of them");
+            return Err(Error::Adapter(text));
         }
         let vocab_size = self.config().vocab_size;
         for (index, prompt) in prompts.iter().enumerate() {
             if prompt.is_empty() {
-                return Err(GenerateError::Empty { index });
+                return Err(Error::Text(format!("prompt {index} has no tokens")));
             }
             let unknown = prompt.iter().position(|&id| id as usize >= vocab_size);
             if let Some(position) = unknown {
-                let id = prompt[position];
-                return Err(GenerateError::Unknown { index, position, id, vocab_size });
+                return Err(Error::Text(format!(
+                    "prompt {index} has token {} at position {position}, the model has {vocab_size} tokens",
+                    prompt[position]
+                )));
             }
         }
         Ok(())

@@ -9,9 +9,9 @@
 //! With one weight draw a batch or a sequence the noise is that of the full head: entry `(k, id)` of a draw of B is
 //! element `(draw·rank + k)·vocab + id` of the head's stream, and a counter-based generator computes a single element
 //! as easily as a run. Only those of the answers are generated, on the host, so that the cost does not depend on the
-//! vocabulary (a full draw at rank 8 of 32 000 tokens would be 256 000 numbers a sequence); on devices with a separate
+//! vocabulary (a full draw at rank 8 of 32 000 tokens would be 256 000 numbers a sequence); on devices with their own
 //! generator the two differ by its rounding, about `1e-6`. Noise on activations and signs per token have the same
-//! law and are numbered by the outputs that exist: they are those of a head that has the answers' rows only.
+//! distribution and are numbered by the outputs that exist: they are those of a head that has the answers' rows only.
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use lrvd_burn::adapter::{AdaptedLinear, Extension, LowRankAdapter};

@@ -3,13 +3,14 @@
 use burn::module::Module;
 use burn::tensor::{DType, Tensor};
 use lrvd_burn::adapted_model;
+use lrvd_burn::adapter::AdaptedLinear;
+use lrvd_burn::ops::{causal_attention, dropout, gated_silu};
 use lrvd_burn::sampling::Pass;
+use lrvd_core::noise::module_id;
 
-use super::attention::Attention;
 use super::cache::LayerCache;
 use super::config::LlamaConfig;
-use super::mlp::Mlp;
-use super::rope::Turns;
+use super::rope::RotaryEmbedding;
 use super::visible::Visible;
 use crate::norm::RmsNorm;
 use crate::source::WeightSource;
@@ -45,13 +46,13 @@ impl DecoderLayer {
     pub(super) fn forward(
         &self,
         x: Tensor<3>,
-        turns: &Turns,
+        rotary: &RotaryEmbedding,
         visible: &Visible,
         cache: Option<&mut LayerCache>,
         pass: &Pass,
     ) -> Tensor<3> {
         let normed = self.input_norm.forward(x.clone());
-        let mixed = self.self_attn.forward(normed, turns, visible, cache, pass);
+        let mixed = self.self_attn.forward(normed, rotary, visible, cache, pass);
         let [x, mixed] = pass.aligned([x, mixed]);
         let x = x + mixed;
         let normed = self.post_attention_norm.forward(x.clone());
@@ -61,3 +62,153 @@ impl DecoderLayer {
 }
 
 adapted_model!(DecoderLayer { input_norm, self_attn, post_attention_norm, mlp });
+
+/// Projections of one attention block.
+///
+/// # Formula
+///
+/// ```text
+/// out = o(concat_h softmax_j(q_h,i·k_g(h),j / sqrt(d))·v_g(h),j)       j ≤ i, real tokens only
+/// ```
+///
+/// `q` and `k` are rotated by their positions; `g(h)` is the key head that query head `h` shares with its group.
+/// Without a cache and without dropout on the weights this is one fused operation. Else the queries of a group are
+/// stacked as rows of one product, so that keys and values are never repeated.
+///
+/// # References
+///
+/// Touvron et al. 2023, arXiv:2307.09288; Ainslie et al. 2023, arXiv:2305.13245 (groups).
+#[derive(Module, Debug)]
+struct Attention {
+    q_proj: AdaptedLinear,
+    k_proj: AdaptedLinear,
+    v_proj: AdaptedLinear,
+    o_proj: AdaptedLinear,
+    heads: usize,
+    key_heads: usize,
+    head_dim: usize,
+    dropout: f64,
+    site: u32,
+}
+
+impl Attention {
+    fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
+        let (hidden, std) = (config.hidden_size, config.initializer_range);
+        let (heads, key_heads) = (config.num_attention_heads, config.num_key_value_heads);
+        let (wide, narrow) = (heads * config.head_dim, key_heads * config.head_dim);
+        let mut linear = |name: &str, d_input, d_output| {
+            source.linear(&format!("{path}.{name}"), d_input, d_output, false, std)
+        };
+        Self {
+            q_proj: linear("q_proj", hidden, wide),
+            k_proj: linear("k_proj", hidden, narrow),
+            v_proj: linear("v_proj", hidden, narrow),
+            o_proj: linear("o_proj", wide, hidden),
+            heads,
+            key_heads,
+            head_dim: config.head_dim,
+            dropout: config.attention_dropout,
+            site: module_id(path),
+        }
+    }
+
+    /// `[batch, tokens, hidden]` to the same shape.
+    fn forward(
+        &self,
+        x: Tensor<3>,
+        rotary: &RotaryEmbedding,
+        visible: &Visible,
+        cache: Option<&mut LayerCache>,
+        pass: &Pass,
+    ) -> Tensor<3> {
+        let tokens = x.dims()[1];
+        let (groups, width) = (self.key_heads, self.head_dim);
+        let scale = 1.0 / (width as f64).sqrt();
+        let dropout_key = pass.dropout_key(self.site).filter(|_| self.dropout > 0.0);
+        let q = rotary.apply(self.q_proj.forward(x.clone(), pass), self.heads, pass);
+        let k = rotary.apply(self.k_proj.forward(x.clone(), pass), groups, pass);
+        let v = self.v_proj.forward(x, pass);
+        let v = v.clone().reshape([v.dims()[0], tokens, groups, width]);
+        let mixed = match (visible, &cache, dropout_key) {
+            (Visible::Alone(mask), None, None) => {
+                let [q, k, v] = pass.aligned([q, k, v]);
+                let mask = pass.repeated(mask.clone(), q.dims()[0]);
+                causal_attention(q, k, v, mask, scale)
+            }
+            _ => self.composed([q, k, v], visible, cache, scale, pass),
+        };
+        let batch = mixed.dims()[0];
+        self.o_proj.forward(mixed.reshape([batch, tokens, self.heads * width]), pass)
+    }
+
+    /// Attention from single operations: with the keys of a cache, or with dropout on the weights.
+    fn composed(
+        &self,
+        [q, k, v]: [Tensor<4>; 3],
+        visible: &Visible,
+        cache: Option<&mut LayerCache>,
+        scale: f64,
+        pass: &Pass,
+    ) -> Tensor<4> {
+        let groups = self.key_heads;
+        let (k, v) = (k.swap_dims(1, 2), v.swap_dims(1, 2));
+        let (k, v) = match cache {
+            Some(cache) => cache.append(k, v),
+            None => (k, v),
+        };
+        // A cache keeps what the draws of the batch share once.
+        let [q, k, v] = pass.aligned([q, k, v]);
+        let [batch, tokens, _, width] = q.dims();
+        let stacked = self.heads / groups * tokens;
+        let keys = k.dims()[2];
+        let q: Tensor<4> = if groups == self.heads {
+            q.swap_dims(1, 2)
+        } else {
+            let q = q.reshape([batch, tokens, groups, self.heads / groups, width]);
+            q.permute([0, 2, 3, 1, 4]).reshape([batch, groups, stacked, width])
+        };
+        let scores = q.matmul(k.swap_dims(2, 3)).reshape([batch, self.heads, tokens, keys]);
+        let mut weights = visible.weights(scores, scale, pass);
+        if let Some(key) = pass.dropout_key(self.site) {
+            weights = dropout(weights, self.dropout, key);
+        }
+        let mixed = weights.reshape([batch, groups, stacked, keys]).matmul(v);
+        mixed.reshape([batch, self.heads, tokens, width]).swap_dims(1, 2)
+    }
+}
+
+adapted_model!(Attention { q_proj, k_proj, v_proj, o_proj });
+
+/// `down(silu(gate(x)) ⊙ up(x))`.
+#[derive(Module, Debug)]
+#[expect(clippy::struct_field_names, reason = "the checkpoint's names")]
+struct Mlp {
+    gate_proj: AdaptedLinear,
+    up_proj: AdaptedLinear,
+    down_proj: AdaptedLinear,
+}
+
+impl Mlp {
+    fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
+        let (d, wide) = (config.hidden_size, config.intermediate_size);
+        let std = config.initializer_range;
+        let mut linear = |name: &str, d_input, d_output| {
+            source.linear(&format!("{path}.{name}"), d_input, d_output, false, std)
+        };
+        Self {
+            gate_proj: linear("gate_proj", d, wide),
+            up_proj: linear("up_proj", d, wide),
+            down_proj: linear("down_proj", wide, d),
+        }
+    }
+
+    /// `[batch, tokens, hidden]` to the same shape.
+    fn forward(&self, x: Tensor<3>, pass: &Pass) -> Tensor<3> {
+        let gate = self.gate_proj.forward(x.clone(), pass);
+        let up = self.up_proj.forward(x, pass);
+        let [gate, up] = pass.aligned([gate, up]);
+        self.down_proj.forward(gated_silu(gate, up), pass)
+    }
+}
+
+adapted_model!(Mlp { gate_proj, up_proj, down_proj });

@@ -35,7 +35,7 @@ pub struct LlamaModel {
 }
 
 impl LlamaModel {
-    /// Builds the decoder whose parameters lie below `path` (`model`); matrices are held in the source's type, the
+    /// Builds the decoder whose parameters are below `path` (`model`); matrices are held in the source's type, the
     /// rest in the compute type.
     pub fn load(source: &mut WeightSource<'_>, path: &str, config: &LlamaConfig) -> Self {
         let (d, compute) = (config.hidden_size, adapter_dtype(source.dtype()));
@@ -144,13 +144,13 @@ impl LlamaModel {
             None => self.rotary.table(keys, &mask.device(), self.compute),
         };
         let positions = mask.clone().cumsum(1).sub_scalar(1.0).clamp_min(0.0);
-        let turns = table.turns(positions.narrow(1, keys - tokens, tokens).int());
+        let rotary = table.at(positions.narrow(1, keys - tokens, tokens).int());
         let visible = Visible::new(mask, tokens);
         let mut x = embedding(self.embed_tokens.val(), ids).cast(self.compute);
         seen(&x);
         for (i, layer) in self.layers.iter().enumerate() {
             let cache = cache.as_deref_mut().map(|cache| cache.layer(i));
-            x = layer.forward(x, &turns, &visible, cache, pass);
+            x = layer.forward(x, &rotary, &visible, cache, pass);
             seen(&x);
         }
         x

@@ -1,4 +1,4 @@
-//! Rotary positions: the angle by which a feature pair is turned at a position.
+//! Rotary positions: the angle by which a feature pair is rotated at a position.
 //!
 //! Pure numbers first, tensors below: angles, cosines and sines are computed on the host in double precision and
 //! rounded once, because a single-precision product of a late position and a frequency is wrong in its fourth digit.
@@ -72,15 +72,15 @@ impl Table {
         self.cos.dims()[0]
     }
 
-    /// The turns of the tokens at `positions`, `[batch, tokens]`, all below the limit.
-    pub(super) fn turns(&self, positions: Tensor<2, Int>) -> Turns {
+    /// The rotations of the tokens at `positions`, `[batch, tokens]`, all below the limit.
+    pub(super) fn at(&self, positions: Tensor<2, Int>) -> RotaryEmbedding {
         let [batch, tokens] = positions.dims();
         let half = self.cos.dims()[1];
         let rows = positions.reshape([batch * tokens]);
         let pick = |table: &Tensor<2>| {
             table.clone().select(0, rows.clone()).reshape([batch, tokens, 1, 1, half])
         };
-        Turns { cos: pick(&self.cos), sin: pick(&self.sin) }
+        RotaryEmbedding { cos: pick(&self.cos), sin: pick(&self.sin) }
     }
 }
 
@@ -101,25 +101,55 @@ fn stretched(frequency: f64, scaling: &Llama3Scaling) -> f64 {
 /// ```
 ///
 /// Both are `[batch, tokens, 1, 1, d/2]`.
-pub(super) struct Turns {
+pub(super) struct RotaryEmbedding {
     cos: Tensor<5>,
     sin: Tensor<5>,
 }
 
-impl Turns {
-    /// Turns every head of `[batch, tokens, heads·d]`; the result is `[batch, tokens, heads, d]`.
+impl RotaryEmbedding {
+    /// Rotates every head of `[batch, tokens, heads·d]`; the result is `[batch, tokens, heads, d]`.
     pub(super) fn apply(&self, x: Tensor<3>, heads: usize, pass: &Pass) -> Tensor<4> {
         let [batch, tokens, width] = x.dims();
         let half = width / heads / 2;
         let x = x.reshape([batch, tokens, heads, 2, half]);
         let (first, second) = (x.clone().narrow(3, 0, 1), x.narrow(3, 1, 1));
         let [cos, sin] = [&self.cos, &self.sin].map(|t| pass.repeated(t.clone(), batch));
-        let turned = [
+        let rotated = [
             first.clone() * cos.clone() - second.clone() * sin.clone(),
             second * cos.clone() + first * sin.clone(),
         ];
-        Tensor::cat(turned.to_vec(), 3).reshape([batch, tokens, heads, 2 * half])
+        Tensor::cat(rotated.to_vec(), 3).reshape([batch, tokens, heads, 2 * half])
     }
+}
+
+// The two orders of the rows of query and key projections: Hugging Face pairs `i` and `i + width/2` of a head, llama.cpp
+// `2i` and `2i + 1`.
+
+/// For every row in Hugging Face's order, its place in a file that keeps pairs together. None if `rows` are not
+/// `heads` heads of an even width.
+pub fn rows_in_pairs(rows: usize, heads: usize) -> Option<Vec<usize>> {
+    let width = even_width(rows, heads)?;
+    let place = |row: usize| {
+        let (head, within) = (row / width, row % width);
+        head * width + 2 * (within % (width / 2)) + within / (width / 2)
+    };
+    Some((0..rows).map(place).collect())
+}
+
+/// For every row of a file that keeps pairs together, its place in Hugging Face's order: the inverse of
+/// [`rows_in_pairs`].
+pub fn rows_in_halves(rows: usize, heads: usize) -> Option<Vec<usize>> {
+    let width = even_width(rows, heads)?;
+    let place = |row: usize| {
+        let (head, within) = (row / width, row % width);
+        head * width + (within % 2) * (width / 2) + within / 2
+    };
+    Some((0..rows).map(place).collect())
+}
+
+fn even_width(rows: usize, heads: usize) -> Option<usize> {
+    let width = rows.checked_div(heads)?;
+    (width > 0 && rows.is_multiple_of(heads) && width.is_multiple_of(2)).then_some(width)
 }
 
 #[cfg(test)]
@@ -162,24 +192,36 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_is_turned_by_position_times_frequency() {
+    fn a_pair_is_rotated_by_position_times_frequency() {
         let (device, dtype) = (Device::flex(), DType::F64);
         let rotary = rotary("");
         let positions = Tensor::<2, Int>::from_ints([[0, 3]], &device);
-        let turns = rotary.table(4, &device, dtype).turns(positions);
+        let rotations = rotary.table(4, &device, dtype).at(positions);
         // Two heads: the first has 1 in feature 1, the second in feature 5, its partner.
         let mut row = vec![0.0; 16];
         row[1] = 1.0;
         row[8 + 5] = 1.0;
         let data = TensorData::new([row.clone(), row.clone()].concat(), [1, 2, 16]);
-        let turned = turns.apply(Tensor::from_data(data, (&device, dtype)), 2, &Pass::mean());
-        let found: Vec<f64> = turned.into_data().iter::<f64>().collect();
+        let rotated = rotations.apply(Tensor::from_data(data, (&device, dtype)), 2, &Pass::mean());
+        let found: Vec<f64> = rotated.into_data().iter::<f64>().collect();
         assert_eq!(found[..16], row, "position 0 stays");
         let (sin, cos) = 0.3_f64.sin_cos();
         let mut wanted = vec![0.0; 16];
         (wanted[1], wanted[5], wanted[8 + 1], wanted[8 + 5]) = (cos, sin, -sin, cos);
         for (found, wanted) in found[16..].iter().zip(&wanted) {
             assert!((found - wanted).abs() < 1e-15, "{found} and {wanted}");
+        }
+    }
+
+    #[test]
+    fn the_orders_are_those_of_the_converters() {
+        // numpy: arange(12).reshape(2, 2, 3).swapaxes(1, 2).reshape(12), as llama.cpp's `permute` does for 2 heads.
+        assert_eq!(rows_in_halves(12, 2).unwrap(), [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+        let pairs = rows_in_pairs(12, 2).unwrap();
+        let back: Vec<usize> = rows_in_halves(12, 2).unwrap().iter().map(|&i| pairs[i]).collect();
+        assert_eq!(back, (0..12).collect::<Vec<_>>());
+        for (rows, heads) in [(12, 0), (12, 5), (6, 2), (0, 2)] {
+            assert_eq!(rows_in_pairs(rows, heads), None, "{rows} {heads}");
         }
     }
 }

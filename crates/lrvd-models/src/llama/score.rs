@@ -13,7 +13,7 @@ use super::causal_lm::{check_load, is_spare};
 use super::config::LlamaConfig;
 use super::model::LlamaModel;
 use crate::batch::TokenBatch;
-use crate::error::LoadError;
+use crate::error::Result;
 use crate::source::{Init, Loaded, WeightSource};
 
 /// Module path of the head.
@@ -42,18 +42,13 @@ impl LlamaScore {
 
     /// Builds the model from a checkpoint: the decoder strictly, the head where the checkpoint has one of one label,
     /// and from `seed` where it has none. A head over the vocabulary may stay unused.
-    ///
-    /// # Errors
-    ///
-    /// [`LoadError`] listing what is missing, left over, mis-shaped or not finite, or if the device does not compute
-    /// in `dtype`.
     pub fn from_pretrained(
         store: &WeightStore,
         config: &LlamaConfig,
         seed: NoiseKey,
         device: &Device,
         dtype: DType,
-    ) -> Result<(Self, Loaded), LoadError> {
+    ) -> Result<(Self, Loaded)> {
         check_load(store, config, device, dtype)?;
         let fresh = |name: &str| name.starts_with(HEAD);
         let ignored = |name: &str| is_spare(name) || name.starts_with("lm_head.");

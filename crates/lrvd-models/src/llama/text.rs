@@ -1,7 +1,7 @@
 //! Texts of which some tokens are to be predicted.
 //!
 //! The head over a vocabulary is most of the work behind a short text, and its logits most of the memory of a training
-//! step. Only the hidden states whose next token is asked for reach it: what a prompt costs is the decoder alone.
+//! step. Only the hidden states whose next token is predicted reach it: a prompt costs the decoder alone.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use lrvd_burn::sampling::Pass;
@@ -9,7 +9,7 @@ use lrvd_burn::sampling::Pass;
 use super::causal_lm::LlamaForCausalLm;
 use crate::batch::TokenBatch;
 
-/// Texts, and the columns of each whose next token is asked for.
+/// Texts, and the columns of each whose next token is predicted.
 #[derive(Clone, Debug)]
 pub struct TextBatch {
     /// The texts, padded on the right.
@@ -19,7 +19,7 @@ pub struct TextBatch {
 }
 
 impl TextBatch {
-    /// Number of columns that are asked for.
+    /// Number of predicted tokens.
     pub fn asked(&self) -> usize {
         self.columns.iter().map(Vec::len).sum()
     }
@@ -36,7 +36,7 @@ impl TextBatch {
 }
 
 impl LlamaForCausalLm {
-    /// Logits of the columns that `input` asks for, row after row, `[asked, vocab]`; for a pass that holds several draws
+    /// Logits at the columns of `input`, row after row, `[asked, vocab]`; for a pass that holds several draws
     /// `[draws · asked, vocab]`, draw after draw, unless no layer draws.
     ///
     /// Other columns do not reach the head. An adapter on the head draws per sequence as other layers do: its states then
@@ -53,12 +53,12 @@ impl LlamaForCausalLm {
         let states = states.reshape([rows * tokens, hidden]);
         let copies = rows / input.columns.len().max(1);
         if !self.head_draws() {
-            let asked = input.places(copies, tokens);
+            let asked = input.places(copies, tokens, 0);
             let states = states.select(0, indices(asked, &device)).unsqueeze_dim(0);
             return self.head(self.model().normed(states), pass).squeeze_dim(0);
         }
         let width = input.columns.iter().map(Vec::len).max().unwrap_or(0);
-        let filled = input.filled(copies, tokens, width);
+        let filled = input.places(copies, tokens, width);
         let states = states.select(0, indices(filled, &device)).reshape([rows, width, hidden]);
         let logits = self.head(self.model().normed(states), pass);
         // The head may be the first layer that draws.
@@ -74,18 +74,14 @@ impl LlamaForCausalLm {
 }
 
 impl TextBatch {
-    /// The asked columns of `copies` of the batch as places in its `[rows · tokens]` states.
-    fn places(&self, copies: usize, tokens: usize) -> Vec<usize> {
-        let rows = (0..copies).flat_map(|_| &self.columns).enumerate();
-        rows.flat_map(|(row, columns)| columns.iter().map(move |column| row * tokens + column))
-            .collect()
-    }
-
-    /// As [`places`](Self::places), every row filled up to `width` by its first column.
-    fn filled(&self, copies: usize, tokens: usize, width: usize) -> Vec<usize> {
+    /// The columns of `copies` of the batch as places in its `[rows · tokens]` states; a row of fewer than `width`
+    /// is filled up by its first column.
+    fn places(&self, copies: usize, tokens: usize, width: usize) -> Vec<usize> {
         let rows = (0..copies).flat_map(|_| &self.columns).enumerate();
         let place = |(row, columns): (usize, &Vec<usize>)| -> Vec<usize> {
-            (0..width).map(|i| row * tokens + columns.get(i).copied().unwrap_or(0)).collect()
+            let filled =
+                (0..width.max(columns.len())).map(|i| columns.get(i).copied().unwrap_or(0));
+            filled.map(|column| row * tokens + column).collect()
         };
         rows.flat_map(place).collect()
     }

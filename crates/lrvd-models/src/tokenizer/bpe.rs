@@ -6,7 +6,7 @@
 //! normaliser     U+2581 in front, every space to U+2581; no pre-tokenizer: a text is one word
 //! model          merges in the order of the merged piece's score; other characters as byte pieces
 //! decoder        U+2581 to a space, byte pieces to text, the space in front removed
-//! template       <s> a   and   <s> a <s> b   with type ids 0 and 1; </s> behind each if asked for
+//! template       <s> a   and   <s> a <s> b   with type ids 0 and 1; </s> behind each on request
 //! added tokens   unknown and control pieces, then what the folder lists
 //! ```
 //!
@@ -15,8 +15,8 @@
 //! the list of the published Llama-2 `tokenizer.json`.
 //!
 //! One consequence differs from SentencePiece's own encoder: control tokens that a text spells out (`<s>`) become
-//! those tokens, and the text behind one gets a separate space mark. Settings under which ordinary text would be cut
-//! differently are refused.
+//! those tokens, and the text behind one gets its own space mark. Settings under which ordinary text would be cut
+//! differently are errors.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -28,14 +28,13 @@ use tokenizers::decoders::strip::Strip;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::replace::ReplacePattern;
 use tokenizers::normalizers::{NormalizerWrapper, Prepend, Replace};
-use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, Tokenizer};
 
-use super::added::{install, special};
-use super::error::TokenizerError;
+use super::added::{add_tokens, special};
 use super::settings::Settings;
-use super::spm::{Piece, PieceKind, SpmModel};
-use super::template::framed;
+use super::spm::{Piece, PieceKind, SpmModel, require};
+use super::template;
+use crate::error::{Error, Result};
 
 /// The mark that SentencePiece writes for a space.
 const SPACE_MARK: &str = "\u{2581}";
@@ -44,11 +43,7 @@ const BYTES: usize = 256;
 
 /// The text of a `tokenizer.json` for a SentencePiece byte-pair model with byte fallback; `file` is only named in
 /// errors. The same model gives the same text.
-///
-/// # Errors
-///
-/// [`TokenizerError`] if the model asks for something that is not reproduced, or lacks `<s>`.
-pub fn tokenizer_json(model: &SpmModel, file: &Path) -> Result<String, TokenizerError> {
+pub fn tokenizer_json(model: &SpmModel, file: &Path) -> Result<String> {
     written(&convert(model, file, &Settings::default())?, file)
 }
 
@@ -59,7 +54,7 @@ pub(crate) fn tokenizer_json_of_pieces(
     file: &Path,
     [before, behind]: [Option<&str>; 2],
     ordinary: &[u32],
-) -> Result<String, TokenizerError> {
+) -> Result<String> {
     let named = |role, token: &str| (role, (file.into(), token.to_owned()));
     let names = before.map(|token| named("bos_token", token));
     let added = |id: &u32| {
@@ -77,20 +72,15 @@ pub(crate) fn tokenizer_json_of_pieces(
     written(&convert(model, file, &settings)?, file)
 }
 
-fn written(tokenizer: &Tokenizer, file: &Path) -> Result<String, TokenizerError> {
-    let text =
-        tokenizer.to_string(true).map_err(TokenizerError::library("write a tokenizer", file))?;
+fn written(tokenizer: &Tokenizer, file: &Path) -> Result<String> {
+    let text = tokenizer.to_string(true).map_err(Error::library("write a tokenizer", file))?;
     Ok(text + "\n")
 }
 
 /// Converts a model of type BPE.
-pub(super) fn convert(
-    model: &SpmModel,
-    file: &Path,
-    settings: &Settings,
-) -> Result<Tokenizer, TokenizerError> {
+pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Result<Tokenizer> {
     check_supported(model, file)?;
-    let library = |action| TokenizerError::library(action, file);
+    let library = |action| Error::library(action, file);
     let vocabulary: Vocab =
         (0..).zip(&model.pieces).map(|(id, piece)| (piece.text.clone(), id)).collect();
     let bpe = BPE::builder()
@@ -116,38 +106,50 @@ pub(super) fn convert(
     tokenizer.with_normalizer(Some(normalizer)).map_err(library("build the normaliser"))?;
     let decoder = tokenizers::decoders::sequence::Sequence::new(decoders);
     tokenizer.with_decoder(Some(DecoderWrapper::Sequence(decoder)));
-    add_tokens(&mut tokenizer, model, file, settings)?;
-    let template = template(&tokenizer, file, settings)?;
-    tokenizer.with_post_processor(Some(template));
+    let added = |piece: &Piece| {
+        let special = matches!(piece.kind, PieceKind::Control | PieceKind::Unknown);
+        special.then(|| AddedToken::from(piece.text.clone(), true).normalized(false))
+    };
+    add_tokens(&mut tokenizer, model, file, settings, added, None)?;
+    let special = |key: &'static str, usual: &str| {
+        let token = settings.names.get(key).map_or(usual, |(_, name)| name);
+        special(&tokenizer, token, key, file)
+    };
+    let bos = settings.add_bos.unwrap_or(true).then(|| special("bos_token", "<s>")).transpose()?;
+    let eos =
+        settings.add_eos.unwrap_or(false).then(|| special("eos_token", "</s>")).transpose()?;
+    let template = template::template(bos.as_ref(), eos.as_ref(), true, file)?;
+    tokenizer.with_post_processor(template);
     Ok(tokenizer)
 }
 
-fn replace(pattern: &str, content: &str, file: &Path) -> Result<Replace, TokenizerError> {
+fn replace(pattern: &str, content: &str, file: &Path) -> Result<Replace> {
     let pattern = ReplacePattern::String(pattern.to_owned());
-    Replace::new(pattern, content).map_err(TokenizerError::library("build the normaliser", file))
+    Replace::new(pattern, content).map_err(Error::library("build the normaliser", file))
 }
 
-/// Refuses settings under which the conversion and SentencePiece disagree about ordinary text.
-fn check_supported(model: &SpmModel, file: &Path) -> Result<(), TokenizerError> {
-    let refuse = |key: &str, found: String, supported| {
-        Err(TokenizerError::Unsupported { file: file.into(), key: key.into(), found, supported })
+/// Checks that the conversion and SentencePiece cut ordinary text in the same way.
+fn check_supported(model: &SpmModel, file: &Path) -> Result<()> {
+    let unsupported = |key: &str, found: String, supported: &str| {
+        Err(Error::unsupported(file, key, found, supported))
     };
     let (trainer, normalizer) = (&model.trainer, &model.normalizer);
-    if !trainer.byte_fallback {
-        return refuse("trainer_spec.byte_fallback", "false".into(), "true");
-    }
-    if trainer.treat_whitespace_as_suffix {
-        return refuse("trainer_spec.treat_whitespace_as_suffix", "true".into(), "false");
-    }
+    require(
+        file,
+        [
+            ("trainer_spec.byte_fallback", trainer.byte_fallback, true),
+            ("trainer_spec.treat_whitespace_as_suffix", trainer.treat_whitespace_as_suffix, false),
+            (
+                "normalizer_spec.remove_extra_whitespaces",
+                normalizer.remove_extra_whitespaces,
+                false,
+            ),
+            ("normalizer_spec.escape_whitespaces", normalizer.escape_whitespaces, true),
+        ],
+    )?;
     if !normalizer.precompiled_charsmap.is_empty() {
         let found = format!("{} bytes", normalizer.precompiled_charsmap.len());
-        return refuse("normalizer_spec.precompiled_charsmap", found, "none");
-    }
-    if normalizer.remove_extra_whitespaces {
-        return refuse("normalizer_spec.remove_extra_whitespaces", "true".into(), "false");
-    }
-    if !normalizer.escape_whitespaces {
-        return refuse("normalizer_spec.escape_whitespaces", "false".into(), "true");
+        return unsupported("normalizer_spec.precompiled_charsmap", found, "none");
     }
     for piece in &model.pieces {
         let kind = match piece.kind {
@@ -156,11 +158,11 @@ fn check_supported(model: &SpmModel, file: &Path) -> Result<(), TokenizerError> 
             _ => continue,
         };
         let found = format!("{kind} (`{}`)", piece.text);
-        return refuse("pieces.type", found, "NORMAL, UNKNOWN, CONTROL, BYTE");
+        return unsupported("pieces.type", found, "NORMAL, UNKNOWN, CONTROL, BYTE");
     }
     let bytes = model.pieces.iter().filter(|piece| piece.kind == PieceKind::Byte).count();
     if bytes != BYTES {
-        return refuse("pieces.type", format!("BYTE {bytes} times"), "256, one for each byte");
+        return unsupported("pieces.type", format!("BYTE {bytes} times"), "256, one for each byte");
     }
     Ok(())
 }
@@ -189,44 +191,6 @@ fn merges(pieces: &[Piece]) -> Vec<(String, String)> {
     found.into_iter().map(|(_, pair)| pair).collect()
 }
 
-/// Adds unknown and control pieces and what the folder lists, in the order of their ids.
-fn add_tokens(
-    tokenizer: &mut Tokenizer,
-    model: &SpmModel,
-    file: &Path,
-    settings: &Settings,
-) -> Result<(), TokenizerError> {
-    let n_pieces = model.pieces.len() as u32;
-    let mut tokens = Vec::new();
-    for (id, piece) in (0u32..).zip(&model.pieces) {
-        let listed = settings.added.get(&id).filter(|(_, token)| token.content == piece.text);
-        if let Some((_, token)) = listed {
-            tokens.push(token.clone());
-        } else if matches!(piece.kind, PieceKind::Control | PieceKind::Unknown) {
-            tokens.push(AddedToken::from(piece.text.clone(), true).normalized(false));
-        }
-    }
-    let later = settings.added.range(n_pieces..);
-    tokens.extend(later.map(|(_, (_, token))| token.clone()));
-    install(tokenizer, tokens, n_pieces, file, settings)
-}
-
-/// `<s> a`, and `</s>` behind if asked for.
-fn template(
-    tokenizer: &Tokenizer,
-    file: &Path,
-    settings: &Settings,
-) -> Result<TemplateProcessing, TokenizerError> {
-    let special = |key: &'static str, usual: &str| {
-        let token = settings.names.get(key).map_or(usual, |(_, name)| name);
-        special(tokenizer, token, key, file)
-    };
-    let bos = settings.add_bos.unwrap_or(true).then(|| special("bos_token", "<s>")).transpose()?;
-    let eos =
-        settings.add_eos.unwrap_or(false).then(|| special("eos_token", "</s>")).transpose()?;
-    framed(bos, eos, file)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -245,7 +209,7 @@ mod tests {
         ];
         pieces.extend((0..256).map(|b| piece(&format!("<0x{b:02X}>"), 0.0, PieceKind::Byte)));
         pieces.extend(normal.iter().map(|(text, score)| piece(text, *score, PieceKind::Normal)));
-        SpmModel::byte_pairs(pieces).unwrap()
+        SpmModel::byte_pairs(pieces, "spm".as_ref()).unwrap()
     }
 
     fn small() -> SpmModel {
@@ -308,22 +272,22 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_reproduced_is_refused_by_name() {
-        let refused = |change: fn(&mut SpmModel)| {
+    fn settings_that_cannot_be_reproduced_are_named() {
+        let key_of = |change: fn(&mut SpmModel)| {
             let mut model = small();
             change(&mut model);
             match convert(&model, "spm".as_ref(), &Settings::default()).unwrap_err() {
-                TokenizerError::Unsupported { key, .. } => key,
+                Error::Unsupported { key, .. } => key,
                 other => panic!("{other}"),
             }
         };
-        assert_eq!(refused(|m| m.trainer.byte_fallback = false), "trainer_spec.byte_fallback");
+        assert_eq!(key_of(|m| m.trainer.byte_fallback = false), "trainer_spec.byte_fallback");
         let key = "normalizer_spec.remove_extra_whitespaces";
-        assert_eq!(refused(|m| m.normalizer.remove_extra_whitespaces = true), key);
+        assert_eq!(key_of(|m| m.normalizer.remove_extra_whitespaces = true), key);
         let key = "normalizer_spec.precompiled_charsmap";
-        assert_eq!(refused(|m| m.normalizer.precompiled_charsmap = vec![0; 8]), key);
-        assert_eq!(refused(|m| m.pieces[259].kind = PieceKind::UserDefined), "pieces.type");
-        assert_eq!(refused(|m| drop(m.pieces.remove(7))), "pieces.type");
+        assert_eq!(key_of(|m| m.normalizer.precompiled_charsmap = vec![0; 8]), key);
+        assert_eq!(key_of(|m| m.pieces[259].kind = PieceKind::UserDefined), "pieces.type");
+        assert_eq!(key_of(|m| drop(m.pieces.remove(7))), "pieces.type");
     }
 
     #[test]

@@ -10,49 +10,15 @@
 //! [`check`] walks every state that any text can reach and proves all accesses to be in bounds before the table is used.
 
 use std::collections::VecDeque;
+use std::path::Path;
 
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
-use base64::{DecodeError, Engine as _, alphabet, engine::DecodePaddingMode};
+use base64::{Engine as _, alphabet, engine::DecodePaddingMode};
 
-/// A replacement table cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CharsMapError {
-    /// The text form is not base64.
-    #[error("the table is not base64")]
-    Base64(#[from] DecodeError),
-    /// The declared size of the trie does not fit the table.
-    #[error(
-        "the trie is said to take {declared} bytes of the {available} that are there, wanted a positive multiple of 4"
-    )]
-    TrieSize {
-        /// Size in the header.
-        declared: usize,
-        /// Bytes after the header.
-        available: usize,
-    },
-    /// The replacements are not UTF-8.
-    #[error("the replacement texts are not valid UTF-8")]
-    Utf8,
-    /// A state has transitions outside the trie.
-    #[error("trie state {state} reaches beyond the {units} units of the trie")]
-    State {
-        /// Position of the state.
-        state: usize,
-        /// Units in the trie.
-        units: usize,
-    },
-    /// A match points at no replacement.
-    #[error("trie unit {unit} points at byte {found} of {length} bytes of replacement texts")]
-    Replacement {
-        /// Position of the unit.
-        unit: usize,
-        /// Where it points.
-        found: usize,
-        /// Bytes of the replacement texts.
-        length: usize,
-    },
-}
+use crate::error::{Error, Result};
+
+/// Key of the table in both kinds of file.
+const KEY: &str = "precompiled_charsmap";
 
 /// One unit of a double-array trie (the layout of the Darts-clone library).
 #[derive(Clone, Copy)]
@@ -81,28 +47,29 @@ impl Unit {
 }
 
 /// Proves that no lookup in the table can leave it, and returns the most bytes that it makes of one byte of a text.
-///
-/// # Errors
-///
-/// [`CharsMapError`] if the table is cut short, is not UTF-8, or has a reachable state or value out of bounds.
-pub(super) fn check(table: &[u8]) -> Result<f64, CharsMapError> {
-    let size_error = |declared, available| CharsMapError::TrieSize { declared, available };
-    let (header, rest) = table.split_first_chunk::<4>().ok_or(size_error(0, 0))?;
+pub(super) fn check(table: &[u8], file: &Path) -> Result<f64> {
+    let (header, rest) = table.split_first_chunk::<4>().unwrap_or((&[0; 4], &[]));
     let declared = u32::from_le_bytes(*header) as usize;
     if declared == 0 || !declared.is_multiple_of(4) || declared > rest.len() {
-        return Err(size_error(declared, rest.len()));
+        let expected = format!("a trie of a positive multiple of 4 up to {} bytes", rest.len());
+        return Err(Error::format(file, KEY, expected, format_args!("{declared} bytes")));
     }
     let (trie, texts) = rest.split_at(declared);
-    let texts = std::str::from_utf8(texts).map_err(|_| CharsMapError::Utf8)?;
+    let texts = std::str::from_utf8(texts)
+        .map_err(|error| Error::format(file, KEY, "a table of UTF-8 texts", error))?;
     let units: Vec<Unit> = trie
         .chunks_exact(4)
         .map(|word| Unit(u32::from_le_bytes(word.try_into().expect("chunks of 4 bytes"))))
         .collect();
-    walk(&units, texts)
+    walk(&units, texts, file)
 }
 
 /// Visits every state once, however the units are linked, by the fewest bytes that lead to it.
-fn walk(units: &[Unit], texts: &str) -> Result<f64, CharsMapError> {
+fn walk(units: &[Unit], texts: &str, file: &Path) -> Result<f64> {
+    let outside = |state: usize| {
+        let expected = format!("a trie of states below {}", units.len());
+        Error::format(file, KEY, expected, format_args!("state {state}"))
+    };
     let mut seen = vec![false; units.len()];
     let mut open = VecDeque::from([(units[0].offset(), 1_usize)]);
     // A byte that nothing replaces stays.
@@ -110,7 +77,7 @@ fn walk(units: &[Unit], texts: &str) -> Result<f64, CharsMapError> {
     while let Some((state, bytes)) = open.pop_front() {
         // A lookup reads `state ^ byte` for any byte: the whole block of 256 units around the state.
         if state | 0xff >= units.len() {
-            return Err(CharsMapError::State { state, units: units.len() });
+            return Err(outside(state));
         }
         if std::mem::replace(&mut seen[state], true) {
             continue;
@@ -124,12 +91,11 @@ fn walk(units: &[Unit], texts: &str) -> Result<f64, CharsMapError> {
             let next = position ^ unit.offset();
             open.push_back((next, bytes + 1));
             if unit.has_leaf() {
-                let value = units.get(next).map(|leaf| leaf.value());
-                let value =
-                    value.ok_or(CharsMapError::State { state: next, units: units.len() })?;
+                let value = units.get(next).ok_or_else(|| outside(next))?.value();
                 if !texts.is_char_boundary(value) {
-                    let length = texts.len();
-                    return Err(CharsMapError::Replacement { unit: next, found: value, length });
+                    let expected = format!("a start of a text within {} bytes", texts.len());
+                    let found = format!("byte {value} in trie unit {next}");
+                    return Err(Error::format(file, KEY, expected, found));
                 }
                 let text = texts[value..].split('\0').next().unwrap_or_default();
                 growth = growth.max(text.len() as f64 / bytes as f64);
@@ -140,17 +106,20 @@ fn walk(units: &[Unit], texts: &str) -> Result<f64, CharsMapError> {
 }
 
 /// Decodes standard base64 with or without `=` at the end, as `tokenizer.json` stores the table.
-pub(super) fn decode_base64(text: &str) -> Result<Vec<u8>, CharsMapError> {
+pub(super) fn decode_base64(text: &str, file: &Path) -> Result<Vec<u8>> {
     let config = GeneralPurposeConfig::new()
         .with_decode_allow_trailing_bits(true)
         .with_decode_padding_mode(DecodePaddingMode::Indifferent);
-    Ok(GeneralPurpose::new(&alphabet::STANDARD, config).decode(text)?)
+    let decoded = GeneralPurpose::new(&alphabet::STANDARD, config).decode(text);
+    decoded.map_err(|error| Error::format(file, KEY, "base64", error))
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    const FILE: &str = "spm.model";
 
     /// A table of one trie block that replaces byte `a` by the text at `value`.
     pub(in super::super) fn table(value: u32, texts: &str) -> Vec<u8> {
@@ -169,40 +138,38 @@ pub(super) mod tests {
     #[test]
     fn a_sound_table_passes_and_is_read_as_the_library_reads_it() {
         let bytes = table(2, "b\0cd\0");
-        assert_eq!(check(&bytes).unwrap(), 2.0);
+        assert_eq!(check(&bytes, FILE.as_ref()).unwrap(), 2.0);
         let library = tokenizers::normalizers::Precompiled::from(&bytes).unwrap();
         assert_eq!(library.normalize_string("xax"), "xcdx");
     }
 
     #[test]
-    fn unsound_tables_are_refused() {
-        assert_eq!(
-            check(&[1, 2]).unwrap_err(),
-            CharsMapError::TrieSize { declared: 0, available: 0 }
-        );
-        assert_eq!(
-            check(&[8, 0, 0, 0, 1]).unwrap_err(),
-            CharsMapError::TrieSize { declared: 8, available: 1 }
-        );
-        let beyond = check(&table(9, "b\0cd\0")).unwrap_err();
-        assert_eq!(beyond, CharsMapError::Replacement { unit: 1, found: 9, length: 5 });
-        let inside_a_character = check(&table(1, "é\0")).unwrap_err();
-        assert!(matches!(inside_a_character, CharsMapError::Replacement { found: 1, .. }));
+    fn unsound_tables_are_errors() {
         let mut far = table(0, "b\0");
         far[4..8].copy_from_slice(&(600u32 << 10).to_le_bytes());
-        assert_eq!(check(&far).unwrap_err(), CharsMapError::State { state: 600, units: 512 });
-        let mut not_text = table(0, "b\0");
-        not_text.push(0xff);
-        assert_eq!(check(&not_text).unwrap_err(), CharsMapError::Utf8);
+        let not_text = [table(0, "b\0"), vec![0xff]].concat();
+        for (table, text) in [
+            (vec![1, 2], "up to 0 bytes, found 0 bytes"),
+            (vec![8, 0, 0, 0, 1], "up to 1 bytes, found 8 bytes"),
+            (table(9, "b\0cd\0"), "within 5 bytes, found byte 9 in trie unit 1"),
+            // Inside a character.
+            (table(1, "é\0"), "within 3 bytes, found byte 1 in trie unit 1"),
+            (far, "states below 512, found state 600"),
+            (not_text, "UTF-8"),
+        ] {
+            let error = check(&table, FILE.as_ref()).unwrap_err().to_string();
+            assert!(error.starts_with("`spm.model`: `precompiled_charsmap` should"), "{error}");
+            assert!(error.contains(text), "{error}");
+        }
     }
 
     #[test]
     fn base64_matches_known_vectors() {
         // RFC 4648, section 10.
         for (text, bytes) in [("", ""), ("Zg==", "f"), ("Zm8=", "fo"), ("Zm9vYmFy", "foobar")] {
-            assert_eq!(decode_base64(text).unwrap(), bytes.as_bytes());
+            assert_eq!(decode_base64(text, FILE.as_ref()).unwrap(), bytes.as_bytes());
         }
-        let wrong = DecodeError::InvalidByte(3, b'*');
-        assert_eq!(decode_base64("Zm9*").unwrap_err(), CharsMapError::Base64(wrong));
+        let error = decode_base64("Zm9*", FILE.as_ref()).unwrap_err().to_string();
+        assert!(error.contains("base64") && error.contains("offset 3"), "{error}");
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::charsmap;
-use super::error::TokenizerError;
+use crate::error::{Error, Result};
 
 /// Steps of a tokenizer.
 const STEPS: usize = 64;
@@ -31,16 +31,7 @@ impl Growth {
     const NONE: Self = Self { factor: 1.0, added: 0.0, steps: 0 };
 
     /// That of the steps in a `tokenizer.json`'s form.
-    ///
-    /// # Errors
-    ///
-    /// [`TokenizerError::Unsupported`] if a short text can become too long, [`TokenizerError::CharsMap`] for a broken table
-    /// of replacements.
-    pub(super) fn of(
-        file: &Path,
-        normalizer: &Value,
-        pre_tokenizer: &Value,
-    ) -> Result<Self, TokenizerError> {
+    pub(super) fn of(file: &Path, normalizer: &Value, pre_tokenizer: &Value) -> Result<Self> {
         let growth = then(file, then(file, Self::NONE, normalizer)?, pre_tokenizer)?;
         let Self { factor, added, steps } = growth;
         if factor <= FACTOR && added <= ADDED && steps <= STEPS {
@@ -49,31 +40,22 @@ impl Growth {
         let found = format!(
             "{steps} steps that make a text up to {factor:.0} times as long and add up to {added:.0} bytes"
         );
-        Err(TokenizerError::Unsupported {
-            file: file.into(),
-            key: "normalizer".into(),
-            found,
-            supported: "64 steps, 10000 times, 65536 bytes",
-        })
+        Err(Error::unsupported(file, "normalizer", found, "64 steps, 10000 times, 65536 bytes"))
     }
 
     /// Checks that `text` stays short enough.
-    ///
-    /// # Errors
-    ///
-    /// [`TokenizerError::TextLength`] if it may not.
-    pub(super) fn check(&self, file: &Path, text: &str) -> Result<(), TokenizerError> {
+    pub(super) fn check(&self, file: &Path, text: &str) -> Result<()> {
         let most = (BYTES - self.added) / self.factor;
         if text.len() as f64 <= most {
             return Ok(());
         }
-        let (file, bytes) = (file.into(), text.len());
-        Err(TokenizerError::TextLength { file, bytes, most: most as usize })
+        let (bytes, most) = (text.len(), most as usize);
+        Err(Error::tokenizer(file, format!("reads at most {most} bytes, a text has {bytes}")))
     }
 }
 
 /// `before`, followed by the steps of `part`.
-fn then(file: &Path, before: Growth, part: &Value) -> Result<Growth, TokenizerError> {
+fn then(file: &Path, before: Growth, part: &Value) -> Result<Growth> {
     let mut growth = before;
     for list in ["normalizers", "pretokenizers"] {
         for step in part[list].as_array().into_iter().flatten() {
@@ -89,11 +71,7 @@ fn then(file: &Path, before: Growth, part: &Value) -> Result<Growth, TokenizerEr
         }
         _ if part["precompiled_charsmap"].is_string() => {
             let table = part["precompiled_charsmap"].as_str().unwrap_or_default();
-            let factor =
-                charsmap::decode_base64(table)
-                    .and_then(|bytes| charsmap::check(&bytes))
-                    .map_err(|source| TokenizerError::CharsMap { file: file.into(), source })?;
-            (factor, 0.0)
+            (charsmap::check(&charsmap::decode_base64(table, file)?, file)?, 0.0)
         }
         // The largest factors of Unicode's normal forms in UTF-8.
         "NFKC" | "NFKD" => (11.0, 0.0),
@@ -126,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn growth(steps: &[Value]) -> Result<Growth, TokenizerError> {
+    fn growth(steps: &[Value]) -> Result<Growth> {
         let sequence = json!({"type": "Sequence", "normalizers": steps});
         Growth::of(Path::new("tokenizer.json"), &sequence, &Value::Null)
     }
@@ -164,7 +142,7 @@ mod tests {
         // 256 MiB over 8192.
         let (file, long) = (Path::new("x"), "a".repeat(32_769));
         found.check(file, &long[1..]).unwrap();
-        let error = found.check(file, &long).unwrap_err();
-        assert!(matches!(error, TokenizerError::TextLength { bytes: 32_769, most: 32_768, .. }));
+        let error = found.check(file, &long).unwrap_err().to_string();
+        assert_eq!(error, "tokenizer `x` reads at most 32768 bytes, a text has 32769");
     }
 }

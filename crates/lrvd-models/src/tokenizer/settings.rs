@@ -5,13 +5,14 @@
 //! listed first wins.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
-use tokenizers::AddedToken;
+use serde_json::Value;
+use tokenizers::{AddedToken, PaddingDirection, TruncationDirection};
 
-use super::error::TokenizerError;
-use super::options::{PaddingSide, TruncationSide};
+use crate::config_reader::Reader;
+use crate::error::{Error, Result};
 
 /// Ids of the tokens with a special part, where the tokenizer has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,7 +59,7 @@ impl SpecialTokens {
     }
 }
 
-/// What the files say, as far as it matters here.
+/// The settings that are used here.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
     /// Lower-case the text first (conversion from `spm.model` only).
@@ -69,8 +70,8 @@ pub(super) struct Settings {
     pub(super) add_bos: Option<bool>,
     /// Put the token that ends a text behind it.
     pub(super) add_eos: Option<bool>,
-    pub(super) padding_side: Option<PaddingSide>,
-    pub(super) truncation_side: Option<TruncationSide>,
+    pub(super) padding_side: Option<PaddingDirection>,
+    pub(super) truncation_side: Option<TruncationDirection>,
     pub(super) model_max_length: Option<usize>,
     /// Key of the role → file that names it, and the token.
     pub(super) names: BTreeMap<&'static str, (PathBuf, String)>,
@@ -83,132 +84,86 @@ const NO_LIMIT: f64 = 1e9;
 
 impl Settings {
     /// Reads what is there in a folder.
-    pub(super) fn read(folder: &Path) -> Result<Self, TokenizerError> {
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        type Take = fn(&mut Settings, &Reader<'_>) -> Result<()>;
+        let files: [(&str, Take); 3] = [
+            ("tokenizer_config.json", Self::take_config),
+            ("special_tokens_map.json", Self::take_names),
+            ("added_tokens.json", Self::take_added),
+        ];
         let mut settings = Self::default();
-        let file = folder.join("tokenizer_config.json");
-        if let Some(map) = read_object(&file)? {
-            settings.take_config(&file, &map)?;
-        }
-        let file = folder.join("special_tokens_map.json");
-        if let Some(map) = read_object(&file)? {
-            settings.take_names(&file, &map)?;
-        }
-        let file = folder.join("added_tokens.json");
-        if let Some(map) = read_object(&file)? {
-            settings.take_added(&file, &map)?;
+        for (name, take) in files {
+            match Reader::open(&folder.join(name)) {
+                Err(Error::Read { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+                reader => take(&mut settings, &reader?)?,
+            }
         }
         Ok(settings)
     }
 
     /// Of the text of a `tokenizer_config.json`; `file` is only named in errors.
-    pub(super) fn parse(text: &[u8], file: &Path) -> Result<Self, TokenizerError> {
-        let map = serde_json::from_slice(text)
-            .map_err(|source| TokenizerError::Json { file: file.into(), source })?;
+    pub(super) fn parse(text: &[u8], file: &Path) -> Result<Self> {
         let mut settings = Self::default();
-        settings.take_config(file, &map)?;
+        settings.take_config(&Reader::new(text, file)?)?;
         Ok(settings)
     }
 
-    fn take_config(&mut self, file: &Path, map: &Map<String, Value>) -> Result<(), TokenizerError> {
-        self.take_names(file, map)?;
-        self.do_lower_case = read_bool(file, map, "do_lower_case")?.unwrap_or(false);
-        self.split_by_punct = read_bool(file, map, "split_by_punct")?.unwrap_or(false);
-        self.add_bos = read_bool(file, map, "add_bos_token")?;
-        self.add_eos = read_bool(file, map, "add_eos_token")?;
+    fn take_config(&mut self, config: &Reader<'_>) -> Result<()> {
+        self.take_names(config)?;
+        self.do_lower_case = config.boolean("do_lower_case")?.unwrap_or(false);
+        self.split_by_punct = config.boolean("split_by_punct")?.unwrap_or(false);
+        self.add_bos = config.boolean("add_bos_token")?;
+        self.add_eos = config.boolean("add_eos_token")?;
         self.padding_side =
-            read_side(file, map, "padding_side", [PaddingSide::Left, PaddingSide::Right])?;
+            side(config, "padding_side", PaddingDirection::Left, PaddingDirection::Right)?;
         self.truncation_side =
-            read_side(file, map, "truncation_side", [TruncationSide::Left, TruncationSide::Right])?;
-        self.model_max_length = match present(map, "model_max_length") {
-            None => None,
-            Some(value) => match value.as_f64() {
-                Some(length) if length >= 1.0 => (length < NO_LIMIT).then_some(length as usize),
-                _ => return Err(wrong(file, "model_max_length", "a positive number", value)),
-            },
-        };
-        if let Some(value) = present(map, "added_tokens_decoder") {
-            let wanted = "a map from ids to tokens";
-            let tokens = value
-                .as_object()
-                .ok_or_else(|| wrong(file, "added_tokens_decoder", wanted, value))?;
-            for (id, token) in tokens {
-                let id = id.parse().map_err(|_| wrong(file, id, "an id", token))?;
-                let token = serde_json::from_value(token.clone())
-                    .map_err(|source| TokenizerError::Json { file: file.into(), source })?;
-                self.added.insert(id, (file.into(), token));
-            }
+            side(config, "truncation_side", TruncationDirection::Left, TruncationDirection::Right)?;
+        let length = config.float("model_max_length", 1.0..=f64::MAX)?;
+        self.model_max_length =
+            length.filter(|&found| found < NO_LIMIT).map(|found| found as usize);
+        let tokens =
+            config.value("added_tokens_decoder", "a map from ids to tokens", Value::as_object)?;
+        for (id, token) in tokens.into_iter().flatten() {
+            let key = format!("added_tokens_decoder.{id}");
+            let index = id.parse().map_err(|_| config.wrong(&key, "an id as key", token))?;
+            let token = serde_json::from_value(token.clone())
+                .map_err(|error| config.wrong(&key, format!("a token ({error})"), token))?;
+            self.added.insert(index, (config.file.into(), token));
         }
         Ok(())
     }
 
-    fn take_names(&mut self, file: &Path, map: &Map<String, Value>) -> Result<(), TokenizerError> {
+    fn take_names(&mut self, map: &Reader<'_>) -> Result<()> {
         for role in &ROLES {
-            let Some(value) = present(map, role.key) else { continue };
-            let name = value.as_str().or_else(|| value.get("content")?.as_str());
-            let name = name.ok_or_else(|| wrong(file, role.key, "a token", value))?;
-            self.names.entry(role.key).or_insert_with(|| (file.into(), name.to_owned()));
+            let Some(name) = map.value(role.key, "a token", token_text)? else { continue };
+            self.names.entry(role.key).or_insert_with(|| (map.file.into(), name.to_owned()));
         }
         Ok(())
     }
 
-    fn take_added(&mut self, file: &Path, map: &Map<String, Value>) -> Result<(), TokenizerError> {
-        for (token, id) in map {
+    fn take_added(&mut self, list: &Reader<'_>) -> Result<()> {
+        for (token, id) in &list.map {
             let found = id.as_u64().and_then(|id| u32::try_from(id).ok());
-            let id = found.ok_or_else(|| wrong(file, token, "an id", id))?;
+            let id = found.ok_or_else(|| list.wrong(token, "an id", id))?;
             let special = self.names.values().any(|(_, name)| name == token)
                 || ROLES.iter().any(|role| role.usual.contains(&token.as_str()));
             let token = AddedToken::from(token.clone(), special);
-            self.added.entry(id).or_insert_with(|| (file.into(), token));
+            self.added.entry(id).or_insert_with(|| (list.file.into(), token));
         }
         Ok(())
     }
 }
 
-/// The object in a file, or `None` if there is no such file.
-fn read_object(file: &Path) -> Result<Option<Map<String, Value>>, TokenizerError> {
-    let bytes = match std::fs::read(file) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(TokenizerError::Read { file: file.into(), source }),
-    };
-    serde_json::from_slice(&bytes)
-        .map(Some)
-        .map_err(|source| TokenizerError::Json { file: file.into(), source })
+fn token_text(token: &Value) -> Option<&str> {
+    token.as_str().or_else(|| token.get("content")?.as_str())
 }
 
-/// The value of a key, unless it is null.
-fn present<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
-    map.get(key).filter(|value| !value.is_null())
-}
-
-fn read_bool(
-    file: &Path,
-    map: &Map<String, Value>,
-    key: &str,
-) -> Result<Option<bool>, TokenizerError> {
-    present(map, key)
-        .map(|value| value.as_bool().ok_or_else(|| wrong(file, key, "true or false", value)))
-        .transpose()
-}
-
-fn read_side<T>(
-    file: &Path,
-    map: &Map<String, Value>,
-    key: &str,
-    [left, right]: [T; 2],
-) -> Result<Option<T>, TokenizerError> {
-    match present(map, key) {
-        None => Ok(None),
-        Some(value) => match value.as_str() {
-            Some("left") => Ok(Some(left)),
-            Some("right") => Ok(Some(right)),
-            _ => Err(wrong(file, key, "`left` or `right`", value)),
-        },
-    }
-}
-
-fn wrong(file: &Path, key: &str, wanted: &'static str, found: &Value) -> TokenizerError {
-    TokenizerError::Value { file: file.into(), key: key.into(), wanted, found: found.to_string() }
+fn side<T>(config: &Reader<'_>, key: &'static str, left: T, right: T) -> Result<Option<T>> {
+    config.value(key, "`left` or `right`", |value| match value.as_str()? {
+        "left" => Some(left),
+        "right" => Some(right),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -216,7 +171,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn read(files: &[(&str, &str)]) -> Result<Settings, TokenizerError> {
+    fn read(files: &[(&str, &str)]) -> Result<Settings> {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
             std::fs::write(folder.path().join(name), text).unwrap();
@@ -228,7 +183,7 @@ mod tests {
     fn an_empty_folder_says_nothing() {
         let settings = read(&[]).unwrap();
         assert!(settings.names.is_empty() && settings.added.is_empty());
-        assert_eq!((settings.padding_side, settings.model_max_length), (None, None));
+        assert!(settings.padding_side.is_none() && settings.model_max_length.is_none());
     }
 
     #[test]
@@ -245,7 +200,7 @@ mod tests {
         .unwrap();
         assert_eq!(settings.names["pad_token"].1, "<p>");
         assert_eq!(settings.names["cls_token"].1, "<c>");
-        assert_eq!(settings.padding_side, Some(PaddingSide::Left));
+        assert!(matches!(settings.padding_side, Some(PaddingDirection::Left)));
         assert_eq!(settings.model_max_length, None);
         assert!(settings.do_lower_case);
         assert!(settings.added[&9].1.lstrip);
@@ -266,9 +221,7 @@ mod tests {
                 "{message}"
             );
         }
-        assert!(matches!(
-            read(&[("tokenizer_config.json", "[]")]),
-            Err(TokenizerError::Json { .. })
-        ));
+        let list = read(&[("tokenizer_config.json", "[]")]);
+        assert!(matches!(list, Err(Error::Json { .. })), "{list:?}");
     }
 }

@@ -5,13 +5,12 @@
 //! `sentencepiece_model.proto`, which `prost` decodes; fields that only steer training are skipped. The view is the
 //! same for every model type; `unigram` and `bpe` convert it.
 
-mod error;
-
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use prost::Message as _;
 
-pub use self::error::SpmError;
+use crate::error::{Error, Result};
 
 /// What a piece is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,19 +101,21 @@ pub struct SpmModel {
 }
 
 impl SpmModel {
-    /// Reads a model from the bytes of its file.
-    ///
-    /// # Errors
-    ///
-    /// [`SpmError`] if the bytes are no such message, or the vocabulary is empty or contradicts itself.
-    pub fn parse(bytes: &[u8]) -> Result<Self, SpmError> {
-        let message = proto::ModelProto::decode(bytes)?;
+    /// Reads a model from the bytes of its file; `file` is only named in errors.
+    pub fn parse(bytes: &[u8], file: &Path) -> Result<Self> {
+        let message = proto::ModelProto::decode(bytes)
+            .map_err(|error| Error::format(file, "ModelProto", "a SentencePiece model", error))?;
         let (trainer, normalizer) =
             (message.trainer_spec.unwrap_or_default(), message.normalizer_spec.unwrap_or_default());
         let model = Self {
-            pieces: message.pieces.into_iter().map(Piece::read).collect::<Result<_, _>>()?,
+            pieces: message
+                .pieces
+                .into_iter()
+                .map(|piece| Piece::read(piece, file))
+                .collect::<Result<_>>()?,
             trainer: TrainerSpec {
                 model_type: enumeration(
+                    file,
                     "TrainerSpec.model_type",
                     trainer.model_type(),
                     &[ModelType::Unigram, ModelType::Bpe, ModelType::Word, ModelType::Char],
@@ -130,16 +131,12 @@ impl SpmModel {
                 precompiled_charsmap: normalizer.precompiled_charsmap.unwrap_or_default(),
             },
         };
-        model.check()?;
+        model.check(file)?;
         Ok(model)
     }
 
     /// A byte-pair model with byte fallback and the settings of Llama's, for vocabularies that come in another format.
-    ///
-    /// # Errors
-    ///
-    /// [`SpmError`] if the vocabulary is empty or contradicts itself.
-    pub fn byte_pairs(pieces: Vec<Piece>) -> Result<Self, SpmError> {
+    pub fn byte_pairs(pieces: Vec<Piece>, file: &Path) -> Result<Self> {
         let trainer = TrainerSpec {
             model_type: ModelType::Bpe,
             byte_fallback: true,
@@ -152,7 +149,7 @@ impl SpmModel {
             escape_whitespaces: true,
         };
         let model = Self { pieces, trainer, normalizer };
-        model.check()?;
+        model.check(file)?;
         Ok(model)
     }
 
@@ -164,35 +161,39 @@ impl SpmModel {
             .expect("`check` found exactly one piece of this kind")
     }
 
-    fn check(&self) -> Result<(), SpmError> {
-        if self.pieces.is_empty() {
-            return Err(SpmError::NoPieces);
-        }
+    fn check(&self, file: &Path) -> Result<()> {
+        let wrong = |key: String, expected: String, found: String| {
+            Err(Error::format(file, key, expected, found))
+        };
         let mut seen = BTreeMap::new();
-        for (index, piece) in self.pieces.iter().enumerate() {
-            if piece.text.is_empty() {
-                return Err(SpmError::EmptyPiece { index });
+        for (index, Piece { text, score, .. }) in self.pieces.iter().enumerate() {
+            let key = format!("piece {index}");
+            if text.is_empty() {
+                return wrong(key, "a text".to_owned(), "an empty one".to_owned());
             }
-            if !piece.score.is_finite() {
-                let piece_text = piece.text.clone();
-                return Err(SpmError::Score { index, piece: piece_text, found: piece.score });
+            if !score.is_finite() {
+                return wrong(key, "a piece of a finite score".to_owned(), format!("{score}"));
             }
-            if let Some(first) = seen.insert(piece.text.as_str(), index) {
-                let piece = piece.text.clone();
-                return Err(SpmError::DuplicatePiece { piece, first, second: index });
+            if let Some(first) = seen.insert(text.as_str(), index) {
+                let expected = "a text of no other piece".to_owned();
+                return wrong(key, expected, format!("`{text}`, the text of piece {first}"));
             }
         }
         let found = self.pieces.iter().filter(|piece| piece.kind == PieceKind::Unknown).count();
-        if found == 1 { Ok(()) } else { Err(SpmError::UnknownPieces { found }) }
+        if found == 1 {
+            return Ok(());
+        }
+        let expected = "a list with exactly 1 piece of type UNKNOWN".to_owned();
+        wrong("ModelProto.pieces".to_owned(), expected, format!("{found} of {}", self.pieces.len()))
     }
 }
 
 impl Piece {
-    fn read(message: proto::SentencePiece) -> Result<Self, SpmError> {
+    fn read(message: proto::SentencePiece, file: &Path) -> Result<Self> {
         use PieceKind::{Byte, Control, Normal, Unknown, Unused, UserDefined};
         let kinds = [Normal, Unknown, Control, UserDefined, Unused, Byte];
         Ok(Self {
-            kind: enumeration("SentencePiece.type", message.kind(), &kinds, "1 to 6")?,
+            kind: enumeration(file, "SentencePiece.type", message.kind(), &kinds, "1 to 6")?,
             score: message.score(),
             text: message.piece.unwrap_or_default(),
         })
@@ -201,14 +202,25 @@ impl Piece {
 
 /// The value with a number, counted from 1.
 fn enumeration<T: Copy>(
-    field: &'static str,
+    file: &Path,
+    field: &str,
     found: i32,
     values: &[T],
-    wanted: &'static str,
-) -> Result<T, SpmError> {
+    expected: &str,
+) -> Result<T> {
     let index = usize::try_from(found).ok().and_then(|number| number.checked_sub(1));
     let value = index.and_then(|index| values.get(index));
-    value.copied().ok_or(SpmError::Enumeration { field, found, wanted })
+    value.copied().ok_or_else(|| Error::format(file, field, expected, found))
+}
+
+/// Checks settings of which a conversion supports one value: the key, the value and the supported value.
+pub(super) fn require<const N: usize>(file: &Path, flags: [(&str, bool, bool); N]) -> Result<()> {
+    match flags.into_iter().find(|(_, found, supported)| found != supported) {
+        None => Ok(()),
+        Some((key, found, supported)) => {
+            Err(Error::unsupported(file, key, found, supported.to_string()))
+        }
+    }
 }
 
 /// The parts of the schema that are read, with its defaults.
@@ -278,6 +290,10 @@ pub(super) mod tests {
         bytes_field(1, &content)
     }
 
+    fn parse(bytes: &[u8]) -> Result<SpmModel> {
+        SpmModel::parse(bytes, "spm.model".as_ref())
+    }
+
     fn small() -> Vec<u8> {
         [piece_field("<unk>", 0.0, 2), piece_field("\u{2581}a", -1.5, 1)].concat()
     }
@@ -288,7 +304,7 @@ pub(super) mod tests {
         bytes.extend(piece_field("[CLS]", 0.0, 3));
         bytes.extend(bytes_field(2, &[0x18, 2, 0x98, 0x02, 1])); // model_type 2, byte_fallback
         bytes.extend(bytes_field(3, &[0x12, 2, 7, 8, 0x18, 0, 0x20, 0]));
-        let model = SpmModel::parse(&bytes).unwrap();
+        let model = parse(&bytes).unwrap();
         let kinds: Vec<_> = model.pieces.iter().map(|piece| piece.kind).collect();
         assert_eq!(kinds, [PieceKind::Unknown, PieceKind::Normal, PieceKind::Control]);
         assert_eq!((model.pieces[1].text.as_str(), model.pieces[1].score), ("\u{2581}a", -1.5));
@@ -302,29 +318,26 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused() {
-        let parse = |extra: Vec<u8>| SpmModel::parse(&[small(), extra].concat()).unwrap_err();
-        assert_eq!(SpmModel::parse(&[]).unwrap_err(), SpmError::NoPieces);
-        assert_eq!(
-            parse(piece_field("<unk>", 0.0, 1)),
-            SpmError::DuplicatePiece { piece: "<unk>".into(), first: 0, second: 2 }
-        );
-        assert_eq!(parse(piece_field("<x>", 0.0, 2)), SpmError::UnknownPieces { found: 2 });
-        assert_eq!(parse(piece_field("", 0.0, 1)), SpmError::EmptyPiece { index: 2 });
-        assert!(matches!(parse(piece_field("b", f32::NAN, 1)), SpmError::Score { index: 2, .. }));
-        assert!(matches!(
-            parse(piece_field("b", 0.0, 7)),
-            SpmError::Enumeration { field: "SentencePiece.type", found: 7, .. }
-        ));
-        for (bytes, place) in [
+    fn contradictions_are_errors() {
+        let piece = piece_field;
+        for (bytes, text) in [
+            (
+                piece("<unk>", 0.0, 1),
+                "`piece 2` should be a text of no other piece, found `<unk>`, the text of piece 0",
+            ),
+            (piece("<x>", 0.0, 2), "exactly 1 piece of type UNKNOWN, found 2 of 3"),
+            (piece("", 0.0, 1), "`piece 2` should be a text, found an empty one"),
+            (piece("b", f32::NAN, 1), "`piece 2` should be a piece of a finite score, found NaN"),
+            (piece("b", 0.0, 7), "`SentencePiece.type` should be 1 to 6, found 7"),
             (vec![0x08, 1], "ModelProto.pieces"),
             (bytes_field(1, &bytes_field(1, &[0xff])), "SentencePiece.piece"),
             (vec![0x0a, 100], "ModelProto.pieces"),
         ] {
-            let error = parse(bytes);
-            let SpmError::Wire(source) = &error else { panic!("{error}") };
-            assert!(source.to_string().contains(place), "{source}");
+            let error = parse(&[small(), bytes].concat()).unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
         }
+        let error = parse(&[]).unwrap_err().to_string();
+        assert!(error.contains("found 0 of 0"), "{error}");
     }
 
     #[test]
@@ -332,10 +345,10 @@ pub(super) mod tests {
         let bytes = [small(), piece_field("b", -2.0, 1)].concat();
         for end in 0..bytes.len() {
             // No assertion on the outcome: a prefix may end between two pieces. It must not panic.
-            let _ = SpmModel::parse(&bytes[..end]);
+            let _ = parse(&bytes[..end]);
             let mut flipped = bytes.clone();
             flipped[end] ^= 0x81;
-            let _ = SpmModel::parse(&flipped);
+            let _ = parse(&flipped);
         }
     }
 }

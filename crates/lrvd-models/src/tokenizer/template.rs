@@ -1,94 +1,97 @@
-//! What stands before and behind every text.
+//! The tokens before and behind every text.
 
 use std::path::Path;
 
+use serde::Deserialize as _;
+use serde_json::{Map, Value, json};
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{Encoding, PostProcessor, Token, Tokenizer};
 
-use super::added::template_error;
-use super::error::TokenizerError;
 use super::settings::{Settings, SpecialTokens};
+use crate::error::{Error, Result};
 
-/// `<s> a </s>` and `<s> a </s> <s> b </s>` with type ids 0 and 1, without what is none.
-pub(super) fn framed(
-    bos: Option<(String, u32)>,
-    eos: Option<(String, u32)>,
-    file: &Path,
-) -> Result<TemplateProcessing, TokenizerError> {
-    let part = |text: &str, kind: u32| {
-        let token = |token: &Option<(String, u32)>| {
-            token.as_ref().map(|(name, _)| format!("{name}:{kind}"))
-        };
-        let parts = [token(&bos), Some(format!("{text}:{kind}")), token(&eos)];
-        parts.into_iter().flatten().collect::<Vec<String>>()
+/// A token and its id.
+type Named = (String, u32);
+
+/// `<s> a </s>` and `<s> a </s> <s> b </s>` with type ids 0 and 1 as in a `tokenizer.json`, without absent tokens; null
+/// without any. `again` puts the first token before the second text too.
+pub(crate) fn template_json(bos: Option<&Named>, eos: Option<&Named>, again: bool) -> Value {
+    if bos.is_none() && eos.is_none() {
+        return Value::Null;
+    }
+    let part = |text: &str, kind: u32, before: Option<&Named>| {
+        let token = |(name, _): &Named| json!({"SpecialToken": {"id": name, "type_id": kind}});
+        let own = json!({"Sequence": {"id": text, "type_id": kind}});
+        before.map(token).into_iter().chain([own]).chain(eos.map(token)).collect::<Vec<_>>()
     };
-    let (single, second) = (part("$A", 0), part("$B", 1));
-    let library = |message| template_error(file, message);
-    // Pieces are given one by one, so that a token with a colon or a space in its name is not taken apart.
-    let pair = [single.clone(), second].concat();
-    TemplateProcessing::builder()
-        .try_single(pieces(&single))
-        .map_err(&library)?
-        .try_pair(pieces(&pair))
-        .map_err(&library)?
-        .special_tokens(bos.into_iter().chain(eos).collect::<Vec<_>>())
-        .build()
-        .map_err(|e| library(e.to_string()))
+    let single = part("A", 0, bos);
+    let pair = [single.clone(), part("B", 1, bos.filter(|_| again))].concat();
+    let special: Map<String, Value> = bos
+        .into_iter()
+        .chain(eos)
+        .map(|(name, id)| (name.clone(), json!({"id": name, "ids": [id], "tokens": [name]})))
+        .collect();
+    json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special})
 }
 
-fn pieces(parts: &[String]) -> Vec<&str> {
-    parts.iter().map(String::as_str).collect()
+/// As [`template_json`], for the engine; none without any token.
+pub(super) fn template(
+    bos: Option<&Named>,
+    eos: Option<&Named>,
+    again: bool,
+    file: &Path,
+) -> Result<Option<PostProcessorWrapper>> {
+    let json = template_json(bos, eos, again);
+    let template = Option::<TemplateProcessing>::deserialize(json).map_err(Error::json(file))?;
+    Ok(template.map(PostProcessorWrapper::from))
 }
 
-/// The template of a `tokenizer.json` with what `tokenizer_config.json` says of it: `add_bos_token` and
-/// `add_eos_token`, where they are stated, decide whether a text starts and ends with these tokens, as in
-/// transformers. What is not stated stays, and a template that does as stated already is kept as it is.
-pub(super) fn stated(
+/// The template of a `tokenizer.json` under the settings of `tokenizer_config.json`: `add_bos_token` and
+/// `add_eos_token` decide whether a text starts and ends with these tokens, as in transformers. Without a setting the
+/// template stays, as does one that agrees with the settings.
+pub(super) fn with_ends(
     own: Option<PostProcessorWrapper>,
     engine: &Tokenizer,
     settings: &Settings,
     special: SpecialTokens,
     file: &Path,
-) -> Result<Option<PostProcessorWrapper>, TokenizerError> {
+) -> Result<Option<PostProcessorWrapper>> {
     if settings.add_bos.is_none() && settings.add_eos.is_none() {
         return Ok(own);
     }
     let found = match &own {
-        Some(template) => frame(template, special, file)?,
+        Some(own) => frame(own, special, file)?,
         None => [false, false],
     };
-    let wanted = [settings.add_bos.unwrap_or(found[0]), settings.add_eos.unwrap_or(found[1])];
-    if wanted == found {
+    let ends = [settings.add_bos.unwrap_or(found[0]), settings.add_eos.unwrap_or(found[1])];
+    if ends == found {
         return Ok(own);
     }
-    let token = |wanted: bool, id: Option<u32>, role: &'static str| {
-        if !wanted {
+    let token = |add: bool, id: Option<u32>, role: &str| {
+        if !add {
             return Ok(None);
         }
         let named = id.and_then(|id| Some((engine.id_to_token(id)?, id)));
-        named.map(Some).ok_or_else(|| TokenizerError::NoToken { file: file.into(), role })
+        let expected = "a token, which the settings put around every text";
+        named.map(Some).ok_or_else(|| Error::format(file, role, expected, "nothing"))
     };
-    let bos = token(wanted[0], special.bos, "bos_token")?;
-    let eos = token(wanted[1], special.eos, "eos_token")?;
-    if bos.is_none() && eos.is_none() {
-        return Ok(None);
-    }
-    Ok(Some(framed(bos, eos, file)?.into()))
+    let bos = token(ends[0], special.bos, "bos_token")?;
+    let eos = token(ends[1], special.eos, "eos_token")?;
+    template(bos.as_ref(), eos.as_ref(), true, file)
 }
 
-/// Whether a template puts the beginning-of-text token before a text, and the end-of-text token behind it.
+/// Whether a template puts the start-of-text token before a text, and the end-of-text token behind it.
 fn frame(
     template: &PostProcessorWrapper,
     special: SpecialTokens,
     file: &Path,
-) -> Result<[bool; 2], TokenizerError> {
+) -> Result<[bool; 2]> {
     /// Of no token.
     const TEXT: u32 = u32::MAX;
     let text = Encoding::from_tokens(vec![Token::new(TEXT, "a".to_owned(), (0, 1))], 0);
-    let whole = template
-        .process(text, None, true)
-        .map_err(TokenizerError::library("try the template", file))?;
+    let whole =
+        template.process(text, None, true).map_err(Error::library("try the template", file))?;
     let ids = whole.get_ids();
     let at = ids.iter().position(|&id| id == TEXT).unwrap_or(0);
     let has = |ids: &[u32], token: Option<u32>| token.is_some_and(|token| ids.contains(&token));

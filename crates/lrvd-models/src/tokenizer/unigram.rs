@@ -15,7 +15,7 @@
 //! with byte fallback (DeBERTa-v3 was). A trailing character that the table maps to a space leaves a lone U+2581
 //! behind. A short grapheme whose first character is in the table is replaced as a whole, so that a mark combined
 //! with a compatibility character is lost. Settings under which the conversion would cut ordinary text differently
-//! are refused.
+//! are errors.
 
 use std::path::Path;
 
@@ -26,32 +26,30 @@ use tokenizers::normalizers::{Lowercase, NormalizerWrapper, Precompiled, Replace
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::pre_tokenizers::punctuation::Punctuation;
-use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, SplitDelimiterBehavior, Tokenizer};
 
-use super::added::{install, special, template_error};
+use super::added::{add_tokens, special};
 use super::charsmap;
-use super::error::TokenizerError;
 use super::settings::{ROLES, Settings};
-use super::spm::{PieceKind, SpmModel};
+use super::spm::{Piece, PieceKind, SpmModel, require};
+use super::template::template;
+use crate::error::{Error, Result};
 
 /// The mark that SentencePiece writes for a space.
 const SPACE_MARK: char = '\u{2581}';
 
 /// Converts a model of type UNIGRAM.
-pub(super) fn convert(
-    model: &SpmModel,
-    file: &Path,
-    settings: &Settings,
-) -> Result<Tokenizer, TokenizerError> {
+pub(super) fn convert(model: &SpmModel, file: &Path, settings: &Settings) -> Result<Tokenizer> {
     check_supported(model, file)?;
-    let library = TokenizerError::library("convert", file);
     let vocabulary =
         model.pieces.iter().map(|piece| (piece.text.clone(), f64::from(piece.score))).collect();
-    let unigram = Unigram::from(vocabulary, Some(model.unknown_id()), false).map_err(library)?;
+    let unigram = Unigram::from(vocabulary, Some(model.unknown_id()), false)
+        .map_err(Error::library("convert", file))?;
     let mut tokenizer = Tokenizer::new(unigram);
     // The normaliser goes in before the added tokens, which are matched in its output.
-    tokenizer.with_normalizer(Some(normalizer(model, file, settings)?)).map_err(library)?;
+    tokenizer
+        .with_normalizer(Some(normalizer(model, file, settings)?))
+        .map_err(Error::library("convert", file))?;
     let scheme = if model.normalizer.add_dummy_prefix {
         PrependScheme::Always
     } else {
@@ -65,35 +63,50 @@ pub(super) fn convert(
     steps.push(metaspace.clone().into());
     tokenizer.with_pre_tokenizer(Some(tokenizers::pre_tokenizers::sequence::Sequence::new(steps)));
     tokenizer.with_decoder(Some(DecoderWrapper::Metaspace(metaspace)));
-    add_tokens(&mut tokenizer, model, file, settings)?;
-    let template = template(&tokenizer, file, settings)?;
-    tokenizer.with_post_processor(Some(template));
+    let unknown = &model.pieces[model.unknown_id()].text;
+    let added = |piece: &Piece| {
+        let is_role = ROLES.iter().any(|role| name(settings, role.key) == piece.text);
+        let special = is_role || matches!(piece.kind, PieceKind::Control | PieceKind::Unknown);
+        // Only the unknown token is looked for in the normalised text.
+        let token = AddedToken::from(piece.text.clone(), special);
+        (special || piece.kind == PieceKind::UserDefined)
+            .then(|| token.normalized(piece.text == *unknown))
+    };
+    let mask = Some(name(settings, "mask_token"));
+    add_tokens(&mut tokenizer, model, file, settings, added, mask)?;
+    let special = |key: &'static str| special(&tokenizer, name(settings, key), key, file);
+    let (cls, sep) = (special("cls_token")?, special("sep_token")?);
+    let template = template(Some(&cls), Some(&sep), false, file)?;
+    tokenizer.with_post_processor(template);
     Ok(tokenizer)
 }
 
-/// Refuses settings under which the conversion and SentencePiece disagree about ordinary text.
-fn check_supported(model: &SpmModel, file: &Path) -> Result<(), TokenizerError> {
-    let refuse = |key: &str, found: String, supported| {
-        Err(TokenizerError::Unsupported { file: file.into(), key: key.into(), found, supported })
+/// Checks that the conversion and SentencePiece cut ordinary text in the same way.
+fn check_supported(model: &SpmModel, file: &Path) -> Result<()> {
+    let unsupported = |key: &str, found: String, supported: &str| {
+        Err(Error::unsupported(file, key, found, supported))
     };
     let (trainer, normalizer) = (&model.trainer, &model.normalizer);
-    if trainer.treat_whitespace_as_suffix {
-        return refuse("trainer_spec.treat_whitespace_as_suffix", "true".into(), "false");
-    }
-    if !normalizer.remove_extra_whitespaces {
-        return refuse("normalizer_spec.remove_extra_whitespaces", "false".into(), "true");
-    }
-    if !normalizer.escape_whitespaces {
-        return refuse("normalizer_spec.escape_whitespaces", "false".into(), "true");
-    }
+    require(
+        file,
+        [
+            ("trainer_spec.treat_whitespace_as_suffix", trainer.treat_whitespace_as_suffix, false),
+            ("normalizer_spec.remove_extra_whitespaces", normalizer.remove_extra_whitespaces, true),
+            ("normalizer_spec.escape_whitespaces", normalizer.escape_whitespaces, true),
+        ],
+    )?;
     for piece in &model.pieces {
         if piece.kind == PieceKind::Unused {
-            return refuse("pieces.type", format!("UNUSED (`{}`)", piece.text), "all other types");
+            return unsupported(
+                "pieces.type",
+                format!("UNUSED (`{}`)", piece.text),
+                "all other types",
+            );
         }
         let inner_space = piece.text.chars().skip(1).any(|c| c == SPACE_MARK);
         if inner_space && piece.kind == PieceKind::Normal {
             let supported = "a space mark only in front";
-            return refuse("pieces.piece", piece.text.clone(), supported);
+            return unsupported("pieces.piece", piece.text.clone(), supported);
         }
     }
     Ok(())
@@ -103,7 +116,7 @@ fn normalizer(
     model: &SpmModel,
     file: &Path,
     settings: &Settings,
-) -> Result<tokenizers::normalizers::Sequence, TokenizerError> {
+) -> Result<tokenizers::normalizers::Sequence> {
     let mut steps: Vec<NormalizerWrapper> = Vec::new();
     if settings.do_lower_case {
         steps.push(Lowercase.into());
@@ -111,74 +124,19 @@ fn normalizer(
     steps.push(Strip::new(true, true).into());
     let table = &model.normalizer.precompiled_charsmap;
     if !table.is_empty() {
-        charsmap::check(table)
-            .map_err(|source| TokenizerError::CharsMap { file: file.into(), source })?;
-        let library = TokenizerError::library("read the replacement table", file);
-        steps.push(Precompiled::from(table).map_err(|error| library(Box::new(error)))?.into());
+        charsmap::check(table, file)?;
+        let library = Error::library("read the replacement table", file);
+        steps.push(Precompiled::from(table).map_err(library)?.into());
     }
     let spaces = Replace::new(ReplacePattern::Regex(" {2,}".into()), " ");
-    steps.push(spaces.map_err(TokenizerError::library("build the normaliser", file))?.into());
+    steps.push(spaces.map_err(Error::library("build the normaliser", file))?.into());
     Ok(tokenizers::normalizers::Sequence::new(steps))
 }
 
-/// Name of a role's token: what the settings say, else what DeBERTa checkpoints use.
+/// Name of a role's token: that of the settings, else that of DeBERTa checkpoints.
 fn name<'a>(settings: &'a Settings, key: &'static str) -> &'a str {
     let usual = ROLES.iter().find(|role| role.key == key).map_or("", |role| role.usual[0]);
     settings.names.get(key).map_or(usual, |(_, name)| name)
-}
-
-/// Adds control and user-defined pieces, the special tokens, and what the folder lists, in the order of their ids.
-fn add_tokens(
-    tokenizer: &mut Tokenizer,
-    model: &SpmModel,
-    file: &Path,
-    settings: &Settings,
-) -> Result<(), TokenizerError> {
-    let unknown = &model.pieces[model.unknown_id()].text;
-    let n_pieces = model.pieces.len() as u32;
-    let mut tokens = Vec::new();
-    for (id, piece) in (0u32..).zip(&model.pieces) {
-        let listed = settings.added.get(&id).filter(|(_, token)| token.content == piece.text);
-        let is_role = ROLES.iter().any(|role| name(settings, role.key) == piece.text);
-        let special = is_role || matches!(piece.kind, PieceKind::Control | PieceKind::Unknown);
-        if let Some((_, token)) = listed {
-            tokens.push(token.clone());
-        } else if special || piece.kind == PieceKind::UserDefined {
-            // Only the unknown token is looked for in the normalised text.
-            let token = AddedToken::from(piece.text.clone(), special);
-            tokens.push(token.normalized(piece.text == *unknown));
-        }
-    }
-    // Tokens after the pieces: those listed, then the mask unless it has a place already.
-    let mut later: Vec<_> = settings.added.iter().filter(|(id, _)| **id >= n_pieces).collect();
-    later.sort_by_key(|(id, _)| **id);
-    tokens.extend(later.into_iter().map(|(_, (_, token))| token.clone()));
-    let mask = name(settings, "mask_token");
-    if !tokens.iter().any(|token| token.content == mask) {
-        tokens.push(AddedToken::from(mask, true));
-    }
-    install(tokenizer, tokens, n_pieces, file, settings)
-}
-
-fn template(
-    tokenizer: &Tokenizer,
-    file: &Path,
-    settings: &Settings,
-) -> Result<TemplateProcessing, TokenizerError> {
-    let special = |key: &'static str| special(tokenizer, name(settings, key), key, file);
-    let (cls, sep) = (special("cls_token")?, special("sep_token")?);
-    let library = |message| template_error(file, message);
-    // Pieces are given one by one, so that a token with a colon or a space in its name is not taken apart.
-    let (c, s) = (format!("{}:0", cls.0), format!("{}:0", sep.0));
-    let last = format!("{}:1", sep.0);
-    TemplateProcessing::builder()
-        .try_single(vec![c.as_str(), "$A:0", s.as_str()])
-        .map_err(&library)?
-        .try_pair(vec![c.as_str(), "$A:0", s.as_str(), "$B:1", last.as_str()])
-        .map_err(&library)?
-        .special_tokens(vec![cls, sep])
-        .build()
-        .map_err(|e| library(e.to_string()))
 }
 
 #[cfg(test)]
@@ -204,7 +162,7 @@ mod tests {
         .concat()
     }
 
-    fn load_bytes(bytes: &[u8], settings: &Settings) -> Result<Tokenizer, TokenizerError> {
+    fn load_bytes(bytes: &[u8], settings: &Settings) -> Result<Tokenizer> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("spm.model");
         std::fs::write(&file, bytes).unwrap();
@@ -244,29 +202,28 @@ mod tests {
         assert_eq!(tokenizer.token_to_id("<new>"), Some(8));
         assert_eq!(tokenizer.token_to_id("[MASK]"), Some(9));
         listed.added.remove(&8);
-        assert!(matches!(
-            load_bytes(&pieces(), &listed),
-            Err(TokenizerError::AddedTokenId { wanted: 9, found: 8, .. })
-        ));
+        let error = load_bytes(&pieces(), &listed).unwrap_err().to_string();
+        let wanted = "`added_tokens.json`: `id of token [MASK]` should be 8, its place in the vocabulary, found 9";
+        assert_eq!(error, wanted);
     }
 
     #[test]
-    fn what_cannot_be_reproduced_is_refused_by_name() {
-        let refused = |extra: Vec<u8>| {
+    fn settings_that_cannot_be_reproduced_are_named() {
+        let unsupported = |extra: Vec<u8>| {
             let bytes = [pieces(), extra].concat();
             match load_bytes(&bytes, &Settings::default()).unwrap_err() {
-                TokenizerError::Unsupported { key, found, .. } => (key, found),
+                Error::Unsupported { key, found, .. } => (key, found),
                 other => panic!("{other}"),
             }
         };
-        let spec = |content: &[u8]| refused(bytes_field(2, content));
+        let spec = |content: &[u8]| unsupported(bytes_field(2, content));
         assert_eq!(spec(&[0x18, 3]), ("trainer_spec.model_type".into(), "WORD".into()));
         assert_eq!(spec(&[0xc0, 1, 1]).0, "trainer_spec.treat_whitespace_as_suffix");
-        let normalizer = |content: &[u8]| refused(bytes_field(3, content)).0;
+        let normalizer = |content: &[u8]| unsupported(bytes_field(3, content)).0;
         assert_eq!(normalizer(&[0x20, 0]), "normalizer_spec.remove_extra_whitespaces");
         assert_eq!(normalizer(&[0x28, 0]), "normalizer_spec.escape_whitespaces");
-        assert_eq!(refused(piece_field("z", 0.0, 5)).0, "pieces.type");
-        assert_eq!(refused(piece_field("a\u{2581}b", 0.0, 1)).0, "pieces.piece");
+        assert_eq!(unsupported(piece_field("z", 0.0, 5)).0, "pieces.type");
+        assert_eq!(unsupported(piece_field("a\u{2581}b", 0.0, 1)).0, "pieces.piece");
     }
 
     #[test]
@@ -285,11 +242,11 @@ mod tests {
         };
         let tokenizer = with_table(table(0, "b\0")).unwrap();
         assert_eq!(ids(&tokenizer, "a"), [1, 4, 6, 2], "`a` is replaced by `b`");
-        assert!(matches!(with_table(table(7, "b\0")), Err(TokenizerError::CharsMap { .. })));
+        let error = with_table(table(7, "b\0")).unwrap_err().to_string();
+        assert!(error.contains("spm.model`: `precompiled_charsmap` should"), "{error}");
         let few = [piece_field("[UNK]", 0.0, 2), piece_field("[CLS]", 0.0, 3)].concat();
-        assert!(matches!(
-            load_bytes(&few, &Settings::default()),
-            Err(TokenizerError::MissingToken { role: "sep_token", .. })
-        ));
+        let error = load_bytes(&few, &Settings::default()).unwrap_err().to_string();
+        let wanted = "`sep_token` should be a token of the vocabulary, found `[SEP]`";
+        assert!(error.ends_with(wanted), "{error}");
     }
 }

@@ -4,17 +4,6 @@
 //! three lower crates. The folders beside these files are recomputed by every test run, any others by
 //! `cargo xtask golden DIR…`. A recorded value is only compared with; a recorded tensor that is not compared is a
 //! miss.
-//!
-//! | File | What is there |
-//! |---|---|
-//! | `case`, `json` | a folder, its tolerances, and what was compared |
-//! | `inputs`, `models` | batches; DeBERTa and Llama, with losses and gradients |
-//! | `peft` | PEFT adapters on either |
-//! | `train`, `allocation` | training runs, and what AdaLoRA decides in them |
-//! | `factors`, `forward` | the posterior: variances, divergence, moments, passes, gradients, statistics |
-//! | `gauge`, `energy`, `monte_carlo`, `calibration` | changes of basis, energy curves, draws, metrics |
-//! | `tokenizer` | ids of texts |
-//! | `damaged` | that every check can fail |
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 

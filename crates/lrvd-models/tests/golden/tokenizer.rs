@@ -5,8 +5,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use lrvd_models::tokenizer::{
-    EncodeOptions, Encoding, PaddingSide, PaddingSpec, TextTokenizer, Truncation,
-    TruncationStrategy,
+    EncodeOptions, Encoding, PaddingDirection, PaddingStrategy, TextTokenizer, TruncationStrategy,
 };
 use serde_json::{Value, json};
 
@@ -139,29 +138,27 @@ fn options(item: &Value) -> Result<EncodeOptions> {
             _ => bail!("`truncation` = {other}"),
         },
     };
-    let truncation = match strategy {
-        None => None,
-        Some(strategy) => Some(Truncation { max_length: length()?, strategy }),
-    };
+    let max_length = strategy.map(|_| length()).transpose()?;
     let padding = match &item["padding"] {
         Value::Null | Value::Bool(false) => None,
-        Value::Bool(true) => Some(PaddingSpec::Longest),
+        Value::Bool(true) => Some(PaddingStrategy::BatchLongest),
         other => match other.as_str() {
             Some("do_not_pad") => None,
-            Some("longest") => Some(PaddingSpec::Longest),
-            Some("max_length") => Some(PaddingSpec::To(length()?)),
+            Some("longest") => Some(PaddingStrategy::BatchLongest),
+            Some("max_length") => Some(PaddingStrategy::Fixed(length()?)),
             _ => bail!("`padding` = {other}"),
         },
     };
-    Ok(EncodeOptions { truncation, padding })
+    let strategy = strategy.unwrap_or_default();
+    Ok(EncodeOptions { max_length, strategy, padding })
 }
 
 /// The tokenizer with the `padding_side` that is stated, if one is.
 fn with_side(tokenizer: TextTokenizer, stated: &Value) -> Result<TextTokenizer> {
     Ok(match stated["padding_side"].as_str() {
         None => tokenizer,
-        Some("left") => tokenizer.with_padding_side(PaddingSide::Left),
-        Some("right") => tokenizer.with_padding_side(PaddingSide::Right),
+        Some("left") => tokenizer.with_padding_side(PaddingDirection::Left),
+        Some("right") => tokenizer.with_padding_side(PaddingDirection::Right),
         Some(other) => bail!("`padding_side` = `{other}`"),
     })
 }

@@ -1,6 +1,5 @@
 //! What can be wrong with a question in words.
 
-use lrvd_models::tokenizer::TokenizerError;
 use thiserror::Error;
 
 use crate::data::FrameError;
@@ -12,7 +11,7 @@ use crate::text::quoted;
 pub enum WordingError {
     /// The tokenizer refused.
     #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
+    Tokenizer(#[from] lrvd_models::Error),
     /// What the tokenizer puts around every text is not known.
     #[error(transparent)]
     Frame(#[from] FrameError),

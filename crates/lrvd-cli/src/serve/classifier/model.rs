@@ -67,7 +67,7 @@ impl Model for Classifier {
     fn text_fault(error: &ClassifyError) -> Option<String> {
         match error {
             ClassifyError::Backbone(
-                BackboneError::Tokenizer(source)
+                BackboneError::Models(source)
                 | BackboneError::Wording(WordingError::Tokenizer(source)),
             ) => Some(not_encoded(source)),
             ClassifyError::Backbone(BackboneError::Wording(_))

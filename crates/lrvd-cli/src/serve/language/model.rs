@@ -1,8 +1,7 @@
 //! A saved language model that is asked.
 
-use lrvd_bench::language::{
-    ChatError, Content, Continuation, GenerateError, Generation, LanguageError, SavedLanguageModel,
-};
+use lrvd_bench::ModelsError;
+use lrvd_bench::language::{Content, Continuation, Generation, LanguageError, SavedLanguageModel};
 
 use super::card::LanguageCard;
 use crate::serve::routes::Limits;
@@ -55,17 +54,17 @@ impl Model for LanguageModel {
             LanguageError::NoTemplate { .. } => Some(
                 "the model has no chat template: send `prompt` instead of `messages`".to_owned(),
             ),
-            LanguageError::Tokenizer(source) => Some(not_encoded(source)),
-            LanguageError::Long { .. }
-            | LanguageError::Template(ChatError::Refused { .. })
-            | LanguageError::Generate(
-                GenerateError::Empty { .. } | GenerateError::Unknown { .. },
-            ) => Some(error.to_string()),
+            LanguageError::Models(
+                source @ (ModelsError::Text(_)
+                | ModelsError::Tokenizer { .. }
+                | ModelsError::Argument { .. }),
+            ) => Some(not_encoded(source)),
+            LanguageError::Long { .. } => Some(error.to_string()),
             _ => None,
         }
     }
 
     fn is_abandoned(error: &LanguageError) -> bool {
-        matches!(error, LanguageError::Generate(GenerateError::Abandoned))
+        matches!(error, LanguageError::Models(ModelsError::Stopped))
     }
 }

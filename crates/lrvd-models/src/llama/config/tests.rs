@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::error::Error;
 
 /// The layout of the published Llama-2 configuration.
 fn base() -> Value {
@@ -25,11 +26,11 @@ fn llama3() -> Value {
     })
 }
 
-fn parse(value: &Value) -> Result<LlamaConfig, ConfigError> {
+fn parse(value: &Value) -> Result<LlamaConfig> {
     LlamaConfig::parse(value.to_string().as_bytes(), "config.json".as_ref())
 }
 
-fn with(changes: &[(&str, Value)]) -> Result<LlamaConfig, ConfigError> {
+fn with(changes: &[(&str, Value)]) -> Result<LlamaConfig> {
     let mut config = base();
     for (key, value) in changes {
         config[*key] = value.clone();
@@ -98,7 +99,7 @@ fn both_spellings_of_the_rotary_settings_say_the_same() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused_by_name() {
+fn values_that_are_not_supported_are_named() {
     let mut linear = llama3();
     linear["rope_type"] = "linear".into();
     for (key, value, named) in [
@@ -114,71 +115,58 @@ fn what_is_not_supported_is_refused_by_name() {
         ("sliding_window", json!(4096), "sliding_window"),
         ("is_encoder_decoder", json!(true), "is_encoder_decoder"),
     ] {
-        match with(&[(key, value)]) {
-            Err(ConfigError::Unsupported { key: found, .. }) => assert_eq!(found, named),
-            other => panic!("{named}: {other:?}"),
-        }
+        let error = with(&[(key, value)]).unwrap_err();
+        assert!(matches!(&error, Error::Unsupported { key, .. } if key == named), "{error}");
     }
 }
 
 #[test]
-fn values_out_of_range_are_refused_by_name() {
-    let mut reversed = llama3();
-    reversed["low_freq_factor"] = 4.0.into();
-    let mut other_theta = llama3();
-    other_theta["rope_theta"] = 1e4.into();
-    let range = |changes: &[(&str, Value)]| match with(changes) {
-        Err(ConfigError::Range { key, .. }) => key,
-        other => panic!("{changes:?}: {other:?}"),
+fn missing_and_impossible_values_are_named() {
+    let changed = |key: &str, value: Value| {
+        let mut scaling = llama3();
+        scaling[key] = value;
+        scaling
     };
-    assert_eq!(range(&[("vocab_size", 0.into())]), "vocab_size");
-    assert_eq!(range(&[("vocab_size", (1_u64 << 31).into())]), "vocab_size");
-    assert_eq!(range(&[("num_key_value_heads", 5.into())]), "num_key_value_heads");
-    assert_eq!(
-        range(&[("num_attention_heads", 48.into()), ("num_key_value_heads", 48.into())]),
-        "hidden_size"
-    );
-    assert_eq!(range(&[("head_dim", 7.into())]), "head_dim");
-    assert_eq!(range(&[("head_dim", (1 << 30).into())]), "head_dim");
-    assert_eq!(range(&[("rope_theta", 0.into())]), "rope_theta");
-    assert_eq!(range(&[("rope_scaling", reversed)]), "rope_scaling.high_freq_factor");
-    let both = [("rope_theta", 5e5.into()), ("rope_parameters", other_theta)];
-    assert_eq!(range(&both), "rope_parameters.rope_theta");
-    let mut another = llama3();
-    another["factor"] = 32.0.into();
-    let both = [("rope_scaling", llama3()), ("rope_parameters", another)];
-    assert_eq!(range(&both), "rope_parameters");
-}
-
-#[test]
-fn missing_keys_and_wrong_types_are_refused_by_name() {
-    for key in ["model_type", "vocab_size", "hidden_size", "intermediate_size"] {
-        match with(&[(key, Value::Null)]) {
-            Err(ConfigError::Missing { key: found, .. }) => assert_eq!(found, key),
-            other => panic!("{key}: {other:?}"),
-        }
-    }
-    let mut short = llama3();
-    short["factor"] = Value::Null;
-    match with(&[("rope_scaling", short)]) {
-        Err(ConfigError::Missing { key, .. }) => assert_eq!(key, "rope_scaling.factor"),
-        other => panic!("{other:?}"),
-    }
-    for (key, value) in [
-        ("rope_scaling", json!("llama3")),
-        ("tie_word_embeddings", json!("no")),
-        ("eos_token_id", json!([1, "two"])),
-        ("hidden_size", json!(4096.5)),
+    let size = "an integer from 1 to 2147483647, found";
+    let theta =
+        [("rope_theta", 5e5.into()), ("rope_parameters", changed("rope_theta", 1e4.into()))];
+    let factor = [("rope_scaling", llama3()), ("rope_parameters", changed("factor", 32.into()))];
+    let heads = [("num_attention_heads", 48.into()), ("num_key_value_heads", 48.into())];
+    for (changes, key, text) in [
+        (&[("model_type", Value::Null)][..], "model_type", "`llama`, found nothing"),
+        (&[("vocab_size", Value::Null)], "vocab_size", "found nothing"),
+        (&[("hidden_size", Value::Null)], "hidden_size", "found nothing"),
+        (&[("intermediate_size", Value::Null)], "intermediate_size", "found nothing"),
+        (&[("vocab_size", 0.into())], "vocab_size", size),
+        (&[("vocab_size", (1_u64 << 31).into())], "vocab_size", size),
+        (&[("hidden_size", json!(4096.5))], "hidden_size", size),
+        (&[("num_key_value_heads", 5.into())], "num_key_value_heads", "a divisor of"),
+        (&heads, "hidden_size", "a multiple of `num_attention_heads` = 48, found `4096`"),
+        (&[("head_dim", 7.into())], "head_dim", "an even number"),
+        (&[("head_dim", (1 << 30).into())], "head_dim", "at most 65536, found"),
+        (&[("rope_theta", 0.into())], "rope_theta", "a number from 1 to"),
+        (&[("tie_word_embeddings", json!("no"))], "tie_word_embeddings", "found `\"no\"`"),
+        (&[("eos_token_id", json!([1, "two"]))], "eos_token_id", "a list of tokens, found"),
+        (&[("rope_scaling", json!("llama3"))], "rope_scaling", "an object or null, found"),
+        (
+            &[("rope_scaling", changed("factor", Value::Null))],
+            "rope_scaling.factor",
+            "found nothing",
+        ),
+        (
+            &[("rope_scaling", changed("low_freq_factor", 4.into()))],
+            "rope_scaling.high_freq_factor",
+            "more than `low_freq_factor` = 4, found `4`",
+        ),
+        (&theta, "rope_parameters.rope_theta", "500000, as elsewhere, found `10000`"),
+        (&factor, "rope_parameters", "the same as `rope_scaling`, found"),
     ] {
-        match with(&[(key, value)]) {
-            Err(ConfigError::Type { key: found, .. }) => assert_eq!(found, key),
-            other => panic!("{key}: {other:?}"),
-        }
+        let error = with(changes).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("`config.json`: `{key}` should be ")), "{error}");
+        assert!(error.contains(text), "{error}");
     }
-    assert!(matches!(
-        LlamaConfig::parse(b"[1]", "config.json".as_ref()),
-        Err(ConfigError::Json { .. })
-    ));
+    let list = LlamaConfig::parse(b"[1]", "config.json".as_ref());
+    assert!(matches!(list, Err(Error::Json { .. })), "{list:?}");
 }
 
 #[test]

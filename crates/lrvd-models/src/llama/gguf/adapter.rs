@@ -12,61 +12,13 @@ use lrvd_burn::peft::{PeftAdapter, PeftModule};
 use lrvd_core::error::quoted;
 
 use super::model::file_stem;
+use crate::error::{Error, Result};
 use crate::llama::{LlamaConfig, rows_in_halves};
 
 /// Module path of the head.
 const HEAD: &str = "lm_head";
-
-/// An adapter cannot be written for llama.cpp.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum GgufAdapterError {
-    /// No module has a rank left.
-    #[error("no module has a rank left: there is nothing to write")]
-    Empty,
-    /// The head is the word embedding.
-    #[error(
-        "`lm_head` is adapted, but in this model it is the word embedding: llama.cpp would adapt both. Export with \
-         `--to merged`, or train with `target_modules` without `lm_head`"
-    )]
-    TiedHead,
-    /// A module that llama.cpp does not know.
-    #[error("module `{path}` has no counterpart in llama.cpp")]
-    Module {
-        /// Its path.
-        path: String,
-    },
-    /// Parameters that were trained whole.
-    #[error(
-        "the adapter holds whole parameters ({}), which an adapter of llama.cpp cannot",
-        quoted(.names)
-    )]
-    Whole {
-        /// Their names.
-        names: Vec<String>,
-    },
-    /// Factors do not fit the model.
-    #[error("module `{path}`: {source}")]
-    Tensor {
-        /// Its path.
-        path: String,
-        /// Why.
-        source: lrvd_burn::Error,
-    },
-    /// The rows of a projection are not those of the model's heads.
-    #[error("module `{path}` has {rows} rows, which are not {heads} heads of an even width")]
-    Rows {
-        /// Its path.
-        path: String,
-        /// Rows of `lora_b`.
-        rows: usize,
-        /// Heads of the model.
-        heads: usize,
-    },
-    /// The adapter contradicts itself.
-    #[error(transparent)]
-    Peft(#[from] lrvd_burn::Error),
-}
+const TIED_HEAD: &str = "`lm_head` is adapted, but in this model it is the word embedding: llama.cpp would adapt both. \
+                         Export with `--to merged`, or train with `target_modules` without `lm_head`";
 
 /// What was written.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,46 +38,50 @@ pub struct GgufAdapter {
 ///
 /// # Errors
 ///
-/// [`GgufAdapterError`] if llama.cpp cannot say what the adapter says, or the file cannot be written.
+/// [`Error::Adapter`] if a file of llama.cpp cannot hold the adapter.
 pub fn write_gguf_adapter(
     adapter: &PeftAdapter,
     config: &LlamaConfig,
     name: &str,
     path: &Path,
-) -> Result<GgufAdapter, GgufAdapterError> {
+) -> Result<GgufAdapter> {
     if !adapter.saved.is_empty() {
-        return Err(GgufAdapterError::Whole { names: adapter.saved.keys().cloned().collect() });
+        return Err(Error::Adapter(format!(
+            "the adapter holds whole parameters ({}), which an adapter of llama.cpp cannot",
+            quoted(adapter.saved.keys())
+        )));
     }
     let adapter = adapter.to_lora()?;
     let live = || adapter.modules.iter().filter(|(_, module)| module.rank > 0);
-    let lora_alpha =
-        common_alpha(live().map(|(_, module)| module)).ok_or(GgufAdapterError::Empty)?;
+    let lora_alpha = common_alpha(live().map(|(_, module)| module)).ok_or_else(|| {
+        Error::Adapter("no module has a rank left: there is nothing to write".to_owned())
+    })?;
     let (mut tensors, mut folded) = (BTreeMap::new(), Vec::new());
     for (path, module) in live() {
         if path == HEAD && config.tie_word_embeddings {
-            return Err(GgufAdapterError::TiedHead);
+            return Err(Error::Adapter(TIED_HEAD.to_owned()));
         }
+        let wrong = |what: String| Error::Adapter(format!("module `{path}` {what}"));
         let stem =
-            file_stem(path).ok_or_else(|| GgufAdapterError::Module { path: path.clone() })?;
+            file_stem(path).ok_or_else(|| wrong("has no counterpart in llama.cpp".to_owned()))?;
         let ratio = module.scaling * module.rank as f64 / f64::from(lora_alpha);
         if ratio != 1.0 {
             folded.push(path.clone());
         }
-        let failed = |source| GgufAdapterError::Tensor { path: path.clone(), source };
+        let failed = |source: lrvd_burn::Error| wrong(format!("does not fit the model: {source}"));
         let b: Vec<f32> =
             module.b.to_f64().map_err(failed)?.iter().map(|value| (value * ratio) as f32).collect();
         let b = HostTensor::from_f32(module.b.shape(), &b).map_err(failed)?;
-        let b =
-            match heads(path, config) {
-                None => b,
-                Some(heads) => {
-                    let rows = module.d_output();
-                    let order = rows_in_halves(rows, heads).ok_or_else(|| {
-                        GgufAdapterError::Rows { path: path.clone(), rows, heads }
-                    })?;
-                    b.select_rows(&order).map_err(failed)?
-                }
-            };
+        let b = match heads(path, config) {
+            None => b,
+            Some(heads) => {
+                let rows = module.d_output();
+                let order = rows_in_halves(rows, heads).ok_or_else(|| {
+                    wrong(format!("has {rows} rows, which are not {heads} heads of an even width"))
+                })?;
+                b.select_rows(&order).map_err(failed)?
+            }
+        };
         tensors.insert(format!("{stem}.weight.lora_a"), module.a.clone());
         tensors.insert(format!("{stem}.weight.lora_b"), b);
     }

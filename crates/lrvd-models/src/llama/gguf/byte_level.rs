@@ -9,7 +9,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::tokenizer::{PRE, Vocabulary};
-use crate::tokenizer::TokenizerError;
+use crate::error::{Error, Result};
+use crate::tokenizer::template_json;
 
 /// Names that llama.cpp gives to a way of cutting.
 const GPT_2: [&str; 1] = ["gpt-2"];
@@ -22,7 +23,7 @@ const LLAMA_3_WORDS: &str = concat!(
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
-/// Whether texts of this pre-tokenizer start with a special token if the file does not say so.
+/// Whether texts of this way of cutting start with a special token by default.
 pub(super) fn begins(pre: &str) -> bool {
     LLAMA_3.contains(&pre)
 }
@@ -33,7 +34,7 @@ pub(super) fn tokenizer_json(
     merges: &[String],
     pre: &str,
     file: &Path,
-) -> Result<String, TokenizerError> {
+) -> Result<String> {
     let bytes = |words: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": words});
     let (cut, whole_words) = match pre {
         _ if GPT_2.contains(&pre) => (bytes(true), false),
@@ -49,12 +50,7 @@ pub(super) fn tokenizer_json(
             (json!({"type": "Sequence", "pretokenizers": [words, bytes(false)]}), true)
         }
         other => {
-            return Err(TokenizerError::Unsupported {
-                file: file.into(),
-                key: PRE.into(),
-                found: other.into(),
-                supported: "gpt-2, smollm, llama-bpe",
-            });
+            return Err(Error::unsupported(file, PRE, other, "gpt-2, smollm, llama-bpe"));
         }
     };
     let vocab: Map<String, Value> = vocabulary
@@ -85,28 +81,12 @@ pub(super) fn tokenizer_json(
     Ok(format!("{tokenizer:#}\n"))
 }
 
-/// What stands before and behind every text.
+/// The tokens before and behind every text.
 fn template(vocabulary: &Vocabulary<'_>) -> Value {
-    let ends = [
-        vocabulary.bos.filter(|_| vocabulary.add_bos),
-        vocabulary.eos.filter(|_| vocabulary.add_eos),
-    ];
-    let [before, behind] = ends;
-    if before.is_none() && behind.is_none() {
-        return Value::Null;
-    }
-    let text = |id: usize| vocabulary.tokens[id].as_str();
-    let special: Map<String, Value> = ends
-        .into_iter()
-        .flatten()
-        .map(|id| (text(id).to_owned(), json!({"id": text(id), "ids": [id], "tokens": [text(id)]})))
-        .collect();
-    let part = |name: &str, kind: u32| {
-        let token = |id: usize| json!({"SpecialToken": {"id": text(id), "type_id": kind}});
-        let own = json!({"Sequence": {"id": name, "type_id": kind}});
-        before.map(token).into_iter().chain([own]).chain(behind.map(token)).collect::<Vec<_>>()
+    let named = |id: Option<usize>, add: bool| {
+        id.filter(|_| add).map(|id| (vocabulary.tokens[id].clone(), id as u32))
     };
-    let single = part("A", 0);
-    let pair = [single.clone(), part("B", 1)].concat();
-    json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special})
+    let bos = named(vocabulary.bos, vocabulary.add_bos);
+    let eos = named(vocabulary.eos, vocabulary.add_eos);
+    template_json(bos.as_ref(), eos.as_ref(), true)
 }

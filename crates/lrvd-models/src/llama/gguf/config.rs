@@ -5,9 +5,8 @@ use std::f64::consts::TAU;
 use lrvd_burn::files::GgufFile;
 use serde_json::{Value, json};
 
-use super::error::GgufModelError;
 use super::model::{ROPE_FACTORS, vocab_size};
-use crate::config_error::ConfigError;
+use crate::error::{Error, Result};
 
 /// Base of the rotary wavelengths where none is stated.
 const THETA: f64 = 10_000.0;
@@ -18,9 +17,10 @@ const HIGH: f64 = 4.0;
 const LENGTH: f64 = 8192.0;
 
 /// The text of a `config.json`.
-pub(super) fn config_json(file: &GgufFile) -> Result<String, GgufModelError> {
+pub(super) fn config_json(file: &GgufFile) -> Result<String> {
     check_kind(file)?;
-    let needed = |key: &str| file.count(key)?.ok_or_else(|| file.missing(key));
+    let needed =
+        |key: &str| -> Result<u64> { Ok(file.count(key)?.ok_or_else(|| file.missing(key))?) };
     let hidden = needed("llama.embedding_length")?;
     let heads = needed("llama.attention.head_count")?;
     let groups = file.count("llama.attention.head_count_kv")?.unwrap_or(heads);
@@ -65,46 +65,44 @@ pub(super) fn config_json(file: &GgufFile) -> Result<String, GgufModelError> {
 }
 
 /// A whole model of llama.cpp's architecture `llama`, without experts.
-fn check_kind(file: &GgufFile) -> Result<(), GgufModelError> {
+fn check_kind(file: &GgufFile) -> Result<()> {
     const ARCHITECTURE: &str = "general.architecture";
-    let refused = |key: &'static str, value: String, supported: &'static str| {
-        let file = file.path().to_owned();
-        Err(ConfigError::Unsupported { file, key, value, supported }.into())
+    let unsupported = |key: &str, found: &str, supported: &str| {
+        Err(Error::unsupported(file.path(), key, found, supported))
     };
     let architecture = file.text(ARCHITECTURE)?.ok_or_else(|| file.missing(ARCHITECTURE))?;
     if architecture != "llama" {
-        return refused(ARCHITECTURE, architecture.to_owned(), "`llama`");
+        return unsupported(ARCHITECTURE, architecture, "`llama`");
     }
     if let Some(kind) = file.text("general.type")?.filter(|kind| *kind != "model") {
-        return refused("general.type", kind.to_owned(), "`model`");
+        return unsupported("general.type", kind, "`model`");
     }
     for key in ["llama.expert_count", "llama.attention.sliding_window"] {
         if let Some(found) = file.count(key)?.filter(|&found| found > 0) {
-            return refused(key, found.to_string(), "none or 0");
+            return unsupported(key, &found.to_string(), "none or 0");
         }
     }
     Ok(())
 }
 
 /// Stretched wavelengths, from the factors that the file holds for every one of them.
-fn scaling(file: &GgufFile, theta: f64, head_dim: u64) -> Result<Value, GgufModelError> {
+fn scaling(file: &GgufFile, theta: f64, head_dim: u64) -> Result<Value> {
     const KIND: &str = "llama.rope.scaling.type";
     const FACTOR: &str = "llama.rope.scaling.factor";
     if let Some(kind) = file.text(KIND)? {
         let idle = kind == "none" || (kind == "linear" && file.float(FACTOR)? == Some(1.0));
         if !idle {
-            let (value, file) = (kind.to_owned(), file.path().to_owned());
             let supported = "`none`, or the factors of Llama 3 as the tensor `rope_freqs.weight`";
-            return Err(ConfigError::Unsupported { file, key: KIND, value, supported }.into());
+            return Err(Error::unsupported(file.path(), KIND, kind, supported));
         }
     }
     if file.info(ROPE_FACTORS).is_none() {
         return Ok(Value::Null);
     }
-    let factors = file.read(ROPE_FACTORS)?.to_f64().map_err(|error| {
-        let what = format!("has a tensor `{ROPE_FACTORS}` that cannot be used: {error}");
-        lrvd_burn::Error::file(file.path(), what)
-    })?;
+    let factors = file
+        .read(ROPE_FACTORS)?
+        .to_f64()
+        .map_err(|source| Error::format(file.path(), ROPE_FACTORS, "a tensor of floats", source))?;
     let factor = factors.iter().copied().fold(1.0, f64::max);
     let expected = (0..head_dim / 2).map(|i| {
         let wavelength = TAU * theta.powf(2.0 * i as f64 / head_dim as f64);
@@ -113,10 +111,9 @@ fn scaling(file: &GgufFile, theta: f64, head_dim: u64) -> Result<Value, GgufMode
     });
     let near = |(found, wanted): (&f64, f64)| (found - wanted).abs() <= 1e-4 * wanted;
     if factors.len() as u64 != head_dim / 2 || !factors.iter().zip(expected).all(near) {
-        let (key, file) = (ROPE_FACTORS, file.path().to_owned());
-        let value = format!("{} factors up to {factor}", factors.len());
+        let found = format!("{} factors up to {factor}", factors.len());
         let supported = "those of Llama 3 with low_freq_factor 1, high_freq_factor 4 and a training length of 8192";
-        return Err(ConfigError::Unsupported { file, key, value, supported }.into());
+        return Err(Error::unsupported(file.path(), ROPE_FACTORS, found, supported));
     }
     Ok(json!({
         "factor": factor,

@@ -5,10 +5,9 @@ use std::path::Path;
 use lrvd_burn::files::{GgufFile, WeightStore};
 
 use super::config::config_json;
-use super::error::GgufModelError;
 use super::tokenizer::{TokenizerFiles, tokenizer_files};
-use crate::llama::LlamaConfig;
-use crate::llama::rotary_rows::rows_in_pairs;
+use crate::error::Result;
+use crate::llama::{LlamaConfig, rows_in_pairs};
 use crate::tokenizer::TextTokenizer;
 
 /// Names outside the layers, in the file and in a Hugging Face checkpoint.
@@ -29,7 +28,7 @@ const LAYER: [(&str, &str); 9] = [
 /// Stretching of the rotary wavelengths, which the configuration holds.
 pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
 
-/// A Llama in a GGUF file. Weights are read when they are asked for.
+/// A Llama in a GGUF file. Weights are read at first use.
 #[derive(Debug)]
 pub struct GgufModel {
     file: GgufFile,
@@ -44,12 +43,7 @@ impl GgufModel {
     }
 
     /// Opens the file and reads its configuration.
-    ///
-    /// # Errors
-    ///
-    /// [`GgufModelError`] if the file is broken, holds another kind of model, or asks for something that is not
-    /// supported.
-    pub fn open(path: &Path) -> Result<Self, GgufModelError> {
+    pub fn open(path: &Path) -> Result<Self> {
         let file = GgufFile::open(path)?;
         let config_json = config_json(&file)?;
         let config = LlamaConfig::parse(config_json.as_bytes(), path)?;
@@ -67,31 +61,19 @@ impl GgufModel {
     }
 
     /// The texts of the tokenizer's files.
-    ///
-    /// # Errors
-    ///
-    /// [`GgufModelError`] if the tokenizer is of a kind that is not reproduced, or its lists contradict each other.
-    pub fn tokenizer_files(&self) -> Result<TokenizerFiles, GgufModelError> {
+    pub fn tokenizer_files(&self) -> Result<TokenizerFiles> {
         tokenizer_files(&self.file)
     }
 
     /// The tokenizer.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::tokenizer_files`].
-    pub fn tokenizer(&self) -> Result<TextTokenizer, GgufModelError> {
+    pub fn tokenizer(&self) -> Result<TextTokenizer> {
         let files = self.tokenizer_files()?;
         let (text, settings) = (files.tokenizer.as_bytes(), files.settings.as_bytes());
-        Ok(TextTokenizer::from_texts(text, settings, self.file.path())?)
+        TextTokenizer::from_texts(text, settings, self.file.path())
     }
 
     /// The weights under Hugging Face's names, quantised ones in single precision.
-    ///
-    /// # Errors
-    ///
-    /// [`GgufModelError::File`] if the file cannot be read any more.
-    pub fn weights(&self) -> Result<WeightStore, GgufModelError> {
+    pub fn weights(&self) -> Result<WeightStore> {
         let LlamaConfig { num_attention_heads, num_key_value_heads, .. } = self.config;
         let heads = |name: &str| match name.strip_suffix("_proj.weight")?.rsplit('.').next()? {
             "q" => Some(num_attention_heads),

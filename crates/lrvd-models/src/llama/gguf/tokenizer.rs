@@ -6,8 +6,8 @@ use lrvd_burn::files::GgufFile;
 use serde_json::{Map, Value};
 
 use super::byte_level;
-use super::error::GgufModelError;
-use crate::tokenizer::{Piece, PieceKind, SpmModel, TokenizerError, tokenizer_json_of_pieces};
+use crate::error::{Error, Result};
+use crate::tokenizer::{Piece, PieceKind, SpmModel, tokenizer_json_of_pieces};
 
 /// Key of the way in which a text is cut into words.
 pub(super) const PRE: &str = "tokenizer.ggml.pre";
@@ -42,7 +42,7 @@ pub struct TokenizerFiles {
     pub settings: String,
 }
 
-/// Tokens by id, with what is said of them.
+/// Tokens by id, with their kinds and roles.
 pub(super) struct Vocabulary<'a> {
     pub(super) tokens: &'a [String],
     kinds: &'a [i64],
@@ -64,7 +64,7 @@ impl Vocabulary<'_> {
 }
 
 /// The texts of the tokenizer's files.
-pub(super) fn tokenizer_files(file: &GgufFile) -> Result<TokenizerFiles, GgufModelError> {
+pub(super) fn tokenizer_files(file: &GgufFile) -> Result<TokenizerFiles> {
     let model = file.text(MODEL)?.ok_or_else(|| file.missing(MODEL))?;
     let pre = file.text(PRE)?;
     let vocabulary = vocabulary(file, model == "llama" || pre.is_some_and(byte_level::begins))?;
@@ -76,19 +76,13 @@ pub(super) fn tokenizer_files(file: &GgufFile) -> Result<TokenizerFiles, GgufMod
         }
         "llama" => sentence_piece(file, &vocabulary)?,
         other => {
-            return Err(TokenizerError::Unsupported {
-                file: file.path().into(),
-                key: MODEL.into(),
-                found: other.into(),
-                supported: "gpt2, llama",
-            }
-            .into());
+            return Err(Error::unsupported(file.path(), MODEL, other, "gpt2, llama"));
         }
     };
     Ok(TokenizerFiles { tokenizer, settings: settings(file, &vocabulary)? })
 }
 
-fn vocabulary(file: &GgufFile, begins: bool) -> Result<Vocabulary<'_>, GgufModelError> {
+fn vocabulary(file: &GgufFile, begins: bool) -> Result<Vocabulary<'_>> {
     let tokens = file.texts(TOKENS)?.ok_or_else(|| file.missing(TOKENS))?;
     let kinds = file.integers(TYPES)?.ok_or_else(|| file.missing(TYPES))?;
     if kinds.len() != tokens.len() {
@@ -103,9 +97,9 @@ fn vocabulary(file: &GgufFile, begins: bool) -> Result<Vocabulary<'_>, GgufModel
     if tokens.iter().collect::<BTreeSet<_>>().len() != used || used == 0 {
         return Err(file.unwanted(TOKENS, "a list of different texts").into());
     }
-    let id = |key: &str| -> Result<Option<usize>, lrvd_burn::Error> {
+    let id = |key: &str| -> Result<Option<usize>> {
         match file.count(key)?.map(|id| id as usize) {
-            Some(id) if id >= used => Err(file.unwanted(key, "the number of a token")),
+            Some(id) if id >= used => Err(file.unwanted(key, "the number of a token").into()),
             found => Ok(found),
         }
     };
@@ -123,7 +117,7 @@ fn vocabulary(file: &GgufFile, begins: bool) -> Result<Vocabulary<'_>, GgufModel
 }
 
 /// SentencePiece's byte pairs (`tokenizer.ggml.model = llama`).
-fn sentence_piece(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String, GgufModelError> {
+fn sentence_piece(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String> {
     let scores = file.floats(SCORES)?.ok_or_else(|| file.missing(SCORES))?;
     if scores.len() < vocabulary.tokens.len() {
         return Err(file.unwanted(SCORES, "one number for each of `tokenizer.ggml.tokens`").into());
@@ -141,8 +135,7 @@ fn sentence_piece(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String
         Piece { text: text.clone(), score: *score, kind }
     };
     let path = file.path();
-    let mut model = SpmModel::byte_pairs(pieces.map(piece).collect())
-        .map_err(|source| TokenizerError::Spm { file: path.into(), source })?;
+    let mut model = SpmModel::byte_pairs(pieces.map(piece).collect(), path)?;
     model.normalizer.add_dummy_prefix =
         file.boolean("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
     let text = |id: Option<usize>| id.map(|id| vocabulary.tokens[id].as_str());
@@ -152,11 +145,11 @@ fn sentence_piece(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String
     ];
     let own: Vec<u32> =
         vocabulary.added().filter_map(|(id, special)| (!special).then_some(id as u32)).collect();
-    Ok(tokenizer_json_of_pieces(&model, path, ends, &own)?)
+    tokenizer_json_of_pieces(&model, path, ends, &own)
 }
 
 /// The text of a `tokenizer_config.json`.
-fn settings(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String, lrvd_burn::Error> {
+fn settings(file: &GgufFile, vocabulary: &Vocabulary<'_>) -> Result<String> {
     let mut map = Map::new();
     let mut set = |key: &str, value: Value| map.insert(key.to_owned(), value);
     set("add_bos_token", (vocabulary.add_bos && vocabulary.bos.is_some()).into());

@@ -1,5 +1,6 @@
-//! A tiny random Llama, its inputs and its adapters.
-#![allow(dead_code)]
+//! Tiny random models, their inputs and their adapters; recorded files.
+
+use std::path::{Path, PathBuf};
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
@@ -7,9 +8,12 @@ use lrvd_burn::host::values;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
+use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
 use lrvd_models::{TokenBatch, WeightSource};
 
+/// Tokens that answer a question.
+pub(crate) const ANSWERS: [u32; 3] = [30, 4, 17];
 /// Texts of several lengths.
 pub(crate) const PROMPTS: [&[i64]; 3] = [&[1, 7, 9, 30, 12], &[1, 44], &[1, 5, 5, 17, 40, 2, 8]];
 
@@ -30,6 +34,40 @@ pub(crate) fn model(tied: bool, dtype: DType) -> LlamaForCausalLm {
     let model = LlamaForCausalLm::load(&mut source, &config(tied));
     source.finish().unwrap();
     model
+}
+
+/// The key of most passes.
+pub(crate) fn key() -> NoiseKey {
+    NoiseKey::new(11).at_step(3)
+}
+
+/// A tiny DeBERTa with shared keys and random weights; `rest` are further settings, or other values.
+pub(crate) fn deberta(rest: &str, device: &Device, dtype: DType) -> DebertaClassifier {
+    let config = format!(
+        r#"{{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
+        "num_hidden_layers": 2, "intermediate_size": 40, "vocab_size": 50, "position_buckets": 8,
+        "max_position_embeddings": 32, "relative_attention": true, "share_att_key": true,
+        "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm",
+        "position_biased_input": false, "type_vocab_size": 0, "initializer_range": 0.3{rest}}}"#
+    );
+    let config = DebertaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap();
+    DebertaClassifier::load(&mut WeightSource::random(NoiseKey::new(5), device, dtype), &config)
+}
+
+/// Layers by the ends of their names.
+pub(crate) fn names(names: &[&str]) -> AdapterTargets {
+    AdapterTargets::Names(names.iter().map(|&name| name.to_owned()).collect())
+}
+
+/// Rows of ids, padded on the right.
+pub(crate) fn batch(rows: &[&[u32]], dtype: DType) -> TokenBatch {
+    let rows: Vec<(&[u32], &[u32])> = rows.iter().map(|row| (*row, &[][..])).collect();
+    TokenBatch::padded(&rows, 0, &Device::flex(), dtype)
+}
+
+/// A recorded file or folder.
+pub(crate) fn golden(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(path)
 }
 
 /// Plain LoRA.
@@ -54,8 +92,7 @@ pub(crate) fn adapted(
     config: &AdapterConfig,
     names: &[&str],
 ) -> LlamaForCausalLm {
-    let targets = AdapterTargets::Names(names.iter().map(|&name| name.to_owned()).collect());
-    attach_adapters(&mut model, &targets, config, NoiseKey::new(6)).unwrap();
+    attach_adapters(&mut model, &self::names(names), config, NoiseKey::new(6)).unwrap();
     enlarge(&mut model);
     model
 }

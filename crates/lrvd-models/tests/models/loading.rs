@@ -1,5 +1,4 @@
 //! Llama checkpoints as they come: sharded, in half precision, with leftovers, damaged.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,10 +7,12 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::files::{HostDType, HostTensor, TensorFile, WeightStore, write_safetensors};
 use lrvd_burn::host::values;
 use lrvd_burn::sampling::Pass;
+use lrvd_models::Error;
 use lrvd_models::llama::{LlamaConfig, LlamaForCausalLm};
-use lrvd_models::{LoadError, TokenBatch};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::support::{self, batch};
 
 type Tensors = BTreeMap<String, HostTensor>;
 
@@ -19,7 +20,7 @@ const SEPARATE: &str = "gqa_theta500000_left_padded";
 const TIED: &str = "mqa_tied_right_padded";
 
 fn golden(case: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/llama").join(case)
+    support::golden("llama").join(case)
 }
 
 fn tensors(case: &str) -> Tensors {
@@ -54,14 +55,13 @@ fn folder(tensors: &Tensors, shards: usize) -> TempDir {
     dir
 }
 
-fn load(case: &str, dir: &Path, dtype: DType) -> Result<LlamaForCausalLm, LoadError> {
+fn load(case: &str, dir: &Path, dtype: DType) -> Result<LlamaForCausalLm, Error> {
     let store = WeightStore::open(dir)?;
     Ok(LlamaForCausalLm::from_pretrained(&store, &config(case), &Device::flex(), dtype)?.0)
 }
 
 fn logits(model: &LlamaForCausalLm) -> Vec<f64> {
-    let rows: [(&[u32], &[u32]); 2] = [(&[1, 7, 30], &[]), (&[12, 99, 3], &[])];
-    let input = TokenBatch::padded(&rows, 0, &Device::flex(), model.model().compute_dtype());
+    let input = batch(&[&[1, 7, 30], &[12, 99, 3]], model.model().compute_dtype());
     values(model.forward(&input, &Pass::mean()))
 }
 
@@ -134,7 +134,7 @@ fn known_leftovers_are_passed_over_and_others_are_not() {
     load(SEPARATE, folder(&separate, 1).path(), DType::F32).unwrap();
     separate.insert("model.layers.0.self_attn.q_proj.bias".to_owned(), frequencies);
     match load(SEPARATE, folder(&separate, 1).path(), DType::F32) {
-        Err(LoadError::File(lrvd_burn::Error::Load(report))) => {
+        Err(Error::Burn(lrvd_burn::Error::Load(report))) => {
             assert_eq!(report.unexpected, ["model.layers.0.self_attn.q_proj.bias"]);
         }
         other => panic!("{other:?}"),
@@ -151,7 +151,7 @@ fn known_leftovers_are_passed_over_and_others_are_not() {
     let other = HostTensor::from_f32(embeddings.shape(), &values).unwrap();
     tied.insert("lm_head.weight".to_owned(), other);
     match load(TIED, folder(&tied, 1).path(), DType::F32) {
-        Err(LoadError::File(lrvd_burn::Error::Load(report))) => {
+        Err(Error::Burn(lrvd_burn::Error::Load(report))) => {
             assert_eq!(report.unexpected, ["lm_head.weight"]);
         }
         other => panic!("{other:?}"),
@@ -172,7 +172,7 @@ fn damaged_checkpoints_are_reported_whole() {
     let queries = queries.reshape(&[24, 96]).unwrap();
     damaged.insert("model.layers.0.self_attn.q_proj.weight".to_owned(), queries);
     match load(SEPARATE, folder(&damaged, 1).path(), DType::BF16) {
-        Err(LoadError::File(lrvd_burn::Error::Load(report))) => {
+        Err(Error::Burn(lrvd_burn::Error::Load(report))) => {
             assert_eq!(report.missing, ["model.layers.1.mlp.up_proj.weight", "lm_head.weight"]);
             assert_eq!(report.mis_shaped[0].name, "model.layers.0.self_attn.q_proj.weight");
             assert_eq!(report.non_finite[0].name, "model.norm.weight");

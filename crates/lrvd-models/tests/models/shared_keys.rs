@@ -1,30 +1,21 @@
 //! With shared keys the query and key projections serve tokens and relative positions alike: one
 //! weight draw must act on both, per sequence, and the KL must count once.
-#![allow(clippy::unwrap_used)]
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::adapter::{AdapterConfig, Extension, LowRankAdapter, Posterior, Prior};
-use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters, total_kl};
+use lrvd_burn::model::{AdaptedModel, attach_adapters, total_kl};
 use lrvd_burn::ops::standard_normal;
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::{NoiseKey, Stream};
-use lrvd_models::TokenBatch;
-use lrvd_models::WeightSource;
-use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
+use lrvd_models::deberta::DebertaClassifier;
 
-const CONFIG: &str = r#"{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
-    "num_hidden_layers": 2, "intermediate_size": 40, "vocab_size": 50, "position_buckets": 8,
-    "max_position_embeddings": 32, "relative_attention": true, "share_att_key": true,
-    "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm", "position_biased_input": false,
-    "type_vocab_size": 0, "initializer_range": 0.3}"#;
+use crate::support::{batch, close, deberta, names, numbers};
 
 fn model(device: &Device) -> DebertaClassifier {
-    let config = DebertaConfig::parse(CONFIG.as_bytes(), "config.json".as_ref()).unwrap();
-    let mut source = WeightSource::random(NoiseKey::new(5), device, DType::F64);
-    let mut model = DebertaClassifier::load(&mut source, &config);
-    let names = ["query_proj", "key_proj", "value_proj", "output.dense", "intermediate.dense"];
-    let targets = AdapterTargets::Names(names.map(str::to_owned).to_vec());
+    let mut model = deberta("", device, DType::F64);
+    let targets =
+        names(&["query_proj", "key_proj", "value_proj", "output.dense", "intermediate.dense"]);
     let adapter = AdapterConfig { rank: 4, lora_alpha: 6.0, ..AdapterConfig::default() };
     attach_adapters(&mut model, &targets, &adapter, NoiseKey::new(6)).unwrap();
     // Noise and means large enough that every term shows.
@@ -37,15 +28,6 @@ fn model(device: &Device) -> DebertaClassifier {
         }
     });
     model
-}
-
-fn input(rows: &[Vec<u32>], device: &Device) -> TokenBatch {
-    let rows: Vec<(&[u32], &[u32])> = rows.iter().map(|row| (&row[..], &[][..])).collect();
-    TokenBatch::padded(&rows, 0, device, DType::F64)
-}
-
-fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
 }
 
 /// The model with every adapter replaced by draw `index` of `n` under `key`, as a plain one.
@@ -76,15 +58,14 @@ fn drawn(model: &DebertaClassifier, key: NoiseKey, n: usize, index: usize) -> De
 fn one_draw_per_sequence_serves_tokens_and_positions() {
     let device = Device::flex();
     let model = model(&device);
-    let rows = [vec![1, 7, 9, 30, 12, 2], vec![1, 44, 3, 8, 21, 2], vec![1, 5, 5, 17, 40, 2]];
+    let rows: [&[u32]; 3] = [&[1, 7, 9, 30, 12, 2], &[1, 44, 3, 8, 21, 2], &[1, 5, 5, 17, 40, 2]];
     let key = NoiseKey::new(11).at_step(3);
     let pass = Pass::sampled(Scheme::Weights(DrawPer::Sequence), key);
-    let together = numbers(model.forward(&input(&rows, &device), &pass));
-    let mean = numbers(model.forward(&input(&rows, &device), &Pass::mean()));
+    let together = numbers(model.forward(&batch(&rows, DType::F64), &pass));
+    let mean = numbers(model.forward(&batch(&rows, DType::F64), &Pass::mean()));
     for (s, row) in rows.iter().enumerate() {
         let alone = drawn(&model, key, rows.len(), s);
-        let alone =
-            numbers(alone.forward(&input(std::slice::from_ref(row), &device), &Pass::mean()));
+        let alone = numbers(alone.forward(&batch(&[row], DType::F64), &Pass::mean()));
         for (c, value) in alone.iter().enumerate() {
             let found = together[s * alone.len() + c];
             assert!((found - value).abs() < 1e-9, "sequence {s}, class {c}: {found} and {value}");
@@ -97,15 +78,13 @@ fn one_draw_per_sequence_serves_tokens_and_positions() {
 fn one_draw_per_batch_equals_the_drawn_model() {
     let device = Device::flex();
     let model = model(&device);
-    let rows = [vec![1, 7, 9, 30, 12, 2], vec![1, 44, 3, 8, 21, 2]];
+    let rows: [&[u32]; 2] = [&[1, 7, 9, 30, 12, 2], &[1, 44, 3, 8, 21, 2]];
     let key = NoiseKey::new(12).at_step(1);
     let pass = Pass::sampled(Scheme::Weights(DrawPer::Batch), key);
-    let found = numbers(model.forward(&input(&rows, &device), &pass));
+    let found = numbers(model.forward(&batch(&rows, DType::F64), &pass));
     let wanted = drawn(&model, key, 1, 0);
-    let wanted = numbers(wanted.forward(&input(&rows, &device), &Pass::mean()));
-    for (f, w) in found.iter().zip(&wanted) {
-        assert!((f - w).abs() < 1e-9, "{f} and {w}");
-    }
+    let wanted = numbers(wanted.forward(&batch(&rows, DType::F64), &Pass::mean()));
+    close(&found, &wanted, 1e-9);
 }
 
 #[test]
@@ -128,13 +107,11 @@ fn an_adapter_used_twice_counts_once_in_the_kl() {
 fn padding_and_batch_company_change_nothing() {
     let device = Device::flex();
     let model = model(&device);
-    let short = [vec![1, 7, 9, 2]];
-    let alone = numbers(model.forward(&input(&short, &device), &Pass::mean()));
-    let mut padded = input(&[vec![1, 7, 9, 2, 0, 0, 0], vec![1, 4, 8, 15, 16, 23, 2]], &device);
+    let short: [&[u32]; 1] = [&[1, 7, 9, 2]];
+    let alone = numbers(model.forward(&batch(&short, DType::F64), &Pass::mean()));
+    let mut padded = batch(&[&[1, 7, 9, 2, 0, 0, 0], &[1, 4, 8, 15, 16, 23, 2]], DType::F64);
     let mask = vec![1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
     padded.mask = Tensor::from_data(TensorData::new(mask, [2, 7]), (&device, DType::F64));
     let together = numbers(model.forward(&padded, &Pass::mean()));
-    for (a, t) in alone.iter().zip(&together) {
-        assert!((a - t).abs() < 1e-9, "{a} and {t}");
-    }
+    close(&together[..alone.len()], &alone, 1e-9);
 }

@@ -1,8 +1,4 @@
 //! Properties of the Llama port that hold without a reference: padding, caches, tied heads, answers, adapters.
-#![allow(clippy::unwrap_used)]
-
-#[path = "llama/support.rs"]
-mod support;
 
 use burn::tensor::DType;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, attach_adapters};
@@ -10,14 +6,13 @@ use lrvd_burn::peft::{PeftConfig, TargetModules, attach_peft, peft_from_model};
 use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::llama::{GenerateError, GenerateOptions, KvCache, LlamaForCausalLm};
-use support::{PROMPTS, adapted, close, input, lora, model, numbers, padded, variational};
+use lrvd_models::Error;
+use lrvd_models::llama::{GenerateOptions, KvCache, LlamaForCausalLm};
 
-const ANSWERS: [u32; 3] = [30, 4, 17];
-
-fn key() -> NoiseKey {
-    NoiseKey::new(11).at_step(3)
-}
+use crate::support::{
+    ANSWERS, PROMPTS, adapted, close, enlarge, input, key, lora, model, numbers, padded,
+    variational,
+};
 
 #[test]
 fn padding_on_either_side_changes_nothing() {
@@ -156,7 +151,7 @@ fn every_linear_layer_can_carry_an_adapter() {
         let targets = AdapterTargets::Paths(vec![path.clone()]);
         let mut one = model.clone();
         attach_adapters(&mut one, &targets, &lora(), NoiseKey::new(3)).unwrap();
-        support::enlarge(&mut one);
+        enlarge(&mut one);
         let after = numbers(one.last_logits(&input(&[PROMPTS[0]], DType::F64), &Pass::mean()));
         assert!(before.iter().zip(&after).any(|(b, a)| (a - b).abs() > 1e-6), "{path}");
     }
@@ -296,7 +291,7 @@ fn continuations_do_not_depend_on_company_and_stop_where_told() {
         assert_eq!(stopped[0], together[0][..wanted]);
         options.stop.clear();
     }
-    // Whoever has enough after three of the six tokens gets none; after the last one it is too late to say so.
+    // A stop after three of the six tokens is an error; after the last one it changes nothing.
     for (enough, ends) in [(3, 3), (6, 6)] {
         let mut added = Vec::new();
         let found = model.generate_while(&prompts, &options, &mut |tokens| {
@@ -308,12 +303,15 @@ fn continuations_do_not_depend_on_company_and_stop_where_told() {
             Ok(texts) => {
                 assert_eq!((ends, &texts), (6, &model.generate(&prompts, &options).unwrap()));
             }
-            Err(error) => assert!(ends == 3 && matches!(error, GenerateError::Abandoned)),
+            Err(error) => assert!(ends == 3 && matches!(error, Error::Stopped), "{error}"),
         }
     }
-    let error = model.generate_greedy(&[vec![1], vec![]], &options).unwrap_err();
-    assert!(matches!(error, GenerateError::Empty { index: 1 }));
-    let error = model.generate_greedy(&[vec![1, 50]], &options).unwrap_err();
-    assert!(matches!(error, GenerateError::Unknown { position: 1, id: 50, vocab_size: 50, .. }));
+    for (prompts, wanted) in [
+        ([vec![1], vec![]], "prompt 1 has no tokens"),
+        ([vec![1, 50], vec![1]], "prompt 0 has token 50 at position 1, the model has 50 tokens"),
+    ] {
+        let error = model.generate_greedy(&prompts, &options).unwrap_err();
+        assert!(matches!(&error, Error::Text(text) if text == wanted), "{error}");
+    }
     assert!(model.generate_greedy(&[], &options).unwrap().is_empty());
 }

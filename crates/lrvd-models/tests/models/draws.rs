@@ -1,8 +1,4 @@
 //! Several draws in one batch: the numbers of as many passes, to the bit, for every kind of adapter.
-#![allow(clippy::unwrap_used)]
-
-#[path = "llama/support.rs"]
-mod support;
 
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Device, Tensor};
@@ -12,10 +8,13 @@ use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
 use lrvd_burn::train::{DrawPolicy, Examples, Inputs, Logits, Model};
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
-use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
+use lrvd_models::TokenBatch;
+use lrvd_models::deberta::DebertaClassifier;
 use lrvd_models::llama::{KvCache, LlamaChoice};
-use lrvd_models::{TokenBatch, WeightSource};
-use support::{PROMPTS, adapted, model, numbers, padded, variational};
+
+use crate::support::{
+    PROMPTS, adapted, batch, deberta, model, names, numbers, padded, variational,
+};
 
 const DRAWS: usize = 3;
 const ROWS: [&[u32]; 3] = [&[1, 7, 9, 30, 12, 2], &[1, 44, 3], &[1, 5, 5, 17]];
@@ -34,19 +33,9 @@ fn together(rows: usize) -> Pass {
     pass().with_draws(DrawSet { count: DRAWS, rows, ..DrawSet::ONE })
 }
 
-/// A tiny DeBERTa; `rest` are further settings.
-fn deberta(rest: &str, kind: AdapterKind, targets: &AdapterTargets) -> DebertaClassifier {
-    let config = format!(
-        r#"{{"model_type": "deberta-v2", "hidden_size": 24, "num_attention_heads": 3,
-        "num_hidden_layers": 2, "intermediate_size": 40, "vocab_size": 50, "position_buckets": 8,
-        "max_position_embeddings": 32, "relative_attention": true, "pos_att_type": ["p2c", "c2p"],
-        "norm_rel_ebd": "layer_norm", "position_biased_input": false, "type_vocab_size": 0,
-        "initializer_range": 0.3, {rest}}}"#
-    );
-    let config = DebertaConfig::parse(config.as_bytes(), "config.json".as_ref()).unwrap();
-    let device = Device::flex();
-    let mut source = WeightSource::random(NoiseKey::new(5), &device, DType::F32);
-    let mut model = DebertaClassifier::load(&mut source, &config);
+/// A tiny DeBERTa with adapters; `rest` are further settings.
+fn adapted_deberta(rest: &str, kind: AdapterKind, targets: &AdapterTargets) -> DebertaClassifier {
+    let mut model = deberta(rest, &Device::flex(), DType::F32);
     // The classifier has two outputs, and a rank is at most a layer's smaller width.
     let on_classifier = *targets == AdapterTargets::Paths(vec!["classifier".to_owned()]);
     let rank = if on_classifier { 2 } else { 4 };
@@ -65,16 +54,7 @@ fn deberta(rest: &str, kind: AdapterKind, targets: &AdapterTargets) -> DebertaCl
     model.valid()
 }
 
-fn names(names: &[&str]) -> AdapterTargets {
-    AdapterTargets::Names(names.iter().map(|&name| name.to_owned()).collect())
-}
-
-fn batch(rows: &[&[u32]]) -> TokenBatch {
-    let rows: Vec<(&[u32], &[u32])> = rows.iter().map(|row| (*row, &[][..])).collect();
-    TokenBatch::padded(&rows, 0, &Device::flex(), DType::F32)
-}
-
-/// `found` holds the answers of separate passes for every draw; `distinct` if they differ.
+/// `found` holds the answers of a separate pass for every draw; `distinct` if they differ.
 #[track_caller]
 fn equal<const D: usize>(
     found: Tensor<D>,
@@ -90,9 +70,9 @@ fn equal<const D: usize>(
 }
 
 fn check_deberta(rest: &str, kind: AdapterKind, targets: &AdapterTargets, distinct: bool) {
-    let model = deberta(rest, kind, targets);
+    let model = adapted_deberta(rest, kind, targets);
     for rows in [1, ROWS.len()] {
-        let input = batch(&ROWS[..rows]);
+        let input = batch(&ROWS[..rows], DType::F32);
         let found = model.forward(&input, &together(rows));
         equal(found, rows, |pass| model.forward(&input, pass), distinct);
     }
@@ -102,21 +82,19 @@ fn family(family: VariationalFamily) -> AdapterKind {
     AdapterKind::Variational { family, initial: -3.0 }
 }
 
-const SHARED: &str = r#""share_att_key": true"#;
-
 #[test]
 fn every_family_of_posteriors_and_every_random_adapter() {
     for kind in VariationalFamily::ALL.map(family) {
-        check_deberta(SHARED, kind, &names(&SIX), true);
+        check_deberta("", kind, &names(&SIX), true);
     }
     let both = AdapterKind::BayesByBackprop { both: true, rho: -2.0, rho_std: 0.1, mean_std: None };
     let blob = AdapterKind::Blob { epsilon: 0.5 };
     let scala = AdapterKind::ScalaBl { epsilon: 0.5 };
     let context = AdapterKind::CLora { hidden: 5 };
     for kind in [both, blob, scala, context] {
-        check_deberta(SHARED, kind, &names(&SIX), true);
+        check_deberta("", kind, &names(&SIX), true);
     }
-    check_deberta(SHARED, AdapterKind::Lora { b_bound: 0.1 }, &names(&SIX), false);
+    check_deberta("", AdapterKind::Lora { b_bound: 0.1 }, &names(&SIX), false);
 }
 
 #[test]
@@ -131,18 +109,17 @@ fn wherever_the_first_live_adapter_is() {
         "output.dense",
     ] {
         let targets = AdapterTargets::Paths(vec![format!("{layer}.{name}")]);
-        check_deberta(SHARED, kind, &targets, true);
+        check_deberta("", kind, &targets, true);
     }
     for name in ["pooler.dense", "classifier"] {
-        check_deberta(SHARED, kind, &AdapterTargets::Paths(vec![name.to_owned()]), true);
+        check_deberta("", kind, &AdapterTargets::Paths(vec![name.to_owned()]), true);
     }
     for name in ["pos_key_proj", "pos_query_proj", "key_proj"] {
-        check_deberta(r#""share_att_key": false"#, kind, &names(&[name]), true);
+        check_deberta(r#", "share_att_key": false"#, kind, &names(&[name]), true);
     }
-    let narrow = r#""share_att_key": true, "embedding_size": 10"#;
+    let narrow = r#", "embedding_size": 10"#;
     check_deberta(narrow, kind, &names(&["embed_proj"]), true);
-    let convolution =
-        r#""share_att_key": true, "conv_kernel_size": 3, "conv_act": "gelu", "conv_groups": 1"#;
+    let convolution = r#", "conv_kernel_size": 3, "conv_act": "gelu", "conv_groups": 1"#;
     check_deberta(convolution, kind, &names(&["value_proj"]), true);
 }
 
@@ -219,7 +196,7 @@ impl Examples for Texts {
 
     fn input(&self, indices: &[usize]) -> Result<TokenBatch, lrvd_burn::Error> {
         let texts: Vec<Vec<u32>> = indices.iter().map(|&i| Self::text(i)).collect();
-        Ok(batch(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>()))
+        Ok(batch(&texts.iter().map(Vec::as_slice).collect::<Vec<_>>(), DType::F32))
     }
 }
 
@@ -227,7 +204,7 @@ impl Examples for Texts {
 fn predictions_do_not_depend_on_how_many_draws_a_pass_holds() {
     const { assert!(DebertaClassifier::HOLDS_DRAWS) };
     for kind in [family(VariationalFamily::RankVariance), AdapterKind::Lora { b_bound: 0.1 }] {
-        let model = deberta(SHARED, kind, &names(&["value_proj"]));
+        let model = adapted_deberta("", kind, &names(&["value_proj"]));
         let texts = Texts(ROWS.len());
         let asked = |batch_size, tokens_per_pass| {
             let policy = DrawPolicy { tokens_per_pass, ..DrawPolicy::default() };
@@ -246,7 +223,7 @@ fn predictions_do_not_depend_on_how_many_draws_a_pass_holds() {
 /// A model whose answers are neither all sure nor all unsure, with its answers by `policy`.
 fn asked(draws: usize, policy: DrawPolicy) -> Logits {
     let kind = AdapterKind::Variational { family: VariationalFamily::RankVariance, initial: -5.0 };
-    let model = deberta(SHARED, kind, &names(&SIX));
+    let model = adapted_deberta("", kind, &names(&SIX));
     let texts = Texts(64);
     let inputs = Inputs { batch_size: 8, seed: 4, policy, ..Inputs::new(&texts) };
     inputs.predict(&model, draws).unwrap()
@@ -347,7 +324,7 @@ fn pairs_are_the_same_in_one_pass_and_in_many() {
 
 #[test]
 fn what_has_no_meaning_is_refused() {
-    let model = deberta(SHARED, family(VariationalFamily::RankVariance), &names(&SIX));
+    let model = adapted_deberta("", family(VariationalFamily::RankVariance), &names(&SIX));
     let texts = Texts(3);
     let refused = |policy: DrawPolicy, scheme| {
         let inputs = Inputs { policy, ..Inputs::new(&texts) };

@@ -1,8 +1,4 @@
 //! The head over a few answers equals the rows of the full head, for everything that can be attached to it.
-#![allow(clippy::unwrap_used)]
-
-#[path = "llama/support.rs"]
-mod support;
 
 use burn::tensor::{DType, Device, Tensor};
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
@@ -13,14 +9,11 @@ use lrvd_core::family::VariationalFamily;
 use lrvd_core::moments::CrossTerm;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::WeightSource;
-use lrvd_models::llama::{ChoiceError, LlamaChoice, LlamaForCausalLm, LlamaScore};
-use support::{PROMPTS, adapted, close, config, lora, model, numbers, padded, variational};
+use lrvd_models::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore};
 
-const ANSWERS: [u32; 3] = [30, 4, 17];
-
-fn key() -> NoiseKey {
-    NoiseKey::new(11).at_step(3)
-}
+use crate::support::{
+    ANSWERS, PROMPTS, adapted, close, config, key, lora, model, numbers, padded, variational,
+};
 
 /// Answer rows of the full head at the last position.
 fn full_answers(model: &LlamaForCausalLm, rows: &[&[i64]], pass: &Pass) -> Vec<f64> {
@@ -126,25 +119,13 @@ fn gradients_through_the_answers_are_those_of_the_full_head() {
 
 #[test]
 fn what_the_baselines_attach_gives_the_rows_of_the_full_head() {
+    let by_backprop = |both, rho_std| {
+        let mean_std = Some(0.3);
+        AdapterKind::BayesByBackprop { both, rho: -2.0, rho_std, mean_std }
+    };
     for (kind, members) in [
-        (
-            AdapterKind::BayesByBackprop {
-                both: true,
-                rho: -2.0,
-                rho_std: 0.1,
-                mean_std: Some(0.3),
-            },
-            1,
-        ),
-        (
-            AdapterKind::BayesByBackprop {
-                both: false,
-                rho: -2.0,
-                rho_std: 0.0,
-                mean_std: Some(0.3),
-            },
-            1,
-        ),
+        (by_backprop(true, 0.1), 1),
+        (by_backprop(false, 0.0), 1),
         (AdapterKind::Blob { epsilon: 0.5 }, 1),
         (AdapterKind::ScalaBl { epsilon: 0.5 }, 1),
         (AdapterKind::CLora { hidden: 4 }, 1),
@@ -189,12 +170,14 @@ fn what_the_baselines_attach_gives_the_rows_of_the_full_head() {
 fn a_choice_checks_its_answers_and_is_the_model() {
     let model = model(false, DType::F64);
     let new = |ids: &[u32]| LlamaChoice::new(model.clone(), ids.to_vec());
-    assert_eq!(new(&[3]).unwrap_err(), ChoiceError::TooFew { found: 1 });
-    assert!(matches!(
-        new(&[3, 50]),
-        Err(ChoiceError::Unknown { index: 1, id: 50, vocab_size: 50 })
-    ));
-    assert!(matches!(new(&[3, 4, 3]), Err(ChoiceError::Twice { first: 0, second: 2, id: 3 })));
+    for (ids, wanted) in [
+        (&[3][..], "at least 2 tokens, found [3]"),
+        (&[3, 50], "tokens below 50, the size of the model's vocabulary, found [3, 50]"),
+        (&[3, 4, 3], "different tokens, found [3, 4, 3]"),
+    ] {
+        let error = new(ids).unwrap_err().to_string();
+        assert_eq!(error, format!("`answer_ids` should be {wanted}"));
+    }
     let choice = new(&ANSWERS).unwrap();
     let text = padded(&PROMPTS, true, DType::F64);
     let found = choice.forward(&text, &Pass::mean());

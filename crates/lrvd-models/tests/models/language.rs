@@ -1,8 +1,4 @@
 //! Logits of wanted tokens alone are those of the whole text, whoever shares the batch and wherever the noise enters.
-#![allow(clippy::unwrap_used)]
-
-#[path = "llama/support.rs"]
-mod support;
 
 use burn::tensor::DType;
 use lrvd_burn::sampling::{DrawPer, DrawSet, Pass, Scheme};
@@ -10,7 +6,8 @@ use lrvd_burn::train::Model;
 use lrvd_core::family::VariationalFamily;
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::llama::{LlamaForCausalLm, TextBatch};
-use support::{PROMPTS, adapted, close, model, numbers, padded, variational};
+
+use crate::support::{PROMPTS, adapted, close, model, numbers, padded, variational};
 
 const ASKED: [&[usize]; 3] = [&[1, 2, 3], &[0], &[0, 4, 6]];
 const VOCAB: usize = 50;

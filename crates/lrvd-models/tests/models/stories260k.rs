@@ -1,5 +1,4 @@
 //! The shipped model stories260K reproduces its published story and independently computed logits.
-#![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +6,11 @@ use burn::tensor::{DType, Device};
 use lrvd_burn::files::WeightStore;
 use lrvd_burn::host::values;
 use lrvd_burn::sampling::Pass;
-use lrvd_models::TokenBatch;
 use lrvd_models::llama::{GenerateOptions, LlamaConfig, LlamaForCausalLm};
-use lrvd_models::tokenizer::{PaddingSide, TextTokenizer};
+use lrvd_models::tokenizer::{PaddingDirection, TextTokenizer};
 use serde_json::Value;
+
+use crate::support::{batch, golden};
 
 /// The folder that the workspace ships.
 fn shipped() -> PathBuf {
@@ -18,8 +18,7 @@ fn shipped() -> PathBuf {
 }
 
 fn expected() -> Value {
-    let file = "tests/golden/stories260k/expected_greedy.json";
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let file = golden("stories260k/expected_greedy.json");
     serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
 }
 
@@ -53,7 +52,7 @@ fn logits_equal_the_independent_forward_pass() {
     let (ids, expected) = (token_ids(), expected());
     // The file has six decimals.
     for (dtype, limit) in [(DType::F32, 2e-5), (DType::F64, 6e-7)] {
-        let input = TokenBatch::padded(&[(&ids, &[])], 0, &Device::flex(), dtype);
+        let input = batch(&[&ids], dtype);
         let logits = values(model(dtype).forward(&input, &Pass::mean()));
         let stored = expected["logits_after_position"].as_object().unwrap();
         assert_eq!(stored.len(), 5);
@@ -72,7 +71,7 @@ fn the_shipped_tokenizer_is_a_llama_tokenizer() {
     let tokenizer = TextTokenizer::from_dir(&shipped()).unwrap();
     tokenizer.check_vocab(512).unwrap();
     assert_eq!(tokenizer.vocab_size(), 512);
-    assert_eq!(tokenizer.padding_side(), PaddingSide::Left);
+    assert!(matches!(tokenizer.padding_side(), PaddingDirection::Left));
     let special = tokenizer.special_tokens();
     assert_eq!(
         (special.bos, special.eos, special.unk, special.pad),
