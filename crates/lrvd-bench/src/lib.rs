@@ -5,7 +5,7 @@
 //!
 //! | Module | What is in it |
 //! |---|---|
-//! | `text`, `io` | words of messages, whole files |
+//! | `error`, `text`, `io` | errors and their kinds, words of messages, whole files |
 //! | [`settings`] | every setting of a run, the presets, the methods there are |
 //! | [`record`] | what a run leaves behind |
 //! | [`task`], [`data`] | what is learnt, from which files |
@@ -28,6 +28,7 @@
 mod backbone;
 pub mod classify;
 pub mod data;
+mod error;
 pub mod eval;
 mod io;
 pub mod language;
@@ -42,14 +43,12 @@ pub mod suite;
 pub mod task;
 mod text;
 
-pub use backbone::BackboneError;
-pub use io::IoError;
+pub use error::{Error, Kind, Result, kind_of};
 pub use lrvd_models::Error as ModelsError;
-pub use report::{Judged, PublishedError};
-pub use saved::{FileHashes, SavedError};
+pub use report::Judged;
+pub use saved::FileHashes;
 pub use text::{UnknownName, decimals, grouped, printable};
 
-/// What happens during a run, told to whoever shows it.
 pub mod progress {
     pub use lrvd_burn::train::{Event, ProgressSink, Silent};
 }

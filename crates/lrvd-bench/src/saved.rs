@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, bail};
 use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftPosterior};
 use lrvd_burn::train::{Method, Model, TrainState, latest_checkpoint, load_checkpoint};
 
 pub use self::hashes::FileHashes;
-use crate::backbone::{Backbone, BackboneError, locate_model};
-use crate::io::IoError;
+use crate::backbone::{Backbone, locate_model};
+use crate::error::Result;
 use crate::run::{ADAPTER_DIR, CHECKPOINT_DIR, SETTINGS_FILE};
 
 mod hashes;
@@ -17,55 +18,10 @@ mod hashes;
 pub(crate) const PEFT_CONFIG: &str = "adapter_config.json";
 pub(crate) const CHECKPOINT_VALUES: &str = "state.json";
 
-/// A trained adapter cannot be found, or not be used as asked.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SavedError {
-    /// A folder is not there.
-    #[error("`{}` is not there, or is no folder", dir.display())]
-    NoFolder { dir: PathBuf },
-    /// A folder holds nothing that can be read as what is wanted.
-    #[error("`{}` holds no {wanted}; looked for {looked_for}", dir.display())]
-    Nothing { dir: PathBuf, wanted: &'static str, looked_for: String },
-    /// The adapter does not say which model it belongs to.
-    #[error("`{}` does not name its base model; pass `--model DIR|HUB-ID`", dir.display())]
-    NoBase { dir: PathBuf },
-    /// The adapter says what its base model is called, and not where it is.
-    #[error(
-        "`{}` names its base model `{name}`, and there is no such folder here; pass `--model DIR|HUB-ID`",
-        dir.display()
-    )]
-    BaseElsewhere { dir: PathBuf, name: String },
-    /// The base model is not the one that the adapter was trained on.
-    #[error(
-        "model `{model}` has other weights than the adapter was trained on ({files}); pass \
-         `--allow-other-base` if that is meant"
-    )]
-    OtherBase { model: String, files: String },
-    /// A file is not the one that was there when the adapter was saved.
-    #[error(
-        "`{}` has changed since the adapter was saved: SHA-256 found {found}, expected {expected}; pass `--allow-changed` \
-         to use it all the same",
-        file.display()
-    )]
-    Changed { file: PathBuf, found: String, expected: String },
-    /// Draws are asked of an adapter that has no posterior.
-    #[error("{draws} draws need a posterior, and `{}` has no `{POSTERIOR_FILE}`", dir.display())]
-    NoPosterior { draws: usize, dir: PathBuf },
-    #[error(transparent)]
-    Backbone(#[from] BackboneError),
-    #[error(transparent)]
-    Train(#[from] lrvd_burn::Error),
-    #[error(transparent)]
-    Io(#[from] IoError),
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Adapter(PathBuf),
-    /// In the output folder of a finished run.
     Run(PathBuf),
-    /// In a checkpoint of a run that is not finished.
     Checkpoint {
         out: PathBuf,
         folder: PathBuf,
@@ -76,9 +32,9 @@ pub(crate) enum Place {
 
 impl Place {
     /// What `dir` is, or what is in it: a PEFT folder, the output of a run, one of its checkpoints; `None` for none of them.
-    pub(crate) fn find(dir: &Path) -> Result<Option<Self>, SavedError> {
+    pub(crate) fn find(dir: &Path) -> Result<Option<Self>> {
         if !dir.is_dir() {
-            return Err(SavedError::NoFolder { dir: dir.to_owned() });
+            bail!("`{}` is not there, or is no folder", dir.display());
         }
         if dir.join(PEFT_CONFIG).is_file() {
             return Ok(Some(Self::Adapter(dir.to_owned())));
@@ -101,7 +57,6 @@ impl Place {
         Ok(newest.map(|folder| Self::Checkpoint { out: dir.to_owned(), folder, or_newer }))
     }
 
-    /// The places that are looked at, for an error.
     pub(crate) fn looked_for() -> String {
         format!(
             "`{PEFT_CONFIG}`, `{ADAPTER_DIR}/{PEFT_CONFIG}`, `{CHECKPOINT_VALUES}`, \
@@ -183,14 +138,19 @@ pub(crate) fn open_base_model(
     asked: Option<&str>,
     described: Option<DescribedBase<'_>>,
     allowed: Allowed,
-) -> Result<(Backbone, Vec<String>), SavedError> {
+) -> Result<(Backbone, Vec<String>)> {
     let name = asked.or(described.as_ref().map(|base| base.name));
     let name = name.or(adapter.config.base_model_name_or_path.as_deref());
-    let name = name.ok_or_else(|| SavedError::NoBase { dir: folder.to_owned() })?;
+    let name = name.ok_or_else(|| {
+        anyhow!("`{}` does not name its base model; pass `--model DIR|HUB-ID`", folder.display())
+    })?;
     // An exported adapter has the last part of a path only.
     if asked.is_none() && !name.contains(['/', '\\']) && !Path::new(name).exists() {
         let (dir, name) = (folder.to_owned(), name.to_owned());
-        return Err(SavedError::BaseElsewhere { dir, name });
+        bail!(
+            "`{}` names its base model `{name}`, and there is no such folder here; pass `--model DIR|HUB-ID`",
+            dir.display()
+        );
     }
     let backbone = Backbone::open(locate_model(name)?)?;
     let Some(DescribedBase { weights, hashes, .. }) = described else {
@@ -198,7 +158,10 @@ pub(crate) fn open_base_model(
     };
     if !allowed.other_base && *weights != backbone.hashes {
         let (model, files) = (backbone.location.name.clone(), backbone.other_files(weights));
-        return Err(SavedError::OtherBase { model, files });
+        bail!(
+            "model `{model}` has other weights than the adapter was trained on ({files}); pass \
+             `--allow-other-base` if that is meant"
+        );
     }
     let allow = allowed.changed || allowed.other_base;
     let check =

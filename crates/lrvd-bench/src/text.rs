@@ -34,7 +34,6 @@ pub(crate) fn head(text: &str, limit: usize) -> &str {
     text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
 }
 
-/// A name that is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} `{found}`; wanted one of {wanted}{}", meant(.suggestion.as_deref()))]
 pub struct UnknownName {

@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use anyhow::anyhow;
 use indicatif::{ProgressBar, WeakProgressBar};
+use lrvd_bench::Result;
 #[cfg(feature = "dashboard")]
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::set_global_default;
@@ -13,14 +15,6 @@ use crate::printer::remark;
 
 /// The filter, as `env_logger` made it known: `lrvd=debug`, `info,lrvd_burn::train=trace`.
 const VARIABLE: &str = "RUST_LOG";
-
-/// The filter cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{VARIABLE} is `{found}`: {reason}; wanted a filter such as `lrvd=debug`")]
-pub(crate) struct FilterError {
-    found: String,
-    reason: String,
-}
 
 /// What is drawn on standard error.
 enum Drawn {
@@ -34,11 +28,14 @@ enum Drawn {
 static DRAWN: Mutex<Option<Drawn>> = Mutex::new(None);
 
 /// Starts the log that the environment asks for.
-pub(crate) fn start() -> Result<(), FilterError> {
+pub(crate) fn start() -> Result<()> {
     #[expect(clippy::disallowed_methods, reason = "the variable that logs are asked for by")]
     let found = std::env::var_os(VARIABLE);
     let Some(found) = found.filter(|found| !found.is_empty()) else { return Ok(()) };
-    let refused = |reason: String| FilterError { found: found.display().to_string(), reason };
+    let refused = |reason: String| {
+        let found = found.display();
+        anyhow!("{VARIABLE} is `{found}`: {reason}; wanted a filter such as `lrvd=debug`")
+    };
     let text = found.to_str().ok_or_else(|| refused("it is not UTF-8".to_owned()))?;
     let filter = EnvFilter::builder().parse(text).map_err(|error| refused(error.to_string()))?;
     let subscriber = tracing_subscriber::fmt()

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
 
 fn command(arguments: args::Arguments) -> ExitCode {
     let printer = printer::Printer::new(arguments.global.format, arguments.global.quiet);
-    let outcome = log::start().map_err(Into::into);
+    let outcome = log::start();
     match outcome.and_then(|()| commands::run(arguments, printer)) {
         Ok(status) => status.code(),
         Err(error) => {

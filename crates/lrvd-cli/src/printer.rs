@@ -3,8 +3,9 @@
 use std::error::Error;
 use std::io::{ErrorKind, Write};
 
+use anyhow::anyhow;
 use clap::ValueEnum;
-use lrvd_bench::printable;
+use lrvd_bench::{Result, printable};
 
 /// Format of standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -15,11 +16,6 @@ pub(crate) enum Format {
     /// JSON.
     Json,
 }
-
-/// Standard output cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write to standard output: {0}")]
-pub(crate) struct OutputError(std::io::Error);
 
 /// Writes the output of a command.
 #[derive(Clone, Copy, Debug)]
@@ -38,18 +34,18 @@ impl Printer {
     }
 
     /// Data. A pipe that the reader has closed is no error.
-    pub(crate) fn data(self, text: &str) -> Result<(), OutputError> {
+    pub(crate) fn data(self, text: &str) -> Result<()> {
         self.line(text).map(|_| ())
     }
 
     /// One of many lines of data; `false` once the reader has closed the pipe.
     #[expect(clippy::unused_self, reason = "only the holder of a printer writes")]
-    pub(crate) fn line(self, text: &str) -> Result<bool, OutputError> {
+    pub(crate) fn line(self, text: &str) -> Result<bool> {
         let mut out = std::io::stdout().lock();
         match writeln!(out, "{}", printable(text)).and_then(|()| out.flush()) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-            Err(error) => Err(OutputError(error)),
+            Err(error) => Err(anyhow!("cannot write to standard output: {error}")),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyhow::anyhow;
 use lrvd_burn::model::AdapterTargets;
 use lrvd_core::baselines::LayerShape;
 use lrvd_models::deberta::{ADAPTER_TARGETS, DebertaConfig};
@@ -11,8 +12,9 @@ use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{BackboneError, TextReader};
-use crate::data::{WordedTexts, Wording, WordingError};
+use super::TextReader;
+use crate::data::{WordedTexts, Wording};
+use crate::error::Result;
 use crate::io::read_json;
 use crate::reasoning::{InputForm, OwnQuestions, QuestionForm};
 use crate::settings::WordingSettings;
@@ -30,7 +32,6 @@ pub(crate) enum Architecture {
     Llama(LlamaConfig),
 }
 
-/// The one field that says which configuration to read.
 #[derive(Deserialize)]
 struct Kind {
     #[serde(default)]
@@ -39,7 +40,7 @@ struct Kind {
 
 impl Architecture {
     /// Reads `config.json` in a folder, or the configuration in a GGUF file.
-    pub(crate) fn read(model: &Path) -> Result<Self, BackboneError> {
+    pub(crate) fn read(model: &Path) -> Result<Self> {
         if GgufModel::is_at(model) {
             return Ok(Self::Llama(GgufModel::open(model)?.config().clone()));
         }
@@ -77,7 +78,6 @@ impl Architecture {
         DebertaConfig::parse(&bytes(&config), Path::new("DeBERTa-v3-base")).map(Self::Deberta)
     }
 
-    /// Unknown keys of `config.json`.
     pub(crate) fn unrecognised(&self) -> &[String] {
         match self {
             Self::Deberta(config) => config.unrecognised(),
@@ -119,9 +119,11 @@ impl Architecture {
         goal: &Goal,
         task: Option<GlueTask>,
         pairs: bool,
-    ) -> Result<Option<Wording>, WordingError> {
+    ) -> Result<Option<Wording>> {
         match (self, given.given()) {
-            (Self::Deberta(_), Some(key)) => Err(WordingError::Encoder { key }),
+            (Self::Deberta(_), Some(key)) => Err(anyhow!(
+                "`{key}` words the prompt of a language model, and the model is an encoder with a head"
+            )),
             (Self::Deberta(_), None) => Ok(None),
             (Self::Llama(_), _) => Wording::resolve(given, goal, task, pairs).map(Some),
         }
@@ -138,30 +140,32 @@ impl Architecture {
     }
 
     /// Checks that the model has positions for texts of `max_length` tokens.
-    pub(crate) fn check_length(&self, max_length: usize) -> Result<(), BackboneError> {
+    pub(crate) fn check_length(&self, max_length: usize) -> Result<()> {
         match self.positions() {
-            Some(most) if most < max_length => {
-                Err(BackboneError::Length { found: max_length, most })
-            }
+            Some(most) if most < max_length => Err(anyhow!(
+                "`max_length` is {max_length}, but the model has positions for {most} tokens: set `--max-length \
+                 {most}` or less"
+            )),
             _ => Ok(()),
         }
     }
 
-    /// How the texts of `task` become what this kind of model reads; a language model needs its `wording`.
     pub(crate) fn reader<'a>(
         &self,
         tokenizer: &'a TextTokenizer,
         task: &'a str,
         wording: Option<&'a Wording>,
         max_length: usize,
-    ) -> Result<TextReader<'a>, BackboneError> {
+    ) -> Result<TextReader<'a>> {
         self.check_length(max_length)?;
         match (self, wording) {
             (Self::Deberta(_), _) => Ok(TextReader::Segments { tokenizer, max_length }),
             (Self::Llama(_), Some(wording)) => {
                 Ok(TextReader::Worded(WordedTexts::new(wording, task, tokenizer, max_length)?))
             }
-            (Self::Llama(_), None) => Err(WordingError::Unworded { task: task.to_owned() }.into()),
+            (Self::Llama(_), None) => Err(anyhow!(
+                "classifier `{task}` does not say in which words a language model is asked"
+            )),
         }
     }
 
@@ -172,7 +176,7 @@ impl Architecture {
         form: QuestionForm,
         letters: usize,
         max_length: usize,
-    ) -> Result<TextReader<'a>, BackboneError> {
+    ) -> Result<TextReader<'a>> {
         self.check_length(max_length)?;
         let own = OwnQuestions::new(tokenizer, self.input_form(), form, letters, max_length)?;
         Ok(TextReader::Questions(own))
@@ -188,7 +192,6 @@ impl Architecture {
         (self.input_form() == InputForm::Decoder).then(|| form.wording(letters, passage))
     }
 
-    /// How this kind of model reads questions with choices.
     pub(crate) fn input_form(&self) -> InputForm {
         match self {
             Self::Deberta(_) => InputForm::Encoder,

@@ -16,11 +16,12 @@ mod client;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::anyhow;
 use tracing::debug;
 
 use self::cache::{Repository, is_plain};
 use self::client::Client;
-use super::BackboneError;
+use crate::error::{Error, Result};
 use crate::io::read_json;
 use crate::text::quoted;
 
@@ -42,7 +43,7 @@ const ENDPOINT: &str = "https://huggingface.co";
 const TIMEOUT: u64 = 30;
 
 /// The folder that holds the files of repository `id`, downloading what is missing.
-pub(super) fn snapshot(id: &str) -> Result<PathBuf, BackboneError> {
+pub(super) fn snapshot(id: &str) -> Result<PathBuf> {
     // Weights last: a folder that has them has everything else that the repository offers.
     folder_of(id, is_complete, |repository| {
         for name in OPTIONAL {
@@ -54,7 +55,7 @@ pub(super) fn snapshot(id: &str) -> Result<PathBuf, BackboneError> {
 }
 
 /// The folder that holds `config.json` of repository `id`, downloading no more than that.
-pub(super) fn config(id: &str) -> Result<PathBuf, BackboneError> {
+pub(super) fn config(id: &str) -> Result<PathBuf> {
     folder_of(id, |_| true, |_| Ok(()))
 }
 
@@ -63,7 +64,7 @@ fn folder_of(
     id: &str,
     is_enough: impl Fn(&Path) -> bool,
     fetch: impl Fn(&mut Repository) -> Result<(), String>,
-) -> Result<PathBuf, BackboneError> {
+) -> Result<PathBuf> {
     let cache = home().join("hub");
     let cache = variable("HF_HUB_CACHE").map_or(cache, PathBuf::from);
     let failed = |why: String| missing(id, &cache, &why);
@@ -89,7 +90,6 @@ fn folder_of(
     Ok(folder)
 }
 
-/// Fetches the first form of the weights that the repository has.
 fn weights(repository: &mut Repository) -> Result<(), String> {
     for (single, index) in WEIGHTS {
         if repository.fetch(single)?.is_some() {
@@ -113,7 +113,7 @@ fn is_complete(folder: &Path) -> bool {
     weights && TOKENIZERS.iter().any(|t| has(t))
 }
 
-fn shards(index: &Path) -> Result<Vec<String>, BackboneError> {
+fn shards(index: &Path) -> Result<Vec<String>> {
     let value: serde_json::Value = read_json(index)?;
     let map = value.get("weight_map").and_then(serde_json::Value::as_object);
     let mut names: Vec<String> = map
@@ -125,7 +125,6 @@ fn shards(index: &Path) -> Result<Vec<String>, BackboneError> {
     Ok(names)
 }
 
-/// Requests to the endpoint of the environment.
 fn client() -> Result<Client, String> {
     let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| ENDPOINT.to_owned());
     let stored = || std::fs::read_to_string(home().join("token")).ok();
@@ -153,26 +152,21 @@ fn offline() -> bool {
     })
 }
 
-/// A variable of the environment, unless it is empty.
 #[expect(clippy::disallowed_methods, reason = "the hub's own variables")]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn missing(id: &str, cache: &Path, why: &str) -> BackboneError {
+fn missing(id: &str, cache: &Path, why: &str) -> Error {
     let folder = id.rsplit('/').next().unwrap_or(id);
     let [(weights, index), (pytorch, _)] = WEIGHTS;
-    BackboneError::Model {
-        model: id.to_owned(),
-        reason: format!(
-            "{why} (cache: `{}`). Put these files into one folder and pass `--model FOLDER`, e.g. \
-             `models/{folder}`: `{CONFIG}`; `{weights}` (or its shards with `{index}`) or \
-             `{pytorch}`; \
-             `tokenizer.json`, `tokenizer.model` or `spm.model`; if they exist, {}",
-            cache.display(),
-            quoted(OPTIONAL)
-        ),
-    }
+    anyhow!(
+        "model `{id}`: {why} (cache: `{}`). Put these files into one folder and pass `--model FOLDER`, e.g. \
+         `models/{folder}`: `{CONFIG}`; `{weights}` (or its shards with `{index}`) or `{pytorch}`; \
+         `tokenizer.json`, `tokenizer.model` or `spm.model`; if they exist, {}",
+        cache.display(),
+        quoted(OPTIONAL)
+    )
 }
 
 #[cfg(test)]

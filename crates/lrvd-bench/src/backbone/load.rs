@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::anyhow;
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::WeightStore;
 use lrvd_core::noise::NoiseKey;
@@ -12,10 +13,11 @@ use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{LlamaChoice, LlamaConfig, LlamaForCausalLm, LlamaScore};
 use lrvd_models::tokenizer::TextTokenizer;
 
+use super::TextReader;
 use super::architecture::Architecture;
 use super::locate::ModelLocation;
-use super::{BackboneError, TextReader};
 use crate::data::{PreparedTask, Wording};
+use crate::error::Result;
 use crate::io::sha256_file;
 use crate::settings::BasePrecision;
 use crate::text::quoted;
@@ -44,7 +46,7 @@ pub(crate) struct Backbone {
 }
 
 impl Backbone {
-    pub(crate) fn open(location: ModelLocation) -> Result<Self, BackboneError> {
+    pub(crate) fn open(location: ModelLocation) -> Result<Self> {
         let architecture = Architecture::read(&location.folder)?;
         let tokenizer = open_tokenizer(&location.folder)?;
         tokenizer.check_vocab(architecture.vocab_size())?;
@@ -73,47 +75,42 @@ impl Backbone {
         quoted(known.chain(new))
     }
 
-    /// The configuration of a language model, which `what` needs.
-    pub(crate) fn decoder_for(&self, what: &str) -> Result<&LlamaConfig, BackboneError> {
+    pub(crate) fn decoder_for(&self, what: &str) -> Result<&LlamaConfig> {
         match &self.architecture {
             Architecture::Llama(config) => Ok(config),
-            Architecture::Deberta(_) => Err(BackboneError::Model {
-                model: self.location.name.clone(),
-                reason: format!("{what} needs a language model (Llama), and this is a DeBERTa"),
-            }),
+            Architecture::Deberta(_) => Err(anyhow!(
+                "model `{}`: {what} needs a language model (Llama), and this is a DeBERTa",
+                self.location.name
+            )),
         }
     }
 
-    pub(crate) fn encoder_for(&self, what: &str) -> Result<&DebertaConfig, BackboneError> {
+    pub(crate) fn encoder_for(&self, what: &str) -> Result<&DebertaConfig> {
         match &self.architecture {
             Architecture::Deberta(config) => Ok(config),
-            Architecture::Llama(_) => Err(BackboneError::Model {
-                model: self.location.name.clone(),
-                reason: format!("{what} needs an encoder (DeBERTa), and this is a Llama"),
-            }),
+            Architecture::Llama(_) => Err(anyhow!(
+                "model `{}`: {what} needs an encoder (DeBERTa), and this is a Llama",
+                self.location.name
+            )),
         }
     }
 
-    /// How the texts of `task` become what this model reads; a language model needs its `wording`.
     pub(crate) fn reader<'a>(
         &'a self,
         task: &'a str,
         wording: Option<&'a Wording>,
         max_length: usize,
-    ) -> Result<TextReader<'a>, BackboneError> {
+    ) -> Result<TextReader<'a>> {
         self.architecture.reader(&self.tokenizer, task, wording, max_length)
     }
 
     /// The type that the weights of this kind of model are stored in.
-    pub(crate) fn stored_as(&self, precision: BasePrecision) -> Result<DType, BackboneError> {
+    pub(crate) fn stored_as(&self, precision: BasePrecision) -> Result<DType> {
         match (&self.architecture, precision) {
-            (Architecture::Deberta(_), BasePrecision::Bf16 | BasePrecision::F16) => {
-                Err(BackboneError::Model {
-                    model: self.location.name.clone(),
-                    reason: "an encoder is held in single precision: set `base_precision=f32`"
-                        .to_owned(),
-                })
-            }
+            (Architecture::Deberta(_), BasePrecision::Bf16 | BasePrecision::F16) => Err(anyhow!(
+                "model `{}`: an encoder is held in single precision: set `base_precision=f32`",
+                self.location.name
+            )),
             _ => Ok(precision.dtype()),
         }
     }
@@ -133,7 +130,7 @@ impl Backbone {
 }
 
 /// The tokenizer of a folder or of a GGUF file.
-pub(crate) fn open_tokenizer(model: &Path) -> Result<TextTokenizer, BackboneError> {
+pub(crate) fn open_tokenizer(model: &Path) -> Result<TextTokenizer> {
     if GgufModel::is_at(model) {
         return Ok(GgufModel::open(model)?.tokenizer()?);
     }
@@ -141,7 +138,7 @@ pub(crate) fn open_tokenizer(model: &Path) -> Result<TextTokenizer, BackboneErro
 }
 
 /// The weights of a folder or of a GGUF file, under Hugging Face's names.
-pub(crate) fn open_weights(model: &Path) -> Result<WeightStore, BackboneError> {
+pub(crate) fn open_weights(model: &Path) -> Result<WeightStore> {
     if GgufModel::is_at(model) {
         return Ok(GgufModel::open(model)?.weights()?);
     }
@@ -154,15 +151,15 @@ fn check_ends(
     location: &ModelLocation,
     architecture: &Architecture,
     tokenizer: &TextTokenizer,
-) -> Result<(), BackboneError> {
+) -> Result<()> {
     let Architecture::Llama(config) = architecture else { return Ok(()) };
     let special = tokenizer.special_tokens();
-    let refused = |what: &str, found: u32, wanted: String| BackboneError::Model {
-        model: location.name.clone(),
-        reason: format!(
-            "the tokenizer {what} a text with id {found}, `config.json` with {wanted}: it is another \
-             model's"
-        ),
+    let refused = |what: &str, found: u32, wanted: String| {
+        anyhow!(
+            "model `{model}`: the tokenizer {what} a text with id {found}, `config.json` with {wanted}: it is \
+             another model's",
+            model = location.name
+        )
     };
     match (special.bos, config.bos_token_id) {
         (Some(found), Some(wanted)) if found != wanted => {
@@ -190,13 +187,12 @@ fn undropped(config: &LlamaConfig, dropout: bool) -> LlamaConfig {
     config
 }
 
-/// The language model itself, with its head over the vocabulary.
 pub(crate) fn load_language_model(
     backbone: &Backbone,
     dropout: bool,
     device: &Device,
     dtype: DType,
-) -> Result<LlamaForCausalLm, BackboneError> {
+) -> Result<LlamaForCausalLm> {
     let config = undropped(backbone.decoder_for("language modelling")?, dropout);
     let store = open_weights(&backbone.location.folder)?;
     Ok(LlamaForCausalLm::from_pretrained(&store, &config, device, dtype)?.0)
@@ -213,7 +209,7 @@ pub(crate) fn load_model(
     seed: u64,
     device: &Device,
     dtype: DType,
-) -> Result<(AutoClassifier, Vec<String>), BackboneError> {
+) -> Result<(AutoClassifier, Vec<String>)> {
     match &backbone.architecture {
         Architecture::Deberta(encoder) => {
             let store = open_weights(&backbone.location.folder)?;

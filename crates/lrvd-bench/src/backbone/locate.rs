@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, bail};
 use lrvd_models::llama::gguf::GgufModel;
 
-use super::{BackboneError, hub};
-use crate::io::IoError;
+use super::hub;
+use crate::error::Result;
+use crate::io::cannot;
 use crate::text::quoted;
 
 /// A folder with `config.json`, weights and tokenizer, or a GGUF file, which holds all three.
@@ -43,30 +45,24 @@ pub(crate) fn shared_name(name: &str) -> &str {
 
 /// Finds `model`: an existing folder or GGUF file, or else a repository id `owner/name` in the local Hub cache
 /// or, unless offline, on the Hub.
-pub(crate) fn locate_model(model: &str) -> Result<ModelLocation, BackboneError> {
+pub(crate) fn locate_model(model: &str) -> Result<ModelLocation> {
     locate(model, hub::snapshot)
 }
 
 /// As [`locate_model`], but only `config.json` is needed, and fetched.
-pub(crate) fn locate_config(model: &str) -> Result<ModelLocation, BackboneError> {
+pub(crate) fn locate_config(model: &str) -> Result<ModelLocation> {
     locate(model, hub::config)
 }
 
-fn locate(
-    model: &str,
-    from_hub: impl Fn(&str) -> Result<PathBuf, BackboneError>,
-) -> Result<ModelLocation, BackboneError> {
+fn locate(model: &str, from_hub: impl Fn(&str) -> Result<PathBuf>) -> Result<ModelLocation> {
     let path = Path::new(model);
     if let Some(folder) = local(path)? {
         return Ok(ModelLocation { name: model.to_owned(), folder });
     }
     if !is_repository(model) {
-        return Err(BackboneError::Model {
-            model: model.to_owned(),
-            reason:
-                "no such folder or `.gguf` file, and not a repository id of the form `owner/name`"
-                    .to_owned(),
-        });
+        bail!(
+            "model `{model}`: no such folder or `.gguf` file, and not a repository id of the form `owner/name`"
+        );
     }
     let folder = from_hub(model)?;
     Ok(ModelLocation { name: model.to_owned(), folder })
@@ -80,7 +76,7 @@ fn is_repository(name: &str) -> bool {
 
 /// The folder or GGUF file at `path`, if there is one. A folder without `config.json` that holds one GGUF file is that
 /// file.
-pub(crate) fn local(path: &Path) -> Result<Option<PathBuf>, BackboneError> {
+pub(crate) fn local(path: &Path) -> Result<Option<PathBuf>> {
     if GgufModel::is_at(path) {
         return Ok(Some(path.to_owned()));
     }
@@ -90,20 +86,18 @@ pub(crate) fn local(path: &Path) -> Result<Option<PathBuf>, BackboneError> {
     if path.join("config.json").is_file() {
         return Ok(Some(path.to_owned()));
     }
-    let entries = std::fs::read_dir(path).map_err(IoError::at("list", path))?;
+    let entries = std::fs::read_dir(path).map_err(cannot("list", path))?;
     let mut files: Vec<PathBuf> =
         entries.flatten().map(|entry| entry.path()).filter(|file| GgufModel::is_at(file)).collect();
     files.sort();
     match files.as_slice() {
         [] => Ok(Some(path.to_owned())),
         [file] => Ok(Some(file.clone())),
-        _ => Err(BackboneError::Model {
-            model: path.display().to_string(),
-            reason: format!(
-                "the folder has no `config.json` and more than one GGUF file: name one of {}",
-                quoted(files.iter().map(|file| file.display().to_string()))
-            ),
-        }),
+        _ => Err(anyhow!(
+            "model `{model}`: the folder has no `config.json` and more than one GGUF file: name one of {}",
+            quoted(files.iter().map(|file| file.display().to_string())),
+            model = path.display()
+        )),
     }
 }
 

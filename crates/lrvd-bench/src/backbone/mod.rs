@@ -1,7 +1,6 @@
 //! The pretrained model of a run: a folder, a GGUF file, a shipped checkpoint, or a repository on the Hub.
 
 mod architecture;
-mod error;
 #[cfg(feature = "hub")]
 mod hub;
 #[cfg(not(feature = "hub"))]
@@ -12,7 +11,6 @@ mod locate;
 mod reader;
 
 pub(crate) use architecture::Architecture;
-pub use error::BackboneError;
 pub(crate) use load::{Backbone, load_language_model, load_model, open_tokenizer, open_weights};
 pub(crate) use locate::{
     ModelLocation, is_hub_id, local, locate_config, locate_model, shared_name,

@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
-use super::BackboneError;
+use anyhow::anyhow;
 
-pub(super) fn snapshot(id: &str) -> Result<PathBuf, BackboneError> {
+use crate::error::Result;
+
+pub(super) fn snapshot(id: &str) -> Result<PathBuf> {
     config(id)
 }
 
-pub(super) fn config(id: &str) -> Result<PathBuf, BackboneError> {
-    Err(BackboneError::Model {
-        model: id.to_owned(),
-        reason: "there is no such folder, and this program was built without its feature `hub`, which downloads \
-                 models; build with it (`--features hub`), or pass `--model FOLDER`"
-            .to_owned(),
-    })
+pub(super) fn config(id: &str) -> Result<PathBuf> {
+    Err(anyhow!(
+        "model `{id}`: there is no such folder, and this program was built without its feature `hub`, which \
+         downloads models; build with it (`--features hub`), or pass `--model FOLDER`"
+    ))
 }

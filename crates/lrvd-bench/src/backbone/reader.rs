@@ -2,9 +2,9 @@
 
 use lrvd_models::tokenizer::TextTokenizer;
 
-use super::BackboneError;
 use crate::data::batch::TokenisedExample;
 use crate::data::{Example, Label, PreparedTask, SplitName, Texts, WordedTexts};
+use crate::error::{Error, Result};
 use crate::reasoning::OwnQuestions;
 use crate::task::Goal;
 
@@ -24,7 +24,7 @@ impl TextReader<'_> {
         &self,
         texts: Texts<'_>,
         label: Label,
-    ) -> Result<(TokenisedExample, bool), BackboneError> {
+    ) -> Result<(TokenisedExample, bool)> {
         let Texts { text, pair, .. } = texts;
         let choices = None;
         Ok(match self {
@@ -42,8 +42,7 @@ impl TextReader<'_> {
         })
     }
 
-    /// Tokens of one example before anything is cut from it, and whether something will be.
-    pub(crate) fn measure(&self, texts: Texts<'_>) -> Result<(usize, bool), BackboneError> {
+    pub(crate) fn measure(&self, texts: Texts<'_>) -> Result<(usize, bool)> {
         let Texts { text, pair, .. } = texts;
         let (whole, most) = match self {
             Self::Segments { tokenizer, max_length } => {
@@ -69,7 +68,7 @@ impl TextReader<'_> {
         goal: Goal,
         train: &[Example],
         validation: &[Example],
-    ) -> Result<PreparedTask, BackboneError> {
+    ) -> Result<PreparedTask> {
         let (answers, note) = match self {
             Self::Segments { .. } => (Vec::new(), None),
             Self::Worded(worded) => (worded.answers.clone(), None),
@@ -88,7 +87,7 @@ impl TextReader<'_> {
                 let rows = examples.len();
                 notes.push(format!("{split}: {n_cut} of {rows} prompts lost the end of a text"));
             }
-            Ok::<_, BackboneError>(encoded)
+            Ok::<_, Error>(encoded)
         };
         let (train, held) =
             (encode(SplitName::Train, train)?, encode(SplitName::Validation, validation)?);

@@ -1,11 +1,12 @@
 //! The entropy above which a classifier gives no answer.
 
+use anyhow::{anyhow, bail};
 use lrvd_core::metrics::{RiskCoverage, argmax_rows};
 
-use super::error::ClassifyError;
 use super::evaluate::{Evaluation, Labelled};
 use super::info::{Abstention, ClassifierInfo};
 use super::load::SavedClassifier;
+use crate::error::Result;
 use crate::text::quoted;
 
 /// Finds the largest entropy up to which the answers of `draws` draws in `evaluation` have an error rate of at most `target`
@@ -18,11 +19,13 @@ pub fn fit_abstention(
     draws: usize,
     target: f64,
     delta: f64,
-) -> Result<Abstention, ClassifyError> {
+) -> Result<Abstention> {
     classifier.check_unseen(labelled)?;
     let scored = evaluation.scored.get(&(draws as u32));
     let answers = scored.and_then(|scored| Some((scored, scored.uncertainty.as_ref()?)));
-    let Some((scored, uncertainty)) = answers else { return Err(ClassifyError::Scores) };
+    let Some((scored, uncertainty)) = answers else {
+        bail!("a threshold for giving no answer is for classes, and this one predicts numbers")
+    };
     let width = classifier.info.goal.n_labels();
     let answered = argmax_rows(&scored.outputs, width)?;
     let correct: Vec<bool> = labelled
@@ -36,7 +39,11 @@ pub fn fit_abstention(
     let Some((point, bound)) = curve.certified(target, delta)? else {
         let best = curve.points().iter().map(|point| point.risk).fold(1.0, f64::min);
         let confidence = 100.0 * (1.0 - delta);
-        return Err(ClassifyError::NoThreshold { target, confidence, rows, best });
+        bail!(
+            "no threshold has an error rate below {target} with {confidence} % confidence on these {rows} rows \
+             (the lowest observed rate of the most confident rows is {best:.4}): allow more errors with \
+             `--risk`, or pass more rows"
+        );
     };
     let found = Abstention {
         above: -point.threshold,
@@ -49,7 +56,7 @@ pub fn fit_abstention(
     };
     let dir = classifier.folder();
     let Some(mut info) = ClassifierInfo::read(dir)? else {
-        return Err(ClassifyError::Undescribed { dir: dir.to_owned() });
+        bail!("`{}` has no `lrvd_classifier.json`, where what is fitted is kept", dir.display());
     };
     info.abstentions.insert(draws, found);
     info.write(dir)?;
@@ -61,15 +68,17 @@ impl SavedClassifier {
     ///
     /// Files are compared by SHA-256, so copies of single rows are not noticed. Validation rows of a run with
     /// `checkpoint = "last"` pass: nothing was chosen by them.
-    pub fn check_unseen(&self, labelled: &Labelled) -> Result<(), ClassifyError> {
+    pub fn check_unseen(&self, labelled: &Labelled) -> Result<()> {
         match labelled.files.iter().find(|(_, sha256)| self.info.seen.contains(*sha256)) {
-            Some((file, _)) => Err(ClassifyError::SeenRows { file: file.clone() }),
+            Some((file, _)) => Err(anyhow!(
+                "`{file}` trained or chose this model, so its error rate there is not that of new texts: pass \
+                 rows that the run has not used"
+            )),
             None => Ok(()),
         }
     }
 
-    /// Where no answer of `draws` draws is given, if that was fitted.
-    pub fn abstention(&self, draws: usize) -> Result<Option<Abstention>, ClassifyError> {
+    pub fn abstention(&self, draws: usize) -> Result<Option<Abstention>> {
         let fitted = &self.info.abstentions;
         let spared = self.policy.asked().is_some();
         match fitted.get(&draws).filter(|_| !spared) {
@@ -77,7 +86,12 @@ impl SavedClassifier {
             None if fitted.is_empty() => Ok(None),
             None => {
                 let known = quoted(fitted.keys().map(usize::to_string));
-                Err(ClassifyError::NoAbstention { draws, known, dir: self.folder().to_owned() })
+                Err(anyhow!(
+                    "no threshold was fitted for the answers of {draws} draws with these options in `{dir}`, \
+                     only for {known} draws: pass `--draws`, run `lrvd abstain fit` with these options, or pass \
+                     `--abstain-above` (`inf` always answers)",
+                    dir = self.folder().display()
+                ))
             }
         }
     }

@@ -9,35 +9,26 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::error::ClassifyError;
 use super::info::{AdapterInfo, ClassifierInfo};
 use super::inspect::{AdapterReport, inspect_adapter};
 use super::source::AdapterSource;
 use super::train::TrainSettings;
 use crate::backbone::{is_hub_id, shared_name};
 use crate::data::Wording;
+use crate::error::Result;
 use crate::io::{read_json, read_versioned};
 use crate::record::{CheckpointRecord, Metrics, RunRecord};
 use crate::run::{ADAPTER_DIR, RECORD_FILE, SETTINGS_FILE};
 use crate::settings::CheckpointChoice;
 use crate::text::{decimals, printable, quoted};
 
-/// Name of the file.
 pub(super) const CARD_FILE: &str = "README.md";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CardFormat<'a> {
-    /// A PEFT folder in this layout.
-    Peft {
-        layout: &'a str,
-        encoder: bool,
-    },
-    Merged {
-        encoder: bool,
-    },
-    Gguf {
-        file: &'a str,
-    },
+    Peft { layout: &'a str, encoder: bool },
+    Merged { encoder: bool },
+    Gguf { file: &'a str },
 }
 
 pub(super) struct Card<'a> {
@@ -57,7 +48,7 @@ impl<'a> Card<'a> {
         info: Option<&'a ClassifierInfo>,
         ranks: &'a BTreeMap<String, usize>,
         command: &'a str,
-    ) -> Result<Self, ClassifyError> {
+    ) -> Result<Self> {
         let run = source
             .folder
             .file_name()
@@ -98,7 +89,6 @@ impl<'a> Card<'a> {
         self.base().filter(|base| is_hub_id(base))
     }
 
-    /// The base in prose: a place on some machine by its last name only.
     fn base_name(&self) -> String {
         let base = self.base().map(shared_name);
         base.map_or_else(|| "an unnamed base model".to_owned(), |base| format!("`{base}`"))

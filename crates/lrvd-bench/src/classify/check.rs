@@ -6,18 +6,16 @@ use lrvd_models::tokenizer::TextTokenizer;
 use serde::Serialize;
 
 use super::data::{DataSource, reader};
-use super::error::ClassifyError;
-use crate::backbone::{Architecture, BackboneError, locate_model, open_tokenizer};
+use crate::backbone::{Architecture, locate_model, open_tokenizer};
 use crate::data::{Example, Label, Spread, Texts, Wording};
+use crate::error::Result;
 use crate::reasoning::QuestionForm;
 use crate::settings::WordingSettings;
 
-/// Examples that are shown.
 const SHOWN: usize = 3;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SplitReport {
-    /// `train` or `validation`.
     pub name: &'static str,
     pub rows: usize,
     /// Rows of each class, in class order; empty for scores.
@@ -29,7 +27,6 @@ pub struct SplitReport {
     pub tokens: Option<Spread>,
     /// Rows that are longer than `max_length` and will be cut; `None` without a model.
     pub truncated: Option<usize>,
-    /// Rows without a letter in their texts.
     pub empty: usize,
     /// Rows whose texts have occurred before in the split.
     pub repeated: usize,
@@ -37,19 +34,15 @@ pub struct SplitReport {
     pub seen_in_training: usize,
 }
 
-/// An example as the model reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RenderedExample {
-    /// The text that the model reads, special tokens included; the plain texts without a model.
     pub input: String,
     pub label: String,
 }
 
-/// What `lrvd data check` says.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DataReport {
     pub schema_version: u32,
-    /// Files with their SHA-256.
     pub files: BTreeMap<String, String>,
     pub regression: bool,
     /// Whether rows are pairs of texts, or questions about a passage.
@@ -61,13 +54,12 @@ pub struct DataReport {
     pub examples: Vec<RenderedExample>,
 }
 
-/// Reads the examples of `source`, and with a `model` its configuration and tokenizer: no weights.
 pub fn check_data(
     source: &DataSource,
     model: Option<&str>,
     given: &WordingSettings,
     max_length: usize,
-) -> Result<DataReport, ClassifyError> {
+) -> Result<DataReport> {
     let data = source.read()?;
     let opened = model.map(opened).transpose()?;
     let wording = match &opened {
@@ -119,7 +111,7 @@ pub fn check_data(
             seen_in_training: shared,
         });
     }
-    let rendered = |example: &Example| -> Result<RenderedExample, ClassifyError> {
+    let rendered = |example: &Example| -> Result<RenderedExample> {
         let texts = example.texts();
         let input = match (&reader, texts) {
             (Some((reader, tokenizer)), _) => {
@@ -153,12 +145,11 @@ fn characters(texts: Texts<'_>) -> usize {
     all.map(|text| text.chars().count()).sum()
 }
 
-fn opened(model: &str) -> Result<(Architecture, TextTokenizer), BackboneError> {
+fn opened(model: &str) -> Result<(Architecture, TextTokenizer)> {
     let folder = locate_model(model)?.folder;
     Ok((Architecture::read(&folder)?, open_tokenizer(&folder)?))
 }
 
-/// Smallest, mean and largest score.
 fn scores(examples: &[Example]) -> Option<[f64; 3]> {
     let score = |example: &Example| match example.label {
         Label::Score(score) => Some(score),

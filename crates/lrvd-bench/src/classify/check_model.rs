@@ -13,10 +13,10 @@ use lrvd_models::deberta::DebertaClassifier;
 use lrvd_models::llama::LlamaForCausalLm;
 use serde::Serialize;
 
-use super::error::ClassifyError;
 use super::inspect::is_base;
 use super::source::AdapterSource;
-use crate::backbone::{Architecture, BackboneError, local, open_weights};
+use crate::backbone::{Architecture, local, open_weights};
+use crate::error::Result;
 
 /// Tokens of the longer row of the built-in batch.
 const TOKENS: usize = 8;
@@ -30,7 +30,6 @@ pub struct ModelCheck {
     pub base_tensors: Option<usize>,
     /// Tensors of the checkpoint that the model does not use.
     pub unused_tensors: usize,
-    /// Parameters that the checkpoint does not have.
     pub fresh: Vec<String>,
     pub adapter_tensors: Option<usize>,
     /// Whether the logits of a built-in batch are finite, without the adapter and with it; `None` without a base model.
@@ -39,11 +38,7 @@ pub struct ModelCheck {
 
 /// Reads everything in `dir` and runs it on a built-in batch: a base checkpoint, or an adapter, with the base checkpoint
 /// that lies beside it. With `allow_changed` it may have other hashes than its description has.
-pub fn check_model(
-    dir: &Path,
-    device: &Device,
-    allow_changed: bool,
-) -> Result<ModelCheck, ClassifyError> {
+pub fn check_model(dir: &Path, device: &Device, allow_changed: bool) -> Result<ModelCheck> {
     let source = AdapterSource::is_at(dir);
     let source = source.then(|| AdapterSource::open(dir, device, allow_changed)).transpose()?;
     let adapter = source.as_ref().map(|source| &source.saved.adapter);
@@ -65,16 +60,15 @@ pub fn check_model(
         Architecture::Deberta(config) => {
             let seed = NoiseKey::new(0);
             let (model, loaded) =
-                DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)
-                    .map_err(BackboneError::from)?;
+                DebertaClassifier::from_pretrained(&store, &config, seed, device, dtype)?;
             let batch = batch(config.vocab_size, config.max_position_embeddings, device);
             let forward = |model: &DebertaClassifier| values(model.forward(&batch, &Pass::mean()));
             check.finite = Some(is_finite(model, adapter, forward)?);
             loaded
         }
         Architecture::Llama(config) => {
-            let (model, loaded) = LlamaForCausalLm::from_pretrained(&store, &config, device, dtype)
-                .map_err(BackboneError::from)?;
+            let (model, loaded) =
+                LlamaForCausalLm::from_pretrained(&store, &config, device, dtype)?;
             let batch = batch(config.vocab_size, config.max_position_embeddings, device);
             let forward = |model: &LlamaForCausalLm| values(model.forward(&batch, &Pass::mean()));
             check.finite = Some(is_finite(model, adapter, forward)?);
@@ -106,7 +100,7 @@ fn is_finite<M: AdaptedModel>(
     mut model: M,
     adapter: Option<&PeftAdapter>,
     forward: impl Fn(&M) -> Vec<f64>,
-) -> Result<bool, ClassifyError> {
+) -> Result<bool> {
     let mut logits = forward(&model);
     if let Some(adapter) = adapter {
         attach_peft(&mut model, adapter, false)?;

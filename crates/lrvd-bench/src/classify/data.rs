@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
 
-use super::error::ClassifyError;
 use super::rows::{Row, TextColumns, read_rows};
 use crate::backbone::{Architecture, TextReader};
-use crate::data::{Example, Label, Place, Split, Validation, Wording, WordingError, load};
+use crate::data::{Example, Label, Place, Split, Validation, Wording, load};
+use crate::error::Result;
 use crate::io::sha256_file;
 use crate::reasoning::{LETTERS, QuestionForm};
 use crate::settings::WordingSettings;
@@ -18,7 +19,6 @@ use crate::text::quoted;
 /// More distinct labels than this are hardly classes: a wrong column, most likely.
 const MOST_CLASSES: usize = 1000;
 
-/// Where examples come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DataSource {
     Files {
@@ -29,56 +29,55 @@ pub enum DataSource {
         labels: Option<Vec<String>>,
         regression: bool,
     },
-    /// A benchmark task in one of its known layouts.
-    Glue { task: GlueTask, data_dir: PathBuf },
+    Glue {
+        task: GlueTask,
+        data_dir: PathBuf,
+    },
 }
 
-/// Examples and what is learnt from them.
 #[derive(Clone, Debug)]
 pub struct ClassifyData {
     pub goal: Goal,
     pub train: Vec<Example>,
     pub validation: Vec<Example>,
-    /// SHA-256 by file.
     pub files: BTreeMap<String, String>,
-    /// Those of `files` that have validation rows only.
     pub validation_files: BTreeSet<String>,
     /// The columns, for files that have columns of the user's own.
     pub columns: Option<TextColumns>,
 }
 
 impl ClassifyData {
-    /// Whether examples are pairs of texts, or questions about a passage.
     pub(super) fn pairs(&self) -> bool {
         self.train.iter().any(|example| example.text_b.is_some())
     }
 
-    /// How a model of this kind is asked; `None` for an encoder.
     pub(super) fn wording(
         &self,
         architecture: &Architecture,
         given: &WordingSettings,
         task: Option<GlueTask>,
-    ) -> Result<Option<Wording>, ClassifyError> {
+    ) -> Result<Option<Wording>> {
         if !self.columns.as_ref().is_some_and(TextColumns::has_choices) {
-            return Ok(architecture.wording(given, &self.goal, task, self.pairs())?);
+            return architecture.wording(given, &self.goal, task, self.pairs());
         }
         if let Some(key) = given.given() {
-            return Err(WordingError::Choices { key }.into());
+            bail!(
+                "`{key}` is the prompt of a question for a class; a question with choices has another prompt and \
+                 is answered by a letter"
+            );
         }
         let form = QuestionForm::default();
         Ok(architecture.question_wording(form, self.goal.n_labels(), self.pairs()))
     }
 }
 
-/// How examples that were read by `columns` become what a model reads.
 pub(super) fn reader<'a>(
     architecture: &Architecture,
     tokenizer: &'a TextTokenizer,
     (goal, columns, form): (&'a Goal, Option<&TextColumns>, QuestionForm),
     wording: Option<&'a Wording>,
     max_length: usize,
-) -> Result<TextReader<'a>, ClassifyError> {
+) -> Result<TextReader<'a>> {
     Ok(if columns.is_some_and(TextColumns::has_choices) {
         architecture.questions(tokenizer, form, goal.n_labels(), max_length)?
     } else {
@@ -101,7 +100,6 @@ impl DataSource {
         }
     }
 
-    /// Share of the training file that is measured on.
     pub(super) fn validation_split(&self) -> Option<f64> {
         match self {
             Self::Files { validation: Validation::Share(share), .. } => Some(*share),
@@ -109,7 +107,7 @@ impl DataSource {
         }
     }
 
-    pub fn read(&self) -> Result<ClassifyData, ClassifyError> {
+    pub fn read(&self) -> Result<ClassifyData> {
         match self {
             Self::Glue { task, data_dir } => {
                 let dataset = load(data_dir, *task)?;
@@ -132,9 +130,9 @@ impl DataSource {
             }
             Self::Files { train, validation, columns, labels, regression } => {
                 if columns.has_choices() && (*regression || labels.is_some()) {
-                    return Err(ClassifyError::Options(
-                        "questions with choices are answered by letters: leave out labels and regression",
-                    ));
+                    bail!(
+                        "questions with choices are answered by letters: leave out labels and regression"
+                    );
                 }
                 let mut files = BTreeMap::new();
                 let other = match validation {
@@ -175,7 +173,7 @@ pub(super) fn read_examples(
     file: &Path,
     columns: &TextColumns,
     goal: &Goal,
-) -> Result<Vec<Example>, ClassifyError> {
+) -> Result<Vec<Example>> {
     labelled(goal, columns, read_rows(file, columns)?)
 }
 
@@ -185,7 +183,7 @@ fn classes(
     columns: &TextColumns,
     rows: &[Row],
     given: Option<Vec<String>>,
-) -> Result<Vec<String>, ClassifyError> {
+) -> Result<Vec<String>> {
     let column = || columns.label.clone().unwrap_or_default();
     let classes = match given {
         Some(classes) => classes,
@@ -193,25 +191,27 @@ fn classes(
     };
     for (i, class) in classes.iter().enumerate() {
         if classes[..i].contains(class) {
-            return Err(ClassifyError::RepeatedLabel { found: class.clone() });
+            bail!("label `{class}` is given twice");
         }
         let value = number(class);
         let same = classes[..i].iter().find(|other| value.is_some() && number(other) == value);
         if let Some(other) = same {
-            let (file, column) = (file.to_owned(), column());
-            let (first, second) = (other.clone(), class.clone());
-            return Err(ClassifyError::SameNumber { file, column, first, second });
+            bail!(
+                "`{}`, column `{}`: labels `{other}` and `{class}` are one number; write it in one way",
+                file.display(),
+                column()
+            );
         }
     }
     if !(2..=MOST_CLASSES).contains(&classes.len()) {
-        let many = classes.len() > MOST_CLASSES;
-        return Err(ClassifyError::Classes {
-            file: file.to_owned(),
-            column: column(),
-            found: classes.len(),
-            most: MOST_CLASSES,
-            hint: if many { "; for numbers to be predicted pass `--regression`" } else { "" },
-        });
+        let found = classes.len();
+        let many = found > MOST_CLASSES;
+        let hint = if many { "; for numbers to be predicted pass `--regression`" } else { "" };
+        bail!(
+            "`{}`, column `{}`: {found} distinct labels, wanted 2 to {MOST_CLASSES}{hint}",
+            file.display(),
+            column()
+        );
     }
     Ok(classes)
 }
@@ -224,12 +224,7 @@ fn letters(name: &str, rows: &[Row]) -> Goal {
 }
 
 /// The place of the one of `choices` that `found` means: by its text, its letter, or its place counted from 0.
-fn answer(
-    place: Place,
-    column: String,
-    found: String,
-    choices: &[String],
-) -> Result<usize, ClassifyError> {
+fn answer(place: Place, column: String, found: String, choices: &[String]) -> Result<usize> {
     let means = |i: &usize| {
         choices[*i] == found
             || LETTERS.get(*i).is_some_and(|l| *l == found)
@@ -238,22 +233,32 @@ fn answer(
     let meant: Vec<usize> = (0..choices.len()).filter(means).collect();
     match meant[..] {
         [one] => Ok(one),
-        [] => Err(ClassifyError::Answer { place, column, found, wanted: quoted(choices) }),
+        [] => Err(anyhow!(
+            "{place}, column `{column}`: answer `{found}` is none of the choices {wanted}; wanted the text of \
+             one, its letter (`A` for the first) or its place counted from 0",
+            wanted = quoted(choices)
+        )),
         _ => {
             let meant = quoted(meant.iter().filter_map(|&i| LETTERS.get(i)));
-            Err(ClassifyError::AmbiguousAnswer { place, column, found, meant })
+            Err(anyhow!(
+                "{place}, column `{column}`: answer `{found}` may mean {meant}: it is read as the text of a \
+                 choice, as its letter and as its place counted from 0; write it so that one choice is meant"
+            ))
         }
     }
 }
 
 /// Distinct labels in order. `NaN` is how programs write a missing one, and no class.
-fn distinct(rows: &[Row], column: String) -> Result<Vec<String>, ClassifyError> {
+fn distinct(rows: &[Row], column: String) -> Result<Vec<String>> {
     let mut distinct = BTreeSet::new();
     for row in rows {
         let label = row.label.as_deref().unwrap_or_default();
         if label.eq_ignore_ascii_case("nan") {
-            let (place, found) = (row.place.clone(), label.to_owned());
-            return Err(ClassifyError::NoClass { place, column, found });
+            bail!(
+                "{}, column `{column}`: `{label}` marks a missing label and is no class; leave the row \
+                 out, or name the class with `--labels`",
+                row.place
+            );
         }
         distinct.insert(label);
     }
@@ -269,11 +274,7 @@ fn number(class: &str) -> Option<f64> {
     class.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-fn labelled(
-    goal: &Goal,
-    columns: &TextColumns,
-    rows: Vec<Row>,
-) -> Result<Vec<Example>, ClassifyError> {
+fn labelled(goal: &Goal, columns: &TextColumns, rows: Vec<Row>) -> Result<Vec<Example>> {
     let column = columns.label.clone().unwrap_or_default();
     let ids: BTreeMap<&str, usize> =
         goal.classes.iter().enumerate().map(|(id, class)| (class.as_str(), id)).collect();
@@ -281,21 +282,23 @@ fn labelled(
         let (place, column) = (row.place, column.clone());
         let found = row.label.unwrap_or_default();
         let label = if columns.has_choices() {
-            let (found_choices, most) = (row.choices.len(), goal.n_labels());
-            if !(2..=most).contains(&found_choices) {
-                let (column, found) = (columns.choices.join(", "), found_choices);
-                return Err(ClassifyError::ChoiceCount { place, column, found, most });
+            let (n, most) = (row.choices.len(), goal.n_labels());
+            if !(2..=most).contains(&n) {
+                let column = columns.choices.join(", ");
+                bail!("{place}, column `{column}`: {n} choices where 2 to {most} are wanted");
             }
             Label::Class(answer(place, column, found, &row.choices)?)
         } else if goal.is_regression() {
             match found.parse::<f64>().ok().filter(|score| score.is_finite()) {
                 Some(score) => Label::Score(score),
-                None => return Err(ClassifyError::Score { place, column, found }),
+                None => bail!("{place}, column `{column}`: `{found}` is not a finite number"),
             }
         } else {
             let Some(&id) = ids.get(found.as_str()) else {
                 let wanted = quoted(&goal.classes);
-                return Err(ClassifyError::UnknownLabel { place, column, found, wanted });
+                bail!(
+                    "{place}, column `{column}`: unknown label `{found}`, wanted one of {wanted}"
+                );
             };
             Label::Class(id)
         };
@@ -310,16 +313,26 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn read(train: &str, validation: &str, regression: bool) -> Result<ClassifyData, String> {
+    /// Files of the format `ending`; the error without their folder.
+    fn read_as(
+        (ending, train): (&str, &str),
+        validation: &str,
+        columns: &TextColumns,
+        regression: bool,
+    ) -> Result<ClassifyData, String> {
         let dir = tempfile::tempdir().unwrap();
-        let paths = ["train.csv", "dev.csv"].map(|name| dir.path().join(name));
-        std::fs::write(&paths[0], train).unwrap();
-        std::fs::write(&paths[1], validation).unwrap();
-        let [train, validation] = paths;
-        let validation = Validation::File(validation);
-        let columns = TextColumns::default();
+        let [train, validation] = [("train", train), ("dev", validation)].map(|(name, text)| {
+            let path = dir.path().join(format!("{name}.{ending}"));
+            std::fs::write(&path, text).unwrap();
+            path
+        });
+        let (columns, validation) = (columns.clone(), Validation::File(validation));
         let source = DataSource::Files { train, validation, columns, labels: None, regression };
         source.read().map_err(|error| error.to_string().replace(dir.path().to_str().unwrap(), ""))
+    }
+
+    fn read(train: &str, validation: &str, regression: bool) -> Result<ClassifyData, String> {
+        read_as(("csv", train), validation, &TextColumns::default(), regression)
     }
 
     #[test]
@@ -387,17 +400,7 @@ mod tests {
         validation: &str,
         columns: &TextColumns,
     ) -> Result<ClassifyData, String> {
-        let dir = tempfile::tempdir().unwrap();
-        let ending = train.0;
-        let paths = ["train", "dev"].map(|name| dir.path().join(format!("{name}.{ending}")));
-        std::fs::write(&paths[0], train.1).unwrap();
-        std::fs::write(&paths[1], validation).unwrap();
-        let [train, validation] = paths;
-        let validation = Validation::File(validation);
-        let columns = columns.clone();
-        let source =
-            DataSource::Files { train, validation, columns, labels: None, regression: false };
-        source.read().map_err(|error| error.to_string().replace(dir.path().to_str().unwrap(), ""))
+        read_as(train, validation, columns, false)
     }
 
     #[test]

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::bail;
 use burn::tensor::DType;
 
 use super::data::read_examples;
-use super::error::ClassifyError;
 use super::load::SavedClassifier;
 use super::rows::TextColumns;
 use crate::data::PreparedTask;
 use crate::data::batch::TokenExamples;
 use crate::data::{Example, load};
-use crate::eval::{EvalError, Scored, score_draws};
+use crate::error::Result;
+use crate::eval::{Scored, score_draws};
 use crate::io::sha256_file;
 use crate::run::write_predictions;
 use crate::task::{GlueTask, Goal};
@@ -33,38 +34,30 @@ impl Evaluation {
 
     /// Writes one line for every example: its label, probabilities by number of draws, entropy,
     /// mutual information.
-    pub fn write_predictions(&self, path: &Path) -> Result<(), ClassifyError> {
-        Ok(write_predictions(&self.task, &self.scored, path)?)
+    pub fn write_predictions(&self, path: &Path) -> Result<()> {
+        write_predictions(&self.task, &self.scored, path)
     }
 }
 
-/// Labelled examples and the files they were read from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Labelled {
-    /// In file order.
     pub examples: Vec<Example>,
-    /// SHA-256 by file.
     pub files: BTreeMap<String, String>,
 }
 
 impl SavedClassifier {
-    /// Labelled examples of a file, read with the classifier's classes.
-    pub fn read_examples(
-        &self,
-        file: &Path,
-        columns: &TextColumns,
-    ) -> Result<Labelled, ClassifyError> {
+    pub fn read_examples(&self, file: &Path, columns: &TextColumns) -> Result<Labelled> {
         if columns.has_choices() && !self.info.has_choices() {
-            return Err(ClassifyError::Options(
-                "columns of choices are for a classifier that was trained on questions with choices",
-            ));
+            bail!(
+                "columns of choices are for a classifier that was trained on questions with choices"
+            );
         }
         let files = BTreeMap::from([(file.display().to_string(), sha256_file(file)?)]);
         Ok(Labelled { examples: read_examples(file, columns, &self.info.goal)?, files })
     }
 
     /// The validation split of a benchmark task, whose classes must be the classifier's.
-    pub fn read_task(&self, task: GlueTask, data_dir: &Path) -> Result<Labelled, ClassifyError> {
+    pub fn read_task(&self, task: GlueTask, data_dir: &Path) -> Result<Labelled> {
         let (wanted, found) = (&self.info.goal.classes, Goal::of_task(task).classes);
         if *wanted != found {
             let name = |classes: &[String]| match classes {
@@ -72,7 +65,7 @@ impl SavedClassifier {
                 classes => quoted(classes),
             };
             let (wanted, found) = (name(wanted), name(&found));
-            return Err(ClassifyError::OtherLabels { wanted, found });
+            bail!("the classifier knows the labels {wanted}, the data has {found}");
         }
         let split = load(data_dir, task)?.validation;
         let files = split.files.iter().map(|f| (f.path.display().to_string(), f.sha256.clone()));
@@ -95,7 +88,7 @@ pub fn evaluate(
     examples: &[Example],
     draws: usize,
     seed: u64,
-) -> Result<Evaluation, ClassifyError> {
+) -> Result<Evaluation> {
     let info = &classifier.info;
     // F1 and Matthews are reported for any two classes, whatever a benchmark reports.
     let goal = if info.goal.is_regression() || info.has_choices() {
@@ -115,9 +108,9 @@ pub fn evaluate(
     let numbers = std::iter::once(0).chain((draws > 0).then_some(draws));
     let mut scored = BTreeMap::new();
     for draws in numbers {
-        let logits = classifier.logits(&examples, draws, seed).map_err(EvalError::from)?;
+        let logits = classifier.logits(&examples, draws, seed)?;
         let raw = score_draws(&logits, &task)?;
-        let logits = classifier.calibrated(logits, draws).map_err(EvalError::from)?;
+        let logits = classifier.calibrated(logits, draws)?;
         let mut answers = score_draws(&logits, &task)?;
         // What the draws disagree about is theirs, whatever the temperature.
         answers.metrics.mutual_information = raw.metrics.mutual_information;

@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
+use anyhow::bail;
 use lrvd_burn::files::AtomicDir;
 use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary};
 use lrvd_models::llama::gguf::{GgufAdapter, write_gguf_adapter};
 
 use super::card::{CARD_FILE, Card, CardFormat};
-use super::error::ClassifyError;
 use super::info::{AdapterInfo, ClassifierInfo};
 use super::load::open_any_base;
 use super::source::AdapterSource;
 use crate::backbone::{Architecture, shared_name};
-use crate::io::IoError;
+use crate::error::Result;
+use crate::io::cannot;
 
-/// Name of the adapter in a folder for llama.cpp.
 const GGUF_FILE: &str = "adapter.gguf";
 /// Name of what an adapter of a language model was trained on.
 const TEXTS: &str = "texts";
@@ -22,7 +22,6 @@ const TEXTS: &str = "texts";
 #[derive(Clone, Debug)]
 pub struct PeftExport {
     pub summary: ExportSummary,
-    /// What a cap on the rank lost, if there was one.
     pub cut: Option<CapReport>,
     pub posterior: bool,
 }
@@ -35,7 +34,7 @@ pub fn export_peft(
     cap: Option<usize>,
     command: &str,
     out: &Path,
-) -> Result<PeftExport, ClassifyError> {
+) -> Result<PeftExport> {
     let (mut saved, cut) = match cap {
         Some(rank) => {
             let (saved, cut) = source.saved.capped(rank)?;
@@ -79,15 +78,20 @@ pub fn export_gguf(
     allow_other_base: bool,
     command: &str,
     out: &Path,
-) -> Result<GgufExport, ClassifyError> {
+) -> Result<GgufExport> {
     let (info, backbone, warnings) = open_any_base(source, model, allow_other_base)?;
     let Architecture::Llama(config) = &backbone.architecture else {
-        return Err(ClassifyError::NoGguf { model: backbone.location.name });
+        bail!(
+            "a GGUF adapter is for a Llama, and `{model}` is an encoder, which llama.cpp does not run: use \
+             `--to merged` or `--to peft`",
+            model = backbone.location.name
+        );
     };
     if info.as_ref().is_some_and(ClassifierInfo::has_head) {
-        return Err(ClassifyError::Options(
-            "a GGUF adapter cannot hold the separate head that predicts a number: use `--to merged` or `--to peft`",
-        ));
+        bail!(
+            "a GGUF adapter cannot hold the separate head that predicts a number: use `--to merged` or \
+             `--to peft`"
+        );
     }
     let building = AtomicDir::create(out)?;
     let file = building.path().join(GGUF_FILE);
@@ -96,7 +100,7 @@ pub fn export_gguf(
     let card = Card::of(source, info.as_ref(), &adapter.ranks, command)?;
     let text = card.text(CardFormat::Gguf { file: GGUF_FILE });
     std::fs::write(building.path().join(CARD_FILE), text)
-        .map_err(IoError::at("write", building.path()))?;
+        .map_err(cannot("write", building.path()))?;
     building.commit()?;
     Ok(GgufExport { file: GGUF_FILE, adapter, warnings })
 }

@@ -3,32 +3,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use anyhow::bail;
 use serde::{Deserialize, Serialize};
 
 use super::data::reader;
-use super::error::ClassifyError;
 use super::rows::TextColumns;
 use crate::backbone::{Backbone, TextReader};
 use crate::data::Wording;
-use crate::io::{IoError, JsonLayout, read_versioned, write_json};
+use crate::error::Result;
+use crate::io::{JsonLayout, read_versioned, write_json};
 use crate::language::{LANGUAGE_FILE, LanguageInfo};
 use crate::reasoning::QuestionForm;
-use crate::saved::{DescribedBase, FileHashes, SavedError};
+use crate::saved::{DescribedBase, FileHashes};
 use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
 use crate::task::Goal;
 
-/// Name of the file in an adapter folder.
 pub const INFO_FILE: &str = "lrvd_classifier.json";
 /// Version that is written, and the only one that is read.
 const SCHEMA_VERSION: u32 = 1;
 
-/// A saved classifier, as far as PEFT's files do not tell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassifierInfo {
     pub schema_version: u32,
     pub base_model: String,
-    /// SHA-256 of the base model's weight files.
     pub weights: BTreeMap<String, String>,
     /// SHA-256 of what else its answers depend on; `None` in folders of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,7 +37,6 @@ pub struct ClassifierInfo {
     pub goal: Goal,
     /// Columns of the training file, for files of the user's own.
     pub columns: Option<TextColumns>,
-    /// How a language model is asked; `None` for an encoder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wording: Option<Wording>,
     #[serde(default, skip_serializing_if = "QuestionForm::is_usual")]
@@ -50,10 +47,8 @@ pub struct ClassifierInfo {
     /// Whether inputs are pairs of texts; `None` if that is not known.
     pub pairs: Option<bool>,
     pub max_length: usize,
-    /// Examples per batch in prediction.
     pub batch_size: usize,
     pub method: String,
-    /// Seed of the run, which also addresses the draws.
     pub seed: u64,
     /// Rank of every adapted layer at the start; `None` if that is not known.
     pub initial_rank: Option<usize>,
@@ -76,7 +71,6 @@ pub struct ClassifierInfo {
     pub abstentions: BTreeMap<usize, Abstention>,
 }
 
-/// The description of an adapter that was made here, by what it answers.
 #[expect(clippy::large_enum_variant, reason = "an adapter has one of them")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum AdapterInfo {
@@ -85,18 +79,17 @@ pub enum AdapterInfo {
 }
 
 impl AdapterInfo {
-    /// The description in the adapter folder `dir`; `None` if there is none.
-    pub fn read(dir: &Path) -> Result<Option<Self>, ClassifyError> {
+    pub fn read(dir: &Path) -> Result<Option<Self>> {
         if let Some(info) = LanguageInfo::read(dir)? {
             return Ok(Some(Self::Language(info)));
         }
         Ok(ClassifierInfo::read(dir)?.map(Self::Classifier))
     }
 
-    pub(super) fn write(&self, dir: &Path) -> Result<(), ClassifyError> {
+    pub(super) fn write(&self, dir: &Path) -> Result<()> {
         match self {
             Self::Classifier(info) => info.write(dir),
-            Self::Language(info) => Ok(info.write(dir)?),
+            Self::Language(info) => info.write(dir),
         }
     }
 
@@ -107,7 +100,6 @@ impl AdapterInfo {
         }
     }
 
-    /// The classifier's, if it is one.
     pub fn classifier(&self) -> Option<&ClassifierInfo> {
         match self {
             Self::Classifier(info) => Some(info),
@@ -133,7 +125,7 @@ impl AdapterInfo {
     }
 
     /// Compares the files in `dir` with their hashes; with `allow` a changed file is a warning.
-    pub(super) fn check(&self, dir: &Path, allow: bool) -> Result<Vec<String>, SavedError> {
+    pub(super) fn check(&self, dir: &Path, allow: bool) -> Result<Vec<String>> {
         let (name, hashes) = match self {
             Self::Classifier(info) => (INFO_FILE, &info.hashes),
             Self::Language(info) => (LANGUAGE_FILE, &info.hashes),
@@ -143,7 +135,7 @@ impl AdapterInfo {
     }
 
     /// Hashes the files of the adapter in `dir`.
-    pub(super) fn take_hashes(&mut self, dir: &Path) -> Result<(), IoError> {
+    pub(super) fn take_hashes(&mut self, dir: &Path) -> Result<()> {
         let hashes = match self {
             Self::Classifier(info) => &mut info.hashes,
             Self::Language(info) => &mut info.hashes,
@@ -166,7 +158,6 @@ impl AdapterInfo {
         }
     }
 
-    /// Rank of every adapted layer, by path.
     pub fn ranks(&self) -> &BTreeMap<String, usize> {
         match self {
             Self::Classifier(info) => &info.ranks,
@@ -182,29 +173,24 @@ impl AdapterInfo {
     }
 }
 
-/// The entropy above which no answer is given.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Abstention {
     /// Largest entropy of an answer that is given, nats.
     pub above: f64,
-    /// Largest allowed error rate of the given answers.
     pub target: f64,
     /// Probability, over the rows it was fitted to, that their error rate on further rows is larger.
     pub delta: f64,
     /// Upper confidence limit of the error rate, at confidence `1 − delta`.
     pub bound: f64,
-    /// Error rate of the rows that were answered.
     pub risk: f64,
     pub coverage: f64,
     pub rows: usize,
 }
 
 impl ClassifierInfo {
-    /// The version to write.
     pub(super) const SCHEMA: u32 = SCHEMA_VERSION;
 
-    /// The description without what draws need.
     pub(super) fn at_the_mean(mut self) -> Self {
         self.draws = 0;
         self.temperatures.retain(|draws, _| *draws == 0);
@@ -212,10 +198,7 @@ impl ClassifierInfo {
         self
     }
 
-    pub(super) fn reader<'a>(
-        &'a self,
-        backbone: &'a Backbone,
-    ) -> Result<TextReader<'a>, ClassifyError> {
+    pub(super) fn reader<'a>(&'a self, backbone: &'a Backbone) -> Result<TextReader<'a>> {
         let (architecture, tokenizer) = (&backbone.architecture, &backbone.tokenizer);
         let kind = (&self.goal, self.columns.as_ref(), self.questions);
         let wording = self.wording.as_ref();
@@ -233,37 +216,35 @@ impl ClassifierInfo {
     }
 
     /// Writes the file into `dir`, with its own hash if there are hashes.
-    pub fn write(&self, dir: &Path) -> Result<(), ClassifyError> {
+    pub fn write(&self, dir: &Path) -> Result<()> {
         let (path, mut info) = (dir.join(INFO_FILE), self.clone());
         if let Some(hashes) = &mut info.hashes {
             hashes.seal(&path, self)?;
         }
-        Ok(write_json(&path, &info, JsonLayout::Pretty)?)
+        write_json(&path, &info, JsonLayout::Pretty)
     }
 
-    /// Reads the file in `dir`; `None` if there is none.
-    pub fn read(dir: &Path) -> Result<Option<Self>, ClassifyError> {
+    pub fn read(dir: &Path) -> Result<Option<Self>> {
         let path = dir.join(INFO_FILE);
         if !path.is_file() {
             return Ok(None);
         }
         let info: Self = read_versioned(&path, SCHEMA_VERSION)?;
-        let wrong = |key: String, found: String, expected: &'static str| {
-            Err(ClassifyError::Description { file: path.clone(), key, found, expected })
-        };
-        let invalid = |t: &f64| !(t.is_finite() && *t > 0.0);
-        if let Some((draws, found)) = info.temperatures.iter().find(|(_, t)| invalid(t)) {
-            let key = format!("the temperature of {draws} draws");
-            return wrong(key, found.to_string(), "a positive number");
+        let file = path.display();
+        let wrong = |t: &f64| !(t.is_finite() && *t > 0.0);
+        if let Some((draws, found)) = info.temperatures.iter().find(|(_, t)| wrong(t)) {
+            bail!(
+                "`{file}`: the temperature of {draws} draws is {found}, expected a positive number"
+            );
         }
         for (key, size) in [("batch_size", info.batch_size), ("max_length", info.max_length)] {
             if size == 0 {
-                return wrong(key.to_owned(), size.to_string(), "at least 1");
+                bail!("`{file}`: {key} is 0, expected at least 1");
             }
         }
         let mut seen = BTreeSet::new();
         if let Some(class) = info.goal.classes.iter().find(|class| !seen.insert(*class)) {
-            return wrong(format!("class `{class}`"), "there twice".to_owned(), "distinct classes");
+            bail!("`{file}`: class `{class}` is there twice, expected distinct classes");
         }
         Ok(Some(info))
     }

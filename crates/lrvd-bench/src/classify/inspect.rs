@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::anyhow;
 use lrvd_burn::files::HostTensor;
 use lrvd_burn::host::{HostAdapter, HostNoise};
 use lrvd_burn::peft::{PeftModule, posterior_family_name};
@@ -10,10 +11,10 @@ use lrvd_core::prune::statistic::REFERENCE_FAN_IN;
 use lrvd_core::prune::{StatisticAggregate, StatisticOptions, rank_statistic};
 use serde::Serialize;
 
-use super::error::ClassifyError;
 use super::info::AdapterInfo;
 use super::source::AdapterSource;
 use crate::backbone::{Architecture, local, open_weights};
+use crate::error::Result;
 
 const SCHEMA_VERSION: u32 = 1;
 
@@ -41,11 +42,9 @@ pub struct LoraConfig {
     pub r: usize,
     /// Scaling times rank of the module with the largest rank.
     pub lora_alpha: f64,
-    /// Modules with a rank above 0.
     pub target_modules: Vec<String>,
     /// Ranks of the modules that differ in rank or scaling.
     pub rank_pattern: BTreeMap<String, usize>,
-    /// Scaling times rank of the same modules.
     pub alpha_pattern: BTreeMap<String, f64>,
 }
 
@@ -74,17 +73,13 @@ pub struct AdapterReport {
     pub folder: String,
     pub base_model: Option<String>,
     pub method: String,
-    /// Posterior family, if there is a posterior.
     pub family: Option<&'static str>,
-    /// What the statistic is, if there is a posterior.
     pub statistic: Option<StatisticAggregate>,
     /// Statistic at or above which a direction counts as noise, and is pruned where the method prunes.
     pub log_alpha_threshold: Option<f64>,
-    /// Classes in id order, where they are known.
     pub labels: Vec<String>,
     /// Temperature of the answer by number of draws, where it was fitted.
     pub temperatures: BTreeMap<usize, f64>,
-    /// Adapted layers by path.
     pub modules: Vec<ModuleReport>,
     pub total_rank: usize,
     pub pruned: usize,
@@ -97,11 +92,10 @@ pub struct AdapterReport {
     pub lora_config: Option<LoraConfig>,
     pub adapter_parameters: usize,
     pub posterior_parameters: usize,
-    /// Values in modules that are stored whole, by parameter.
     pub saved_parameters: BTreeMap<String, usize>,
 }
 
-pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, ClassifyError> {
+pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport> {
     let corrected = source.saved.info.as_ref().is_some_and(AdapterInfo::fan_in_correction);
     let classifier = source.saved.info.as_ref().and_then(AdapterInfo::classifier);
     let header = source.saved.posterior.as_ref().map(|p| &p.header);
@@ -129,7 +123,7 @@ pub fn inspect_adapter(source: &AdapterSource) -> Result<AdapterReport, Classify
             // PEFT demands one module: this one is zeros and stands for none.
             continue;
         }
-        let wrong = |source| ClassifyError::Tensor { path: path.clone(), source };
+        let wrong = |source| anyhow!("module `{path}`: {source}");
         let posterior = source.saved.posterior.as_ref();
         let noise = posterior.map(|p| p.noise(path)).transpose().map_err(wrong)?.flatten();
         let host = host_adapter(module, noise).map_err(wrong)?;
@@ -256,7 +250,6 @@ pub struct BaseReport {
     pub parameters: BTreeMap<String, usize>,
     pub total_parameters: usize,
     pub dtypes: BTreeMap<String, usize>,
-    /// Keys of the configuration that were not recognised.
     pub unrecognised: Vec<String>,
 }
 
@@ -267,7 +260,7 @@ pub fn is_base(path: &Path) -> bool {
 }
 
 /// Describes the checkpoint in `dir`, which may be a GGUF file.
-pub fn inspect_base(dir: &Path) -> Result<BaseReport, ClassifyError> {
+pub fn inspect_base(dir: &Path) -> Result<BaseReport> {
     let model = local(dir)?.unwrap_or_else(|| dir.to_owned());
     let architecture = Architecture::read(&model)?;
     let store = open_weights(&model)?;

@@ -3,56 +3,50 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, bail};
 use burn::tensor::Device;
 use lrvd_burn::model::AdaptedModel;
-use lrvd_burn::peft::{attach_peft, attach_posterior};
+use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{DrawPolicy, Inputs, Logits};
 use lrvd_core::error::ParameterError;
 use lrvd_models::AutoClassifier;
 
-use super::error::ClassifyError;
 use super::info::{AdapterInfo, ClassifierInfo};
 use super::source::AdapterSource;
 use crate::backbone::{Backbone, load_model};
 use crate::data::batch::TokenExamples;
+use crate::error::Result;
 use crate::method::softened;
 use crate::reasoning::QuestionForm;
-use crate::saved::{Allowed, SavedError, open_base_model};
+use crate::saved::{Allowed, open_base_model};
 use crate::settings::{BasePrecision, CheckpointChoice, MAX_DRAWS, PredictionDraws};
 use crate::task::Goal;
 use crate::text::quoted;
 
 /// Longest input of an adapter that does not say what it was trained on.
 const MAX_LENGTH: usize = 128;
-/// Examples per batch of such an adapter.
 const BATCH_SIZE: usize = 32;
 
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
     /// Base model, instead of the one that the adapter names.
     pub model: Option<String>,
-    /// Whether a base model with other weights may be used.
     pub allow_other_base: bool,
     /// Whether files may have changed since the adapter was saved.
     pub allow_changed: bool,
     /// How draws are made, and when fewer of them will do.
     pub policy: DrawPolicy,
-    /// How the base is held, instead of as in training.
     pub precision: Option<BasePrecision>,
 }
 
-/// What a saved classifier draws from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sampler {
     Mean,
-    /// The posterior of the weights.
     Posterior,
-    /// Dropout on the adapters' input.
     Dropout,
 }
 
-/// A base model with its adapter, posterior and head, ready to predict.
 pub struct SavedClassifier {
     pub info: ClassifierInfo,
     /// What a reader must know of the model: that its run is not finished, or a file of it has changed.
@@ -73,7 +67,7 @@ impl SavedClassifier {
     ///
     /// Adapters that were not made here have no description; their labels are `LABEL_0`,
     /// `LABEL_1`, ... by the width of the head.
-    pub fn load(dir: &Path, options: &LoadOptions, device: &Device) -> Result<Self, ClassifyError> {
+    pub fn load(dir: &Path, options: &LoadOptions, device: &Device) -> Result<Self> {
         options.policy.check()?;
         let source = AdapterSource::open(dir, device, options.allow_changed)?;
         let (info, backbone, changed) =
@@ -87,8 +81,8 @@ impl SavedClassifier {
         let absent: Vec<&String> =
             fresh.iter().filter(|name| !source.saved.adapter.saved.contains_key(*name)).collect();
         if !absent.is_empty() {
-            let (dir, names) = (source.folder, quoted(absent));
-            return Err(ClassifyError::NoHead { dir, names });
+            let (dir, names) = (source.folder.display(), quoted(absent));
+            bail!("neither the adapter `{dir}` nor the base model has {names}");
         }
         attach_peft(&mut model, &source.saved.adapter, false)?;
         let rate = source.saved.adapter.config.lora_dropout;
@@ -153,7 +147,6 @@ impl SavedClassifier {
         &self.dir
     }
 
-    /// What is to be said where its description allows longer texts than the model has positions for.
     pub fn length_note(&self) -> Option<String> {
         let (stated, most) = (self.stated_length?, self.info.max_length);
         Some(format!(
@@ -162,15 +155,17 @@ impl SavedClassifier {
         ))
     }
 
-    /// Draws to use: those asked for, or the classifier's own number.
-    pub fn draws(&self, asked: Option<usize>) -> Result<usize, ClassifyError> {
+    pub fn draws(&self, asked: Option<usize>) -> Result<usize> {
         let draws = match (asked, self.sampler) {
             (Some(draws), _) => draws,
             (None, Sampler::Mean) => 0,
             (None, _) => self.info.draws,
         };
         if draws > 0 && self.sampler == Sampler::Mean {
-            return Err(SavedError::NoPosterior { draws, dir: self.dir.clone() }.into());
+            bail!(
+                "{draws} draws need a posterior, and `{}` has no `{POSTERIOR_FILE}`",
+                self.dir.display()
+            );
         }
         if let (0, Some(setting)) = (draws, self.policy.asked()) {
             let what = format!("`{setting}` spares draws, and the answer is that of the mean");
@@ -184,8 +179,10 @@ impl SavedClassifier {
         }
         let fitted = &self.info.temperatures;
         if !fitted.is_empty() && !fitted.contains_key(&draws) {
-            let (dir, known) = (self.dir.clone(), quoted(fitted.keys().map(usize::to_string)));
-            return Err(ClassifyError::NoTemperature { draws, dir, known });
+            let (dir, known) = (self.dir.display(), quoted(fitted.keys().map(usize::to_string)));
+            bail!(
+                "no temperature was fitted for {draws} draws in `{dir}`: pass `--draws` with one of {known}"
+            );
         }
         Ok(draws)
     }
@@ -197,9 +194,15 @@ pub(super) fn open_base(
     source: &AdapterSource,
     model: Option<&str>,
     allow_other: bool,
-) -> Result<(ClassifierInfo, Backbone, Vec<String>), ClassifyError> {
+) -> Result<(ClassifierInfo, Backbone, Vec<String>)> {
     let (info, backbone, changed) = open_any_base(source, model, allow_other)?;
-    let info = info.ok_or_else(|| ClassifyError::Language { dir: source.folder.clone() })?;
+    let info = info.ok_or_else(|| {
+        let dir = source.folder.display();
+        anyhow!(
+            "`{dir}` holds a language model, which has no classes: `lrvd generate {dir}` continues \
+             texts, `lrvd eval {dir} --data FILE` measures it"
+        )
+    })?;
     Ok((info, backbone, changed))
 }
 
@@ -208,7 +211,7 @@ pub(super) fn open_any_base(
     source: &AdapterSource,
     model: Option<&str>,
     other_base: bool,
-) -> Result<(Option<ClassifierInfo>, Backbone, Vec<String>), ClassifyError> {
+) -> Result<(Option<ClassifierInfo>, Backbone, Vec<String>)> {
     let info = source.saved.info.as_ref();
     let described = info.map(AdapterInfo::base);
     let (folder, adapter) = (&source.folder, &source.saved.adapter);
@@ -225,7 +228,7 @@ pub(super) fn open_any_base(
 }
 
 /// What can be known of an adapter that was made elsewhere.
-fn foreign(source: &AdapterSource, backbone: &Backbone) -> Result<ClassifierInfo, ClassifyError> {
+fn foreign(source: &AdapterSource, backbone: &Backbone) -> Result<ClassifierInfo> {
     let encoder = backbone.encoder_for("an adapter without `lrvd_classifier.json`")?;
     let head =
         source.saved.adapter.saved.iter().find(|(name, _)| name.ends_with("classifier.weight"));

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::{anyhow, bail};
 use burn::tensor::{DType, Device};
 use lrvd_burn::files::{AtomicDir, HostTensor, WeightStore, write_safetensors};
 use lrvd_burn::peft::{PeftAdapter, PeftModule};
@@ -17,15 +18,13 @@ use lrvd_models::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore};
 use serde_json::{Value, json};
 
 use super::card::{CARD_FILE, Card, CardFormat};
-use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::load::{LoadOptions, Sampler, SavedClassifier, open_any_base};
 use super::predict::Input;
 use super::source::AdapterSource;
-use crate::backbone::{
-    Architecture, Backbone, BackboneError, ModelLocation, open_weights, shared_name,
-};
-use crate::io::{IoError, JsonLayout, read_json, write_json};
+use crate::backbone::{Architecture, Backbone, ModelLocation, open_weights, shared_name};
+use crate::error::{Kind, Result};
+use crate::io::{JsonLayout, cannot, read_json, write_json};
 use crate::settings::BasePrecision;
 
 /// Largest file of weights, bytes.
@@ -35,7 +34,6 @@ const LM_HEAD: &str = "lm_head.weight";
 const EMBEDDINGS: &str = "model.embed_tokens.weight";
 /// Name of the head that it has instead where it predicts a number.
 const SCORE: &str = "score.weight";
-/// What an encoder's classifier needs beside the encoder.
 const HEAD: [&str; 4] =
     ["classifier.bias", "classifier.weight", "pooler.dense.bias", "pooler.dense.weight"];
 /// Files that belong to a tokenizer or to generation and go along as they are.
@@ -63,14 +61,11 @@ const PROBES: [&str; 6] = [
 
 #[derive(Clone, Debug, Default)]
 pub struct MergeOptions {
-    /// Base model, instead of the one that the adapter names.
     pub model: Option<String>,
-    /// Whether a base model with other weights may be used.
     pub allow_other_base: bool,
     /// Compare logits of the merged model with those of base and adapter, and refuse a difference above this, in
     /// units of the largest logit or of 1 where that is larger.
     pub verify: Option<f64>,
-    /// The command as it was given, for the model card.
     pub command: String,
 }
 
@@ -95,13 +90,11 @@ pub fn export_merged(
     options: &MergeOptions,
     out: &Path,
     device: &Device,
-) -> Result<MergeReport, ClassifyError> {
+) -> Result<MergeReport> {
     let (info, backbone, warnings) =
         open_any_base(source, options.model.as_deref(), options.allow_other_base)?;
     if info.is_none() && options.verify.is_some() {
-        return Err(ClassifyError::Options(
-            "`--verify` compares the answers of a classifier, and this is a language model",
-        ));
+        bail!("`--verify` compares the answers of a classifier, and this is a language model");
     }
     let model = backbone.location.folder.as_path();
     let store = open_weights(model)?;
@@ -118,7 +111,7 @@ pub fn export_merged(
     let card = Card::of(source, info.as_ref(), &ranks, &options.command)?;
     let encoder = info.as_ref().is_some_and(ClassifierInfo::has_head);
     let text = card.text(CardFormat::Merged { encoder });
-    std::fs::write(folder.join(CARD_FILE), text).map_err(IoError::at("write", folder))?;
+    std::fs::write(folder.join(CARD_FILE), text).map_err(cannot("write", folder))?;
     let difference = match (options.verify, &info) {
         (Some(limit), Some(info)) => {
             let load = LoadOptions {
@@ -138,12 +131,10 @@ pub fn export_merged(
 
 /// Where a tensor of the merged model comes from.
 enum Origin {
-    /// The base, with an update where there is one.
     Base(String),
     Whole,
 }
 
-/// Every tensor of the merged model by name.
 struct Plan {
     tensors: BTreeMap<String, Origin>,
     untied: bool,
@@ -154,7 +145,7 @@ impl Plan {
         architecture: &Architecture,
         store: &WeightStore,
         adapter: &PeftAdapter,
-    ) -> Result<Self, ClassifyError> {
+    ) -> Result<Self> {
         let tied =
             matches!(architecture, Architecture::Llama(config) if config.tie_word_embeddings);
         let scored = adapter.saved.contains_key(SCORE);
@@ -173,8 +164,8 @@ impl Plan {
             let absent: Vec<&str> =
                 HEAD.into_iter().filter(|name| !tensors.contains_key(*name)).collect();
             if !absent.is_empty() {
-                let (dir, names) = (store.path().to_owned(), crate::text::quoted(absent));
-                return Err(ClassifyError::NoHead { dir, names });
+                let (dir, names) = (store.path().display(), crate::text::quoted(absent));
+                bail!("neither the adapter `{dir}` nor the base model has {names}");
             }
         }
         let weight = |path: &String| format!("{path}.weight");
@@ -192,7 +183,7 @@ impl Plan {
         store: &WeightStore,
         adapter: &PeftAdapter,
         folder: &Path,
-    ) -> Result<(usize, usize), ClassifyError> {
+    ) -> Result<(usize, usize)> {
         let sizes = self.tensors.iter().map(|(name, origin)| {
             let shape = match origin {
                 Origin::Base(base) => store.shape(base),
@@ -224,13 +215,8 @@ impl Plan {
         Ok((self.tensors.len(), parameters))
     }
 
-    fn tensor(
-        &self,
-        name: &str,
-        store: &WeightStore,
-        adapter: &PeftAdapter,
-    ) -> Result<HostTensor, ClassifyError> {
-        let wrong = |source| ClassifyError::Tensor { path: name.to_owned(), source };
+    fn tensor(&self, name: &str, store: &WeightStore, adapter: &PeftAdapter) -> Result<HostTensor> {
+        let wrong = |source| anyhow!("module `{name}`: {source}");
         let (base, update): (HostTensor, Option<&PeftModule>) = match &self.tensors[name] {
             Origin::Base(base) => {
                 let path = name.strip_suffix(".weight");
@@ -275,16 +261,11 @@ fn shards<'a>(sizes: &[(&'a String, usize)], limit: usize) -> Vec<Vec<&'a String
     shards
 }
 
-/// The base's `config.json` as that of the merged model.
-fn config(
-    backbone: &Backbone,
-    info: Option<&ClassifierInfo>,
-    untied: bool,
-) -> Result<Value, ClassifyError> {
+fn config(backbone: &Backbone, info: Option<&ClassifierInfo>, untied: bool) -> Result<Value> {
     let model = backbone.location.folder.as_path();
     let file = model.join("config.json");
     let mut config: Value = if GgufModel::is_at(model) {
-        let text = GgufModel::open(model).map_err(BackboneError::from)?.config_json().to_owned();
+        let text = GgufModel::open(model)?.config_json().to_owned();
         crate::io::parse_json(model, &text)?
     } else {
         read_json(&file)?
@@ -335,20 +316,18 @@ fn without_place(config: &mut Value, key: &str) -> bool {
 }
 
 /// Copies the files of the tokenizer, or writes those of a GGUF file.
-fn companions(model: &Path, folder: &Path) -> Result<(), ClassifyError> {
+fn companions(model: &Path, folder: &Path) -> Result<()> {
     let write = |name: &str, text: &str| {
-        std::fs::write(folder.join(name), text).map_err(IoError::at("write", folder))
+        std::fs::write(folder.join(name), text).map_err(cannot("write", folder))
     };
     if GgufModel::is_at(model) {
-        let files = GgufModel::open(model)
-            .and_then(|model| model.tokenizer_files())
-            .map_err(BackboneError::from)?;
+        let files = GgufModel::open(model).and_then(|model| model.tokenizer_files())?;
         write("tokenizer.json", &files.tokenizer)?;
         write("tokenizer_config.json", &files.settings)?;
         return Ok(());
     }
     for name in COMPANIONS.iter().filter(|name| model.join(name).is_file()) {
-        std::fs::copy(model.join(name), folder.join(name)).map_err(IoError::at("copy", model))?;
+        std::fs::copy(model.join(name), folder.join(name)).map_err(cannot("copy", model))?;
     }
     let file = folder.join("tokenizer_config.json");
     if file.is_file() {
@@ -368,7 +347,7 @@ fn compare(
     merged: &Path,
     limit: f64,
     device: &Device,
-) -> Result<(f64, usize), ClassifyError> {
+) -> Result<(f64, usize)> {
     let inputs: Vec<Input> = PROBES
         .iter()
         .zip(PROBES.iter().rev())
@@ -387,16 +366,14 @@ fn compare(
     if difference <= limit * largest && wanted.len() == found.len() {
         Ok((difference, wanted.len()))
     } else {
-        Err(ClassifyError::Differs { difference, largest, limit })
+        Err(Kind::Differs.mark(anyhow!(
+            "a logit of the merged model is off by {difference:.3e}, more than {limit:e} of the \
+             largest, {largest:.3}: nothing was written"
+        )))
     }
 }
 
-/// The merged model, without an adapter.
-fn load_merged(
-    folder: &Path,
-    info: &ClassifierInfo,
-    device: &Device,
-) -> Result<SavedClassifier, ClassifyError> {
+fn load_merged(folder: &Path, info: &ClassifierInfo, device: &Device) -> Result<SavedClassifier> {
     let location = ModelLocation { name: folder.display().to_string(), folder: folder.to_owned() };
     let backbone = Backbone::open(location)?;
     let task = info.reader(&backbone)?.prepare(info.goal.clone(), &[], &[])?;
@@ -404,19 +381,17 @@ fn load_merged(
     let model = match &backbone.architecture {
         Architecture::Deberta(config) => {
             let load = DebertaClassifier::from_fine_tuned(&store, config, device, DType::F32);
-            AutoClassifier::Deberta(load.map_err(BackboneError::from)?.0)
+            AutoClassifier::Deberta(load?.0)
         }
         Architecture::Llama(config) if info.has_head() => {
             let seed = NoiseKey::new(0);
             let load = LlamaScore::from_pretrained(&store, config, seed, device, DType::F32);
-            AutoClassifier::LlamaScore(load.map_err(BackboneError::from)?.0)
+            AutoClassifier::LlamaScore(load?.0)
         }
         Architecture::Llama(config) => {
             let load = LlamaForCausalLm::from_pretrained(&store, config, device, DType::F32);
-            let model = load.map_err(BackboneError::from)?.0;
-            AutoClassifier::Llama(
-                LlamaChoice::new(model, task.answers.clone()).map_err(BackboneError::from)?,
-            )
+            let model = load?.0;
+            AutoClassifier::Llama(LlamaChoice::new(model, task.answers.clone())?)
         }
     };
     Ok(SavedClassifier {

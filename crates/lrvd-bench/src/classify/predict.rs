@@ -3,23 +3,23 @@
 use std::io::BufRead;
 use std::path::Path;
 
+use anyhow::anyhow;
 use burn::tensor::DType;
 use lrvd_burn::train::{ClassAnswer, ScoreAnswer};
 
-use super::error::ClassifyError;
 use super::load::SavedClassifier;
 use super::rows::{self, Row, TextColumns};
 use crate::backbone::TextReader;
 use crate::data::batch::{TokenExamples, TokenisedExample};
-use crate::data::table::{Format, Table, TableError};
+use crate::data::table::{Format, Table};
 use crate::data::{Label, Texts};
+use crate::error::{Kind, Result};
 
 /// Batches in which texts of like length are looked for.
 const WINDOW: usize = 32;
 /// Logits that such a window may have.
 const KEPT_LOGITS: usize = 1 << 23;
 
-/// A text, a pair of texts, or a question with its choices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
     pub text: String,
@@ -51,14 +51,9 @@ pub enum Prediction {
 }
 
 /// Inputs one by one, so that a long table needs little memory.
-pub type Inputs = Box<dyn Iterator<Item = Result<Input, TableError>>>;
+pub type Inputs = Box<dyn Iterator<Item = Result<Input>>>;
 
-/// The inputs in a table; its labels are not read.
-pub fn read_inputs(
-    file: &Path,
-    format: Format,
-    columns: TextColumns,
-) -> Result<Inputs, TableError> {
+pub fn read_inputs(file: &Path, format: Format, columns: TextColumns) -> Result<Inputs> {
     let columns = TextColumns { label: None, ..columns };
     Ok(inputs(rows::open(file, format, &columns)?, columns))
 }
@@ -88,7 +83,7 @@ impl SavedClassifier {
         draws: usize,
         seed: u64,
         first: usize,
-    ) -> Result<Vec<Prediction>, ClassifyError> {
+    ) -> Result<Vec<Prediction>> {
         let reader = self.info.reader(&self.backbone)?;
         let examples = self.encode(&reader, inputs, first)?;
         let logits = self.logits(&self.batches(&reader, &examples), draws, seed)?;
@@ -124,8 +119,7 @@ impl SavedClassifier {
         (WINDOW * batch).min(most).max(batch)
     }
 
-    /// Raw outputs at the mean, row by row.
-    pub(super) fn mean_logits(&self, inputs: &[Input]) -> Result<Vec<f64>, ClassifyError> {
+    pub(super) fn mean_logits(&self, inputs: &[Input]) -> Result<Vec<f64>> {
         let reader = self.info.reader(&self.backbone)?;
         let examples = self.encode(&reader, inputs, 0)?;
         Ok(self.logits(&self.batches(&reader, &examples), 0, 0)?.values)
@@ -150,13 +144,16 @@ impl SavedClassifier {
         reader: &TextReader<'_>,
         inputs: &[Input],
         first: usize,
-    ) -> Result<Vec<TokenisedExample>, ClassifyError> {
+    ) -> Result<Vec<TokenisedExample>> {
         let kind = |pair: bool| if pair { "a pair (`text` and `pair`)" } else { "a single text" };
         let encode = |(i, input): (usize, &Input)| {
             let pair = input.pair.is_some();
             if let Some(wanted) = self.info.pairs.filter(|wanted| *wanted != pair) {
                 let (found, wanted) = (kind(pair), kind(wanted));
-                return Err(ClassifyError::Pairs { number: first + i + 1, found, wanted });
+                let number = first + i + 1;
+                return Err(Kind::Input.mark(anyhow!(
+                    "input {number} is {found}, the classifier was trained on {wanted}"
+                )));
             }
             let (found, most) = (input.choices.len(), self.info.goal.n_labels());
             let wanted = match self.info.has_choices() {
@@ -166,7 +163,10 @@ impl SavedClassifier {
                 false => Some("texts without choices".to_owned()),
             };
             if let Some(wanted) = wanted {
-                return Err(ClassifyError::Choices { number: first + i + 1, found, wanted });
+                let number = first + i + 1;
+                return Err(Kind::Input.mark(anyhow!(
+                    "input {number} has {found} choices, the classifier was trained on {wanted}"
+                )));
             }
             // Without a target: the label is not read in prediction.
             let Input { text, pair, choices } = input;

@@ -4,13 +4,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::table::{self, Cell, Format, Layout, Place, Table, TableError};
+use crate::data::table::{self, Cell, Format, Layout, Place, Table};
+use crate::error::Result;
 
-/// Usual name of the column with a question.
 const QUESTION: &str = "question";
-/// Usual name of the column with the choices of a question.
 const CHOICES: &str = "choices";
-/// Usual name of the column with the right one of them.
 const ANSWER: &str = "answer";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +16,6 @@ const ANSWER: &str = "answer";
 pub struct TextColumns {
     pub text: String,
     pub pair: Option<String>,
-    /// Label; not read where it is `None`.
     pub label: Option<String>,
     /// Choices, of which the label is one: a column with the list of them, or a column for each of several; none where
     /// labels are classes or scores of the texts.
@@ -27,7 +24,6 @@ pub struct TextColumns {
 }
 
 impl Default for TextColumns {
-    /// `text` and `label`, no pair.
     fn default() -> Self {
         let label = Some("label".to_owned());
         Self { text: "text".to_owned(), pair: None, label, choices: Vec::new() }
@@ -44,16 +40,11 @@ pub struct Row {
 }
 
 /// Reads a data file in the format that its name ends in: `.tsv`, `.csv`, `.jsonl` or `.parquet`.
-pub fn read_rows(file: &Path, columns: &TextColumns) -> Result<Vec<Row>, TableError> {
+pub fn read_rows(file: &Path, columns: &TextColumns) -> Result<Vec<Row>> {
     open(file, Format::of(file)?, columns)?.map(|row| Row::of(&row?, columns)).collect()
 }
 
-/// Opens a data file for the rows of `columns`.
-pub(super) fn open(
-    file: &Path,
-    format: Format,
-    columns: &TextColumns,
-) -> Result<Table, TableError> {
+pub(super) fn open(file: &Path, format: Format, columns: &TextColumns) -> Result<Table> {
     let TextColumns { text, pair, label, choices } = columns;
     let wanted: Vec<&str> = [Some(text), pair.as_ref(), label.as_ref()]
         .into_iter()
@@ -70,14 +61,13 @@ impl TextColumns {
         Self { text: QUESTION.to_owned(), pair: None, label: Some(ANSWER.to_owned()), choices }
     }
 
-    /// The usual columns of questions with a list of choices.
     pub fn usual_questions() -> Self {
         Self::questions(vec![CHOICES.to_owned()])
     }
 
     /// The columns that the first row of `file` has under their usual names: `question`, `choices` and `answer`, or else
     /// `text` and `label`.
-    pub fn recognise(file: &Path) -> Result<Self, TableError> {
+    pub fn recognise(file: &Path) -> Result<Self> {
         let first = table::read(file)?.next().transpose()?;
         let has = |names: &[&str]| {
             first.as_ref().is_some_and(|row| names.iter().all(|name| row.has(name)))
@@ -110,7 +100,7 @@ impl TextColumns {
 }
 
 impl Row {
-    pub(super) fn of(row: &table::Row, columns: &TextColumns) -> Result<Self, TableError> {
+    pub(super) fn of(row: &table::Row, columns: &TextColumns) -> Result<Self> {
         let text = |column: &String| row.text(&[column]).map(str::to_owned);
         let label = |column: &String| {
             let (_, cell) = row.find(&[column])?;
@@ -133,11 +123,11 @@ impl Row {
 }
 
 /// The choices in the list of one column, or in several columns, of which the last ones may be empty.
-fn choices(row: &table::Row, columns: &[String]) -> Result<Vec<String>, TableError> {
+fn choices(row: &table::Row, columns: &[String]) -> Result<Vec<String>> {
     const LIST: &str =
         "a list of choices (several columns of one choice each are named one by one)";
     const CHOICE: &str = "a string, a number or a boolean";
-    let one = |column: &str, cell: &Cell| -> Result<String, TableError> {
+    let one = |column: &str, cell: &Cell| -> Result<String> {
         let choice = cell.plain().ok_or_else(|| row.wrong_type(column, CHOICE, cell))?;
         Ok(choice.trim().to_owned())
     };
@@ -164,14 +154,13 @@ fn choices(row: &table::Row, columns: &[String]) -> Result<Vec<String>, TableErr
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::io::IoError;
 
     fn pairs() -> TextColumns {
         let (pair, label) = (Some("b".into()), Some("y".into()));
         TextColumns { text: "a".into(), pair, label, choices: Vec::new() }
     }
 
-    fn read(name: &str, contents: &[u8]) -> Result<Vec<Row>, TableError> {
+    fn read(name: &str, contents: &[u8]) -> Result<Vec<Row>> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(name);
         std::fs::write(&file, contents).unwrap();
@@ -229,10 +218,9 @@ mod tests {
         let columns = TextColumns { text: "a".to_owned(), label: None, ..TextColumns::default() };
         for name in ["d.csv", "d.jsonl", "d.parquet"] {
             let error = read_rows(&Path::new("no-such-folder").join(name), &columns);
-            let TableError::Read(IoError::File { source, .. }) = error.unwrap_err() else {
-                panic!("{name}");
-            };
-            assert_eq!(source.kind(), std::io::ErrorKind::NotFound, "{name}");
+            let error = error.unwrap_err();
+            let cause: &std::io::Error = error.downcast_ref().unwrap();
+            assert_eq!(cause.kind(), std::io::ErrorKind::NotFound, "{name}");
         }
     }
 

@@ -7,17 +7,15 @@ use lrvd_burn::model::{AdaptedModel, ranks};
 use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary, PeftAdapter, PeftPosterior};
 
 use super::card::CARD_FILE;
-use super::error::ClassifyError;
 use super::info::{AdapterInfo, ClassifierInfo};
+use crate::error::Result;
 use crate::run::{AdapterFiles, adapter_files};
 use crate::settings::ExperimentConfig;
 
 #[derive(Clone, Debug)]
 pub struct SavedAdapter {
     pub adapter: PeftAdapter,
-    /// Posterior, if there is one.
     pub posterior: Option<PeftPosterior>,
-    /// Description, if it was made here.
     pub info: Option<AdapterInfo>,
 }
 
@@ -32,7 +30,7 @@ pub(super) fn take(
     config: &ExperimentConfig,
     kl_weight: f64,
     mut info: ClassifierInfo,
-) -> Result<SavedAdapter, ClassifyError> {
+) -> Result<SavedAdapter> {
     let (task_type, whole): (_, &[&str]) = match info.wording {
         // It answers by its own head, which is adapted and not replaced.
         Some(_) if !info.has_head() => ("CAUSAL_LM", &[]),
@@ -48,7 +46,7 @@ pub(super) fn take(
 
 impl SavedAdapter {
     /// The adapter with no module above `rank`; the posterior stays behind, since it is one of other directions.
-    pub fn capped(&self, rank: usize) -> Result<(Self, CapReport), ClassifyError> {
+    pub fn capped(&self, rank: usize) -> Result<(Self, CapReport)> {
         let (adapter, report) = self.adapter.capped(rank)?;
         let info = self.info.clone().map(AdapterInfo::at_the_mean);
         Ok((Self { adapter, posterior: None, info }, report))
@@ -58,21 +56,16 @@ impl SavedAdapter {
     ///
     /// The posterior comes along in the ragged layout, where its factors are those of the file,
     /// unless no rank is left.
-    pub fn write(
-        &self,
-        target: &Path,
-        layout: ExportLayout,
-    ) -> Result<ExportSummary, ClassifyError> {
+    pub fn write(&self, target: &Path, layout: ExportLayout) -> Result<ExportSummary> {
         self.write_with(target, layout, |_| Ok(None))
     }
 
-    /// As [`Self::write`], with the text of another model card.
     pub(super) fn write_with(
         &self,
         target: &Path,
         layout: ExportLayout,
-        card: impl FnOnce(&ExportSummary) -> Result<Option<String>, ClassifyError>,
-    ) -> Result<ExportSummary, ClassifyError> {
+        card: impl FnOnce(&ExportSummary) -> Result<Option<String>>,
+    ) -> Result<ExportSummary> {
         let building = AtomicDir::create(target)?;
         let summary = self.adapter.write(building.path(), layout)?;
         let mut info = self.info.clone();

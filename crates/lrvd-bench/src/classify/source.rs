@@ -2,29 +2,26 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::anyhow;
 use burn::tensor::Device;
 
-use super::error::ClassifyError;
 use super::info::AdapterInfo;
 use super::save::{SavedAdapter, take};
 use super::train::TrainSettings;
 use crate::backbone::{Backbone, locate_model};
+use crate::error::Result;
 use crate::io::read_versioned;
 use crate::language;
 use crate::run::{ADAPTER_DIR, SETTINGS_FILE};
 use crate::saved::{
-    CHECKPOINT_VALUES, PEFT_CONFIG, Place, SavedError, load_checkpoint_from, read_adapter,
-    unfinished,
+    CHECKPOINT_VALUES, PEFT_CONFIG, Place, load_checkpoint_from, read_adapter, unfinished,
 };
 use crate::settings::CheckpointChoice;
 
-/// What an adapter was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
     Adapter,
-    /// The output folder of a finished run.
     Run,
-    /// A checkpoint of a run that is not finished.
     Checkpoint,
 }
 
@@ -41,7 +38,6 @@ impl SourceKind {
 /// An adapter on the host with all that is known of it.
 #[derive(Clone, Debug)]
 pub struct AdapterSource {
-    /// What it was read from.
     pub kind: SourceKind,
     pub folder: PathBuf,
     pub saved: SavedAdapter,
@@ -52,7 +48,6 @@ pub struct AdapterSource {
 }
 
 impl AdapterSource {
-    /// Whether `dir` holds something that [`open`](Self::open) would look at.
     pub fn is_at(dir: &Path) -> bool {
         [PEFT_CONFIG, SETTINGS_FILE, CHECKPOINT_VALUES].iter().any(|name| dir.join(name).is_file())
             || dir.join(ADAPTER_DIR).join(PEFT_CONFIG).is_file()
@@ -60,7 +55,7 @@ impl AdapterSource {
 
     /// Reads the adapter that `dir` holds; `device` is used to rebuild the model of a checkpoint. With `allow_changed` files
     /// that have changed since the adapter was saved are warnings, here and where the base model is opened.
-    pub fn open(dir: &Path, device: &Device, allow_changed: bool) -> Result<Self, ClassifyError> {
+    pub fn open(dir: &Path, device: &Device, allow_changed: bool) -> Result<Self> {
         match Place::find(dir)? {
             Some(Place::Adapter(folder)) => Self::read(SourceKind::Adapter, folder, allow_changed),
             Some(Place::Run(folder)) => Self::read(SourceKind::Run, folder, allow_changed),
@@ -73,16 +68,16 @@ impl AdapterSource {
                     rebuilt => rebuilt.map(|source| Self { allow_changed, ..source }),
                 }
             }
-            None => Err(SavedError::Nothing {
-                dir: dir.to_owned(),
-                wanted: "adapter",
-                looked_for: Place::looked_for(),
-            }
+            None => Err(anyhow!(
+                "`{}` holds no adapter; looked for {looked_for}",
+                dir.display(),
+                looked_for = Place::looked_for()
+            )
             .into()),
         }
     }
 
-    fn read(kind: SourceKind, folder: PathBuf, allow_changed: bool) -> Result<Self, ClassifyError> {
+    fn read(kind: SourceKind, folder: PathBuf, allow_changed: bool) -> Result<Self> {
         let info = AdapterInfo::read(&folder)?;
         let check = info.as_ref().map(|info| info.check(&folder, allow_changed));
         let warnings = check.transpose()?.unwrap_or_default();
@@ -92,12 +87,7 @@ impl AdapterSource {
     }
 
     /// The model at a checkpoint of the run in `out`.
-    fn rebuild(
-        out: &Path,
-        checkpoint: &Path,
-        or_newer: bool,
-        device: &Device,
-    ) -> Result<Self, ClassifyError> {
+    fn rebuild(out: &Path, checkpoint: &Path, or_newer: bool, device: &Device) -> Result<Self> {
         let kind = SourceKind::Checkpoint;
         if let Some(made) = language::rebuild(out, checkpoint, or_newer, device)? {
             let language::AtCheckpoint { folder, warning, model } = made;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use anyhow::bail;
 use burn::tensor::Device;
 use lrvd_burn::device;
 use lrvd_burn::peft::ExportLayout;
@@ -12,12 +13,12 @@ use lrvd_models::deberta::ADAPTER_TARGETS;
 use serde::{Deserialize, Serialize};
 
 use super::data::{ClassifyData, DataSource, reader};
-use super::error::ClassifyError;
 use super::info::ClassifierInfo;
 use super::rows::TextColumns;
 use super::save::take;
 use crate::backbone::{Backbone, TextReader, locate_model};
 use crate::data::{PreparedTask, Wording, held_out_rows, limit, sample};
+use crate::error::Result;
 use crate::io::{JsonLayout, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::reasoning::QuestionForm;
@@ -43,40 +44,32 @@ pub struct TrainOptions {
     pub seed: u64,
     pub device: String,
     pub out: PathBuf,
-    /// Continue in a folder that holds an interrupted run.
     pub resume: bool,
 }
 
-/// How a training run ended.
 #[derive(Clone, Debug)]
 pub struct TrainOutcome {
     /// The record; `None` if a stop request ended the run after a checkpoint.
     pub record: Option<RunRecord>,
-    /// The adapter folder, which exists if the run is complete.
     pub adapter: PathBuf,
 }
 
-/// What decides the numbers of a run, as its folder keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainSettings {
     pub schema_version: u32,
     pub model: String,
-    /// SHA-256 of its weight files.
     pub weights: BTreeMap<String, String>,
     /// SHA-256 of its configuration and tokenizer; empty in folders of earlier versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub base_files: BTreeMap<String, String>,
     /// SHA-256 of the data files.
     pub data: BTreeMap<String, String>,
-    /// Those of them that have validation rows only.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub validation_files: BTreeSet<String>,
-    /// Share of the training file that is measured on, where there is no other file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation_split: Option<f64>,
     pub columns: Option<TextColumns>,
-    /// How a language model is asked; `None` for an encoder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wording: Option<Wording>,
     #[serde(default, skip_serializing_if = "QuestionForm::is_usual")]
@@ -84,7 +77,6 @@ pub struct TrainSettings {
     pub pairs: bool,
     pub goal: Goal,
     pub method: MethodName,
-    /// Average rank that AdaLoRA ends with.
     pub target_rank: Option<usize>,
     pub seed: u64,
     pub device: String,
@@ -92,7 +84,6 @@ pub struct TrainSettings {
 }
 
 impl TrainSettings {
-    /// Version that is written, and the only one that is read.
     pub(crate) const SCHEMA: u32 = 1;
 
     fn request(&self) -> RankRequest {
@@ -116,11 +107,7 @@ impl TrainSettings {
         }
     }
 
-    /// How this run's texts become what its model reads.
-    pub(super) fn reader<'a>(
-        &'a self,
-        backbone: &'a Backbone,
-    ) -> Result<TextReader<'a>, ClassifyError> {
+    pub(super) fn reader<'a>(&'a self, backbone: &'a Backbone) -> Result<TextReader<'a>> {
         let (architecture, tokenizer) = (&backbone.architecture, &backbone.tokenizer);
         let kind = (&self.goal, self.columns.as_ref(), self.questions);
         let wording = self.wording.as_ref();
@@ -164,8 +151,7 @@ impl TrainSettings {
         }
     }
 
-    /// Writes the model that the settings report, of a run with these settings, into the folder `adapter`.
-    pub(crate) fn keep(&self, trained: RunState, adapter: &Path) -> Result<(), ClassifyError> {
+    pub(crate) fn keep(&self, trained: RunState, adapter: &Path) -> Result<()> {
         let kl_weight = trained.kl_weight();
         let temperatures = trained.method.temperatures();
         let (model, which, step) = reported(trained.state, self.experiment.checkpoint);
@@ -187,7 +173,7 @@ pub fn train_classifier(
     data: Option<ClassifyData>,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
-) -> Result<TrainOutcome, ClassifyError> {
+) -> Result<TrainOutcome> {
     check(options)?;
     let can = options.method.can();
     let device = device::open(&options.device)?;
@@ -273,32 +259,32 @@ pub fn train_classifier(
 }
 
 /// Checks that a row is held out where a temperature is fitted to such rows.
-fn check_held_out(options: &TrainOptions, data: &ClassifyData) -> Result<(), ClassifyError> {
+fn check_held_out(options: &TrainOptions, data: &ClassifyData) -> Result<()> {
     let (config, all) = (&options.config, data.train.len());
     let rows = config.train_rows.map_or(all, |most| most.min(all));
     let share = config.drawn_share(true, all);
     if options.method.is_tempered() && !data.goal.is_regression() && held_out_rows(rows, share) == 0
     {
-        return Err(ClassifyError::HeldOut { rows, share });
+        bail!(
+            "a share of {share} of {rows} training rows is held out for the temperature, which is not one row: \
+             pass more rows, a larger share (`--set holdout=0.5`), or a method without a temperature (`--method \
+             lora`)"
+        );
     }
     Ok(())
 }
 
-fn check(options: &TrainOptions) -> Result<(), ClassifyError> {
+fn check(options: &TrainOptions) -> Result<()> {
     let can = options.method.can();
     if !can.saved {
-        return Err(ClassifyError::Options(
-            "the method's outcome is more than an adapter: use `lrvd bench`",
-        ));
+        bail!("the method's outcome is more than an adapter: use `lrvd bench`");
     }
     check_seed(options.seed)?;
     if can.post_hoc && options.config.checkpoint == CheckpointChoice::Best {
-        return Err(ClassifyError::Options(
-            "a temperature is fitted to the last model: pass `--set checkpoint=last`",
-        ));
+        bail!("a temperature is fitted to the last model: pass `--set checkpoint=last`");
     }
     if options.target_rank.is_some() && !can.budget {
-        return Err(ClassifyError::Options("a target rank is for the method `adalora` only"));
+        bail!("a target rank is for the method `adalora` only");
     }
     Ok(())
 }

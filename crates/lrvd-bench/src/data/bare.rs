@@ -1,20 +1,10 @@
 //! The tokens of a text alone, without the special tokens that its tokenizer puts around it.
 
+use anyhow::bail;
 use lrvd_models::tokenizer::TextTokenizer;
-use thiserror::Error;
 
-/// Why a tokenizer's special tokens cannot be told from a text's own.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum FrameError {
-    #[error(transparent)]
-    Tokenizer(#[from] lrvd_models::Error),
-    /// The tokenizer puts special tokens around a text in a way that cannot be undone.
-    #[error("tokenizer `{tokenizer}` does not put the same special tokens around every text")]
-    Template { tokenizer: String },
-}
+use crate::error::Result;
 
-/// Encodes texts without special tokens.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BareTokens<'a> {
     tokenizer: &'a TextTokenizer,
@@ -24,7 +14,7 @@ pub(crate) struct BareTokens<'a> {
 
 impl<'a> BareTokens<'a> {
     /// Looks at the empty text to learn what is put around every text.
-    pub(crate) fn new(tokenizer: &'a TextTokenizer) -> Result<Self, FrameError> {
+    pub(crate) fn new(tokenizer: &'a TextTokenizer) -> Result<Self> {
         let frame = tokenizer.encode("", None, None)?.ids;
         let special = tokenizer.special_tokens();
         let begins = |id: &&u32| [special.bos, special.cls].contains(&Some(**id));
@@ -35,7 +25,10 @@ impl<'a> BareTokens<'a> {
             && probe.starts_with(&frame[..before])
             && probe.ends_with(&frame[before..]);
         if !framed {
-            return Err(FrameError::Template { tokenizer: file(tokenizer) });
+            bail!(
+                "tokenizer `{}` does not put the same special tokens around every text",
+                file(tokenizer)
+            );
         }
         Ok(Self { tokenizer, before, after })
     }

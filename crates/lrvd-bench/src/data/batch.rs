@@ -3,7 +3,6 @@
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use lrvd_burn::train::{Examples, LabelledExamples, Targets};
 use lrvd_models::TokenBatch;
-use thiserror::Error;
 
 use super::Label;
 
@@ -17,32 +16,6 @@ pub struct TokenisedExample {
     pub label: Label,
 }
 
-/// Why examples cannot be put into a batch.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum BatchError {
-    #[error("a batch needs at least one example")]
-    Empty,
-    /// An index points behind the last example.
-    #[error("example {found} is wanted, but there are {wanted}")]
-    Index { wanted: usize, found: usize },
-    /// Token ids and segment ids of an example differ in number.
-    #[error("example {index} has {wanted} token ids but {found} segment ids")]
-    Segments { index: usize, wanted: usize, found: usize },
-    /// Classes and scores are mixed in one batch.
-    #[error("example {index} mixes scores and classes in one batch")]
-    MixedLabels {
-        /// Index of the first example that differs from the batch's first.
-        index: usize,
-    },
-}
-
-impl From<BatchError> for lrvd_burn::Error {
-    fn from(error: BatchError) -> Self {
-        Self::other(error)
-    }
-}
-
 /// Examples with what makes batches of them: padding, the width of an answer, a device.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenExamples<'a> {
@@ -54,16 +27,19 @@ pub struct TokenExamples<'a> {
     pub dtype: DType,
 }
 
-impl<'a> TokenExamples<'a> {
-    fn picked(&self, indices: &[usize]) -> Result<Vec<&'a TokenisedExample>, BatchError> {
-        if indices.is_empty() {
-            return Err(BatchError::Empty);
-        }
-        let wanted = self.examples.len();
-        let one =
-            |&found: &usize| self.examples.get(found).ok_or(BatchError::Index { wanted, found });
-        indices.iter().map(one).collect()
+/// The examples at `indices`, of which there is at least one.
+pub(crate) fn picked<'a, T>(
+    all: &'a [T],
+    indices: &[usize],
+) -> Result<Vec<&'a T>, lrvd_burn::Error> {
+    if indices.is_empty() {
+        return Err(lrvd_burn::Error::other("a batch needs at least one example"));
     }
+    let one = |&index: &usize| {
+        let absent = || format!("example {index} is wanted, but there are {}", all.len());
+        all.get(index).ok_or_else(|| lrvd_burn::Error::other(absent()))
+    };
+    indices.iter().map(one).collect()
 }
 
 impl Examples for TokenExamples<'_> {
@@ -79,11 +55,13 @@ impl Examples for TokenExamples<'_> {
 
     fn input(&self, indices: &[usize]) -> Result<TokenBatch, lrvd_burn::Error> {
         let mut rows: Vec<(&[u32], &[u32])> = Vec::with_capacity(indices.len());
-        let picked = self.picked(indices)?;
+        let picked = picked(self.examples, indices)?;
         for (example, &index) in picked.iter().zip(indices) {
             let (wanted, found) = (example.ids.len(), example.type_ids.len());
             if wanted != found {
-                return Err(BatchError::Segments { index, wanted, found }.into());
+                return Err(lrvd_burn::Error::other(format!(
+                    "example {index} has {wanted} token ids but {found} segment ids"
+                )));
             }
             rows.push((&example.ids, &example.type_ids));
         }
@@ -95,7 +73,7 @@ impl Examples for TokenExamples<'_> {
 
 impl LabelledExamples for TokenExamples<'_> {
     fn targets(&self, indices: &[usize]) -> Result<Targets, lrvd_burn::Error> {
-        let picked = self.picked(indices)?;
+        let picked = picked(self.examples, indices)?;
         let classes = picked[0].label.class().is_some();
         let width = if classes { self.labels } else { 1 };
         let mut values = vec![0.0_f32; picked.len() * width];
@@ -103,7 +81,11 @@ impl LabelledExamples for TokenExamples<'_> {
             match (example.label, classes) {
                 (Label::Class(class), true) => row[class] = 1.0,
                 (Label::Score(score), false) => row[0] = score as f32,
-                _ => return Err(BatchError::MixedLabels { index }.into()),
+                _ => {
+                    return Err(lrvd_burn::Error::other(format!(
+                        "example {index} mixes scores and classes in one batch"
+                    )));
+                }
             }
         }
         let data = TensorData::new(values, [indices.len(), width]);
@@ -173,13 +155,10 @@ mod tests {
         let failed = |all: &[_], indices: &[usize]| {
             examples(all, &device).batch(indices).unwrap_err().to_string()
         };
-        let mixed = BatchError::MixedLabels { index: 2 };
-        assert_eq!(failed(&all, &[0, 2]), mixed.to_string());
-        let behind = BatchError::Index { wanted: 3, found: 3 };
-        assert_eq!(failed(&all, &[3]), behind.to_string());
-        assert_eq!(failed(&all, &[]), BatchError::Empty.to_string());
+        assert_eq!(failed(&all, &[0, 2]), "example 2 mixes scores and classes in one batch");
+        assert_eq!(failed(&all, &[3]), "example 3 is wanted, but there are 3");
+        assert_eq!(failed(&all, &[]), "a batch needs at least one example");
         all[1].type_ids.pop();
-        let segments = BatchError::Segments { index: 1, wanted: 2, found: 1 };
-        assert_eq!(failed(&all, &[0, 1]), segments.to_string());
+        assert_eq!(failed(&all, &[0, 1]), "example 1 has 2 token ids but 1 segment ids");
     }
 }

@@ -17,7 +17,6 @@ pub enum Label {
 }
 
 impl Label {
-    /// The class id, if this is a class.
     pub const fn class(self) -> Option<usize> {
         match self {
             Self::Class(id) => Some(id),
@@ -25,7 +24,6 @@ impl Label {
         }
     }
 
-    /// The score, if this is one.
     pub const fn score(self) -> Option<f64> {
         match self {
             Self::Class(_) => None,
@@ -47,7 +45,6 @@ pub struct Example {
     pub label: Label,
 }
 
-/// What a model is to read of one example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Texts<'a> {
     pub text: &'a str,
@@ -66,9 +63,7 @@ impl Example {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SplitName {
-    /// Examples that parameters are fitted to.
     Train,
-    /// Examples that metrics are computed on.
     Validation,
 }
 
@@ -114,25 +109,20 @@ impl Origin {
     }
 }
 
-/// A file that a split was read from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFile {
     pub path: PathBuf,
-    /// Length in bytes.
     pub bytes: u64,
     /// SHA-256 of the contents, lower-case hexadecimal.
     pub sha256: String,
 }
 
-/// The examples of one split, or items of a reasoning set, and where they come from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Split<T = Example> {
     pub name: SplitName,
     /// How far it may be compared with published results.
     pub origin: Origin,
-    /// The files, in reading order; empty for a split that was never written.
     pub files: Vec<SourceFile>,
-    /// The examples, in file order.
     pub examples: Vec<T>,
 }
 
@@ -145,7 +135,6 @@ impl<T> Split<T> {
         self.origin.describe(self.name)
     }
 
-    /// Names of its files, without their folder.
     pub(crate) fn file_names(&self) -> Vec<String> {
         let names = self.files.iter().filter_map(|file| file.path.file_name());
         names.map(|name| name.to_string_lossy().into_owned()).collect()
@@ -167,7 +156,6 @@ impl<T> Split<T> {
     }
 }
 
-/// Train and validation split of one task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
     pub task: GlueTask,

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::DataError;
-use crate::io::IoError;
+use anyhow::bail;
 
-pub(crate) fn file_names(folder: &Path) -> Result<BTreeSet<String>, DataError> {
-    let failed = |source| IoError::at("read", folder)(source);
+use crate::error::Result;
+use crate::io::cannot;
+
+pub(crate) fn file_names(folder: &Path) -> Result<BTreeSet<String>> {
+    let failed = |source| cannot("read", folder)(source);
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -27,7 +29,7 @@ pub(crate) fn shards<'a>(
     stem: &str,
     folder: &Path,
     names: &'a BTreeSet<String>,
-) -> Result<Vec<&'a str>, DataError> {
+) -> Result<Vec<&'a str>> {
     let mut found: Vec<(&str, usize, usize)> = Vec::new();
     for name in names {
         let numbers = name.strip_prefix(stem).and_then(|rest| rest.strip_prefix('-'));
@@ -39,7 +41,11 @@ pub(crate) fn shards<'a>(
     let whole = found.len() == wanted
         && found.iter().enumerate().all(|(i, &(_, index, total))| i == index && total == wanted);
     if !whole {
-        return Err(DataError::Shards { file: folder.join(first), wanted, found: found.len() });
+        bail!(
+            "`{}` has {found} of the {wanted} shards that its file names announce",
+            folder.join(first).display(),
+            found = found.len()
+        );
     }
     Ok(found.into_iter().map(|(name, ..)| name).collect())
 }

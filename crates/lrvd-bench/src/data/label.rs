@@ -1,6 +1,9 @@
 //! The class or score that a field stands for.
 
-use super::{DataError, Label, Place};
+use anyhow::anyhow;
+
+use super::{Label, Place};
+use crate::error::{Error, Result};
 use crate::task::{Target, TaskSpec};
 
 #[derive(Debug, Clone, Copy)]
@@ -12,7 +15,7 @@ pub(super) struct Field<'a> {
 
 impl Field<'_> {
     /// A class name, a class id in digits, or a score in digits.
-    pub(super) fn of_text(self, text: &str) -> Result<Label, DataError> {
+    pub(super) fn of_text(self, text: &str) -> Result<Label> {
         let text = text.trim();
         match self.spec.target {
             Target::Score { .. } => match text.parse() {
@@ -30,14 +33,15 @@ impl Field<'_> {
     }
 
     /// A class id; for regression a whole score.
-    pub(super) fn of_integer(self, id: i128) -> Result<Label, DataError> {
+    pub(super) fn of_integer(self, id: i128) -> Result<Label> {
         match self.spec.target {
             Target::Score { .. } => self.of_score(id as f64),
-            Target::Classes(classes) if id == -1 => Err(DataError::HiddenLabel {
-                place: self.place.clone(),
-                column: self.column.into(),
-                classes,
-            }),
+            Target::Classes(classes) if id == -1 => Err(anyhow!(
+                "{}, column `{}`: label -1 marks a hidden test label, wanted one of {}",
+                self.place,
+                self.column,
+                allowed(classes)
+            )),
             Target::Classes(names) => match usize::try_from(id) {
                 Ok(id) if id < names.len() => Ok(Label::Class(id)),
                 _ => Err(self.unknown(&id.to_string())),
@@ -45,7 +49,7 @@ impl Field<'_> {
         }
     }
 
-    pub(super) fn of_score(self, score: f64) -> Result<Label, DataError> {
+    pub(super) fn of_score(self, score: f64) -> Result<Label> {
         match self.spec.target {
             Target::Score { low, high } if (low..=high).contains(&score) => Ok(Label::Score(score)),
             Target::Score { .. } => Err(self.bad_score(&score.to_string())),
@@ -53,22 +57,27 @@ impl Field<'_> {
         }
     }
 
-    fn unknown(self, found: &str) -> DataError {
-        DataError::UnknownLabel {
-            place: self.place.clone(),
-            column: self.column.into(),
-            found: found.into(),
-            classes: self.spec.class_names(),
-        }
+    fn unknown(self, found: &str) -> Error {
+        anyhow!(
+            "{}, column `{}`: unknown label `{found}`, wanted one of {}",
+            self.place,
+            self.column,
+            allowed(self.spec.class_names())
+        )
     }
 
-    fn bad_score(self, found: &str) -> DataError {
+    fn bad_score(self, found: &str) -> Error {
         let Target::Score { low, high } = self.spec.target else {
             return self.unknown(found);
         };
-        let (column, found) = (self.column.into(), found.into());
-        DataError::Score { place: self.place.clone(), column, found, low, high }
+        let (place, column) = (self.place, self.column);
+        anyhow!("{place}, column `{column}`: `{found}` is not a score within {low}..={high}")
     }
+}
+
+fn allowed(classes: &[&str]) -> String {
+    let each = classes.iter().enumerate().map(|(id, name)| format!("`{name}` ({id})"));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -78,7 +87,7 @@ mod tests {
     use crate::data::At;
     use crate::task::GlueTask;
 
-    fn read(task: GlueTask, text: &str) -> Result<Label, DataError> {
+    fn read(task: GlueTask, text: &str) -> Result<Label> {
         let place = Place { file: "dev.tsv".into(), at: At::Line(7) };
         Field { spec: task.spec(), column: "label", place: &place }.of_text(text)
     }

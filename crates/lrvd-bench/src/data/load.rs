@@ -3,22 +3,22 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use anyhow::bail;
 use lrvd_core::noise::{NoiseKey, Stream, permutation};
 
 use super::mark::GeneratedMark;
 use super::table::{Format, Layout, Table};
 use super::{
-    DataError, Dataset, Example, FileSet, Origin, SourceFile, Split, SplitName, locate,
-    read_examples,
+    Dataset, Example, FileSet, Origin, SourceFile, Split, SplitName, locate, read_examples,
 };
-use crate::io::{IoError, sha256_file};
+use crate::error::Result;
+use crate::io::{cannot, sha256_file};
 use crate::task::GlueTask;
 
 /// Columns of the list of dev pairs, which has no header.
 const PAIR: &[&str] = &["#1 ID", "#2 ID"];
 
-/// Finds and reads both splits of `task` below `data_dir`.
-pub(crate) fn load(data_dir: &Path, task: GlueTask) -> Result<Dataset, DataError> {
+pub(crate) fn load(data_dir: &Path, task: GlueTask) -> Result<Dataset> {
     let located = locate(data_dir, task)?;
     let mut train = read_files(&located.train, task)?;
     let mut validation = read_files(&located.validation, task)?;
@@ -37,7 +37,7 @@ pub(crate) fn load(data_dir: &Path, task: GlueTask) -> Result<Dataset, DataError
 /// Reads one split.
 ///
 /// The origin `Official` is kept only where the number of rows is the published one.
-pub(crate) fn read_files(set: &FileSet, task: GlueTask) -> Result<Split, DataError> {
+pub(crate) fn read_files(set: &FileSet, task: GlueTask) -> Result<Split> {
     let mut examples = Vec::new();
     for file in &set.files {
         examples.extend(read_examples(file, set.format, task)?);
@@ -60,11 +60,7 @@ pub(crate) fn read_files(set: &FileSet, task: GlueTask) -> Result<Split, DataErr
 }
 
 /// The pairs of the corpus that the list names (validation) or does not (train), in the corpus's order.
-fn chosen_pairs(
-    examples: Vec<Example>,
-    list: &Path,
-    split: SplitName,
-) -> Result<Vec<Example>, DataError> {
+fn chosen_pairs(examples: Vec<Example>, list: &Path, split: SplitName) -> Result<Vec<Example>> {
     let layout = Layout { unnamed: Some(PAIR), ..Layout::of(Format::Tsv) };
     let mut listed = HashSet::new();
     for row in Table::open(list, &layout)? {
@@ -76,7 +72,7 @@ fn chosen_pairs(
         examples.into_iter().partition(|example| listed.contains(&example.id));
     if chosen.len() != n_listed || chosen.is_empty() {
         let (wanted, found) = (n_listed, chosen.len());
-        return Err(DataError::PairIds { file: list.into(), wanted, found });
+        bail!("`{}` names {wanted} pairs, of which the corpus has {found}", list.display());
     }
     Ok(match split {
         SplitName::Train => rest,
@@ -84,9 +80,8 @@ fn chosen_pairs(
     })
 }
 
-/// Length and SHA-256 of a file.
-pub(crate) fn describe(path: &Path) -> Result<SourceFile, DataError> {
-    let bytes = std::fs::metadata(path).map_err(IoError::at("read", path))?.len();
+pub(crate) fn describe(path: &Path) -> Result<SourceFile> {
+    let bytes = std::fs::metadata(path).map_err(cannot("read", path))?.len();
     Ok(SourceFile { path: path.into(), bytes, sha256: sha256_file(path)? })
 }
 

@@ -5,10 +5,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::DataError;
+use crate::error::{Error, Result};
 use crate::io::read_text;
 
-/// File that marks a folder as generated.
 const MARK: &str = "generated.json";
 
 /// A generated folder: its seed, and the changed labels of its files.
@@ -47,8 +46,7 @@ struct Seed {
 }
 
 impl GeneratedMark {
-    /// Reads the mark of a folder; `None` if there is none.
-    pub(crate) fn read(folder: &Path) -> Result<Option<Self>, DataError> {
+    pub(crate) fn read(folder: &Path) -> Result<Option<Self>> {
         let file = folder.join(MARK);
         if !file.exists() {
             return Ok(None);
@@ -62,7 +60,8 @@ impl GeneratedMark {
                 Ok(Some(Self { seed: config.seed, files }))
             }
             Ok(Written::Reasoning { config, files }) => Ok(Some(Self { seed: config.seed, files })),
-            Err(source) => Err(DataError::GeneratedMark { file, source: source.into() }),
+            Err(source) => Err(Error::new(source)
+                .context(format!("`{}` does not describe a generated data set", file.display()))),
         }
     }
 
@@ -126,6 +125,8 @@ mod tests {
             "{notes:?}"
         );
         write("{}");
-        assert!(matches!(read().unwrap_err(), DataError::GeneratedMark { .. }));
+        assert!(
+            read().unwrap_err().to_string().ends_with("does not describe a generated data set")
+        );
     }
 }

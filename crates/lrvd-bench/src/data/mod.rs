@@ -25,7 +25,6 @@
 pub(crate) mod bare;
 pub mod batch;
 mod columns;
-mod error;
 mod example;
 pub(crate) mod folder;
 mod label;
@@ -43,8 +42,6 @@ pub mod table;
 mod validation;
 mod wording;
 
-pub use bare::FrameError;
-pub use error::DataError;
 pub use example::{Dataset, Example, Label, Origin, SourceFile, Split, SplitName, Texts};
 pub(crate) use load::{describe, drawn, limit, load, sample};
 pub(crate) use locate::locate;
@@ -54,6 +51,6 @@ pub use quick::write_generated;
 pub(crate) use read::read_examples;
 pub use search::{FileSet, Located};
 pub use spread::Spread;
-pub use table::{At, Format, Place, TableError};
+pub use table::{At, Format, Place};
 pub use validation::Validation;
-pub use wording::{WordedTexts, Wording, WordingError};
+pub use wording::{WordedTexts, Wording};

@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, bail};
+
 use super::folder::{file_names, shards};
-use super::{DataError, Format, Origin, SplitName};
+use super::{Format, Origin, SplitName};
+use crate::error::{Kind, Result};
+use crate::text::quoted;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSet {
     pub split: SplitName,
     pub origin: Origin,
-    /// How to read the files.
     pub format: Format,
-    /// Files in reading order; never empty.
     pub files: Vec<PathBuf>,
     /// For the original paraphrase corpus, which is not split: the list of the pairs that make up the dev split.
     pub dev_pairs: Option<PathBuf>,
@@ -39,7 +41,6 @@ pub(crate) enum Pattern {
     Shards(String),
     /// `START*.EXTENSION`; the last by name if there are more. Files held out are not meant.
     Starting(String, &'static str),
-    /// A corpus with the list of its dev pairs.
     PairList(&'static str, &'static str),
 }
 
@@ -58,9 +59,9 @@ pub(crate) fn search(
     task: &'static str,
     places: &[Place],
     goes_with: impl Fn(&Candidate, &FileSet) -> bool,
-) -> Result<Located, DataError> {
+) -> Result<Located> {
     if !data_dir.is_dir() {
-        return Err(DataError::NoDirectory { dir: data_dir.into() });
+        bail!("data directory `{}` does not exist or is not a directory", data_dir.display());
     }
     let mut has_validation = false;
     for place in places {
@@ -87,8 +88,11 @@ pub(crate) fn search(
         let folders = place.folders.join("|");
         wanted.iter().map(move |candidate| format!("{folders}/{}", candidate.pattern.names()))
     });
-    let looked_for = looked_for.collect();
-    Err(DataError::NotFound { task, split, dir: data_dir.into(), looked_for })
+    Err(Kind::NotFound.mark(anyhow!(
+        "no {split} files of task `{task}` in `{}`; looked for {}",
+        data_dir.display(),
+        quoted(looked_for)
+    )))
 }
 
 impl Candidate {
@@ -97,7 +101,7 @@ impl Candidate {
         split: SplitName,
         folder: &Path,
         names: &BTreeSet<String>,
-    ) -> Result<Option<FileSet>, DataError> {
+    ) -> Result<Option<FileSet>> {
         let mut dev_pairs = None;
         let found: Vec<&str> = match &self.pattern {
             Pattern::Exact(stem, extension) => one(names.get(&format!("{stem}.{extension}"))),

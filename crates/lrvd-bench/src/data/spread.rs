@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-/// Numbers of one kind over the rows of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Spread {
     pub least: usize,
@@ -13,7 +12,6 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of `values`; `None` without any.
     pub(crate) fn of(mut values: Vec<usize>) -> Option<Self> {
         values.sort_unstable();
         let last = values.len().checked_sub(1)?;

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
+
 use super::load::drawn;
-use super::table::TableError;
+use crate::error::Result;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Validation {
@@ -13,16 +15,15 @@ pub enum Validation {
 }
 
 impl Validation {
-    /// The `rows` of `file` less `share` of them, and those.
-    pub(crate) fn split<T>(
-        file: &Path,
-        rows: Vec<T>,
-        share: f64,
-    ) -> Result<(Vec<T>, Vec<T>), TableError> {
+    pub(crate) fn split<T>(file: &Path, rows: Vec<T>, share: f64) -> Result<(Vec<T>, Vec<T>)> {
         let held = (share * rows.len() as f64).round() as usize;
         if held == 0 || held >= rows.len() {
-            let (file, rows) = (file.to_owned(), rows.len());
-            return Err(TableError::Share { file, rows, share });
+            bail!(
+                "`{}`: {share} of its {} rows leaves none to train on or none to measure on; pass another \
+                 `--validation-split`, or `--validation FILE`",
+                file.display(),
+                rows.len()
+            );
         }
         let (validation, train) = drawn(rows, held, 0);
         Ok((train, validation))

@@ -8,7 +8,7 @@ use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::prune::statistics;
 use lrvd_core::energy::{AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic};
 
-use super::EvalError;
+use crate::error::Result;
 use crate::record::{EnergyAuc, EnergyRecord, StatisticRecord};
 use crate::settings::ExperimentConfig;
 
@@ -19,7 +19,7 @@ pub fn statistic_record(
     model: &impl AdaptedModel,
     config: &ExperimentConfig,
     removed: &BTreeMap<String, Vec<f64>>,
-) -> Result<Option<StatisticRecord>, EvalError> {
+) -> Result<Option<StatisticRecord>> {
     let present = statistics(model, config.statistic_options())?;
     if present.is_empty() && removed.is_empty() {
         return Ok(None);
@@ -45,7 +45,7 @@ pub fn statistic_record(
 pub fn energy_records(
     model: &impl AdaptedModel,
     config: &ExperimentConfig,
-) -> Result<BTreeMap<String, EnergyRecord>, EvalError> {
+) -> Result<BTreeMap<String, EnergyRecord>> {
     let learned = statistics(model, config.statistic_options())?;
     let mut hosts = Vec::new();
     model.visit_layers(&mut |path, layer| {

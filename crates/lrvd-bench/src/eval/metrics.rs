@@ -8,8 +8,8 @@ use lrvd_core::metrics::{
     mean_probability, pearson, spearman, uncertainty,
 };
 
-use super::EvalError;
 use crate::data::{Label, PreparedTask};
+use crate::error::Result;
 use crate::record::{Metrics, Reliability};
 use crate::task::Metric;
 
@@ -25,8 +25,7 @@ pub struct Scored {
     pub uncertainty: Option<Uncertainty>,
 }
 
-/// Scores the members of `logits`, whose probabilities are averaged.
-pub fn score_draws(logits: &Logits, task: &PreparedTask) -> Result<Scored, EvalError> {
+pub fn score_draws(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
     if task.goal.is_regression() {
         regression(&logits.values, logits.members(), task)
     } else {
@@ -34,7 +33,7 @@ pub fn score_draws(logits: &Logits, task: &PreparedTask) -> Result<Scored, EvalE
     }
 }
 
-fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored, EvalError> {
+fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
     // Rows that a cascade answered at the mean have no mutual information, so their mean has no value either.
     let all_drawn = logits.made.as_ref().is_none_or(|made| made.iter().all(|&made| made > 0));
     let (draws, logits, classes) = (logits.members(), &logits.values, task.labels);
@@ -73,7 +72,7 @@ fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored, EvalError> {
     Ok(Scored { outputs, metrics, reliability: Some(reliability), uncertainty: Some(found) })
 }
 
-fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored, EvalError> {
+fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored> {
     let targets: Vec<f64> = task.validation.iter().filter_map(|e| e.label.score()).collect();
     let n = targets.len();
     let outputs: Vec<f64> =

@@ -2,14 +2,12 @@
 
 mod analysis;
 mod context;
-mod error;
 mod memory;
 mod metrics;
 mod selective;
 
 pub use analysis::{energy_records, statistic_record};
 pub use context::RunContext;
-pub use error::EvalError;
 pub use memory::PeakMemory;
 pub use metrics::{Scored, label_number, score_draws};
 pub use selective::selective_records;

@@ -4,21 +4,20 @@ use std::collections::BTreeMap;
 
 use lrvd_core::metrics::{Predictions, RiskCoverage};
 
-use super::EvalError;
 use super::metrics::Scored;
 use crate::data::PreparedTask;
+use crate::error::Result;
 use crate::record::{SelectiveRecord, SelectiveTarget};
 
 /// Shares of wrong answers for which a threshold is looked up.
 const TARGETS: [f64; 4] = [0.01, 0.05, 0.1, 0.2];
-/// Points of a curve that are kept.
 const POINTS: usize = 100;
 
 /// Risk against coverage, by number of draws; empty for regression.
 pub fn selective_records(
     scored: &BTreeMap<u32, Scored>,
     task: &PreparedTask,
-) -> Result<BTreeMap<u32, SelectiveRecord>, EvalError> {
+) -> Result<BTreeMap<u32, SelectiveRecord>> {
     if task.goal.is_regression() {
         return Ok(BTreeMap::new());
     }

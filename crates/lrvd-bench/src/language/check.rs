@@ -9,17 +9,15 @@ use serde::Serialize;
 use super::columns::LanguageColumns;
 use super::data::LanguageSource;
 use super::encode::{EncodedText, LanguageReader};
-use super::error::LanguageError;
 use super::rows::{Content, TextRow};
 use crate::backbone::{Architecture, locate_model, open_tokenizer};
 use crate::data::Spread;
+use crate::error::Result;
 
-/// Texts that are shown.
 const SHOWN: usize = 3;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LanguageSplitReport {
-    /// `train` or `validation`.
     pub name: &'static str,
     pub rows: usize,
     pub characters: Option<Spread>,
@@ -40,11 +38,9 @@ pub struct LanguageSplitReport {
 /// A text in pieces: each with whether it is learnt.
 pub type MarkedText = Vec<(String, bool)>;
 
-/// What `lrvd data check` says of texts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LanguageReport {
     pub schema_version: u32,
-    /// Files with their SHA-256.
     pub files: BTreeMap<String, String>,
     pub columns: LanguageColumns,
     /// Longest input in tokens; `None` without a model.
@@ -59,7 +55,7 @@ pub fn check_language(
     source: &LanguageSource,
     model: Option<&str>,
     max_length: usize,
-) -> Result<LanguageReport, LanguageError> {
+) -> Result<LanguageReport> {
     let rows = source.read()?;
     let opened = match model {
         Some(name) => {
@@ -130,7 +126,7 @@ pub fn check_language(
 }
 
 /// The tokens of a text in runs of what is learnt and what is not, special tokens included.
-fn marked(text: &EncodedText, tokenizer: &TextTokenizer) -> Result<MarkedText, LanguageError> {
+fn marked(text: &EncodedText, tokenizer: &TextTokenizer) -> Result<MarkedText> {
     let (mut pieces, mut so_far, mut start) = (MarkedText::new(), String::new(), 0);
     for run in text.learnt.chunk_by(|a, b| a == b) {
         start += run.len();

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use anyhow::anyhow;
 use serde::{Deserialize, Serialize};
 
-use super::error::LanguageError;
-use crate::data::table::{self, TableError};
+use crate::data::table;
+use crate::error::Result;
 
 /// Usual name of the column with the prompt.
 const PROMPT: &str = "prompt";
@@ -14,14 +15,17 @@ const COMPLETION: &str = "completion";
 /// Usual name of the column with a conversation.
 const MESSAGES: &str = "messages";
 
-/// Columns of texts that a language model learns from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum LanguageColumns {
-    /// Plain texts: what is given, and what should follow.
-    Texts { prompt: String, completion: String },
+    Texts {
+        prompt: String,
+        completion: String,
+    },
     /// Conversations: lists of objects with `role` and `content`.
-    Chat { messages: String },
+    Chat {
+        messages: String,
+    },
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +37,7 @@ pub struct NamedColumns {
 
 impl NamedColumns {
     /// The columns that are meant, if any is named.
-    pub fn meant(&self) -> Result<Option<LanguageColumns>, LanguageError> {
+    pub fn meant(&self) -> Result<Option<LanguageColumns>> {
         let or = |given: &Option<String>, usual: &str| given.clone().unwrap_or(usual.to_owned());
         match (&self.messages, &self.prompt, &self.completion) {
             (None, None, None) => Ok(None),
@@ -44,9 +48,9 @@ impl NamedColumns {
                 prompt: or(prompt, PROMPT),
                 completion: or(completion, COMPLETION),
             })),
-            (Some(_), ..) => Err(LanguageError::Options(
-                "a row is a conversation or a prompt with its completion, not both: name `--messages-column` or the \
-                 other two",
+            (Some(_), ..) => Err(anyhow!(
+                "a row is a conversation or a prompt with its completion, not both: name `--messages-column` or \
+                 the other two"
             )),
         }
     }
@@ -55,7 +59,7 @@ impl NamedColumns {
 impl LanguageColumns {
     /// The columns that the first row of `file` has under their usual names: `messages`, or `prompt` and `completion`;
     /// `None` if it has neither, or all of `others`, which are those of another kind of data.
-    pub fn recognise(file: &Path, others: &[&str]) -> Result<Option<Self>, TableError> {
+    pub fn recognise(file: &Path, others: &[&str]) -> Result<Option<Self>> {
         let Some(first) = table::read(file)?.next().transpose()? else { return Ok(None) };
         if others.iter().all(|name| first.has(name)) {
             return Ok(None);
@@ -111,6 +115,6 @@ mod tests {
         assert_eq!(named(None, None, None).unwrap(), None);
         assert_eq!(named(None, Some("answer"), None).unwrap(), Some(texts("prompt", "answer")));
         assert_eq!(named(None, None, Some("talk")).unwrap(), Some(chat("talk")));
-        assert!(matches!(named(Some("a"), None, Some("b")), Err(LanguageError::Options(_))));
+        assert!(named(Some("a"), None, Some("b")).is_err());
     }
 }

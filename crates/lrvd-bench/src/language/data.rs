@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use anyhow::bail;
+
 use super::columns::LanguageColumns;
 use super::encode::{EncodedText, LanguageReader};
-use super::error::LanguageError;
 use super::examples::LanguageExample;
 use super::rows::{TextRow, read_texts};
 use crate::data::{Validation, limit, sample};
+use crate::error::Result;
 use crate::io::sha256_file;
 use crate::settings::ExperimentConfig;
 
-/// Where texts come from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LanguageSource {
     pub train: PathBuf,
@@ -25,12 +26,10 @@ pub struct LanguageRows {
     /// To fit, those included that a method holds out.
     pub train: Vec<TextRow>,
     pub validation: Vec<TextRow>,
-    /// SHA-256 by file.
     pub(super) files: BTreeMap<String, String>,
 }
 
 impl LanguageSource {
-    /// Share of the training file that is measured on.
     pub(super) fn validation_split(&self) -> Option<f64> {
         match self.validation {
             Validation::Share(share) => Some(share),
@@ -38,7 +37,7 @@ impl LanguageSource {
         }
     }
 
-    pub fn read(&self) -> Result<LanguageRows, LanguageError> {
+    pub fn read(&self) -> Result<LanguageRows> {
         let mut files = BTreeMap::new();
         let other = match &self.validation {
             Validation::File(file) => Some(file),
@@ -77,7 +76,7 @@ impl LanguageTask {
         columns: &LanguageColumns,
         reader: &LanguageReader<'_>,
         config: &ExperimentConfig,
-    ) -> Result<Self, LanguageError> {
+    ) -> Result<Self> {
         let max_length = config.max_length;
         let mut notes = Vec::new();
         notes.extend(sample(&mut rows.train, config.train_rows));
@@ -106,21 +105,24 @@ impl LanguageTask {
     }
 }
 
-/// The examples of a split with their numbers.
 pub(super) fn encoded(
     split: &'static str,
     rows: &[TextRow],
     reader: &LanguageReader<'_>,
     max_length: usize,
     notes: &mut Vec<String>,
-) -> Result<Vec<(String, LanguageExample)>, LanguageError> {
+) -> Result<Vec<(String, LanguageExample)>> {
     let texts: Vec<EncodedText> =
         rows.iter().map(|row| reader.encode(row)).collect::<Result<_, _>>()?;
     let numbered = texts.iter().enumerate();
     let examples: Vec<(String, LanguageExample)> =
         numbered.filter_map(|(i, text)| Some((i.to_string(), text.example()?))).collect();
     if examples.is_empty() {
-        return Err(LanguageError::NoTokens { split, rows: rows.len(), max_length });
+        bail!(
+            "{split}: within {max_length} tokens none of its {rows} rows has a token of a completion left; \
+             raise `--max-length`",
+            rows = rows.len()
+        );
     }
     let count = |is: &dyn Fn(&EncodedText) -> bool| texts.iter().filter(|text| is(text)).count();
     let (cut, apart) = (count(&|text| text.length > max_length), count(&|text| text.apart));

@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use anyhow::anyhow;
 use lrvd_models::chat::{ChatTemplate, Message, Segment};
 use lrvd_models::llama::LlamaConfig;
 use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 
-use super::error::LanguageError;
 use super::examples::LanguageExample;
 use super::rows::{Content, TextRow};
-use crate::backbone::{Architecture, BackboneError, ModelLocation};
+use crate::backbone::{Architecture, ModelLocation};
 use crate::data::bare::BareTokens;
+use crate::error::{Kind, Result};
 use crate::io::read_json;
 
 /// What a folder says of generation, beside its configuration.
@@ -69,14 +70,12 @@ impl<'a> LanguageReader<'a> {
         architecture: &Architecture,
         tokenizer: &'a TextTokenizer,
         max_length: usize,
-    ) -> Result<Self, LanguageError> {
+    ) -> Result<Self> {
         let Architecture::Llama(config) = architecture else {
-            return Err(BackboneError::Model {
-                model: location.name.clone(),
-                reason: "language modelling needs a language model (Llama), and this is a DeBERTa"
-                    .to_owned(),
-            }
-            .into());
+            return Err(anyhow!(
+                "model `{}`: language modelling needs a language model (Llama), and this is a DeBERTa",
+                location.name
+            ));
         };
         let special = tokenizer.special_tokens();
         let pad = special.pad.or(config.pad_token_id).or(special.bos).or(special.eos);
@@ -91,7 +90,6 @@ impl<'a> LanguageReader<'a> {
         })
     }
 
-    /// Tokens at which an answer ends.
     pub(super) fn stops(&self) -> Vec<u32> {
         self.stops.iter().copied().collect()
     }
@@ -106,16 +104,13 @@ impl<'a> LanguageReader<'a> {
     }
 
     /// The tokens of a row with what is learnt of them.
-    pub(crate) fn encode(&self, row: &TextRow) -> Result<EncodedText, LanguageError> {
+    pub(crate) fn encode(&self, row: &TextRow) -> Result<EncodedText> {
         let mut text = match &row.content {
             Content::Text { prompt, completion } => {
                 self.plain(prompt, completion.as_deref().unwrap_or(""))?
             }
             Content::Chat(messages) => {
-                let failed = |source| LanguageError::Chat {
-                    place: row.place.clone(),
-                    source: Box::new(source),
-                };
+                let failed = |source| anyhow!("{}: {source}", row.place);
                 self.conversation(&self.template()?.segments(messages).map_err(failed)?)?
             }
         };
@@ -126,7 +121,7 @@ impl<'a> LanguageReader<'a> {
     }
 
     /// The tokens after which an answer is asked for.
-    pub(super) fn prompt(&self, content: &Content) -> Result<Vec<u32>, LanguageError> {
+    pub(super) fn prompt(&self, content: &Content) -> Result<Vec<u32>> {
         Ok(match content {
             Content::Text { prompt, .. } => self.tokens.opened(prompt)?,
             Content::Chat(messages) => self.tokens.ids(&self.asked(messages)?)?,
@@ -134,15 +129,23 @@ impl<'a> LanguageReader<'a> {
     }
 
     /// The text of a conversation that the assistant is to continue.
-    fn asked(&self, messages: &[Message]) -> Result<String, LanguageError> {
-        Ok(self.template()?.render(messages, true)?)
+    fn asked(&self, messages: &[Message]) -> Result<String> {
+        self.template()?.render(messages, true).map_err(|error| Kind::Input.mark(error))
     }
 
-    fn template(&self) -> Result<&ChatTemplate, LanguageError> {
-        self.chat.as_ref().ok_or_else(|| LanguageError::NoTemplate { model: self.model.clone() })
+    fn template(&self) -> Result<&ChatTemplate> {
+        self.chat.as_ref().ok_or_else(|| {
+            Kind::NoTemplate.mark(anyhow!(
+                "model `{}` states no chat template (`chat_template.jinja`, `chat_template` in \
+                 `tokenizer_config.json`, or `tokenizer.chat_template` in a GGUF file), so a \
+                 conversation has no text: give prompts and completions, or use a folder with the \
+                 template of the original model",
+                self.model
+            ))
+        })
     }
 
-    fn plain(&self, prompt: &str, completion: &str) -> Result<EncodedText, LanguageError> {
+    fn plain(&self, prompt: &str, completion: &str) -> Result<EncodedText> {
         let before = self.tokens.opened(prompt)?;
         let whole = self.tokens.opened(&format!("{prompt}{completion}"))?;
         let mut text = EncodedText {
@@ -158,7 +161,7 @@ impl<'a> LanguageReader<'a> {
         Ok(text)
     }
 
-    fn conversation(&self, segments: &[Segment]) -> Result<EncodedText, LanguageError> {
+    fn conversation(&self, segments: &[Segment]) -> Result<EncodedText> {
         let (mut text, mut so_far) = (EncodedText::default(), String::new());
         for segment in segments {
             so_far.push_str(&segment.text);
@@ -184,7 +187,7 @@ impl EncodedText {
         piece: &str,
         learnt: bool,
         tokens: &BareTokens<'_>,
-    ) -> Result<(), LanguageError> {
+    ) -> Result<()> {
         if whole.starts_with(&self.ids) {
             self.ids = whole;
         } else {
@@ -208,24 +211,17 @@ impl EncodedText {
 }
 
 /// The chat template of a folder or of a GGUF file, if it has one.
-fn chat_template(
-    model: &Path,
-    tokenizer: &TextTokenizer,
-) -> Result<Option<ChatTemplate>, LanguageError> {
+fn chat_template(model: &Path, tokenizer: &TextTokenizer) -> Result<Option<ChatTemplate>> {
     if !GgufModel::is_at(model) {
         return Ok(ChatTemplate::from_dir(model, tokenizer)?);
     }
     let files = GgufModel::open(model).and_then(|file| file.tokenizer_files());
-    let settings = files.map_err(BackboneError::from)?.settings;
+    let settings = files?.settings;
     Ok(ChatTemplate::from_settings(&settings, model, tokenizer)?)
 }
 
 /// Every token that ends a text, whichever of the folder's files states it.
-fn stops(
-    folder: &Path,
-    config: &LlamaConfig,
-    tokenizer: &TextTokenizer,
-) -> Result<BTreeSet<u32>, LanguageError> {
+fn stops(folder: &Path, config: &LlamaConfig, tokenizer: &TextTokenizer) -> Result<BTreeSet<u32>> {
     let mut stops: BTreeSet<u32> = config.eos_token_ids.iter().copied().collect();
     stops.extend(tokenizer.special_tokens().eos);
     let file = folder.join(GENERATION_FILE);

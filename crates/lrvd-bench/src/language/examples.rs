@@ -5,9 +5,8 @@ use lrvd_burn::train::{Examples, LabelledExamples, Targets, TokenTargets};
 use lrvd_models::TokenBatch;
 use lrvd_models::llama::TextBatch;
 
-use crate::data::batch::BatchError;
+use crate::data::batch::picked;
 
-/// One text as the model reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LanguageExample {
     pub(super) ids: Vec<u32>,
@@ -22,17 +21,6 @@ pub(crate) struct LanguageExamples<'a> {
     pub(super) device: &'a Device,
 }
 
-impl<'a> LanguageExamples<'a> {
-    fn picked(&self, indices: &[usize]) -> Result<Vec<&'a LanguageExample>, BatchError> {
-        if indices.is_empty() {
-            return Err(BatchError::Empty);
-        }
-        let wanted = self.texts.len();
-        let one = |&found: &usize| self.texts.get(found).ok_or(BatchError::Index { wanted, found });
-        indices.iter().map(one).collect()
-    }
-}
-
 impl Examples for LanguageExamples<'_> {
     type Input = TextBatch;
 
@@ -45,7 +33,7 @@ impl Examples for LanguageExamples<'_> {
     }
 
     fn input(&self, indices: &[usize]) -> Result<TextBatch, lrvd_burn::Error> {
-        let texts = self.picked(indices)?;
+        let texts = picked(self.texts, indices)?;
         let rows: Vec<(&[u32], &[u32])> =
             texts.iter().map(|text| (&text.ids[..], &[][..])).collect();
         let tokens = TokenBatch::padded(&rows, self.pad_id, self.device, DType::F32);
@@ -55,7 +43,7 @@ impl Examples for LanguageExamples<'_> {
 
 impl LabelledExamples for LanguageExamples<'_> {
     fn targets(&self, indices: &[usize]) -> Result<Targets, lrvd_burn::Error> {
-        let texts = self.picked(indices)?;
+        let texts = picked(self.texts, indices)?;
         let ids: Vec<i64> =
             texts.iter().flat_map(|text| &text.wanted).map(|&id| i64::from(id)).collect();
         let n = ids.len();

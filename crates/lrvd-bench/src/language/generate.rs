@@ -1,13 +1,14 @@
 //! Continuation of texts, with what the model thinks of every token.
 
+use anyhow::anyhow;
 use lrvd_burn::train::DrawSeed;
 use lrvd_core::error::ParameterError;
 use lrvd_models::llama::{GenerateOptions, GeneratedText, TokenChoice, TokenSampling};
 use serde::Serialize;
 
-use super::error::LanguageError;
 use super::load::SavedLanguageModel;
 use super::rows::Content;
+use crate::error::{Kind, Result};
 
 /// Default number of new tokens of a text.
 pub const NEW_TOKENS: usize = 128;
@@ -25,7 +26,6 @@ pub struct Generation {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Continuation {
-    /// What comes after the prompt.
     pub text: String,
     pub tokens: Vec<ContinuedToken>,
     pub prompt_tokens: usize,
@@ -84,7 +84,7 @@ impl SavedLanguageModel {
         prompts: &[Content],
         first: usize,
         options: &Generation,
-    ) -> Result<Vec<Continuation>, LanguageError> {
+    ) -> Result<Vec<Continuation>> {
         self.generate_while(prompts, first, options, &mut |_| true)
     }
 
@@ -96,16 +96,18 @@ impl SavedLanguageModel {
         first: usize,
         options: &Generation,
         go_on: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Vec<Continuation>, LanguageError> {
+    ) -> Result<Vec<Continuation>> {
         let draws = self.draws(Some(options.draws))?;
         let reader = self.reader()?;
         let ids: Vec<Vec<u32>> =
-            prompts.iter().map(|prompt| reader.prompt(prompt)).collect::<Result<_, _>>()?;
+            prompts.iter().map(|prompt| reader.prompt(prompt)).collect::<Result<_>>()?;
         let most = self.context();
         let longest = ids.iter().map(Vec::len).enumerate().max_by_key(|(_, length)| *length);
         let room = match longest {
             Some((place, found)) if found >= most => {
-                return Err(LanguageError::Long { number: first + place + 1, found, most });
+                let number = first + place + 1;
+                return Err(Kind::Input.mark(anyhow!(
+                    "prompt {number} has {found} tokens, and the model was trained on texts of up to {most}")));
             }
             longest => most - longest.map_or(0, |(_, length)| length),
         };
@@ -115,17 +117,16 @@ impl SavedLanguageModel {
             draws: (0..draws).map(|draw| DrawSeed(options.seed).key(draw)).collect(),
             choice: options.choice(first),
         };
-        let texts = self.model.generate_while(&ids, &generate, go_on)?;
+        let texts =
+            self.model.generate_while(&ids, &generate, go_on).map_err(|error| match error {
+                lrvd_models::Error::Stopped => Kind::Stopped.mark(error),
+                error => error.into(),
+            })?;
         let continued = ids.iter().zip(texts);
         continued.map(|(prompt, text)| self.continued(prompt, text, draws)).collect()
     }
 
-    fn continued(
-        &self,
-        prompt: &[u32],
-        text: GeneratedText,
-        draws: usize,
-    ) -> Result<Continuation, LanguageError> {
+    fn continued(&self, prompt: &[u32], text: GeneratedText, draws: usize) -> Result<Continuation> {
         let tokenizer = &self.backbone.tokenizer;
         // A decoder may drop the space of a first token, so the prompt's last one goes before it.
         let mut ids: Vec<u32> = prompt.last().copied().into_iter().collect();

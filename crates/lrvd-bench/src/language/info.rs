@@ -6,21 +6,18 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::columns::LanguageColumns;
-use super::error::LanguageError;
+use crate::error::Result;
 use crate::io::{JsonLayout, read_versioned, write_json};
 use crate::saved::FileHashes;
 use crate::settings::{BasePrecision, CheckpointChoice};
 
-/// Name of the file in an adapter folder.
 pub const LANGUAGE_FILE: &str = "lrvd_language.json";
 
-/// A saved adapter of a language model, as far as PEFT's files do not tell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LanguageInfo {
     pub schema_version: u32,
     pub base_model: String,
-    /// SHA-256 of the base model's weight files.
     pub weights: BTreeMap<String, String>,
     /// SHA-256 of what else its answers depend on; `None` in folders of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,10 +26,8 @@ pub struct LanguageInfo {
     /// How the base is held, which answers depend on.
     pub base_precision: BasePrecision,
     pub max_length: usize,
-    /// Texts per batch when measuring.
     pub batch_size: usize,
     pub method: String,
-    /// Seed of the run, which also addresses the draws.
     pub seed: u64,
     pub initial_rank: usize,
     /// Rank of every adapted layer, by path, also of those that a PEFT file cannot hold.
@@ -50,22 +45,20 @@ impl LanguageInfo {
     /// The version that is written, and the only one that is read.
     pub(super) const SCHEMA: u32 = 1;
 
-    /// The description without what draws need.
     pub(crate) fn at_the_mean(self) -> Self {
         Self { draws: 0, ..self }
     }
 
     /// Writes the file into `dir`, with its own hash if there are hashes.
-    pub fn write(&self, dir: &Path) -> Result<(), LanguageError> {
+    pub fn write(&self, dir: &Path) -> Result<()> {
         let (path, mut info) = (dir.join(LANGUAGE_FILE), self.clone());
         if let Some(hashes) = &mut info.hashes {
             hashes.seal(&path, self)?;
         }
-        Ok(write_json(&path, &info, JsonLayout::Pretty)?)
+        write_json(&path, &info, JsonLayout::Pretty)
     }
 
-    /// Reads the file in `dir`; `None` if there is none.
-    pub fn read(dir: &Path) -> Result<Option<Self>, LanguageError> {
+    pub fn read(dir: &Path) -> Result<Option<Self>> {
         let path = dir.join(LANGUAGE_FILE);
         if !path.is_file() {
             return Ok(None);

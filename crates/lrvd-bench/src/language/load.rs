@@ -2,29 +2,29 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, bail};
 use burn::module::Module;
 use burn::tensor::Device;
-use lrvd_burn::peft::{PeftAdapter, PeftPosterior, attach_peft, attach_posterior};
+use lrvd_burn::peft::{POSTERIOR_FILE, PeftAdapter, PeftPosterior, attach_peft, attach_posterior};
 use lrvd_burn::train::PassWatch;
 use lrvd_models::llama::LlamaForCausalLm;
 
 use super::columns::LanguageColumns;
 use super::data::encoded;
 use super::encode::LanguageReader;
-use super::error::LanguageError;
 use super::examples::LanguageExamples;
 use super::info::{LANGUAGE_FILE, LanguageInfo};
 use super::measure::LanguageEvaluation;
 use super::rows::TextRow;
 use super::train::{AtCheckpoint, Rebuilt, rebuild};
 use crate::backbone::{Backbone, load_language_model, locate_model};
+use crate::error::{Error, Result};
 use crate::run::{ADAPTER_DIR, SETTINGS_FILE};
 use crate::saved::{
-    Allowed, CHECKPOINT_VALUES, DescribedBase, Place, SavedError, open_base_model, read_adapter,
+    Allowed, CHECKPOINT_VALUES, DescribedBase, Place, open_base_model, read_adapter,
 };
 use crate::settings::BasePrecision;
 
-/// PEFT's name of the task.
 const TASK_TYPE: &str = "CAUSAL_LM";
 /// Default number of texts per batch.
 const BATCH_SIZE: usize = 8;
@@ -33,17 +33,13 @@ const MAX_LENGTH: usize = 1024;
 
 #[derive(Clone, Debug, Default)]
 pub struct LanguageLoadOptions {
-    /// Base model, instead of the one that the adapter names.
     pub model: Option<String>,
-    /// Whether a base model with other weights may be used.
     pub allow_other_base: bool,
     /// Whether files may have changed since the adapter was saved.
     pub allow_changed: bool,
 }
 
-/// A language model with its adapter and posterior, if it has them.
 pub struct SavedLanguageModel {
-    /// What the adapter is, if it was made here.
     pub info: Option<LanguageInfo>,
     /// What a reader must know of the model: that its run is not finished, or a file of it has changed.
     pub warnings: Vec<String>,
@@ -65,7 +61,7 @@ struct Found {
 
 impl SavedLanguageModel {
     /// Whether `dir` holds an adapter of a language model that was trained here on texts, or a run of one.
-    pub fn is_at(dir: &Path) -> Result<bool, LanguageError> {
+    pub fn is_at(dir: &Path) -> Result<bool> {
         for folder in [dir, &dir.join(ADAPTER_DIR)] {
             if LanguageInfo::read(folder)?.is_some() {
                 return Ok(true);
@@ -82,11 +78,7 @@ impl SavedLanguageModel {
 
     /// Loads the adapter in `dir`: the output of a training run on texts, one of its checkpoints, or any PEFT folder of the
     /// task `CAUSAL_LM`.
-    pub fn load(
-        dir: &Path,
-        options: &LanguageLoadOptions,
-        device: &Device,
-    ) -> Result<Self, LanguageError> {
+    pub fn load(dir: &Path, options: &LanguageLoadOptions, device: &Device) -> Result<Self> {
         let &LanguageLoadOptions { ref model, allow_other_base, allow_changed } = options;
         let Found { folder, adapter, posterior, info, mut warnings } =
             Found::open(dir, device, allow_changed)?;
@@ -110,7 +102,7 @@ impl SavedLanguageModel {
         Ok(Self { info, warnings, dir: folder, has_posterior, model, backbone, device })
     }
 
-    pub fn base(name: &str, device: &Device) -> Result<Self, LanguageError> {
+    pub fn base(name: &str, device: &Device) -> Result<Self> {
         let backbone = Backbone::open(locate_model(name)?)?;
         let dtype = backbone.stored_as(BasePrecision::F32)?;
         let model = load_language_model(&backbone, false, device, dtype)?.valid();
@@ -128,28 +120,30 @@ impl SavedLanguageModel {
     }
 
     /// Draws of a measurement: those asked for, or as many as in training.
-    pub fn draws(&self, asked: Option<usize>) -> Result<usize, LanguageError> {
+    pub fn draws(&self, asked: Option<usize>) -> Result<usize> {
         let own = self.info.as_ref().filter(|_| self.has_posterior).map_or(0, |info| info.draws);
         let draws = asked.unwrap_or(own);
         if draws > 0 && !self.has_posterior {
-            return Err(SavedError::NoPosterior { draws, dir: self.dir.clone() }.into());
+            bail!(
+                "{draws} draws need a posterior, and `{}` has no `{POSTERIOR_FILE}`",
+                self.dir.display()
+            );
         }
         Ok(draws)
     }
 
-    pub(super) fn reader(&self) -> Result<LanguageReader<'_>, LanguageError> {
+    pub(super) fn reader(&self) -> Result<LanguageReader<'_>> {
         let Backbone { location, architecture, tokenizer, .. } = &self.backbone;
         let length = self.info.as_ref().map_or(MAX_LENGTH, |info| info.max_length);
         LanguageReader::new(location, architecture, tokenizer, length)
     }
 
-    /// Whether there is something to draw from.
     pub fn has_posterior(&self) -> bool {
         self.has_posterior
     }
 
     /// Whether conversations can be continued: the base model has a form for them.
-    pub fn has_chat(&self) -> Result<bool, LanguageError> {
+    pub fn has_chat(&self) -> Result<bool> {
         Ok(self.reader()?.has_chat())
     }
 
@@ -173,7 +167,7 @@ impl SavedLanguageModel {
         rows: &[TextRow],
         draws: usize,
         seed: u64,
-    ) -> Result<(LanguageEvaluation, Vec<String>), LanguageError> {
+    ) -> Result<(LanguageEvaluation, Vec<String>)> {
         let (reader, mut notes) = (self.reader()?, Vec::new());
         let length = self.info.as_ref().map_or(MAX_LENGTH, |info| info.max_length);
         let batch = self.info.as_ref().map_or(BATCH_SIZE, |info| info.batch_size);
@@ -196,7 +190,7 @@ impl SavedLanguageModel {
 }
 
 impl Found {
-    fn open(dir: &Path, device: &Device, allow_changed: bool) -> Result<Self, LanguageError> {
+    fn open(dir: &Path, device: &Device, allow_changed: bool) -> Result<Self> {
         match Place::find(dir)? {
             Some(Place::Adapter(folder) | Place::Run(folder)) => Self::read(folder, allow_changed),
             Some(Place::Checkpoint { out, folder, or_newer }) => {
@@ -214,27 +208,27 @@ impl Found {
                     }
                 }
             }
-            None => Err(nothing(dir).into()),
+            None => Err(nothing(dir)),
         }
     }
 
-    fn read(folder: PathBuf, allow_changed: bool) -> Result<Self, LanguageError> {
+    fn read(folder: PathBuf, allow_changed: bool) -> Result<Self> {
         let info = LanguageInfo::read(&folder)?;
         let hashes = info.as_ref().and_then(|info| info.hashes.as_ref());
         let check = hashes.map(|hashes| hashes.check(&folder, LANGUAGE_FILE, allow_changed));
         let warnings = check.transpose()?.unwrap_or_default();
         let (adapter, posterior) = read_adapter(&folder)?;
         if info.is_none() && adapter.config.task_type.as_deref() != Some(TASK_TYPE) {
-            return Err(nothing(&folder).into());
+            return Err(nothing(&folder));
         }
         Ok(Self { folder, adapter, posterior, info, warnings })
     }
 }
 
-fn nothing(dir: &Path) -> SavedError {
-    SavedError::Nothing {
-        dir: dir.to_owned(),
-        wanted: "adapter of a language model",
-        looked_for: format!("the task `{TASK_TYPE}` in {}", Place::looked_for()),
-    }
+fn nothing(dir: &Path) -> Error {
+    anyhow!(
+        "`{}` holds no adapter of a language model; looked for the task `{TASK_TYPE}` in {}",
+        dir.display(),
+        Place::looked_for()
+    )
 }

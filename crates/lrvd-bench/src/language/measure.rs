@@ -9,12 +9,11 @@ use lrvd_core::metrics::mean;
 use lrvd_models::llama::LlamaForCausalLm;
 use serde::Serialize;
 
-use super::error::LanguageError;
 use super::examples::LanguageExamples;
+use crate::error::Result;
 use crate::io::create_dir;
 use crate::record::{JsonLines, Metrics, Reliability};
 
-/// Answers to texts at the posterior mean and, if asked for, at draws.
 #[derive(Clone, Debug)]
 pub struct LanguageEvaluation {
     /// By number of draws; 0 is the posterior mean.
@@ -42,7 +41,7 @@ impl LanguageEvaluation {
         seed: u64,
         draws: &[usize],
         watch: PassWatch<'_>,
-    ) -> Result<Self, LanguageError> {
+    ) -> Result<Self> {
         let (mut scored, mut seconds) = (BTreeMap::new(), BTreeMap::new());
         for draws in std::iter::once(0).chain(draws.iter().copied()) {
             let begun = Instant::now();
@@ -59,12 +58,12 @@ impl LanguageEvaluation {
 
     /// Metrics by number of draws, per token: `nll` in nats, its exponential as `perplexity`, the calibration of the most
     /// likely token.
-    pub fn metrics(&self) -> Result<BTreeMap<u32, Metrics>, LanguageError> {
+    pub fn metrics(&self) -> Result<BTreeMap<u32, Metrics>> {
         self.scored.iter().map(|(&draws, answers)| Ok((draws, metrics(answers, draws)?))).collect()
     }
 
     /// Reliability of the most likely token by number of draws.
-    pub fn reliability(&self) -> Result<BTreeMap<u32, Reliability>, LanguageError> {
+    pub fn reliability(&self) -> Result<BTreeMap<u32, Reliability>> {
         let of = |(&draws, answers): (&u32, &TokenAnswers)| {
             Ok((draws, Reliability::from(&answers.reliability()?)))
         };
@@ -73,7 +72,7 @@ impl LanguageEvaluation {
 
     /// Writes one line for every text: its tokens and, by number of draws, their mean negative log-likelihood, entropy and
     /// mutual information.
-    pub fn write_predictions(&self, path: &Path) -> Result<(), LanguageError> {
+    pub fn write_predictions(&self, path: &Path) -> Result<()> {
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             create_dir(parent)?;
         }
@@ -98,11 +97,11 @@ impl LanguageEvaluation {
             })?;
             start += tokens;
         }
-        Ok(lines.flush()?)
+        lines.flush()
     }
 }
 
-fn metrics(answers: &TokenAnswers, draws: u32) -> Result<Metrics, LanguageError> {
+fn metrics(answers: &TokenAnswers, draws: u32) -> Result<Metrics> {
     let nll = answers.nll()?;
     Ok(Metrics {
         n: answers.log_probability.len() as u64,

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use anyhow::anyhow;
 use lrvd_models::chat::{Message, Role};
 use serde::Serialize;
 
 use super::columns::LanguageColumns;
-use super::error::LanguageError;
 use crate::data::table::{self, Cell, Format, Layout, Place, Table};
+use crate::error::Result;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextRow {
@@ -29,11 +30,7 @@ pub enum Content {
 
 /// Reads a data file in the format that its name ends in: `.tsv`, `.csv`, `.jsonl` or `.parquet`; a conversation needs one
 /// of the last two. Completions are read if they are `wanted`.
-pub fn read_texts(
-    file: &Path,
-    columns: &LanguageColumns,
-    wanted: bool,
-) -> Result<Vec<TextRow>, LanguageError> {
+pub fn read_texts(file: &Path, columns: &LanguageColumns, wanted: bool) -> Result<Vec<TextRow>> {
     let names = columns.names();
     let format = Format::of(file)?;
     // A missing column is reported by its first row.
@@ -49,11 +46,7 @@ pub fn read_texts(
 }
 
 impl TextRow {
-    fn of(
-        row: &table::Row,
-        columns: &LanguageColumns,
-        wanted: bool,
-    ) -> Result<Self, LanguageError> {
+    fn of(row: &table::Row, columns: &LanguageColumns, wanted: bool) -> Result<Self> {
         let content = match columns {
             LanguageColumns::Texts { prompt, completion } => Content::Text {
                 prompt: row.text(&[prompt])?.to_owned(),
@@ -66,19 +59,16 @@ impl TextRow {
 }
 
 /// The messages of a row: objects of a `role` and a `content`; what else they hold is not read.
-fn conversation(row: &table::Row, column: &str) -> Result<Vec<Message>, LanguageError> {
+fn conversation(row: &table::Row, column: &str) -> Result<Vec<Message>> {
     let (_, cell) = row.find(&[column])?;
     let Cell::List(items) = cell else {
-        return Err(row.wrong_type(column, "a list of messages", cell).into());
+        return Err(row.wrong_type(column, "a list of messages", cell));
     };
     let message = |(place, item): (usize, &Cell)| {
         let path = format!("{column}[{place}]");
         let object = row.as_object(item, &path)?;
         let role = row.text_within(object, &format!("{path}.role"))?;
-        let role = Role::from_name(role).map_err(|source| LanguageError::Chat {
-            place: row.place().clone(),
-            source: Box::new(source),
-        })?;
+        let role = Role::from_name(role).map_err(|source| anyhow!("{}: {source}", row.place()))?;
         let content = row.text_within(object, &format!("{path}.content"))?.to_owned();
         Ok(Message { role, content })
     };

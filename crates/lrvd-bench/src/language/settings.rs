@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use anyhow::bail;
 use serde::{Deserialize, Serialize};
 
 use super::columns::LanguageColumns;
 use super::data::LanguageSource;
-use super::error::LanguageError;
 use super::info::LanguageInfo;
+use crate::error::Result;
 use crate::run::check_seed;
 use crate::saved::FileHashes;
 use crate::settings::{CheckpointChoice, MethodName, RankRequest, Training, ValidConfig};
@@ -16,23 +17,19 @@ use crate::settings::{CheckpointChoice, MethodName, RankRequest, Training, Valid
 /// What the settings file calls this kind of run.
 pub(super) const TASK: &str = Training::Language.name();
 
-/// Options of a training run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LanguageOptions {
     pub model: String,
     pub data: LanguageSource,
     pub method: MethodName,
-    /// Average rank that AdaLoRA ends with; half the initial rank if `None`.
     pub target_rank: Option<usize>,
     pub config: ValidConfig,
     pub seed: u64,
     pub device: String,
     pub out: PathBuf,
-    /// Continue an interrupted run in its folder.
     pub resume: bool,
 }
 
-/// What decides the numbers of a run, as its folder keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LanguageSettings {
@@ -40,18 +37,15 @@ pub struct LanguageSettings {
     /// Always `language`: other runs have no such entry.
     pub task: String,
     pub model: String,
-    /// SHA-256 of its weight files.
     pub weights: BTreeMap<String, String>,
     /// SHA-256 of its configuration and tokenizer; empty in folders of earlier versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub base_files: BTreeMap<String, String>,
     /// SHA-256 of the data files.
     pub data: BTreeMap<String, String>,
-    /// Share of the training file that is measured on, where there is no other file.
     pub validation_split: Option<f64>,
     pub columns: LanguageColumns,
     pub method: MethodName,
-    /// Average rank that AdaLoRA ends with.
     pub target_rank: Option<usize>,
     pub seed: u64,
     pub device: String,
@@ -59,7 +53,6 @@ pub struct LanguageSettings {
 }
 
 impl LanguageSettings {
-    /// The version that is written, and the only one that is read.
     pub(super) const SCHEMA: u32 = 1;
 
     pub(super) fn request(&self) -> RankRequest {
@@ -71,7 +64,6 @@ impl LanguageSettings {
         self.method.draws(&self.experiment)
     }
 
-    /// The description of a model of this run after `step` steps, of which it is the `checkpoint`.
     pub(super) fn info(&self, step: usize, checkpoint: CheckpointChoice) -> LanguageInfo {
         let config = &self.experiment;
         let posterior = self.method.can().posterior;
@@ -100,18 +92,18 @@ impl LanguageSettings {
 
 impl LanguageOptions {
     /// Refuses what no run can be made of.
-    pub(super) fn check(&self) -> Result<(), LanguageError> {
+    pub(super) fn check(&self) -> Result<()> {
         let can = self.method.can();
         if !self.method.is_for_language() {
-            return Err(LanguageError::Options(
-                "a language model is trained on texts by lora, adalora, bayeslora or a variant of it; a temperature \
-                 (`+ts`) and what answers classes alone are for classifiers",
-            ));
+            bail!(
+                "a language model is trained on texts by lora, adalora, bayeslora or a variant of it; a \
+                 temperature (`+ts`) and what answers classes alone are for classifiers"
+            );
         }
         check_seed(self.seed)?;
         if self.target_rank.is_some() && !can.budget {
-            return Err(LanguageError::Options("a target rank is for the method `adalora` only"));
+            bail!("a target rank is for the method `adalora` only");
         }
-        Ok(self.config.check_use(Training::Language)?)
+        self.config.check_use(Training::Language)
     }
 }

@@ -17,7 +17,6 @@ use lrvd_models::llama::LlamaForCausalLm;
 
 use super::data::{LanguageRows, LanguageTask};
 use super::encode::LanguageReader;
-use super::error::LanguageError;
 use super::examples::LanguageExamples;
 use super::info::LanguageInfo;
 use super::measure::LanguageEvaluation;
@@ -25,6 +24,7 @@ use super::settings::{LanguageOptions, LanguageSettings, TASK};
 use super::watch::Watched;
 use crate::backbone::{Backbone, load_language_model, locate_model};
 use crate::data::{held_out, in_order};
+use crate::error::{Kind, Result, kind_of};
 use crate::eval::PeakMemory;
 use crate::io::{JsonLayout, read_json, read_versioned, write_json};
 use crate::method::LanguageMethod;
@@ -39,12 +39,10 @@ use crate::settings::CheckpointChoice;
 
 type LanguageRun = train::Run<LlamaForCausalLm, LanguageMethod>;
 
-/// How a training run ended.
 #[derive(Clone, Debug)]
 pub struct LanguageOutcome {
     /// The record; `None` if a stop request ended the run after a checkpoint.
     pub record: Option<RunRecord>,
-    /// The adapter folder, which exists if the run is complete.
     pub adapter: PathBuf,
 }
 
@@ -72,7 +70,7 @@ pub fn train_language(
     rows: Option<LanguageRows>,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
-) -> Result<LanguageOutcome, LanguageError> {
+) -> Result<LanguageOutcome> {
     options.check()?;
     let device = device::open(&options.device)?;
     let rows = rows.map_or_else(|| options.data.read(), Ok)?;
@@ -176,7 +174,7 @@ fn summary(record: &RunRecord) -> String {
 }
 
 /// Whether the settings in `file` are those of a language model on texts.
-pub(super) fn is_language_run(file: &Path) -> Result<bool, LanguageError> {
+pub(super) fn is_language_run(file: &Path) -> Result<bool> {
     let value: serde_json::Value = read_json(file)?;
     Ok(value["task"] == TASK)
 }
@@ -188,7 +186,7 @@ pub(crate) fn rebuild(
     checkpoint: &Path,
     or_newer: bool,
     device: &Device,
-) -> Result<Option<AtCheckpoint>, LanguageError> {
+) -> Result<Option<AtCheckpoint>> {
     let file = out.join(SETTINGS_FILE);
     if !is_language_run(&file)? {
         return Ok(None);
@@ -206,7 +204,7 @@ pub(crate) fn rebuild(
 }
 
 impl LanguageSettings {
-    fn fresh(&self, backbone: &Backbone, device: &Device) -> Result<LanguageRun, LanguageError> {
+    fn fresh(&self, backbone: &Backbone, device: &Device) -> Result<LanguageRun> {
         let config = &self.experiment;
         let dtype = backbone.stored_as(config.base_precision)?;
         let model = load_language_model(backbone, config.backbone_dropout, device, dtype)?;
@@ -221,7 +219,7 @@ impl LanguageSettings {
         model: &impl AdaptedModel,
         kl_weight: f64,
         mut info: LanguageInfo,
-    ) -> Result<Rebuilt, LanguageError> {
+    ) -> Result<Rebuilt> {
         info.ranks = ranks(model).into_iter().collect();
         let files = AdapterFiles {
             config: &self.experiment,
@@ -244,11 +242,11 @@ impl LanguageSettings {
         place: (&str, &Path),
         stop: &AtomicBool,
         sink: &mut dyn ProgressSink,
-    ) -> Result<Option<RunRecord>, LanguageError> {
+    ) -> Result<Option<RunRecord>> {
         let watch = FinalWatch::new(stop, sink, self.answers(run, task));
         let passed = |answers| watch.passed(answers);
         match self.recorded(run, task, device, place, PassWatch::new(&passed)) {
-            Err(LanguageError::Train(lrvd_burn::Error::Stopped)) => Ok(None),
+            Err(error) if kind_of(&error) == Some(Kind::Stopped) => Ok(None),
             recorded => recorded.map(Some),
         }
     }
@@ -268,7 +266,7 @@ impl LanguageSettings {
         device: &Device,
         (name, folder): (&str, &Path),
         watch: PassWatch<'_>,
-    ) -> Result<RunRecord, LanguageError> {
+    ) -> Result<RunRecord> {
         let ranks = run.method.ranks(&run.state.model);
         run.method.compact(&mut run.state.model);
         let measured = |candidate: &Candidate<'_, LlamaForCausalLm>, file: &str| {
@@ -304,7 +302,7 @@ impl LanguageSettings {
         device: &Device,
         file: &Path,
         watch: PassWatch<'_>,
-    ) -> Result<(CheckpointRecord, LanguageEvaluation), LanguageError> {
+    ) -> Result<(CheckpointRecord, LanguageEvaluation)> {
         let config = &self.experiment;
         let examples = LanguageExamples { texts: &task.validation, pad_id: task.pad_id, device };
         let evaluation = LanguageEvaluation::new(
@@ -329,7 +327,7 @@ impl LanguageSettings {
 
 impl Rebuilt {
     /// Writes the folder `target`, whole or not at all, in place of one that may be there.
-    fn write(&self, target: &Path) -> Result<(), LanguageError> {
+    fn write(&self, target: &Path) -> Result<()> {
         let building = AtomicDir::create(target)?;
         let summary = self.adapter.write(building.path(), ExportLayout::Ragged)?;
         let posterior = self.posterior.as_ref().filter(|_| summary.zero_module.is_none());

@@ -8,8 +8,8 @@ use lrvd_burn::train::{Checkpoints, Evaluation, Observer, PassWatch, TrainState,
 use lrvd_models::llama::LlamaForCausalLm;
 
 use super::data::LanguageTask;
-use super::error::LanguageError;
 use super::examples::{LanguageExample, LanguageExamples};
+use crate::error::{Error, Result};
 use crate::method::LanguageMethod;
 use crate::progress::{Event, ProgressSink};
 
@@ -30,7 +30,7 @@ impl<'a> Watched<'a> {
 }
 
 impl Observer<LlamaForCausalLm, LanguageMethod> for Watched<'_> {
-    type Error = LanguageError;
+    type Error = Error;
 
     fn event(&mut self, event: &Event) {
         self.sink.event(event);
@@ -40,7 +40,7 @@ impl Observer<LlamaForCausalLm, LanguageMethod> for Watched<'_> {
         &mut self,
         model: &LlamaForCausalLm,
         _method: &(dyn lrvd_burn::train::Method<LlamaForCausalLm> + 'static),
-    ) -> Result<Option<Evaluation>, LanguageError> {
+    ) -> Result<Option<Evaluation>> {
         let examples = self.examples(&self.task.validation);
         let answers = token_answers(model, &examples, self.batch_size, 0, 0, PassWatch::default())?;
         let nll = answers.nll()?;
@@ -59,7 +59,7 @@ impl Observer<LlamaForCausalLm, LanguageMethod> for Watched<'_> {
         &mut self,
         model: &LlamaForCausalLm,
         _method: &(dyn lrvd_burn::train::Method<LlamaForCausalLm> + 'static),
-    ) -> Result<Option<Vec<f64>>, LanguageError> {
+    ) -> Result<Option<Vec<f64>>> {
         let examples = self.examples(&self.task.holdout);
         if self.task.holdout.is_empty() {
             return Ok(None);
@@ -72,7 +72,7 @@ impl Observer<LlamaForCausalLm, LanguageMethod> for Watched<'_> {
         &mut self,
         state: &TrainState<LlamaForCausalLm>,
         method: &(dyn lrvd_burn::train::Method<LlamaForCausalLm> + 'static),
-    ) -> Result<(), LanguageError> {
+    ) -> Result<()> {
         Ok(self.checkpoints.save(state, method)?)
     }
 

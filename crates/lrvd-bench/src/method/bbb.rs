@@ -27,7 +27,8 @@ use lrvd_models::AutoClassifier;
 
 use super::kl_cycle::{KlCycle, PUBLISHED_STEPS};
 use super::setup::{NoisyRates, adapter, rate_to_reach};
-use super::{MethodError, PostHoc, RankRequest};
+use super::{PostHoc, RankRequest};
+use crate::error::Result;
 use crate::settings::{BbbPrior, BbbSettings, BbbWeight, ExperimentConfig, MixtureSettings};
 
 #[derive(Clone, Debug)]
@@ -45,7 +46,7 @@ impl Bbb {
         config: &ExperimentConfig,
         request: RankRequest,
         settings: BbbSettings,
-    ) -> Result<Self, MethodError> {
+    ) -> Result<Self> {
         let BbbSettings { both, rho, rho_std, mean_std, mixture, .. } = settings;
         let kind = AdapterKind::BayesByBackprop { both, rho, rho_std, mean_std };
         let rho_rate = match settings.rho_learning_rate {
@@ -71,7 +72,7 @@ impl Bbb {
         }
     }
 
-    fn weight(&self, sizes: StepSizes) -> Result<f64, MethodError> {
+    fn weight(&self, sizes: StepSizes) -> Result<f64, lrvd_burn::Error> {
         Ok(match self.settings.weight {
             BbbWeight::NTrain => {
                 MinibatchWeight::PerExample { n_train: sizes.n_train }.weight(sizes.step as u64)?

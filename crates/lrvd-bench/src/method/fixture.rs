@@ -13,14 +13,12 @@ use crate::data::Label;
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::method::Inputs;
 
-/// Classes of every model here.
 pub(crate) const LABELS: usize = 3;
 const VOCABULARY: u32 = 50;
 
 /// Relative positions that pass through the query and key projections.
 pub(crate) const SHARED_KEYS: &str = r#""relative_attention": true, "share_att_key": true,
     "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm", "position_biased_input": false"#;
-/// Absolute positions only.
 pub(crate) const NO_POSITIONS: &str =
     r#""relative_attention": false, "position_biased_input": true"#;
 
@@ -90,7 +88,6 @@ impl Asked<'_> {
     }
 }
 
-/// `examples` in batches of `batch_size` on `device`.
 pub(crate) fn inputs<'a>(
     examples: &'a [TokenisedExample],
     batch_size: usize,

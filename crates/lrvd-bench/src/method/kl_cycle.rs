@@ -3,7 +3,6 @@
 use lrvd_core::baselines::MinibatchWeight;
 use lrvd_core::baselines::minibatch_weight::rescaled_cycle;
 
-use super::MethodError;
 use crate::settings::{ExperimentConfig, LastBatch};
 
 /// The rising weights of BLoB, which `ScalaBL` and C-LoRA took over.
@@ -47,8 +46,7 @@ impl KlCycle {
         }
     }
 
-    /// The weight at `step`, counted from 0.
-    pub(super) fn weight(self, step: usize, n_train: usize) -> Result<f64, MethodError> {
+    pub(super) fn weight(self, step: usize, n_train: usize) -> Result<f64, lrvd_burn::Error> {
         let cycle = match self.gamma {
             Some(gamma) => {
                 let served = (self.batches(n_train) * self.batch_size).min(n_train);

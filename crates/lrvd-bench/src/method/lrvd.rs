@@ -22,8 +22,9 @@ use lrvd_core::family::VariationalFamily;
 use lrvd_core::prune::PruneRule;
 use lrvd_core::schedule::KlSchedule;
 
+use super::RankRequest;
 use super::setup::rate_to_reach;
-use super::{MethodError, RankRequest};
+use crate::error::Result;
 use crate::settings::{ArdSettings, ExperimentConfig, KlWeight, RankSearchSettings};
 
 /// LoRA at the rank asked for, with the scaling `c` of the settings' rank.
@@ -37,10 +38,7 @@ pub(super) fn lora(config: &ExperimentConfig, request: RankRequest) -> Lora {
 }
 
 /// AdaLoRA with the rank asked for as its average target.
-pub(super) fn adalora(
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<AdaLora, MethodError> {
+pub(super) fn adalora(config: &ExperimentConfig, request: RankRequest) -> Result<AdaLora> {
     let steps = |share: f64| config.share(share) as u32;
     let schedule = AdaLoraConfig {
         init_r: config.initial_rank,
@@ -58,7 +56,7 @@ pub(super) fn adalora(
 }
 
 /// `BayesLoRA` (`bayeslora`), or the variant of it that is called `key`.
-pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora, MethodError> {
+pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora> {
     let mut config = config.clone();
     match key {
         // Without prunes there is no search either.
@@ -121,7 +119,7 @@ pub(super) fn variant(key: &str, config: &ExperimentConfig) -> Result<BayesLora,
 
 /// The search of an automatic weight, and the rate of its noise as a multiple of the means': at least what takes it in the
 /// refinement from `log_alpha` to as far beyond 0.
-fn search(config: &ExperimentConfig) -> Result<(RankSearch, f64), MethodError> {
+fn search(config: &ExperimentConfig) -> Result<(RankSearch, f64)> {
     let RankSearchSettings { margin, refine, rate, log_alpha, .. } = config.rank_search;
     let refine_steps = if refine > 0.0 { config.share(refine).max(1) } else { 0 };
     let min_rank = config.prune.min_rank;
@@ -139,7 +137,7 @@ const UNPRUNED_SHARE: f64 = 0.01;
 /// The rate of `ln α` that suits runs of the published length.
 const NOISE_RATE: f64 = 2e-2;
 
-fn noise_to_signal(config: &mut ExperimentConfig) -> Result<(), MethodError> {
+fn noise_to_signal(config: &mut ExperimentConfig) -> Result<()> {
     let settings = config.methods.lrvd_nts;
     let rate = match settings.learning_rate {
         Some(rate) => rate,
@@ -153,7 +151,7 @@ fn noise_to_signal(config: &mut ExperimentConfig) -> Result<(), MethodError> {
 }
 
 /// `max(0.02, |threshold − initial| / Σ_t factor(t))`: a slower one could not reach the threshold within the run.
-fn noise_rate(config: &ExperimentConfig, initial: f64) -> Result<f64, MethodError> {
+fn noise_rate(config: &ExperimentConfig, initial: f64) -> Result<f64> {
     let distance = (config.prune.log_alpha_threshold - initial).abs();
     Ok(rate_to_reach(config, distance)?.max(NOISE_RATE))
 }

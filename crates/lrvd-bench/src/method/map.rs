@@ -22,7 +22,8 @@ use lrvd_burn::train::{Attach, Predict, RankPolicy, Regularise, StepSizes, Terms
 use lrvd_models::AutoClassifier;
 
 use super::setup::{adapter, rate_to_reach};
-use super::{MethodError, PostHoc, RankRequest};
+use super::{PostHoc, RankRequest};
+use crate::error::Result;
 use crate::settings::{ExperimentConfig, MapSettings};
 
 #[derive(Clone, Debug)]
@@ -33,10 +34,7 @@ pub(super) struct Map {
 }
 
 impl Map {
-    pub(super) fn new(
-        config: &ExperimentConfig,
-        request: RankRequest,
-    ) -> Result<Self, MethodError> {
+    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self> {
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         let settings = config.methods.map;
         let weight_decay = match settings.weight_decay {

@@ -6,7 +6,6 @@
 mod bbb;
 mod blob;
 mod c_lora;
-mod error;
 #[cfg(test)]
 pub(crate) mod fixture;
 #[cfg(test)]
@@ -30,10 +29,10 @@ use std::collections::BTreeMap;
 use lrvd_burn::train;
 use lrvd_models::AutoClassifier;
 
+use crate::error::Result;
 use crate::eval::RunContext;
 
 pub use crate::settings::{MethodName, RankRequest};
-pub use error::MethodError;
 pub(crate) use registry::LanguageMethod;
 pub(crate) use tempered::softened;
 
@@ -59,11 +58,7 @@ pub trait PostHoc {
     }
 
     /// What is fitted once training is over: curvature, a temperature, a noise scale.
-    fn finish(
-        &mut self,
-        _model: &mut AutoClassifier,
-        _context: &RunContext<'_>,
-    ) -> Result<(), MethodError> {
+    fn finish(&mut self, _model: &mut AutoClassifier, _context: &RunContext<'_>) -> Result<()> {
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The methods' code by name.
 
+use anyhow::{anyhow, bail};
 use lrvd_burn::train;
 use lrvd_models::llama::LlamaForCausalLm;
 
@@ -14,15 +15,12 @@ use super::scala_bl::ScalaBl;
 use super::swag::Swag;
 use super::tempered::Tempered;
 use super::tfb::Tfb;
-use super::{Method, MethodError, lrvd};
+use super::{Method, lrvd};
+use crate::error::Result;
 use crate::settings::{ExperimentConfig, MethodName, RankRequest, ValidConfig};
 
 /// The method called `key`; none for a row that is made of runs of other methods.
-fn build(
-    key: &str,
-    config: &ExperimentConfig,
-    request: RankRequest,
-) -> Result<Option<Method>, MethodError> {
+fn build(key: &str, config: &ExperimentConfig, request: RankRequest) -> Result<Option<Method>> {
     let own = &config.methods;
     Ok(Some(match key {
         "lora" => Box::new(lrvd::lora(config, request)),
@@ -45,9 +43,11 @@ fn build(
 }
 
 impl MethodName {
-    pub fn build(self, config: &ValidConfig, request: RankRequest) -> Result<Method, MethodError> {
+    pub fn build(self, config: &ValidConfig, request: RankRequest) -> Result<Method> {
         let method = build(self.entry().key, config, request)?;
-        let method = method.ok_or_else(|| MethodError::NotOneRun { method: self.name() })?;
+        let method = method.ok_or_else(|| {
+            anyhow!("{} is made of runs of another method: use `lrvd bench`", self.name())
+        })?;
         Ok(if self.is_tempered() {
             Box::new(Tempered::new(method, self.draws(config)))
         } else {
@@ -56,7 +56,6 @@ impl MethodName {
     }
 }
 
-/// What a method is to a language model that is trained on texts.
 pub(crate) type LanguageMethod = dyn train::Method<LlamaForCausalLm>;
 
 impl MethodName {
@@ -66,12 +65,11 @@ impl MethodName {
         self,
         config: &ValidConfig,
         request: RankRequest,
-    ) -> Result<Box<LanguageMethod>, MethodError> {
+    ) -> Result<Box<LanguageMethod>> {
         let key = self.entry().key;
         Ok(match key {
             _ if !self.is_for_language() => {
-                let what = "it is not for language modelling".to_owned();
-                return Err(MethodError::Method { method: key, what });
+                bail!("{key}: it is not for language modelling");
             }
             "lora" => Box::new(lrvd::lora(config, request)),
             "adalora" => Box::new(lrvd::adalora(config, request)?),

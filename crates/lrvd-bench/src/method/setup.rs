@@ -3,7 +3,8 @@
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::optimizer::ParameterGroups;
 
-use super::{MethodError, RankRequest};
+use super::RankRequest;
+use crate::error::Result;
 use crate::settings::ExperimentConfig;
 
 /// The adapter of `kind` with the experiment's scaling and dropout, at the rank asked for.
@@ -22,7 +23,7 @@ pub(super) fn adapter(
 
 /// The peak rate at which a parameter under `AdamW`, which moves by at most its rate a step, can just go `distance` in the
 /// run; 0 in a run whose every rate is 0.
-pub(super) fn rate_to_reach(config: &ExperimentConfig, distance: f64) -> Result<f64, MethodError> {
+pub(super) fn rate_to_reach(config: &ExperimentConfig, distance: f64) -> Result<f64> {
     let schedule = config.training(0).check()?.schedule();
     let reach: f64 = (0..config.steps as u32).map(|step| schedule.factor(step)).sum();
     Ok(if reach > 0.0 { distance / reach } else { 0.0 })

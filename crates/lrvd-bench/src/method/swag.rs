@@ -21,6 +21,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::bail;
 use burn::tensor::TensorData;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
 use lrvd_burn::files::HostTensor;
@@ -37,7 +38,8 @@ use lrvd_models::AutoClassifier;
 use serde_json::{Value, json};
 
 use super::setup::adapter;
-use super::{Inputs, MethodError, PostHoc, RankRequest};
+use super::{Inputs, PostHoc, RankRequest};
+use crate::error::Result;
 use crate::eval::RunContext;
 use crate::settings::{ExperimentConfig, SwagSettings};
 
@@ -56,20 +58,16 @@ pub(super) struct Swag {
 }
 
 impl Swag {
-    pub(super) fn new(
-        config: &ExperimentConfig,
-        request: RankRequest,
-    ) -> Result<Self, MethodError> {
+    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Result<Self> {
         let settings = config.methods.swag;
         let tail = (config.share(settings.start), config.share(settings.every).max(1));
         let collections = config.steps.saturating_sub(tail.0) / tail.1;
         if collections < 2 {
-            let what = format!(
-                "{} steps leave {collections} collections after `swag.start`, wanted at least 2: \
+            bail!(
+                "SWAG: {} steps leave {collections} collections after `swag.start`, wanted at least 2: \
                  train longer, start earlier or collect more often",
                 config.steps
             );
-            return Err(MethodError::Method { method: "SWAG", what });
         }
         let kind = AdapterKind::Lora { b_bound: config.lora_b_bound };
         let adapter = adapter(config, kind, request);
@@ -84,7 +82,7 @@ impl Swag {
         done > start && (done - start).is_multiple_of(every)
     }
 
-    fn collect(&mut self, model: &AutoClassifier) -> Result<(), MethodError> {
+    fn collect(&mut self, model: &AutoClassifier) -> Result<(), lrvd_burn::Error> {
         let mut outcome = Ok(());
         let (moments, deviations) = (&mut self.moments, self.settings.deviations);
         model.visit_parameters(&mut |p| {
@@ -104,7 +102,11 @@ impl Swag {
     }
 
     /// One draw of the factors put into a copy of `model`.
-    fn drawn(&self, model: &AutoClassifier, key: NoiseKey) -> Result<AutoClassifier, MethodError> {
+    fn drawn(
+        &self,
+        model: &AutoClassifier,
+        key: NoiseKey,
+    ) -> Result<AutoClassifier, lrvd_burn::Error> {
         let mut model = model.clone();
         let mut outcome = Ok(());
         model.visit_parameters_mut(&mut |p| {
@@ -121,7 +123,12 @@ impl Swag {
         outcome.map(|()| model)
     }
 
-    fn draw(&self, moments: &Moments, name: &str, key: NoiseKey) -> Result<Vec<f64>, MethodError> {
+    fn draw(
+        &self,
+        moments: &Moments,
+        name: &str,
+        key: NoiseKey,
+    ) -> Result<Vec<f64>, lrvd_burn::Error> {
         let mut diagonal = vec![0.0; moments.mean().len()];
         let of_factor = key.for_module(module_id(name)).on_stream(Stream::WEIGHT_A);
         fill_normal_f64(of_factor, 0, &mut diagonal);
@@ -227,11 +234,7 @@ impl Predict<AutoClassifier> for Swag {
 
 impl PostHoc for Swag {
     /// The mean of the path becomes the model.
-    fn finish(
-        &mut self,
-        model: &mut AutoClassifier,
-        _context: &RunContext<'_>,
-    ) -> Result<(), MethodError> {
+    fn finish(&mut self, model: &mut AutoClassifier, _context: &RunContext<'_>) -> Result<()> {
         model.visit_parameters_mut(&mut |p| {
             if let Some(moments) = self.moments.get(p.name) {
                 set(p, moments.mean().to_vec());
@@ -347,6 +350,6 @@ mod tests {
         };
         assert!(build(0.5, 0.25).is_ok());
         let failed = build(0.6, 0.25).unwrap_err();
-        assert!(matches!(failed, MethodError::Method { method: "SWAG", .. }), "{failed}");
+        assert!(failed.to_string().starts_with("SWAG: "), "{failed}");
     }
 }

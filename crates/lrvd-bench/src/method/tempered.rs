@@ -28,7 +28,8 @@ use lrvd_core::metrics::{log_softmax, mean_probability};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
 
-use super::{Inputs, Method, MethodError, PostHoc};
+use super::{Inputs, Method, PostHoc};
+use crate::error::Result;
 use crate::eval::RunContext;
 
 /// Share of the training examples that the temperature is fitted to: the tail, as published code
@@ -185,11 +186,7 @@ impl PostHoc for Tempered {
         self.inner.holdout().max(HOLDOUT)
     }
 
-    fn finish(
-        &mut self,
-        model: &mut AutoClassifier,
-        context: &RunContext<'_>,
-    ) -> Result<(), MethodError> {
+    fn finish(&mut self, model: &mut AutoClassifier, context: &RunContext<'_>) -> Result<()> {
         self.inner.finish(model, context)?;
         if context.task.goal.is_regression() {
             return Ok(());

@@ -27,6 +27,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::bail;
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData};
 use lrvd_burn::adapter::{
@@ -43,8 +44,9 @@ use lrvd_core::noise::{NoiseKey, Stream, permutation};
 use lrvd_models::AutoClassifier;
 
 use super::setup::adapter;
-use super::{Inputs, MethodError, PostHoc, RankRequest};
+use super::{Inputs, PostHoc, RankRequest};
 use crate::data::batch::TokenisedExample;
+use crate::error::Result;
 use crate::eval::RunContext;
 use crate::settings::{ExperimentConfig, TfbCriterion, TfbSettings};
 
@@ -101,14 +103,9 @@ impl Predict<AutoClassifier> for Tfb {
 }
 
 impl PostHoc for Tfb {
-    fn finish(
-        &mut self,
-        model: &mut AutoClassifier,
-        context: &RunContext<'_>,
-    ) -> Result<(), MethodError> {
+    fn finish(&mut self, model: &mut AutoClassifier, context: &RunContext<'_>) -> Result<()> {
         if context.task.goal.is_regression() {
-            let what = "its criterion compares classes, and the task has scores".to_owned();
-            return Err(MethodError::Method { method: "TFB", what });
+            bail!("TFB: its criterion compares classes, and the task has scores");
         }
         rotate(model)?;
         let anchors = anchors(context, self.settings.anchors);
@@ -158,17 +155,13 @@ struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    fn new(
-        model: AutoClassifier,
-        inputs: &'a Inputs<'a>,
-        settings: &TfbSettings,
-    ) -> Result<Self, MethodError> {
+    fn new(model: AutoClassifier, inputs: &'a Inputs<'a>, settings: &TfbSettings) -> Result<Self> {
         let criterion = settings.criterion(inputs.examples.len());
         let reference = averaged(&model, inputs, 0)?;
         Ok(Self { model, inputs, samples: settings.samples, criterion, reference })
     }
 
-    fn is_admissible(&self, level: f64) -> Result<bool, MethodError> {
+    fn is_admissible(&self, level: f64) -> Result<bool> {
         let labels = self.reference.width;
         // No change is small beside nothing: a model that is certain of every answer gets no noise.
         if self.reference.values.chunks_exact(labels).all(|answer| answer.contains(&1.0)) {
@@ -194,7 +187,7 @@ fn averaged(
 }
 
 /// Brings every adapter into the form `A ← diag(d)·Vᵀ·A`, `B ← U`; its product stays.
-fn rotate(model: &mut AutoClassifier) -> Result<(), MethodError> {
+fn rotate(model: &mut AutoClassifier) -> Result<()> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |_, layer| {
         if let (Ok(()), Some(adapter)) = (&outcome, layer.low_rank_mut()) {
@@ -204,7 +197,7 @@ fn rotate(model: &mut AutoClassifier) -> Result<(), MethodError> {
     outcome
 }
 
-fn rotate_adapter(adapter: &mut LowRankAdapter) -> Result<(), MethodError> {
+fn rotate_adapter(adapter: &mut LowRankAdapter) -> Result<()> {
     let host = HostAdapter::read(adapter);
     let (a, b) = host.factors()?;
     let rotated = RotatedAdapter::new(a, b)?;
@@ -228,7 +221,7 @@ fn rotate_adapter(adapter: &mut LowRankAdapter) -> Result<(), MethodError> {
 
 /// Gives every adapter noise of the standard deviation on A that `level` says of its path. It is fitted, not
 /// trained: the log-variances take no gradient.
-fn add_noise(model: &mut AutoClassifier, level: impl Fn(&str) -> f64) -> Result<(), MethodError> {
+fn add_noise(model: &mut AutoClassifier, level: impl Fn(&str) -> f64) -> Result<()> {
     let mut outcome = Ok(());
     model.visit_layers_mut(&mut |path, layer| {
         let Some(adapter) = layer.low_rank() else { return };

@@ -4,10 +4,12 @@
 //! and a vocabulary may thwart it: large ones have a token for every label, a small one spells `True` and
 //! `False` in pieces that end alike. Whatever is found is checked before anything is trained.
 
+use anyhow::{anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
 
-use super::{PromptSet, ReasoningError, ReasoningSet};
+use super::{PromptSet, ReasoningSet};
 use crate::data::bare::{BareTokens, file, is_special};
+use crate::error::Result;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerToken {
@@ -32,22 +34,19 @@ pub fn answer_tokens(
     tokenizer: &TextTokenizer,
     set: ReasoningSet,
     prompt: PromptSet,
-) -> Result<Vec<AnswerToken>, ReasoningError> {
+) -> Result<Vec<AnswerToken>> {
     find(tokenizer, prompt.labels(set), prompt, prompt.cue(set))
 }
 
 /// Refuses labels that take more than one token, as a run that is to be compared with published numbers must.
-pub fn require_single(
-    tokenizer: &TextTokenizer,
-    answers: &[AnswerToken],
-) -> Result<(), ReasoningError> {
+pub fn require_single(tokenizer: &TextTokenizer, answers: &[AnswerToken]) -> Result<()> {
     match answers.iter().find(|answer| answer.n_pieces != 1) {
         None => Ok(()),
-        Some(AnswerToken { label, n_pieces, .. }) => Err(ReasoningError::LabelSplit {
-            label: label.clone(),
-            pieces: *n_pieces,
-            tokenizer: file(tokenizer),
-        }),
+        Some(AnswerToken { label, n_pieces, .. }) => Err(anyhow!(
+            "wrong label token: `{label}` is {pieces} tokens in tokenizer `{tokenizer}`, wanted a single one",
+            pieces = *n_pieces,
+            tokenizer = file(tokenizer)
+        )),
     }
 }
 
@@ -56,12 +55,14 @@ pub fn check_known(
     tokenizer: &TextTokenizer,
     answers: &[AnswerToken],
     known: &[(&str, u32)],
-) -> Result<(), ReasoningError> {
+) -> Result<()> {
     for AnswerToken { label, id, .. } in answers {
         let listed = known.iter().find(|(name, _)| name == label);
         if let Some(&(_, wanted)) = listed.filter(|(_, wanted)| wanted != id) {
-            let (label, tokenizer) = (label.clone(), file(tokenizer));
-            return Err(ReasoningError::LabelId { label, found: *id, wanted, tokenizer });
+            let tokenizer = file(tokenizer);
+            bail!(
+                "wrong label token: `{label}` has id {id} in tokenizer `{tokenizer}`, wanted {wanted}"
+            );
         }
     }
     Ok(())
@@ -81,13 +82,12 @@ pub(super) fn split_labels(answers: &[AnswerToken]) -> Option<String> {
         .then(|| format!("labels are distinguished by parts of them: {}", each.join(", ")))
 }
 
-/// Tokens of any labels, each found by the rule of `prompt`.
 pub(super) fn find(
     tokenizer: &TextTokenizer,
     labels: &[&str],
     prompt: PromptSet,
     cue: &str,
-) -> Result<Vec<AnswerToken>, ReasoningError> {
+) -> Result<Vec<AnswerToken>> {
     let bare = BareTokens::new(tokenizer)?;
     let pieces = labels
         .iter()
@@ -110,15 +110,20 @@ pub(super) fn find(
                 own.iter().find(|id| !elsewhere(id)).or(own.first())
             }
         };
-        let without = || ReasoningError::LabelWithoutToken {
-            label: (*label).into(),
-            tokenizer: file(tokenizer),
+        let without = || {
+            anyhow!(
+                "wrong label token: `{label}` has no distinct token in tokenizer `{}`",
+                file(tokenizer)
+            )
         };
         let id = *found.ok_or_else(without)?;
         let piece = tokenizer.token(id)?;
         if is_special(tokenizer, id) {
-            let (label, tokenizer) = ((*label).into(), file(tokenizer));
-            return Err(ReasoningError::LabelSpecial { label, piece, id, tokenizer });
+            let tokenizer = file(tokenizer);
+            bail!(
+                "wrong label token: `{label}` becomes the special token `{piece}` (id {id}) of tokenizer \
+                 `{tokenizer}`"
+            );
         }
         answers.push(AnswerToken { label: (*label).into(), id, piece, n_pieces: own.len() });
     }
@@ -132,21 +137,23 @@ fn check_distinct(
     answers: &[AnswerToken],
     pieces: &[Vec<u32>],
     prompt: PromptSet,
-) -> Result<(), ReasoningError> {
+) -> Result<()> {
     for (class, answer) in answers.iter().enumerate() {
         let collides = |other: usize| {
             let within = prompt == PromptSet::Clean && pieces[other].contains(&answer.id);
             other != class && (answers[other].id == answer.id || within)
         };
         if let Some(other) = (0..answers.len()).find(|other| collides(*other)) {
-            return Err(ReasoningError::LabelCollision {
-                first: answer.label.clone(),
-                second: answers[other].label.clone(),
-                piece: answer.piece.clone(),
-                id: answer.id,
-                tokenizer: file(tokenizer),
-                prompt: prompt.name(),
-            });
+            bail!(
+                "wrong label token: labels `{first}` and `{second}` are both `{piece}` (id {id}) in tokenizer \
+                 `{tokenizer}` under prompt set `{prompt}`; use another prompt set or tokenizer",
+                first = answer.label,
+                second = answers[other].label,
+                piece = answer.piece,
+                id = answer.id,
+                tokenizer = file(tokenizer),
+                prompt = prompt.name()
+            );
         }
     }
     Ok(())
@@ -170,21 +177,18 @@ mod tests {
         let llama = tokenizer("llama2_spm_bpe");
         for prompt in PromptSet::ALL {
             let error = find(&llama, &["A", "C", "A"], prompt, "Answer:").unwrap_err();
-            assert!(matches!(
-                error,
-                ReasoningError::LabelCollision { first, second, .. } if first == "A" && second == "A"
-            ));
+            assert!(error.to_string().contains("labels `A` and `A` are both"), "{error}");
         }
         // A label whose tokens all occur in another one cannot be told from it.
         let error = find(&llama, &["D", "DD"], PromptSet::Clean, "Answer:").unwrap_err();
-        assert!(matches!(error, ReasoningError::LabelCollision { .. }), "{error}");
+        assert!(error.to_string().contains("labels `D` and `DD` are both"), "{error}");
     }
 
     #[test]
     fn empty_and_unknown_labels_are_refused() {
         let error =
             find(&tokenizer("llama2_spm_bpe"), &["A", ""], PromptSet::Blob, "").unwrap_err();
-        assert!(matches!(error, ReasoningError::LabelWithoutToken { .. }), "{error}");
+        assert!(error.to_string().contains("has no distinct token"), "{error}");
         // This vocabulary has no byte fallback: what it lacks is unknown.
         let error = find(&tokenizer("deberta_v3_unigram"), &["A", "\u{4e2d}"], PromptSet::Blob, "");
         let error = error.unwrap_err().to_string();

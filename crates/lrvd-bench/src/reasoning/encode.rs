@@ -1,13 +1,15 @@
 //! Prompts as token ids of a limited length.
 
+use anyhow::anyhow;
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::{Deserialize, Serialize};
 
 use super::prompt::Room;
-use super::{ChoiceItem, PromptSet, ReasoningError, ReasoningSet};
+use super::{ChoiceItem, PromptSet, ReasoningSet};
 use crate::data::Label;
 use crate::data::bare::{BareTokens, file, longest};
 use crate::data::batch::TokenisedExample;
+use crate::error::Result;
 
 /// Which kind of model reads the prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +28,6 @@ pub enum InputForm {
 pub struct EncodeConfig {
     pub prompt: PromptSet,
     pub form: InputForm,
-    /// Most tokens of an example, special ones included.
     pub max_length: usize,
 }
 
@@ -40,7 +41,6 @@ impl EncodeConfig {
     }
 }
 
-/// How many prompts of a split were too long, and what they lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CutCounts {
     /// Cut from the right: the answer cue is gone, wholly or in part.
@@ -57,10 +57,8 @@ impl CutCounts {
     }
 }
 
-/// The items of a split as a model sees them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EncodedItems {
-    /// Token ids and classes, in file order.
     pub examples: Vec<TokenisedExample>,
     pub ids: Vec<String>,
     pub cut: CutCounts,
@@ -77,7 +75,7 @@ pub struct PromptEncoder<'a> {
 
 impl<'a> PromptEncoder<'a> {
     /// Learns what the tokenizer puts around a text.
-    pub fn new(tokenizer: &'a TextTokenizer, config: EncodeConfig) -> Result<Self, ReasoningError> {
+    pub fn new(tokenizer: &'a TextTokenizer, config: EncodeConfig) -> Result<Self> {
         let encoder = Self { tokenizer, bare: BareTokens::new(tokenizer)?, config };
         if config.form == InputForm::Decoder {
             encoder.begin()?;
@@ -91,7 +89,7 @@ impl<'a> PromptEncoder<'a> {
         set: ReasoningSet,
         items: &[ChoiceItem],
         n_classes: usize,
-    ) -> Result<EncodedItems, ReasoningError> {
+    ) -> Result<EncodedItems> {
         let mut encoded = EncodedItems {
             examples: Vec::with_capacity(items.len()),
             ids: Vec::with_capacity(items.len()),
@@ -118,26 +116,16 @@ impl<'a> PromptEncoder<'a> {
         Ok(encoded)
     }
 
-    /// One item laid out as those of `set`, and whether anything was cut from it.
-    pub(super) fn ids(
-        &self,
-        set: ReasoningSet,
-        item: &ChoiceItem,
-    ) -> Result<(Vec<u32>, bool), ReasoningError> {
+    pub(super) fn ids(&self, set: ReasoningSet, item: &ChoiceItem) -> Result<(Vec<u32>, bool)> {
         let (ids, cut) = self.cut_ids(set, item)?;
         Ok((ids, cut != Cut::Nothing))
     }
 
-    /// The same without a limit.
     pub(super) fn unlimited(self) -> Self {
         Self { config: EncodeConfig { max_length: usize::MAX, ..self.config }, ..self }
     }
 
-    fn cut_ids(
-        &self,
-        set: ReasoningSet,
-        item: &ChoiceItem,
-    ) -> Result<(Vec<u32>, Cut), ReasoningError> {
+    fn cut_ids(&self, set: ReasoningSet, item: &ChoiceItem) -> Result<(Vec<u32>, Cut)> {
         match self.config.form {
             InputForm::Decoder => self.decoder_ids(set, item),
             InputForm::Encoder => self.encoder_ids(set, item),
@@ -145,27 +133,25 @@ impl<'a> PromptEncoder<'a> {
     }
 
     /// Id that fills a batch: of a decoder's the beginning-of-text token, of an encoder's its padding.
-    pub(super) fn pad_id(&self) -> Result<u32, ReasoningError> {
+    pub(super) fn pad_id(&self) -> Result<u32> {
         match self.config.form {
             InputForm::Decoder => self.begin(),
             InputForm::Encoder => Ok(self.tokenizer.special_tokens().pad.unwrap_or(0)),
         }
     }
 
-    fn begin(&self) -> Result<u32, ReasoningError> {
-        let missing = || ReasoningError::NoSpecialToken {
-            role: "beginning-of-text",
-            tokenizer: file(self.tokenizer),
+    fn begin(&self) -> Result<u32> {
+        let missing = || {
+            anyhow!(
+                "tokenizer `{}` has no beginning-of-text token, which prompts for a decoder need",
+                file(self.tokenizer)
+            )
         };
         self.tokenizer.special_tokens().bos.ok_or_else(missing)
     }
 
     /// `<s> prompt [</s>]`. The special tokens stay whatever is cut, as Hugging Face's truncation keeps them.
-    fn decoder_ids(
-        &self,
-        set: ReasoningSet,
-        item: &ChoiceItem,
-    ) -> Result<(Vec<u32>, Cut), ReasoningError> {
+    fn decoder_ids(&self, set: ReasoningSet, item: &ChoiceItem) -> Result<(Vec<u32>, Cut)> {
         let EncodeConfig { prompt, max_length, .. } = self.config;
         let mut ids = vec![self.begin()?];
         let end = if prompt.appends_end(set) { Some(self.end()?) } else { None };
@@ -190,11 +176,7 @@ impl<'a> PromptEncoder<'a> {
     }
 
     /// The tokenizer's own encoding of the prompt up to its cue.
-    fn encoder_ids(
-        &self,
-        set: ReasoningSet,
-        item: &ChoiceItem,
-    ) -> Result<(Vec<u32>, Cut), ReasoningError> {
+    fn encoder_ids(&self, set: ReasoningSet, item: &ChoiceItem) -> Result<(Vec<u32>, Cut)> {
         let EncodeConfig { prompt, max_length, .. } = self.config;
         let text = |room| prompt.text_before_cue(set, item, room);
         let encode = |room| Ok(self.tokenizer.encode(&text(room), None, None)?.ids);
@@ -209,10 +191,12 @@ impl<'a> PromptEncoder<'a> {
         Ok((ids, Cut::Right))
     }
 
-    fn end(&self) -> Result<u32, ReasoningError> {
-        let missing = || ReasoningError::NoSpecialToken {
-            role: "end-of-text",
-            tokenizer: file(self.tokenizer),
+    fn end(&self) -> Result<u32> {
+        let missing = || {
+            anyhow!(
+                "tokenizer `{}` has no end-of-text token, which prompts for a decoder need",
+                file(self.tokenizer)
+            )
         };
         self.tokenizer.special_tokens().eos.ok_or_else(missing)
     }
@@ -224,8 +208,8 @@ impl<'a> PromptEncoder<'a> {
         item: &ChoiceItem,
         limit: usize,
         special: usize,
-        encode: impl Fn(Room) -> Result<Vec<u32>, ReasoningError>,
-    ) -> Result<(Vec<u32>, Cut), ReasoningError> {
+        encode: impl Fn(Room) -> Result<Vec<u32>>,
+    ) -> Result<(Vec<u32>, Cut)> {
         let whole = encode(Room::ALL)?;
         if whole.len() <= limit {
             return Ok((whole, Cut::Nothing));
@@ -243,7 +227,10 @@ impl<'a> PromptEncoder<'a> {
         }
         let found = choices(0)?.len() + special;
         let max_length = self.config.max_length;
-        Err(ReasoningError::PromptLength { id: item.id.clone(), found, max_length })
+        Err(anyhow!(
+            "item `{}`: the prompt takes {found} tokens without what may be cut, but the limit is {max_length}",
+            item.id
+        ))
     }
 }
 

@@ -38,7 +38,6 @@ pub struct ChoiceItem {
     pub answer: usize,
 }
 
-/// Train and validation split of one set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReasoningData {
     pub set: ReasoningSet,

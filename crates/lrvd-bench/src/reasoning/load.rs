@@ -2,21 +2,20 @@
 
 use std::path::Path;
 
-use super::{ChoiceItem, ReasoningData, ReasoningError, ReasoningSet, locate, read_items};
+use super::{ChoiceItem, ReasoningData, ReasoningSet, locate, read_items};
 use crate::data::mark::GeneratedMark;
 use crate::data::{FileSet, Origin, Split, SplitName, describe, limit};
+use crate::error::Result;
 
-/// Finds and reads both splits of `set` below `data_dir`.
-pub fn load(data_dir: &Path, set: ReasoningSet) -> Result<ReasoningData, ReasoningError> {
+pub fn load(data_dir: &Path, set: ReasoningSet) -> Result<ReasoningData> {
     load_first(data_dir, set, None)
 }
 
-/// As [`load`], with the first `rows` validation items, or all.
 pub(crate) fn load_first(
     data_dir: &Path,
     set: ReasoningSet,
     rows: Option<usize>,
-) -> Result<ReasoningData, ReasoningError> {
+) -> Result<ReasoningData> {
     let located = locate(data_dir, set)?;
     let mut train = read_split(&located.train, set)?;
     let mut validation = read_split(&located.validation, set)?;
@@ -44,10 +43,7 @@ pub(crate) fn load_first(
 /// Reads one split.
 ///
 /// The origin `Official` is kept only where the number of rows is the published one.
-pub(crate) fn read_split(
-    files: &FileSet,
-    set: ReasoningSet,
-) -> Result<Split<ChoiceItem>, ReasoningError> {
+pub(crate) fn read_split(files: &FileSet, set: ReasoningSet) -> Result<Split<ChoiceItem>> {
     let mut items = Vec::new();
     let mut sources = Vec::new();
     for file in &files.files {

@@ -10,13 +10,13 @@
 
 use std::path::Path;
 
+use super::ReasoningSet;
 use super::set::{FileNames, LocalDev};
-use super::{ReasoningError, ReasoningSet};
 use crate::data::search::{Candidate, Located, Pattern, Place, search};
 use crate::data::{Format, Origin, SplitName};
+use crate::error::Result;
 
-/// Finds the files of `set` below `data_dir`; reads none of them.
-pub(crate) fn locate(data_dir: &Path, set: ReasoningSet) -> Result<Located, ReasoningError> {
+pub(crate) fn locate(data_dir: &Path, set: ReasoningSet) -> Result<Located> {
     let spec = set.spec();
     let places = [&spec.original, &spec.hub].map(|names| Place {
         folders: names.folders.iter().map(|&folder| folder.to_owned()).collect(),
@@ -30,7 +30,6 @@ pub(crate) fn locate(data_dir: &Path, set: ReasoningSet) -> Result<Located, Reas
     })?)
 }
 
-/// Every way to store a split, in order of preference.
 fn candidates(names: &FileNames, split: SplitName) -> Vec<Candidate> {
     let (stems, local) = match split {
         SplitName::Train => (&[names.train][..], "train_split"),
@@ -54,11 +53,9 @@ fn candidates(names: &FileNames, split: SplitName) -> Vec<Candidate> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::data::DataError;
     use Origin::{LocalSplit, Official, Subset};
 
-    /// Names of train and validation files, with the origin of each.
-    fn found(files: &[&str], set: ReasoningSet) -> Result<[(String, Origin); 2], ReasoningError> {
+    fn found(files: &[&str], set: ReasoningSet) -> Result<[(String, Origin); 2]> {
         let dir = tempfile::tempdir().unwrap();
         for file in files {
             let file = dir.path().join(file);
@@ -153,7 +150,7 @@ mod tests {
             assert!(error.contains(name), "{name}: {error}");
         }
         let error = locate(Path::new("no/such/place"), ReasoningSet::WgS).unwrap_err();
-        assert!(matches!(error, ReasoningError::Data(DataError::NoDirectory { .. })));
+        assert!(error.to_string().contains("does not exist or is not a directory"), "{error}");
         let files = ["boolq/train-00000-of-00002.parquet", "boolq/validation.parquet"];
         let error = found(&files, ReasoningSet::BoolQ).unwrap_err().to_string();
         assert!(error.contains("has 1 of the 2 shards"), "{error}");

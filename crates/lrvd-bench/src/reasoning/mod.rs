@@ -17,7 +17,6 @@
 
 mod answer;
 mod encode;
-mod error;
 mod item;
 mod load;
 mod locate;
@@ -32,7 +31,6 @@ mod tests;
 pub use crate::settings::PromptSet;
 pub use answer::{AnswerToken, LLAMA_2_LABELS, answer_tokens, check_known, require_single};
 pub use encode::{CutCounts, EncodeConfig, EncodedItems, InputForm, PromptEncoder};
-pub use error::ReasoningError;
 pub use item::{Choice, ChoiceItem, LETTERS, ReasoningData};
 pub use load::load;
 pub(crate) use load::load_first;

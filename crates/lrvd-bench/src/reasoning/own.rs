@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::answer::{AnswerToken, find, split_labels};
 use super::encode::{EncodeConfig, InputForm, PromptEncoder};
 use super::set::Layout;
-use super::{Choice, ChoiceItem, LETTERS, PromptSet, ReasoningError, ReasoningSet};
+use super::{Choice, ChoiceItem, LETTERS, PromptSet, ReasoningSet};
 use crate::data::batch::TokenisedExample;
 use crate::data::{Label, Texts, Wording};
+use crate::error::Result;
 use crate::text::head;
 
 /// Characters of a question by which an error names it.
@@ -74,7 +75,7 @@ impl<'a> OwnQuestions<'a> {
         QuestionForm { set, prompt }: QuestionForm,
         letters: usize,
         max_length: usize,
-    ) -> Result<Self, ReasoningError> {
+    ) -> Result<Self> {
         let encoder = PromptEncoder::new(tokenizer, EncodeConfig { prompt, form, max_length })?;
         let letters = match form {
             InputForm::Decoder => find(tokenizer, &LETTERS[..letters], prompt, prompt.cue(set))?,
@@ -87,19 +88,14 @@ impl<'a> OwnQuestions<'a> {
         self.encoder.config.max_length
     }
 
-    /// One question, and whether something had to be cut from it.
-    pub fn encode(
-        &self,
-        texts: Texts<'_>,
-        label: Label,
-    ) -> Result<(TokenisedExample, bool), ReasoningError> {
+    pub fn encode(&self, texts: Texts<'_>, label: Label) -> Result<(TokenisedExample, bool)> {
         let (ids, is_cut) = self.encoder.ids(self.set, &item(texts))?;
         let (type_ids, choices) = (vec![0; ids.len()], Some(texts.choices.len()));
         Ok((TokenisedExample { ids, type_ids, choices, label }, is_cut))
     }
 
     /// Tokens of one question before anything is cut from it.
-    pub(crate) fn measure(&self, texts: Texts<'_>) -> Result<usize, ReasoningError> {
+    pub(crate) fn measure(&self, texts: Texts<'_>) -> Result<usize> {
         Ok(self.encoder.unlimited().ids(self.set, &item(texts))?.0.len())
     }
 
@@ -114,7 +110,6 @@ impl<'a> OwnQuestions<'a> {
     }
 }
 
-/// The texts without the white space around them, and letters by place.
 fn item(texts: Texts<'_>) -> ChoiceItem {
     let trimmed = |text: &str| text.trim().to_owned();
     let choices = LETTERS.iter().zip(texts.choices);

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::UnknownName;
 
-/// A set of questions with a few possible answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ReasoningSet {
     /// `WinoGrande`, the train split of 640 rows.
@@ -82,7 +81,6 @@ pub struct SetSpec {
 }
 
 impl ReasoningSet {
-    /// All sets, in table order.
     pub const ALL: [Self; 6] =
         [Self::WgS, Self::ArcC, Self::ArcE, Self::WgM, Self::Obqa, Self::BoolQ];
 

@@ -1,13 +1,16 @@
 //! A set as the model sees it: token ids and classes of both splits, and the tokens that answer.
 
+use anyhow::bail;
 use lrvd_models::tokenizer::TextTokenizer;
 
 use super::answer::{AnswerToken, answer_tokens, split_labels};
 use super::encode::{CutCounts, EncodeConfig, EncodedItems, InputForm, PromptEncoder};
-use super::{PromptSet, ReasoningData, ReasoningError, ReasoningSet};
+use super::{PromptSet, ReasoningData, ReasoningSet};
 use crate::data::batch::TokenisedExample;
 use crate::data::{PreparedTask, SplitName};
+use crate::error::Result;
 use crate::task::{Goal, Metric};
+use crate::text::quoted;
 
 /// Tokenised splits of one set.
 ///
@@ -49,12 +52,11 @@ impl ReasoningTask {
         }
     }
 
-    /// Puts a set into prompts and encodes them.
     pub fn new(
         data: &ReasoningData,
         tokenizer: &TextTokenizer,
         config: EncodeConfig,
-    ) -> Result<Self, ReasoningError> {
+    ) -> Result<Self> {
         let set = data.set;
         let labels = config.prompt.labels(set);
         let mut notes = data.notes.clone();
@@ -96,16 +98,17 @@ impl ReasoningTask {
         &self,
         other: &ReasoningData,
         tokenizer: &TextTokenizer,
-    ) -> Result<EncodedItems, ReasoningError> {
+    ) -> Result<EncodedItems> {
         let prompt = self.config.prompt;
         let theirs = prompt.labels(other.set);
         if self.labels.iter().zip(theirs).any(|(own, other)| own != other) {
-            return Err(ReasoningError::OtherLabels {
-                set: self.set.name(),
-                labels: self.labels.clone(),
-                other: other.set.name(),
-                other_labels: theirs.to_vec(),
-            });
+            bail!(
+                "a model of `{set}` answers with {}, which are no labels of `{other}` ({})",
+                quoted(&self.labels),
+                quoted(theirs),
+                set = self.set.name(),
+                other = other.set.name()
+            );
         }
         let encoder = PromptEncoder::new(tokenizer, self.config)?;
         let encoded = encoder.encode(other.set, &other.validation.examples, self.classes)?;
@@ -118,7 +121,7 @@ impl ReasoningTask {
         &self,
         other: &ReasoningData,
         tokenizer: &TextTokenizer,
-    ) -> Result<Option<PreparedTask>, ReasoningError> {
+    ) -> Result<Option<PreparedTask>> {
         let theirs = self.config.prompt.labels(other.set);
         if self.config.form == InputForm::Encoder || self.labels == theirs {
             return Ok(None);
@@ -147,9 +150,13 @@ fn not_empty(
     set: ReasoningSet,
     split: SplitName,
     prompt: PromptSet,
-) -> Result<EncodedItems, ReasoningError> {
+) -> Result<EncodedItems> {
     if encoded.examples.is_empty() {
-        return Err(ReasoningError::EmptySplit { set: set.name(), split, prompt: prompt.name() });
+        bail!(
+            "the {split} split of `{set}` has no item for prompt set `{prompt}`",
+            set = set.name(),
+            prompt = prompt.name()
+        );
     }
     Ok(encoded)
 }

@@ -8,6 +8,7 @@ use lrvd_models::tokenizer::TextTokenizer;
 
 use super::*;
 use crate::data::{Label, Origin, Split, SplitName, quick};
+use crate::error::Result;
 
 /// 690 pieces with byte fallback, `<s>` before every text.
 fn llama() -> TextTokenizer {
@@ -61,7 +62,7 @@ fn bare(tokenizer: &TextTokenizer, text: &str) -> Vec<u32> {
 #[test]
 fn each_prompt_set_finds_its_label_tokens() {
     let llama = llama();
-    let ids = |set, prompt| -> Result<Vec<u32>, ReasoningError> {
+    let ids = |set, prompt| -> Result<Vec<u32>> {
         Ok(answer_tokens(&llama, set, prompt)?.iter().map(|answer| answer.id).collect())
     };
     // By tokenizers 0.23.3: A is 334; B is 618 69, that is a space and a byte; C 363; D 618 662; E 549.
@@ -83,8 +84,8 @@ fn each_prompt_set_finds_its_label_tokens() {
 fn wrong_label_tokens_are_refused() {
     let llama = llama();
     let answers = answer_tokens(&llama, ReasoningSet::Obqa, PromptSet::Clean).unwrap();
-    let error = require_single(&llama, &answers).unwrap_err();
-    assert!(matches!(&error, ReasoningError::LabelSplit { label, pieces: 2, .. } if label == "B"));
+    let error = require_single(&llama, &answers).unwrap_err().to_string();
+    assert!(error.starts_with("wrong label token: `B` is 2 tokens"), "{error}");
     assert!(require_single(&llama, &answers[..1]).is_ok());
     let error = check_known(&llama, &answers, &LLAMA_2_LABELS).unwrap_err().to_string();
     assert!(error.starts_with("wrong label token: `A` has id 334"), "{error}");
@@ -172,10 +173,8 @@ fn choices_are_cut_when_the_question_is_gone_and_then_there_is_an_error() {
     let text = llama.decode(&task.train[0].ids, true).unwrap();
     assert!(task.train[0].ids.len() <= 120 && text.ends_with("C) x\nD) y\nAnswer:"), "{text}");
     assert!(text.contains("Question: \nChoices:\nA) the river"), "{text}");
-    let error = at(40).unwrap_err();
-    assert!(
-        matches!(&error, ReasoningError::PromptLength { id, max_length: 40, .. } if id == "7-1")
-    );
+    let error = at(40).unwrap_err().to_string();
+    assert!(error.starts_with("item `7-1`") && error.ends_with("the limit is 40"), "{error}");
     let error = at(1).unwrap_err().to_string();
     let wanted = "`max_length` should be more than 1, the number of special tokens, found 1";
     assert_eq!(error, wanted);
@@ -235,7 +234,7 @@ fn another_set_is_answered_with_the_labels_of_this_one() {
     assert_eq!((encoded.ids.as_slice(), encoded.left_out), (&["four".to_owned()][..], 1));
     assert_eq!(encoded.examples[0], task.validation[0]);
     let error = task.encode_for(&data(ReasoningSet::ArcE, &[five]), &llama).unwrap_err();
-    assert!(matches!(error, ReasoningError::EmptySplit { set: "arc-e", .. }));
+    assert!(error.to_string().contains("split of `arc-e` has no item"), "{error}");
     let error = task.encode_for(&data(ReasoningSet::BoolQ, &[yes_no("x", 0)]), &llama);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("which are no labels of `boolq` (`False`, `True`)"), "{error}");
@@ -249,7 +248,7 @@ fn a_decoder_needs_its_special_tokens() {
     let task = ReasoningTask::new(&data(ReasoningSet::Obqa, &[four()]), &plain, config);
     match special.bos {
         Some(bos) => assert_eq!(task.unwrap().train[0].ids[0], bos),
-        None => assert!(matches!(task, Err(ReasoningError::NoSpecialToken { .. }))),
+        None => assert!(task.unwrap_err().to_string().contains("no beginning-of-text token")),
     }
 }
 

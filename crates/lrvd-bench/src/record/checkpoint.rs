@@ -215,13 +215,10 @@ pub struct EnergyRecord {
 pub struct EnergyAuc {
     #[serde(with = "real")]
     pub svd: f64,
-    /// Of the learned order.
     #[serde(with = "real")]
     pub learned: f64,
-    /// Of the order by magnitude.
     #[serde(with = "real")]
     pub magnitude: f64,
-    /// Of the random mean.
     #[serde(with = "real")]
     pub random: f64,
     /// `(learned - random) / (svd - random)`; null where the denominator vanishes.

@@ -6,11 +6,12 @@ use std::io::{BufWriter, Write as _};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
+use anyhow::anyhow;
 use serde::{Deserialize, Serialize};
 
 use super::RankCause;
 use super::real;
-use crate::io::IoError;
+use crate::error::{Error, Result};
 
 /// One line of `ranks.jsonl`: the ranks of one run at one prune or evaluation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +24,6 @@ pub struct RankLine {
     pub cause: RankCause,
     /// Rank by module path; modules of rank 0 are listed.
     pub ranks: BTreeMap<String, u32>,
-    /// Their sum.
     pub total_rank: u64,
 }
 
@@ -57,38 +57,35 @@ pub struct JsonLines<T> {
 }
 
 impl<T: Serialize> JsonLines<T> {
-    /// Starts a new file; an old one of the same name is replaced.
-    pub fn create(path: &Path) -> Result<Self, IoError> {
+    pub fn create(path: &Path) -> Result<Self> {
         Self::open(path, OpenOptions::new().create(true).write(true).truncate(true))
     }
 
-    pub fn append(path: &Path) -> Result<Self, IoError> {
+    pub fn append(path: &Path) -> Result<Self> {
         Self::open(path, OpenOptions::new().create(true).append(true))
     }
 
-    fn open(path: &Path, options: &OpenOptions) -> Result<Self, IoError> {
-        let file = options.open(path).map_err(|source| IoError::File {
-            action: "create",
-            path: path.to_path_buf(),
-            source,
+    fn open(path: &Path, options: &OpenOptions) -> Result<Self> {
+        let file = options.open(path).map_err(|source| {
+            Error::new(source).context(format!("cannot create `{}`", path.display()))
         })?;
         Ok(Self { path: path.to_path_buf(), file: BufWriter::new(file), kind: PhantomData })
     }
 
-    pub fn write(&mut self, value: &T) -> Result<(), IoError> {
+    pub fn write(&mut self, value: &T) -> Result<()> {
         let mut line = serde_json::to_string(value)
-            .map_err(|source| IoError::Json { path: self.path.clone(), source })?;
+            .map_err(|source| anyhow!("`{}`: {source}", self.path.display()))?;
         line.push('\n');
         self.file.write_all(line.as_bytes()).map_err(|source| self.write_error(source))
     }
 
     /// Hands what is buffered to the operating system: call at each checkpoint and at the end.
-    pub fn flush(&mut self) -> Result<(), IoError> {
+    pub fn flush(&mut self) -> Result<()> {
         self.file.flush().map_err(|source| self.write_error(source))
     }
 
-    fn write_error(&self, source: std::io::Error) -> IoError {
-        IoError::File { action: "write", path: self.path.clone(), source }
+    fn write_error(&self, source: std::io::Error) -> Error {
+        Error::new(source).context(format!("cannot write `{}`", self.path.display()))
     }
 }
 

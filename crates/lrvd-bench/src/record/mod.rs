@@ -7,7 +7,6 @@
 //! Nothing here trains, prints or reads a clock: the same record gives the same bytes.
 
 pub(crate) mod checkpoint;
-mod error;
 mod files;
 mod lines;
 mod real;
@@ -20,7 +19,6 @@ pub use checkpoint::{
     BinRecord, CheckpointRecord, Checkpoints, EnergyAuc, EnergyRecord, Metrics, OodRecord,
     Reliability, SelectiveRecord, SelectiveTarget, StatisticRecord,
 };
-pub use error::RecordError;
 pub use files::{read_results, write_results};
 pub use lines::{JsonLines, PredictionLine, RankLine};
 pub use lrvd_burn::train::{RankCause, RankEvent};

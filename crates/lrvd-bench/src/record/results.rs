@@ -15,21 +15,17 @@ use super::real;
 /// The version of the schema that this program writes and reads.
 pub const SCHEMA_VERSION: u32 = 4;
 
-/// Everything one call of the benchmark leaves behind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Results {
     /// Always [`SCHEMA_VERSION`] when written by this program.
     pub schema_version: u32,
-    /// `glue` or `reasoning`.
     pub suite: String,
     pub tool: Tool,
-    /// `quick` or `paper`.
     pub profile: String,
     /// `default`, `constant-weight`, `paper-glue`, `author-glue`, or a preset of the user's.
     pub preset: String,
     pub command: String,
-    /// The device in words: backend, name, threads.
     pub device: String,
     /// Start of the run, RFC 3339.
     pub started_at: String,
@@ -42,7 +38,6 @@ pub struct Results {
     pub data: BTreeMap<String, TaskData>,
     /// One entry per task, method and seed, in the order they ran.
     pub runs: Vec<RunRecord>,
-    /// Remarks for the reader, shown in the report.
     pub notes: Vec<String>,
 }
 
@@ -59,7 +54,6 @@ pub struct Tool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRecord {
-    /// Short name, e.g. `deberta-v3-base`.
     pub name: String,
     /// Folder or Hub id it was read from.
     pub path: String,
@@ -105,19 +99,15 @@ impl TaskData {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SplitRecord {
-    /// The files read, in order.
     pub files: Vec<DataFile>,
     pub rows: u64,
-    /// Where the rows come from.
     pub origin: DataOrigin,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataFile {
-    /// The file, relative to the data folder.
     pub path: String,
-    /// SHA-256 in lower-case hex.
     pub sha256: String,
 }
 
@@ -136,7 +126,6 @@ pub enum DataOrigin {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunRecord {
-    /// Task key, a key of [`Results::data`].
     pub task: String,
     pub method: String,
     pub seed: u64,
@@ -144,7 +133,6 @@ pub struct RunRecord {
     pub status: RunStatus,
     pub rank_budget: RankBudget,
     pub steps: u64,
-    /// The last and the best checkpoint, never mixed.
     pub checkpoints: Checkpoints,
     /// Seconds spent training, evaluation not counted.
     #[serde(with = "real")]
@@ -159,7 +147,6 @@ pub struct RunRecord {
     /// What was fitted once training was over, by name: a prior precision, a noise level, a temperature.
     #[serde(default, with = "real", skip_serializing_if = "BTreeMap::is_empty")]
     pub fitted: BTreeMap<String, f64>,
-    /// One entry per evaluation.
     pub history: Vec<EvalPoint>,
     /// The ranks whenever they changed, the first entry at the start of training.
     pub rank_events: Vec<RankEvent>,

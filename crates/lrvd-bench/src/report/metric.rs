@@ -7,16 +7,12 @@ use crate::reasoning::ReasoningSet;
 use crate::record::{CheckpointRecord, Metrics, OodRecord, Reliability, Results, RunRecord};
 use crate::text;
 
-/// Seconds in a minute.
 const MINUTE: f64 = 60.0;
 /// Minutes below which one more place is printed.
 const SHORT: f64 = 10.0;
-/// Bytes in a mebibyte.
 const MEBIBYTE: f64 = 1_048_576.0;
-/// Footnote of a table with calibration errors.
 pub(crate) const FLOOR: &str =
     "ece: in brackets, the mean ECE of a perfectly calibrated model on as many rows";
-/// Footnote of a table whose counts of parameters have stored numbers behind them.
 pub(crate) const KEPT: &str =
     "parameters: trained, the head not counted; after a +, numbers kept for prediction beside them";
 
@@ -54,7 +50,6 @@ pub(crate) enum Metric {
     StoredParameters,
     /// Parameters of pooler and classifier.
     HeadParameters,
-    /// Average rank per module.
     Rank,
     /// Average rank in per cent of the initial rank.
     RankPercent,
@@ -62,7 +57,6 @@ pub(crate) enum Metric {
     TimeMin,
     /// Seconds to answer the validation split.
     PredictSeconds(u32),
-    /// Peak memory in MiB.
     MemoryMib,
 }
 
@@ -341,7 +335,6 @@ fn ood<'a>(
     run.ood.get(set.name())?.get(&draws)
 }
 
-/// A count with thin spaces between thousands.
 pub(crate) fn grouped(n: u64) -> String {
     text::grouped(n, '\u{202f}')
 }

@@ -12,7 +12,6 @@
 //! Nothing here trains, prints or reads a clock: the same record gives the same bytes.
 
 mod compare;
-mod error;
 mod family;
 mod metric;
 mod names;
@@ -29,7 +28,6 @@ mod table;
 mod verdict;
 
 pub(crate) use compare::{Comparison, compare};
-pub use error::PublishedError;
 pub(crate) use page::write_html;
 pub use pairs::Judged;
 pub(crate) use pairs::{Claim, judge, render_pairs};

@@ -118,7 +118,6 @@ pub(crate) fn match_key(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// The name of a task in print; a task we do not know keeps its own.
 pub(crate) fn task_label(task: &str) -> String {
     let key = match_key(task);
     TASKS.iter().find(|(k, _)| *k == key).map_or_else(|| task.to_owned(), |(_, v)| (*v).to_owned())

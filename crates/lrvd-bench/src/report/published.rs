@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::error::PublishedError;
+use anyhow::{anyhow, bail};
+
 use super::metric::Metric;
+use crate::error::Result;
 
 /// Seeds behind each published number; the paper states three, the CSV does not carry it.
 pub(crate) const PUBLISHED_SEEDS: usize = 3;
@@ -12,10 +14,8 @@ pub(crate) const PUBLISHED_SEEDS: usize = 3;
 const HEADER: &str = "metric,method,task,mean,std";
 const COLUMNS: usize = 5;
 
-/// A table of published numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Published {
-    /// Where it was read from, for captions and errors.
     pub(crate) source: String,
     /// The rows in file order, fractions as fractions.
     pub(crate) rows: Vec<PublishedRow>,
@@ -56,17 +56,15 @@ impl PublishedRow {
 }
 
 impl Published {
-    pub(crate) fn read(path: &Path) -> Result<Self, PublishedError> {
+    pub(crate) fn read(path: &Path) -> Result<Self> {
         let source = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| PublishedError::Unreadable {
-            file: source.clone(),
-            message: error.to_string(),
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| anyhow!("cannot read `{source}`: {error}"))?;
         Self::parse(&text, &source)
     }
 
     /// Reads a text; `source` names it in errors and captions. A byte-order mark is allowed.
-    pub(crate) fn parse(text: &str, source: &str) -> Result<Self, PublishedError> {
+    pub(crate) fn parse(text: &str, source: &str) -> Result<Self> {
         let file = source.to_owned();
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut reader = csv::ReaderBuilder::new()
@@ -78,16 +76,14 @@ impl Published {
         let mut seen: BTreeMap<(String, String, String), u64> = BTreeMap::new();
         let mut header = false;
         for record in reader.records() {
-            let record = record.map_err(|error| PublishedError::Malformed {
-                file: file.clone(),
-                line: error.position().map_or(1, csv::Position::line),
-                message: error.to_string(),
+            let record = record.map_err(|error| {
+                anyhow!("`{file}`:{}: {error}", error.position().map_or(1, csv::Position::line))
             })?;
             if !header {
                 header = true;
                 let found = record.iter().collect::<Vec<_>>().join(",");
                 if found != HEADER {
-                    return Err(PublishedError::Header { file, wanted: HEADER, found });
+                    bail!("`{file}`:1: the header is `{found}`, expected `{HEADER}`");
                 }
                 continue;
             }
@@ -95,22 +91,17 @@ impl Published {
             let key = (row.metric.clone(), row.method.clone(), row.task.clone());
             if let Some(first_line) = seen.insert(key, row.line) {
                 let PublishedRow { line, metric, method, task, .. } = row;
-                return Err(PublishedError::Duplicate {
-                    file,
-                    line,
-                    first_line,
-                    metric,
-                    method,
-                    task,
-                });
+                bail!(
+                    "`{file}`:{line}: `{metric}`, `{method}`, `{task}` is already given on line {first_line}"
+                );
             }
             rows.push(row);
         }
         if !header {
-            return Err(PublishedError::Header { file, wanted: HEADER, found: String::new() });
+            bail!("`{file}`:1: the header is ``, expected `{HEADER}`");
         }
         if rows.is_empty() {
-            return Err(PublishedError::NoRows { file });
+            bail!("`{file}` has a header but no rows");
         }
         let was_percent = rows.iter().any(|row| row.is_fraction() && row.mean > 1.0);
         if was_percent {
@@ -131,27 +122,21 @@ fn line_of(text: &str, record: &csv::StringRecord) -> u64 {
     1 + text[..start + blank].matches('\n').count() as u64
 }
 
-fn parse_row(
-    record: &csv::StringRecord,
-    line: u64,
-    file: &str,
-) -> Result<PublishedRow, PublishedError> {
+fn parse_row(record: &csv::StringRecord, line: u64, file: &str) -> Result<PublishedRow> {
     if record.len() != COLUMNS {
-        let (wanted, found) = (COLUMNS, record.len());
-        return Err(PublishedError::Width { file: file.to_owned(), line, wanted, found });
+        bail!("`{file}`:{line}: {} cells in this row, expected {COLUMNS}", record.len());
     }
     let text = |index: usize, column: &'static str| match &record[index] {
-        "" => Err(PublishedError::Empty { file: file.to_owned(), line, column }),
+        "" => Err(anyhow!("`{file}`:{line}: column `{column}` is empty")),
         cell => Ok(cell.to_owned()),
     };
     let number = |index: usize, column: &'static str, wanted: &'static str, low: f64| {
         let parsed = record[index].parse::<f64>().ok().filter(|x| x.is_finite() && *x >= low);
-        parsed.ok_or_else(|| PublishedError::Number {
-            file: file.to_owned(),
-            line,
-            column,
-            wanted,
-            found: record[index].to_owned(),
+        parsed.ok_or_else(|| {
+            anyhow!(
+                "`{file}`:{line}: column `{column}` holds `{}`, expected {wanted}",
+                &record[index]
+            )
         })
     };
     let std = if record[4].is_empty() {
@@ -174,8 +159,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::error::Error;
 
-    fn error(text: &str) -> PublishedError {
+    fn error(text: &str) -> Error {
         Published::parse(text, "t.csv").unwrap_err()
     }
 

@@ -6,7 +6,8 @@ use std::path::Path;
 use lrvd_core::metrics::NLL_FLOOR;
 
 use super::metric::Metric;
-use crate::io::{IoError, read_lines};
+use crate::error::Result;
+use crate::io::read_lines;
 use crate::record::PredictionLine;
 use crate::settings::CheckpointChoice;
 
@@ -26,7 +27,7 @@ impl RowScores {
         task: &str,
         method: &str,
         seed: u64,
-    ) -> Result<(), IoError> {
+    ) -> Result<()> {
         for choice in CheckpointChoice::BOTH {
             let path = folder.join(format!("predictions-{}.jsonl", choice.name()));
             if !path.is_file() {

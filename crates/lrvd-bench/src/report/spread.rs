@@ -13,7 +13,6 @@
 pub(crate) struct Spread {
     /// The values, in the order of the seeds.
     pub(crate) values: Vec<f64>,
-    /// Arithmetic mean.
     pub(crate) mean: f64,
     /// Sample standard deviation; none for one value.
     pub(crate) std: Option<f64>,

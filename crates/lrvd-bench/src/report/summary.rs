@@ -16,10 +16,8 @@ use crate::settings::MethodName;
 const REASONING: &str = "reasoning";
 
 impl CheckpointChoice {
-    /// Both, the last first.
     pub(crate) const BOTH: [Self; 2] = [Self::Last, Self::Best];
 
-    /// `last` or `best`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Last => "last",
@@ -47,11 +45,8 @@ impl CheckpointChoice {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) choice: CheckpointChoice,
-    /// Rows, in order.
     pub(crate) metrics: Vec<Metric>,
-    /// Methods in print order.
     pub(crate) methods: Vec<String>,
-    /// Task keys in print order.
     pub(crate) tasks: Vec<String>,
     /// Rank that a cell's average is a part of: that of the settings, or of the start of the run if larger.
     full_ranks: BTreeMap<(String, String), u32>,
@@ -111,7 +106,6 @@ impl Summary {
         Self { choice, metrics: metrics.to_vec(), methods, tasks, full_ranks, cells }
     }
 
-    /// The rank that the average rank of a cell is a part of.
     pub(crate) fn full_rank(&self, method: &str, task: &str) -> Option<u32> {
         self.full_ranks.get(&(method.to_owned(), task.to_owned())).copied()
     }

@@ -21,7 +21,6 @@ pub(super) const NAMED: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Said {
-    /// What was run: methods, model, steps, seeds, data.
     pub(crate) ran: String,
     /// What numbers of tables mean, and when a difference counts.
     pub(crate) rule: String,

@@ -19,7 +19,6 @@ pub(crate) struct AdapterFiles<'a> {
     pub whole: &'a [&'a str],
 }
 
-/// Reads the adapters of `model`, the modules stored whole, and the posterior back.
 pub(crate) fn adapter_files(
     model: &impl AdaptedModel,
     files: &AdapterFiles<'_>,

@@ -9,24 +9,22 @@ use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, bail};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::RunError;
-use crate::io::{IoError, JsonLayout, create_dir, read_json, write_json};
+use crate::error::{Error, Result};
+use crate::io::{JsonLayout, cannot, create_dir, read_json, write_json};
 use crate::record::RunRecord;
 
-/// Name of the settings file.
 pub(crate) const SETTINGS_FILE: &str = "settings.json";
 /// Name of what was measured at the end.
 pub(crate) const RECORD_FILE: &str = "record.json";
 pub(crate) const ADAPTER_DIR: &str = "adapter";
-/// Folder of the checkpoints of an unfinished run.
 pub(crate) const CHECKPOINT_DIR: &str = "checkpoints";
 /// Name of the file that says the folder is ours, and is locked.
 const MARKER: &str = ".lrvd";
 const MARKER_TEXT: &str = "This folder is written by lrvd, which locks this file meanwhile.\n";
-/// Folder of generated data.
 const DATA_DIR: &str = "data";
 /// Entry with the hashes of the data files by task; tasks may be added.
 const DATA_FILES: &str = "data_files";
@@ -38,7 +36,6 @@ const BASE_FILES: &str = "base_files";
 pub(crate) struct OutputFolder {
     path: PathBuf,
     resume: bool,
-    /// The locked marker, once there is one.
     lock: Option<File>,
     /// What this process made and takes away again if it does not [`begin`](Self::begin): the
     /// folders, innermost first. `None` if the marker was there already.
@@ -47,7 +44,7 @@ pub(crate) struct OutputFolder {
 
 impl OutputFolder {
     /// Looks at `path` and locks it if it is ours; writes nothing.
-    pub(crate) fn look(path: &Path, resume: bool) -> Result<Self, RunError> {
+    pub(crate) fn look(path: &Path, resume: bool) -> Result<Self> {
         let mut folder = Self { path: path.to_owned(), resume, lock: None, made: None };
         match fs::read(folder.file(MARKER)) {
             Ok(text) if text == MARKER_TEXT.as_bytes() => {
@@ -70,38 +67,42 @@ impl OutputFolder {
     }
 
     /// The settings that the folder was started with, if it was; writes nothing.
-    pub(crate) fn check(&self, settings: &Value) -> Result<Option<Value>, RunError> {
+    pub(crate) fn check(&self, settings: &Value) -> Result<Option<Value>> {
         let file = self.file(SETTINGS_FILE);
         if !file.is_file() {
             return Ok(None);
         }
         let path = self.path.clone();
         if !self.resume {
-            return Err(RunError::OutputExists { path });
+            bail!(
+                "`{}` already holds results; pass `--resume` to continue, or name another folder",
+                path.display()
+            );
         }
         let old: Value = read_json(&file)?;
         let fields = differences(&old, settings);
         if fields.is_empty() {
             Ok(Some(old))
         } else {
-            Err(RunError::OutputDiffers { path, fields })
+            Err(anyhow!(
+                "`{path}` was started with other settings ({fields}); resume with the same ones or name another \
+                 folder",
+                path = path.display()
+            ))
         }
     }
 
     /// `settings` as the folder keeps them, and the record of a run with them if it is finished; writes nothing.
-    pub(crate) fn finished(
-        &self,
-        settings: &impl Serialize,
-    ) -> Result<(Value, Option<RunRecord>), RunError> {
+    pub(crate) fn finished(&self, settings: &impl Serialize) -> Result<(Value, Option<RunRecord>)> {
         let settings = serde_json::to_value(settings)
-            .map_err(|source| IoError::Json { path: self.file(SETTINGS_FILE), source })?;
+            .map_err(|source| anyhow!("`{}`: {source}", self.file(SETTINGS_FILE).display()))?;
         let record = self.file(RECORD_FILE);
         let is_finished = self.check(&settings)?.is_some() && record.is_file();
         Ok((settings, if is_finished { Some(read_json(&record)?) } else { None }))
     }
 
     /// Makes the folder ours. Until [`begin`](Self::begin) only [`data`](Self::data) may be written.
-    pub(crate) fn claim(&mut self) -> Result<(), RunError> {
+    pub(crate) fn claim(&mut self) -> Result<()> {
         if self.lock.is_some() {
             return Ok(());
         }
@@ -115,73 +116,79 @@ impl OutputFolder {
     }
 
     /// Writes the settings: from now on the folder holds a run.
-    pub(crate) fn begin(&mut self, settings: &Value) -> Result<(), RunError> {
+    pub(crate) fn begin(&mut self, settings: &Value) -> Result<()> {
         self.claim()?;
         let mut settings = settings.clone();
         if let Some(old) = self.check(&settings)? {
             keep_files(&old, &mut settings);
         }
         self.made = None;
-        Ok(write_json(&self.file(SETTINGS_FILE), &settings, JsonLayout::Pretty)?)
+        write_json(&self.file(SETTINGS_FILE), &settings, JsonLayout::Pretty)
     }
 
     /// Checks that the folder is still there, with its marker in it.
-    pub(crate) fn still_there(&self) -> Result<(), RunError> {
+    pub(crate) fn still_there(&self) -> Result<()> {
         if self.file(MARKER).is_file() {
             return Ok(());
         }
-        Err(RunError::OutputGone { path: self.path.clone() })
+        Err(anyhow!(
+            "`{}` was removed or moved while the run wrote into it, so that parts of its output are missing",
+            self.path.display()
+        ))
     }
 
     /// Removes what a run needs only until it is finished.
-    pub(crate) fn clear(&self) -> Result<(), RunError> {
+    pub(crate) fn clear(&self) -> Result<()> {
         let folder = self.file(CHECKPOINT_DIR);
         match fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(IoError::at("remove", &folder)(error).into())
+                Err(cannot("remove", &folder)(error))
             }
             _ => Ok(()),
         }
     }
 
-    fn hold(&mut self) -> Result<bool, RunError> {
+    fn hold(&mut self) -> Result<bool> {
         let marker = self.file(MARKER);
         let opened = File::options().create(true).append(true).open(&marker);
-        let mut file = opened.map_err(IoError::at("create", &marker))?;
+        let mut file = opened.map_err(cannot("create", &marker))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(RunError::OutputInUse { path: self.path.clone() });
+                bail!("another `lrvd` is writing into `{}`", self.path.display());
             }
             Err(TryLockError::Error(source)) => {
-                return Err(IoError::at("lock", &marker)(source).into());
+                return Err(cannot("lock", &marker)(source));
             }
         }
         let is_new = file.metadata().is_ok_and(|data| data.len() == 0);
         if is_new {
             let written = file.write_all(MARKER_TEXT.as_bytes());
-            written.map_err(IoError::at("write", &marker))?;
+            written.map_err(cannot("write", &marker))?;
         }
         self.lock = Some(file);
         Ok(is_new)
     }
 
-    fn foreign(&self, found: &str) -> RunError {
-        RunError::OutputForeign { path: self.path.clone(), found: found.to_owned() }
+    fn foreign(&self, found: &str) -> Error {
+        anyhow!(
+            "`{}` holds `{found}` and was not made by `lrvd`; name another folder",
+            self.path.display()
+        )
     }
 
     /// An error for a folder with anything in it but a marker, unless there are settings, which must then be ours.
-    fn refuse_foreign(&self) -> Result<(), RunError> {
+    fn refuse_foreign(&self) -> Result<()> {
         if self.file(SETTINGS_FILE).is_file() {
             return Ok(());
         }
         let entries = match fs::read_dir(&self.path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(source) => return Err(IoError::at("list", &self.path)(source).into()),
+            Err(source) => return Err(cannot("list", &self.path)(source)),
         };
         for entry in entries {
-            let name = entry.map_err(IoError::at("list", &self.path))?.file_name();
+            let name = entry.map_err(cannot("list", &self.path))?.file_name();
             if name != MARKER {
                 return Err(self.foreign(&name.display().to_string()));
             }
@@ -261,8 +268,8 @@ mod tests {
         let out = parent.path().join("out");
         fs::create_dir(&out).unwrap();
         fs::write(out.join("labels.json"), "mine").unwrap();
-        let refused = OutputFolder::look(&out, false).unwrap_err();
-        assert!(matches!(refused, RunError::OutputForeign { found, .. } if found == "labels.json"));
+        let refused = OutputFolder::look(&out, false).unwrap_err().to_string();
+        assert!(refused.contains("holds `labels.json` and was not made by `lrvd`"), "{refused}");
         // A settings file of another program is not accepted, with or without `--resume`.
         fs::write(out.join(SETTINGS_FILE), "{\"theme\": \"dark\"}").unwrap();
         for resume in [false, true] {
@@ -272,7 +279,8 @@ mod tests {
         }
         assert_eq!(fs::read_dir(&out).unwrap().count(), 2);
         let file = out.join("labels.json");
-        assert!(matches!(OutputFolder::look(&file, false), Err(RunError::Io(_))));
+        let refused = OutputFolder::look(&file, false).unwrap_err().to_string();
+        assert!(refused.starts_with("cannot list `"), "{refused}");
     }
 
     #[test]
@@ -280,8 +288,8 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let out = parent.path();
         fs::write(out.join(MARKER), "another program's").unwrap();
-        let foreign = OutputFolder::look(out, true).unwrap_err();
-        assert!(matches!(foreign, RunError::OutputForeign { found, .. } if found == MARKER));
+        let foreign = OutputFolder::look(out, true).unwrap_err().to_string();
+        assert!(foreign.contains(&format!("holds `{MARKER}` and was not made by")), "{foreign}");
         assert_eq!(fs::read_to_string(out.join(MARKER)).unwrap(), "another program's");
         // Empty, as a process leaves it that was killed before it wrote.
         fs::write(out.join(MARKER), "").unwrap();
@@ -320,7 +328,7 @@ mod tests {
         let settings = json!({ "seed": 1 });
         OutputFolder::look(&out, false).unwrap().begin(&settings).unwrap();
         let again = OutputFolder::look(&out, false).unwrap().begin(&settings);
-        assert!(matches!(again, Err(RunError::OutputExists { .. })));
+        assert!(again.unwrap_err().to_string().contains("already holds results"));
         let mut folder = OutputFolder::look(&out, true).unwrap();
         assert!(folder.check(&json!({ "seed": 2 })).is_err());
         folder.begin(&settings).unwrap();
@@ -338,10 +346,11 @@ mod tests {
         folder.clear().unwrap();
         assert!(!out.join("checkpoints").exists());
         fs::rename(&out, parent.path().join("moved")).unwrap();
-        assert!(matches!(folder.still_there(), Err(RunError::OutputGone { path }) if path == out));
+        let gone = || folder.still_there().unwrap_err().to_string();
+        assert!(gone().starts_with(&format!("`{}` was removed or moved", out.display())));
         // A folder of that name alone is not ours.
         fs::create_dir_all(out.join("adapter")).unwrap();
-        assert!(matches!(folder.still_there(), Err(RunError::OutputGone { .. })));
+        assert!(gone().contains("was removed or moved"));
     }
 
     #[test]
@@ -352,9 +361,9 @@ mod tests {
         let mut first = OutputFolder::look(&out, false).unwrap();
         let mut second = OutputFolder::look(&out, false).unwrap();
         first.begin(&settings).unwrap();
-        assert!(matches!(second.begin(&settings), Err(RunError::OutputInUse { .. })));
-        let third = OutputFolder::look(&out, true);
-        assert!(matches!(third, Err(RunError::OutputInUse { .. })));
+        for refused in [second.begin(&settings), OutputFolder::look(&out, true).map(drop)] {
+            assert!(refused.unwrap_err().to_string().starts_with("another `lrvd` is writing"));
+        }
         drop(first);
         OutputFolder::look(&out, true).unwrap().begin(&settings).unwrap();
     }

@@ -1,7 +1,6 @@
 //! One fine-tuning run: a fresh start or a checkpoint, the loop, the record, the folder.
 
 mod adapter;
-mod error;
 mod finish;
 mod folder;
 mod outcome;
@@ -10,7 +9,6 @@ mod start;
 pub use lrvd_burn::train::{MAX_SEED, check_seed};
 
 pub(crate) use adapter::{AdapterFiles, adapter_files};
-pub use error::RunError;
 pub(crate) use finish::FinalWatch;
 pub(crate) use folder::{ADAPTER_DIR, CHECKPOINT_DIR, OutputFolder, RECORD_FILE, SETTINGS_FILE};
 pub(crate) use outcome::{

@@ -10,11 +10,11 @@ use lrvd_burn::train::{self, TrainState};
 use lrvd_core::prune::RankSummary;
 use lrvd_models::AutoClassifier;
 
-use super::RunError;
 use super::start::RunState;
 use crate::data::PreparedTask;
+use crate::error::Result;
 use crate::eval::{
-    EvalError, RunContext, Scored, energy_records, label_number, score_draws, selective_records,
+    RunContext, Scored, energy_records, label_number, score_draws, selective_records,
     statistic_record,
 };
 use crate::io::create_dir;
@@ -26,7 +26,6 @@ use crate::record::{
 use crate::settings::{CheckpointChoice, ExperimentConfig, MethodName, RankRequest};
 use crate::task::Goal;
 
-/// What a record says of its run beyond what was measured.
 pub(crate) struct RunLabel<'a> {
     pub task: &'a str,
     pub method: MethodName,
@@ -37,7 +36,6 @@ pub(crate) struct RunLabel<'a> {
 }
 
 impl<'a> RunLabel<'a> {
-    /// Of a run on a user's own data, `task`.
     pub(crate) fn own(
         task: &'a str,
         (method, request): (MethodName, RankRequest),
@@ -64,7 +62,6 @@ pub(crate) fn reported<M>(
     }
 }
 
-/// A record, and the answers behind it.
 pub(crate) struct Finished {
     pub record: RunRecord,
     /// Answers of the last checkpoint to the validation split, by number of draws.
@@ -85,7 +82,7 @@ pub(super) fn record(
     run: &mut RunState,
     label: &RunLabel<'_>,
     folder: &Path,
-) -> Result<Finished, RunError> {
+) -> Result<Finished> {
     let begun = Instant::now();
     let RunState { state, method, .. } = run;
     let ranks = method.ranks(&state.model);
@@ -139,7 +136,6 @@ pub(crate) fn summary(record: &RunRecord, goal: &Goal) -> String {
     )
 }
 
-/// The record of a run that is over, which takes its journal.
 pub(crate) fn run_record<M: AdaptedModel>(
     config: &ExperimentConfig,
     state: &mut TrainState<M>,
@@ -210,7 +206,7 @@ fn checkpoint(
     name: MethodName,
     candidate: &Candidate<'_, AutoClassifier>,
     path: &Path,
-) -> Result<(CheckpointRecord, BTreeMap<u32, Scored>), RunError> {
+) -> Result<(CheckpointRecord, BTreeMap<u32, Scored>)> {
     let model = candidate.model.clone().valid();
     let (scored, seconds) = answers(context, method, name, &model)?;
     write_predictions(context.task, &scored, path)?;
@@ -232,7 +228,7 @@ pub(crate) fn rank_record<M: AdaptedModel>(
     config: &ExperimentConfig,
     name: MethodName,
     candidate: &Candidate<'_, M>,
-) -> Result<CheckpointRecord, EvalError> {
+) -> Result<CheckpointRecord> {
     let ranks: Vec<usize> = candidate.ranks.values().copied().collect();
     let summary = RankSummary::new(&ranks, config.initial_rank);
     // Noise that is fitted around trained means, as TFB's is, says nothing of what a direction is worth.
@@ -268,12 +264,12 @@ fn answers(
     method: &(dyn Tuning + 'static),
     name: MethodName,
     model: &AutoClassifier,
-) -> Result<(ByDraws<Scored>, ByDraws<f64>), RunError> {
+) -> Result<(ByDraws<Scored>, ByDraws<f64>)> {
     let examples = context.examples(&context.task.validation);
     let inputs = context.inputs(&examples);
     let (mut scored, mut seconds) = (BTreeMap::new(), BTreeMap::new());
     // The answer to `asked` draws serves all numbers in `kept`.
-    let mut answer = |asked: usize, kept: &[usize]| -> Result<(), RunError> {
+    let mut answer = |asked: usize, kept: &[usize]| -> Result<()> {
         let begun = Instant::now();
         let logits = method.predict(model, &inputs, asked)?;
         let took = begun.elapsed().as_secs_f64();
@@ -296,12 +292,11 @@ fn answers(
     Ok((scored, seconds))
 }
 
-/// One line for every validation example of `task`.
 pub(crate) fn write_predictions(
     task: &PreparedTask,
     scored: &BTreeMap<u32, Scored>,
     path: &Path,
-) -> Result<(), RunError> {
+) -> Result<()> {
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         create_dir(parent)?;
     }
@@ -324,7 +319,7 @@ pub(crate) fn write_predictions(
                 .collect(),
         })?;
     }
-    Ok(lines.flush()?)
+    lines.flush()
 }
 
 #[cfg(test)]

@@ -16,10 +16,11 @@ use lrvd_burn::train::{
 use lrvd_models::AutoClassifier;
 
 use super::outcome::record;
-use super::{FinalWatch, Finished, RunError, RunLabel};
+use super::{FinalWatch, Finished, RunLabel};
 use crate::backbone::{Backbone, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{PreparedTask, in_order};
+use crate::error::{Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext, score_draws};
 use crate::method::Tuning;
 use crate::progress::{Event, ProgressSink};
@@ -38,10 +39,8 @@ pub(crate) struct RunStart<'a> {
     pub device: &'a Device,
 }
 
-/// A start with what the loop needs beside it.
 pub(crate) struct Run<'a> {
     pub start: RunStart<'a>,
-    /// Tokenised data, what the method holds out apart.
     task: Cow<'a, PreparedTask>,
     memory: PeakMemory,
     stop: &'a AtomicBool,
@@ -51,19 +50,18 @@ pub(crate) struct Run<'a> {
 }
 
 impl RunStart<'_> {
-    /// Pretrained encoder, fresh head, fresh adapters, empty optimiser.
-    pub(crate) fn fresh(&self) -> Result<RunState, RunError> {
+    pub(crate) fn fresh(&self) -> Result<RunState> {
         self.attached(self.load()?)
     }
 
-    pub(crate) fn load(&self) -> Result<AutoClassifier, RunError> {
+    pub(crate) fn load(&self) -> Result<AutoClassifier> {
         let dtype = self.backbone.stored_as(self.config.base_precision)?;
         let dropout = self.config.backbone_dropout;
         Ok(load_model(self.backbone, self.task, dropout, self.seed, self.device, dtype)?.0)
     }
 
     /// [`fresh`](Self::fresh) around the `model` that [`load`](Self::load) returned.
-    pub(crate) fn attached(&self, model: AutoClassifier) -> Result<RunState, RunError> {
+    pub(crate) fn attached(&self, model: AutoClassifier) -> Result<RunState> {
         let config = self.config;
         let method = self.method.build(config, self.request)?;
         let mut targets = config.target_modules.clone();
@@ -106,7 +104,7 @@ impl RunStart<'_> {
         Ok(())
     }
 
-    pub(crate) fn resumed(&self, path: &Path) -> Result<RunState, RunError> {
+    pub(crate) fn resumed(&self, path: &Path) -> Result<RunState> {
         let mut run = self.fresh()?;
         load_checkpoint(path, &mut run.state, &mut *run.method)?;
         Ok(run)
@@ -114,13 +112,12 @@ impl RunStart<'_> {
 }
 
 impl<'a> Run<'a> {
-    /// A run of `start` on `start.task`, less what its settings hold out, or else its method.
     pub(crate) fn new(
         start: RunStart<'a>,
         stop: &'a AtomicBool,
         label: String,
         position: (usize, usize),
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self> {
         let method = start.method.build(start.config, start.request)?;
         let share = method.holdout();
         let searches = method.search().is_some();
@@ -154,12 +151,12 @@ impl<'a> Run<'a> {
         label: &RunLabel<'_>,
         folder: &Path,
         sink: &mut dyn ProgressSink,
-    ) -> Result<Option<Finished>, RunError> {
+    ) -> Result<Option<Finished>> {
         let watch = FinalWatch::new(self.stop, sink, self.answers(run, label.method));
         let passed = |answers| watch.passed(answers);
         let context = RunContext { watch: PassWatch::new(&passed), ..self.context() };
         match record(&context, run, label, folder) {
-            Err(error) if error.is_stopped() => Ok(None),
+            Err(error) if kind_of(&error) == Some(Kind::Stopped) => Ok(None),
             found => found.map(Some),
         }
     }
@@ -179,7 +176,7 @@ impl<'a> Run<'a> {
 
     /// Where the run stands: at the newest checkpoint in `folder`, or at its start. Writes nothing,
     /// and finds whatever could keep the first step from being taken.
-    pub(crate) fn open(&self, folder: &Path) -> Result<RunState, RunError> {
+    pub(crate) fn open(&self, folder: &Path) -> Result<RunState> {
         batches(&self.context(), &self.task.train, 0)?;
         match latest_checkpoint(folder)? {
             Some(path) => self.start.resumed(&path),
@@ -193,7 +190,7 @@ impl<'a> Run<'a> {
         mut run: RunState,
         checkpoints: &Checkpoints,
         sink: &mut dyn ProgressSink,
-    ) -> Result<Option<RunState>, RunError> {
+    ) -> Result<Option<RunState>> {
         sink.event(&Event::RunStarted {
             index: self.position.0,
             runs: self.position.1,
@@ -208,7 +205,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Trains on the task of `context`, evaluating on its validation split.
 pub fn fit(
     context: &RunContext<'_>,
     state: &mut TrainState<AutoClassifier>,
@@ -216,8 +212,8 @@ pub fn fit(
     checkpoints: Option<&Checkpoints>,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
-) -> Result<Outcome, RunError> {
-    let plan = context.config.training(context.seed).check().map_err(lrvd_burn::Error::from)?;
+) -> Result<Outcome> {
+    let plan = context.config.training(context.seed).check()?;
     let (config, task) = (context.config, context.task);
     let is_fitted_to = method.holdout() > 0.0 || config.holdout > 0.0;
     let (rows, waiting) = in_order(&task.train, &task.holdout, is_fitted_to);
@@ -251,7 +247,7 @@ struct Watched<'a> {
 }
 
 impl Observer<AutoClassifier, dyn Tuning> for Watched<'_> {
-    type Error = RunError;
+    type Error = Error;
 
     fn event(&mut self, event: &Event) {
         self.sink.event(event);
@@ -261,7 +257,7 @@ impl Observer<AutoClassifier, dyn Tuning> for Watched<'_> {
         &mut self,
         model: &AutoClassifier,
         method: &(dyn Tuning + 'static),
-    ) -> Result<Option<Evaluation>, RunError> {
+    ) -> Result<Option<Evaluation>> {
         let task = self.context.task;
         let examples = self.context.examples(&task.validation);
         let logits = method.predict(model, &self.context.inputs(&examples), 0)?;
@@ -282,7 +278,7 @@ impl Observer<AutoClassifier, dyn Tuning> for Watched<'_> {
         &mut self,
         model: &AutoClassifier,
         method: &(dyn Tuning + 'static),
-    ) -> Result<Option<Vec<f64>>, RunError> {
+    ) -> Result<Option<Vec<f64>>> {
         let examples = self.context.examples(&self.context.task.holdout);
         if examples.is_empty() {
             return Ok(None);
@@ -296,7 +292,7 @@ impl Observer<AutoClassifier, dyn Tuning> for Watched<'_> {
         &mut self,
         state: &TrainState<AutoClassifier>,
         method: &(dyn Tuning + 'static),
-    ) -> Result<(), RunError> {
+    ) -> Result<()> {
         if let Some(checkpoints) = self.checkpoints {
             checkpoints.save(state, method)?;
         }

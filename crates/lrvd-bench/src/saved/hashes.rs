@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::{anyhow, bail};
 use lrvd_burn::peft::POSTERIOR_FILE;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{PEFT_CONFIG, SavedError};
-use crate::io::{IoError, parse_json, read_json, sha256_file, sha256_text};
+use super::PEFT_CONFIG;
+use crate::error::Result;
+use crate::io::{parse_json, read_json, sha256_file, sha256_text};
 
 /// Files of an adapter folder, beside its description.
 const ADAPTER_FILES: [&str; 3] = [PEFT_CONFIG, "adapter_model.safetensors", POSTERIOR_FILE];
@@ -32,20 +34,16 @@ pub struct FileHashes {
 
 impl FileHashes {
     /// Hashes the adapter's files in `dir`, but for the description.
-    pub(crate) fn take(&mut self, dir: &Path) -> Result<(), IoError> {
+    pub(crate) fn take(&mut self, dir: &Path) -> Result<()> {
         self.adapter = present(dir, &ADAPTER_FILES)?;
         Ok(())
     }
 
     /// Takes the hash of `description`, which is about to be written to `file`, if the other files are hashed.
-    pub(crate) fn seal(
-        &mut self,
-        file: &Path,
-        description: &impl Serialize,
-    ) -> Result<(), IoError> {
+    pub(crate) fn seal(&mut self, file: &Path, description: &impl Serialize) -> Result<()> {
         if let (false, Some(name)) = (self.adapter.is_empty(), file.file_name()) {
-            let json = |source| IoError::Json { path: file.to_owned(), source };
-            let text = serde_json::to_string(description).map_err(json)?;
+            let text = serde_json::to_string(description)
+                .map_err(|error| anyhow!("`{}`: {error}", file.display()))?;
             let hash = digest(parse_json(file, &text)?);
             self.adapter.insert(name.to_string_lossy().into_owned(), hash);
         }
@@ -54,12 +52,7 @@ impl FileHashes {
 
     /// Compares the adapter's files in `dir`, of which `description` is one. With `allow` a changed file is a warning.
     /// Errors name the first file that is another one, is missing or is new.
-    pub(crate) fn check(
-        &self,
-        dir: &Path,
-        description: &str,
-        allow: bool,
-    ) -> Result<Vec<String>, SavedError> {
+    pub(crate) fn check(&self, dir: &Path, description: &str, allow: bool) -> Result<Vec<String>> {
         if self.adapter.is_empty() {
             return Ok(Vec::new());
         }
@@ -75,7 +68,7 @@ impl FileHashes {
         found: &BTreeMap<String, String>,
         dir: &Path,
         allow: bool,
-    ) -> Result<Vec<String>, SavedError> {
+    ) -> Result<Vec<String>> {
         let names: Vec<&str> = self.base.keys().map(String::as_str).collect();
         compare(&self.base, found, &names, dir, allow)
     }
@@ -87,7 +80,7 @@ fn compare(
     names: &[&str],
     dir: &Path,
     allow: bool,
-) -> Result<Vec<String>, SavedError> {
+) -> Result<Vec<String>> {
     let start = |hash: Option<&String>| {
         hash.map_or_else(|| "no file".to_owned(), |hash| hash.chars().take(DIGITS).collect())
     };
@@ -98,7 +91,12 @@ fn compare(
             let file = dir.join(name);
             let (found, expected) = (start(found), start(saved));
             if !allow {
-                return Err(SavedError::Changed { file, found, expected });
+                bail!(
+                    "`{}` has changed since the adapter was saved: SHA-256 found {found}, expected {expected}; \
+                     pass \
+                     `--allow-changed` to use it all the same",
+                    file.display()
+                );
             }
             warnings.push(format!(
                 "warning: `{}` has changed since the adapter was saved: SHA-256 {found}, expected {expected}",
@@ -110,7 +108,7 @@ fn compare(
 }
 
 /// Hashes of those of `names` that are in `dir`.
-fn present(dir: &Path, names: &[&str]) -> Result<BTreeMap<String, String>, IoError> {
+fn present(dir: &Path, names: &[&str]) -> Result<BTreeMap<String, String>> {
     let files = names.iter().map(|name| (name, dir.join(name))).filter(|(_, file)| file.is_file());
     files
         .map(|(name, file)| {
@@ -163,12 +161,11 @@ mod tests {
         assert_eq!(hashes.check(dir, "d.json", false).unwrap(), [""; 0]);
 
         write(weights, "abd");
-        let error = hashes.check(dir, "d.json", false).unwrap_err();
-        let SavedError::Changed { file, found, expected } = &error else { panic!("{error}") };
-        assert_eq!((file, expected.as_str()), (&dir.join(weights), "ba7816bf8f01"));
-        assert_eq!(*found, sha256_text("abd")[..DIGITS]);
-        let text = error.to_string();
-        assert!(text.contains(weights) && text.contains("--allow-changed"), "{text}");
+        let error = hashes.check(dir, "d.json", false).unwrap_err().to_string();
+        let (file, found) = (dir.join(weights), &sha256_text("abd")[..DIGITS]);
+        let start = format!("`{}` has changed since the adapter was saved: ", file.display());
+        let end = format!("SHA-256 found {found}, expected ba7816bf8f01; pass `--allow-changed`");
+        assert!(error.starts_with(&format!("{start}{end}")), "{error}");
 
         write(posterior, "new");
         written["temperature"] = 2.into();

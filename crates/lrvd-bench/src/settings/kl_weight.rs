@@ -7,8 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::SettingError;
 use super::range::in_range;
+use crate::error::Result;
 
 /// Share of `rows` training rows that is held out by default where a method needs some: a tenth, or as much as 5000 rows
 /// are, since they are answered several times. They are drawn: a file may be in any order.
@@ -123,7 +123,7 @@ impl Default for RankSearchSettings {
 }
 
 impl RankSearchSettings {
-    pub(super) fn check(&self) -> Result<(), SettingError> {
+    pub(super) fn check(&self) -> Result<()> {
         in_range("rank_search.margin", self.margin, 0.0..=1e3)?;
         in_range("rank_search.refine", self.refine, 0.0..=1.0)?;
         in_range("rank_search.rate", self.rate, 0.0..=1e3)?;

@@ -12,17 +12,14 @@ use super::method_table::{Capabilities, METHODS, MethodEntry};
 /// What stands behind a name for temperature scaling on top of it.
 const TEMPERED: &str = "+TS";
 
-/// A method, perhaps with temperature scaling on top.
 #[derive(Clone, Copy, Debug)]
 pub struct MethodName {
     entry: &'static MethodEntry,
     tempered: bool,
 }
 
-/// The rank that a method is asked for, beyond its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RankRequest {
-    /// The initial rank of the settings.
     Initial,
     /// A uniform rank (LoRA) or an average target rank (AdaLoRA).
     Average(usize),
@@ -39,7 +36,6 @@ impl RankRequest {
         }
     }
 
-    /// The rank asked for, where the settings are `config`.
     pub fn rank(self, config: &ExperimentConfig) -> usize {
         match self {
             Self::Initial => config.initial_rank,
@@ -60,7 +56,6 @@ impl RankRequest {
 }
 
 impl MethodName {
-    /// LoRA at a uniform rank.
     pub const LORA: Self = Self::known("lora");
     pub const ADALORA: Self = Self::known("adalora");
     pub const BAYES_LORA: Self = Self::known("bayeslora");

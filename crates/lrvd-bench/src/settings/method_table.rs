@@ -7,47 +7,30 @@ use super::Family;
 /// A method as settings, plans and reports know it; how it trains is in `method`.
 #[derive(Debug)]
 pub struct MethodEntry {
-    /// Name in tables.
     pub name: &'static str,
     /// Name on the command line and of its settings: lower-case letters, digits and dashes.
     pub key: &'static str,
-    /// One line for `--help` and reports.
     pub summary: &'static str,
-    /// Its kind, which colours and orders reports.
     pub(crate) family: Family,
-    /// How it comes to be.
     pub form: MethodForm,
     /// What it can do.
     pub can: Capabilities,
 }
 
-/// How a method comes to be.
 #[derive(Clone, Copy, Debug)]
 pub enum MethodForm {
-    /// One training run.
     Single,
-    /// Independent runs of another method, whose probabilities are averaged.
-    Ensemble {
-        /// Key of that method.
-        member: &'static str,
-        /// Number of runs.
-        members: usize,
-    },
+    Ensemble { member: &'static str, members: usize },
 }
 
-/// What a method can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one independent fact")]
 pub struct Capabilities {
     /// Its outcome is an adapter that can be saved, with nothing fitted or kept beside it but a temperature.
     pub saved: bool,
-    /// The saved adapter has a posterior.
     pub posterior: bool,
-    /// It answers with draws.
     pub draws: bool,
-    /// It removes ranks while it trains.
     pub prunes: bool,
-    /// Its average rank is asked for.
     pub budget: bool,
     /// Something is fitted once training is over.
     pub post_hoc: bool,
@@ -63,7 +46,6 @@ impl Capabilities {
         budget: false,
         post_hoc: false,
     };
-    /// A plain adapter.
     const PLAIN: Self = Self { saved: true, ..Self::NONE };
     /// Answers with draws of a noise that adapter files do not hold.
     const DRAWS: Self = Self { draws: true, ..Self::NONE };
@@ -73,7 +55,6 @@ impl Capabilities {
     const POST_HOC: Self = Self { draws: true, post_hoc: true, ..Self::NONE };
 }
 
-/// One training run.
 const SINGLE: MethodForm = MethodForm::Single;
 
 const fn averaged(member: &'static str, members: usize) -> MethodForm {

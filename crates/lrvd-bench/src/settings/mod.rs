@@ -1,7 +1,6 @@
 //! Settings of a run: what a preset says, what a profile shortens, what the user overrides, and the methods there are.
 
 mod config;
-mod error;
 mod family;
 mod kl_weight;
 mod method_name;
@@ -21,7 +20,6 @@ pub use config::{
     AdaLoraSettings, BasePrecision, CheckpointChoice, ExperimentConfig, LogVarianceSettings,
     PoolerMode, PruneSettings, TrainingScheme,
 };
-pub use error::SettingError;
 pub(crate) use family::Family;
 pub use kl_weight::{KlWeight, RankSearchSettings, holdout_share};
 pub use lrvd_burn::train::{

@@ -2,26 +2,25 @@
 
 use std::path::Path;
 
+use anyhow::{anyhow, bail};
 use serde_json::Value;
 use tracing::debug;
 
-use super::{ExperimentConfig, Preset, SettingError, Training, ValidConfig};
+use super::{ExperimentConfig, Preset, Training, ValidConfig};
+use crate::error::{Error, Result};
 use crate::text::{UnknownName, nearest, quoted};
 
 /// Steps of a run by default: the presets have the length of a paper's runs.
 const STEPS: usize = 1000;
 /// Rank of an adapter by default; the other presets have the ranks of their publications.
 const RANK: usize = 8;
-/// Evaluations of a run by default.
 const EVALUATIONS: usize = 10;
 
 /// What a settings file says that it is for.
 pub(super) const TASK: &str = "task";
 /// A section that is gone, and the one that replaces it.
 const REPLACED: (&str, &str) = ("kl_path", "rank_search");
-/// The section of settings by method.
 const METHODS: &str = "methods";
-/// The section of a language model's question.
 const WORDING: &str = "wording";
 
 /// Settings that are being put together.
@@ -43,7 +42,7 @@ impl ConfigOverrides {
         training: Option<Training>,
         preset: Option<Preset>,
         file: Option<&Path>,
-    ) -> Result<Self, SettingError> {
+    ) -> Result<Self> {
         let mut table = match file {
             Some(file) => read_table(file)?,
             None => toml::Table::new(),
@@ -54,7 +53,7 @@ impl ConfigOverrides {
         let training = match (training, named) {
             (Some(wanted), Some(found)) if wanted != found => {
                 let (found, wanted) = (found.name(), wanted.name());
-                return Err(SettingError::Task { found, wanted });
+                bail!("the settings file is for the task `{found}`, and this is `{wanted}`");
             }
             (wanted, found) => wanted.or(found).unwrap_or_default(),
         };
@@ -68,12 +67,9 @@ impl ConfigOverrides {
         Ok(overrides)
     }
 
-    /// Starts from `config`.
-    pub fn over(config: &ExperimentConfig) -> Result<Self, SettingError> {
-        let failed = |error: serde_json::Error| SettingError::Setting {
-            key: "preset".to_owned(),
-            value: config.preset.clone(),
-            reason: error.to_string(),
+    pub fn over(config: &ExperimentConfig) -> Result<Self> {
+        let failed = |error: serde_json::Error| {
+            anyhow!("setting `preset` cannot be `{}`: {error}", config.preset)
         };
         let mut value = serde_json::to_value(config).map_err(failed)?;
         // Also those that have their defaults: what is not here does not exist.
@@ -87,18 +83,18 @@ impl ConfigOverrides {
     }
 
     /// Applies a settings file, which must not name a preset.
-    pub fn apply_file(&mut self, file: &Path) -> Result<(), SettingError> {
+    pub fn apply_file(&mut self, file: &Path) -> Result<()> {
         self.apply("", &toml::Value::Table(read_table(file)?))
     }
 
-    pub fn apply_table(&mut self, table: &toml::Table) -> Result<(), SettingError> {
+    pub fn apply_table(&mut self, table: &toml::Table) -> Result<()> {
         self.apply("", &toml::Value::Table(table.clone()))
     }
 
     /// Applies `key=value`, the key with dots, the value as in TOML; quotes around texts may be
     /// left out.
-    pub fn assign(&mut self, assignment: &str) -> Result<(), SettingError> {
-        let bad = || SettingError::Assignment { found: assignment.to_owned() };
+    pub fn assign(&mut self, assignment: &str) -> Result<()> {
+        let bad = || anyhow!("`{assignment}` is not of the form `key=value`");
         let (key, text) = assignment.split_once('=').ok_or_else(bad)?;
         let (key, text) = (key.trim(), text.trim());
         if key.is_empty() {
@@ -115,20 +111,19 @@ impl ConfigOverrides {
         self.config[key].as_u64().map(|count| count as usize)
     }
 
-    pub fn set_count(&mut self, key: &str, value: usize) -> Result<(), SettingError> {
+    pub fn set_count(&mut self, key: &str, value: usize) -> Result<()> {
         self.apply(key, &toml::Value::Integer(value as i64))
     }
 
-    pub fn set_text(&mut self, key: &str, text: &str) -> Result<(), SettingError> {
+    pub fn set_text(&mut self, key: &str, text: &str) -> Result<()> {
         self.apply(key, &toml::Value::String(text.to_owned()))
     }
 
-    /// Sets a list of texts, taken as they are.
-    pub fn set_texts(&mut self, key: &str, texts: &[String]) -> Result<(), SettingError> {
+    pub fn set_texts(&mut self, key: &str, texts: &[String]) -> Result<()> {
         self.apply(key, &toml::Value::from(texts.to_vec()))
     }
 
-    pub fn finish(self) -> Result<ValidConfig, SettingError> {
+    pub fn finish(self) -> Result<ValidConfig> {
         let mut config = read("", &Value::Null, self.config)?;
         if !self.evaluate_every {
             config.evaluate_every = (config.steps / EVALUATIONS).max(1);
@@ -139,7 +134,7 @@ impl ConfigOverrides {
     }
 
     /// Sets `key`; a table is walked down to its leaves.
-    fn apply(&mut self, key: &str, value: &toml::Value) -> Result<(), SettingError> {
+    fn apply(&mut self, key: &str, value: &toml::Value) -> Result<()> {
         if let (Some(table), true) = (value.as_table(), is_section(key)) {
             for (name, value) in table {
                 self.apply(&below(key, name), value)?;
@@ -147,13 +142,9 @@ impl ConfigOverrides {
             return Ok(());
         }
         if key == "preset" {
-            return Err(SettingError::Preset);
+            bail!("the preset is chosen by `--preset NAME`");
         }
-        let refused = |reason: &str| SettingError::Setting {
-            key: key.to_owned(),
-            value: value.to_string(),
-            reason: reason.to_owned(),
-        };
+        let refused = |reason: &str| anyhow!("setting `{key}` cannot be `{value}`: {reason}");
         if key == TASK {
             return Err(refused("only a settings file for `lrvd train` says what it is for"));
         }
@@ -177,23 +168,22 @@ impl ConfigOverrides {
         Ok(())
     }
 
-    /// The settings with `value` in place of what is at `key`.
-    fn replaced(&self, key: &str, value: Value) -> Result<Value, SettingError> {
+    fn replaced(&self, key: &str, value: Value) -> Result<Value> {
         let mut config = self.config.clone();
         let mut place = &mut config;
         let mut parent = String::new();
         for name in key.split('.') {
             let Some(map) = place.as_object_mut() else {
-                return Err(SettingError::NoParts { key: key.to_owned(), parent });
+                bail!("unknown setting `{key}`; there is `{parent}`, which has no parts");
             };
             let below = |name: &str| below(&parent, name);
             if !map.contains_key(name) && below(name) == REPLACED.0 {
                 let (key, by) = REPLACED;
-                return Err(SettingError::Replaced { key, by });
+                bail!("setting `{key}` no longer exists; `{by}` replaces it (`lrvd config show`)");
             }
             if !map.contains_key(name) {
                 let known: Vec<&String> = map.keys().filter(|key| *key != "preset").collect();
-                return Err(SettingError::Unknown(UnknownName {
+                return Err(Error::new(UnknownName {
                     what: "setting",
                     found: below(name),
                     wanted: quoted(known.iter().map(|key| below(key))),
@@ -211,21 +201,18 @@ impl ConfigOverrides {
 impl ValidConfig {
     /// The settings as a file for `--config` of `training`, every one of them that has a value in them or in `base`, the
     /// preset that the file is read over.
-    pub fn to_toml(&self, training: Training, base: &Self) -> Result<String, SettingError> {
+    pub fn to_toml(&self, training: Training, base: &Self) -> Result<String> {
         let mut config = ConfigOverrides::over(self)?.config;
         name_absent(&mut config, &ConfigOverrides::over(base)?.config);
         config[TASK] = training.name().into();
-        let failed = |reason: String| SettingError::Setting {
-            key: "preset".to_owned(),
-            value: self.preset.clone(),
-            reason,
-        };
+        let failed =
+            |reason: String| anyhow!("setting `preset` cannot be `{}`: {reason}", self.preset);
         let table = toml::Value::try_from(config).map_err(|error| failed(error.to_string()))?;
         toml::to_string(&table).map_err(|error| failed(error.to_string()))
     }
 
     /// What is otherwise in `self` than in `base`: key, value there, value here.
-    pub fn changes(&self, base: &Self) -> Result<Vec<(String, Value, Value)>, SettingError> {
+    pub fn changes(&self, base: &Self) -> Result<Vec<(String, Value, Value)>> {
         let mut changes = Vec::new();
         let (from, to) = (ConfigOverrides::over(base)?.config, ConfigOverrides::over(self)?.config);
         differing("", &from, &to, &mut changes);
@@ -286,38 +273,35 @@ fn is_finite(value: &toml::Value) -> bool {
     }
 }
 
-fn read(key: &str, value: &Value, config: Value) -> Result<ExperimentConfig, SettingError> {
-    serde_json::from_value(config).map_err(|error| SettingError::Setting {
-        key: key.to_owned(),
-        value: value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-        reason: error.to_string(),
+fn read(key: &str, value: &Value, config: Value) -> Result<ExperimentConfig> {
+    serde_json::from_value(config).map_err(|error| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        anyhow!("setting `{key}` cannot be `{value}`: {error}")
     })
 }
 
-fn read_table(file: &Path) -> Result<toml::Table, SettingError> {
+fn read_table(file: &Path) -> Result<toml::Table> {
     let text = std::fs::read_to_string(file)
-        .map_err(|source| SettingError::Read { file: file.to_owned(), source })?;
+        .map_err(|source| anyhow!("cannot read `{}`: {source}", file.display()))?;
     debug!(file = %file.display(), bytes = text.len(), "opened");
     text.parse()
-        .map_err(|source| SettingError::Toml { file: file.to_owned(), source: Box::new(source) })
+        .map_err(|source| Error::new(source).context(format!("`{}` is not TOML", file.display())))
 }
 
-/// What the file says of itself under `key`, by one of the names of `all`.
 fn take<T: Copy, const N: usize>(
     table: &mut toml::Table,
     key: &'static str,
     all: [T; N],
     name: impl Fn(T) -> &'static str,
-) -> Result<Option<T>, SettingError> {
+) -> Result<Option<T>> {
     let Some(value) = table.remove(key) else { return Ok(None) };
     let found = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match all.into_iter().find(|&one| name(one) == found) {
         Some(one) => Ok(Some(one)),
-        None => Err(SettingError::Setting {
-            key: key.to_owned(),
-            reason: UnknownName::new(key, &found, all.map(name)).to_string(),
-            value: found,
-        }),
+        None => {
+            let reason = UnknownName::new(key, &found, all.map(name));
+            bail!("setting `{key}` cannot be `{found}`: {reason}")
+        }
     }
 }
 
@@ -326,7 +310,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn with(assignments: &[&str]) -> Result<ValidConfig, SettingError> {
+    fn with(assignments: &[&str]) -> Result<ValidConfig> {
         let mut overrides = ConfigOverrides::new(None, None, None)?;
         for assignment in assignments {
             overrides.assign(assignment)?;
@@ -405,20 +389,42 @@ mod tests {
         assert!(message("preset=default").contains("--preset"));
         for old in ["kl_path.low=0.1", "kl_path={low=0.1}"] {
             let error = with(&[old]).unwrap_err();
-            assert!(matches!(error, SettingError::Replaced { by: "rank_search", .. }), "{error}");
+            assert!(error.to_string().contains("`rank_search` replaces it"), "{error}");
         }
     }
 
     #[test]
-    fn a_number_that_is_none_is_refused_in_its_own_words() {
-        for (assignment, wanted) in [
-            ("kl_weight=nan", "setting `kl_weight` cannot be `nan`: wanted a finite number"),
+    fn what_is_out_of_range_or_does_not_go_together_is_named() {
+        for (assignments, wanted) in [
+            ("optimizer.beta1=2.0", "is 2, wanted at least 0 and below 1"),
+            ("optimizer.beta1=1.0", "is 1, wanted at least 0 and below 1"),
+            ("optimizer.beta2=-0.1", "is -0.1, wanted at least 0 and below 1"),
+            ("optimizer.epsilon=-1e-8", "is -1e-8, wanted at least 0"),
+            ("head_weight_decay=-1.0", "is -1, wanted at least 0"),
+            ("prune.min_rank=17", "is 17: it is above `initial_rank`, which is 16"),
+            ("accumulation=5", "is 5: it does not divide `batch_size`, which is 32"),
+            ("gradient_clip=0.0", "is 0, wanted above 0"),
+            ("kl_weight=nan", "cannot be `nan`: wanted a finite number"),
+            ("gradient_clip=inf", "cannot be `inf`: wanted a finite number"),
+            ("methods.laplace.holdout=1.0", "is 1, wanted 0.01 to 0.9"),
+            ("methods.swag.start=-0.1", "is -0.1, wanted 0 to 1"),
+            ("methods.swag.every=0.0", "is 0, wanted above 0 and at most 1"),
+            ("methods.swag.anneal=1.5", "is 1.5, wanted 0 to 1"),
+            ("methods.swag.deviations=1", "is 1, wanted 2 to 1000"),
+            ("prediction.cascade=1.5", "is 1.5, wanted 0 to 1"),
+            ("prediction.tolerance=0.0", "is 0, wanted 1e-6 to 0.5"),
             (
-                "gradient_clip=inf",
-                "setting `gradient_clip` cannot be `inf`: wanted a finite number",
+                "prediction.antithetic=true prediction_draws=activation",
+                "is true: it is for draws of weights, and `prediction_draws` is `activation`",
             ),
+            ("prior={gaussian={std=0.0}}", "is 0, wanted above 0 and at most 1000000"),
         ] {
-            assert_eq!(with(&[assignment]).unwrap_err().to_string(), wanted);
+            let mut config = ConfigOverrides::over(&Preset::ConstantWeight.config()).unwrap();
+            let set = assignments.split(' ').try_for_each(|one| config.assign(one));
+            let error = set.and_then(|()| config.finish().map(drop)).unwrap_err().to_string();
+            let key = assignments.split('=').next().unwrap();
+            assert!(error.starts_with(&format!("setting `{key}")), "{error}");
+            assert!(error.ends_with(&format!("` {wanted}")), "{error}");
         }
     }
 

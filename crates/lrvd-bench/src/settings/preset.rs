@@ -54,7 +54,6 @@ pub enum Preset {
 }
 
 impl Preset {
-    /// The presets of a classifier.
     pub const ALL: [Self; 4] =
         [Self::Default, Self::ConstantWeight, Self::PaperGlue, Self::AuthorGlue];
 
@@ -94,7 +93,6 @@ impl Preset {
         }
     }
 
-    /// Its settings, at published length.
     pub fn config(self) -> ExperimentConfig {
         let constant = constant_weight();
         match self {

@@ -2,7 +2,17 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use super::SettingError;
+use crate::error::Result;
+
+/// A number is out of its range; the schema of the settings takes the ranges from it.
+#[derive(Debug, thiserror::Error)]
+#[error("setting `{key}` is {value}, wanted {}", words(*low, *high))]
+pub(super) struct OutOfRange {
+    pub key: String,
+    pub value: String,
+    pub low: Bound<f64>,
+    pub high: Bound<f64>,
+}
 
 /// Above 0, without an upper end.
 pub(super) const POSITIVE: (Bound<f64>, Bound<f64>) = (Bound::Excluded(0.0), Bound::Unbounded);
@@ -13,29 +23,25 @@ pub(super) const fn positive_to(high: f64) -> (Bound<f64>, Bound<f64>) {
 }
 
 /// Refuses a number outside `range`, and one that is not finite.
-pub(super) fn in_range(
-    key: &str,
-    value: f64,
-    range: impl RangeBounds<f64>,
-) -> Result<(), SettingError> {
+pub(super) fn in_range(key: &str, value: f64, range: impl RangeBounds<f64>) -> Result<()> {
     if value.is_finite() && range.contains(&value) {
         return Ok(());
     }
     let (low, high) = (range.start_bound().cloned(), range.end_bound().cloned());
-    Err(SettingError::Range { key: key.to_owned(), value: number(value), low, high })
+    Err(OutOfRange { key: key.to_owned(), value: number(value), low, high }.into())
 }
 
 pub(super) fn count_in_range(
     key: &str,
     value: usize,
     range: impl RangeBounds<usize>,
-) -> Result<(), SettingError> {
+) -> Result<()> {
     if range.contains(&value) {
         return Ok(());
     }
     let bound = |bound: Bound<&usize>| bound.map(|&count| count as f64);
     let (low, high) = (bound(range.start_bound()), bound(range.end_bound()));
-    Err(SettingError::Range { key: key.to_owned(), value: value.to_string(), low, high })
+    Err(OutOfRange { key: key.to_owned(), value: value.to_string(), low, high }.into())
 }
 
 /// A number in few digits: a power of ten where it is very large or very small.
@@ -44,7 +50,7 @@ fn number(value: f64) -> String {
     if plain { value.to_string() } else { format!("{value:e}") }
 }
 
-pub(super) fn words(low: Bound<f64>, high: Bound<f64>) -> String {
+fn words(low: Bound<f64>, high: Bound<f64>) -> String {
     match (low.map(number), high.map(number)) {
         (Bound::Included(low), Bound::Included(high)) => format!("{low} to {high}"),
         (Bound::Unbounded, Bound::Unbounded) => "a finite number".to_owned(),
@@ -77,7 +83,7 @@ mod tests {
         }
         for outside in [-f64::MIN_POSITIVE, 1.0 + f64::EPSILON, f64::NAN, f64::INFINITY] {
             let failed = in_range("v", outside, 0.0..=1.0).unwrap_err();
-            assert!(matches!(failed, SettingError::Range { .. }), "{failed}");
+            assert!(failed.is::<OutOfRange>(), "{failed}");
         }
         assert!(in_range("v", 0.0, POSITIVE).is_err() && in_range("v", 1e300, POSITIVE).is_ok());
     }

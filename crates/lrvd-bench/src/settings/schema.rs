@@ -8,7 +8,9 @@ use schemars::transform::RecursiveTransform;
 use serde_json::{Map, Value, json};
 
 use super::overrides::{TASK, below, is_section};
-use super::{ConfigOverrides, ExperimentConfig, SettingError, Training};
+use super::range::OutOfRange;
+use super::{ConfigOverrides, ExperimentConfig, Training};
+use crate::error::Result;
 
 /// The one setting that follows from another where it is not set.
 const DERIVED: &str = "evaluate_every";
@@ -17,7 +19,7 @@ const DERIVED: &str = "evaluate_every";
 ///
 /// Keys, words and descriptions are those of the types that are read. A range is asked of the check that refuses what is
 /// outside, and a default is stated where all presets agree on it. What holds between two settings is not in it.
-pub fn schema() -> Result<Value, SettingError> {
+pub fn schema() -> Result<Value> {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| settings.inline_subschemas = true)
         .with_transform(RecursiveTransform(tidy));
@@ -35,11 +37,11 @@ pub fn schema() -> Result<Value, SettingError> {
 struct Presets(Vec<Value>);
 
 impl Presets {
-    fn new() -> Result<Self, SettingError> {
+    fn new() -> Result<Self> {
         let config = |(training, preset)| {
             Ok(ConfigOverrides::new(Some(training), Some(preset), None)?.config)
         };
-        Training::presets().map(config).collect::<Result<_, SettingError>>().map(Self)
+        Training::presets().map(config).collect::<Result<_>>().map(Self)
     }
 
     /// The default of `key`, if it is the same in every preset.
@@ -60,10 +62,12 @@ impl Presets {
             // The wrong type, for some.
             let config: ExperimentConfig = serde_json::from_value(config).ok()?;
             match config.validate() {
-                Err(SettingError::Range { key: found, low, high, .. }) if found == key => {
-                    Some((low, high))
-                }
-                _ => None,
+                Ok(_) => None,
+                Err(error) => error
+                    .downcast::<OutOfRange>()
+                    .ok()
+                    .filter(|range| range.key == key)
+                    .map(|range| (range.low, range.high)),
             }
         };
         let extremes = [json!(-1e300), json!(1e300), json!(0), json!(u32::MAX), json!(1_u64 << 52)];
@@ -150,8 +154,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::settings::{Preset, template};
+    use crate::text::UnknownName;
 
-    /// Every key that the parser knows, sections and what is within values included.
     fn keys(key: &str, value: &Value, found: &mut Vec<String>) {
         found.push(key.to_owned());
         for (name, value) in value.as_object().into_iter().flatten() {
@@ -208,7 +212,7 @@ mod tests {
     }
 
     /// What reading a file with `value` at `key` says.
-    fn read(key: &str, value: &Value) -> Result<(), SettingError> {
+    fn read(key: &str, value: &Value) -> Result<()> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("c.toml");
         let nested = key.rsplit('.').fold(value.clone(), |value, name| json!({ name: value }));
@@ -255,8 +259,12 @@ mod tests {
                 values += 1;
                 match read(&key, &value) {
                     // Two settings that do not go together are beyond a schema.
-                    Ok(()) | Err(SettingError::Pair { .. }) => {}
-                    Err(error) => panic!("{key} = {value}: {error}"),
+                    Ok(()) => {}
+                    Err(error) => {
+                        let text = error.to_string();
+                        let pair = text.starts_with("setting ") && !text.contains(" cannot be ");
+                        assert!(pair && !error.is::<OutOfRange>(), "{key} = {value}: {error}");
+                    }
                 }
             }
         }
@@ -303,7 +311,7 @@ mod tests {
             }
             if let Some((section, _)) = key.rsplit_once('.') {
                 let unknown = read(&below(section, "zzz"), &json!(1)).unwrap_err();
-                assert!(matches!(unknown, SettingError::Unknown(_)), "{unknown}");
+                assert!(unknown.is::<UnknownName>(), "{unknown}");
             }
             let number = &schema["anyOf"].as_array().map_or(*schema, |parts| &parts[0]);
             for (end, further) in [("minimum", -1.0), ("maximum", 1.0)] {

@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
+use anyhow::anyhow;
 use serde_json::Value;
 
 use super::overrides::TASK;
 use super::schema::{pointer, schema};
-use super::{ConfigOverrides, Preset, SettingError, Training};
+use super::{ConfigOverrides, Preset, Training};
+use crate::error::Result;
 
 /// What is set most often, in the order of a file: plain settings first, then those of sections.
 const COMMON: [&str; 22] = [
@@ -38,7 +40,7 @@ const HEAD: &str = "head_learning_rate";
 
 /// A settings file for `training` with the common settings as they are in `preset`, each under the first sentence of its
 /// description in the [schema](schema()), which the file names `./lrvd.schema.json`.
-pub fn template(training: Training, preset: Preset) -> Result<String, SettingError> {
+pub fn template(training: Training, preset: Preset) -> Result<String> {
     let schema = schema()?;
     let mut config = ConfigOverrides::new(Some(training), Some(preset), None)?.config;
     config[TASK] = training.name().into();
@@ -55,11 +57,8 @@ pub fn template(training: Training, preset: Preset) -> Result<String, SettingErr
         let about = comment(described.unwrap_or(&Value::Null));
         let value = match config.pointer(&pointer(key)) {
             None | Some(Value::Null) => "none".into(),
-            Some(value) => toml::Value::try_from(value).map_err(|error| SettingError::Setting {
-                key: key.to_owned(),
-                value: value.to_string(),
-                reason: error.to_string(),
-            })?,
+            Some(value) => toml::Value::try_from(value)
+                .map_err(|error| anyhow!("setting `{key}` cannot be `{value}`: {error}"))?,
         };
         let _ = write!(text, "\n# {about}\n{name} = {value}\n");
     }

@@ -27,21 +27,22 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::SuiteError;
 use super::dry_run::DryRun;
 use super::options::SuiteOptions;
 use super::profile::Profile;
 use super::run::{SuiteOutcome, generated_data, planned, run_suite};
 use super::summary::write_summary;
+use crate::error::{Error, Result};
 use crate::io::write_text;
 use crate::progress::{Event, ProgressSink};
 use crate::record::Results;
 use crate::report::{Claim, Judged, Summary, csv_metrics, judge, render_pairs, render_runs};
 use crate::run::OutputFolder;
-use crate::settings::{CheckpointChoice, MethodName, Preset, SettingError};
+use crate::settings::{CheckpointChoice, MethodName, Preset};
 use crate::text::UnknownName;
 
 /// Metrics of comparisons that name none.
@@ -85,12 +86,10 @@ struct Compare {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct ArmsPlan {
-    /// The arms in their order, each with its plan.
     pub arms: Vec<(String, DryRun)>,
 }
 
 impl ArmsPlan {
-    /// The runs of every arm, a line for each.
     pub fn render_text(&self) -> String {
         let mut text = String::new();
         for (name, plan) in &self.arms {
@@ -111,26 +110,24 @@ pub struct ArmsOutcome {
 }
 
 impl Arms {
-    pub fn read(path: &Path) -> Result<Self, SuiteError> {
+    pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
-            .map_err(|source| SettingError::Read { file: path.to_owned(), source })?;
-        let arms: Self = toml::from_str(&text).map_err(|source| SettingError::Toml {
-            file: path.to_owned(),
-            source: Box::new(source),
+            .map_err(|source| anyhow!("cannot read `{}`: {source}", path.display()))?;
+        let arms: Self = toml::from_str(&text).map_err(|source| {
+            Error::new(source).context(format!("`{}` is not TOML", path.display()))
         })?;
         if arms.arm.is_empty() {
-            return Err(no_arm().into());
+            return Err(no_arm());
         }
         for (place, arm) in arms.arm.iter().enumerate() {
             if arms.arm[..place].iter().any(|before| folder(&before.name) == folder(&arm.name)) {
-                return Err(SuiteError::Repeated { what: "arm", found: arm.name.clone() });
+                bail!("arm `{}` is given twice", arm.name);
             }
         }
         arms.claims()?;
         Ok(arms)
     }
 
-    /// The comparisons of the file, or those of every arm with the first.
     fn claims(&self) -> Result<Vec<Claim>, UnknownName> {
         let names = || self.arm.iter().map(|arm| arm.name.as_str());
         let pair = |of: &str| [of.to_owned(), self.arm[0].name.clone()];
@@ -154,11 +151,7 @@ impl Arms {
         Ok(claims)
     }
 
-    /// The experiment of every arm, over what `options` say for all.
-    fn experiments(
-        &self,
-        options: &SuiteOptions,
-    ) -> Result<Vec<(String, SuiteOptions)>, SuiteError> {
+    fn experiments(&self, options: &SuiteOptions) -> Result<Vec<(String, SuiteOptions)>> {
         let model = match &options.model {
             Some(model) => model.clone(),
             None => options.suite.model(Profile::Quick)?.folder.display().to_string(),
@@ -199,15 +192,13 @@ impl Arms {
     }
 }
 
-fn no_arm() -> SettingError {
-    let (key, value) = ("arm".to_owned(), "[]".to_owned());
-    SettingError::Setting { key, value, reason: "expected at least one arm".to_owned() }
+fn no_arm() -> Error {
+    anyhow!("setting `arm` cannot be `[]`: expected at least one arm")
 }
 
 /// Adds the name of the arm to an error.
-fn of_arm(arm: &str) -> impl FnOnce(SuiteError) -> SuiteError {
-    let arm = arm.to_owned();
-    |source| SuiteError::Arm { arm, source: Box::new(source) }
+fn of_arm(arm: &str) -> impl FnOnce(Error) -> Error {
+    move |error| error.context(format!("arm `{arm}`"))
 }
 
 /// `name` with nothing but letters, digits, points and dashes.
@@ -216,13 +207,13 @@ fn folder(name: &str) -> String {
     name.to_lowercase().chars().map(plain).collect()
 }
 
-pub fn planned_arms(arms: &Arms, options: &SuiteOptions) -> Result<ArmsPlan, SuiteError> {
+pub fn planned_arms(arms: &Arms, options: &SuiteOptions) -> Result<ArmsPlan> {
     let plan = |(name, options): (String, SuiteOptions)| {
         let plan = planned(options).map_err(of_arm(&name))?;
         Ok((name, plan))
     };
     let plans = arms.experiments(options)?.into_iter().map(plan);
-    Ok(ArmsPlan { arms: plans.collect::<Result<_, SuiteError>>()? })
+    Ok(ArmsPlan { arms: plans.collect::<Result<_>>()? })
 }
 
 /// Trains all arms below `options.out`, and writes one table, one report and the comparisons there.
@@ -231,7 +222,7 @@ pub fn run_arms(
     options: &SuiteOptions,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
-) -> Result<ArmsOutcome, SuiteError> {
+) -> Result<ArmsOutcome> {
     // All settings are checked before the first run.
     let plan = planned_arms(arms, options)?;
     let claims = arms.claims()?;
@@ -280,11 +271,7 @@ pub fn run_arms(
 }
 
 /// Judges the claims and writes the files that sum all arms up.
-fn finish(
-    mut suite: SuiteOutcome,
-    claims: &[Claim],
-    out: &Path,
-) -> Result<ArmsOutcome, SuiteError> {
+fn finish(mut suite: SuiteOutcome, claims: &[Claim], out: &Path) -> Result<ArmsOutcome> {
     let metrics = csv_metrics(&suite.results);
     let summary = Summary::new(&suite.results, CheckpointChoice::Last, &metrics);
     let judged = judge(&suite.results, &summary, &suite.rows, claims);
@@ -299,7 +286,6 @@ fn finish(
     Ok(ArmsOutcome { suite, judged })
 }
 
-/// Adds `arm` to the arms before it.
 fn join(all: &mut SuiteOutcome, arm: SuiteOutcome) {
     all.complete &= arm.complete;
     all.finished += arm.finished;
@@ -380,7 +366,7 @@ arms = ["rank 4", "rank 2"]
 metrics = ["rank", "accuracy_k1"]
 "#;
 
-    fn read(text: &str, folder: &Path) -> Result<Arms, SuiteError> {
+    fn read(text: &str, folder: &Path) -> Result<Arms> {
         let file = folder.join("arms.toml");
         std::fs::write(&file, text).unwrap();
         Arms::read(&file)

@@ -6,23 +6,20 @@ use std::fmt::Write as _;
 use lrvd_core::baselines::LayerShape;
 use serde::Serialize;
 
-use super::SuiteError;
 use super::options::SuiteOptions;
 use super::plan::{Plan, PlannedRun};
 use super::settings::wordings;
 use crate::backbone::Architecture;
 use crate::data::Wording;
+use crate::error::Result;
 use crate::settings::{RankRequest, ValidConfig};
 use crate::text::grouped;
 
-/// Bytes of a GiB.
 const GIB: f64 = 1_073_741_824.0;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct DryRun {
-    /// `glue` or `reasoning`.
     pub suite: String,
-    /// `quick` or `paper`.
     pub profile: String,
     pub device: String,
     pub model: PlannedModel,
@@ -33,7 +30,6 @@ pub struct DryRun {
     pub memory: PlannedMemory,
     /// Every run, in the order in which they are made.
     pub runs: Vec<String>,
-    /// How a language model is asked, by task.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub wording: BTreeMap<String, Wording>,
     pub settings: ValidConfig,
@@ -41,7 +37,6 @@ pub struct DryRun {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct PlannedModel {
-    /// Folder, repository or published name.
     pub name: String,
     pub layers: usize,
     pub hidden: usize,
@@ -68,13 +63,12 @@ pub struct PlannedMemory {
 }
 
 impl DryRun {
-    /// The plan of `options` for the model `name`.
     pub(super) fn new(
         options: &SuiteOptions,
         config: ValidConfig,
         name: String,
         architecture: &Architecture,
-    ) -> Result<Self, SuiteError> {
+    ) -> Result<Self> {
         let plan = Plan::new(options);
         let layers = architecture.adapted_layers(&config.target_modules);
         let (depth, hidden) = architecture.depth_and_width();
@@ -123,7 +117,6 @@ impl DryRun {
         })
     }
 
-    /// The plan as a person reads it.
     pub fn render_text(&self) -> String {
         let Self { model, memory, settings, .. } = self;
         let trainings: usize = self.methods.iter().map(|row| row.trainings).sum();
@@ -169,12 +162,7 @@ impl DryRun {
     }
 }
 
-/// Trained parameters of one run at its start.
-fn size(
-    run: &PlannedRun,
-    config: &ValidConfig,
-    layers: &[LayerShape],
-) -> Result<usize, SuiteError> {
+fn size(run: &PlannedRun, config: &ValidConfig, layers: &[LayerShape]) -> Result<usize> {
     let adapter = run.method.build(config, RankRequest::Initial)?.adapter();
     let of = |layer: &LayerShape| adapter.parameter_count(layer.d_input, layer.d_output);
     Ok(layers.iter().map(of).sum())
@@ -186,7 +174,6 @@ fn described(run: &PlannedRun) -> String {
     format!("{}{made}{member}", run.label())
 }
 
-/// `4483072` as `4,483,072`.
 fn with_commas(n: usize) -> String {
     grouped(n as u64, ',')
 }

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use anyhow::bail;
 use lrvd_burn::train::Logits;
 
-use super::SuiteError;
 use super::one_run::folder;
 use super::ood::OodSet;
 use super::plan::PlannedRun;
 use super::task::ReadyTask;
 use crate::data::PreparedTask;
+use crate::error::Result;
 use crate::eval::{Scored, score_draws, selective_records};
 use crate::io::{JsonLayout, create_dir, read_lines, write_json};
 use crate::record::{CheckpointRecord, Checkpoints, ParameterCounts, PredictionLine, RunRecord};
 use crate::run::write_predictions;
 
-/// File of the last checkpoint's answers.
 const PREDICTIONS: &str = "predictions-last.jsonl";
 
 /// What the rows of one task are made with.
@@ -35,7 +35,7 @@ impl Rows<'_> {
         &self,
         run: &PlannedRun,
         parts: &[(PlannedRun, RunRecord)],
-    ) -> Result<RunRecord, SuiteError> {
+    ) -> Result<RunRecord> {
         let prepared = &self.task.prepared;
         let folder = folder(self.out, run);
         create_dir(&folder)?;
@@ -57,7 +57,7 @@ impl Rows<'_> {
         }
         let selective = selective_records(&scored, prepared)?;
         let Some((_, first)) = parts.first() else {
-            return Err(SuiteError::NoMember { method: run.method.entry().name });
+            bail!("{}: no member has finished", run.method.entry().name);
         };
         let last = first.checkpoints.last.as_ref();
         let last = last.map(|last| CheckpointRecord {
@@ -104,7 +104,7 @@ impl Rows<'_> {
         parts: &[(PlannedRun, RunRecord)],
         name: &str,
         task: &PreparedTask,
-    ) -> Result<BTreeMap<u32, Scored>, SuiteError> {
+    ) -> Result<BTreeMap<u32, Scored>> {
         let regression = task.goal.is_regression();
         let value = |p: f64| if regression { p } else { p.max(f64::MIN_POSITIVE).ln() };
         let mut members: BTreeMap<u32, Vec<Vec<f64>>> = BTreeMap::new();

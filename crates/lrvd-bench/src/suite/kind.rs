@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::SuiteError;
 use super::profile::Profile;
 use super::task::SuiteTask;
 use crate::backbone::{Architecture, ModelLocation, locate_model};
+use crate::error::Result;
 use crate::reasoning::ReasoningSet;
 use crate::settings::{MethodName, Preset};
 use crate::task::GlueTask;
@@ -19,7 +19,6 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// Name on the command line and of the output folder.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Glue => "glue",
@@ -27,7 +26,7 @@ impl Suite {
         }
     }
 
-    pub fn task(self, name: &str) -> Result<SuiteTask, SuiteError> {
+    pub fn task(self, name: &str) -> Result<SuiteTask> {
         Ok(match self {
             Self::Glue => SuiteTask::Glue(name.parse::<GlueTask>()?),
             Self::Reasoning => SuiteTask::Reasoning(name.parse::<ReasoningSet>()?),
@@ -95,7 +94,7 @@ impl Suite {
     }
 
     /// The pretrained model where none is named.
-    pub(crate) fn model(self, profile: Profile) -> Result<ModelLocation, SuiteError> {
+    pub(crate) fn model(self, profile: Profile) -> Result<ModelLocation> {
         let shipped =
             |name: &str| ModelLocation { name: format!("{name} (shipped)"), folder: shipped(name) };
         Ok(match (self, profile) {
@@ -107,7 +106,7 @@ impl Suite {
     }
 
     /// Name and sizes of the paper's model, which need none of its files.
-    pub(super) fn published_sizes(self) -> Result<(String, Architecture), SuiteError> {
+    pub(super) fn published_sizes(self) -> Result<(String, Architecture)> {
         let (name, sizes) = match self {
             Self::Glue => ("DeBERTa-v3-base, sizes as published", Architecture::deberta_v3_base()?),
             Self::Reasoning => ("Llama-2-7B, sizes as published", Architecture::llama_2_7b()?),

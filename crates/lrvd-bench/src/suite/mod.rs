@@ -16,7 +16,6 @@ mod arms;
 mod clock;
 mod dry_run;
 mod ensemble;
-mod error;
 mod kind;
 mod one_run;
 mod ood;
@@ -30,7 +29,6 @@ mod task;
 
 pub use arms::{Arms, ArmsOutcome, ArmsPlan, planned_arms, run_arms};
 pub use dry_run::{DryRun, PlannedMemory, PlannedMethod, PlannedModel};
-pub use error::SuiteError;
 pub use kind::Suite;
 pub use options::SuiteOptions;
 pub use plan::{Plan, PlannedRun};

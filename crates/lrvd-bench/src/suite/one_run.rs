@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 use burn::tensor::Device;
 use lrvd_burn::train::Checkpoints;
 
-use super::SuiteError;
 use super::ood::{OodSet, ood_answers};
 use super::plan::PlannedRun;
 use super::task::{ReadyTask, SuiteTask};
 use crate::backbone::Backbone;
 use crate::classify::{TextColumns, TrainSettings};
 use crate::data::PreparedTask;
+use crate::error::Result;
 use crate::io::{JsonLayout, read_json, write_json};
 use crate::progress::{Event, ProgressSink};
 use crate::reasoning::QuestionForm;
@@ -26,14 +26,12 @@ pub(super) struct Shared<'a> {
     pub device: &'a Device,
     pub device_name: &'a str,
     pub out: &'a Path,
-    /// Whether LoRA and AdaLoRA get BayesLoRA's rank.
     pub matches: bool,
     pub stop: &'a AtomicBool,
     pub keep: bool,
 }
 
 impl<'a> Shared<'a> {
-    /// How a run with the shared settings starts.
     pub(super) fn start(
         &self,
         task: &'a PreparedTask,
@@ -52,7 +50,7 @@ pub(super) fn folder(out: &Path, run: &PlannedRun) -> PathBuf {
 }
 
 /// The record of a run that is already complete in `out`.
-pub(super) fn completed(out: &Path, run: &PlannedRun) -> Result<Option<RunRecord>, SuiteError> {
+pub(super) fn completed(out: &Path, run: &PlannedRun) -> Result<Option<RunRecord>> {
     let path = folder(out, run).join("record.json");
     if !path.is_file() {
         return Ok(None);
@@ -69,7 +67,7 @@ pub(super) fn run_one(
     request: RankRequest,
     position: (usize, usize),
     sink: &mut dyn ProgressSink,
-) -> Result<Option<RunRecord>, SuiteError> {
+) -> Result<Option<RunRecord>> {
     let folder = folder(shared.out, run);
     let checkpoints = folder.join("checkpoints");
     let start = shared.start(&task.prepared, run.method, run.seed);
@@ -87,7 +85,7 @@ pub(super) fn run_one(
     let context = training.context();
     record.ood = ood_answers(&context, &trained, &scored, ood, &folder)?;
     if let Some(settings) = kept(shared, task, run)? {
-        settings.keep(trained, &folder.join(ADAPTER_DIR)).map_err(Box::new)?;
+        settings.keep(trained, &folder.join(ADAPTER_DIR))?;
     }
     write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
     checkpoints.remove()?;
@@ -97,11 +95,7 @@ pub(super) fn run_one(
 }
 
 /// What the adapter of a run is described by; `None` where none is kept.
-fn kept(
-    shared: &Shared<'_>,
-    task: &ReadyTask,
-    run: &PlannedRun,
-) -> Result<Option<TrainSettings>, SuiteError> {
+fn kept(shared: &Shared<'_>, task: &ReadyTask, run: &PlannedRun) -> Result<Option<TrainSettings>> {
     let config = shared.config;
     if !shared.keep || !run.method.can().saved {
         return Ok(None);

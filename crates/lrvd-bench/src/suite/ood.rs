@@ -11,11 +11,11 @@ use burn::module::Module;
 use lrvd_core::metrics::auroc;
 use lrvd_models::AutoClassifier;
 
-use super::SuiteError;
 use super::task::ReadyTask;
-use crate::backbone::{Backbone, BackboneError};
+use crate::backbone::Backbone;
 use crate::data::PreparedTask;
 use crate::data::batch::TokenExamples;
+use crate::error::{Error, Result};
 use crate::eval::{RunContext, Scored, score_draws};
 use crate::reasoning::{ReasoningData, ReasoningSet};
 use crate::record::OodRecord;
@@ -56,7 +56,7 @@ impl OodSet {
         mut other: ReasoningData,
         backbone: &Backbone,
         rows: Option<usize>,
-    ) -> Result<Option<Self>, SuiteError> {
+    ) -> Result<Option<Self>> {
         let Some((own, _)) = &task.items else { return Ok(None) };
         other.validation.examples.truncate(rows.unwrap_or(usize::MAX));
         let encoded = own.encode_for(&other, &backbone.tokenizer)?;
@@ -78,7 +78,6 @@ impl OodSet {
         self.set.name()
     }
 
-    /// Name of the file with the answers of a run's last checkpoint.
     pub(super) fn file(&self) -> String {
         format!("predictions-last-{}.jsonl", self.key())
     }
@@ -97,7 +96,7 @@ impl OodSet {
         own: &BTreeMap<u32, Scored>,
         theirs: &BTreeMap<u32, Scored>,
         lettered: &BTreeMap<u32, Scored>,
-    ) -> Result<BTreeMap<u32, OodRecord>, SuiteError> {
+    ) -> Result<BTreeMap<u32, OodRecord>> {
         let mut found = BTreeMap::new();
         for (&draws, theirs) in theirs {
             let has_information = |scored: &Scored| scored.metrics.mutual_information.is_some();
@@ -131,7 +130,7 @@ pub(super) fn ood_answers(
     scored: &BTreeMap<u32, Scored>,
     ood: &[OodSet],
     folder: &Path,
-) -> Result<OodRecords, SuiteError> {
+) -> Result<OodRecords> {
     let model = run.state.model.clone().valid();
     let mut found = BTreeMap::new();
     for other in ood {
@@ -145,7 +144,7 @@ pub(super) fn ood_answers(
                 answers.insert(draws, score_draws(&logits, questions)?);
             }
             write_predictions(questions, &answers, &folder.join(file))?;
-            Ok::<_, SuiteError>(answers)
+            Ok::<_, Error>(answers)
         };
         let theirs = asked(&model, &other.questions, &other.file())?;
         let lettered = match (other.letters(), &model) {
@@ -153,7 +152,7 @@ pub(super) fn ood_answers(
                 if run.method.takes_other_answers() =>
             {
                 let choice = choice.clone().answering(letters.answers.clone());
-                let model = AutoClassifier::Llama(choice.map_err(BackboneError::from)?);
+                let model = AutoClassifier::Llama(choice?);
                 asked(&model, letters, &file)?
             }
             _ => BTreeMap::new(),

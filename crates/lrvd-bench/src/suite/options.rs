@@ -2,21 +2,20 @@
 
 use std::path::PathBuf;
 
+use anyhow::{anyhow, bail};
 use lrvd_core::error::ParameterError;
 
-use super::SuiteError;
 use super::kind::Suite;
 use super::plan::MAX_SEED;
 use super::profile::Profile;
 use super::task::SuiteTask;
 use crate::data::quick;
+use crate::error::Result;
 use crate::settings::{MethodName, Preset};
 
-/// Everything that `lrvd bench glue` and `lrvd bench reasoning` can be told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SuiteOptions {
     pub suite: Suite,
-    /// `quick` or `paper`.
     pub profile: Profile,
     pub preset: Preset,
     /// Tasks; empty for the profile's own.
@@ -52,7 +51,6 @@ pub struct SuiteOptions {
 }
 
 impl SuiteOptions {
-    /// The defaults of `suite` and `profile`, written to `out`.
     pub fn new(suite: Suite, profile: Profile, out: PathBuf) -> Self {
         Self {
             suite,
@@ -79,7 +77,7 @@ impl SuiteOptions {
     }
 
     /// Fills in the profile's defaults and refuses what appears twice.
-    pub fn resolved(mut self) -> Result<Self, SuiteError> {
+    pub fn resolved(mut self) -> Result<Self> {
         if self.tasks.is_empty() {
             self.tasks = self.suite.tasks(self.profile, self.data_dir.is_some());
         }
@@ -106,7 +104,7 @@ impl SuiteOptions {
     }
 
     /// Returns an error for the paper profile without data, and for the quick one without data of a task that is not shipped.
-    pub(super) fn check_data(&self) -> Result<(), SuiteError> {
+    pub(super) fn check_data(&self) -> Result<()> {
         match (self.profile, &self.data_dir, self.suite) {
             (_, Some(_), _) => Ok(()),
             (Profile::Quick, None, _) => {
@@ -115,12 +113,14 @@ impl SuiteOptions {
                     SuiteTask::Reasoning(set) => quick::REASONING.check(set.name()),
                 })?)
             }
-            (Profile::Paper, None, Suite::Glue) => {
-                Err(SuiteError::NoDataDir { wanted: "CoLA, MNLI, MRPC, QNLI, QQP, RTE and SST-2" })
-            }
-            (Profile::Paper, None, Suite::Reasoning) => {
-                Err(SuiteError::NoDataDir { wanted: "WinoGrande, ARC, OpenBookQA and BoolQ" })
-            }
+            (Profile::Paper, None, Suite::Glue) => Err(anyhow!(
+                "the paper profile needs `--data-dir`: the folder that holds CoLA, MNLI, MRPC, QNLI, QQP, RTE \
+                 and SST-2 in their original layouts"
+            )),
+            (Profile::Paper, None, Suite::Reasoning) => Err(anyhow!(
+                "the paper profile needs `--data-dir`: the folder that holds WinoGrande, ARC, OpenBookQA and \
+                 BoolQ in their original layouts"
+            )),
         }
     }
 }
@@ -129,10 +129,10 @@ fn no_repeats<T: PartialEq>(
     what: &'static str,
     list: &[T],
     name: impl Fn(&T) -> String,
-) -> Result<(), SuiteError> {
+) -> Result<()> {
     for (i, item) in list.iter().enumerate() {
         if list[..i].contains(item) {
-            return Err(SuiteError::Repeated { what, found: name(item) });
+            bail!("{what} `{}` is given twice", name(item));
         }
     }
     Ok(())

@@ -10,7 +10,6 @@ const MEMBER_SEEDS: u64 = 1000;
 /// Largest seed: those of members, and what is mixed into the higher bits, must stay apart.
 pub(super) const MAX_SEED: u64 = (1 << 40) / MEMBER_SEEDS - 1;
 
-/// One training run, or a row that is made of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedRun {
     pub task: SuiteTask,
@@ -46,7 +45,6 @@ impl PlannedRun {
     }
 }
 
-/// All runs, in the order in which they are made.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub runs: Vec<PlannedRun>,

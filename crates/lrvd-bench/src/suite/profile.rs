@@ -8,7 +8,6 @@ pub enum Profile {
     /// Minutes on two cores, from what the repository holds.
     #[default]
     Quick,
-    /// The full reproduction on the paper's model.
     Paper,
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anyhow::bail;
 use lrvd_burn::device;
 use lrvd_burn::files::AtomicDir;
 
-use super::SuiteError;
 use super::clock::now;
 use super::dry_run::DryRun;
 use super::ensemble::Rows;
@@ -21,15 +21,14 @@ use super::settings;
 use super::summary::write_summary;
 use super::task::{ReadyTask, SuiteTask};
 use crate::backbone::{Architecture, Backbone, locate_config, locate_model};
-use crate::data::{DataError, PreparedTask, quick};
+use crate::data::{PreparedTask, quick};
+use crate::error::{Kind, Result, kind_of};
 use crate::progress::{Event, ProgressSink};
-use crate::reasoning::{self, ReasoningError};
+use crate::reasoning;
 use crate::record::{ModelRecord, Results, RunRecord, SCHEMA_VERSION, Tool};
 use crate::report::{Published, RowScores};
 use crate::run::OutputFolder;
-use crate::settings::{
-    BasePrecision, ConfigOverrides, MethodName, RankRequest, SettingError, ValidConfig,
-};
+use crate::settings::{BasePrecision, ConfigOverrides, MethodName, RankRequest, ValidConfig};
 use crate::text::quoted;
 
 #[derive(Clone, Debug)]
@@ -40,7 +39,6 @@ pub struct SuiteOutcome {
     pub planned: usize,
     /// The headline table as text; `None` before the first row.
     pub table: Option<String>,
-    /// The comparison with published numbers as text.
     pub comparison: Option<String>,
     /// What the runs showed, in words: a sentence or two for every task.
     pub verdict: Vec<String>,
@@ -51,10 +49,7 @@ pub struct SuiteOutcome {
 
 /// Resolved settings of `options` for a model: preset, profile, what the model's kind asks for, then the
 /// user's own.
-fn resolve_config(
-    options: &SuiteOptions,
-    architecture: &Architecture,
-) -> Result<ValidConfig, SuiteError> {
+fn resolve_config(options: &SuiteOptions, architecture: &Architecture) -> Result<ValidConfig> {
     let mut config = options.profile.shorten(options.suite, options.preset.config());
     if let Some(steps) = options.steps {
         config.evaluate_every = config.evaluate_every.min(steps);
@@ -94,26 +89,24 @@ fn resolve_config(
             Suite::Glue => return Ok(config),
             Suite::Reasoning => "reasoning sets are asked by the prompts of `prompt`",
         };
-        let (value, reason) = ("set".to_owned(), reason.to_owned());
-        return Err(SettingError::Pair { key, value, reason }.into());
+        bail!("setting `{key}` is set: {reason}");
     }
     Ok(config)
 }
 
-fn open_backbone(options: &SuiteOptions) -> Result<Backbone, SuiteError> {
+fn open_backbone(options: &SuiteOptions) -> Result<Backbone> {
     let location = match &options.model {
         Some(name) => locate_model(name)?,
         None => options.suite.model(options.profile)?,
     };
-    Ok(Backbone::open(location)?)
+    Backbone::open(location)
 }
 
-/// Runs the experiment, writing everything below `options.out`.
 pub fn run_suite(
     options: SuiteOptions,
     stop: &AtomicBool,
     sink: &mut dyn ProgressSink,
-) -> Result<SuiteOutcome, SuiteError> {
+) -> Result<SuiteOutcome> {
     let options = options.resolved()?;
     options.check_data()?;
     let device = device::open(&options.device)?;
@@ -145,7 +138,7 @@ pub fn run_suite(
             }
             Ok((ready, ood))
         })
-        .collect::<Result<Vec<_>, SuiteError>>()?;
+        .collect::<Result<Vec<_>>>()?;
     settings["data_files"] = settings::data_files(ready.iter().map(|(ready, _)| ready));
     let plan = Plan::new(&options);
     // Matching belongs to the paper's first table; beside other methods everything has one rank.
@@ -238,8 +231,7 @@ struct TaskRuns<'a> {
 }
 
 impl TaskRuns<'_> {
-    /// Makes all of them; `false` if stopped before the last.
-    fn run(&mut self, sink: &mut dyn ProgressSink) -> Result<bool, SuiteError> {
+    fn run(&mut self, sink: &mut dyn ProgressSink) -> Result<bool> {
         let runs = self.plan.runs.len();
         let own: Vec<(usize, PlannedRun)> = self
             .plan
@@ -272,7 +264,7 @@ impl TaskRuns<'_> {
     }
 
     /// A row made of the runs before it.
-    fn combined(&self, run: &PlannedRun) -> Result<RunRecord, SuiteError> {
+    fn combined(&self, run: &PlannedRun) -> Result<RunRecord> {
         let parts: Vec<(PlannedRun, RunRecord)> = run
             .parts()
             .iter()
@@ -325,7 +317,7 @@ impl TaskRuns<'_> {
 
 /// Attaches every method of `plan` once to one copy of the model: settings that one of them refuses
 /// must not end hours of the others' training.
-fn check_methods(shared: &Shared<'_>, task: &PreparedTask, plan: &Plan) -> Result<(), SuiteError> {
+fn check_methods(shared: &Shared<'_>, task: &PreparedTask, plan: &Plan) -> Result<()> {
     let mut seen: Vec<MethodName> = Vec::new();
     let mut model = None;
     for run in plan.runs.iter().filter(|run| run.parts().is_empty()) {
@@ -351,7 +343,7 @@ fn ood_sets(
     data_dir: &Path,
     backbone: &Backbone,
     profile: Profile,
-) -> Result<Vec<OodSet>, SuiteError> {
+) -> Result<Vec<OodSet>> {
     let rows = profile.other_rows();
     let sets = match ready.task {
         SuiteTask::Reasoning(set) => OodSet::of(set),
@@ -368,10 +360,10 @@ fn ood_sets(
                 }
                 None => Vec::new(),
             },
-            Err(error @ ReasoningError::Data(DataError::NotFound { .. })) => {
+            Err(error) if kind_of(&error) == Some(Kind::NotFound) => {
                 vec![format!("no answers to {} questions: {error}", set.display_name())]
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         };
         let before = std::mem::take(&mut ready.data.note);
         let all = std::iter::once(before).filter(|note| !note.is_empty()).chain(notes);
@@ -385,7 +377,7 @@ pub(super) fn generated_data(
     suite: Suite,
     out: &mut OutputFolder,
     sink: &mut dyn ProgressSink,
-) -> Result<PathBuf, SuiteError> {
+) -> Result<PathBuf> {
     out.claim()?;
     let folder = out.data();
     if !folder.is_dir() {
@@ -436,7 +428,7 @@ fn notes(complete: bool) -> Vec<String> {
 
 /// What `options` would train. Reads the model's `config.json` at most, and nothing where the paper's
 /// own model is meant.
-pub fn planned(options: SuiteOptions) -> Result<DryRun, SuiteError> {
+pub fn planned(options: SuiteOptions) -> Result<DryRun> {
     let options = options.resolved()?;
     let (name, architecture) = match (&options.model, options.profile) {
         (Some(name), _) => {

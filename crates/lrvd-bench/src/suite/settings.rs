@@ -7,15 +7,15 @@ use serde_json::{Map, Value, json};
 use super::options::SuiteOptions;
 use super::task::ReadyTask;
 use crate::backbone::{Architecture, Backbone};
-use crate::data::{Wording, WordingError};
+use crate::data::Wording;
+use crate::error::Result;
 use crate::settings::ValidConfig;
 
-/// Everything that decides the numbers of an experiment.
 pub(super) fn resolved(
     options: &SuiteOptions,
     config: &ValidConfig,
     backbone: &Backbone,
-) -> Result<Value, WordingError> {
+) -> Result<Value> {
     let mut settings = json!({
         "suite": options.suite.name(),
         "profile": options.profile.name(),
@@ -41,7 +41,7 @@ pub(super) fn wordings(
     options: &SuiteOptions,
     config: &ValidConfig,
     architecture: &Architecture,
-) -> Result<BTreeMap<String, Wording>, WordingError> {
+) -> Result<BTreeMap<String, Wording>> {
     let worded = options.tasks.iter().map(|task| {
         let wording = task.wording(architecture, config)?;
         Ok(wording.map(|wording| (task.key().to_owned(), wording)))

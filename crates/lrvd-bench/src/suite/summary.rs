@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::SuiteError;
+use crate::error::Result;
 use crate::io::write_text;
 use crate::record::{JsonLines, RankLine, Results, write_results};
 use crate::report::{
@@ -11,11 +11,9 @@ use crate::report::{
 };
 use crate::settings::CheckpointChoice;
 
-/// What is printed at the end.
 pub(super) struct Written {
     /// The headline table as text, if it has a row.
     pub table: Option<String>,
-    /// The comparison with published numbers as text.
     pub comparison: Option<String>,
     pub verdict: Vec<String>,
     pub report: PathBuf,
@@ -30,7 +28,7 @@ pub(super) fn write_summary(
     rows: &RowScores,
     published: Option<&Published>,
     below: Option<&str>,
-) -> Result<Written, SuiteError> {
+) -> Result<Written> {
     write_results(&out.join("results.json"), results)?;
     let mut lines = JsonLines::create(&out.join("ranks.jsonl"))?;
     for run in &results.runs {

@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use super::SuiteError;
 use super::profile::Profile;
 use crate::backbone::{Architecture, Backbone};
-use crate::data::{
-    self, Dataset, Origin, PreparedTask, SourceFile, Wording, WordingError, limit, sample,
-};
+use crate::data::{self, Dataset, Origin, PreparedTask, SourceFile, Wording, limit, sample};
+use crate::error::Result;
 use crate::reasoning::{
     self, AnswerToken, EncodeConfig, LLAMA_2_LABELS, QuestionForm, ReasoningData, ReasoningSet,
     ReasoningTask, check_known, require_single,
@@ -50,7 +48,7 @@ impl SuiteTask {
         self,
         architecture: &Architecture,
         config: &ValidConfig,
-    ) -> Result<Option<Wording>, WordingError> {
+    ) -> Result<Option<Wording>> {
         let Self::Glue(task) = self else { return Ok(None) };
         let pairs = task.spec().keys.len() == 2;
         architecture.wording(&config.wording, &Goal::of_task(task), Some(task), pairs)
@@ -64,14 +62,13 @@ impl SuiteTask {
         }
     }
 
-    /// Reads, limits, encodes and checks the task.
     pub(super) fn prepare(
         self,
         data_dir: &Path,
         backbone: &Backbone,
         config: &ValidConfig,
         profile: Profile,
-    ) -> Result<ReadyTask, SuiteError> {
+    ) -> Result<ReadyTask> {
         match self {
             Self::Glue(task) => {
                 let wording = self.wording(&backbone.architecture, config)?;
@@ -121,11 +118,7 @@ impl SuiteTask {
 
 /// Refuses what would make a run incomparable with published ones: under the paper's profile a label
 /// of several tokens, and of a model that is called Llama-2 any token but Llama-2's.
-fn check_labels(
-    answers: &[AnswerToken],
-    backbone: &Backbone,
-    profile: Profile,
-) -> Result<(), SuiteError> {
+fn check_labels(answers: &[AnswerToken], backbone: &Backbone, profile: Profile) -> Result<()> {
     if profile == Profile::Paper {
         require_single(&backbone.tokenizer, answers)?;
     }

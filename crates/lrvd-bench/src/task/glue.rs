@@ -36,7 +36,6 @@ pub enum GlueTask {
 const ENTAILMENT: Target = Target::Classes(&["entailment", "not_entailment"]);
 
 impl GlueTask {
-    /// All tasks, in table order.
     pub const ALL: [Self; 8] = [
         Self::Cola,
         Self::Sst2,

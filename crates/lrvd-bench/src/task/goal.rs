@@ -54,7 +54,6 @@ impl Goal {
         }
     }
 
-    /// Whether a number is learnt instead of a class.
     pub fn is_regression(&self) -> bool {
         self.classes.is_empty()
     }

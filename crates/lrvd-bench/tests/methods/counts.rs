@@ -14,7 +14,6 @@ use lrvd_models::deberta::{DebertaClassifier, DebertaConfig};
 
 use super::harness::{Backbone, Bench, method, set};
 
-/// The shipped nano `DeBERTa` without adapters.
 fn nano() -> AutoClassifier {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/deberta-v3-nano");
     let config = DebertaConfig::read(&folder.join("config.json")).unwrap();

@@ -15,7 +15,6 @@ fn single() -> impl Iterator<Item = MethodName> {
     MethodName::all().filter(|method| matches!(method.entry().form, MethodForm::Single))
 }
 
-/// Answers by number of draws after all steps.
 fn answers(bench: &mut Bench, method: MethodName) -> Vec<(usize, Vec<f64>)> {
     let share = bench.build(method).holdout();
     if share > 0.0 {

@@ -11,7 +11,7 @@ use lrvd_bench::method::Method;
 use lrvd_bench::progress::{Event, ProgressSink, Silent};
 use lrvd_bench::run::fit;
 use lrvd_bench::settings::{
-    ConfigOverrides, ExperimentConfig, MethodName, Preset, RankRequest, SettingError, ValidConfig,
+    ConfigOverrides, ExperimentConfig, MethodName, Preset, RankRequest, ValidConfig,
 };
 use lrvd_bench::task::Goal;
 use lrvd_burn::files::WeightStore;
@@ -64,12 +64,11 @@ impl Backbone {
     }
 }
 
-/// `config` with other settings of a method.
 pub(crate) fn set(
     config: &ValidConfig,
     key: &str,
     settings: &serde_json::Value,
-) -> Result<ValidConfig, SettingError> {
+) -> lrvd_bench::Result<ValidConfig> {
     let mut overrides = ConfigOverrides::over(config)?;
     for (field, value) in settings.as_object().unwrap() {
         overrides.assign(&format!("methods.{key}.{field}={value}"))?;
@@ -167,7 +166,6 @@ impl Bench {
         method.build(&self.config, RankRequest::Initial).unwrap()
     }
 
-    /// A run before its first step.
     pub(crate) fn fresh(&self, method: MethodName) -> (TrainState<AutoClassifier>, Method) {
         let targets = AdapterTargets::Names(self.config.target_modules.clone());
         let settings = self.config.training(self.seed);
@@ -179,7 +177,6 @@ impl Bench {
         fit(&self.context(), state, &mut **method, None, &self.stop, &mut Silent).unwrap();
     }
 
-    /// The validation split as the model reads it.
     pub(crate) fn validation(&self) -> TokenExamples<'_> {
         self.context().examples(&self.task.validation)
     }
@@ -203,7 +200,6 @@ impl Bench {
     }
 }
 
-/// Asks for a stop after a step.
 pub(crate) struct StopAt<'a> {
     pub(crate) done: usize,
     pub(crate) stop: &'a AtomicBool,

@@ -8,7 +8,6 @@ use lrvd_models::AutoClassifier;
 
 use super::harness::{Backbone, Bench, LABELS, asked, method, numbers, trained};
 
-/// A trained model of `key` and its answers with `draws` draws.
 fn answers(bench: &Bench, model: &AutoClassifier, key: &str, draws: usize) -> Vec<f64> {
     let examples = bench.validation();
     bench.build(method(key)).predict(model, &asked(bench, &examples), draws).unwrap().values

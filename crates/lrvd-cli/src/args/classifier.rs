@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
+use lrvd_bench::Result;
 use lrvd_burn::train::DrawPolicy;
 
 use super::TextArguments;
@@ -186,10 +188,10 @@ pub(crate) struct EvalArguments {
 
 impl EvalArguments {
     /// The file for the predictions, which must not exist without `--force`.
-    pub(crate) fn out(&self) -> Result<Option<&Path>, String> {
+    pub(crate) fn out(&self) -> Result<Option<&Path>> {
         match self.out.as_deref() {
             Some(file) if file.exists() && !self.force => {
-                Err(format!("`{}` exists: `--force` replaces it", file.display()))
+                bail!("`{}` exists: `--force` replaces it", file.display())
             }
             file => Ok(file),
         }

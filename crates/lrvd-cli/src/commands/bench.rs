@@ -1,5 +1,6 @@
 //! `lrvd bench glue` and `lrvd bench reasoning`
 
+use lrvd_bench::Result;
 use lrvd_bench::UnknownName;
 use lrvd_bench::settings::MethodName;
 use lrvd_bench::suite::{
@@ -71,10 +72,7 @@ pub(super) fn run(command: BenchCommand, global: GlobalArguments, printer: Print
     }
 }
 
-fn options(
-    suite: Suite,
-    arguments: SuiteArguments,
-) -> Result<SuiteOptions, Box<dyn std::error::Error>> {
+fn options(suite: Suite, arguments: SuiteArguments) -> Result<SuiteOptions> {
     let profile = Profile::from_name(&arguments.profile).ok_or_else(|| {
         UnknownName::new("profile", &arguments.profile, Profile::ALL.map(Profile::name))
     })?;

@@ -1,10 +1,10 @@
 //! `lrvd config`
 
-use std::error::Error;
 use std::path::Path;
 
-use lrvd_bench::UnknownName;
+use anyhow::bail;
 use lrvd_bench::settings::{ConfigOverrides, Preset, Training, ValidConfig, schema, template};
+use lrvd_bench::{Result, UnknownName};
 use lrvd_burn::files::write_atomic;
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ use crate::printer::{Format, Printer};
 pub(super) fn overrides(
     from: &SettingsArguments,
     training: Option<Training>,
-) -> Result<ConfigOverrides, Box<dyn Error>> {
+) -> Result<ConfigOverrides> {
     let preset = from.preset.as_deref().map(preset_named).transpose()?;
     let mut config = ConfigOverrides::new(training, preset, from.config.as_deref())?;
     for assignment in &from.set {
@@ -74,15 +74,15 @@ pub(super) fn run(command: ConfigCommand, printer: Printer) -> Outcome {
 }
 
 /// Writes a file, whole or not at all, over one that is there only with `force`.
-fn write(file: &Path, text: &str, force: bool) -> Result<(), Box<dyn Error>> {
+fn write(file: &Path, text: &str, force: bool) -> Result<()> {
     if !force && file.exists() {
-        return Err(format!("`{}` is there already; `--force` replaces it", file.display()).into());
+        bail!("`{}` is there already; `--force` replaces it", file.display());
     }
     Ok(write_atomic(file, text.as_bytes())?)
 }
 
 /// Prints what settings change.
-fn check(config: ConfigOverrides, printer: Printer) -> Result<(), Box<dyn Error>> {
+fn check(config: ConfigOverrides, printer: Printer) -> Result<()> {
     let training = config.training();
     let config = config.finish()?;
     let changes = config.changes(&preset_of(&config, training)?)?;
@@ -110,9 +110,9 @@ fn check(config: ConfigOverrides, printer: Printer) -> Result<(), Box<dyn Error>
 }
 
 /// The settings of the preset that `config` started from, at the length that it would have.
-fn preset_of(config: &ValidConfig, training: Training) -> Result<ValidConfig, Box<dyn Error>> {
+fn preset_of(config: &ValidConfig, training: Training) -> Result<ValidConfig> {
     let preset = preset_named(&config.preset)?;
-    Ok(ConfigOverrides::new(Some(training), Some(preset), None)?.finish()?)
+    ConfigOverrides::new(Some(training), Some(preset), None)?.finish()
 }
 
 fn plain(value: &Value) -> String {

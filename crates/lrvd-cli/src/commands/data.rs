@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use anyhow::{anyhow, bail};
+use lrvd_bench::Result;
 use lrvd_bench::classify::{DataReport, DataSource, SplitReport, TextColumns, check_data};
-use lrvd_bench::data::{Spread, TableError, Validation};
+use lrvd_bench::data::{Spread, Validation};
 use lrvd_bench::language::{LanguageColumns, LanguageSource};
 use lrvd_bench::settings::WordingSettings;
 use lrvd_bench::task::GlueTask;
@@ -20,9 +22,7 @@ const VALIDATION_SPLIT: f64 = 0.1;
 const MAX_LENGTH: usize = 128;
 
 /// The examples that `arguments` name.
-pub(super) fn source(
-    arguments: ExampleArguments,
-) -> Result<DataSource, Box<dyn std::error::Error>> {
+pub(super) fn source(arguments: ExampleArguments) -> Result<DataSource> {
     match (&arguments.task, &arguments.data_dir, &arguments.train) {
         (Some(task), Some(data_dir), _) => {
             Ok(DataSource::Glue { task: task.parse::<GlueTask>()?, data_dir: data_dir.clone() })
@@ -37,12 +37,12 @@ pub(super) fn source(
                 regression: arguments.regression,
             })
         }
-        _ => Err("pass --train, or --task and --data-dir".into()),
+        _ => Err(anyhow!("pass --train, or --task and --data-dir")),
     }
 }
 
 /// The columns that `arguments` name, or that `train` has by their usual names.
-fn columns(train: &Path, arguments: &ExampleArguments) -> Result<TextColumns, TableError> {
+fn columns(train: &Path, arguments: &ExampleArguments) -> Result<TextColumns> {
     let ExampleArguments { text_column, pair_column, label_column, choice_columns, .. } = arguments;
     let is_named = text_column.is_some() || label_column.is_some();
     let usual = match choice_columns.as_slice() {
@@ -55,9 +55,7 @@ fn columns(train: &Path, arguments: &ExampleArguments) -> Result<TextColumns, Ta
 
 /// The texts for a language model that `arguments` name, or that the training file holds by its columns; `None` if it is
 /// for a classifier.
-pub(super) fn texts(
-    arguments: &ExampleArguments,
-) -> Result<Option<LanguageSource>, Box<dyn std::error::Error>> {
+pub(super) fn texts(arguments: &ExampleArguments) -> Result<Option<LanguageSource>> {
     let Some(train) = &arguments.train else { return Ok(None) };
     let given = arguments.texts.named().meant()?;
     let classifies = arguments.pair_column.is_some()
@@ -67,9 +65,8 @@ pub(super) fn texts(
         || arguments.template.is_some()
         || !arguments.answers.is_empty();
     if given.is_some() && classifies {
-        return Err(
+        bail!(
             "columns of texts for a language model go without labels, pairs and words for classes"
-                .into(),
         );
     }
     let or = |named: &Option<String>, usual: &str| named.clone().unwrap_or(usual.to_owned());

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_bench::classify::{
-    ClassifyError, Evaluation, Labelled, LoadOptions, SavedClassifier, evaluate,
-};
+use anyhow::bail;
+use lrvd_bench::Result;
+use lrvd_bench::classify::{Evaluation, Labelled, LoadOptions, SavedClassifier, evaluate};
 use lrvd_bench::language::SavedLanguageModel;
 use lrvd_bench::record::{Metrics, Reliability};
 use lrvd_bench::task::GlueTask;
@@ -78,10 +78,10 @@ pub(super) struct Evaluated {
 /// predictions if it asks for them.
 pub(super) fn evaluated(
     arguments: &EvalArguments,
-    check: impl FnOnce(&SavedClassifier, &Labelled) -> Result<(), ClassifyError>,
-    numbers: impl FnOnce(&SavedClassifier) -> Result<usize, ClassifyError>,
+    check: impl FnOnce(&SavedClassifier, &Labelled) -> Result<()>,
+    numbers: impl FnOnce(&SavedClassifier) -> Result<usize>,
     printer: Printer,
-) -> Result<Evaluated, Box<dyn std::error::Error>> {
+) -> Result<Evaluated> {
     let out = arguments.out()?;
     let classifier = load(&arguments.classifier, printer)?;
     let (data, labelled) = labelled(&classifier, arguments)?;
@@ -97,10 +97,7 @@ pub(super) fn evaluated(
 }
 
 /// The labelled examples that the command line names, and their name.
-fn labelled(
-    classifier: &SavedClassifier,
-    arguments: &EvalArguments,
-) -> Result<(String, Labelled), Box<dyn std::error::Error>> {
+fn labelled(classifier: &SavedClassifier, arguments: &EvalArguments) -> Result<(String, Labelled)> {
     Ok(match (&arguments.task, &arguments.data_dir, &arguments.data) {
         (Some(task), Some(folder), _) => {
             let task: GlueTask = task.parse()?;
@@ -114,7 +111,7 @@ fn labelled(
                 classifier.columns().with(text_column, pair_column, label_column, choice_columns);
             (file.display().to_string(), classifier.read_examples(file, &columns)?)
         }
-        _ => return Err("pass --data, or --task and --data-dir".into()),
+        _ => bail!("pass --data, or --task and --data-dir"),
     })
 }
 
@@ -122,16 +119,13 @@ fn labelled(
 pub(super) fn draws(
     arguments: &ClassifierArguments,
     classifier: &SavedClassifier,
-) -> Result<usize, ClassifyError> {
+) -> Result<usize> {
     let is_spared = arguments.policy.policy().asked().is_some();
     classifier.draws(arguments.draws.or((!is_spared).then_some(0)))
 }
 
 /// Loads the classifier that the command line names.
-pub(super) fn load(
-    arguments: &ClassifierArguments,
-    printer: Printer,
-) -> Result<SavedClassifier, Box<dyn std::error::Error>> {
+pub(super) fn load(arguments: &ClassifierArguments, printer: Printer) -> Result<SavedClassifier> {
     let device = device::open(&arguments.device)?;
     let options = LoadOptions {
         model: arguments.model.clone(),

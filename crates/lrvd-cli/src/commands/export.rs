@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::bail;
 use lrvd_bench::classify::{
-    AdapterSource, ClassifyError, GgufExport, MergeOptions, MergeReport, export_gguf,
-    export_merged, export_peft,
+    AdapterSource, GgufExport, MergeOptions, MergeReport, export_gguf, export_merged, export_peft,
 };
+use lrvd_bench::{Kind, Result, kind_of};
 use lrvd_burn::device;
 use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary};
 use serde::Serialize;
@@ -33,15 +34,6 @@ struct Report<'a> {
     cap_error: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cap_errors: Option<BTreeMap<String, f64>>,
-}
-
-/// Options that do not go together.
-#[derive(Debug, thiserror::Error)]
-#[error("`{option}` is for `{wanted}` only, and this is `--to {found}`")]
-struct Misplaced {
-    option: &'static str,
-    wanted: &'static str,
-    found: &'static str,
 }
 
 /// Writes the folder and says what a reader of it must be able to do.
@@ -76,7 +68,7 @@ impl ExportFormat {
     }
 }
 
-fn check(arguments: &ExportArguments) -> Result<(), Misplaced> {
+fn check(arguments: &ExportArguments) -> Result<()> {
     let peft = arguments.to == ExportFormat::Peft;
     let given = [
         ("--layout", arguments.layout.is_some(), peft, "--to peft"),
@@ -87,7 +79,8 @@ fn check(arguments: &ExportArguments) -> Result<(), Misplaced> {
     ];
     match given.into_iter().find(|(_, given, right, _)| *given && !right) {
         Some((option, _, _, wanted)) => {
-            Err(Misplaced { option, wanted, found: arguments.to.name() })
+            let found = arguments.to.name();
+            bail!("`{option}` is for `{wanted}` only, and this is `--to {found}`")
         }
         None => Ok(()),
     }
@@ -115,11 +108,7 @@ fn export_layout(layout: Layout) -> ExportLayout {
     }
 }
 
-fn peft(
-    arguments: &ExportArguments,
-    source: &AdapterSource,
-    printer: Printer,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn peft(arguments: &ExportArguments, source: &AdapterSource, printer: Printer) -> Result<()> {
     let layout = arguments.layout.map_or(ExportLayout::Ragged, export_layout);
     let export =
         export_peft(source, layout, arguments.cap_rank, &command(arguments), &arguments.out)?;
@@ -177,11 +166,7 @@ struct MergedReport<'a> {
 }
 
 /// Writes the merged model; whether it answers as base and adapter do.
-fn merged(
-    arguments: &ExportArguments,
-    source: &AdapterSource,
-    printer: Printer,
-) -> Result<bool, Box<dyn std::error::Error>> {
+fn merged(arguments: &ExportArguments, source: &AdapterSource, printer: Printer) -> Result<bool> {
     let options = MergeOptions {
         model: arguments.model.clone(),
         allow_other_base: arguments.allow_other_base,
@@ -191,11 +176,11 @@ fn merged(
     let device = device::open("cpu")?;
     let report = match export_merged(&arguments.dir, source, &options, &arguments.out, &device) {
         Ok(report) => report,
-        Err(error @ ClassifyError::Differs { .. }) => {
-            printer.error(&error);
+        Err(error) if kind_of(&error) == Some(Kind::Differs) => {
+            printer.error(error.as_ref());
             return Ok(false);
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     };
     report.warnings.iter().for_each(|warning| printer.note(warning));
     match printer.format() {
@@ -258,11 +243,7 @@ struct GgufReport<'a> {
     folded: &'a [String],
 }
 
-fn gguf(
-    arguments: &ExportArguments,
-    source: &AdapterSource,
-    printer: Printer,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn gguf(arguments: &ExportArguments, source: &AdapterSource, printer: Printer) -> Result<()> {
     let model = arguments.model.as_deref();
     let (other, command) = (arguments.allow_other_base, command(arguments));
     let GgufExport { file, adapter, warnings } =

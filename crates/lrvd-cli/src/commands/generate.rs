@@ -1,8 +1,9 @@
 //! `lrvd generate`
 
-use std::error::Error;
 use std::path::Path;
 
+use anyhow::bail;
+use lrvd_bench::Result;
 use lrvd_bench::data::table;
 use lrvd_bench::language::{
     Content, Continuation, ContinuedToken, Generation, LanguageColumns, LanguageLoadOptions,
@@ -90,7 +91,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
         }
     }
     if done == 0 {
-        return Err("there is no prompt".into());
+        bail!("there is no prompt");
     }
     if printer.format() == Format::Json {
         let document = serde_json::json!({
@@ -109,10 +110,7 @@ pub(super) fn run(mut arguments: GenerateArguments, printer: Printer) -> Outcome
 }
 
 /// The adapter that the first argument names, or the base model alone; what is left of the arguments are prompts.
-fn load(
-    arguments: &mut GenerateArguments,
-    printer: Printer,
-) -> Result<SavedLanguageModel, Box<dyn Error>> {
+fn load(arguments: &mut GenerateArguments, printer: Printer) -> Result<SavedLanguageModel> {
     let device = device::open(&arguments.device)?;
     let is_folder = arguments.arguments.first().is_some_and(|first| Path::new(first).is_dir());
     match &arguments.model {
@@ -124,7 +122,7 @@ fn load(
                 allow_changed: arguments.allow_changed,
             };
             if arguments.arguments.is_empty() {
-                return Err("name the folder of an adapter, or a base model by `--model`".into());
+                bail!("name the folder of an adapter, or a base model by `--model`");
             }
             let dir = arguments.arguments.remove(0);
             load_from(Path::new(&dir), &options, &device, printer)
@@ -133,17 +131,14 @@ fn load(
 }
 
 /// The prompts, one after the other.
-type Prompts = Box<dyn Iterator<Item = Result<Content, Box<dyn Error>>>>;
+type Prompts = Box<dyn Iterator<Item = Result<Content>>>;
 
 /// Arguments, the rows of a table, or lines of standard input.
-fn prompts(
-    arguments: &GenerateArguments,
-    model: &SavedLanguageModel,
-) -> Result<Prompts, Box<dyn Error>> {
+fn prompts(arguments: &GenerateArguments, model: &SavedLanguageModel) -> Result<Prompts> {
     let trained = model.columns();
     if let Some(file) = &arguments.input {
         if !arguments.arguments.is_empty() {
-            return Err("prompts are given, and a table by `--input`; wanted one of them".into());
+            bail!("prompts are given, and a table by `--input`; wanted one of them");
         }
         let columns = match arguments.texts.named().meant()?.or(trained.cloned()) {
             Some(columns) => columns,
@@ -155,7 +150,7 @@ fn prompts(
         return Ok(Box::new(rows.into_iter().map(|row| Ok(row.content))));
     }
     if arguments.texts.named().meant()?.is_some() {
-        return Err("columns are those of a table; pass one by `--input`".into());
+        bail!("columns are those of a table; pass one by `--input`");
     }
     let is_chat = arguments.chat
         || arguments.system.is_some()

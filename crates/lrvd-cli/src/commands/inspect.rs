@@ -1,8 +1,6 @@
 //! `lrvd inspect`
 
-use std::path::Path;
-
-use lrvd_bench::SavedError;
+use anyhow::bail;
 use lrvd_bench::classify::{
     AdapterReport, AdapterSource, BaseReport, ModelCheck, ModuleReport, check_model,
     inspect_adapter, inspect_base, is_base,
@@ -23,7 +21,7 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
         let check = match check_model(dir, &device::open("cpu")?, arguments.allow_changed) {
             Ok(check) => check,
             Err(error) => {
-                printer.error(&error);
+                printer.error(error.as_ref());
                 return Ok(ExitStatus::No);
             }
         };
@@ -42,8 +40,14 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
             })?;
             return Ok(ExitStatus::Done);
         }
-        let dir = dir.to_owned();
-        return Err(if dir.is_dir() { nothing(&dir) } else { SavedError::NoFolder { dir } }.into());
+        let shown = dir.display();
+        if !dir.is_dir() {
+            bail!("`{shown}` is not there, or is no folder");
+        }
+        bail!(
+            "`{shown}` holds no adapter or checkpoint; looked for `adapter_config.json`, \
+             `adapter/adapter_config.json`, `settings.json`, `state.json`, `config.json`, `*.gguf`"
+        );
     }
     let source = AdapterSource::open(dir, &device::open("cpu")?, arguments.allow_changed)?;
     source.warnings.iter().for_each(|warning| printer.note(warning));
@@ -53,16 +57,6 @@ pub(super) fn run(arguments: InspectArguments, printer: Printer) -> Outcome {
         Format::Text => adapter(&report),
     })?;
     Ok(ExitStatus::Done)
-}
-
-fn nothing(dir: &Path) -> SavedError {
-    SavedError::Nothing {
-        dir: dir.to_owned(),
-        wanted: "adapter or checkpoint",
-        looked_for: "`adapter_config.json`, `adapter/adapter_config.json`, `settings.json`, \
-                     `state.json`, `config.json`, `*.gguf`"
-            .to_owned(),
-    }
 }
 
 fn checked(check: &ModelCheck) -> String {

@@ -1,10 +1,11 @@
 //! Texts for a language model: `lrvd data check` and `lrvd eval`.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::path::Path;
 
+use anyhow::{Context as _, bail};
 use burn::tensor::Device;
+use lrvd_bench::Result;
 use lrvd_bench::language::{
     LanguageLoadOptions, LanguageReport, LanguageSource, LanguageSplitReport, SavedLanguageModel,
     check_language, read_texts,
@@ -91,10 +92,10 @@ struct Report {
 pub(super) fn load(
     arguments: &ClassifierArguments,
     printer: Printer,
-) -> Result<SavedLanguageModel, Box<dyn Error>> {
+) -> Result<SavedLanguageModel> {
     let policy = arguments.policy;
     if policy.cascade.is_some() || policy.tolerance.is_some() || policy.antithetic {
-        return Err("sparing draws is for classifiers; a language model makes all of them".into());
+        bail!("sparing draws is for classifiers; a language model makes all of them");
     }
     let options = LanguageLoadOptions {
         model: arguments.model.clone(),
@@ -111,7 +112,7 @@ pub(super) fn load_from(
     options: &LanguageLoadOptions,
     device: &Device,
     printer: Printer,
-) -> Result<SavedLanguageModel, Box<dyn Error>> {
+) -> Result<SavedLanguageModel> {
     let model = SavedLanguageModel::load(dir, options, device)?;
     model.warnings.iter().for_each(|warning| printer.note(warning));
     Ok(model)
@@ -126,16 +127,17 @@ pub(super) fn eval(arguments: EvalArguments, printer: Printer) -> Outcome {
         || arguments.columns.pair_column.is_some()
         || !arguments.columns.choice_columns.is_empty();
     if classifies {
-        return Err("a language model is measured on texts: name `--prompt-column` and `--completion-column`, or \
-                    `--messages-column`"
-            .into());
+        bail!(
+            "a language model is measured on texts: name `--prompt-column` and `--completion-column`, or \
+             `--messages-column`"
+        );
     }
-    let Some(file) = &arguments.data else { return Err("pass --data".into()) };
+    let Some(file) = &arguments.data else { bail!("pass --data") };
     let out = arguments.out()?;
     let model = load(own, printer)?;
     let columns = match arguments.language.named().meant()? {
         Some(columns) => columns,
-        None => model.columns().cloned().ok_or("name the columns of the texts")?,
+        None => model.columns().cloned().context("name the columns of the texts")?,
     };
     let rows = read_texts(file, &columns, true)?;
     let (draws, seed) = (model.draws(own.draws)?, own.seed.unwrap_or(model.seed()));

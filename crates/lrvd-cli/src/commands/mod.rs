@@ -16,8 +16,6 @@ mod serve;
 mod table;
 mod train;
 
-use std::error::Error;
-
 use crate::args::{Arguments, Command};
 use crate::exit::ExitStatus;
 use crate::printer::Printer;
@@ -26,7 +24,7 @@ use crate::printer::Printer;
 const STDIN: &str = "standard input";
 
 /// What a command returns.
-pub(crate) type Outcome = Result<ExitStatus, Box<dyn Error>>;
+pub(crate) type Outcome = lrvd_bench::Result<ExitStatus>;
 
 /// Runs the command that `arguments` name.
 pub(crate) fn run(arguments: Arguments, printer: Printer) -> Outcome {

@@ -1,11 +1,10 @@
 //! `lrvd predict`
 
-use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use lrvd_bench::classify::{
-    ClassifyError, Input, Prediction, SavedClassifier, read_inputs, stream_inputs,
-};
+use anyhow::bail;
+use lrvd_bench::Result;
+use lrvd_bench::classify::{Input, Prediction, SavedClassifier, read_inputs, stream_inputs};
 use lrvd_bench::data::table;
 use serde::Serialize;
 
@@ -62,7 +61,7 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
     let limit = arguments.abstain_above;
     if !arguments.pair.is_empty() && arguments.pair.len() != arguments.texts.len() {
         let (pairs, texts) = (arguments.pair.len(), arguments.texts.len());
-        return Err(format!("{pairs} `--pair` for {texts} texts; wanted one for each").into());
+        bail!("{pairs} `--pair` for {texts} texts; wanted one for each");
     }
     let classifier = load(&arguments.classifier, printer)?;
     check_limit(&classifier, limit)?;
@@ -111,24 +110,18 @@ pub(super) fn run(arguments: PredictArguments, printer: Printer) -> Outcome {
 }
 
 /// A number has no entropy that could be too high.
-pub(super) fn check_limit(
-    classifier: &SavedClassifier,
-    limit: Option<f64>,
-) -> Result<(), &'static str> {
+pub(super) fn check_limit(classifier: &SavedClassifier, limit: Option<f64>) -> Result<()> {
     if limit.is_some() && classifier.info.goal.is_regression() {
-        return Err("`--abstain-above` is for classifiers, and this one predicts numbers");
+        bail!("`--abstain-above` is for classifiers, and this one predicts numbers");
     }
     Ok(())
 }
 
 /// What is to be answered, one after the other.
-type Inputs = Box<dyn Iterator<Item = Result<Input, Box<dyn Error>>>>;
+type Inputs = Box<dyn Iterator<Item = Result<Input>>>;
 
 /// Arguments, the rows of a table, or lines of text.
-fn inputs(
-    arguments: PredictArguments,
-    classifier: &SavedClassifier,
-) -> Result<Inputs, Box<dyn Error>> {
+fn inputs(arguments: PredictArguments, classifier: &SavedClassifier) -> Result<Inputs> {
     let InputColumns { text_column, pair_column, choice_columns } = arguments.columns;
     let is_named = text_column.is_some() || pair_column.is_some() || !choice_columns.is_empty();
     let columns = classifier.columns().with(text_column, pair_column, None, choice_columns);
@@ -144,22 +137,24 @@ fn inputs(
         (None, false) => None,
     };
     if let Some(table) = table {
-        return Ok(Box::new(table.map(|input| input.map_err(Into::into))));
+        return Ok(table);
     }
     if is_named {
-        return Err(
+        bail!(
             "`--text-column`, `--pair-column` and `--choice-columns` are for tables; pass one by `--input`, or `--jsonl`"
-                .into(),
         );
     }
     if classifier.info.has_choices() {
-        return Err(ClassifyError::OfChoices { dir: arguments.classifier.dir }.into());
+        bail!(
+            "`{dir}` answers questions with choices, and a text has none; `lrvd predict {dir} --input FILE` answers them",
+            dir = arguments.classifier.dir.display()
+        );
     }
     if !arguments.texts.is_empty() {
         let mut pairs = arguments.pair.into_iter();
         let inputs = arguments.texts.into_iter().map(move |text| {
             if text.trim().is_empty() {
-                return Err("an empty text cannot be classified".into());
+                bail!("an empty text cannot be classified");
             }
             Ok(Input { text, pair: pairs.next(), choices: Vec::new() })
         });
@@ -170,7 +165,7 @@ fn inputs(
         None => table::texts(Box::new(std::io::stdin().lock()), Path::new(STDIN)),
     };
     let input = |text: String| Input { text, pair: None, choices: Vec::new() };
-    Ok(Box::new(lines.map(move |line| line.map(input).map_err(Into::into))))
+    Ok(Box::new(lines.map(move |line| line.map(input))))
 }
 
 fn answer<'a>(

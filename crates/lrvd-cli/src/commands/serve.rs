@@ -1,8 +1,9 @@
 //! `lrvd serve`
 
-use std::error::Error;
 use std::time::Duration;
 
+use anyhow::{anyhow, bail};
+use lrvd_bench::Result;
 use lrvd_bench::language::SavedLanguageModel;
 
 use super::eval::{draws, load};
@@ -57,8 +58,7 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
             Format::Json => {
                 serde_json::json!({ "schema_version": 1, "address": address }).to_string()
             }
-        })?;
-        Ok::<_, Box<dyn Error>>(())
+        })
     };
     if generates {
         let model = language::load(own, printer)?;
@@ -82,21 +82,21 @@ pub(super) fn run(arguments: ServeArguments, printer: Printer) -> Outcome {
 }
 
 /// The key in the environment variable `name`.
-fn key(name: &str) -> Result<String, String> {
+fn key(name: &str) -> Result<String> {
     #[expect(clippy::disallowed_methods, reason = "a key does not belong in a list of processes")]
     let found = std::env::var(name);
-    let key = found.map_err(|error| format!("`--api-key-env {name}`: {error}"))?;
+    let key = found.map_err(|error| anyhow!("`--api-key-env {name}`: {error}"))?;
     // Anything else cannot be sent as a header.
     if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(format!(
+        bail!(
             "`--api-key-env {name}`: expected visible ASCII characters without spaces, at least one"
-        ));
+        );
     }
     Ok(key)
 }
 
 /// Refuses options of the other kind of model.
-fn check(arguments: &ServeArguments, generates: bool) -> Result<(), String> {
+fn check(arguments: &ServeArguments, generates: bool) -> Result<()> {
     let own = [("--max-tokens", arguments.max_tokens.is_some())];
     let others = [
         ("--abstain-above", arguments.abstain_above.is_some()),
@@ -109,10 +109,10 @@ fn check(arguments: &ServeArguments, generates: bool) -> Result<(), String> {
         (&own[..], "language models", "a classifier")
     };
     match unwanted.iter().find(|(_, is_given)| *is_given) {
-        Some((name, _)) => Err(format!(
+        Some((name, _)) => bail!(
             "`{name}` is for {wanted}, and `{}` is {found}",
             arguments.classifier.dir.display()
-        )),
+        ),
         None => Ok(()),
     }
 }

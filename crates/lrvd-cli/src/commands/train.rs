@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use lrvd_bench::UnknownName;
+use anyhow::bail;
 use lrvd_bench::classify::{ClassifyData, TrainOptions, train_classifier};
 use lrvd_bench::language::{LanguageOptions, LanguageRows, LanguageSource, train_language};
 use lrvd_bench::settings::{CheckpointChoice, ConfigOverrides, MethodName, Training};
+use lrvd_bench::{Result, UnknownName};
 use serde_json::json;
 
 use super::config::overrides;
@@ -88,10 +89,7 @@ pub(super) fn run(arguments: TrainArguments, global: GlobalArguments, printer: P
 }
 
 /// The settings that the command line asks for, whatever they are for.
-fn settings(
-    arguments: &TrainArguments,
-    training: Training,
-) -> Result<ConfigOverrides, Box<dyn std::error::Error>> {
+fn settings(arguments: &TrainArguments, training: Training) -> Result<ConfigOverrides> {
     let mut config = overrides(&arguments.settings, Some(training))?;
     let counts = [
         ("steps", arguments.steps),
@@ -112,27 +110,19 @@ fn settings(
 }
 
 /// As many steps as `epochs` passes over `rows` take.
-fn set_epochs(
-    config: &mut ConfigOverrides,
-    epochs: f64,
-    rows: usize,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn set_epochs(config: &mut ConfigOverrides, epochs: f64, rows: usize) -> Result<()> {
     let batch = config.count("batch_size").unwrap_or(1).max(1);
     let steps = epochs * rows.div_ceil(batch) as f64;
     if steps > MAX_STEPS {
-        return Err(format!(
+        bail!(
             "`--epochs {epochs:e}` is {steps:.3e} steps of {batch} rows, at most {MAX_STEPS:e} can be taken"
-        )
-        .into());
+        );
     }
-    Ok(config.set_count("steps", (steps.ceil() as usize).max(1))?)
+    config.set_count("steps", (steps.ceil() as usize).max(1))
 }
 
 /// The method called `name`, which must be one of those that `suit`.
-fn named(
-    name: &str,
-    suit: impl Fn(MethodName) -> bool,
-) -> Result<MethodName, Box<dyn std::error::Error>> {
+fn named(name: &str, suit: impl Fn(MethodName) -> bool) -> Result<MethodName> {
     let known = MethodName::from_name(name).filter(|method| suit(*method));
     let names = || MethodName::saved().filter(|method| suit(*method)).map(MethodName::name);
     Ok(known.ok_or_else(|| UnknownName::new("method", name, names()))?)
@@ -142,7 +132,7 @@ fn named(
 fn language_options(
     arguments: TrainArguments,
     data: LanguageSource,
-) -> Result<(LanguageOptions, Option<LanguageRows>), Box<dyn std::error::Error>> {
+) -> Result<(LanguageOptions, Option<LanguageRows>)> {
     let mut config = settings(&arguments, Training::Language)?;
     let mut rows = None;
     if let Some(epochs) = arguments.epochs {
@@ -168,9 +158,7 @@ fn language_options(
 }
 
 /// As [`language_options`], for a classifier.
-fn options(
-    arguments: TrainArguments,
-) -> Result<(TrainOptions, Option<ClassifyData>), Box<dyn std::error::Error>> {
+fn options(arguments: TrainArguments) -> Result<(TrainOptions, Option<ClassifyData>)> {
     let mut config = settings(&arguments, Training::Classifier)?;
     if let Some(template) = &arguments.examples.template {
         config.set_text("wording.template", template)?;

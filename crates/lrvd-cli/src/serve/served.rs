@@ -1,11 +1,10 @@
 //! What the kinds of models differ in; the rest of the server is the same for all.
 
-use std::error::Error;
 use std::fmt::{Debug, Formatter, Result as Written};
 use std::marker::PhantomData;
 
-use lrvd_bench::ModelsError;
 use lrvd_bench::run::MAX_SEED;
+use lrvd_bench::{Error, Kind as ErrorKind, ModelsError, Result, kind_of};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::value::MapAccessDeserializer;
@@ -69,14 +68,13 @@ pub(crate) trait Card:
 /// A model on the thread that owns it.
 pub(crate) trait Model: Sized {
     type Card: Card;
-    type Error: Error + 'static;
 
     /// What clients can know of it under `limits`.
     ///
     /// # Errors
     ///
     /// If its files cannot be read.
-    fn card(&self, limits: &Limits) -> Result<Self::Card, Self::Error>;
+    fn card(&self, limits: &Limits) -> Result<Self::Card>;
 
     /// A question for the start, with the draws and the seed of requests that name none.
     fn first(&self) -> (Input<Self>, Key<Self>);
@@ -95,16 +93,7 @@ pub(crate) trait Model: Sized {
         inputs: &[Input<Self>],
         key: Key<Self>,
         go_on: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Vec<Found<Self>>, Self::Error>;
-
-    /// What is wrong with the text, in words that name no place of this machine; `None` for an error that the text did not
-    /// cause.
-    fn text_fault(error: &Self::Error) -> Option<String>;
-
-    /// Whether an error is the end that `go_on` demanded.
-    fn is_abandoned(_error: &Self::Error) -> bool {
-        false
-    }
+    ) -> Result<Vec<Found<Self>>>;
 }
 
 pub(crate) type Input<M> = <<M as Model>::Card as Card>::Input;
@@ -190,11 +179,23 @@ pub(super) fn filled(text: &str, field: impl FnOnce() -> String) -> Result<(), P
     Ok(())
 }
 
-/// What a client gets to know of a text that the tokenizer cannot encode: not the tokenizer's file.
-pub(super) fn not_encoded(error: &ModelsError) -> String {
-    match error {
-        ModelsError::Text(_) => error.to_string(),
-        _ => "the tokenizer cannot encode it".to_owned(),
+/// What is wrong with the text, in words that name no place of this machine; `None` for an error that the text did not
+/// cause.
+pub(super) fn text_fault(error: &Error) -> Option<String> {
+    match error.downcast_ref() {
+        Some(ModelsError::Text(text)) => return Some(text.clone()),
+        // Not the tokenizer's file.
+        Some(ModelsError::Tokenizer { .. } | ModelsError::Argument { .. }) => {
+            return Some("the tokenizer cannot encode it".to_owned());
+        }
+        _ => {}
+    }
+    match kind_of(error)? {
+        ErrorKind::Input => Some(error.to_string()),
+        ErrorKind::NoTemplate => {
+            Some("the model has no chat template: send `prompt` instead of `messages`".to_owned())
+        }
+        _ => None,
     }
 }
 

@@ -1,15 +1,18 @@
 //! Start and stop, and the connections between.
 
-use std::error::Error;
+use std::fmt::Display;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anyhow::{anyhow, bail};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use lrvd_bench::{Error, Kind, Result, kind_of};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -21,7 +24,7 @@ use super::access::Access;
 use super::metrics::Metrics;
 use super::queue::{Blame, Fault, Queue};
 use super::routes::{App, Limits, router};
-use super::served::{Card, Model};
+use super::served::{Card, Model, text_fault};
 use super::worker::work;
 use crate::printer::Printer;
 
@@ -35,23 +38,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Time to the next attempt where the system has no connection to give.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A server cannot start or continue.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ServeError {
-    #[error("cannot listen at `{address}`: {source}")]
-    Listen { address: SocketAddr, source: std::io::Error },
-    #[error("the server stopped: {0}")]
-    Io(#[from] std::io::Error),
-    #[error("the model does not answer: {0}")]
-    Model(Box<dyn Error>),
-    #[error("{draws} draws are more than a request may ask for; raise `--max-draws`, {most}")]
-    Draws { draws: usize, most: usize },
-    #[error(
-        "a request may have {texts} texts, and {queue} may wait; raise `--queue` or lower `--max-texts`"
-    )]
-    Queue { texts: usize, queue: usize },
-}
-
 /// A socket that listens; nothing is accepted yet.
 pub(crate) struct Server {
     runtime: Runtime,
@@ -62,21 +48,22 @@ pub(crate) struct Server {
 
 impl Server {
     /// Listens at `address`, as a server that is also called `names` and needs `key`, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// [`ServeError::Listen`] if that is not possible, [`ServeError::Queue`] for limits that exclude each other.
     pub(crate) fn open(
         address: SocketAddr,
         names: Vec<String>,
         key: Option<String>,
         limits: Limits,
-    ) -> Result<Self, ServeError> {
+    ) -> Result<Self> {
         if limits.queue < limits.max_texts {
-            return Err(ServeError::Queue { texts: limits.max_texts, queue: limits.queue });
+            bail!(
+                "a request may have {} texts, and {} may wait; raise `--queue` or lower `--max-texts`",
+                limits.max_texts,
+                limits.queue
+            );
         }
-        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-        let listen = |source| ServeError::Listen { address, source };
+        let runtime =
+            Builder::new_current_thread().enable_io().enable_time().build().map_err(stopped)?;
+        let listen = |error: io::Error| anyhow!("cannot listen at `{address}`: {error}");
         let listener = runtime.block_on(TcpListener::bind(address)).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let access = Access::new(address, names, key);
@@ -94,25 +81,21 @@ impl Server {
     }
 
     /// Answers by `model` until `stop` is set, then what was accepted. `started` is called once requests are taken.
-    ///
-    /// # Errors
-    ///
-    /// [`ServeError::Draws`] for more draws than the limits allow, [`ServeError::Model`] if the model does not answer a
-    /// first text, [`ServeError::Io`] if the socket fails.
-    pub(crate) fn run<M: Model, E: From<ServeError>>(
+    pub(crate) fn run<M: Model>(
         self,
         model: &M,
         stop: Arc<AtomicBool>,
         printer: Printer,
-        started: impl FnOnce() -> Result<(), E>,
-    ) -> Result<(), E> {
+        started: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let Self { runtime, listener, access, limits } = self;
         let (first, key) = model.first();
         let draws = M::Card::draws(key);
         if draws > limits.max_draws {
-            return Err(ServeError::Draws { draws, most: limits.max_draws }.into());
+            let most = limits.max_draws;
+            bail!("{draws} draws are more than a request may ask for; raise `--max-draws`, {most}");
         }
-        let failed = |error: M::Error| ServeError::Model(Box::new(error));
+        let failed = |error: Error| anyhow!("the model does not answer: {error}");
         let card = model.card(&limits).map_err(failed)?;
         // What cannot answer says so now.
         model.answer(&[first], key, &mut |_| true).map_err(failed)?;
@@ -131,14 +114,17 @@ impl Server {
                 limits.batch_size,
                 |key| model.is_shared(key),
                 |inputs, key, go_on| {
-                    model.answer(inputs, key, go_on).map_err(|error| fault::<M>(&error, printer))
+                    model.answer(inputs, key, go_on).map_err(|error| fault(&error, printer))
                 },
             );
             http.join()
         });
-        let panicked = |_| ServeError::Io(std::io::Error::other("it panicked"));
-        Ok(ended.map_err(panicked)?)
+        ended.map_err(|_| stopped("it panicked"))
     }
+}
+
+fn stopped(reason: impl Display) -> Error {
+    anyhow!("the server stopped: {reason}")
 }
 
 /// Accepts until the stop, then waits until all is answered or has had its time.
@@ -186,19 +172,19 @@ fn bounded(stream: TcpStream, patience: Duration) -> std::pin::Pin<Box<TimeoutSt
 }
 
 /// Whether the error is of one connection, and the next may be accepted at once.
-fn is_of_the_client(error: &std::io::Error) -> bool {
+fn is_of_the_client(error: &io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
 
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
 /// What a request gets to know of an error; one that its text did not cause is printed here.
-fn fault<M: Model>(error: &M::Error, printer: Printer) -> Fault {
-    match M::text_fault(error) {
+fn fault(error: &Error, printer: Printer) -> Fault {
+    match text_fault(error) {
         Some(message) => Fault { blame: Blame::Text, message },
         None => {
-            if !M::is_abandoned(error) {
-                printer.error(error);
+            if kind_of(error) != Some(Kind::Stopped) {
+                printer.error(error.as_ref());
             }
             Fault { blame: Blame::Model, message: error.to_string() }
         }

@@ -53,7 +53,6 @@ impl<'a> Repository<'a> {
         Self { client, root: root(cache, id), id, commit: None }
     }
 
-    /// Fetches the first of `names` that the repository has.
     pub(super) fn fetch_first(&mut self, names: &[&str]) -> Result<PathBuf, String> {
         for name in names {
             if let Some(file) = self.fetch(name)? {
@@ -140,7 +139,6 @@ impl<'a> Repository<'a> {
         Ok(())
     }
 
-    /// Appends to `file` what it lacks.
     fn complete(&self, file: &mut File, remote: &Remote) -> Result<(), String> {
         let words = |error: std::io::Error| error.to_string();
         let mut length = file.metadata().map_err(words)?.len();

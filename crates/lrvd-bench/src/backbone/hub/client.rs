@@ -111,7 +111,6 @@ impl Client {
         Err(endless(&url))
     }
 
-    /// One request, with the token if it is to the hub itself.
     fn send(&self, method: Method, url: &str, start: u64) -> Result<Response<Body>, String> {
         let failed =
             |error: &dyn std::fmt::Display| format!("`{}` did not answer: {error}", shown(url));
@@ -139,7 +138,6 @@ impl Client {
     }
 }
 
-/// Whether an answer of this status names another address.
 fn redirects(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }

@@ -11,7 +11,8 @@ use std::path::Path;
 use super::columns::{Columns, IDS};
 use super::label::Field;
 use super::table::{Cell, Format, Layout, Row, Table};
-use super::{DataError, Example, Label};
+use super::{Example, Label};
+use crate::error::Result;
 use crate::task::GlueTask;
 
 /// Columns of the headerless acceptability files; the names `label` and `sentence` are those of [`Columns`].
@@ -20,11 +21,7 @@ const COLA_COLUMNS: &[&str] = &["source", "label", "author mark", "sentence"];
 /// Reads the examples of one file.
 ///
 /// Texts are kept verbatim, outer spaces included.
-pub(crate) fn read_examples(
-    file: &Path,
-    format: Format,
-    task: GlueTask,
-) -> Result<Vec<Example>, DataError> {
+pub(crate) fn read_examples(file: &Path, format: Format, task: GlueTask) -> Result<Vec<Example>> {
     let columns = Columns::of(task);
     let unnamed = (task == GlueTask::Cola).then_some(COLA_COLUMNS);
     let layout = Layout { columns: &columns.names(), unnamed, ..Layout::of(format) };
@@ -43,13 +40,13 @@ pub(crate) fn read_examples(
     Ok(examples)
 }
 
-fn label(row: &Row, wanted: &[&str], task: GlueTask) -> Result<Label, DataError> {
+fn label(row: &Row, wanted: &[&str], task: GlueTask) -> Result<Label> {
     let (column, cell) = row.find(wanted)?;
     let field = Field { spec: task.spec(), column, place: row.place() };
     match cell {
         Cell::Text(text) => field.of_text(text),
         Cell::Integer(id) => field.of_integer(*id),
         Cell::Float(score) => field.of_score(*score),
-        other => Err(row.wrong_type(column, "a label", other).into()),
+        other => Err(row.wrong_type(column, "a label", other)),
     }
 }

@@ -1,30 +1,26 @@
-#![allow(clippy::unwrap_used, clippy::result_large_err)]
+#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 
 use super::*;
-use crate::data::TableError;
+use crate::error::Result;
 
 /// Reads `text` as `dev.tsv` or `train.jsonl`; the error without its folder.
-fn read(
-    format: Format,
-    task: GlueTask,
-    text: impl AsRef<[u8]>,
-) -> Result<Vec<Example>, (String, DataError)> {
+fn read(format: Format, task: GlueTask, text: impl AsRef<[u8]>) -> Result<Vec<Example>, String> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join(if format == Format::Tsv { "dev.tsv" } else { "train.jsonl" });
     std::fs::write(&file, text).unwrap();
     read_examples(&file, format, task).map_err(|error| {
         let folder = format!("{}/", dir.path().display());
-        (error.to_string().replace(&folder, ""), error)
+        error.to_string().replace(&folder, "")
     })
 }
 
 fn message(task: GlueTask, text: impl AsRef<[u8]>) -> String {
-    read(Format::Tsv, task, text).unwrap_err().0
+    read(Format::Tsv, task, text).unwrap_err()
 }
 
-fn golden(name: &str, task: GlueTask) -> Result<Vec<Example>, DataError> {
+fn golden(name: &str, task: GlueTask) -> Result<Vec<Example>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/data");
     read_examples(&folder.join(name), Format::Parquet, task)
 }
@@ -163,13 +159,11 @@ fn errors_of_objects_name_file_line_and_key() {
         ("[1]", "line 2: not a JSON object"),
         ("", "line 2: not a JSON object"),
     ] {
-        let error = read(Format::Jsonl, GlueTask::Cola, format!("{good}{bad}\n")).unwrap_err().0;
+        let error = read(Format::Jsonl, GlueTask::Cola, format!("{good}{bad}\n")).unwrap_err();
         assert!(error.contains(wanted) && error.starts_with("`train.jsonl`"), "{error}");
     }
-    assert!(matches!(
-        read(Format::Jsonl, GlueTask::Cola, ""),
-        Err((_, DataError::Table(TableError::Empty { .. })))
-    ));
+    let empty = read(Format::Jsonl, GlueTask::Cola, "").unwrap_err();
+    assert_eq!(empty, "`train.jsonl` holds no examples");
 }
 
 #[test]

@@ -7,7 +7,6 @@ use serde_json::Value;
 /// Doubles from here on do not tell neighbouring integers apart.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// One value of a table, as far as its format tells types apart.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
     Null,
@@ -17,7 +16,6 @@ pub enum Cell {
     Float(f64),
     Text(String),
     List(Vec<Cell>),
-    /// Values by name.
     Object(BTreeMap<String, Cell>),
     /// A value of a type that no data set uses, such as a date or bytes.
     Other,

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::bail;
 use parquet::basic::ConvertedType;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -12,7 +13,10 @@ use parquet::record::Field;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 
-use super::{At, Cell, Place, Row, TableError};
+use super::place::any_of;
+use super::{At, Cell, Place, Row};
+use crate::error::{Error, Result};
+use crate::text::quoted;
 
 pub(super) struct Columnar {
     names: Arc<[String]>,
@@ -24,7 +28,7 @@ pub(super) struct Columnar {
 
 impl Columnar {
     /// Decodes the `wanted` columns, or all if none are named.
-    pub(super) fn new(opened: File, file: &Path, wanted: &[&str]) -> Result<Self, TableError> {
+    pub(super) fn new(opened: File, file: &Path, wanted: &[&str]) -> Result<Self> {
         let reader = decoded(file, || SerializedFileReader::new(opened))?;
         let schema = reader.metadata().file_metadata().schema_descr().root_schema_ptr();
         let fields = schema.get_fields();
@@ -32,15 +36,19 @@ impl Columnar {
         let needed = |i: &usize| wanted.is_empty() || wanted.contains(&names[*i].as_str());
         let kept: Vec<usize> = (0..names.len()).filter(needed).collect();
         if kept.is_empty() {
-            let wanted = wanted.iter().map(|&name| name.to_owned()).collect();
-            return Err(TableError::MissingColumn {
-                file: file.into(),
-                wanted,
-                found: names.to_vec(),
-            });
+            bail!(
+                "`{}` has no column {}; its columns are {}",
+                file.display(),
+                any_of(wanted),
+                quoted(&*names)
+            );
         }
         if let Some(&column) = kept.iter().find(|&&column| has_interval(&fields[column])) {
-            return Err(TableError::Interval { file: file.into(), column: names[column].clone() });
+            bail!(
+                "`{}`, column `{column}`: an INTERVAL where a text, a number or a truth value is expected",
+                file.display(),
+                column = names[column]
+            );
         }
         let projection = Type::group_type_builder(schema.name())
             .with_fields(kept.iter().map(|&column| fields[column].clone()).collect())
@@ -51,7 +59,7 @@ impl Columnar {
         Ok(Self { names, kept, rows, number: 0 })
     }
 
-    pub(super) fn next_row(&mut self, file: &Path) -> Result<Option<Row>, TableError> {
+    pub(super) fn next_row(&mut self, file: &Path) -> Result<Option<Row>> {
         let Some(row) = decoded(file, || self.rows.next().transpose())? else { return Ok(None) };
         self.number += 1;
         let mut cells = vec![Cell::Null; self.names.len()];
@@ -98,22 +106,19 @@ fn has_interval(field: &Type) -> bool {
 }
 
 /// What `decode` returns. The decoder panics on some damaged files; that is an error of the file here.
-fn decoded<T>(
-    file: &Path,
-    decode: impl FnOnce() -> Result<T, ParquetError>,
-) -> Result<T, TableError> {
+fn decoded<T>(file: &Path, decode: impl FnOnce() -> Result<T, ParquetError>) -> Result<T> {
     let outcome = catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
         Err(ParquetError::General("the file is damaged: its pages do not fit its metadata".into()))
     });
     outcome.map_err(|source| broken(file, source))
 }
 
-fn broken(file: &Path, source: ParquetError) -> TableError {
+fn broken(file: &Path, source: ParquetError) -> Error {
     let source = match source {
         ParquetError::General(text) if text.starts_with("Disabled feature") => ParquetError::NYI(
             format!("{text}; rewrite the file with snappy, zstd or no compression"),
         ),
         source => source,
     };
-    TableError::Parquet { file: file.into(), source: source.into() }
+    Error::new(source).context(format!("cannot decode parquet file `{}`", file.display()))
 }

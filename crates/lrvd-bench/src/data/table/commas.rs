@@ -6,8 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{At, MAX_ROW, Place, Row, TableError};
-use crate::io::IoError;
+use anyhow::anyhow;
+
+use super::{At, MAX_ROW, Place, Row};
+use crate::error::{Error, Result};
+use crate::io::cannot;
 
 pub(super) struct Commas {
     names: Arc<[String]>,
@@ -37,10 +40,10 @@ impl Read for Bounded {
 }
 
 impl Commas {
-    pub(super) fn new(opened: File, file: &Path) -> Result<Self, TableError> {
+    pub(super) fn new(opened: File, file: &Path) -> Result<Self> {
         let end = Arc::new(AtomicU64::new(MAX_ROW));
         let mut opened = BufReader::new(Bounded { file: opened, at: 0, end: Arc::clone(&end) });
-        let head = opened.fill_buf().map_err(IoError::at("read", file))?;
+        let head = opened.fill_buf().map_err(cannot("read", file))?;
         let first = head.iter().position(|&byte| byte == b'\n');
         let before = usize::from(first.is_some_and(|first| head[..first].ends_with(b"\r")));
         // Too few or too many fields are our error, which names the columns.
@@ -51,7 +54,7 @@ impl Commas {
         Ok(Self { names, records: reader.into_records(), before, end })
     }
 
-    pub(super) fn next_row(&mut self, file: &Path) -> Result<Option<Row>, TableError> {
+    pub(super) fn next_row(&mut self, file: &Path) -> Result<Option<Row>> {
         let start = self.records.reader().position().clone();
         self.end.store(start.byte() + MAX_ROW, Ordering::Relaxed);
         let Some(record) = self.records.next() else { return Ok(None) };
@@ -69,11 +72,15 @@ fn broken(
     error: csv::Error,
     reader: &csv::Reader<BufReader<Bounded>>,
     line: u64,
-) -> TableError {
+) -> Error {
     let inner = reader.get_ref().get_ref();
     if error.is_io_error() && inner.at >= inner.end.load(Ordering::Relaxed) {
         let at = At::Line(line as usize);
-        return TableError::Long { place: Place { file: file.into(), at } };
+        return anyhow!(
+            "{place}: longer than {} MiB",
+            MAX_ROW >> 20,
+            place = Place { file: file.into(), at }
+        );
     }
-    TableError::Csv { file: file.into(), source: error.into() }
+    Error::new(error).context(format!("cannot decode CSV file `{}`", file.display()))
 }

@@ -5,11 +5,13 @@ use std::io::{BufRead, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::{anyhow, bail};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::{At, Cell, MAX_ROW, Place, Row, TableError};
-use crate::io::IoError;
+use super::{At, Cell, MAX_ROW, Place, Row};
+use crate::error::{Error, Result};
+use crate::io::cannot;
 
 /// Some files start with this mark; it is no part of the first line.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
@@ -28,23 +30,25 @@ impl Lines {
         Self { bytes, file: file.into(), skip_blank, offset: 0, number: 0 }
     }
 
-    pub(super) fn next_line(&mut self) -> Result<Option<(Place, String)>, TableError> {
+    pub(super) fn next_line(&mut self) -> Result<Option<(Place, String)>> {
         loop {
             let mut line = Vec::new();
             let mut bounded = (&mut self.bytes).take(MAX_ROW + 1);
             let length =
-                bounded.read_until(b'\n', &mut line).map_err(IoError::at("read", &self.file))?;
+                bounded.read_until(b'\n', &mut line).map_err(cannot("read", &self.file))?;
             if length == 0 {
                 return Ok(None);
             }
             self.number += 1;
             let place = Place { file: self.file.clone(), at: At::Line(self.number) };
             if length as u64 > MAX_ROW {
-                return Err(TableError::Long { place });
+                bail!("{place}: longer than {} MiB", MAX_ROW >> 20);
             }
-            let mut line = String::from_utf8(line).map_err(|error| TableError::Encoding {
-                place: place.clone(),
-                offset: self.offset + error.utf8_error().valid_up_to(),
+            let mut line = String::from_utf8(line).map_err(|error| {
+                anyhow!(
+                    "{place}: invalid UTF-8 at byte {} of the file",
+                    self.offset + error.utf8_error().valid_up_to()
+                )
             })?;
             self.offset += length;
             let end = line.strip_suffix('\n').unwrap_or(&line);
@@ -58,11 +62,11 @@ impl Lines {
         }
     }
 
-    pub(super) fn next_object(&mut self) -> Result<Option<Row>, TableError> {
+    pub(super) fn next_object(&mut self) -> Result<Option<Row>> {
         let Some((place, line)) = self.next_line()? else { return Ok(None) };
         match serde_json::from_str(&line) {
             Ok(Fields(fields)) => Ok(Some(Row::keyed(place, fields))),
-            Err(source) => Err(TableError::Json { place, source: source.into() }),
+            Err(source) => Err(Error::new(source).context(format!("{place}: not a JSON object"))),
         }
     }
 }
@@ -75,7 +79,7 @@ pub(super) struct Tabs {
 
 impl Tabs {
     /// Takes the header, unless there are names for a file without one and the first line has none of them.
-    pub(super) fn new(mut lines: Lines, unnamed: Option<&[&str]>) -> Result<Self, TableError> {
+    pub(super) fn new(mut lines: Lines, unnamed: Option<&[&str]>) -> Result<Self> {
         let mut first = lines.next_line()?;
         let line = first.as_ref().map_or("", |(_, line)| line);
         let mut names: Arc<[String]> = line.split('\t').map(str::to_owned).collect();
@@ -88,7 +92,7 @@ impl Tabs {
         Ok(Self { names, first, lines })
     }
 
-    pub(super) fn next_row(&mut self) -> Result<Option<Row>, TableError> {
+    pub(super) fn next_row(&mut self) -> Result<Option<Row>> {
         let line = match self.first.take() {
             Some(line) => Some(line),
             None => self.lines.next_line()?,

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `cell` | [`Cell`]: one value |
 //! | `row` | [`Row`]: values by column name, with errors that name file, line and column |
-//! | `error` | [`TableError`], [`Place`] |
+//! | `place` | [`Place`] |
 //! | `lines`, `commas`, `columnar` | tab-separated files and JSONL; CSV; parquet (feature `parquet`) |
 //!
 //! | Format | Ending | Values |
@@ -23,8 +23,8 @@ mod columnar;
 #[path = "no_columnar.rs"]
 mod columnar;
 mod commas;
-mod error;
 mod lines;
+mod place;
 mod row;
 #[cfg(all(test, feature = "parquet"))]
 mod tests;
@@ -34,41 +34,42 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 pub use cell::Cell;
-pub use error::{At, Place, TableError};
+pub use place::{At, Place};
 pub use row::Row;
 
+use anyhow::{anyhow, bail};
 use tracing::debug;
 
-use crate::io::IoError;
 use columnar::Columnar;
 use commas::Commas;
 use lines::{Lines, Tabs};
+
+use crate::error::Result;
+use crate::io::cannot;
 
 /// Longest line, or row of a CSV file, in bytes.
 const MAX_ROW: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Separated by tabs, without quoting.
     Tsv,
-    /// Separated by commas, with quoting.
     Csv,
-    /// One JSON object a line.
     Jsonl,
-    /// Columns in the parquet format.
     Parquet,
 }
 
 impl Format {
-    /// The format that a file's name ends in.
-    pub fn of(file: &Path) -> Result<Self, TableError> {
+    pub fn of(file: &Path) -> Result<Self> {
         let ending = file.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
         Ok(match ending.as_str() {
             "tsv" => Self::Tsv,
             "csv" => Self::Csv,
             "jsonl" | "ndjson" => Self::Jsonl,
             "parquet" => Self::Parquet,
-            _ => return Err(TableError::Format { file: file.into() }),
+            _ => bail!(
+                "`{}` is in no known format; wanted a name that ends in `.tsv`, `.csv`, `.jsonl` or `.parquet`",
+                file.display()
+            ),
         })
     }
 }
@@ -121,17 +122,16 @@ enum Source {
 /// # Ok(())
 /// # }
 /// ```
-pub fn read(file: &Path) -> Result<Table, TableError> {
+pub fn read(file: &Path) -> Result<Table> {
     let format = Format::of(file)?;
     Table::open(file, &Layout { blank_lines: true, ..Layout::of(format) })
 }
 
-/// Lines of text, one after the other.
-pub type TextLines = Box<dyn Iterator<Item = Result<String, TableError>>>;
+pub type TextLines = Box<dyn Iterator<Item = Result<String>>>;
 
 /// The lines of a text file, blank ones passed over; the first error is the last item.
-pub fn text_lines(file: &Path) -> Result<TextLines, TableError> {
-    let opened = File::open(file).map_err(IoError::at("read", file))?;
+pub fn text_lines(file: &Path) -> Result<TextLines> {
+    let opened = File::open(file).map_err(cannot("read", file))?;
     Ok(texts(Box::new(BufReader::new(opened)), file))
 }
 
@@ -146,9 +146,9 @@ pub fn texts(reader: Box<dyn BufRead>, name: &Path) -> TextLines {
 }
 
 impl Table {
-    pub fn open(file: &Path, layout: &Layout<'_>) -> Result<Self, TableError> {
-        let opened = File::open(file).map_err(IoError::at("read", file))?;
-        let bytes = opened.metadata().map_err(IoError::at("read", file))?.len();
+    pub fn open(file: &Path, layout: &Layout<'_>) -> Result<Self> {
+        let opened = File::open(file).map_err(cannot("read", file))?;
+        let bytes = opened.metadata().map_err(cannot("read", file))?.len();
         debug!(file = %file.display(), bytes, format = ?layout.format, "opened");
         let lines = |opened| Lines::new(Box::new(BufReader::new(opened)), file, layout.blank_lines);
         let source = match layout.format {
@@ -168,7 +168,7 @@ impl Table {
 }
 
 impl Iterator for Table {
-    type Item = Result<Row, TableError>;
+    type Item = Result<Row>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {
@@ -183,7 +183,9 @@ impl Iterator for Table {
         self.ended = !matches!(row, Ok(Some(_)));
         self.rows += usize::from(!self.ended);
         match row.transpose() {
-            None if self.rows == 0 => Some(Err(TableError::Empty { file: self.file.clone() })),
+            None if self.rows == 0 => {
+                Some(Err(anyhow!("`{}` holds no examples", self.file.display())))
+            }
             item => item,
         }
     }

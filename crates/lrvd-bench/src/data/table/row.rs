@@ -3,7 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{At, Cell, Place, TableError};
+use anyhow::{anyhow, bail};
+
+use super::place::any_of;
+use super::{At, Cell, Place};
+use crate::error::{Error, Result};
+use crate::text::quoted;
 
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -30,11 +35,14 @@ impl Row {
         place: Place,
         separator: &'static str,
         fields: impl Iterator<Item = &'a str>,
-    ) -> Result<Self, TableError> {
+    ) -> Result<Self> {
         let cells: Vec<Cell> = fields.map(|field| Cell::Text(field.to_owned())).collect();
         if cells.len() != names.len() {
-            let (wanted, found, columns) = (names.len(), cells.len(), names.to_vec());
-            return Err(TableError::FieldCount { place, separator, wanted, found, columns });
+            let (wanted, found) = (names.len(), cells.len());
+            bail!(
+                "{place}: {found} {separator}-separated fields where {wanted} are expected ({})",
+                names.join(", ")
+            );
         }
         Ok(Self::under(Arc::clone(names), place, cells))
     }
@@ -48,30 +56,33 @@ impl Row {
     }
 
     /// The first of `wanted` that the row has, with its name.
-    pub fn find<'a>(&self, wanted: &[&'a str]) -> Result<(&'a str, &Cell), TableError> {
+    pub fn find<'a>(&self, wanted: &[&'a str]) -> Result<(&'a str, &Cell)> {
         for name in wanted {
             if let Some(cell) = self.get(name)? {
                 return Ok((*name, cell));
             }
         }
-        let wanted = wanted.iter().map(|&name| name.to_owned()).collect();
-        let mut found = self.names.to_vec();
+        let (place, wanted) = (&self.place, any_of(wanted));
         Err(if self.keyed {
+            let mut found = self.names.to_vec();
             found.sort_unstable();
-            TableError::MissingKey { place: self.place.clone(), wanted, found }
+            anyhow!("{place}: no key {wanted}; the keys are {}", quoted(found))
         } else {
-            TableError::MissingColumn { file: self.place.file.clone(), wanted, found }
+            anyhow!(
+                "`{}` has no column {wanted}; its columns are {}",
+                place.file.display(),
+                quoted(&*self.names)
+            )
         })
     }
 
     /// The text under the first of `wanted` that the row has, verbatim.
-    pub fn text(&self, wanted: &[&str]) -> Result<&str, TableError> {
+    pub fn text(&self, wanted: &[&str]) -> Result<&str> {
         let (name, cell) = self.find(wanted)?;
         self.as_text(cell, name)
     }
 
-    /// The value in a column; `None` without such a column.
-    fn get(&self, name: &str) -> Result<Option<&Cell>, TableError> {
+    fn get(&self, name: &str) -> Result<Option<&Cell>> {
         let mut places = (0..self.names.len()).filter(|&i| self.names[i] == name);
         let first = places.next();
         match places.count() {
@@ -81,14 +92,14 @@ impl Row {
                 if !self.keyed {
                     place.at = At::Line(1);
                 }
-                Err(TableError::RepeatedColumn { place, column: name.to_owned(), found: more + 1 })
+                Err(anyhow!("{place}: `{name}` occurs {} times, wanted one such column", more + 1))
             }
         }
     }
 
     /// The first of the ids, each of one or more columns, that the row has as texts or whole numbers; parts are
     /// joined by a hyphen.
-    pub(crate) fn id(&self, ids: &[&[&str]]) -> Result<Option<String>, TableError> {
+    pub(crate) fn id(&self, ids: &[&[&str]]) -> Result<Option<String>> {
         for set in ids {
             let mut parts = Vec::new();
             for name in *set {
@@ -105,7 +116,7 @@ impl Row {
     }
 
     /// A text that is not blank, verbatim; `column` is its full name.
-    pub(crate) fn as_text<'a>(&self, cell: &'a Cell, column: &str) -> Result<&'a str, TableError> {
+    pub(crate) fn as_text<'a>(&self, cell: &'a Cell, column: &str) -> Result<&'a str> {
         let Cell::Text(text) = cell else { return Err(self.wrong_type(column, "a string", cell)) };
         if text.trim().is_empty() {
             return Err(self.blank(column, "text"));
@@ -117,7 +128,7 @@ impl Row {
         &self,
         cell: &'a Cell,
         column: &str,
-    ) -> Result<&'a BTreeMap<String, Cell>, TableError> {
+    ) -> Result<&'a BTreeMap<String, Cell>> {
         match cell {
             Cell::Object(object) => Ok(object),
             other => Err(self.wrong_type(column, "an object", other)),
@@ -125,16 +136,10 @@ impl Row {
     }
 
     /// A field of an object within the row: the one named by the last part of `path`.
-    fn within<'a>(
-        &self,
-        object: &'a BTreeMap<String, Cell>,
-        path: &str,
-    ) -> Result<&'a Cell, TableError> {
+    fn within<'a>(&self, object: &'a BTreeMap<String, Cell>, path: &str) -> Result<&'a Cell> {
         let key = path.rsplit('.').next().unwrap_or(path);
-        object.get(key).ok_or_else(|| TableError::MissingKey {
-            place: self.place.clone(),
-            wanted: vec![path.to_owned()],
-            found: object.keys().cloned().collect(),
+        object.get(key).ok_or_else(|| {
+            anyhow!("{}: no key `{path}`; the keys are {}", self.place, quoted(object.keys()))
         })
     }
 
@@ -143,7 +148,7 @@ impl Row {
         &self,
         object: &'a BTreeMap<String, Cell>,
         path: &str,
-    ) -> Result<&'a str, TableError> {
+    ) -> Result<&'a str> {
         self.as_text(self.within(object, path)?, path)
     }
 
@@ -152,7 +157,7 @@ impl Row {
         &self,
         object: &'a BTreeMap<String, Cell>,
         path: &str,
-    ) -> Result<&'a [Cell], TableError> {
+    ) -> Result<&'a [Cell]> {
         match self.within(object, path)? {
             Cell::List(items) => Ok(items),
             other => Err(self.wrong_type(path, "a list", other)),
@@ -160,12 +165,12 @@ impl Row {
     }
 
     /// The error of a value that has another type than `wanted`.
-    pub(crate) fn wrong_type(&self, column: &str, wanted: &'static str, cell: &Cell) -> TableError {
-        let (place, column, found) = (self.place.clone(), column.to_owned(), cell.kind());
-        TableError::Type { place, column, wanted, found }
+    pub(crate) fn wrong_type(&self, column: &str, wanted: &'static str, cell: &Cell) -> Error {
+        let (place, found) = (&self.place, cell.kind());
+        anyhow!("{place}, column `{column}`: {found} where {wanted} is expected")
     }
 
-    pub(crate) fn blank(&self, column: &str, what: &'static str) -> TableError {
-        TableError::Blank { place: self.place.clone(), column: column.to_owned(), what }
+    pub(crate) fn blank(&self, column: &str, what: &'static str) -> Error {
+        anyhow!("{}, column `{column}`: empty {what}", self.place)
     }
 }

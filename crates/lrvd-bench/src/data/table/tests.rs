@@ -6,6 +6,7 @@ use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArrayType};
 use parquet::file::writer::SerializedFileWriter;
 
 use super::*;
+use crate::error::Error;
 
 fn written(name: &str, text: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
@@ -19,7 +20,7 @@ fn rows(name: &str, text: &[u8]) -> Result<Vec<Row>, String> {
     let (dir, file) = written(name, text);
     let rows = read(&file).and_then(Iterator::collect);
     let folder = format!("{}/", dir.path().display());
-    rows.map_err(|error: TableError| error.to_string().replace(&folder, ""))
+    rows.map_err(|error: Error| error.to_string().replace(&folder, ""))
 }
 
 #[test]
@@ -90,7 +91,8 @@ fn errors_name_file_and_line() {
         let error = rows(name, text).unwrap_err();
         assert!(error.starts_with(wanted), "{error}");
     }
-    assert!(matches!(read(Path::new("no/such.csv")), Err(TableError::Read { .. })));
+    let absent = read(Path::new("no/such.csv")).map(drop).unwrap_err().to_string();
+    assert_eq!(absent, "cannot read `no/such.csv`");
 }
 
 #[test]
@@ -139,7 +141,6 @@ fn a_parquet_column_of_intervals_is_refused_unless_it_is_skipped() {
     let open = |columns| Table::open(&path, &Layout { columns, ..Layout::of(Format::Parquet) });
     let refused = open(&[]).map(|_| ()).unwrap_err();
     assert!(refused.to_string().contains("column `when`: an INTERVAL"), "{refused}");
-    assert!(matches!(refused, TableError::Interval { .. }));
     let row = open(&["text"]).unwrap().next().unwrap().unwrap();
     assert_eq!(row.text(&["text"]).unwrap(), "a");
 }

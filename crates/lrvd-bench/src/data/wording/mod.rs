@@ -10,11 +10,9 @@
 //! The model's output is the logits of the answer words behind the prompt, one for each class, so that everything
 //! after it is as for an encoder with a head; or the number that a head makes of the prompt's last token.
 
-mod error;
 mod table;
 mod template;
 mod tokens;
 
-pub use error::WordingError;
 pub use template::Wording;
 pub use tokens::WordedTexts;

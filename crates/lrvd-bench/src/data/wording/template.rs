@@ -1,9 +1,10 @@
 //! A checked template with its answer words.
 
+use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 
-use super::WordingError;
 use super::table::{of_own, of_task};
+use crate::error::Result;
 use crate::settings::WordingSettings;
 use crate::task::{GlueTask, Goal};
 use crate::text::{head, quoted};
@@ -35,7 +36,7 @@ impl Wording {
         goal: &Goal,
         task: Option<GlueTask>,
         pairs: bool,
-    ) -> Result<Self, WordingError> {
+    ) -> Result<Self> {
         let (template, answers) = match task {
             Some(task) => {
                 let (template, words) = of_task(task);
@@ -47,19 +48,25 @@ impl Wording {
         let template = given.template.as_deref().unwrap_or(template).replace("\\n", "\n");
         let answers: Vec<String> = given.answers.clone().unwrap_or(answers);
         let answers: Vec<String> = answers.iter().map(|word| word.trim().to_owned()).collect();
-        check(&template, pairs).map_err(|reason| WordingError::Template {
-            task: goal.name.clone(),
-            template: template.clone(),
-            reason,
+        check(&template, pairs).map_err(|reason| {
+            anyhow!(
+                "task `{}`: `wording.template` is `{}`: {reason}",
+                goal.name,
+                template.escape_debug()
+            )
         })?;
         if answers.len() != goal.classes.len() {
-            let (task, found) = (goal.name.clone(), answers.len());
-            return Err(WordingError::AnswerCount { task, found, classes: goal.classes.clone() });
+            bail!(
+                "task `{}`: {} words in `wording.answers`, wanted {}: one each for {}",
+                goal.name,
+                answers.len(),
+                goal.classes.len(),
+                quoted(&goal.classes)
+            );
         }
         Ok(Self { template, answers })
     }
 
-    /// The prompt, with at most the first `room` characters of each text.
     pub(super) fn prompt(&self, text: &str, pair: Option<&str>, room: usize) -> String {
         let cut = |text| head(str::trim(text), room);
         let mut prompt = String::new();

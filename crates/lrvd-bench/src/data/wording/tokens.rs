@@ -1,9 +1,12 @@
 //! Prompts as token ids of a limited length, and the tokens that answer them.
 
+use anyhow::{anyhow, bail};
 use lrvd_models::tokenizer::TextTokenizer;
 
-use super::{Wording, WordingError};
+use super::Wording;
 use crate::data::bare::{BareTokens, file, is_special, longest};
+use crate::error::{Error, Kind, Result};
+use crate::text::quoted;
 
 /// Turns texts into prompts of at most `max_length` tokens.
 ///
@@ -15,7 +18,6 @@ pub struct WordedTexts<'a> {
     task: &'a str,
     tokens: BareTokens<'a>,
     max_length: usize,
-    /// The token of each answer, in class order.
     pub answers: Vec<u32>,
     /// The token that fills a batch, which nothing reads.
     pub pad_id: u32,
@@ -28,14 +30,13 @@ impl<'a> WordedTexts<'a> {
         task: &'a str,
         tokenizer: &'a TextTokenizer,
         max_length: usize,
-    ) -> Result<Self, WordingError> {
+    ) -> Result<Self> {
         let tokens = BareTokens::new(tokenizer)?;
         let special = tokenizer.special_tokens();
         let pad_id = special.pad.or(special.bos).or(special.eos).unwrap_or(0);
         let found = tokens.opened(&wording.prompt("", None, 0))?.len();
         if found > max_length {
-            let task = task.to_owned();
-            return Err(WordingError::PromptLength { task, found, max_length });
+            return Err(too_long(task, found, max_length));
         }
         let answers = answers(wording, task, tokenizer, tokens)?;
         Ok(Self { wording, task, tokens, max_length, answers, pad_id })
@@ -46,12 +47,11 @@ impl<'a> WordedTexts<'a> {
     }
 
     /// The prompt with nothing cut, however long.
-    pub(crate) fn whole(&self, text: &str, pair: Option<&str>) -> Result<Vec<u32>, WordingError> {
+    pub(crate) fn whole(&self, text: &str, pair: Option<&str>) -> Result<Vec<u32>> {
         Ok(self.tokens.opened(&self.wording.prompt(text, pair, usize::MAX))?)
     }
 
-    /// The prompt, and whether a text had to be cut for it.
-    pub fn encode(&self, text: &str, pair: Option<&str>) -> Result<(Vec<u32>, bool), WordingError> {
+    pub fn encode(&self, text: &str, pair: Option<&str>) -> Result<(Vec<u32>, bool)> {
         let prompt = |room| self.tokens.opened(&self.wording.prompt(text, pair, room));
         let whole = self.whole(text, pair)?;
         if whole.len() <= self.max_length {
@@ -62,11 +62,17 @@ impl<'a> WordedTexts<'a> {
         match longest(most, self.max_length, prompt)? {
             Some(ids) => Ok((ids, true)),
             None => {
-                let (task, found) = (self.task.to_owned(), prompt(0)?.len());
-                Err(WordingError::PromptLength { task, found, max_length: self.max_length })
+                let found = prompt(0)?.len();
+                Err(Kind::Input.mark(too_long(self.task, found, self.max_length)))
             }
         }
     }
+}
+
+fn too_long(task: &str, found: usize, max_length: usize) -> Error {
+    anyhow!(
+        "task `{task}`: the prompt takes {found} tokens without its texts, but `max_length` is {max_length}"
+    )
 }
 
 /// The token of each word where it follows the prompt and a space.
@@ -75,7 +81,7 @@ fn answers(
     task: &str,
     tokenizer: &TextTokenizer,
     tokens: BareTokens<'_>,
-) -> Result<Vec<u32>, WordingError> {
+) -> Result<Vec<u32>> {
     let prompt = wording.prompt("A", Some("B"), 1);
     let mut answers: Vec<u32> = Vec::with_capacity(wording.answers.len());
     for word in &wording.answers {
@@ -84,20 +90,31 @@ fn answers(
             "" => Vec::new(),
             word => tokens.following(&prompt, &format!(" {word}"))?,
         };
-        let task = || task.to_owned();
         let [id] = ids[..] else {
-            let pieces = ids.iter().map(|&id| tokenizer.token(id)).collect::<Result<_, _>>()?;
-            let (task, word, tokenizer) = (task(), word.clone(), file(tokenizer));
-            return Err(WordingError::AnswerTokens { task, word, pieces, tokenizer });
+            let pieces =
+                ids.iter().map(|&id| tokenizer.token(id)).collect::<Result<Vec<_>, _>>()?;
+            let tokenizer = file(tokenizer);
+            bail!(
+                "task `{task}`: the answer `{word}` is {} tokens after the prompt ({}) in tokenizer \
+                 `{tokenizer}`, wanted one; choose other words with `wording.answers`",
+                pieces.len(),
+                quoted(&pieces)
+            );
         };
         let piece = tokenizer.token(id)?;
         if is_special(tokenizer, id) {
-            let (task, word, tokenizer) = (task(), word.clone(), file(tokenizer));
-            return Err(WordingError::AnswerSpecial { task, word, piece, id, tokenizer });
+            let tokenizer = file(tokenizer);
+            bail!(
+                "task `{task}`: the answer `{word}` becomes the special token `{piece}` (id {id}) of tokenizer \
+                 `{tokenizer}`; choose other words with `wording.answers`"
+            );
         }
         if let Some(at) = answers.iter().position(|&other| other == id) {
-            let (first, second) = (wording.answers[at].clone(), word.clone());
-            return Err(WordingError::AnswerTwice { task: task(), first, second, piece, id });
+            let first = &wording.answers[at];
+            bail!(
+                "task `{task}`: the answers `{first}` and `{word}` are both the token `{piece}` (id {id}); \
+                 choose other words with `wording.answers`"
+            );
         }
         answers.push(id);
     }

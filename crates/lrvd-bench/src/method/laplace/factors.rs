@@ -15,7 +15,7 @@ use super::fisher::fisher_root;
 use super::leading::leading_rows;
 use super::watch::{Seen, Used, Watch};
 use crate::data::batch::TokenExamples;
-use crate::method::MethodError;
+use crate::error::Result;
 use crate::settings::LaplaceSettings as Settings;
 
 /// Memory for the squares of wide factors, bytes. Where they fit, the data is summed first and cut to
@@ -73,7 +73,7 @@ impl Gram {
     }
 
     /// The wide factor times `weight`, if the side is wide.
-    fn wide(&mut self, weight: f64) -> Result<Option<WideFactor>, MethodError> {
+    fn wide(&mut self, weight: f64) -> Result<Option<WideFactor>> {
         self.fold();
         let Some(columns) = self.columns else { return Ok(None) };
         let mut factor = WideFactor::new(self.width, columns)?;
@@ -126,7 +126,7 @@ impl AdapterSums {
     }
 
     /// Curvature of A and of B; `weight` is that of the inputs' factors.
-    fn blocks(mut self, weight: f64) -> Result<[CurvatureBlock; 2], MethodError> {
+    fn blocks(mut self, weight: f64) -> Result<[CurvatureBlock; 2]> {
         let (rank, d_output) = (self.a_output.width, self.b_output.width);
         let small = self.a_output.square(1.0);
         let a = match self.a_input.wide(weight)? {
@@ -145,7 +145,6 @@ impl AdapterSums {
     }
 }
 
-/// The curvature at the trained weights, and what the marginal likelihood needs beside it.
 pub(super) struct Curvatures {
     /// Of A and B of the observed layers, in their order; layers that no example reaches have none.
     pub(super) blocks: Vec<CurvatureBlock>,
@@ -167,7 +166,7 @@ impl Curvatures {
         settings: &Settings,
         scale: f64,
         memory: usize,
-    ) -> Result<Self, MethodError> {
+    ) -> Result<Self> {
         let labels = watch.labels();
         let seeds = labels - 1;
         let mut sums: Vec<Option<AdapterSums>> = watch.modules().iter().map(|_| None).collect();
@@ -227,11 +226,7 @@ fn roots(probabilities: &[f64], labels: usize, n: usize) -> Vec<f64> {
 }
 
 /// `Σ ln p(y)` of a batch.
-fn likelihood(
-    seen: &Seen,
-    examples: &TokenExamples<'_>,
-    indices: &[usize],
-) -> Result<f64, MethodError> {
+fn likelihood(seen: &Seen, examples: &TokenExamples<'_>, indices: &[usize]) -> Result<f64> {
     let labels = examples.labels;
     let logs = log_softmax(&seen.logits, labels)?;
     let of = |(row, &index): (&[f64], &usize)| {

@@ -56,12 +56,12 @@ use self::factors::{Curvatures, SQUARES};
 use self::predictive::{SALT, gaussian_logits, probabilities};
 use self::watch::Watch;
 use super::setup::adapter;
-use super::{Inputs, MethodError, PostHoc, RankRequest};
+use super::{Inputs, PostHoc, RankRequest};
 use crate::data::batch::TokenisedExample;
+use crate::error::{Result, train_error};
 use crate::eval::RunContext;
 use crate::settings::{ExperimentConfig, LaplacePrior as PriorChoice, LaplaceSettings as Settings};
 
-/// A trained LoRA with the curvature around it.
 pub(super) struct Laplace {
     adapter: AdapterConfig,
     settings: Settings,
@@ -102,7 +102,7 @@ impl Laplace {
         watch: &Watch,
         curvatures: &Curvatures,
         context: &RunContext<'_>,
-    ) -> Result<f64, MethodError> {
+    ) -> Result<f64> {
         match self.settings.prior {
             PriorChoice::Marginal => {
                 let Curvatures { blocks, squared_norm, log_likelihood, .. } = curvatures;
@@ -119,7 +119,7 @@ impl Laplace {
         watch: &Watch,
         curvatures: &Curvatures,
         context: &RunContext<'_>,
-    ) -> Result<f64, MethodError> {
+    ) -> Result<f64> {
         let candidates = self.settings.candidates();
         let holdout = context.examples(&context.task.holdout);
         let classes: Vec<usize> =
@@ -158,8 +158,10 @@ impl Predict<AutoClassifier> for Laplace {
             return inputs.predict(model, draws);
         };
         let watch = Watch::new(model, self.settings.layers, inputs.examples)?;
-        let examples = gaussian_logits(&watch, curvatures, inputs, &[*prior_precision])?;
-        let answers = probabilities(&examples, 0, &self.settings, inputs.seed)?;
+        let examples = gaussian_logits(&watch, curvatures, inputs, &[*prior_precision])
+            .map_err(train_error)?;
+        let answers =
+            probabilities(&examples, 0, &self.settings, inputs.seed).map_err(train_error)?;
         // A probability that underflowed has no logarithm.
         let values = answers.into_iter().map(|p| p.max(f64::MIN_POSITIVE).ln()).collect();
         Ok(Logits::new(values, examples.len(), watch.labels()))
@@ -174,11 +176,7 @@ impl PostHoc for Laplace {
         }
     }
 
-    fn finish(
-        &mut self,
-        model: &mut AutoClassifier,
-        context: &RunContext<'_>,
-    ) -> Result<(), MethodError> {
+    fn finish(&mut self, model: &mut AutoClassifier, context: &RunContext<'_>) -> Result<()> {
         if context.task.goal.is_regression() {
             return Ok(());
         }

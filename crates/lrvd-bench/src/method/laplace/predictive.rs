@@ -11,7 +11,8 @@ use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 
 use super::factors::Curvatures;
 use super::watch::{Seen, Watch};
-use crate::method::{Inputs, MethodError};
+use crate::error::Result;
+use crate::method::Inputs;
 use crate::settings::{LaplacePredictive as Predictive, LaplaceSettings as Settings};
 
 /// Mixed into the run's seed, so that the random numbers here are used nowhere else.
@@ -19,7 +20,6 @@ pub(super) const SALT: u64 = 0x4c41_504c_4143_4521;
 
 #[derive(Clone, Debug)]
 pub(super) struct GaussianLogits {
-    /// Mean: the logits at the trained weights, `[labels]`.
     pub(super) mean: Vec<f64>,
     pub(super) covariances: Vec<LogitCovariance>,
 }
@@ -36,7 +36,7 @@ pub(super) fn gaussian_logits(
     curvatures: &Curvatures,
     inputs: &Inputs<'_>,
     precisions: &[f64],
-) -> Result<Vec<GaussianLogits>, MethodError> {
+) -> Result<Vec<GaussianLogits>> {
     let (labels, examples) = (watch.labels(), inputs.examples);
     let sizes: Vec<usize> = (0..examples.len()).map(|i| examples.size(i)).collect();
     let size = (inputs.batch_size / labels).max(1);
@@ -74,8 +74,8 @@ fn add(
     examples: &mut [GaussianLogits],
     jacobian: &[f64],
     labels: usize,
-    share: impl Fn(&mut LogitCovariance, &[f64], usize) -> Result<(), MethodError>,
-) -> Result<(), MethodError> {
+    share: impl Fn(&mut LogitCovariance, &[f64], usize) -> Result<()>,
+) -> Result<()> {
     let n = examples.len();
     let width = jacobian.len() / (labels * n).max(1);
     let mut part = Vec::with_capacity(labels * width);
@@ -120,7 +120,7 @@ pub(super) fn probabilities(
     which: usize,
     settings: &Settings,
     seed: u64,
-) -> Result<Vec<f64>, MethodError> {
+) -> Result<Vec<f64>> {
     let mut all = Vec::new();
     let mut normals = Vec::new();
     for (i, example) in examples.iter().enumerate() {

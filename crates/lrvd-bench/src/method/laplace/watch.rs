@@ -15,7 +15,6 @@ pub(super) struct Watch {
     modules: Vec<u32>,
 }
 
-/// What one pass showed. `n` is the number of examples, `s` that of seeds.
 pub(super) struct Seen {
     /// Logits, `[n, labels]`.
     pub(super) logits: Vec<f64>,

@@ -1,9 +1,13 @@
 //! What the fields of a row mean.
 
+use anyhow::{anyhow, bail};
+
 use crate::data::table::{Cell, Row};
+use crate::error::Result;
 use crate::reasoning::item::LETTERS;
 use crate::reasoning::set::Layout;
-use crate::reasoning::{Choice, ChoiceItem, ReasoningError, ReasoningSet};
+use crate::reasoning::{Choice, ChoiceItem, ReasoningSet};
+use crate::text::quoted;
 
 /// Keys that hold an id of the row.
 const IDS: [&[&str]; 3] = [&["qID"], &["id"], &["idx"]];
@@ -13,11 +17,7 @@ const DIGITS: [&str; 5] = ["1", "2", "3", "4", "5"];
 const TRUTH: [&str; 2] = ["False", "True"];
 
 /// The item of one row; `row` counts from 0 and serves as id where there is none.
-pub(super) fn item(
-    record: &Row,
-    set: ReasoningSet,
-    row: usize,
-) -> Result<ChoiceItem, ReasoningError> {
+pub(super) fn item(record: &Row, set: ReasoningSet, row: usize) -> Result<ChoiceItem> {
     let id = record.id(&IDS)?.unwrap_or_else(|| row.to_string());
     match set.spec().layout {
         Layout::Blank => blank(record, id),
@@ -27,11 +27,10 @@ pub(super) fn item(
 }
 
 /// `sentence`, `option1`, `option2`, and `answer`, which is `1` or `2`.
-fn blank(record: &Row, id: String) -> Result<ChoiceItem, ReasoningError> {
+fn blank(record: &Row, id: String) -> Result<ChoiceItem> {
     let question = record.text(&["sentence"])?;
     if !question.contains('_') {
-        let place = record.place().clone();
-        return Err(ReasoningError::NoBlank { place, column: "sentence" });
+        bail!("{}, column `sentence`: no blank `_` in the sentence", record.place());
     }
     let options = [record.text(&["option1"])?, record.text(&["option2"])?];
     let choices = DIGITS.iter().zip(options).map(|(label, text)| choice(label, text)).collect();
@@ -46,12 +45,7 @@ fn blank(record: &Row, id: String) -> Result<ChoiceItem, ReasoningError> {
 /// question or question_stem, choices: [{text, label}, …]
 /// question or question_stem, choices: {text: […], label: […]}     the hub
 /// ```
-fn choices(
-    record: &Row,
-    id: String,
-    fewest: usize,
-    most: usize,
-) -> Result<ChoiceItem, ReasoningError> {
+fn choices(record: &Row, id: String, fewest: usize, most: usize) -> Result<ChoiceItem> {
     let (key, value) = record.find(&["question", "question_stem"])?;
     let (column, question, choices) = if let Cell::Object(question) = value {
         let column = "question.choices";
@@ -67,8 +61,9 @@ fn choices(
     };
     let found = choices.len();
     if !(fewest..=most).contains(&found) {
-        let place = record.place().clone();
-        return Err(ReasoningError::ChoiceCount { place, column, found, fewest, most });
+        let place = record.place();
+        let allowed = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
+        bail!("{place}, column `{column}`: {found} choices where {allowed} are allowed");
     }
     check_labels(record, column, &choices)?;
     let answer = record.text(&["answerKey"])?;
@@ -76,11 +71,7 @@ fn choices(
 }
 
 /// `[{text, label}, …]`.
-fn objects(
-    record: &Row,
-    column: &'static str,
-    list: &[Cell],
-) -> Result<Vec<Choice>, ReasoningError> {
+fn objects(record: &Row, column: &'static str, list: &[Cell]) -> Result<Vec<Choice>> {
     let read = |value: &Cell| {
         let object = record.as_object(value, column)?;
         let label = record.text_within(object, "choices.label")?;
@@ -90,22 +81,16 @@ fn objects(
 }
 
 /// `{text: […], label: […]}`.
-fn columns(
-    record: &Row,
-    column: &'static str,
-    value: &Cell,
-) -> Result<Vec<Choice>, ReasoningError> {
+fn columns(record: &Row, column: &'static str, value: &Cell) -> Result<Vec<Choice>> {
     let object = record.as_object(value, column)?;
     let texts = record.list_within(object, "choices.text")?;
     let labels = record.list_within(object, "choices.label")?;
     if texts.len() != labels.len() {
         let (texts, labels) = (texts.len(), labels.len());
-        return Err(ReasoningError::ChoiceLists {
-            place: record.place().clone(),
-            column,
-            texts,
-            labels,
-        });
+        bail!(
+            "{}, column `{column}`: {texts} texts of choices, but {labels} labels",
+            record.place()
+        );
     }
     let pairs = labels.iter().zip(texts);
     pairs
@@ -117,39 +102,36 @@ fn columns(
 }
 
 /// Labels are distinct, and letters or digits from the first on.
-fn check_labels(
-    record: &Row,
-    column: &'static str,
-    choices: &[Choice],
-) -> Result<(), ReasoningError> {
+fn check_labels(record: &Row, column: &'static str, choices: &[Choice]) -> Result<()> {
     let labels: Vec<&str> = choices.iter().map(|choice| choice.label.as_str()).collect();
     let repeated = (1..labels.len()).find(|&i| labels[..i].contains(&labels[i]));
-    let place = || record.place().clone();
+    let place = record.place();
     if let Some(i) = repeated {
-        let label = labels[i].to_owned();
-        return Err(ReasoningError::RepeatedLabel { place: place(), column, label });
+        bail!("{place}, column `{column}`: two choices are labelled `{}`", labels[i]);
     }
     if !LETTERS.starts_with(&labels) && !DIGITS.starts_with(&labels) {
-        let found = labels.into_iter().map(str::to_owned).collect();
-        return Err(ReasoningError::ChoiceLabels { place: place(), column, found });
+        bail!(
+            "{place}, column `{column}`: choices labelled {}, wanted `A`, `B`, … or `1`, `2`, … in order",
+            quoted(&labels)
+        );
     }
     Ok(())
 }
 
 /// `question`, `passage`, and `answer` (the hub's other distribution: `label`), which is true or false, 1 or 0.
-fn passage(record: &Row, id: String) -> Result<ChoiceItem, ReasoningError> {
+fn passage(record: &Row, id: String) -> Result<ChoiceItem> {
     let question = record.text(&["question"])?;
     let passage = record.text(&["passage"])?.to_owned();
     let (column, value) = record.find(&["answer", "label"])?;
     let answer = match value {
         Cell::Bool(answer) => usize::from(*answer),
         Cell::Integer(answer @ (0 | 1)) => *answer as usize,
-        Cell::Integer(other) => {
-            let (place, found) = (record.place().clone(), other.to_string());
-            let wanted = TRUTH.map(str::to_owned).to_vec();
-            return Err(ReasoningError::Answer { place, column, found, wanted });
-        }
-        _ => return Err(record.wrong_type(column, "true or false", value).into()),
+        Cell::Integer(other) => bail!(
+            "{}, column `{column}`: answer `{other}`, wanted one of {}",
+            record.place(),
+            quoted(TRUTH)
+        ),
+        _ => return Err(record.wrong_type(column, "true or false", value)),
     };
     let choices = TRUTH.map(|label| choice(label, label)).to_vec();
     let question = question.to_owned();
@@ -167,13 +149,14 @@ fn finished(
     question: &str,
     choices: Vec<Choice>,
     (column, answer): (&'static str, &str),
-) -> Result<ChoiceItem, ReasoningError> {
+) -> Result<ChoiceItem> {
     let place = choices.iter().position(|choice| choice.label == answer);
-    let answer = place.ok_or_else(|| ReasoningError::Answer {
-        place: record.place().clone(),
-        column,
-        found: answer.to_owned(),
-        wanted: choices.iter().map(|choice| choice.label.clone()).collect(),
+    let answer = place.ok_or_else(|| {
+        anyhow!(
+            "{}, column `{column}`: answer `{answer}`, wanted one of {}",
+            record.place(),
+            quoted(choices.iter().map(|choice| &choice.label))
+        )
     })?;
     Ok(ChoiceItem { id, passage: None, question: question.to_owned(), choices, answer })
 }

@@ -6,8 +6,9 @@ mod tests;
 
 use std::path::Path;
 
-use super::{ChoiceItem, ReasoningError, ReasoningSet};
+use super::{ChoiceItem, ReasoningSet};
 use crate::data::table::{Format, Layout, Table};
+use crate::error::Result;
 
 /// Reads a file of one set, whose first row is number `first` of its split.
 ///
@@ -18,7 +19,7 @@ pub fn read_items(
     format: Format,
     set: ReasoningSet,
     first: usize,
-) -> Result<Vec<ChoiceItem>, ReasoningError> {
+) -> Result<Vec<ChoiceItem>> {
     let rows = Table::open(file, &Layout::of(format))?.enumerate();
     rows.map(|(row, record)| interpret::item(&record?, set, first + row)).collect()
 }

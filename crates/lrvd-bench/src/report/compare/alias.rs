@@ -70,9 +70,7 @@ pub(crate) enum Over {
     Task,
     /// All tasks: their mean, which is the value of each where they agree.
     Mean,
-    /// The smallest over tasks.
     Least,
-    /// The largest over tasks.
     Most,
 }
 

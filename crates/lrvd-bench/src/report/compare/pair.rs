@@ -8,10 +8,8 @@ use crate::report::published::{Published, PublishedRow};
 use crate::report::spread::Spread;
 use crate::report::summary::{CheckpointChoice, Summary};
 
-/// Parameters in a million.
 pub(super) const MILLION: f64 = 1e6;
 
-/// Published and measured numbers side by side at one kind of checkpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Comparison {
     /// Where the published numbers come from.
@@ -35,7 +33,6 @@ pub(crate) struct ComparisonRow {
     pub(crate) task: String,
     /// What was measured; none if the method, the task or this number of draws did not run.
     pub(crate) measured: Option<Spread>,
-    /// The published mean.
     pub(crate) published: f64,
     /// The published standard deviation; none where none was printed.
     pub(crate) published_std: Option<f64>,

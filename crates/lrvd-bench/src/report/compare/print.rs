@@ -6,7 +6,6 @@ use super::pair::{Comparison, ComparisonRow, MILLION};
 use crate::report::names::task_label;
 use crate::report::table;
 
-/// What stands where nothing was measured.
 const ABSENT: &str = "–";
 /// Decimals of a parameter count in millions: as many as are published, and enough for the smallest backbones.
 const MILLION_DECIMALS: usize = 3;
@@ -85,7 +84,6 @@ impl ComparisonRow {
         )
     }
 
-    /// The published cell in print.
     pub(crate) fn published_text(&self) -> String {
         let mean = self.value_text(self.published);
         self.published_std

@@ -17,7 +17,6 @@ use crate::report::summary::{
 use crate::report::verdict::{Said, standard_title};
 use crate::settings::MethodName;
 
-/// The second document that is embedded in a page.
 #[derive(Debug, Serialize)]
 pub(super) struct PageData<'a> {
     /// Whether the page asks about uncertainty and colours families; else it asks about ranks and colours methods.
@@ -28,11 +27,8 @@ pub(super) struct PageData<'a> {
     draws: Option<u32>,
     /// What was run and what it showed, in the words of the terminal.
     said: Said,
-    /// Methods in print order.
     methods: Vec<MethodEntry>,
-    /// Families that ran, in their fixed order.
     families: Vec<&'static str>,
-    /// Tasks in print order.
     tasks: Vec<TaskEntry>,
     sets: BTreeMap<&'a str, String>,
     /// Modules in the order of the network.
@@ -86,7 +82,6 @@ struct ModuleEntry {
 #[derive(Debug, Serialize)]
 struct MetricEntry {
     title: String,
-    /// Decimals of the mean.
     digits: usize,
     count: bool,
     /// Whether the value depends on the number of posterior draws.

@@ -14,13 +14,15 @@ mod tests;
 
 use std::path::Path;
 
+use anyhow::anyhow;
 use serde::Serialize;
 
 use super::compare::Comparison;
 use super::rows::RowScores;
 use super::summary::{CheckpointChoice, Summary, headline_metrics};
 use super::table::render_text;
-use crate::io::{IoError, write_text};
+use crate::error::Result;
+use crate::io::write_text;
 use crate::record::Results;
 use data::PageData;
 
@@ -38,9 +40,9 @@ pub(crate) fn write_html(
     results: &Results,
     rows: &RowScores,
     comparison: Option<&Comparison>,
-) -> Result<(), IoError> {
+) -> Result<()> {
     let page = render_html(results, rows, comparison)
-        .map_err(|source| IoError::Json { path: path.to_owned(), source })?;
+        .map_err(|source| anyhow!("`{}`: {source}", path.display()))?;
     write_text(path, &page)
 }
 

@@ -6,7 +6,7 @@ use lrvd_core::baselines::element_gaussian::{INITIAL_RHO, PRIOR_STD_DEV};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::SettingError;
+use crate::error::Result;
 use crate::settings::range::{POSITIVE, in_range, positive_to};
 
 /// The prior on every entry.
@@ -91,7 +91,7 @@ impl Default for BbbSettings {
 }
 
 impl BbbSettings {
-    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+    pub(super) fn check(&self, key: &str) -> Result<()> {
         let name = |field: &str| format!("{key}.{field}");
         in_range(&name("rho"), self.rho, -30.0..=10.0)?;
         in_range(&name("rho_std"), self.rho_std, 0.0..=10.0)?;

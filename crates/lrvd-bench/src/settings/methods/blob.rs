@@ -4,7 +4,7 @@ use lrvd_core::baselines::{blob, c_lora, minibatch_weight, scala_bl};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::SettingError;
+use crate::error::Result;
 use crate::settings::range::{POSITIVE, count_in_range, in_range, positive_to};
 
 /// Which optimiser follows the likelihood's gradient of the noise parameters.
@@ -49,7 +49,7 @@ impl Default for BlobSettings {
 }
 
 impl BlobSettings {
-    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+    pub(super) fn check(&self, key: &str) -> Result<()> {
         in_range(&format!("{key}.epsilon"), self.epsilon, positive_to(1.0))?;
         in_range(&format!("{key}.prior_std"), self.prior_std, positive_to(1e6))?;
         in_range(&format!("{key}.kl_learning_rate"), self.kl_learning_rate, 0.0..=1e6)?;
@@ -100,7 +100,7 @@ impl Default for ScalaBlSettings {
 }
 
 impl ScalaBlSettings {
-    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+    pub(super) fn check(&self, key: &str) -> Result<()> {
         in_range(&format!("{key}.epsilon"), self.epsilon, positive_to(1.0))?;
         if let Some(rate) = self.kl_learning_rate {
             in_range(&format!("{key}.kl_learning_rate"), rate, 0.0..=1e6)?;
@@ -139,7 +139,7 @@ impl Default for CLoraSettings {
 }
 
 impl CLoraSettings {
-    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+    pub(super) fn check(&self, key: &str) -> Result<()> {
         count_in_range(&format!("{key}.hidden"), self.hidden, 1..=65_536)?;
         in_range(&format!("{key}.prior_std"), self.prior_std, positive_to(1e6))?;
         in_range(&format!("{key}.kl_weight"), self.kl_weight, 0.0..=1e6)?;
@@ -148,6 +148,6 @@ impl CLoraSettings {
     }
 }
 
-fn check_gamma(key: &str, gamma: Option<f64>) -> Result<(), SettingError> {
+fn check_gamma(key: &str, gamma: Option<f64>) -> Result<()> {
     gamma.map_or(Ok(()), |gamma| in_range(&format!("{key}.gamma"), gamma, POSITIVE))
 }

@@ -5,7 +5,7 @@ use lrvd_core::baselines::laplace::{EvidenceOptions, InputNormalisation, LOW_RAN
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::SettingError;
+use crate::error::Result;
 use crate::settings::range::{POSITIVE, count_in_range, in_range};
 
 /// Settings of Laplace-LoRA.
@@ -99,7 +99,7 @@ impl Default for LaplaceSettings {
 }
 
 impl LaplaceSettings {
-    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+    pub(super) fn check(&self, key: &str) -> Result<()> {
         let name = |field: &str| format!("{key}.{field}");
         let (low, high) = self.prior_range;
         count_in_range(&name("examples"), self.examples.unwrap_or(1), 1..)?;

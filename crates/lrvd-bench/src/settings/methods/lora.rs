@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::SettingError;
+use crate::error::Result;
 use crate::settings::range::{POSITIVE, count_in_range, in_range, positive_to};
 
 /// Settings of MAP.
@@ -26,7 +26,7 @@ impl Default for MapSettings {
 }
 
 impl MapSettings {
-    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+    pub(super) fn check(&self, key: &str) -> Result<()> {
         let decay = |decay| in_range(&format!("{key}.weight_decay"), decay, 0.0..=1e6);
         self.weight_decay.map_or(Ok(()), decay)?;
         in_range(&format!("{key}.precision"), self.precision, 0.0..=1e12)
@@ -48,7 +48,7 @@ impl Default for McDropoutSettings {
 }
 
 impl McDropoutSettings {
-    pub(super) fn check(self, key: &str) -> Result<(), SettingError> {
+    pub(super) fn check(self, key: &str) -> Result<()> {
         let inside = (POSITIVE.0, std::ops::Bound::Excluded(1.0));
         in_range(&format!("{key}.dropout"), self.dropout, inside)
     }
@@ -73,7 +73,7 @@ impl Default for LoraEnsembleSettings {
 }
 
 impl LoraEnsembleSettings {
-    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+    pub(super) fn check(&self, key: &str) -> Result<()> {
         count_in_range(&format!("{key}.members"), self.members, 1..=4096)?;
         in_range(&format!("{key}.gain"), self.gain, positive_to(1e6))?;
         in_range(&format!("{key}.learning_rate"), self.learning_rate, 0.0..=1e3)

@@ -6,7 +6,7 @@ use lrvd_core::kl::ArdScales;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::SettingError;
+use crate::error::Result;
 use crate::settings::range::{in_range, positive_to};
 
 /// Settings of `lrvd-nts`.
@@ -26,7 +26,7 @@ impl Default for NoiseToSignalSettings {
 }
 
 impl NoiseToSignalSettings {
-    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+    pub(super) fn check(&self, key: &str) -> Result<()> {
         in_range(&format!("{key}.initial"), self.initial, -30.0..=10.0)?;
         let rate = |rate| in_range(&format!("{key}.learning_rate"), rate, 0.0..=1e3);
         self.learning_rate.map_or(Ok(()), rate)
@@ -45,13 +45,13 @@ pub struct ArdSettings {
 }
 
 impl ArdSettings {
-    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+    pub(super) fn check(&self, key: &str) -> Result<()> {
         check_hyper(&format!("{key}.hyper"), self.hyper)
     }
 }
 
 /// Validates the inverse-gamma parameters.
-pub(in crate::settings) fn check_hyper(key: &str, hyper: ArdHyper) -> Result<(), SettingError> {
+pub(in crate::settings) fn check_hyper(key: &str, hyper: ArdHyper) -> Result<()> {
     match hyper {
         ArdHyper::EmpiricalBayes => Ok(()),
         ArdHyper::InverseGamma { shape, rate } => {
@@ -64,6 +64,7 @@ pub(in crate::settings) fn check_hyper(key: &str, hyper: ArdHyper) -> Result<(),
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::range::OutOfRange;
 
     #[test]
     fn settings_out_of_range_are_refused() {
@@ -73,7 +74,7 @@ mod tests {
             nts.check("methods.lrvd-nts"),
             ArdSettings { hyper, ..ArdSettings::default() }.check("methods.lrvd-ard"),
         ] {
-            assert!(matches!(refused, Err(SettingError::Range { .. })));
+            assert!(refused.unwrap_err().is::<OutOfRange>());
         }
         assert!(serde_json::from_str::<NoiseToSignalSettings>(r#"{"start": -1.0}"#).is_err());
     }

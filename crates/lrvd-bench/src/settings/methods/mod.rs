@@ -22,7 +22,7 @@ pub use lrvd::{ArdSettings, NoiseToSignalSettings};
 pub use swag::SwagSettings;
 pub use tfb::{TfbCriterion, TfbSettings};
 
-use super::SettingError;
+use crate::error::Result;
 
 /// Settings of the methods that have some beyond the experiment's, by the method's key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -77,7 +77,7 @@ impl Default for MethodSettings {
 }
 
 impl MethodSettings {
-    pub(super) fn check(&self) -> Result<(), SettingError> {
+    pub(super) fn check(&self) -> Result<()> {
         self.map.check("methods.map")?;
         self.mcd.check("methods.mcd")?;
         self.lora_ensemble.check("methods.lora-ensemble")?;

@@ -5,7 +5,7 @@ use lrvd_core::baselines::tfb::{ANCHORS, ITERATIONS, RANGE, SearchAnswer, TOLERA
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::SettingError;
+use crate::error::Result;
 use crate::settings::range::{count_in_range, in_range};
 
 /// Settings of TFB.
@@ -56,7 +56,7 @@ impl Default for TfbSettings {
 }
 
 impl TfbSettings {
-    pub(super) fn check(&self, key: &str) -> Result<(), SettingError> {
+    pub(super) fn check(&self, key: &str) -> Result<()> {
         let name = |field: &str| format!("{key}.{field}");
         let (low, high) = self.range;
         in_range(&name("range.0"), low, 0.0..=100.0)?;

@@ -1,13 +1,12 @@
 //! A saved classifier that is asked.
 
-use lrvd_bench::BackboneError;
-use lrvd_bench::classify::{ClassifyError, Input, SavedClassifier};
-use lrvd_bench::data::WordingError;
+use lrvd_bench::Result;
+use lrvd_bench::classify::{Input, SavedClassifier};
 
 use super::answer::Found;
 use super::card::{ClassifierCard, Drawn};
 use crate::serve::routes::Limits;
-use crate::serve::served::{Model, not_encoded};
+use crate::serve::served::Model;
 
 /// A classifier, with what requests get that name no draws and no seed.
 pub(crate) struct Classifier {
@@ -34,9 +33,8 @@ impl Classifier {
 
 impl Model for Classifier {
     type Card = ClassifierCard;
-    type Error = ClassifyError;
 
-    fn card(&self, limits: &Limits) -> Result<ClassifierCard, ClassifyError> {
+    fn card(&self, limits: &Limits) -> Result<ClassifierCard> {
         Ok(ClassifierCard::new(&self.saved, self.drawn, self.limit, limits))
     }
 
@@ -57,23 +55,10 @@ impl Model for Classifier {
         inputs: &[Input],
         key: Drawn,
         _go_on: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Vec<Found>, ClassifyError> {
+    ) -> Result<Vec<Found>> {
         let found = self.saved.predict(inputs, key.draws, key.seed, 0)?;
         let beside =
             |(prediction, input): (_, &Input)| Found { prediction, choices: input.choices.clone() };
         Ok(found.into_iter().zip(inputs).map(beside).collect())
-    }
-
-    fn text_fault(error: &ClassifyError) -> Option<String> {
-        match error {
-            ClassifyError::Backbone(
-                BackboneError::Models(source)
-                | BackboneError::Wording(WordingError::Tokenizer(source)),
-            ) => Some(not_encoded(source)),
-            ClassifyError::Backbone(BackboneError::Wording(_))
-            | ClassifyError::Pairs { .. }
-            | ClassifyError::Choices { .. } => Some(error.to_string()),
-            _ => None,
-        }
     }
 }

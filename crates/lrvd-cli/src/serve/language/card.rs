@@ -1,8 +1,6 @@
 //! What clients can know of a language model.
 
-use lrvd_bench::language::{
-    Content, Continuation, Generation, LanguageColumns, LanguageError, NEW_TOKENS,
-};
+use lrvd_bench::language::{Content, Continuation, Generation, LanguageColumns, NEW_TOKENS};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -48,7 +46,7 @@ pub(crate) struct LanguageCard {
 
 impl LanguageCard {
     /// The card of a model under `limits`.
-    pub(super) fn new(own: &LanguageModel, limits: &Limits) -> Result<Self, LanguageError> {
+    pub(super) fn new(own: &LanguageModel, limits: &Limits) -> lrvd_bench::Result<Self> {
         let LanguageModel { model, draws, seed } = own;
         // The local path is not exposed.
         let name = model.base_name().rsplit(['/', '\\']).next().unwrap_or_default();

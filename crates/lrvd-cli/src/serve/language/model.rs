@@ -1,11 +1,11 @@
 //! A saved language model that is asked.
 
-use lrvd_bench::ModelsError;
-use lrvd_bench::language::{Content, Continuation, Generation, LanguageError, SavedLanguageModel};
+use lrvd_bench::Result;
+use lrvd_bench::language::{Content, Continuation, Generation, SavedLanguageModel};
 
 use super::card::LanguageCard;
 use crate::serve::routes::Limits;
-use crate::serve::served::{Model, not_encoded};
+use crate::serve::served::Model;
 
 /// A language model, with what requests get that name no draws and no seed.
 pub(crate) struct LanguageModel {
@@ -23,9 +23,8 @@ impl LanguageModel {
 
 impl Model for LanguageModel {
     type Card = LanguageCard;
-    type Error = LanguageError;
 
-    fn card(&self, limits: &Limits) -> Result<LanguageCard, LanguageError> {
+    fn card(&self, limits: &Limits) -> Result<LanguageCard> {
         LanguageCard::new(self, limits)
     }
 
@@ -45,26 +44,7 @@ impl Model for LanguageModel {
         inputs: &[Content],
         key: Generation,
         go_on: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Vec<Continuation>, LanguageError> {
+    ) -> Result<Vec<Continuation>> {
         self.model.generate_while(inputs, 0, &key, go_on)
-    }
-
-    fn text_fault(error: &LanguageError) -> Option<String> {
-        match error {
-            LanguageError::NoTemplate { .. } => Some(
-                "the model has no chat template: send `prompt` instead of `messages`".to_owned(),
-            ),
-            LanguageError::Models(
-                source @ (ModelsError::Text(_)
-                | ModelsError::Tokenizer { .. }
-                | ModelsError::Argument { .. }),
-            ) => Some(not_encoded(source)),
-            LanguageError::Long { .. } => Some(error.to_string()),
-            _ => None,
-        }
-    }
-
-    fn is_abandoned(error: &LanguageError) -> bool {
-        matches!(error, LanguageError::Models(ModelsError::Stopped))
     }
 }

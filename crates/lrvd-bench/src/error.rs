@@ -1,0 +1,87 @@
+//! Errors are chains of messages. A [`Kind`] marks what a caller answers in its own way.
+
+use std::fmt;
+
+pub use anyhow::Error;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What an exit code, an HTTP status or a caller's next step depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A data directory has no files of a task.
+    NotFound,
+    /// A merged model's logits are not those of base and adapter.
+    Differs,
+    /// A stop request ended training, prediction or generation.
+    Stopped,
+    /// The model cannot read an input.
+    Input,
+    /// The model has no chat template, and an input is a conversation.
+    NoTemplate,
+}
+
+/// An error with a kind. Message and causes are the error's.
+#[derive(Debug)]
+struct Marked {
+    kind: Kind,
+    error: Error,
+}
+
+impl fmt::Display for Marked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for Marked {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl Kind {
+    /// `error`, marked as one of this kind.
+    pub(crate) fn mark(self, error: impl Into<Error>) -> Error {
+        Error::new(Marked { kind: self, error: error.into() })
+    }
+}
+
+/// The kind of the error or of its nearest cause that has one.
+pub fn kind_of(error: &Error) -> Option<Kind> {
+    let marked = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<Marked>().map(|marked| marked.kind)
+    };
+    error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(lrvd_burn::Error::Stopped) => Some(Kind::Stopped),
+        Some(lrvd_burn::Error::Other(inner)) => marked(inner.as_ref()),
+        _ => marked(cause),
+    })
+}
+
+/// The training loop's form of an error.
+pub(crate) fn train_error(error: Error) -> lrvd_burn::Error {
+    error.downcast().unwrap_or_else(|error| {
+        lrvd_burn::Error::other(error.reallocate_into_boxed_dyn_error_without_backtrace())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn a_kind_is_found_below_context_and_through_the_training_loop() {
+        let marked = || Kind::Input.mark(anyhow!("cause").context("message"));
+        assert_eq!(kind_of(&anyhow!("message")), None);
+        assert_eq!(format!("{:#}", marked()), "message: cause");
+        for error in [marked(), marked().context("outer"), train_error(marked()).into()] {
+            assert_eq!(kind_of(&error), Some(Kind::Input), "{error:#}");
+        }
+        let stopped = Error::from(lrvd_burn::Error::Stopped);
+        assert_eq!(kind_of(&stopped), Some(Kind::Stopped));
+        assert!(matches!(train_error(stopped), lrvd_burn::Error::Stopped));
+    }
+}
