@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use burn::tensor::{Tensor, TensorData};
 use lrvd_core::adalora::{
-    AdaLoraAllocator, AdaLoraConfig, AdaLoraError, AdaLoraState, Allocation, EntryValues,
-    TripletShape, TripletValues,
+    AdaLoraAllocator, AdaLoraConfig, AdaLoraState, Allocation, EntryValues, TripletShape,
+    TripletValues,
 };
 
 use crate::adapter::LowRankAdapter;
@@ -38,7 +38,7 @@ struct Triplet {
 
 impl AdaLora {
     /// An allocator over the AdaLoRA adapters of `model`, in the model's order.
-    pub fn new(config: AdaLoraConfig, model: &impl AdaptedModel) -> Result<Self, AdaLoraError> {
+    pub fn new(config: AdaLoraConfig, model: &impl AdaptedModel) -> Result<Self, lrvd_core::Error> {
         let (paths, shapes) = triplets(model);
         Ok(Self { paths, allocator: AdaLoraAllocator::new(config, shapes)?, mask: None })
     }
@@ -48,7 +48,7 @@ impl AdaLora {
         config: AdaLoraConfig,
         model: &impl AdaptedModel,
         state: AdaLoraState,
-    ) -> Result<Self, AdaLoraError> {
+    ) -> Result<Self, lrvd_core::Error> {
         let (paths, shapes) = triplets(model);
         let mask = state.mask.clone();
         let allocator = AdaLoraAllocator::from_state(config, shapes, state)?;
@@ -84,7 +84,7 @@ impl AdaLora {
         step: u32,
         model: &mut impl AdaptedModel,
         gradients: &NamedGradients,
-    ) -> Result<Allocation, AdaLoraError> {
+    ) -> Result<Allocation, lrvd_core::Error> {
         self.check(model)?;
         let hosts = if self.allocator.config().reads_gradients(step) {
             read_triplets(model, gradients)
@@ -134,7 +134,7 @@ impl AdaLora {
     }
 
     /// Refuses a model whose adapters went or shrank.
-    fn check(&self, model: &impl AdaptedModel) -> Result<(), AdaLoraError> {
+    fn check(&self, model: &impl AdaptedModel) -> Result<(), lrvd_core::Error> {
         let mut found = Vec::new();
         model.visit_layers(&mut |_, layer| {
             if let Some(e) = layer.low_rank().and_then(LowRankAdapter::singular_values) {
@@ -143,12 +143,12 @@ impl AdaLora {
         });
         let wanted = self.paths.len();
         if found.len() != wanted {
-            return Err(AdaLoraError::length("model", found.len(), wanted));
+            return Err(lrvd_core::Error::length("model", found.len(), wanted));
         }
         let wanted = self.allocator.config().init_r;
         match found.into_iter().enumerate().find(|(_, rank)| *rank != wanted) {
             Some((module, found)) => {
-                Err(AdaLoraError::length(format!("E of module {module}"), found, wanted))
+                Err(lrvd_core::Error::length(format!("E of module {module}"), found, wanted))
             }
             None => Ok(()),
         }

@@ -1,7 +1,6 @@
 //! Adapters on the host, in f64 and in the rank-major layout of `lrvd_core`.
 
 use burn::tensor::{DType, Tensor};
-use lrvd_core::error::ShapeError;
 use lrvd_core::factor::FactorView;
 use lrvd_core::posterior::{NoiseParameters, Posterior as CorePosterior};
 
@@ -79,7 +78,7 @@ impl HostAdapter {
     }
 
     /// A and B as the core sees them.
-    pub fn factors(&self) -> Result<(FactorView<'_>, FactorView<'_>), ShapeError> {
+    pub fn factors(&self) -> Result<(FactorView<'_>, FactorView<'_>), lrvd_core::Error> {
         Ok((
             FactorView::new("a", &self.a, self.rank, self.d_input)?,
             FactorView::new("b", &self.b, self.rank, self.d_output)?,
@@ -87,7 +86,7 @@ impl HostAdapter {
     }
 
     /// The posterior as the core sees it, if there is one.
-    pub fn posterior(&self) -> Result<Option<CorePosterior<'_>>, ShapeError> {
+    pub fn posterior(&self) -> Result<Option<CorePosterior<'_>>, lrvd_core::Error> {
         let Some(noise) = &self.noise else { return Ok(None) };
         let (a, b) = self.factors()?;
         let parameters = match noise {

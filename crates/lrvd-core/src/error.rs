@@ -52,11 +52,6 @@ pub enum Error {
     },
 }
 
-/// [`Error`], until the other crates use its name.
-pub type ParameterError = Error;
-/// As [`ParameterError`].
-pub type ShapeError = Error;
-
 impl Error {
     /// [`Error::Length`].
     pub fn length(name: impl Into<String>, found: usize, expected: impl Display) -> Self {

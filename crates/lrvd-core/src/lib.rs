@@ -46,7 +46,7 @@ pub mod posterior;
 pub mod prune;
 pub mod schedule;
 
-pub use error::{Error, ShapeError};
+pub use error::Error;
 pub use factor::FactorView;
 pub use family::VariationalFamily;
 pub use posterior::{NoiseParameters, Posterior};

@@ -1,5 +1,8 @@
 //! Phrases that the style rules ban.
 
+use std::ffi::OsStr;
+use std::path::Path;
+
 use anyhow::Result;
 
 use super::sources::has_word;
@@ -20,12 +23,11 @@ pub(crate) fn plain(workspace: &Workspace) -> Result<Vec<String>> {
     }
     let mut findings = Vec::new();
     for file in &workspace.files {
-        let text = match file {
-            file if file.ends_with(".md") => prose(&workspace.text(file)?.unwrap_or_default()),
-            file if SOURCES.iter().any(|source| file.starts_with(source)) => {
-                workspace.text(file)?.unwrap_or_default()
-            }
-            file if file.ends_with(".rs") => comments(&workspace.text(file)?.unwrap_or_default()),
+        let text = || workspace.text(file).map(Option::unwrap_or_default);
+        let text = match Path::new(file).extension().and_then(OsStr::to_str) {
+            Some("md") => prose(&text()?),
+            _ if SOURCES.iter().any(|source| file.starts_with(source)) => text()?,
+            Some("rs") => comments(&text()?),
             _ => continue,
         };
         for (number, line) in (1..).zip(text.to_lowercase().lines()) {

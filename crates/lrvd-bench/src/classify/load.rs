@@ -9,7 +9,6 @@ use lrvd_burn::model::AdaptedModel;
 use lrvd_burn::peft::{POSTERIOR_FILE, attach_peft, attach_posterior};
 use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{DrawPolicy, Inputs, Logits};
-use lrvd_core::error::ParameterError;
 use lrvd_models::AutoClassifier;
 
 use super::info::{AdapterInfo, ClassifierInfo};
@@ -174,7 +173,7 @@ impl SavedClassifier {
         if draws > MAX_DRAWS {
             let (name, value) = ("draws", draws as f64);
             let range =
-                ParameterError::OutOfRange { name, value, low: 0.0, high: MAX_DRAWS as f64 };
+                lrvd_core::Error::OutOfRange { name, value, low: 0.0, high: MAX_DRAWS as f64 };
             return Err(range.into());
         }
         let fitted = &self.info.temperatures;

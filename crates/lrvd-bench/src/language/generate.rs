@@ -2,7 +2,6 @@
 
 use anyhow::anyhow;
 use lrvd_burn::train::DrawSeed;
-use lrvd_core::error::ParameterError;
 use lrvd_models::llama::{GenerateOptions, GeneratedText, TokenChoice, TokenSampling};
 use serde::Serialize;
 
@@ -53,7 +52,7 @@ impl Generation {
             .then(|| (temperature.unwrap_or(1.0), top_p.unwrap_or(1.0)))
     }
 
-    pub fn check(&self) -> Result<(), ParameterError> {
+    pub fn check(&self) -> Result<(), lrvd_core::Error> {
         self.choice(0).check()
     }
 

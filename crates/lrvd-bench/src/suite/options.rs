@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use anyhow::{anyhow, bail};
-use lrvd_core::error::ParameterError;
 
 use super::kind::Suite;
 use super::plan::MAX_SEED;
@@ -92,7 +91,7 @@ impl SuiteOptions {
         no_repeats("method", &self.methods, ToString::to_string)?;
         no_repeats("seed", &self.seeds, ToString::to_string)?;
         if let Some(&seed) = self.seeds.iter().find(|&&seed| seed > MAX_SEED) {
-            return Err(ParameterError::OutOfRange {
+            return Err(lrvd_core::Error::OutOfRange {
                 name: "seed",
                 value: seed as f64,
                 low: 0.0,

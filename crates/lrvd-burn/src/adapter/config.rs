@@ -1,6 +1,5 @@
 //! What to attach to a layer, and with which initial values.
 
-use lrvd_core::error::ParameterError;
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::noise::NoiseKey;
 use serde::{Deserialize, Serialize};
@@ -103,12 +102,12 @@ impl Default for AdapterConfig {
 
 impl AdapterConfig {
     /// Checks the ranges in the table above.
-    pub fn check(&self) -> Result<(), ParameterError> {
+    pub fn check(&self) -> Result<(), lrvd_core::Error> {
         let range = |name, value: f64, low: f64, high: f64| {
             if value >= low && value <= high {
                 Ok(())
             } else {
-                Err(ParameterError::OutOfRange { name, value, low, high })
+                Err(lrvd_core::Error::OutOfRange { name, value, low, high })
             }
         };
         range("rank", self.rank as f64, 1.0, 65_536.0)?;
@@ -156,7 +155,11 @@ impl AdapterConfig {
     /// ```
     ///
     /// Values depend on `seed` and the layer's path only.
-    pub fn attach(&self, layer: &mut AdaptedLinear, seed: NoiseKey) -> Result<(), ParameterError> {
+    pub fn attach(
+        &self,
+        layer: &mut AdaptedLinear,
+        seed: NoiseKey,
+    ) -> Result<(), lrvd_core::Error> {
         self.check()?;
         let init = Initialiser::new(layer, self.sizes(layer.d_input(), layer.d_output()), seed);
         layer.place(Adapter::fresh(self, &init)?, self.rank);

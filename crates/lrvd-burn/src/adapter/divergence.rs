@@ -4,7 +4,6 @@
 //! products: Burn's gradient of the division rounds the reciprocal to single precision.
 
 use burn::tensor::{Tensor, activation};
-use lrvd_core::error::ParameterError;
 use lrvd_core::family::{EPS_MEAN, VariationalFamily};
 use lrvd_core::kl::log_uniform::{K1, K2, K3};
 use lrvd_core::kl::{ArdScales, KlReduction};
@@ -60,13 +59,13 @@ pub enum Prior {
 
 impl Prior {
     /// Checks that the divergence from this prior is finite for a posterior of the family.
-    pub(crate) fn check(self, family: VariationalFamily) -> Result<(), ParameterError> {
+    pub(crate) fn check(self, family: VariationalFamily) -> Result<(), lrvd_core::Error> {
         if family == VariationalFamily::NoiseToSignal && self != Self::LogUniform {
             let reason = format!(
                 "is not defined for the family `{family}`: a zero mean has zero variance, whose divergence from a Gaussian is \
                  infinite"
             );
-            return Err(ParameterError::undefined(
+            return Err(lrvd_core::Error::undefined(
                 "a prior other than the log-uniform one",
                 reason,
             ));

@@ -3,9 +3,7 @@
 use std::time::Instant;
 
 use burn::tensor::{Tensor, TensorReadError};
-use lrvd_core::metrics::{
-    Binning, DEFAULT_BINS, MetricError, Predictions, ReliabilityDiagram, softmax,
-};
+use lrvd_core::metrics::{Binning, DEFAULT_BINS, Predictions, ReliabilityDiagram, softmax};
 
 use super::metric::{Measured, Quantity};
 
@@ -151,7 +149,7 @@ impl Quantity for TotalRank {
 /// logits that are no numbers.
 fn with_predictions<T>(
     input: &ClassesInput,
-    use_predictions: impl FnOnce(Predictions<'_>) -> Result<T, MetricError>,
+    use_predictions: impl FnOnce(Predictions<'_>) -> Result<T, lrvd_core::Error>,
 ) -> Result<Option<T>, TensorReadError> {
     let Some(labels) = &input.labels else { return Ok(None) };
     let classes = input.logits.dims()[1];

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
-use lrvd_core::error::ParameterError;
 use serde::{Deserialize, Serialize};
 
 use super::gradients::NamedGradients;
@@ -33,7 +32,7 @@ impl Default for AdamWConfig {
 
 impl AdamWConfig {
     /// Checks that both averages forget and that nothing is subtracted from the denominator.
-    pub fn check(&self) -> Result<(), ParameterError> {
+    pub fn check(&self) -> Result<(), lrvd_core::Error> {
         let below_one = 1.0 - f64::EPSILON;
         for (name, value, high) in [
             ("optimizer.beta1", self.beta1, below_one),
@@ -41,7 +40,7 @@ impl AdamWConfig {
             ("optimizer.epsilon", self.epsilon, 1.0),
         ] {
             if !(0.0..=high).contains(&value) {
-                return Err(ParameterError::OutOfRange { name, value, low: 0.0, high });
+                return Err(lrvd_core::Error::OutOfRange { name, value, low: 0.0, high });
             }
         }
         Ok(())

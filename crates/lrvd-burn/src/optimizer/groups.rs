@@ -1,6 +1,5 @@
 //! Parameter groups: learning rate and decay by role.
 
-use lrvd_core::error::ParameterError;
 use serde::{Deserialize, Serialize};
 
 use crate::parameters::Role;
@@ -43,7 +42,7 @@ pub struct ParameterGroups {
 
 impl ParameterGroups {
     /// Checks that rates and decays are finite and at least 0.
-    pub fn check(&self) -> Result<(), ParameterError> {
+    pub fn check(&self) -> Result<(), lrvd_core::Error> {
         for (rate, decay, group) in [
             ("adapter.learning_rate", "adapter.weight_decay", self.adapter),
             ("log_variance.learning_rate", "log_variance.weight_decay", self.log_variance),
@@ -54,7 +53,7 @@ impl ParameterGroups {
             for (name, value) in [(rate, group.learning_rate), (decay, group.weight_decay)] {
                 if !(0.0..=LARGEST).contains(&value) {
                     let (low, high) = (0.0, LARGEST);
-                    return Err(ParameterError::OutOfRange { name, value, low, high });
+                    return Err(lrvd_core::Error::OutOfRange { name, value, low, high });
                 }
             }
         }

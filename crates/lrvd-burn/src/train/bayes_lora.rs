@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use lrvd_core::error::ParameterError;
 use lrvd_core::family::{INITIAL_LOG_VARIANCE, VariationalFamily};
 use lrvd_core::kl::KlReduction;
 use lrvd_core::noise::NoiseKey;
@@ -226,7 +225,7 @@ const DEFAULT_EVERY: u64 = 200;
 
 impl BayesLora {
     /// Checks the ranges, and what belongs together.
-    pub fn check(&self) -> Result<(), ParameterError> {
+    pub fn check(&self) -> Result<(), lrvd_core::Error> {
         self.config().check()?;
         range("noise_rate_factor", self.noise_rate_factor, 0.0, 1e6)?;
         range("weight_decay", self.weight_decay, 0.0, 1e6)?;
@@ -246,7 +245,7 @@ impl BayesLora {
                     "is not defined for the family `{}`: its noise belongs to the entries",
                     self.family
                 );
-                return Err(ParameterError::undefined("turning the adapters", reason));
+                return Err(lrvd_core::Error::undefined("turning the adapters", reason));
             }
         }
         range("log_alpha", self.log_alpha, -20.0, 20.0)?;
@@ -256,11 +255,11 @@ impl BayesLora {
             range("search.min_rank", search.min_rank as f64, 0.0, self.rank as f64)?;
             if self.kl_divisor != KlDivisor::NTrain {
                 let reason = "a search weighs the divergence by the evidence bound, whose divisor is `n_train`";
-                return Err(ParameterError::undefined("kl_divisor", reason));
+                return Err(lrvd_core::Error::undefined("kl_divisor", reason));
             }
             if self.turn.is_some() {
                 let reason = "is undefined: a search rotates the adapters when it cuts them";
-                return Err(ParameterError::undefined("turn", reason));
+                return Err(lrvd_core::Error::undefined("turn", reason));
             }
         }
         self.prior.check(self.family)

@@ -1,6 +1,5 @@
 //! The settings of a run that do not depend on its method.
 
-use lrvd_core::error::ParameterError;
 use lrvd_core::schedule::LrSchedule;
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +75,7 @@ impl Default for TrainConfig {
 
 impl TrainConfig {
     /// Checks every range.
-    pub fn check(&self) -> Result<Plan, ParameterError> {
+    pub fn check(&self) -> Result<Plan, lrvd_core::Error> {
         range("steps", self.steps as f64, 1.0, 1e9)?;
         check_seed(self.seed)?;
         range("evaluate_every", self.evaluate_every as f64, 1.0, 1e9)?;
@@ -113,7 +112,7 @@ impl Plan {
 }
 
 /// Checks that a seed is at most [`MAX_SEED`].
-pub fn check_seed(seed: u64) -> Result<(), ParameterError> {
+pub fn check_seed(seed: u64) -> Result<(), lrvd_core::Error> {
     range("seed", seed as f64, 0.0, MAX_SEED as f64)
 }
 
@@ -123,11 +122,11 @@ pub(super) fn range(
     value: f64,
     low: f64,
     high: f64,
-) -> Result<(), ParameterError> {
+) -> Result<(), lrvd_core::Error> {
     if value >= low && value <= high {
         return Ok(());
     }
-    Err(ParameterError::OutOfRange { name, value, low, high })
+    Err(lrvd_core::Error::OutOfRange { name, value, low, high })
 }
 
 #[cfg(test)]
@@ -162,7 +161,7 @@ mod tests {
             let mut config = good.clone();
             change(&mut config);
             match config.check() {
-                Err(ParameterError::OutOfRange { name, .. }) => assert_eq!(name, wanted),
+                Err(lrvd_core::Error::OutOfRange { name, .. }) => assert_eq!(name, wanted),
                 other => panic!("{wanted}: {other:?}"),
             }
         }

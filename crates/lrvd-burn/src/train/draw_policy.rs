@@ -2,7 +2,6 @@
 
 use std::ops::RangeInclusive;
 
-use lrvd_core::error::ParameterError;
 use lrvd_core::metrics::{mean, sample_sd, softmax};
 use serde::{Deserialize, Serialize};
 
@@ -74,11 +73,11 @@ impl DrawPolicy {
     pub const TOLERANCE: RangeInclusive<f64> = 1e-6..=0.5;
 
     /// Checks every range.
-    pub fn check(&self) -> Result<(), ParameterError> {
+    pub fn check(&self) -> Result<(), lrvd_core::Error> {
         let within = |name, value: Option<f64>, range: RangeInclusive<f64>| match value {
             Some(value) if !range.contains(&value) => {
                 let (low, high) = range.into_inner();
-                Err(ParameterError::OutOfRange { name, value, low, high })
+                Err(lrvd_core::Error::OutOfRange { name, value, low, high })
             }
             _ => Ok(()),
         };

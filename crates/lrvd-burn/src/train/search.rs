@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
-use lrvd_core::error::ParameterError;
 use lrvd_core::prune::PairedDifference;
 use lrvd_core::schedule::LrSchedule;
 
@@ -52,14 +51,14 @@ pub struct RankSearch {
 
 impl RankSearch {
     /// Checks the ranges.
-    pub fn check(&self) -> Result<(), ParameterError> {
+    pub fn check(&self) -> Result<(), lrvd_core::Error> {
         range("search.margin", self.margin, 0.0, 1e3)?;
         range("search.refine_steps", self.refine_steps as f64, 0.0, 1e9)?;
         range("search.refine_rate", self.refine_rate, 0.0, 1e3)
     }
 
     /// Factors of the learning rates by step after the cut, before `refine_rate`; `warmup_ratio` is the share with a rising rate.
-    pub fn schedule(&self, warmup_ratio: f64) -> Result<LrSchedule, ParameterError> {
+    pub fn schedule(&self, warmup_ratio: f64) -> Result<LrSchedule, lrvd_core::Error> {
         let steps = self.refine_steps.max(1);
         LrSchedule::linear((warmup_ratio * steps as f64).floor() as u32, steps as u32)
     }
@@ -81,7 +80,7 @@ where
 {
     let clock = Instant::now();
     let mut whole = state.model.clone();
-    rotate(&mut whole).map_err(Error::from)?;
+    rotate(&mut whole)?;
     let (order, least) = order(&whole, search.min_rank);
     let losses = held_out(&whole, method, observer)?;
     let mut points = vec![point(order.len(), &losses, &losses)?];

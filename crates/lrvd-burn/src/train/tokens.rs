@@ -1,7 +1,7 @@
 //! What a model of language says of the tokens that it should predict.
 
 use burn::tensor::{Int, Tensor, activation};
-use lrvd_core::metrics::{Binning, DEFAULT_BINS, MetricError, ReliabilityDiagram, mean};
+use lrvd_core::metrics::{Binning, DEFAULT_BINS, ReliabilityDiagram, mean};
 
 use super::batch::{Targets, TokenTargets};
 use super::examples::LabelledExamples;
@@ -53,17 +53,17 @@ struct Answer {
 
 impl TokenAnswers {
     /// Mean negative log-likelihood, nats per token; its exponential is the perplexity.
-    pub fn nll(&self) -> Result<f64, MetricError> {
+    pub fn nll(&self) -> Result<f64, lrvd_core::Error> {
         Ok(-mean(&self.log_probability)?)
     }
 
     /// Share of tokens whose most likely prediction is right.
-    pub fn accuracy(&self) -> Result<f64, MetricError> {
+    pub fn accuracy(&self) -> Result<f64, lrvd_core::Error> {
         mean(&self.correct.iter().map(|&right| f64::from(u8::from(right))).collect::<Vec<_>>())
     }
 
     /// Accuracy against the probability of the most likely token.
-    pub fn reliability(&self) -> Result<ReliabilityDiagram, MetricError> {
+    pub fn reliability(&self) -> Result<ReliabilityDiagram, lrvd_core::Error> {
         let (bins, binning) = (DEFAULT_BINS, Binning::Torchmetrics);
         ReliabilityDiagram::new(&self.confidence, &self.correct, bins, binning)
     }

@@ -8,7 +8,6 @@ use lrvd_burn::model::{AdaptedModel, trainable_counts};
 use lrvd_burn::parameters::Role;
 use lrvd_burn::sampling::Pass;
 use lrvd_core::baselines::{CountedMethod, LayerShape, StdMap};
-use lrvd_core::error::ParameterError;
 use lrvd_core::noise::NoiseKey;
 
 const D_IN: usize = 60;
@@ -170,7 +169,7 @@ fn settings_out_of_range_are_refused_by_name() {
     let refuse = |kind, name: &str| {
         let error = config(kind).check().unwrap_err();
         assert!(
-            matches!(error, ParameterError::OutOfRange { name: n, .. } if n == name),
+            matches!(error, lrvd_core::Error::OutOfRange { name: n, .. } if n == name),
             "{error}"
         );
     };
@@ -191,7 +190,7 @@ fn settings_out_of_range_are_refused_by_name() {
     // A basis has no more directions than the layer has inputs.
     let mut narrow = base("p.q", 5, 7, DType::F32);
     let error = config(SCALA).attach(&mut narrow, NoiseKey::new(1)).unwrap_err();
-    assert!(matches!(error, ParameterError::OutOfRange { name: "rank", .. }), "{error}");
+    assert!(matches!(error, lrvd_core::Error::OutOfRange { name: "rank", .. }), "{error}");
     assert!(narrow.adapter().is_none() && narrow.extension().is_none());
 }
 

@@ -78,11 +78,7 @@ impl<C: Card> Queue<C> {
         self.lock().texts
     }
 
-    /// Puts a job behind the others.
-    ///
-    /// # Errors
-    ///
-    /// [`Problem::Full`] and [`Problem::Stopping`]; the job is not kept then.
+    /// Puts a job behind the others, unless the queue is full or stopping.
     pub(super) fn push(&self, job: Job<C>) -> Result<(), Problem> {
         let mut waiting = self.lock();
         if waiting.closed {

@@ -49,10 +49,6 @@ pub(crate) trait Card:
     type Answers: Serialize + JsonSchema;
 
     /// What a request asks.
-    ///
-    /// # Errors
-    ///
-    /// [`Problem`] with the first field that is wrong.
     fn check(&self, request: Self::Request) -> Result<Asked<Self>, Problem>;
 
     /// The body of the answer to texts with one key.
@@ -70,10 +66,6 @@ pub(crate) trait Model: Sized {
     type Card: Card;
 
     /// What clients can know of it under `limits`.
-    ///
-    /// # Errors
-    ///
-    /// If its files cannot be read.
     fn card(&self, limits: &Limits) -> Result<Self::Card>;
 
     /// A question for the start, with the draws and the seed of requests that name none.
@@ -84,10 +76,6 @@ pub(crate) trait Model: Sized {
 
     /// The answers to `inputs`. A model that generates tells `go_on` after every token how many there are more, and ends
     /// with an error if that says no.
-    ///
-    /// # Errors
-    ///
-    /// Those of the model.
     fn answer(
         &self,
         inputs: &[Input<Self>],
@@ -111,10 +99,6 @@ pub(crate) struct Asked<C: Card> {
 }
 
 /// Reads the body of a request to `card`; nothing in it is passed over.
-///
-/// # Errors
-///
-/// [`Problem`] with the first field that is wrong.
 pub(super) fn read<C: Card>(body: &[u8], card: &C) -> Result<Asked<C>, Problem> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let read = serde_path_to_error::deserialize(&mut json);
@@ -155,10 +139,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 /// The seed of a request, `own` where it names none.
-///
-/// # Errors
-///
-/// [`Problem::Seed`].
 pub(super) fn seed(asked: Option<u64>, own: u64) -> Result<u64, Problem> {
     let found = asked.unwrap_or(own);
     if found > MAX_SEED {
@@ -168,10 +148,6 @@ pub(super) fn seed(asked: Option<u64>, own: u64) -> Result<u64, Problem> {
 }
 
 /// Refuses a blank text.
-///
-/// # Errors
-///
-/// [`Problem::EmptyText`] naming what `field` returns.
 pub(super) fn filled(text: &str, field: impl FnOnce() -> String) -> Result<(), Problem> {
     if text.trim().is_empty() {
         return Err(Problem::EmptyText { field: field() });

@@ -13,7 +13,6 @@ mod importance;
 mod orthogonality;
 mod state;
 
-pub use crate::error::Error as AdaLoraError;
 pub use allocator::{AdaLoraAllocator, Allocation, EntryValues, TripletValues};
 pub use config::{AdaLoraConfig, Phase, adalora_scaling, matched_target_rank};
 pub use importance::{EntryImportance, TripletImportance, TripletShape, mask_to_budget};

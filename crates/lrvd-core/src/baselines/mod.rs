@@ -14,7 +14,6 @@ pub mod swag;
 pub mod temperature;
 pub mod tfb;
 
-pub use crate::error::Error as BaselineError;
 pub use c_lora::{context_kl, context_parameter_count};
 pub use element_gaussian::{ElementGaussian, ElementReduction, ScaleMixture, StdMap};
 pub use minibatch_weight::MinibatchWeight;

@@ -12,7 +12,6 @@ mod selective;
 mod summary;
 mod uncertainty;
 
-pub use crate::error::Error as MetricError;
 pub use calibration::{Binning, DEFAULT_BINS, ReliabilityBin, ReliabilityDiagram, ece, ece_floor};
 pub use classification::{BinaryCounts, accuracy, f1_macro};
 pub use correlation::{average_ranks, pearson, spearman};

@@ -3,7 +3,6 @@
 use burn::tensor::Tensor;
 use lrvd_burn::host::values;
 use lrvd_burn::train::{evaluation_batches, restore_order};
-use lrvd_core::baselines::BaselineError;
 use lrvd_core::baselines::laplace::{
     LogitCovariance, laplace_bridge, monte_carlo_softmax, probit_softmax,
 };
@@ -125,7 +124,7 @@ pub(super) fn probabilities(
     let mut normals = Vec::new();
     for (i, example) in examples.iter().enumerate() {
         let (mean, covariance) = (&example.mean, example.covariances[which].values());
-        let answer: Result<Vec<f64>, BaselineError> = match settings.predictive {
+        let answer: Result<Vec<f64>, lrvd_core::Error> = match settings.predictive {
             Predictive::Probit => probit_softmax(mean, covariance),
             Predictive::Bridge => laplace_bridge(mean, covariance),
             Predictive::MonteCarlo => {

@@ -21,7 +21,6 @@ mod singular_values;
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use lrvd_core::baselines::StdMap;
-use lrvd_core::error::ParameterError;
 
 use super::config::{AdapterConfig, AdapterKind};
 use super::initialisation::Initialiser;
@@ -149,7 +148,7 @@ impl Adapter {
     pub(super) fn fresh(
         config: &AdapterConfig,
         init: &Initialiser,
-    ) -> Result<Self, ParameterError> {
+    ) -> Result<Self, lrvd_core::Error> {
         use low_rank::{A, B, POSTERIOR_B_BOUND};
         let (scaling, dropout) = (config.scaling(), config.dropout);
         let a_bound = Initialiser::bound_of(init.sizes.d_input);

@@ -3,7 +3,6 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use lrvd_core::baselines::{KlDirection, scala_bl};
-use lrvd_core::error::ParameterError;
 use lrvd_core::factor::FactorView;
 
 use super::Extension;
@@ -83,7 +82,7 @@ impl ScaleGaussian {
     pub(super) fn fresh(
         init: &Initialiser,
         epsilon: f64,
-    ) -> Result<(Param<Tensor<2>>, Self), ParameterError> {
+    ) -> Result<(Param<Tensor<2>>, Self), lrvd_core::Error> {
         let Sizes { rank, d_input, .. } = init.sizes;
         let of_lora = init.uniform_values(&A, Initialiser::bound_of(d_input));
         // Rank-major, as the core and the papers have it.

@@ -1,7 +1,6 @@
 //! The body of a request to a language model.
 
 use lrvd_bench::language::{Content, Generation, Message, Role};
-use lrvd_burn::core::error::ParameterError;
 use schemars::JsonSchema;
 
 use super::card::LanguageCard;
@@ -87,7 +86,7 @@ impl Request {
         let key = Generation { max_tokens, draws, seed: seed(asked, card.seed)?, sampling };
         key.check().map_err(|error| {
             let field = match &error {
-                ParameterError::OutOfRange { name, .. } => *name,
+                lrvd_burn::core::Error::OutOfRange { name, .. } => *name,
                 _ => "body",
             };
             Problem::Field { field: field.to_owned(), message: error.to_string() }
