@@ -72,8 +72,7 @@ impl AdapterSource {
                 "`{}` holds no adapter; looked for {looked_for}",
                 dir.display(),
                 looked_for = Place::looked_for()
-            )
-            .into()),
+            )),
         }
     }
 

@@ -23,11 +23,11 @@ pub(crate) fn locate(data_dir: &Path, set: ReasoningSet) -> Result<Located> {
         train: candidates(names, SplitName::Train),
         validation: candidates(names, SplitName::Validation),
     });
-    Ok(search(data_dir, set.name(), &places, |train, validation| {
+    search(data_dir, set.name(), &places, |train, validation| {
         let cut_from_train =
             validation.origin == Origin::LocalSplit && spec.local_dev == LocalDev::FromTrain;
         !cut_from_train || train.origin == Origin::LocalSplit
-    })?)
+    })
 }
 
 fn candidates(names: &FileNames, split: SplitName) -> Vec<Candidate> {

@@ -32,6 +32,7 @@ stopped, and the mean log-probability per token. `--format json` adds for every 
 
 /// Options of `lrvd generate`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct GenerateArguments {
     /// The adapter, then prompts [default: lines of standard input].
     #[arg(value_name = "DIR] [PROMPT")]

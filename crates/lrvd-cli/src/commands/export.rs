@@ -248,7 +248,9 @@ fn gguf(arguments: &ExportArguments, source: &AdapterSource, printer: Printer) -
     let (other, command) = (arguments.allow_other_base, command(arguments));
     let GgufExport { file, adapter, warnings } =
         export_gguf(source, model, other, &command, &arguments.out)?;
-    warnings.iter().for_each(|warning| printer.note(warning));
+    for warning in &warnings {
+        printer.note(warning);
+    }
     match printer.format() {
         Format::Json => {
             let report = GgufReport {

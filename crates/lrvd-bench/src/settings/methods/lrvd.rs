@@ -74,7 +74,7 @@ mod tests {
             nts.check("methods.lrvd-nts"),
             ArdSettings { hyper, ..ArdSettings::default() }.check("methods.lrvd-ard"),
         ] {
-            assert!(refused.unwrap_err().is::<OutOfRange>());
+            assert!(refused.is_err_and(|error| error.is::<OutOfRange>()));
         }
         assert!(serde_json::from_str::<NoiseToSignalSettings>(r#"{"start": -1.0}"#).is_err());
     }
