@@ -6,6 +6,9 @@ pub use anyhow::Error;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// A result with the error of `lrvd-burn`.
+pub(crate) type Burn<T> = Result<T, lrvd_burn::Error>;
+
 /// What an exit code, an HTTP status or a caller's next step depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -41,7 +44,6 @@ impl std::error::Error for Marked {
 }
 
 impl Kind {
-    /// `error`, marked as one of this kind.
     pub(crate) fn mark(self, error: impl Into<Error>) -> Error {
         Error::new(Marked { kind: self, error: error.into() })
     }

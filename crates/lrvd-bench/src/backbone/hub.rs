@@ -3,14 +3,7 @@
 //! The cache has the layout of Hugging Face's Python library and is shared with it. Environment variables: `HF_HOME`,
 //! `HF_HUB_CACHE`, `HF_TOKEN`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `HF_HUB_DOWNLOAD_TIMEOUT`. Offline, only the cache is
 //! read.
-//!
-//! | File | What is there |
-//! |---|---|
-//! | `hub` | which files a model needs, and the environment |
-//! | `hub/client` | requests, with deadlines and limits |
-//! | `hub/cache` | files in the cache, and downloads into it |
 
-mod cache;
 mod client;
 
 use std::path::{Path, PathBuf};
@@ -19,11 +12,11 @@ use std::time::Duration;
 use anyhow::anyhow;
 use tracing::debug;
 
-use self::cache::{Repository, is_plain};
 use self::client::Client;
 use crate::error::{Error, Result};
 use crate::io::read_json;
 use crate::text::quoted;
+use client::{Repository, is_plain};
 
 /// Needed beside the weights and one tokenizer file.
 const CONFIG: &str = "config.json";
@@ -71,7 +64,7 @@ fn folder_of(
     if !id.split('/').all(is_plain) {
         return Err(failed("a repository's name has letters, digits, `.`, `-` and `_`".to_owned()));
     }
-    if let Some(folder) = cache::folder(&cache, id)
+    if let Some(folder) = client::folder(&cache, id)
         && folder.join(CONFIG).is_file()
         && is_enough(&folder)
     {

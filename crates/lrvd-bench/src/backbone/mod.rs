@@ -7,12 +7,9 @@ mod hub;
 #[path = "no_hub.rs"]
 mod hub;
 mod load;
-mod locate;
-mod reader;
 
-pub(crate) use architecture::Architecture;
-pub(crate) use load::{Backbone, load_language_model, load_model, open_tokenizer, open_weights};
-pub(crate) use locate::{
-    ModelLocation, is_hub_id, local, locate_config, locate_model, shared_name,
+pub(crate) use architecture::{Architecture, TextReader};
+pub(crate) use load::{
+    Backbone, ModelLocation, is_hub_id, load_language_model, load_model, local, locate_config,
+    locate_model, open_tokenizer, open_weights, shared_name,
 };
-pub(crate) use reader::TextReader;

@@ -1,21 +1,31 @@
-//! The description of a classifier beside its weights, which makes an adapter folder usable alone.
+//! Adapter folders: description, writing, and where an adapter is found.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
+use burn::tensor::Device;
+use lrvd_burn::files::{AtomicDir, write_atomic};
+use lrvd_burn::model::{AdaptedModel, ranks};
+use lrvd_burn::peft::{CapReport, ExportLayout, ExportSummary, PeftAdapter, PeftPosterior};
 use serde::{Deserialize, Serialize};
 
 use super::data::reader;
+use super::export::CARD_FILE;
 use super::rows::TextColumns;
-use crate::backbone::{Backbone, TextReader};
+use super::train::TrainSettings;
+use crate::backbone::{Backbone, TextReader, locate_model};
 use crate::data::Wording;
 use crate::error::Result;
 use crate::io::{JsonLayout, read_versioned, write_json};
-use crate::language::{LANGUAGE_FILE, LanguageInfo};
+use crate::language::{self, LANGUAGE_FILE, LanguageInfo};
 use crate::reasoning::QuestionForm;
-use crate::saved::{DescribedBase, FileHashes};
-use crate::settings::{BasePrecision, CheckpointChoice, PredictionDraws};
+use crate::run::{ADAPTER_DIR, AdapterFiles, SETTINGS_FILE, adapter_files};
+use crate::saved::{
+    CHECKPOINT_VALUES, DescribedBase, FileHashes, PEFT_CONFIG, Place, load_checkpoint_from,
+    read_adapter, unfinished,
+};
+use crate::settings::{BasePrecision, CheckpointChoice, ExperimentConfig, PredictionDraws};
 use crate::task::Goal;
 
 pub const INFO_FILE: &str = "lrvd_classifier.json";
@@ -134,7 +144,6 @@ impl AdapterInfo {
         Ok(found.transpose()?.unwrap_or_default())
     }
 
-    /// Hashes the files of the adapter in `dir`.
     pub(super) fn take_hashes(&mut self, dir: &Path) -> Result<()> {
         let hashes = match self {
             Self::Classifier(info) => &mut info.hashes,
@@ -247,5 +256,177 @@ impl ClassifierInfo {
             bail!("`{file}`: class `{class}` is there twice, expected distinct classes");
         }
         Ok(Some(info))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct SavedAdapter {
+    pub adapter: PeftAdapter,
+    pub posterior: Option<PeftPosterior>,
+    pub info: Option<AdapterInfo>,
+}
+
+/// Reads the adapters, the head and the posterior of `model` back.
+///
+/// `kl_weight` is the one that the posterior was trained with in the end.
+///
+/// Pooler and head are always stored: the base checkpoint has none, and a frozen one is as
+/// random as a trained one is new.
+pub(super) fn take(
+    model: &impl AdaptedModel,
+    config: &ExperimentConfig,
+    kl_weight: f64,
+    mut info: ClassifierInfo,
+) -> Result<SavedAdapter> {
+    let (task_type, whole): (_, &[&str]) = match info.wording {
+        // It answers by its own head, which is adapted and not replaced.
+        Some(_) if !info.has_head() => ("CAUSAL_LM", &[]),
+        Some(_) => ("SEQ_CLS", &["score"]),
+        None => ("SEQ_CLS", &["pooler", "classifier"]),
+    };
+    let (seed, base_model) = (info.seed, &info.base_model);
+    let files = AdapterFiles { config, kl_weight, seed, base_model, task_type, whole };
+    let (adapter, posterior) = adapter_files(model, &files)?;
+    info.ranks = ranks(model).into_iter().collect();
+    Ok(SavedAdapter { adapter, posterior, info: Some(AdapterInfo::Classifier(info)) })
+}
+
+impl SavedAdapter {
+    /// The adapter with no module above `rank`; the posterior stays behind, since it is one of other directions.
+    pub fn capped(&self, rank: usize) -> Result<(Self, CapReport)> {
+        let (adapter, report) = self.adapter.capped(rank)?;
+        let info = self.info.clone().map(AdapterInfo::at_the_mean);
+        Ok((Self { adapter, posterior: None, info }, report))
+    }
+
+    /// Writes the folder `target`, whole or not at all, in place of one that may be there.
+    ///
+    /// The posterior comes along in the ragged layout, where its factors are those of the file,
+    /// unless no rank is left.
+    pub fn write(&self, target: &Path, layout: ExportLayout) -> Result<ExportSummary> {
+        self.write_with(target, layout, |_| Ok(None))
+    }
+
+    pub(super) fn write_with(
+        &self,
+        target: &Path,
+        layout: ExportLayout,
+        card: impl FnOnce(&ExportSummary) -> Result<Option<String>>,
+    ) -> Result<ExportSummary> {
+        let building = AtomicDir::create(target)?;
+        let summary = self.adapter.write(building.path(), layout)?;
+        let mut info = self.info.clone();
+        match &self.posterior {
+            Some(posterior) if layout == ExportLayout::Ragged && summary.zero_module.is_none() => {
+                posterior.write(building.path(), &self.adapter)?;
+            }
+            Some(_) => {
+                info = info.map(AdapterInfo::at_the_mean);
+            }
+            None => {}
+        }
+        if let Some(mut info) = info {
+            info.take_hashes(building.path())?;
+            info.write(building.path())?;
+        }
+        if let Some(text) = card(&summary)? {
+            write_atomic(building.path().join(CARD_FILE), text.as_bytes())?;
+        }
+        building.commit_replacing()?;
+        Ok(summary)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    Adapter,
+    Run,
+    Checkpoint,
+}
+
+impl SourceKind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Adapter => "adapter",
+            Self::Run => "run",
+            Self::Checkpoint => "checkpoint",
+        }
+    }
+}
+
+/// An adapter on the host with all that is known of it.
+#[derive(Clone, Debug)]
+pub struct AdapterSource {
+    pub kind: SourceKind,
+    pub folder: PathBuf,
+    pub saved: SavedAdapter,
+    /// What a reader must know of the model: that its run is not finished, or a file of it has changed.
+    pub warnings: Vec<String>,
+    /// Whether files may have changed.
+    pub(super) allow_changed: bool,
+}
+
+impl AdapterSource {
+    pub fn is_at(dir: &Path) -> bool {
+        [PEFT_CONFIG, SETTINGS_FILE, CHECKPOINT_VALUES].iter().any(|name| dir.join(name).is_file())
+            || dir.join(ADAPTER_DIR).join(PEFT_CONFIG).is_file()
+    }
+
+    /// Reads the adapter that `dir` holds; `device` is used to rebuild the model of a checkpoint. With `allow_changed` files
+    /// that have changed since the adapter was saved are warnings, here and where the base model is opened.
+    pub fn open(dir: &Path, device: &Device, allow_changed: bool) -> Result<Self> {
+        match Place::find(dir)? {
+            Some(Place::Adapter(folder)) => Self::read(SourceKind::Adapter, folder, allow_changed),
+            Some(Place::Run(folder)) => Self::read(SourceKind::Run, folder, allow_changed),
+            Some(Place::Checkpoint { out, folder, or_newer }) => {
+                match Self::rebuild(&out, &folder, or_newer, device) {
+                    // The run ended meanwhile and removed its checkpoints.
+                    Err(_) if or_newer && folder.parent().is_some_and(|all| !all.exists()) => {
+                        Self::open(dir, device, allow_changed)
+                    }
+                    rebuilt => rebuilt.map(|source| Self { allow_changed, ..source }),
+                }
+            }
+            None => Err(anyhow!(
+                "`{}` holds no adapter; looked for {looked_for}",
+                dir.display(),
+                looked_for = Place::looked_for()
+            )),
+        }
+    }
+
+    fn read(kind: SourceKind, folder: PathBuf, allow_changed: bool) -> Result<Self> {
+        let info = AdapterInfo::read(&folder)?;
+        let check = info.as_ref().map(|info| info.check(&folder, allow_changed));
+        let warnings = check.transpose()?.unwrap_or_default();
+        let (adapter, posterior) = read_adapter(&folder)?;
+        let saved = SavedAdapter { adapter, posterior, info };
+        Ok(Self { kind, folder, saved, warnings, allow_changed })
+    }
+
+    /// The model at a checkpoint of the run in `out`.
+    fn rebuild(out: &Path, checkpoint: &Path, or_newer: bool, device: &Device) -> Result<Self> {
+        let kind = SourceKind::Checkpoint;
+        if let Some(made) = language::rebuild(out, checkpoint, or_newer, device)? {
+            let language::AtCheckpoint { folder, warning, model } = made;
+            let language::Rebuilt { adapter, posterior, info } = model;
+            let info = Some(AdapterInfo::Language(info));
+            let saved = SavedAdapter { adapter, posterior, info };
+            return Ok(Self { kind, folder, saved, warnings: vec![warning], allow_changed: false });
+        }
+        let settings: TrainSettings =
+            read_versioned(&out.join(SETTINGS_FILE), TrainSettings::SCHEMA)?;
+        let backbone = Backbone::open(locate_model(&settings.model)?)?;
+        let reader = settings.reader(&backbone)?;
+        let task = reader.prepare(settings.goal.clone(), &[], &[])?;
+        let mut run = settings.start(&backbone, &task, device).fresh()?;
+        let (state, method) = (&mut run.state, &mut *run.method);
+        let folder = load_checkpoint_from(checkpoint, or_newer, state, method)?;
+        run.method.compact(&mut run.state.model);
+        let steps = (run.state.done, settings.experiment.steps);
+        let warnings = vec![unfinished(out, steps, settings.method.is_tempered())];
+        let info = settings.info(run.state.done, CheckpointChoice::Last);
+        let saved = take(&run.state.model, &settings.experiment, run.kl_weight(), info)?;
+        Ok(Self { kind, folder, saved, warnings, allow_changed: false })
     }
 }

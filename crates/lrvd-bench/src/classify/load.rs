@@ -11,8 +11,7 @@ use lrvd_burn::sampling::Pass;
 use lrvd_burn::train::{DrawPolicy, Inputs, Logits};
 use lrvd_models::AutoClassifier;
 
-use super::info::{AdapterInfo, ClassifierInfo};
-use super::source::AdapterSource;
+use super::info::{AdapterInfo, AdapterSource, ClassifierInfo};
 use crate::backbone::{Backbone, load_model};
 use crate::data::batch::TokenExamples;
 use crate::error::Result;

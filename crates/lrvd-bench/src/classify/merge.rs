@@ -17,11 +17,10 @@ use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::llama::{LlamaChoice, LlamaForCausalLm, LlamaScore};
 use serde_json::{Value, json};
 
-use super::card::{CARD_FILE, Card, CardFormat};
-use super::info::ClassifierInfo;
+use super::evaluate::Input;
+use super::export::{CARD_FILE, Card, CardFormat};
+use super::info::{AdapterSource, ClassifierInfo};
 use super::load::{LoadOptions, Sampler, SavedClassifier, open_any_base};
-use super::predict::Input;
-use super::source::AdapterSource;
 use crate::backbone::{Architecture, Backbone, ModelLocation, open_weights, shared_name};
 use crate::error::{Kind, Result};
 use crate::io::{JsonLayout, cannot, read_json, write_json};

@@ -13,9 +13,8 @@ use lrvd_models::deberta::ADAPTER_TARGETS;
 use serde::{Deserialize, Serialize};
 
 use super::data::{ClassifyData, DataSource, reader};
-use super::info::ClassifierInfo;
+use super::info::{ClassifierInfo, take};
 use super::rows::TextColumns;
-use super::save::take;
 use crate::backbone::{Backbone, TextReader, locate_model};
 use crate::data::{PreparedTask, Wording, held_out_rows, limit, sample};
 use crate::error::Result;

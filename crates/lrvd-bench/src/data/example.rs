@@ -3,11 +3,15 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::hash::Hash;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::task::GlueTask;
+use super::Place;
+use super::load::drawn;
+use crate::error::{Error, Result};
+use crate::task::{GlueTask, Target, TaskSpec};
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -84,7 +88,6 @@ pub enum Origin {
     Official,
     /// A file named as the published split, but with another number of rows.
     Unverified,
-    /// A subset of the published split.
     Subset,
     /// Cut from the published train split.
     LocalSplit,
@@ -163,4 +166,164 @@ pub struct Dataset {
     pub validation: Split,
     /// What a reader of the results must know of the data, one sentence each.
     pub notes: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Field<'a> {
+    pub(super) spec: &'static TaskSpec,
+    pub(super) column: &'a str,
+    pub(super) place: &'a Place,
+}
+
+impl Field<'_> {
+    /// A class name, a class id in digits, or a score in digits.
+    pub(super) fn of_text(self, text: &str) -> Result<Label> {
+        let text = text.trim();
+        match self.spec.target {
+            Target::Score { .. } => match text.parse() {
+                Ok(score) => self.of_score(score),
+                Err(_) => Err(self.bad_score(text)),
+            },
+            Target::Classes(names) => match names.iter().position(|name| *name == text) {
+                Some(id) => Ok(Label::Class(id)),
+                None => match text.parse() {
+                    Ok(id) => self.of_integer(id),
+                    Err(_) => Err(self.unknown(text)),
+                },
+            },
+        }
+    }
+
+    /// A class id; for regression a whole score.
+    pub(super) fn of_integer(self, id: i128) -> Result<Label> {
+        match self.spec.target {
+            Target::Score { .. } => self.of_score(id as f64),
+            Target::Classes(classes) if id == -1 => Err(anyhow!(
+                "{}, column `{}`: label -1 marks a hidden test label, wanted one of {}",
+                self.place,
+                self.column,
+                allowed(classes)
+            )),
+            Target::Classes(names) => match usize::try_from(id) {
+                Ok(id) if id < names.len() => Ok(Label::Class(id)),
+                _ => Err(self.unknown(&id.to_string())),
+            },
+        }
+    }
+
+    pub(super) fn of_score(self, score: f64) -> Result<Label> {
+        match self.spec.target {
+            Target::Score { low, high } if (low..=high).contains(&score) => Ok(Label::Score(score)),
+            Target::Score { .. } => Err(self.bad_score(&score.to_string())),
+            Target::Classes(_) => Err(self.unknown(&score.to_string())),
+        }
+    }
+
+    fn unknown(self, found: &str) -> Error {
+        anyhow!(
+            "{}, column `{}`: unknown label `{found}`, wanted one of {}",
+            self.place,
+            self.column,
+            allowed(self.spec.class_names())
+        )
+    }
+
+    fn bad_score(self, found: &str) -> Error {
+        let Target::Score { low, high } = self.spec.target else {
+            return self.unknown(found);
+        };
+        let (place, column) = (self.place, self.column);
+        anyhow!("{place}, column `{column}`: `{found}` is not a score within {low}..={high}")
+    }
+}
+
+fn allowed(classes: &[&str]) -> String {
+    let each = classes.iter().enumerate().map(|(id, name)| format!("`{name}` ({id})"));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Spread {
+    pub least: usize,
+    pub median: usize,
+    /// The one that 95 % of the rows do not exceed.
+    pub most_rows: usize,
+    pub most: usize,
+}
+
+impl Spread {
+    pub(crate) fn of(mut values: Vec<usize>) -> Option<Self> {
+        values.sort_unstable();
+        let last = values.len().checked_sub(1)?;
+        let at = |share: f64| values[(share * last as f64).floor() as usize];
+        Some(Self { least: values[0], median: at(0.5), most_rows: at(0.95), most: values[last] })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Validation {
+    File(PathBuf),
+    /// This share of the training file's rows, drawn once, the same ones for every seed.
+    Share(f64),
+}
+
+impl Validation {
+    pub(crate) fn split<T>(file: &Path, rows: Vec<T>, share: f64) -> Result<(Vec<T>, Vec<T>)> {
+        let held = (share * rows.len() as f64).round() as usize;
+        if held == 0 || held >= rows.len() {
+            bail!(
+                "`{}`: {share} of its {} rows leaves none to train on or none to measure on; pass another \
+                 `--validation-split`, or `--validation FILE`",
+                file.display(),
+                rows.len()
+            );
+        }
+        let (validation, train) = drawn(rows, held, 0);
+        Ok((train, validation))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::data::At;
+
+    fn read(task: GlueTask, text: &str) -> Result<Label> {
+        let place = Place { file: "dev.tsv".into(), at: At::Line(7) };
+        Field { spec: task.spec(), column: "label", place: &place }.of_text(text)
+    }
+
+    #[test]
+    fn names_and_ids_are_both_labels() {
+        assert_eq!(read(GlueTask::Mnli, "contradiction").unwrap(), Label::Class(2));
+        assert_eq!(read(GlueTask::Mnli, " 2 ").unwrap(), Label::Class(2));
+        assert_eq!(read(GlueTask::Rte, "not_entailment").unwrap(), Label::Class(1));
+        assert_eq!(read(GlueTask::Stsb, "4.750").unwrap(), Label::Score(4.75));
+    }
+
+    #[test]
+    fn ids_end_where_the_classes_end() {
+        let message = |text| read(GlueTask::Cola, text).unwrap_err().to_string();
+        assert!(read(GlueTask::Cola, "1").is_ok());
+        assert_eq!(
+            message("2"),
+            "`dev.tsv`, line 7, column `label`: unknown label `2`, wanted one of \
+             `unacceptable` (0), `acceptable` (1)"
+        );
+        assert!(message("-1").contains("hidden test label"), "{}", message("-1"));
+        assert!(message("-2").contains("unknown label `-2`"));
+        assert!(message("Acceptable").contains("unknown label `Acceptable`"));
+    }
+
+    #[test]
+    fn scores_end_at_their_bounds() {
+        for good in ["0", "5.0", "0.000"] {
+            assert!(read(GlueTask::Stsb, good).is_ok(), "{good}");
+        }
+        for bad in ["-0.001", "5.001", "NaN", "inf", "", "four"] {
+            let error = read(GlueTask::Stsb, bad).unwrap_err();
+            assert!(error.to_string().ends_with("is not a score within 0..=5"), "{error}");
+        }
+    }
 }

@@ -10,10 +10,9 @@ use lrvd_models::llama::gguf::GgufModel;
 use lrvd_models::tokenizer::TextTokenizer;
 use serde::Deserialize;
 
-use super::examples::LanguageExample;
-use super::rows::{Content, TextRow};
+use super::rows::{Content, LanguageExample, TextRow};
 use crate::backbone::{Architecture, ModelLocation};
-use crate::data::bare::BareTokens;
+use crate::data::batch::BareTokens;
 use crate::error::{Kind, Result};
 use crate::io::read_json;
 

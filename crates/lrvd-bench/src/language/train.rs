@@ -1,7 +1,8 @@
 //! Training of a language model into a folder.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use burn::module::Module;
@@ -11,20 +12,19 @@ use lrvd_burn::files::AtomicDir;
 use lrvd_burn::model::{AdaptedModel, AdapterTargets, ranks};
 use lrvd_burn::peft::{ExportLayout, PeftAdapter, PeftPosterior};
 use lrvd_burn::train::{
-    self, Checkpoints, Ordered, Outcome, PassWatch, latest_checkpoint, load_checkpoint,
+    self, Checkpoints, Evaluation, Observer, Ordered, Outcome, PassWatch, TrainState,
+    latest_checkpoint, load_checkpoint, token_answers,
 };
 use lrvd_models::llama::LlamaForCausalLm;
 
 use super::data::{LanguageRows, LanguageTask};
 use super::encode::LanguageReader;
-use super::examples::LanguageExamples;
-use super::info::LanguageInfo;
-use super::measure::LanguageEvaluation;
-use super::settings::{LanguageOptions, LanguageSettings, TASK};
-use super::watch::Watched;
+use super::load::LanguageEvaluation;
+use super::rows::{LanguageExample, LanguageExamples};
+use super::settings::{LanguageInfo, LanguageOptions, LanguageSettings, TASK};
 use crate::backbone::{Backbone, load_language_model, locate_model};
 use crate::data::{held_out, in_order};
-use crate::error::{Kind, Result, kind_of};
+use crate::error::{Error, Kind, Result, kind_of};
 use crate::eval::PeakMemory;
 use crate::io::{JsonLayout, read_json, read_versioned, write_json};
 use crate::method::LanguageMethod;
@@ -340,5 +340,73 @@ impl Rebuilt {
         info.write(building.path())?;
         building.commit_replacing()?;
         Ok(())
+    }
+}
+
+/// Measures the validation texts, keeps checkpoints, ends on a stop request.
+pub(super) struct Watched<'a> {
+    pub task: &'a LanguageTask,
+    pub device: &'a Device,
+    pub batch_size: usize,
+    pub checkpoints: &'a Checkpoints,
+    pub stop: &'a AtomicBool,
+    pub sink: &'a mut dyn ProgressSink,
+}
+
+impl<'a> Watched<'a> {
+    fn examples(&self, texts: &'a [LanguageExample]) -> LanguageExamples<'a> {
+        LanguageExamples { texts, pad_id: self.task.pad_id, device: self.device }
+    }
+}
+
+impl Observer<LlamaForCausalLm, LanguageMethod> for Watched<'_> {
+    type Error = Error;
+
+    fn event(&mut self, event: &Event) {
+        self.sink.event(event);
+    }
+
+    fn evaluate(
+        &mut self,
+        model: &LlamaForCausalLm,
+        _method: &(dyn train::Method<LlamaForCausalLm> + 'static),
+    ) -> Result<Option<Evaluation>> {
+        let examples = self.examples(&self.task.validation);
+        let answers = token_answers(model, &examples, self.batch_size, 0, 0, PassWatch::default())?;
+        let nll = answers.nll()?;
+        let found = [("accuracy", answers.accuracy()?), ("standard", nll.exp()), ("nll", nll)];
+        let finite = found.into_iter().filter(|(_, value)| value.is_finite());
+        Ok(Some(Evaluation {
+            metric: "nll".to_owned(),
+            score: Some(-nll).filter(|score| score.is_finite()),
+            metrics: finite
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect::<BTreeMap<_, _>>(),
+        }))
+    }
+
+    fn held_out(
+        &mut self,
+        model: &LlamaForCausalLm,
+        _method: &(dyn train::Method<LlamaForCausalLm> + 'static),
+    ) -> Result<Option<Vec<f64>>> {
+        let examples = self.examples(&self.task.holdout);
+        if self.task.holdout.is_empty() {
+            return Ok(None);
+        }
+        let answers = token_answers(model, &examples, self.batch_size, 0, 0, PassWatch::default())?;
+        Ok(Some(answers.row_losses()))
+    }
+
+    fn checkpoint(
+        &mut self,
+        state: &TrainState<LlamaForCausalLm>,
+        method: &(dyn train::Method<LlamaForCausalLm> + 'static),
+    ) -> Result<()> {
+        Ok(self.checkpoints.save(state, method)?)
+    }
+
+    fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 }

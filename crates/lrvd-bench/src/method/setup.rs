@@ -1,11 +1,20 @@
-//! What methods share when they are set up: adapters and rates.
+//! What methods share when they are set up: adapters, rates, the cycle of the KL and the second optimiser.
 
+use std::collections::BTreeMap;
+
+use burn::tensor::Tensor;
 use lrvd_burn::adapter::{AdapterConfig, AdapterKind};
-use lrvd_burn::optimizer::ParameterGroups;
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::optimizer::{NamedGradients, ParameterGroups};
+use lrvd_burn::parameters::{NamedParameter, Role};
+use lrvd_burn::train::StepState;
+use lrvd_core::baselines::MinibatchWeight;
+use lrvd_core::baselines::minibatch_weight::rescaled_cycle;
+use lrvd_models::AutoClassifier;
 
 use super::RankRequest;
-use crate::error::Result;
-use crate::settings::ExperimentConfig;
+use crate::error::{Burn, Result};
+use crate::settings::{ExperimentConfig, LastBatch, Optimizers};
 
 /// The adapter of `kind` with the experiment's scaling and dropout, at the rank asked for.
 pub(super) fn adapter(
@@ -47,5 +56,255 @@ impl NoisyRates {
         groups.adapter.weight_decay = self.weight_decay;
         groups.log_variance.learning_rate = self.noise;
         groups
+    }
+}
+
+/// The rising weights of BLoB, which `ScalaBL` and C-LoRA took over.
+///
+/// # Formula
+///
+/// ```text
+/// π_i = 2^i / (2^(M+1) − 1),   i = step mod M + 1
+/// M_p = ⌊100·N^(π/gamma) / batch⌋        "dataset rescaling"; without gamma the batches of an epoch
+/// M   = M_p·min(1, steps / published), at least 10
+/// ```
+///
+/// `N` counts the examples that an epoch serves. Only the last ten steps or so of a cycle count, so that a run
+/// shorter than `M_p` would have no divergence at all. A run shorter than the published one has cycles of the same
+/// share of it: the same number of them, down to that ten-step ramp. Longer runs keep the published length.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KlCycle {
+    gamma: Option<f64>,
+    batch_size: usize,
+    last_batch: LastBatch,
+    steps: usize,
+    published: usize,
+}
+
+/// Steps of the published runs of BLoB and `ScalaBL`.
+pub(super) const PUBLISHED_STEPS: usize = 5000;
+/// The last steps of a cycle, which carry all but a thousandth of its weight.
+const RAMP: usize = 10;
+
+impl KlCycle {
+    /// The cycle of an experiment's batches, where published runs have `published` steps.
+    pub(super) fn new(config: &ExperimentConfig, gamma: Option<f64>, published: usize) -> Self {
+        let ExperimentConfig { batch_size, last_batch, steps, .. } = *config;
+        Self { gamma, batch_size: batch_size.max(1), last_batch, steps, published }
+    }
+
+    pub(super) fn batches(self, n_train: usize) -> usize {
+        match self.last_batch {
+            LastBatch::Keep => n_train.div_ceil(self.batch_size),
+            LastBatch::Drop => n_train / self.batch_size,
+        }
+    }
+
+    pub(super) fn weight(self, step: usize, n_train: usize) -> Burn<f64> {
+        let cycle = match self.gamma {
+            Some(gamma) => {
+                let served = (self.batches(n_train) * self.batch_size).min(n_train);
+                rescaled_cycle(served, gamma, 1, self.batch_size)?
+            }
+            None => self.batches(n_train) as u32,
+        };
+        let cycle = self.shortened(cycle);
+        Ok(MinibatchWeight::Rising { cycle }.weight(step as u64)?)
+    }
+
+    /// A cycle of `published` steps in a run of this length.
+    fn shortened(self, published: u32) -> u32 {
+        let share = (self.steps as f64 / self.published as f64).min(1.0);
+        let least = RAMP.min(self.steps).min(published as usize) as u32;
+        ((f64::from(published) * share).round() as u32).max(least)
+    }
+}
+
+// The second optimiser of BLoB, `ScalaBL` and C-LoRA: gradient descent beside `AdamW`.
+//
+// ```text
+// first:   AdamW on the likelihood
+// second:  θ ← θ − rate·factor·(π_i·∂KL/∂θ + g)       KL of the model that the first one has moved
+// ```
+//
+// `factor` is that of the learning-rate schedule, `π_i` BLoB's weight of the step. The published codes differ in
+// whose gradient `g` of the step's objective the second one takes over:
+//
+// | [`Owned`] | AdamW moves | the second one adds |
+// |---|---|---|
+// | `Noise` (BLoB's code) | means, head | `g` of the noise parameters |
+// | `Nothing` (`BayesAdapt`) | all of them | nothing |
+// | `Context` (C-LoRA's code) | A, B, head | `g` of the context network, divergence included |
+//
+// What it takes over is not clipped: where the experiment clips, the norm of what is left to `AdamW` is.
+//
+// Nothing here outlives a step, so there is nothing for a checkpoint to keep.
+
+/// Below this the weight is 0 in single precision, and the KL gradient is negligible.
+const SMALLEST_WEIGHT: f64 = f32::MIN_POSITIVE as f64;
+
+/// Whose gradients of the step's objective `AdamW` does not see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owned {
+    Noise,
+    /// Those of the network that reads the law of C-LoRA's matrix off the input.
+    Context,
+    Nothing,
+}
+
+impl From<Optimizers> for Owned {
+    fn from(optimizers: Optimizers) -> Self {
+        match optimizers {
+            Optimizers::Two => Self::Noise,
+            Optimizers::Bayesadapt => Self::Nothing,
+        }
+    }
+}
+
+impl Owned {
+    fn holds(self, parameter: &NamedParameter<'_>) -> bool {
+        match self {
+            Self::Noise => parameter.role == Role::LogVariance,
+            Self::Context => parameter.name.contains(".lora_context_"),
+            Self::Nothing => false,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SecondOptimizer {
+    rate: f64,
+    owned: Owned,
+    /// The objective's gradients of what is owned, between the two hooks of a step.
+    kept: BTreeMap<String, Tensor<1>>,
+}
+
+impl SecondOptimizer {
+    /// Descent at `rate`, also on the objective's gradients of what is `owned`.
+    pub(super) fn new(rate: f64, owned: impl Into<Owned>) -> Self {
+        Self { rate, owned: owned.into(), kept: BTreeMap::new() }
+    }
+
+    /// Takes the gradients of what is owned away from AdamW, unclipped.
+    pub(super) fn before_update(&mut self, state: StepState<'_, AutoClassifier>) {
+        self.kept.clear();
+        let StepState { model, gradients, .. } = state;
+        model.visit_parameters(&mut |p| {
+            if self.owned.holds(&p)
+                && let Some(gradient) = gradients.get(p.name)
+            {
+                self.kept.insert(p.name.to_owned(), gradient.clone());
+            }
+        });
+        gradients.remove_where(|name| self.kept.contains_key(name));
+    }
+
+    /// Descends on `kl` of the model as AdamW left it, weighed by `cycle`, and on the gradients kept before.
+    pub(super) fn after_update(
+        &mut self,
+        state: StepState<'_, AutoClassifier>,
+        cycle: KlCycle,
+        kl: impl FnOnce(&AutoClassifier) -> Option<Tensor<1>>,
+    ) -> Burn<()> {
+        let StepState { sizes, rate_factor, model, .. } = state;
+        let weight = cycle.weight(sizes.step, sizes.n_train)?;
+        let kl = if weight < SMALLEST_WEIGHT || rate_factor == 0.0 { None } else { kl(model) };
+        let of_kl = kl.map_or_else(NamedGradients::default, |kl| {
+            NamedGradients::collect(model, &kl.mul_scalar(weight).backward())
+        });
+        self.descend(model, rate_factor, &of_kl);
+        Ok(())
+    }
+
+    /// Descends on the gradients kept before and on `others`, `rate_factor` times as fast as the peak rate.
+    pub(super) fn descend(
+        &mut self,
+        model: &mut AutoClassifier,
+        rate_factor: f64,
+        others: &NamedGradients,
+    ) {
+        let kept = std::mem::take(&mut self.kept);
+        let rate = self.rate * rate_factor;
+        if rate == 0.0 {
+            return;
+        }
+        model.visit_parameters_mut(&mut |p| {
+            let parts = [others.get(p.name), kept.get(p.name)];
+            let parts = parts.into_iter().flatten().cloned().map(without_graph);
+            let Some(gradient) = parts.reduce(|a, b| a + b) else { return };
+            let value = p.value.flat() - gradient.mul_scalar(rate);
+            p.value.set_flat(value);
+        });
+    }
+}
+
+/// A gradient is a plain tensor on some backends and not on others.
+fn without_graph(gradient: Tensor<1>) -> Tensor<1> {
+    if gradient.device().is_autodiff() { gradient.inner() } else { gradient }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use lrvd_core::baselines::minibatch_weight::GAMMA;
+
+    use super::*;
+    use crate::settings::Preset;
+
+    fn cycle(gamma: Option<f64>, last_batch: LastBatch) -> KlCycle {
+        let config =
+            ExperimentConfig { batch_size: 4, last_batch, ..Preset::DefaultReasoning.config() };
+        KlCycle::new(&config, gamma, PUBLISHED_STEPS)
+    }
+
+    #[test]
+    fn the_published_cycle_of_the_smallest_set() {
+        // WG-S: 640 examples of 643 with whole batches of 4 only: M = 316.
+        let published = cycle(Some(GAMMA), LastBatch::Drop);
+        let last = published.weight(315, 643).unwrap();
+        assert!((last - 0.5).abs() < 1e-15);
+        assert_eq!(published.weight(314, 643).unwrap(), last / 2.0);
+        assert_eq!(published.weight(316, 643).unwrap(), published.weight(0, 643).unwrap());
+        assert_eq!(published.weight(315 + 316, 643).unwrap(), last);
+    }
+
+    #[test]
+    fn without_rescaling_a_cycle_is_an_epoch() {
+        // 2/7 and 4/7 in an epoch of two batches.
+        let kept = cycle(None, LastBatch::Keep);
+        for (step, wanted) in [(0, 2.0 / 7.0), (1, 4.0 / 7.0), (2, 2.0 / 7.0)] {
+            assert!((kept.weight(step, 7).unwrap() - wanted).abs() < 1e-15, "{step}");
+        }
+        assert_eq!((kept.batches(7), cycle(None, LastBatch::Drop).batches(7)), (2, 1));
+    }
+
+    #[test]
+    fn a_shorter_run_has_as_many_cycles_and_none_without_a_divergence() {
+        let of = |steps: usize| {
+            let config =
+                ExperimentConfig { batch_size: 4, steps, ..Preset::DefaultReasoning.config() };
+            KlCycle::new(&config, Some(GAMMA), PUBLISHED_STEPS)
+        };
+        // 316 of 5000 steps, published; the same share of 1000; the ramp alone; no more than the run.
+        for (steps, cycle) in [(20_000, 316), (5000, 316), (1000, 63), (60, 10), (3, 3)] {
+            assert_eq!(of(steps).shortened(316), cycle, "{steps}");
+        }
+        // Cycles no longer than the ramp stay as they are.
+        assert_eq!(of(60).shortened(2), 2);
+        for steps in [3, 40, 60, 200] {
+            let heaviest =
+                (0..steps).map(|step| of(steps).weight(step, 640).unwrap()).fold(0.0, f64::max);
+            assert!(heaviest > 0.49, "{steps}: {heaviest}");
+        }
+    }
+
+    #[test]
+    fn what_gives_no_cycle_is_refused() {
+        for gamma in [0.0, -1.0, f64::INFINITY, f64::NAN] {
+            let mut config = Preset::ConstantWeight.config();
+            config.methods.blob.gamma = Some(gamma);
+            assert!(config.validate().is_err());
+        }
+        assert!(cycle(Some(GAMMA), LastBatch::Drop).weight(0, 3).is_err());
     }
 }

@@ -39,7 +39,7 @@ use serde_json::{Value, json};
 
 use super::setup::adapter;
 use super::{Inputs, PostHoc, RankRequest};
-use crate::error::Result;
+use crate::error::{Burn, Result};
 use crate::eval::RunContext;
 use crate::settings::{ExperimentConfig, SwagSettings};
 
@@ -82,7 +82,7 @@ impl Swag {
         done > start && (done - start).is_multiple_of(every)
     }
 
-    fn collect(&mut self, model: &AutoClassifier) -> Result<(), lrvd_burn::Error> {
+    fn collect(&mut self, model: &AutoClassifier) -> Burn<()> {
         let mut outcome = Ok(());
         let (moments, deviations) = (&mut self.moments, self.settings.deviations);
         model.visit_parameters(&mut |p| {
@@ -102,11 +102,7 @@ impl Swag {
     }
 
     /// One draw of the factors put into a copy of `model`.
-    fn drawn(
-        &self,
-        model: &AutoClassifier,
-        key: NoiseKey,
-    ) -> Result<AutoClassifier, lrvd_burn::Error> {
+    fn drawn(&self, model: &AutoClassifier, key: NoiseKey) -> Burn<AutoClassifier> {
         let mut model = model.clone();
         let mut outcome = Ok(());
         model.visit_parameters_mut(&mut |p| {
@@ -123,12 +119,7 @@ impl Swag {
         outcome.map(|()| model)
     }
 
-    fn draw(
-        &self,
-        moments: &Moments,
-        name: &str,
-        key: NoiseKey,
-    ) -> Result<Vec<f64>, lrvd_burn::Error> {
+    fn draw(&self, moments: &Moments, name: &str, key: NoiseKey) -> Burn<Vec<f64>> {
         let mut diagonal = vec![0.0; moments.mean().len()];
         let of_factor = key.for_module(module_id(name)).on_stream(Stream::WEIGHT_A);
         fill_normal_f64(of_factor, 0, &mut diagonal);
@@ -160,10 +151,7 @@ impl Regularise<AutoClassifier> for Swag {
 }
 
 impl RankPolicy<AutoClassifier> for Swag {
-    fn after_update(
-        &mut self,
-        state: StepState<'_, AutoClassifier>,
-    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
+    fn after_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
         if self.is_due(state.sizes.step + 1) {
             self.collect(state.model)?;
         }
@@ -189,11 +177,7 @@ impl RankPolicy<AutoClassifier> for Swag {
         state
     }
 
-    fn restore(
-        &mut self,
-        _model: &AutoClassifier,
-        mut state: MethodState,
-    ) -> Result<(), lrvd_burn::Error> {
+    fn restore(&mut self, _model: &AutoClassifier, mut state: MethodState) -> Burn<()> {
         let Some(stored) = state.values.as_object_mut() else { return Ok(()) };
         for (name, value) in std::mem::take(stored) {
             let missing =
@@ -212,12 +196,7 @@ impl RankPolicy<AutoClassifier> for Swag {
 }
 
 impl Predict<AutoClassifier> for Swag {
-    fn predict(
-        &self,
-        model: &AutoClassifier,
-        inputs: &Inputs<'_>,
-        draws: usize,
-    ) -> Result<Logits, lrvd_burn::Error> {
+    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         if draws == 0 {
             return inputs.logits(model, &Pass::mean());
         }

@@ -29,7 +29,7 @@ use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
 
 use super::{Inputs, Method, PostHoc};
-use crate::error::Result;
+use crate::error::{Burn, Result};
 use crate::eval::RunContext;
 
 /// Share of the training examples that the temperature is fitted to: the tail, as published code
@@ -39,7 +39,6 @@ const HOLDOUT: f64 = 0.2;
 /// A method whose averaged probabilities are sharpened or softened by one number.
 pub(super) struct Tempered {
     inner: Method,
-    /// Numbers of draws that it answers with.
     draws: Vec<usize>,
     /// Temperature by number of draws; the answers differ, and so does what calibrates them.
     temperatures: BTreeMap<usize, f64>,
@@ -52,7 +51,7 @@ impl Tempered {
 }
 
 /// Logarithms of the averaged probabilities of `logits`, of one member.
-fn averaged(logits: Logits) -> Result<Logits, lrvd_burn::Error> {
+fn averaged(logits: Logits) -> Burn<Logits> {
     let logs = log_softmax(&logits.values, logits.width)?;
     let mean = mean_probability(&logs, logits.members().max(1), logits.width)?;
     let size = mean.len();
@@ -65,7 +64,7 @@ fn averaged(logits: Logits) -> Result<Logits, lrvd_burn::Error> {
 }
 
 /// The averaged probabilities of `logits` under `temperature`, as logits of one member.
-pub(crate) fn softened(logits: Logits, temperature: f64) -> Result<Logits, lrvd_burn::Error> {
+pub(crate) fn softened(logits: Logits, temperature: f64) -> Burn<Logits> {
     let mut logs = averaged(logits)?;
     logs.values.iter_mut().for_each(|value| *value /= temperature);
     Ok(logs)
@@ -81,7 +80,7 @@ impl Attach<AutoClassifier> for Tempered {
         model: &mut AutoClassifier,
         targets: &AdapterTargets,
         seed: NoiseKey,
-    ) -> Result<(), lrvd_burn::Error> {
+    ) -> Burn<()> {
         self.inner.attach(model, targets, seed)
     }
 
@@ -103,28 +102,17 @@ impl Regularise<AutoClassifier> for Tempered {
         self.inner.rate_factor(step, scheduled)
     }
 
-    fn terms(
-        &self,
-        model: &AutoClassifier,
-        pass: &Pass,
-        sizes: StepSizes,
-    ) -> Result<Terms, lrvd_burn::Error> {
+    fn terms(&self, model: &AutoClassifier, pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
         self.inner.terms(model, pass, sizes)
     }
 }
 
 impl RankPolicy<AutoClassifier> for Tempered {
-    fn before_update(
-        &mut self,
-        state: StepState<'_, AutoClassifier>,
-    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
+    fn before_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
         self.inner.before_update(state)
     }
 
-    fn after_update(
-        &mut self,
-        state: StepState<'_, AutoClassifier>,
-    ) -> Result<Option<RankChange>, lrvd_burn::Error> {
+    fn after_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
         self.inner.after_update(state)
     }
 
@@ -132,11 +120,7 @@ impl RankPolicy<AutoClassifier> for Tempered {
         self.inner.search()
     }
 
-    fn refine(
-        &mut self,
-        model: &mut AutoClassifier,
-        n_train: usize,
-    ) -> Result<(), lrvd_burn::Error> {
+    fn refine(&mut self, model: &mut AutoClassifier, n_train: usize) -> Burn<()> {
         self.inner.refine(model, n_train)
     }
 
@@ -152,22 +136,13 @@ impl RankPolicy<AutoClassifier> for Tempered {
         self.inner.state()
     }
 
-    fn restore(
-        &mut self,
-        model: &AutoClassifier,
-        state: MethodState,
-    ) -> Result<(), lrvd_burn::Error> {
+    fn restore(&mut self, model: &AutoClassifier, state: MethodState) -> Burn<()> {
         self.inner.restore(model, state)
     }
 }
 
 impl Predict<AutoClassifier> for Tempered {
-    fn predict(
-        &self,
-        model: &AutoClassifier,
-        inputs: &Inputs<'_>,
-        draws: usize,
-    ) -> Result<Logits, lrvd_burn::Error> {
+    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         // Before the fit, as in evaluations during training, and for scores there is none.
         let Some(temperature) = self.temperatures.get(&draws) else {
             return self.inner.predict(model, inputs, draws);

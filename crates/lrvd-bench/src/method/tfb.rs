@@ -46,7 +46,7 @@ use lrvd_models::AutoClassifier;
 use super::setup::adapter;
 use super::{Inputs, PostHoc, RankRequest};
 use crate::data::batch::TokenisedExample;
-use crate::error::Result;
+use crate::error::{Burn, Result};
 use crate::eval::RunContext;
 use crate::settings::{ExperimentConfig, TfbCriterion, TfbSettings};
 
@@ -92,12 +92,7 @@ impl Regularise<AutoClassifier> for Tfb {}
 impl RankPolicy<AutoClassifier> for Tfb {}
 
 impl Predict<AutoClassifier> for Tfb {
-    fn predict(
-        &self,
-        model: &AutoClassifier,
-        inputs: &Inputs<'_>,
-        draws: usize,
-    ) -> Result<Logits, lrvd_burn::Error> {
+    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
         inputs.predict_by(Scheme::FLIPOUT, model, draws)
     }
 }
@@ -175,11 +170,7 @@ impl<'a> Change<'a> {
 }
 
 /// Probabilities averaged over draws, of one member.
-fn averaged(
-    model: &AutoClassifier,
-    inputs: &Inputs<'_>,
-    draws: usize,
-) -> Result<Logits, lrvd_burn::Error> {
+fn averaged(model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
     let logits = inputs.predict_by(Scheme::FLIPOUT, model, draws)?;
     let logs = log_softmax(&logits.values, logits.width)?;
     let values = mean_probability(&logs, draws.max(1), logits.width)?;

@@ -1,11 +1,17 @@
-//! `results.json`, written whole and read strictly.
+//! Files of a run: `results.json`, written whole and read strictly, `ranks.jsonl` and the predictions.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write as _};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
+use serde::{Deserialize, Serialize};
 
 use super::results::{Results, SCHEMA_VERSION};
-use crate::error::Result;
+use super::{RankCause, real};
+use crate::error::{Error, Result};
 use crate::io::{read_text, write_text};
 
 /// Writes `results.json`, indented by two spaces, with a final newline.
@@ -42,10 +48,85 @@ pub fn read_results(path: &Path) -> Result<Results> {
     serde_json::from_str(&text).map_err(parse)
 }
 
+/// One line of `ranks.jsonl`: the ranks of one run at one prune or evaluation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankLine {
+    pub task: String,
+    pub method: String,
+    pub seed: u64,
+    pub step: u64,
+    pub cause: RankCause,
+    /// Rank by module path; modules of rank 0 are listed.
+    pub ranks: BTreeMap<String, u32>,
+    pub total_rank: u64,
+}
+
+/// One line of a predictions file: one validation example.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PredictionLine {
+    /// The example: its id in the data, or its row counted from 0.
+    pub id: String,
+    /// The right answer: class index, or score for regression.
+    #[serde(with = "real")]
+    pub label: f64,
+    /// By number of posterior draws: class probabilities in label order, or the one predicted score.
+    #[serde(with = "real")]
+    pub probs: BTreeMap<u32, Vec<f64>>,
+    /// By number of posterior draws: entropy of the prediction, nats; empty for regression.
+    #[serde(with = "real")]
+    pub entropy: BTreeMap<u32, f64>,
+    /// By number of posterior draws: mutual information between prediction and weights, nats. A number at which a
+    /// single model answers has none; an ensemble has one without draws.
+    #[serde(with = "real")]
+    pub mutual_information: BTreeMap<u32, f64>,
+}
+
+/// Appends values of one type to a file, one compact JSON object a line.
+#[derive(Debug)]
+pub struct JsonLines<T> {
+    path: PathBuf,
+    file: BufWriter<File>,
+    kind: PhantomData<fn(&T)>,
+}
+
+impl<T: Serialize> JsonLines<T> {
+    pub fn create(path: &Path) -> Result<Self> {
+        Self::open(path, OpenOptions::new().create(true).write(true).truncate(true))
+    }
+
+    pub fn append(path: &Path) -> Result<Self> {
+        Self::open(path, OpenOptions::new().create(true).append(true))
+    }
+
+    fn open(path: &Path, options: &OpenOptions) -> Result<Self> {
+        let file = options.open(path).map_err(|source| {
+            Error::new(source).context(format!("cannot create `{}`", path.display()))
+        })?;
+        Ok(Self { path: path.to_path_buf(), file: BufWriter::new(file), kind: PhantomData })
+    }
+
+    pub fn write(&mut self, value: &T) -> Result<()> {
+        let mut line = serde_json::to_string(value)
+            .map_err(|source| anyhow!("`{}`: {source}", self.path.display()))?;
+        line.push('\n');
+        self.file.write_all(line.as_bytes()).map_err(|source| self.write_error(source))
+    }
+
+    /// Hands what is buffered to the operating system: call at each checkpoint and at the end.
+    pub fn flush(&mut self) -> Result<()> {
+        self.file.flush().map_err(|source| self.write_error(source))
+    }
+
+    fn write_error(&self, source: std::io::Error) -> Error {
+        Error::new(source).context(format!("cannot write `{}`", self.path.display()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-
     use super::super::sample::sample_results;
     use super::*;
 
@@ -103,5 +184,60 @@ mod tests {
         std::fs::write(&path, good.replacen("\"step\": 0,", "", 1)).unwrap();
         let error = read_results(&path).unwrap_err().to_string();
         assert!(error.contains("`step`"), "{error}");
+    }
+
+    #[test]
+    fn rank_lines_append_and_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ranks.jsonl");
+        let line = |step| RankLine {
+            task: "cola".into(),
+            method: "BayesLoRA".into(),
+            seed: 2,
+            step,
+            cause: RankCause::Prune,
+            ranks: BTreeMap::from([("b.query".into(), 3), ("a.key".into(), 0)]),
+            total_rank: 3,
+        };
+        let mut file = JsonLines::create(&path).unwrap();
+        file.write(&line(100)).unwrap();
+        file.flush().unwrap();
+        drop(file);
+        let mut file = JsonLines::append(&path).unwrap();
+        file.write(&line(200)).unwrap();
+        file.flush().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let first = r#"{"task":"cola","method":"BayesLoRA","seed":2,"step":100,"cause":"prune","ranks":{"a.key":0,"b.query":3},"total_rank":3}"#;
+        assert_eq!(text.lines().next().unwrap(), first);
+        let back: Vec<RankLine> = text.lines().map(|x| serde_json::from_str(x).unwrap()).collect();
+        assert_eq!(back, [line(100), line(200)]);
+    }
+
+    #[test]
+    fn predictions_keep_probabilities_by_draws() {
+        let line = PredictionLine {
+            id: "17".into(),
+            label: 1.0,
+            probs: BTreeMap::from([(0, vec![0.25, 0.75]), (10, vec![0.375, 0.625])]),
+            entropy: BTreeMap::from([(0, 0.5), (10, 0.625)]),
+            mutual_information: BTreeMap::from([(10, f64::NAN)]),
+        };
+        let text = serde_json::to_string(&line).unwrap();
+        assert_eq!(
+            text,
+            r#"{"id":"17","label":1.0,"probs":{"0":[0.25,0.75],"10":[0.375,0.625]},"entropy":{"0":0.5,"10":0.625},"mutual_information":{"10":"NaN"}}"#
+        );
+        let back: PredictionLine = serde_json::from_str(&text).unwrap();
+        assert_eq!((&back.probs, &back.entropy), (&line.probs, &line.entropy));
+        assert!(back.mutual_information[&10].is_nan());
+        let score = PredictionLine {
+            probs: BTreeMap::from([(0, vec![2.5])]),
+            entropy: BTreeMap::new(),
+            mutual_information: BTreeMap::new(),
+            ..line
+        };
+        let text = serde_json::to_string(&score).unwrap();
+        assert!(text.ends_with(r#""entropy":{},"mutual_information":{}}"#), "{text}");
+        assert_eq!(serde_json::from_str::<PredictionLine>(&text).unwrap(), score);
     }
 }

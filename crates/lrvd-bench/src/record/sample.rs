@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use lrvd_burn::train::{Choice, ChoicePoint};
 use lrvd_core::noise::{Draws, NoiseKey, module_id};
 
-use super::checkpoint::{
-    BinRecord, CheckpointRecord, Checkpoints, EnergyAuc, EnergyRecord, Metrics, OodRecord,
-    Reliability, SelectiveRecord, SelectiveTarget, StatisticRecord,
-};
 use super::results::{
-    DataFile, DataOrigin, EvalPoint, ModelRecord, ParameterCounts, RankBudget, Results, RunRecord,
-    RunStatus, SCHEMA_VERSION, SplitRecord, TaskData, Tool,
+    BinRecord, CheckpointRecord, Checkpoints, DataFile, DataOrigin, EnergyAuc, EnergyRecord,
+    EvalPoint, Metrics, ModelRecord, OodRecord, ParameterCounts, RankBudget, Reliability, Results,
+    RunRecord, RunStatus, SCHEMA_VERSION, SelectiveRecord, SelectiveTarget, SplitRecord,
+    StatisticRecord, TaskData, Tool,
 };
 use super::{RankCause, RankEvent};
 

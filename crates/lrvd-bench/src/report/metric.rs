@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::spread::Spread;
+use super::significance::Spread;
 use crate::reasoning::ReasoningSet;
 use crate::record::{CheckpointRecord, Metrics, OodRecord, Reliability, Results, RunRecord};
 use crate::text;

@@ -1,28 +1,21 @@
 //! Records as people read them: tables, comparisons with published numbers, the HTML page.
 //!
-//! - [`spread`], [`metric`], [`summary`], [`table`]: mean and sample standard deviation over seeds,
-//!   the paper's tables as text, markdown and CSV.
-//! - [`significance`], `rows`: which differences are significant, and the scores of single rows that it looks at.
+//! - [`metric`], [`summary`], [`table`]: the paper's tables as text, markdown and CSV.
+//! - [`significance`], `rows`: mean and spread over seeds, significant differences, scores of single rows, names in print.
 //! - `pairs`: claims about two methods, each with its interval and verdict.
-//! - `ran`, `needed`, [`verdict`]: what was run and what it showed, in words.
+//! - [`verdict`]: what was run and what it showed, in words.
 //! - [`published`], [`mod@compare`]: published numbers beside measured ones.
 //! - [`page`]: one self-contained `report.html`.
-//! - [`names`], `family`: what a module path or a task key is called in print, and which methods are of a kind.
 //!
 //! Nothing here trains, prints or reads a clock: the same record gives the same bytes.
 
 mod compare;
-mod family;
 mod metric;
-mod names;
-mod needed;
 mod page;
 mod pairs;
 mod published;
-mod ran;
 mod rows;
 mod significance;
-mod spread;
 mod summary;
 mod table;
 mod verdict;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::metric::Metric;
-use super::names::task_order;
-use super::spread::Spread;
+use super::rows::task_order;
+use super::significance::Spread;
 use crate::reasoning::ReasoningSet;
 use crate::record::{CheckpointRecord, Results, RunRecord, RunStatus};
 pub(crate) use crate::settings::CheckpointChoice;

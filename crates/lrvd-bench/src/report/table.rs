@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 
 use super::metric::{Better, FLOOR, KEPT, Metric};
-use super::names::task_label;
+use super::rows::task_label;
 use super::summary::Summary;
 use crate::record::{Results, RunStatus};
 

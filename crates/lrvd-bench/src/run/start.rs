@@ -1,6 +1,7 @@
-//! One fine-tuning run of a classifier: a fresh start or a checkpoint, then the loop.
+//! One fine-tuning run of a classifier: a fresh start or a checkpoint, the loop, the evaluation at its end.
 
 use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +17,11 @@ use lrvd_burn::train::{
 use lrvd_models::AutoClassifier;
 
 use super::outcome::record;
-use super::{FinalWatch, Finished, RunLabel};
+use super::{Finished, RunLabel};
 use crate::backbone::{Backbone, load_model};
 use crate::data::batch::{TokenExamples, TokenisedExample};
 use crate::data::{PreparedTask, in_order};
-use crate::error::{Error, Kind, Result, kind_of};
+use crate::error::{Burn, Error, Kind, Result, kind_of};
 use crate::eval::{PeakMemory, RunContext, score_draws};
 use crate::method::Tuning;
 use crate::progress::{Event, ProgressSink};
@@ -78,7 +79,7 @@ impl RunStart<'_> {
     /// Refuses a policy of draws that the method or the task has no use for, by one question.
     ///
     /// Whoever follows a policy answers a cascade that decides everything without a draw, and says so.
-    fn check_policy(&self, run: &RunState) -> Result<(), lrvd_burn::Error> {
+    fn check_policy(&self, run: &RunState) -> Burn<()> {
         let (config, policy) = (self.config, self.config.prediction);
         let (draws, first) = (self.method.draws(config), self.task.validation.first());
         let (Some(setting), Some(first)) = (policy.asked(), first) else { return Ok(()) };
@@ -232,7 +233,7 @@ fn batches<'a>(
     context: &RunContext<'a>,
     rows: &'a [TokenisedExample],
     kept_back: usize,
-) -> Result<Ordered<TokenExamples<'a>>, lrvd_burn::Error> {
+) -> Burn<Ordered<TokenExamples<'a>>> {
     let config = context.config;
     Ordered::new(context.examples(rows), config.order(), context.seed)?
         .accumulating(config.accumulation)?
@@ -301,5 +302,28 @@ impl Observer<AutoClassifier, dyn Tuning> for Watched<'_> {
 
     fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+}
+
+pub(crate) struct FinalWatch<'a> {
+    stop: &'a AtomicBool,
+    sink: RefCell<&'a mut dyn ProgressSink>,
+    done: Cell<usize>,
+    total: usize,
+}
+
+impl<'a> FinalWatch<'a> {
+    /// An evaluation of about `total` answers, which `stop` ends.
+    pub(crate) fn new(stop: &'a AtomicBool, sink: &'a mut dyn ProgressSink, total: usize) -> Self {
+        sink.event(&Event::Evaluating { done: 0, total });
+        Self { stop, sink: RefCell::new(sink), done: Cell::new(0), total }
+    }
+
+    pub(crate) fn passed(&self, answers: usize) -> bool {
+        // What a method spares or adds is not known before.
+        let done = (self.done.get() + answers).min(self.total);
+        self.done.set(done);
+        self.sink.borrow_mut().event(&Event::Evaluating { done, total: self.total });
+        !self.stop.load(Ordering::Relaxed)
     }
 }

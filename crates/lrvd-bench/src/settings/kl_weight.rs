@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::range::in_range;
+use super::valid::in_range;
 use crate::error::Result;
 
 /// Share of `rows` training rows that is held out by default where a method needs some: a tenth, or as much as 5000 rows

@@ -1,9 +1,16 @@
-//! The families of prompts of the reasoning sets.
+//! What a run is trained for and how it is asked: prompts, wording, and a template of a settings file.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
+use anyhow::anyhow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::overrides::TASK;
+use super::schema::{pointer, schema};
+use super::{ConfigOverrides, ExperimentConfig, Preset};
+use crate::error::Result;
 
 /// A family of prompts with its labels.
 ///
@@ -42,6 +49,137 @@ impl PromptSet {
 impl fmt::Display for PromptSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// A prompt template and answer words in place of those of the task; an encoder has no use for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WordingSettings {
+    /// What is read: `{text}` and, for pairs, `{pair}` stand for the texts, `\n` for a line break.
+    pub template: Option<String>,
+    /// The word that stands for each class, in class order; each follows the prompt after one space.
+    pub answers: Option<Vec<String>>,
+}
+
+impl WordingSettings {
+    /// Whether the task's own wording is left as it is.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The first setting that is given, by its key.
+    pub fn given(&self) -> Option<&'static str> {
+        match (&self.template, &self.answers) {
+            (Some(_), _) => Some("wording.template"),
+            (None, Some(_)) => Some("wording.answers"),
+            (None, None) => None,
+        }
+    }
+}
+
+/// What is set most often, in the order of a file: plain settings first, then those of sections.
+const COMMON: [&str; 22] = [
+    "steps",
+    "batch_size",
+    "accumulation",
+    "max_length",
+    "initial_rank",
+    "lora_alpha",
+    "adapter_dropout",
+    "target_modules",
+    "learning_rate",
+    HEAD,
+    "warmup_ratio",
+    "gradient_clip",
+    "kl_weight",
+    "holdout",
+    "patience",
+    "draws",
+    "checkpoint",
+    "base_precision",
+    "prune.log_alpha_threshold",
+    "prune.start",
+    "prune.every",
+    "prune.min_rank",
+];
+/// Language models keep their own head.
+const HEAD: &str = "head_learning_rate";
+
+/// A settings file for `training` with the common settings as they are in `preset`, each under the first sentence of its
+/// description in the [schema](schema()), which the file names `./lrvd.schema.json`.
+pub fn template(training: Training, preset: Preset) -> Result<String> {
+    let schema = schema()?;
+    let mut config = ConfigOverrides::new(Some(training), Some(preset), None)?.config;
+    config[TASK] = training.name().into();
+    let own = |key: &&str| training == Training::Classifier || *key != HEAD;
+    let mut text = "#:schema ./lrvd.schema.json\n".to_owned();
+    for key in ["preset", TASK].into_iter().chain(COMMON.into_iter().filter(own)) {
+        let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
+        let header = format!("\n[{section}]\n");
+        if !section.is_empty() && !text.contains(&header) {
+            text.push_str(&header);
+        }
+        let described =
+            schema.pointer(&format!("/properties/{}", key.replace('.', "/properties/")));
+        let about = comment(described.unwrap_or(&Value::Null));
+        let value = match config.pointer(&pointer(key)) {
+            None | Some(Value::Null) => "none".into(),
+            Some(value) => toml::Value::try_from(value)
+                .map_err(|error| anyhow!("setting `{key}` cannot be `{value}`: {error}"))?,
+        };
+        let _ = write!(text, "\n# {about}\n{name} = {value}\n");
+    }
+    Ok(text)
+}
+
+/// The first sentence of a description, and the words that there are.
+fn comment(schema: &Value) -> String {
+    let described = schema["description"].as_str().unwrap_or_default();
+    let described = described.replace('\n', " ");
+    let sentence = described.split_inclusive(". ").next().unwrap_or_default().trim_end();
+    let consts =
+        schema["oneOf"].as_array().into_iter().flatten().filter_map(|one| one.get("const"));
+    let words = schema["enum"].as_array().into_iter().flatten().chain(consts);
+    let words: Vec<String> = words.map(Value::to_string).collect();
+    if words.is_empty() { sentence.to_owned() } else { format!("{sentence} {}.", words.join(", ")) }
+}
+
+/// What `lrvd train` makes of the data with these settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(rename_all = "kebab-case")]
+pub enum Training {
+    /// A classifier or a regression, from texts with labels.
+    #[default]
+    Classifier,
+    /// A language model, from texts.
+    Language,
+}
+
+impl Training {
+    pub const ALL: [Self; 2] = [Self::Classifier, Self::Language];
+
+    /// Its name in settings files and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Classifier => "classifier",
+            Self::Language => "language",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|training| training.name() == name)
+    }
+
+    pub(super) fn presets() -> impl Iterator<Item = (Self, Preset)> {
+        Self::ALL.into_iter().flat_map(|training| Preset::ALL.map(|preset| (training, preset)))
+    }
+
+    pub(super) fn config(self, preset: Preset) -> ExperimentConfig {
+        match self {
+            Self::Classifier => preset.config(),
+            Self::Language => preset.language_config(),
+        }
     }
 }
 

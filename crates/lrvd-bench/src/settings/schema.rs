@@ -8,7 +8,7 @@ use schemars::transform::RecursiveTransform;
 use serde_json::{Map, Value, json};
 
 use super::overrides::{TASK, below, is_section};
-use super::range::OutOfRange;
+use super::valid::OutOfRange;
 use super::{ConfigOverrides, ExperimentConfig, Training};
 use crate::error::Result;
 

@@ -31,9 +31,9 @@ use anyhow::{anyhow, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::dry_run::DryRun;
+use super::kind::Profile;
 use super::options::SuiteOptions;
-use super::profile::Profile;
+use super::plan::DryRun;
 use super::run::{SuiteOutcome, generated_data, planned, run_suite};
 use super::summary::write_summary;
 use crate::error::{Error, Result};

@@ -1,13 +1,12 @@
-//! The two suites.
+//! The two suites and their profiles.
 
 use std::path::PathBuf;
 
-use super::profile::Profile;
 use super::task::SuiteTask;
 use crate::backbone::{Architecture, ModelLocation, locate_model};
 use crate::error::Result;
 use crate::reasoning::ReasoningSet;
-use crate::settings::{MethodName, Preset};
+use crate::settings::{BasePrecision, ExperimentConfig, MethodName, MethodSettings, Preset};
 use crate::task::GlueTask;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,4 +133,143 @@ fn shipped(name: &str) -> PathBuf {
         .and_then(|exe| exe.parent().map(|folder| folder.join(&relative)))
         .filter(|folder| folder.is_dir());
     beside.unwrap_or(source)
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// Minutes on two cores, from what the repository holds.
+    #[default]
+    Quick,
+    Paper,
+}
+
+impl Profile {
+    pub const ALL: [Self; 2] = [Self::Quick, Self::Paper];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Paper => "paper",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|p| p.name() == name)
+    }
+
+    /// Largest number of questions of another set: every number of draws answers them twice, by the labels of either set.
+    pub(super) const fn other_rows(self) -> Option<usize> {
+        match self {
+            Self::Quick => Some(100),
+            Self::Paper => None,
+        }
+    }
+
+    /// What the profile changes about a preset: lengths, and for the tiny models rank and rates.
+    pub fn shorten(self, suite: Suite, config: ExperimentConfig) -> ExperimentConfig {
+        match (self, suite) {
+            (Self::Paper, _) => config,
+            (Self::Quick, Suite::Glue) => ExperimentConfig {
+                steps: QUICK_STEPS,
+                validation_rows: Some(500),
+                batch_size: 32,
+                // At 4e-3 after the preset's short warm-up one seed in two never leaves chance.
+                learning_rate: 3e-3,
+                head_learning_rate: 2e-3,
+                warmup_ratio: 0.15,
+                backbone_dropout: false,
+                evaluation_batch_size: 64,
+                max_length: 64,
+                initial_rank: 8,
+                evaluate_every: QUICK_STEPS / 4,
+                methods: quick_methods(config.methods),
+                ..config
+            }
+            // At 1e-6 nothing is pruned in so few steps.
+            .raised(3.0, 1.0),
+            (Self::Quick, Suite::Reasoning) => ExperimentConfig {
+                steps: QUICK_REASONING_STEPS,
+                validation_rows: Some(200),
+                batch_size: 8,
+                learning_rate: 5e-3,
+                evaluation_batch_size: 32,
+                max_length: 256,
+                // Nothing is gained in a model that fits a cache.
+                base_precision: BasePrecision::F32,
+                evaluate_every: QUICK_REASONING_STEPS,
+                draws: vec![10],
+                methods: quick_methods(config.methods),
+                ..config
+            }
+            // At the published weight and the means' rate, made for 5,000 steps, so few move no variance and prune
+            // nothing.
+            .raised(100.0, 4.0),
+        }
+    }
+}
+
+impl ExperimentConfig {
+    /// `kl` times the weight of every divergence that is tempered, and `noise` times the rate of every noise parameter that
+    /// follows the likelihood, whatever the method.
+    ///
+    /// Not raised is what carries the whole evidence bound by itself, and more than it if raised: the KL of Bayes by
+    /// backprop (`1/N`), and the second optimisers of BLoB and `ScalaBL`, whose cycles keep their number in a short run.
+    /// Nor is a rate that follows from the length of the run: those of Bayes by backprop and `lrvd-nts`.
+    fn raised(mut self, kl: f64, noise: f64) -> Self {
+        let MethodSettings { blob, scalabl, c_lora, .. } = &mut self.methods;
+        self.kl_weight = self.kl_weight.times(kl);
+        c_lora.kl_weight *= kl;
+        let log_variance = &mut self.log_variance.learning_rate_factor;
+        let own = [&mut blob.noise_rate_factor, &mut scalabl.noise_rate_factor];
+        for rate in own.into_iter().chain([log_variance, &mut c_lora.learning_rate]) {
+            *rate *= noise;
+        }
+        self
+    }
+}
+
+const QUICK_STEPS: usize = 520;
+const QUICK_REASONING_STEPS: usize = 450;
+
+/// Methods that look at the training set after training see a part of it.
+fn quick_methods(mut methods: MethodSettings) -> MethodSettings {
+    methods.laplace.examples = Some(256);
+    methods.tfb.anchors = 100;
+    methods.tfb.samples = 5;
+    methods
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{KlWeight, LogVarianceSettings};
+
+    #[test]
+    fn what_is_raised_is_raised_for_every_method() {
+        let factors = |suite: Suite, preset: Preset| {
+            let before = preset.config();
+            let after = Profile::Quick.shorten(suite, before.clone());
+            let log_variance = |c: &ExperimentConfig| {
+                let LogVarianceSettings { learning_rate_factor, .. } = c.log_variance;
+                learning_rate_factor
+            };
+            let (was, is) = (&before.methods, &after.methods);
+            assert_eq!((is.blob.kl_learning_rate, is.bbb), (was.blob.kl_learning_rate, was.bbb));
+            let fixed = |config: &ExperimentConfig| match config.kl_weight {
+                KlWeight::Fixed(weight) => weight,
+                KlWeight::Auto => f64::NAN,
+            };
+            let kl = [fixed(&after) / fixed(&before), is.c_lora.kl_weight / was.c_lora.kl_weight];
+            let noise = [
+                log_variance(&after) / log_variance(&before),
+                is.blob.noise_rate_factor / was.blob.noise_rate_factor,
+                is.scalabl.noise_rate_factor / was.scalabl.noise_rate_factor,
+                is.c_lora.learning_rate / was.c_lora.learning_rate,
+            ];
+            (kl.map(f64::round), noise.map(f64::round))
+        };
+        assert_eq!(factors(Suite::Glue, Preset::ConstantWeight), ([3.0; 2], [1.0; 4]));
+        let reasoning = factors(Suite::Reasoning, Preset::ConstantWeightReasoning);
+        assert_eq!(reasoning, ([100.0; 2], [4.0; 4]));
+    }
 }

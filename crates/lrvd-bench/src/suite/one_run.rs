@@ -1,23 +1,33 @@
-//! One fine-tuning run of the experiment: where it lies, whether it is complete, its record.
+//! A run of the experiment: where it is, whether it is complete, its record; an ensemble of runs; answers to another set.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use anyhow::bail;
+use burn::module::Module;
 use burn::tensor::Device;
-use lrvd_burn::train::Checkpoints;
+use lrvd_burn::train::Logits;
+use lrvd_core::metrics::auroc;
+use lrvd_models::AutoClassifier;
 
-use super::ood::{OodSet, ood_answers};
 use super::plan::PlannedRun;
 use super::task::{ReadyTask, SuiteTask};
 use crate::backbone::Backbone;
 use crate::classify::{TextColumns, TrainSettings};
 use crate::data::PreparedTask;
-use crate::error::Result;
-use crate::io::{JsonLayout, read_json, write_json};
+use crate::data::batch::TokenExamples;
+use crate::error::{Error, Result};
+use crate::eval::{RunContext, Scored, score_draws, selective_records};
+use crate::io::{JsonLayout, create_dir, read_json, read_lines, write_json};
 use crate::progress::{Event, ProgressSink};
-use crate::reasoning::QuestionForm;
-use crate::record::RunRecord;
-use crate::run::{ADAPTER_DIR, Finished, Run, RunLabel, RunStart, summary};
+use crate::reasoning::{QuestionForm, ReasoningData, ReasoningSet};
+use crate::record::{
+    CheckpointRecord, Checkpoints, OodRecord, ParameterCounts, PredictionLine, RunRecord,
+};
+use crate::run::{
+    ADAPTER_DIR, Finished, Run, RunLabel, RunStart, RunState, summary, write_predictions,
+};
 use crate::settings::{MethodName, RankRequest, ValidConfig};
 
 pub(super) struct Shared<'a> {
@@ -49,7 +59,6 @@ pub(super) fn folder(out: &Path, run: &PlannedRun) -> PathBuf {
     out.join(kind).join(run.task.key()).join(run.method.key()).join(format!("seed-{}", run.seed))
 }
 
-/// The record of a run that is already complete in `out`.
 pub(super) fn completed(out: &Path, run: &PlannedRun) -> Result<Option<RunRecord>> {
     let path = folder(out, run).join("record.json");
     if !path.is_file() {
@@ -74,7 +83,7 @@ pub(super) fn run_one(
     let start = RunStart { request, ..start };
     let training = Run::new(start, shared.stop, run.label(), position)?;
     let begun = training.open(&checkpoints)?;
-    let checkpoints = Checkpoints::open(&checkpoints)?;
+    let checkpoints = lrvd_burn::train::Checkpoints::open(&checkpoints)?;
     let Some(mut trained) = training.train(begun, &checkpoints, sink)? else { return Ok(None) };
     let label = label(run, request, shared.config, shared.matches);
     let Some(Finished { mut record, scored }) =
@@ -157,4 +166,273 @@ fn label(
     };
     let (method, seed) = (run.method, run.seed);
     RunLabel { task: run.task.key(), method, seed, initial_rank, requested, note }
+}
+
+const PREDICTIONS: &str = "predictions-last.jsonl";
+
+/// What the rows of one task are made with.
+pub(super) struct Rows<'a> {
+    pub out: &'a Path,
+    pub task: &'a ReadyTask,
+    pub ood: &'a [OodSet],
+}
+
+impl Rows<'_> {
+    /// Makes the row `run` from its members `parts`: averages their answers, to the task and to what they were shown besides.
+    ///
+    /// With draws, a member's answer is the average of its draws: mutual information is that between
+    /// members.
+    pub(super) fn combine(
+        &self,
+        run: &PlannedRun,
+        parts: &[(PlannedRun, RunRecord)],
+    ) -> Result<RunRecord> {
+        let prepared = &self.task.prepared;
+        let folder = folder(self.out, run);
+        create_dir(&folder)?;
+        let scored = self.averaged(parts, PREDICTIONS, prepared)?;
+        write_predictions(prepared, &scored, &folder.join(PREDICTIONS))?;
+        let mut ood = BTreeMap::new();
+        for other in self.ood {
+            let theirs = self.averaged(parts, &other.file(), &other.questions)?;
+            write_predictions(&other.questions, &theirs, &folder.join(other.file()))?;
+            let lettered = match other.letters() {
+                Some((letters, file)) => {
+                    let answers = self.averaged(parts, &file, letters)?;
+                    write_predictions(letters, &answers, &folder.join(file))?;
+                    answers
+                }
+                None => BTreeMap::new(),
+            };
+            ood.insert(other.key().to_owned(), other.records(&scored, &theirs, &lettered)?);
+        }
+        let selective = selective_records(&scored, prepared)?;
+        let Some((_, first)) = parts.first() else {
+            bail!("{}: no member has finished", run.method.entry().name);
+        };
+        let last = first.checkpoints.last.as_ref();
+        let last = last.map(|last| CheckpointRecord {
+            reliability: scored
+                .iter()
+                .filter_map(|(&k, s)| s.reliability.clone().map(|r| (k, r)))
+                .collect(),
+            selective,
+            metrics: scored.iter().map(|(&k, s)| (k, s.metrics.clone())).collect(),
+            predict_seconds: sum_seconds(parts),
+            statistics: None,
+            energy: BTreeMap::new(),
+            ..last.clone()
+        });
+        let record = RunRecord {
+            checkpoints: Checkpoints { last, best: None },
+            train_seconds: parts.iter().map(|(_, r)| r.train_seconds).sum(),
+            evaluate_seconds: parts.iter().map(|(_, r)| r.evaluate_seconds).sum(),
+            trainable_parameters: parts
+                .iter()
+                .map(|(_, record)| record.trainable_parameters)
+                .fold(ParameterCounts::default(), std::ops::Add::add),
+            // One after another: the largest.
+            peak_memory_bytes: parts.iter().map(|(_, r)| r.peak_memory_bytes).max().flatten(),
+            ood,
+            fitted: BTreeMap::new(),
+            history: Vec::new(),
+            rank_events: Vec::new(),
+            choice: None,
+            method: run.method.name(),
+            seed: run.seed,
+            ..first.clone()
+        };
+        write_json(&folder.join("record.json"), &record, JsonLayout::Compact)?;
+        Ok(record)
+    }
+
+    /// The members' answers in their files `name`, averaged, by number of draws.
+    ///
+    /// Members give logarithms of probabilities, which differ from their logits by a constant of each example: the
+    /// probabilities are the same. A score is averaged as it is.
+    fn averaged(
+        &self,
+        parts: &[(PlannedRun, RunRecord)],
+        name: &str,
+        task: &PreparedTask,
+    ) -> Result<BTreeMap<u32, Scored>> {
+        let regression = task.goal.is_regression();
+        let value = |p: f64| if regression { p } else { p.max(f64::MIN_POSITIVE).ln() };
+        let mut members: BTreeMap<u32, Vec<Vec<f64>>> = BTreeMap::new();
+        for (part, _) in parts {
+            let mut answers: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+            for line in read_lines::<PredictionLine>(&folder(self.out, part).join(name))? {
+                for (draws, answer) in line.probs {
+                    answers.entry(draws).or_default().extend(answer.into_iter().map(value));
+                }
+            }
+            for (draws, values) in answers {
+                members.entry(draws).or_default().push(values);
+            }
+        }
+        let mut scored = BTreeMap::new();
+        for (draws, members) in members {
+            let (rows, width) = (task.validation.len(), task.labels);
+            scored.insert(draws, score_draws(&Logits::new(members.concat(), rows, width), task)?);
+        }
+        Ok(scored)
+    }
+}
+
+/// Members run one after another: their times add up.
+fn sum_seconds(parts: &[(PlannedRun, RunRecord)]) -> BTreeMap<u32, f64> {
+    let mut sums = BTreeMap::new();
+    for (_, record) in parts {
+        for (&draws, seconds) in record.checkpoints.last.iter().flat_map(|c| &c.predict_seconds) {
+            *sums.entry(draws).or_insert(0.0) += seconds;
+        }
+    }
+    sums
+}
+
+// What a model answers to questions of another set, and whether its uncertainty tells them apart.
+//
+// They are asked twice. With the labels of the trained set, so that uncertainties are of the same number of classes:
+// the areas under the ROC curve. With the other set's own labels, as published (five letters of ARC for a model trained
+// on the four of `OpenBookQA`): accuracy, likelihood and calibration.
+
+/// Mutual information, nats, up to which members are the same model: what rounding leaves of 0.
+const SAME: f64 = 1e-12;
+
+/// What is recorded of the answers to other sets: by set, then by number of draws.
+pub(super) type OodRecords = BTreeMap<String, BTreeMap<u32, OodRecord>>;
+
+/// Questions of another set, answered with the labels of the trained one.
+pub(super) struct OodSet {
+    set: ReasoningSet,
+    /// The trained task with the other set's questions for its validation split.
+    pub questions: PreparedTask,
+    /// The same questions with their set's labels, if those differ and are tokens.
+    letters: Option<PreparedTask>,
+    same_labels: bool,
+    /// What a reader of the results must know.
+    pub notes: Vec<String>,
+}
+
+impl OodSet {
+    /// The sets that models of `set` are shown besides their own: the two of ARC for `OpenBookQA`, the
+    /// pair of the published experiment.
+    pub(super) const fn of(set: ReasoningSet) -> &'static [ReasoningSet] {
+        match set {
+            ReasoningSet::Obqa => &[ReasoningSet::ArcE, ReasoningSet::ArcC],
+            _ => &[],
+        }
+    }
+
+    /// The first `rows` validation questions of `other` in the form of `task`; none for a task that is
+    /// no reasoning set.
+    pub(super) fn new(
+        task: &ReadyTask,
+        mut other: ReasoningData,
+        backbone: &Backbone,
+        rows: Option<usize>,
+    ) -> Result<Option<Self>> {
+        let Some((own, _)) = &task.items else { return Ok(None) };
+        other.validation.examples.truncate(rows.unwrap_or(usize::MAX));
+        let encoded = own.encode_for(&other, &backbone.tokenizer)?;
+        let letters = own.with_letters_of(&other, &backbone.tokenizer)?;
+        let same_labels = own.config.prompt.labels(other.set) == own.labels;
+        let name = other.set.display_name();
+        let notes = own.notes_on(&encoded, name);
+        let questions = PreparedTask {
+            train: Vec::new(),
+            holdout: Vec::new(),
+            validation: encoded.examples,
+            validation_ids: encoded.ids,
+            ..task.prepared.clone()
+        };
+        Ok(Some(Self { set: other.set, questions, letters, same_labels, notes }))
+    }
+
+    pub(super) fn key(&self) -> &'static str {
+        self.set.name()
+    }
+
+    pub(super) fn file(&self) -> String {
+        format!("predictions-last-{}.jsonl", self.key())
+    }
+
+    /// The questions with their set's labels, and the name of the file with the answers.
+    pub(super) fn letters(&self) -> Option<(&PreparedTask, String)> {
+        let name = || format!("predictions-last-{}-letters.jsonl", self.key());
+        self.letters.as_ref().map(|letters| (letters, name()))
+    }
+
+    /// For every number of draws: how well entropy and mutual information separate these questions (the
+    /// positive class), answered as `theirs`, from the run's own ones, answered as `own`; and how good the answers by the
+    /// other set's labels are, `lettered` where they are others.
+    pub(super) fn records(
+        &self,
+        own: &BTreeMap<u32, Scored>,
+        theirs: &BTreeMap<u32, Scored>,
+        lettered: &BTreeMap<u32, Scored>,
+    ) -> Result<BTreeMap<u32, OodRecord>> {
+        let mut found = BTreeMap::new();
+        for (&draws, theirs) in theirs {
+            let has_information = |scored: &Scored| scored.metrics.mutual_information.is_some();
+            let all_drawn = own.get(&draws).is_some_and(has_information) && has_information(theirs);
+            let own = own.get(&draws).and_then(|scored| scored.uncertainty.as_ref());
+            let lettered = if self.same_labels { Some(theirs) } else { lettered.get(&draws) };
+            let answers = lettered.map(|scored| &scored.metrics);
+            let (Some(own), Some(theirs)) = (own, &theirs.uncertainty) else { continue };
+            let several = all_drawn && own.mutual_information.iter().any(|&value| value > SAME);
+            let by_information =
+                several.then(|| auroc(&own.mutual_information, &theirs.mutual_information));
+            let record = OodRecord {
+                n: theirs.predictive_entropy.len() as u64,
+                auroc_entropy: auroc(&own.predictive_entropy, &theirs.predictive_entropy)?,
+                auroc_mutual_information: by_information.transpose()?,
+                accuracy: answers.and_then(|metrics| metrics.accuracy),
+                nll: answers.and_then(|metrics| metrics.nll),
+                ece: answers.and_then(|metrics| metrics.ece),
+            };
+            found.insert(draws, record);
+        }
+        Ok(found)
+    }
+}
+
+/// Shows every other set to a trained run whose own answers are `scored`, and writes its answers into
+/// `folder`.
+pub(super) fn ood_answers(
+    context: &RunContext<'_>,
+    run: &RunState,
+    scored: &BTreeMap<u32, Scored>,
+    ood: &[OodSet],
+    folder: &Path,
+) -> Result<OodRecords> {
+    let model = run.state.model.clone().valid();
+    let mut found = BTreeMap::new();
+    for other in ood {
+        let asked = |model: &AutoClassifier, questions: &PreparedTask, file: &str| {
+            let examples = context.examples(&questions.validation);
+            let examples = TokenExamples { labels: questions.labels, ..examples };
+            let inputs = context.inputs(&examples);
+            let mut answers = BTreeMap::new();
+            for &draws in scored.keys() {
+                let logits = run.method.predict(model, &inputs, draws as usize)?;
+                answers.insert(draws, score_draws(&logits, questions)?);
+            }
+            write_predictions(questions, &answers, &folder.join(file))?;
+            Ok::<_, Error>(answers)
+        };
+        let theirs = asked(&model, &other.questions, &other.file())?;
+        let lettered = match (other.letters(), &model) {
+            (Some((letters, file)), AutoClassifier::Llama(choice))
+                if run.method.takes_other_answers() =>
+            {
+                let choice = choice.clone().answering(letters.answers.clone());
+                let model = AutoClassifier::Llama(choice?);
+                asked(&model, letters, &file)?
+            }
+            _ => BTreeMap::new(),
+        };
+        found.insert(other.key().to_owned(), other.records(scored, &theirs, &lettered)?);
+    }
+    Ok(found)
 }

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{anyhow, bail};
 
-use super::kind::Suite;
+use super::kind::{Profile, Suite};
 use super::plan::MAX_SEED;
-use super::profile::Profile;
 use super::task::SuiteTask;
 use crate::data::quick;
 use crate::error::Result;
@@ -31,7 +30,6 @@ pub struct SuiteOptions {
     pub out: PathBuf,
     /// Continue a run in its output folder.
     pub resume: bool,
-    /// Published table to compare with.
     pub compare: Option<PathBuf>,
     /// Whether trained adapters stay beside their records.
     pub keep: bool,

@@ -8,17 +8,11 @@ use anyhow::bail;
 use lrvd_burn::device;
 use lrvd_burn::files::AtomicDir;
 
-use super::clock::now;
-use super::dry_run::DryRun;
-use super::ensemble::Rows;
-use super::kind::Suite;
-use super::one_run::{Shared, completed, folder as run_folder, run_one};
-use super::ood::OodSet;
+use super::kind::{Profile, Suite};
+use super::one_run::{OodSet, Rows, Shared, completed, folder as run_folder, run_one};
 use super::options::SuiteOptions;
-use super::plan::{Plan, PlannedRun};
-use super::profile::Profile;
-use super::settings;
-use super::summary::write_summary;
+use super::plan::{DryRun, Plan, PlannedRun};
+use super::summary::{data_files, now, resolved, write_summary};
 use super::task::{ReadyTask, SuiteTask};
 use crate::backbone::{Architecture, Backbone, locate_config, locate_model};
 use crate::data::{PreparedTask, quick};
@@ -113,7 +107,7 @@ pub fn run_suite(
     let published = options.compare.as_deref().map(Published::read).transpose()?;
     let backbone = open_backbone(&options)?;
     let config = resolve_config(&options, &backbone.architecture)?;
-    let mut settings = settings::resolved(&options, &config, &backbone)?;
+    let mut settings = resolved(&options, &config, &backbone)?;
     let mut folder = OutputFolder::look(&options.out, options.resume)?;
     folder.check(&settings)?;
     let started_at = now();
@@ -139,7 +133,7 @@ pub fn run_suite(
             Ok((ready, ood))
         })
         .collect::<Result<Vec<_>>>()?;
-    settings["data_files"] = settings::data_files(ready.iter().map(|(ready, _)| ready));
+    settings["data_files"] = data_files(ready.iter().map(|(ready, _)| ready));
     let plan = Plan::new(&options);
     // Matching belongs to the paper's first table; beside other methods everything has one rank.
     let first_table = |m: &MethodName| MethodName::FIRST_TABLE.contains(m);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::profile::Profile;
+use super::kind::Profile;
 use crate::backbone::{Architecture, Backbone};
 use crate::data::{self, Dataset, Origin, PreparedTask, SourceFile, Wording, limit, sample};
 use crate::error::Result;

@@ -3,10 +3,8 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod counts;
 mod every;
 mod harness;
 mod objectives;
 mod posthoc;
 mod predictions;
-mod second_optimizer;

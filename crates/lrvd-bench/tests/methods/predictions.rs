@@ -1,12 +1,20 @@
-//! What single methods answer.
+//! What single methods answer, and steps of BLoB, `ScalaBL` and C-LoRA by hand in double precision.
 
+use std::collections::BTreeMap;
+
+use burn::tensor::DType;
+use lrvd_bench::method::Method;
 use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::optimizer::NamedGradients;
 use lrvd_burn::sampling::Pass;
-use lrvd_burn::train::Model;
+use lrvd_burn::train::{Model, StepState, TrainState};
+use lrvd_core::baselines::KlDirection;
+use lrvd_core::baselines::minibatch_weight::{rescaled_cycle, rising_weight};
 use lrvd_core::noise::NoiseKey;
 use lrvd_models::AutoClassifier;
+use serde_json::json;
 
-use super::harness::{Backbone, Bench, LABELS, asked, method, numbers, trained};
+use super::harness::{Backbone, Bench, LABELS, asked, close, method, numbers, trained, values};
 
 fn answers(bench: &Bench, model: &AutoClassifier, key: &str, draws: usize) -> Vec<f64> {
     let examples = bench.validation();
@@ -120,4 +128,223 @@ fn methods_c_lora_watches_training_only() {
     drop(observed.logits(&batch.input, &pass));
     assert!(tuning.terms(&observed, &pass, sizes).unwrap().kl.is_some());
     assert_eq!(trained(&observed), trained(&state.model));
+}
+
+type Values = BTreeMap<String, Vec<f64>>;
+
+/// A step whose weight of the KL is ½, taken in three parts.
+struct Step {
+    gradients: Values,
+    before: Values,
+    by_first: Values,
+    after: Values,
+}
+
+const FACTOR: f64 = 0.75;
+
+fn cycle() -> u32 {
+    rescaled_cycle(14, 8.0, 1, 4).unwrap()
+}
+
+fn step(bench: &Bench, key: &str) -> Step {
+    let (mut state, mut tuning) = bench.fresh(method(key));
+    let pass = Pass::sampled(tuning.scheme(), NoiseKey::new(3));
+    // B = 0 at the start gives A no gradient: one step of AdamW first.
+    let gradients = bench.gradients(&mut state.model, &pass);
+    state.optimizer.step(&mut state.model, &gradients, 1.0);
+    let mut gradients = bench.gradients(&mut state.model, &pass);
+    let kept = gradients
+        .names()
+        .map(|name| (name.to_owned(), numbers(gradients.get(name).unwrap().clone())));
+    let kept = kept.collect();
+    let all =
+        |state: &TrainState<AutoClassifier>| trained(&state.model).into_iter().collect::<Values>();
+    let before = all(&state);
+    hook(bench, &mut state, &mut tuning, &mut gradients, &pass, false);
+    state.optimizer.step(&mut state.model, &gradients, FACTOR);
+    let by_first = all(&state);
+    hook(bench, &mut state, &mut tuning, &mut gradients, &pass, true);
+    Step { gradients: kept, before, by_first, after: all(&state) }
+}
+
+fn hook(
+    bench: &Bench,
+    state: &mut TrainState<AutoClassifier>,
+    tuning: &mut Method,
+    gradients: &mut NamedGradients,
+    pass: &Pass,
+    after: bool,
+) {
+    let mut sizes = bench.batch().1;
+    sizes.step = cycle() as usize - 1;
+    let state = StepState {
+        sizes,
+        pass,
+        rate_factor: FACTOR,
+        model: &mut state.model,
+        optimizer: &mut state.optimizer,
+        gradients,
+    };
+    let change = if after { tuning.after_update(state) } else { tuning.before_update(state) };
+    assert!(change.unwrap().is_none());
+}
+
+fn bench() -> Bench {
+    let mut bench = Bench { dtype: DType::F64, ..Bench::new(Backbone::Deberta) };
+    // As long as published, so that cycles are.
+    bench.change(|config| config.steps = 5000);
+    bench.change(|config| config.gradient_clip = None);
+    bench.set("blob", json!({ "kl_learning_rate": 0.01 }));
+    bench
+}
+
+fn all_close(found: &[f64], wanted: impl Iterator<Item = f64>, what: &str) {
+    for (&f, w) in found.iter().zip(wanted) {
+        close(f, w, 1e-9, what);
+    }
+}
+
+/// Names of means that the KL moves with those of their noise parameters, beside their ending.
+fn pairs(step: &Step, mean: &str, noise: &str) -> Vec<(String, String)> {
+    let found: Vec<(String, String)> = step
+        .after
+        .keys()
+        .filter_map(|name| Some((name.clone(), format!("{}{noise}", name.strip_suffix(mean)?))))
+        .collect();
+    assert!(!found.is_empty());
+    found
+}
+
+/// Slopes of `KL(N(mean, σ²) ‖ N(0, 0.2²)) = ln(0.2/σ) + (σ² + mean²)/(2·0.2²) − ½` by the mean.
+fn blob_by_mean(mean: f64) -> f64 {
+    mean / 0.04
+}
+
+/// The slope by G, of which σ is the square.
+fn blob_by_g(g: f64) -> f64 {
+    (g * g / 0.04 - 1.0 / (g * g)) * 2.0 * g
+}
+
+/// Slopes of the divergence of scales `N(m, v)`, `m = exp(log_mean)`, `v = exp(2·log_std)`, from `N(0, 1)` or the other way
+/// round, by the two logarithms.
+fn scale_slopes(log_mean: f64, log_std: f64, direction: KlDirection) -> [f64; 2] {
+    let (m, v) = (log_mean.exp(), (2.0 * log_std).exp());
+    match direction {
+        KlDirection::PosteriorFromPrior => [m * m, v - 1.0],
+        KlDirection::PriorFromPosterior => [m * m / v, 1.0 - (1.0 + m * m) / v],
+    }
+}
+
+#[test]
+fn methods_blob_takes_two_steps() {
+    let bench = bench();
+    let step = step(&bench, "blob");
+    let weight = rising_weight(cycle(), cycle()).unwrap();
+    let rate = 0.01 * FACTOR;
+    for (a, g) in pairs(&step, "lora_A", "lora_A_G") {
+        // AdamW moves the means by the likelihood and leaves G.
+        assert_ne!(step.before[&a], step.by_first[&a]);
+        assert_eq!(step.before[&g], step.by_first[&g]);
+        let moved = step.by_first[&a].iter().map(|v| v - rate * weight * blob_by_mean(*v));
+        all_close(&step.after[&a], moved, &a);
+        let moved = step.before[&g].iter().zip(&step.gradients[&g]);
+        let moved = moved.map(|(v, nll)| v - rate * (weight * blob_by_g(*v) + nll));
+        all_close(&step.after[&g], moved, &g);
+        assert!(step.gradients[&g].iter().any(|nll| *nll != 0.0));
+    }
+    for (name, value) in &step.after {
+        if !name.ends_with("lora_A") && !name.ends_with("lora_A_G") {
+            assert_eq!(value, &step.by_first[name], "{name} is AdamW's alone");
+        }
+    }
+}
+
+#[test]
+fn methods_blob_as_bayesadapt_gives_adamw_everything() {
+    let mut bench = bench();
+    bench.set("blob", json!({ "optimizers": "bayesadapt" }));
+    let step = step(&bench, "blob");
+    let weight = rising_weight(cycle(), cycle()).unwrap();
+    let rate = 0.01 * FACTOR;
+    for (_, g) in pairs(&step, "lora_A", "lora_A_G") {
+        assert_ne!(step.before[&g], step.by_first[&g]);
+        let moved = step.by_first[&g].iter().map(|v| v - rate * weight * blob_by_g(*v));
+        all_close(&step.after[&g], moved, &g);
+    }
+}
+
+#[test]
+fn methods_scalabl_descends_on_the_divergence_of_the_scales() {
+    let cases = [
+        (None, 0.1, KlDirection::PriorFromPosterior),
+        (Some("standard"), 1.0, KlDirection::PosteriorFromPrior),
+    ];
+    for (name, rate, direction) in cases {
+        let mut bench = bench();
+        if let Some(name) = name {
+            bench.set("scalabl", json!({ "kl_direction": name }));
+        }
+        let step = step(&bench, "scalabl");
+        let rate = rate * FACTOR * rising_weight(cycle(), cycle()).unwrap();
+        for (mean, std) in pairs(&step, "lora_scale_log_mean", "lora_scale_log_std") {
+            let pairs = || step.by_first[&mean].iter().zip(&step.by_first[&std]);
+            let moved = pairs().map(|(&m, &s)| m - rate * scale_slopes(m, s, direction)[0]);
+            all_close(&step.after[&mean], moved, &mean);
+            let moved = pairs().map(|(&m, &s)| s - rate * scale_slopes(m, s, direction)[1]);
+            all_close(&step.after[&std], moved, &std);
+        }
+        assert!(
+            step.after
+                .keys()
+                .filter(|n| n.ends_with("lora_A"))
+                .all(|n| { step.after[n] == step.by_first[n] })
+        );
+    }
+}
+
+#[test]
+fn methods_blob_does_not_clip_the_gradient_of_the_noise() {
+    // The step of G is that of its whole gradient, however little the experiment leaves of the others'.
+    let moved = |clip: Option<f64>| {
+        let mut bench = bench();
+        bench.change(|config| config.gradient_clip = clip);
+        let step = step(&bench, "blob");
+        let noise = step.after.into_iter().filter(|(name, _)| name.ends_with("lora_A_G"));
+        noise.collect::<Values>()
+    };
+    assert_eq!(moved(Some(1e-3)), moved(None));
+    assert!(!moved(None).is_empty());
+}
+
+#[test]
+fn methods_c_lora_moves_its_network_by_plain_descent() {
+    let bench = bench();
+    let step = step(&bench, "c-lora");
+    let (mut network, mut others) = (0, 0);
+    for (name, value) in &step.after {
+        if name.contains(".lora_context_") {
+            network += 1;
+            assert_eq!(step.before[name], step.by_first[name], "{name} is not AdamW's");
+            let moved = step.before[name].iter().zip(&step.gradients[name]);
+            all_close(value, moved.map(|(v, g)| v - 0.01 * FACTOR * g), name);
+            assert!(step.gradients[name].iter().any(|g| *g != 0.0), "{name}");
+        } else {
+            others += 1;
+            assert_eq!(value, &step.by_first[name], "{name} is AdamW's alone");
+        }
+    }
+    assert!(network > 0 && others > 0);
+}
+
+#[test]
+fn methods_blob_starts_where_it_should() {
+    let bench = bench();
+    let (state, _) = bench.fresh(method("blob"));
+    for (name, g) in values(&state.model, &["lora_A_G"]) {
+        let low = 0.05 / 2.0_f64.sqrt();
+        assert!(g.iter().all(|g| (low - 1e-6..=0.05).contains(g)), "{name}");
+    }
+    for (name, b) in values(&state.model, &["lora_B"]) {
+        assert!(b.iter().all(|b| *b == 0.0), "{name}");
+    }
 }

@@ -13,7 +13,7 @@ use parquet::record::Field;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 
-use super::place::any_of;
+use super::row::any_of;
 use super::{At, Cell, Place, Row};
 use crate::error::{Error, Result};
 use crate::text::quoted;

@@ -1,12 +1,5 @@
 //! Tables on disk, whatever their format: rows of typed values under named columns.
 //!
-//! | File | Holds |
-//! |---|---|
-//! | `cell` | [`Cell`]: one value |
-//! | `row` | [`Row`]: values by column name, with errors that name file, line and column |
-//! | `place` | [`Place`] |
-//! | `lines`, `commas`, `columnar` | tab-separated files and JSONL; CSV; parquet (feature `parquet`) |
-//!
 //! | Format | Ending | Values |
 //! |---|---|---|
 //! | [`Format::Tsv`] | `.tsv` | texts; a tab always separates, a quote is a letter |
@@ -16,15 +9,12 @@
 //!
 //! Tab-separated files are not read as CSV: that merges rows wherever a text holds a lone quote.
 
-mod cell;
 #[cfg(feature = "parquet")]
 mod columnar;
 #[cfg(not(feature = "parquet"))]
 #[path = "no_columnar.rs"]
 mod columnar;
-mod commas;
 mod lines;
-mod place;
 mod row;
 #[cfg(all(test, feature = "parquet"))]
 mod tests;
@@ -33,16 +23,13 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-pub use cell::Cell;
-pub use place::{At, Place};
-pub use row::Row;
+pub use row::{At, Cell, Place, Row};
 
 use anyhow::{anyhow, bail};
 use tracing::debug;
 
 use columnar::Columnar;
-use commas::Commas;
-use lines::{Lines, Tabs};
+use lines::{Commas, Lines, Tabs};
 
 use crate::error::Result;
 use crate::io::cannot;

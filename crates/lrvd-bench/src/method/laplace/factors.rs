@@ -1,4 +1,4 @@
-//! Kronecker factors of every LoRA matrix, summed over the training set.
+//! Kronecker factors of every LoRA matrix, summed over the training set, and the leading columns of wide ones.
 
 use burn::tensor::Tensor;
 use lrvd_burn::host::{HostAdapter, values};
@@ -8,12 +8,12 @@ use lrvd_core::baselines::laplace::{
     CurvatureBlock, InputNormalisation, KronBlock, LowRankBlock, WideFactor, WideSide,
 };
 use lrvd_core::metrics::{log_softmax, softmax};
-use lrvd_core::numeric::dense::transposed_times;
+use lrvd_core::noise::{NoiseKey, fill_normal_f64};
+use lrvd_core::numeric::dense::{times, times_transposed, transposed_times};
+use lrvd_core::numeric::{svd, symmetric_eigen};
 use lrvd_models::AutoClassifier;
 
-use super::fisher::fisher_root;
-use super::leading::leading_rows;
-use super::watch::{Seen, Used, Watch};
+use super::{Seen, Used, Watch};
 use crate::data::batch::TokenExamples;
 use crate::error::Result;
 use crate::settings::LaplaceSettings as Settings;
@@ -257,4 +257,154 @@ fn norm_of(model: &AutoClassifier, module: u32, outputs: usize) -> f64 {
         _ => square(&host.b),
     };
     square(&host.a) + b
+}
+
+// The exact Fisher matrix of a softmax, in as few backward passes as it needs.
+//
+// Summed over all labels, weighted with their probabilities, the Fisher matrix of one example's
+// logits is `Λ = diag(p) − p·pᵀ`. Its rank is `labels − 1`, so that with a root `R·Rᵀ = Λ` as many
+// backward passes do:
+//
+// ```text
+// Σ_c p_c·∇(−ln p_c)·∇(−ln p_c)ᵀ = Jᵀ·Λ·J = Σ_k (Jᵀ·R_k)·(Jᵀ·R_k)ᵀ          J: gradients of the logits
+// ```
+
+/// Columns of the Cholesky root of `diag(p) − p·pᵀ` as rows, `[labels − 1, labels]`.
+///
+/// # Formula
+///
+/// With `s_k = Σ_{j ≥ k} p_j`:
+///
+/// ```text
+/// R_k[k] = √(p_k·s_{k+1}/s_k)        R_k[c] = −p_c·√(p_k/(s_k·s_{k+1}))   for c > k
+/// ```
+///
+/// # References
+///
+/// Tanabe and Sagae 1992, An exact Cholesky decomposition of the multinomial covariance.
+pub(super) fn fisher_root(p: &[f64]) -> Vec<f64> {
+    let labels = p.len();
+    // Sums from the back: 1 − Σ would lose what is left of a confident answer.
+    let mut tail = vec![0.0; labels + 1];
+    for k in (0..labels).rev() {
+        tail[k] = tail[k + 1] + p[k];
+    }
+    let mut root = vec![0.0; labels.saturating_sub(1) * labels];
+    for (k, row) in root.chunks_exact_mut(labels).enumerate() {
+        if p[k] > 0.0 && tail[k + 1] > 0.0 {
+            row[k] = (p[k] * (tail[k + 1] / tail[k])).sqrt();
+            let factor = (p[k] / tail[k]).sqrt() / tail[k + 1].sqrt();
+            for c in k + 1..labels {
+                row[c] = -p[c] * factor;
+            }
+        }
+    }
+    root
+}
+
+/// Directions iterated beyond the wanted ones: convergence is as fast as the gap to the first
+/// direction left out.
+const SURPLUS: usize = 10;
+/// Iterations after which the best so far is taken.
+const MAX_ITERATIONS: usize = 100;
+/// Relative change of the wanted eigenvalues' sum at which the iteration ends: what is summed comes
+/// from `f32` activations.
+const TOLERANCE: f64 = 1e-9;
+
+/// Rows `√λ_i·v_i` of the `k` largest eigenvalues of a symmetric positive semi-definite matrix
+/// `[width, width]`, `[≤ k, width]`, longest first: the columns `U·diag(S)` of any matrix whose Gram
+/// matrix this is.
+///
+/// # Numerics
+///
+/// Subspace iteration with a fixed random start, then one Rayleigh-Ritz step.
+pub(super) fn leading_rows(gram: &[f64], width: usize, k: usize) -> Vec<f64> {
+    let block = (k + SURPLUS).min(width);
+    let mut basis = vec![0.0; block * width];
+    fill_normal_f64(NoiseKey::new(0), 0, &mut basis);
+    let mut last = 0.0;
+    for _ in 0..MAX_ITERATIONS {
+        // Two products for one orthogonalisation.
+        let product = times(&basis, gram, block, width, width);
+        let parts = svd(&times(&product, gram, block, width, width), block, width);
+        basis = parts.right;
+        let sum: f64 = parts.values.iter().take(k).map(|v| v.sqrt()).sum();
+        if (sum - last).abs() <= TOLERANCE * sum {
+            break;
+        }
+        last = sum;
+    }
+    let product = times(&basis, gram, block, width, width);
+    let small = symmetric_eigen(&times_transposed(&product, &basis, block, width, block), block);
+    let vectors = times(&small.vectors, &basis, block, block, width);
+    let kept = small.values.iter().take(k).take_while(|&&value| value > 0.0);
+    kept.zip(vectors.chunks_exact(width))
+        .flat_map(|(value, vector)| vector.iter().map(move |v| value.sqrt() * v))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn posthoc_roots_multiply_to_the_covariance_of_a_label() {
+        let cases: [&[f64]; 6] = [
+            &[0.3, 0.7],
+            &[0.2, 0.1, 0.4, 0.3],
+            &[1.0, 0.0, 0.0],
+            &[0.0, 0.0, 1.0],
+            &[1e-12, 1.0 - 1e-12],
+            &[1.0 - 1e-12, 1e-12],
+        ];
+        for p in cases {
+            let n = p.len();
+            let root = fisher_root(p);
+            let square = transposed_times(&root, &root, n - 1, n, n);
+            for (at, value) in square.iter().enumerate() {
+                let (i, j) = (at / n, at % n);
+                let wanted = if i == j { p[i] * (1.0 - p[i]) } else { -p[i] * p[j] };
+                let slack = 1e-15 + 1e-12 * wanted.abs();
+                assert!((value - wanted).abs() <= slack, "{p:?} {i} {j}: {value} {wanted}");
+            }
+        }
+    }
+
+    fn gram(width: usize, rank: usize) -> Vec<f64> {
+        let mut rows = vec![0.0; rank * width];
+        fill_normal_f64(NoiseKey::new(7), 0, &mut rows);
+        for (i, row) in rows.chunks_exact_mut(width).enumerate() {
+            for value in row {
+                *value *= 0.8_f64.powi(i as i32);
+            }
+        }
+        transposed_times(&rows, &rows, rank, width, width)
+    }
+
+    #[test]
+    fn posthoc_leading_rows_are_those_of_the_full_decomposition() {
+        let (width, k) = (40, 10);
+        let gram = gram(width, 35);
+        let rows = leading_rows(&gram, width, k);
+        let full = symmetric_eigen(&gram, width);
+        assert_eq!(rows.len(), k * width);
+        for (i, row) in rows.chunks_exact(width).enumerate() {
+            let square: f64 = row.iter().map(|v| v * v).sum();
+            assert!((square / full.values[i] - 1.0).abs() < 1e-6, "{i}: {square}");
+            let vector = &full.vectors[i * width..(i + 1) * width];
+            let cosine: f64 = row.iter().zip(vector).map(|(a, b)| a * b).sum::<f64>().abs();
+            assert!((cosine / square.sqrt() - 1.0).abs() < 1e-4, "{i}: {cosine}");
+        }
+    }
+
+    #[test]
+    fn posthoc_leading_rows_stop_at_the_rank() {
+        let gram = gram(12, 3);
+        let rows = leading_rows(&gram, 12, 10);
+        let back = transposed_times(&rows, &rows, rows.len() / 12, 12, 12);
+        for (found, wanted) in back.iter().zip(&gram) {
+            assert!((found - wanted).abs() < 1e-10 * gram[0].max(1.0), "{found} {wanted}");
+        }
+        assert!(leading_rows(&[0.0; 9], 3, 2).is_empty());
+    }
 }

@@ -15,9 +15,9 @@ use lrvd_core::noise::{NoiseKey, fill_normal_f64};
 use lrvd_core::numeric::Cholesky;
 use lrvd_models::AutoClassifier;
 
+use super::Watch;
 use super::factors::Curvatures;
 use super::predictive::{gaussian_logits, jacobians, one_hot, probabilities};
-use super::watch::Watch;
 use crate::data::batch::TokenisedExample;
 use crate::method::fixture::{
     Asked, LABELS, NO_POSITIONS, SHARED_KEYS, close, deberta, examples, inputs, llama,

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::report::metric::Metric;
-use crate::report::names::match_key;
 use crate::report::published::PublishedRow;
+use crate::report::rows::match_key;
 
 /// A published name that is not ours, and the names under which the method may have run here, the nearest first. Both
 /// are letters and digits only.
@@ -98,7 +98,6 @@ impl Over {
     }
 }
 
-/// A published metric in our terms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PublishedMetric {
     pub(crate) metric: Metric,

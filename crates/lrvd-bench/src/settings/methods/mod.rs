@@ -1,26 +1,23 @@
 //! Settings of single methods, under `methods.KEY`.
 
-mod bbb;
-mod blob;
-mod laplace;
-mod lora;
-mod lrvd;
-mod swag;
-mod tfb;
+mod post_hoc;
+mod trained;
 
 use schemars::JsonSchema;
 use serde::ser::Error as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-pub use bbb::{BbbPrior, BbbSettings, BbbWeight, MixtureSettings};
-pub use blob::{BlobSettings, CLoraSettings, KlDirectionSetting, Optimizers, ScalaBlSettings};
-pub use laplace::{LaplaceLayers, LaplacePredictive, LaplacePrior, LaplaceSettings};
-pub use lora::{LoraEnsembleSettings, MapSettings, McDropoutSettings};
-pub(super) use lrvd::check_hyper;
-pub use lrvd::{ArdSettings, NoiseToSignalSettings};
-pub use swag::SwagSettings;
-pub use tfb::{TfbCriterion, TfbSettings};
+pub use post_hoc::{
+    LaplaceLayers, LaplacePredictive, LaplacePrior, LaplaceSettings, SwagSettings, TfbCriterion,
+    TfbSettings,
+};
+pub(super) use trained::check_hyper;
+pub use trained::{
+    ArdSettings, BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, KlDirectionSetting,
+    LoraEnsembleSettings, MapSettings, McDropoutSettings, MixtureSettings, NoiseToSignalSettings,
+    Optimizers, ScalaBlSettings,
+};
 
 use crate::error::Result;
 

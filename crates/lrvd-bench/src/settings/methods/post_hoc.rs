@@ -1,12 +1,14 @@
-//! Settings of Laplace-LoRA.
+//! Settings of what is fitted after training: Laplace-LoRA, SWAG and TFB.
 
 use lrvd_burn::schema::words;
 use lrvd_core::baselines::laplace::{EvidenceOptions, InputNormalisation, LOW_RANK, LOW_RANK_FROM};
+use lrvd_core::baselines::swag::MAX_DEVIATIONS;
+use lrvd_core::baselines::tfb::{ANCHORS, ITERATIONS, RANGE, SearchAnswer, TOLERANCE};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::settings::range::{POSITIVE, count_in_range, in_range};
+use crate::settings::valid::{POSITIVE, count_in_range, in_range, positive_to};
 
 /// Settings of Laplace-LoRA.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -129,5 +131,108 @@ impl LaplaceSettings {
         let last = self.prior_candidates.saturating_sub(1);
         let at = |i: usize| if last == 0 { 0.5 } else { i as f64 / last as f64 };
         (0..self.prior_candidates).map(|i| (low + at(i) * (high - low)).exp()).collect()
+    }
+}
+
+/// Settings of SWAG-LoRA.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SwagSettings {
+    /// Share of the steps before the tail, 0 to 1 (8 of 15 epochs).
+    pub start: f64,
+    /// Share of the steps between collections, above 0, to 1 (an epoch of 15).
+    pub every: f64,
+    /// The tail's rate as a share of the peak rate, above 0, to 10 (0.1).
+    pub learning_rate_factor: f64,
+    /// Share of the steps over which the rate goes there in a line, 0 to 1 (5 epochs of 15).
+    pub anneal: f64,
+    /// Deviations kept, `K`, 2 to 1000 (5).
+    pub deviations: usize,
+    /// Share of the covariance that draws have, 0 to 100 (1).
+    pub scale: f64,
+}
+
+impl Default for SwagSettings {
+    fn default() -> Self {
+        Self {
+            start: 8.0 / 15.0,
+            every: 1.0 / 15.0,
+            learning_rate_factor: 0.1,
+            anneal: 5.0 / 15.0,
+            deviations: MAX_DEVIATIONS,
+            scale: 1.0,
+        }
+    }
+}
+
+impl SwagSettings {
+    pub(super) fn check(&self, key: &str) -> Result<()> {
+        let name = |field: &str| format!("{key}.{field}");
+        in_range(&name("start"), self.start, 0.0..=1.0)?;
+        in_range(&name("every"), self.every, positive_to(1.0))?;
+        in_range(&name("learning_rate_factor"), self.learning_rate_factor, positive_to(10.0))?;
+        in_range(&name("anneal"), self.anneal, 0.0..=1.0)?;
+        count_in_range(&name("deviations"), self.deviations, 2..=1000)?;
+        in_range(&name("scale"), self.scale, 0.0..=100.0)
+    }
+}
+
+/// Settings of TFB.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TfbSettings {
+    /// Where `σ_q` is looked for, within 0 to 100 (0.001 to 0.015).
+    pub range: (f64, f64),
+    /// Bisections, 1 to 100 (5).
+    pub iterations: u32,
+    /// Training examples looked at, fewer if there are not so many; at least 1 (500).
+    pub anchors: usize,
+    /// Draws whose probabilities are averaged, 1 to 10,000 (10).
+    pub samples: usize,
+    /// What must not change (`nll-per-anchor`).
+    pub criterion: TfbCriterion,
+    /// By how much, at least 0 (0.003); the publication takes 0.01 with `flipped`.
+    pub tolerance: f64,
+    /// Which level is the answer (`last-admissible`).
+    #[schemars(schema_with = "words::<SearchAnswer>")]
+    pub answer: SearchAnswer,
+}
+
+/// What must not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TfbCriterion {
+    /// Relative change of the mean negative log-likelihood.
+    Nll,
+    /// The same, divided by the number of examples.
+    NllPerAnchor,
+    /// Share of examples with another answer.
+    Flipped,
+}
+
+impl Default for TfbSettings {
+    fn default() -> Self {
+        Self {
+            range: RANGE,
+            iterations: ITERATIONS,
+            anchors: ANCHORS,
+            samples: 10,
+            criterion: TfbCriterion::NllPerAnchor,
+            tolerance: TOLERANCE,
+            answer: SearchAnswer::LastAdmissible,
+        }
+    }
+}
+
+impl TfbSettings {
+    pub(super) fn check(&self, key: &str) -> Result<()> {
+        let name = |field: &str| format!("{key}.{field}");
+        let (low, high) = self.range;
+        in_range(&name("range.0"), low, 0.0..=100.0)?;
+        in_range(&name("range.1"), high, low..=100.0)?;
+        count_in_range(&name("iterations"), self.iterations as usize, 1..=100)?;
+        count_in_range(&name("anchors"), self.anchors, 1..)?;
+        count_in_range(&name("samples"), self.samples, 1..=10_000)?;
+        in_range(&name("tolerance"), self.tolerance, 0.0..)
     }
 }

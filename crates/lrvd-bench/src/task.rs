@@ -1,16 +1,169 @@
-//! The GLUE task table: columns, classes in id order, metrics, published sizes.
+//! The tasks: what their columns and classes mean, and which number each reports.
 //!
-//! Class order and sizes are those of the benchmark's public distribution; the accuracy column of
-//! the paper covers seven of the eight tasks (arXiv:2506.22809, table 1).
+//! [`TaskSpec`] is what every task family shares; [`GlueTask`] is the table of the eight GLUE tasks.
+//! A task family that comes later brings its own enum and hands out the same specification.
+//! [`Goal`] is the part that a user's own data has as well.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Metric, Target, TaskSpec};
+use crate::record::Metrics;
 use crate::text::UnknownName;
 
+/// Classes or scores, and the numbers that sum up predictions of them.
+///
+/// A benchmark task has one, and so has a user's own data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Goal {
+    pub name: String,
+    /// Class names in id order; empty for regression.
+    pub classes: Vec<String>,
+    pub standard_metrics: Vec<Metric>,
+    pub selection: Metric,
+}
+
+impl Goal {
+    pub fn of_task(task: GlueTask) -> Self {
+        let spec = task.spec();
+        Self {
+            name: spec.name.to_owned(),
+            classes: spec.class_names().iter().map(ToString::to_string).collect(),
+            standard_metrics: spec.standard_metrics.to_vec(),
+            selection: spec.selection_metric(),
+        }
+    }
+
+    /// The metric by which models are compared, in `metrics`; minus infinity where it is absent.
+    pub fn score(&self, metrics: &Metrics) -> f64 {
+        let found = match self.selection {
+            Metric::Accuracy => metrics.accuracy,
+            other => metrics.standard.get(other.name()).copied(),
+        };
+        found.unwrap_or(f64::NEG_INFINITY)
+    }
+
+    /// Classification: F1 and the Matthews coefficient (of class 1) where there are two classes.
+    pub fn classification(name: &str, classes: Vec<String>) -> Self {
+        let standard_metrics =
+            if classes.len() == 2 { vec![Metric::F1, Metric::Matthews] } else { Vec::new() };
+        Self { name: name.to_owned(), classes, standard_metrics, selection: Metric::Accuracy }
+    }
+
+    pub fn regression(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            classes: Vec::new(),
+            standard_metrics: vec![Metric::Pearson, Metric::Spearman],
+            selection: Metric::Pearson,
+        }
+    }
+
+    pub fn is_regression(&self) -> bool {
+        self.classes.is_empty()
+    }
+
+    pub fn n_labels(&self) -> usize {
+        self.classes.len().max(1)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// One of these classes; the index is the class id in files and in logits.
+    Classes(&'static [&'static str]),
+    /// A real number within `low..=high`, learnt by regression with a single output.
+    Score { low: f64, high: f64 },
+}
+
+/// A number that sums up predictions on a validation split; larger is better for all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Fraction of examples whose most probable class is the label.
+    Accuracy,
+    /// Harmonic mean of precision and recall of class 1.
+    F1,
+    Matthews,
+    /// Linear correlation of predicted and labelled scores.
+    Pearson,
+    /// Rank correlation of predicted and labelled scores.
+    Spearman,
+}
+
+impl Metric {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Accuracy => "accuracy",
+            Self::F1 => "f1",
+            Self::Matthews => "matthews",
+            Self::Pearson => "pearson",
+            Self::Spearman => "spearman",
+        }
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct TaskSpec {
+    /// Name on the command line and in records, such as `sst2`.
+    pub name: &'static str,
+    /// Name in the paper's tables and in the original folder layout, such as `SST-2`.
+    pub display_name: &'static str,
+    /// Text keys, first segment first; one or two.
+    pub keys: &'static [&'static str],
+    /// Classes in id order, or the range of scores.
+    pub target: Target,
+    /// The metric of the paper's table; `None` where the paper has no such task.
+    pub paper_metric: Option<Metric>,
+    /// The metrics that the benchmark itself reports, the principal one first.
+    pub standard_metrics: &'static [Metric],
+    /// Published number of training examples.
+    pub n_train: usize,
+    /// Published number of validation examples.
+    pub n_validation: usize,
+}
+
+impl TaskSpec {
+    /// Class names in id order; empty for regression.
+    pub const fn class_names(&self) -> &'static [&'static str] {
+        match self.target {
+            Target::Classes(names) => names,
+            Target::Score { .. } => &[],
+        }
+    }
+
+    /// Width of the model's output: the number of classes, or 1 for regression.
+    pub const fn n_labels(&self) -> usize {
+        match self.target {
+            Target::Classes(names) => names.len(),
+            Target::Score { .. } => 1,
+        }
+    }
+
+    pub const fn is_regression(&self) -> bool {
+        matches!(self.target, Target::Score { .. })
+    }
+
+    /// The metric that picks the best checkpoint: the paper's, or else the principal standard one.
+    pub const fn selection_metric(&self) -> Metric {
+        match self.paper_metric {
+            Some(metric) => metric,
+            None => self.standard_metrics[0],
+        }
+    }
+}
+
+/// Class order and sizes are those of the benchmark's public distribution; the accuracy column of
+/// the paper covers seven of the eight tasks (arXiv:2506.22809, table 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GlueTask {
@@ -183,6 +336,25 @@ const STSB: TaskSpec = TaskSpec {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn goals_of_tasks_keep_their_specification() {
+        for task in GlueTask::ALL {
+            let (goal, spec) = (Goal::of_task(task), task.spec());
+            assert_eq!(goal.n_labels(), spec.n_labels(), "{task}");
+            assert_eq!(goal.is_regression(), spec.is_regression(), "{task}");
+            assert_eq!(goal.selection, spec.selection_metric(), "{task}");
+        }
+    }
+
+    #[test]
+    fn binary_metrics_need_two_classes() {
+        let names = |n: usize| (0..n).map(|i| format!("c{i}")).collect::<Vec<_>>();
+        let two = Goal::classification("own", names(2));
+        assert_eq!(two.standard_metrics, [Metric::F1, Metric::Matthews]);
+        assert_eq!(Goal::classification("own", names(3)).standard_metrics, []);
+        assert_eq!(Goal::regression("own").n_labels(), 1);
+    }
 
     #[test]
     fn both_spellings_of_every_name_parse_back() {

@@ -1,0 +1,353 @@
+//! Evaluation: predictions at the posterior mean and at Monte Carlo draws, metrics, selective prediction, ranks.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use burn::tensor::{DType, Device};
+use lrvd_burn::adapter::Extension;
+use lrvd_burn::host::HostAdapter;
+use lrvd_burn::model::AdaptedModel;
+use lrvd_burn::prune::statistics;
+use lrvd_burn::train::{Inputs, Logits, PassWatch};
+use lrvd_core::energy::{AucRule, Capture, UpdateEnergy, normalised_gap, order_by_statistic};
+use lrvd_core::metrics::{
+    BinaryCounts, Binning, DEFAULT_BINS, Predictions, RiskCoverage, Uncertainty, f1_macro,
+    log_softmax, mean, mean_probability, pearson, spearman, uncertainty,
+};
+use lrvd_models::TokenBatch;
+
+use crate::data::batch::{TokenExamples, TokenisedExample};
+use crate::data::{Label, PreparedTask};
+use crate::error::Result;
+use crate::record::{
+    EnergyAuc, EnergyRecord, Metrics, Reliability, SelectiveRecord, SelectiveTarget,
+    StatisticRecord,
+};
+use crate::settings::{ExperimentConfig, ValidConfig};
+use crate::task::Metric;
+
+/// What training, fitting and answering need beside the model.
+#[derive(Clone, Copy, Debug)]
+pub struct RunContext<'a> {
+    pub config: &'a ValidConfig,
+    pub task: &'a PreparedTask,
+    pub seed: u64,
+    pub device: &'a Device,
+    pub dtype: DType,
+    /// Resident memory since the start of the run.
+    pub memory: PeakMemory,
+    pub watch: PassWatch<'a>,
+}
+
+impl<'a> RunContext<'a> {
+    /// `examples` as this run's model reads them.
+    pub fn examples(&self, examples: &'a [TokenisedExample]) -> TokenExamples<'a> {
+        let Self { task, device, dtype, .. } = *self;
+        TokenExamples { examples, pad_id: task.pad_id, labels: task.labels, device, dtype }
+    }
+
+    /// `examples` to be asked about with this run's draws, by its policy.
+    pub fn inputs<'e>(&self, examples: &'e TokenExamples<'_>) -> Inputs<'e, TokenBatch>
+    where
+        'a: 'e,
+    {
+        Inputs {
+            batch_size: self.config.evaluation_batch_size,
+            seed: self.seed,
+            kind: self.config.prediction_draws,
+            policy: self.config.prediction,
+            watch: self.watch,
+            ..Inputs::new(examples)
+        }
+    }
+}
+
+/// The system's high-water mark of this process, reset at the start of a run.
+///
+/// What the process holds at that moment is part of the mark: the data, and what its allocator kept of
+/// earlier runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeakMemory {
+    is_own: bool,
+}
+
+impl PeakMemory {
+    /// Sets the mark back to what is resident now (Linux: `5` into `/proc/self/clear_refs`).
+    pub fn start() -> Self {
+        Self { is_own: fs::write("/proc/self/clear_refs", "5").is_ok() }
+    }
+
+    pub const fn unknown() -> Self {
+        Self { is_own: false }
+    }
+
+    /// Largest resident set since the start in bytes; `None` where the system does not set its mark
+    /// back, for then the mark is that of the whole process.
+    pub fn bytes(self) -> Option<u64> {
+        if !self.is_own {
+            return None;
+        }
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+        let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+        Some(kilobytes * 1024)
+    }
+}
+
+/// Everything computed from the logits of one predictor.
+#[derive(Clone, Debug)]
+pub struct Scored {
+    /// Averaged probabilities `[n, classes]`, or mean scores `[n]` for regression.
+    pub outputs: Vec<f64>,
+    pub metrics: Metrics,
+    /// Reliability bins; `None` for regression.
+    pub reliability: Option<Reliability>,
+    /// Per-example uncertainty; `None` for regression.
+    pub uncertainty: Option<Uncertainty>,
+}
+
+pub fn score_draws(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
+    if task.goal.is_regression() {
+        regression(&logits.values, logits.members(), task)
+    } else {
+        classes(logits, task)
+    }
+}
+
+fn classes(logits: &Logits, task: &PreparedTask) -> Result<Scored> {
+    // Rows that a cascade answered at the mean have no mutual information, so their mean has no value either.
+    let all_drawn = logits.made.as_ref().is_none_or(|made| made.iter().all(|&made| made > 0));
+    let (draws, logits, classes) = (logits.members(), &logits.values, task.labels);
+    let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.label.class()).collect();
+    let logs = log_softmax(logits, classes)?;
+    let outputs = mean_probability(&logs, draws, classes)?;
+    let found = uncertainty(&logs, draws, classes)?;
+    let predictions = Predictions::new(&outputs, classes, &labels)?;
+    let diagram = predictions.reliability(DEFAULT_BINS, Binning::Torchmetrics)?;
+    let mut standard = BTreeMap::new();
+    for metric in &task.goal.standard_metrics {
+        let value = match metric {
+            Metric::Accuracy => predictions.accuracy(),
+            Metric::F1 => BinaryCounts::new(&predictions.predicted(), &labels)?.f1(),
+            Metric::Matthews => BinaryCounts::new(&predictions.predicted(), &labels)?.mcc(),
+            Metric::Pearson | Metric::Spearman => continue,
+        };
+        standard.insert(metric.name().to_owned(), value);
+    }
+    let metrics = Metrics {
+        n: labels.len() as u64,
+        accuracy: Some(predictions.accuracy()),
+        macro_f1: Some(f1_macro(&predictions.predicted(), &labels, classes)?),
+        standard,
+        nll: Some(predictions.nll()),
+        ece: Some(diagram.ece()),
+        brier: Some(predictions.brier()),
+        entropy: Some(mean(&found.predictive_entropy)?),
+        mutual_information: if draws > 1 && all_drawn {
+            Some(mean(&found.mutual_information)?)
+        } else {
+            None
+        },
+    };
+    let reliability = Reliability::from(&diagram);
+    Ok(Scored { outputs, metrics, reliability: Some(reliability), uncertainty: Some(found) })
+}
+
+fn regression(logits: &[f64], draws: usize, task: &PreparedTask) -> Result<Scored> {
+    let targets: Vec<f64> = task.validation.iter().filter_map(|e| e.label.score()).collect();
+    let n = targets.len();
+    let outputs: Vec<f64> =
+        (0..n).map(|i| (0..draws).map(|t| logits[t * n + i]).sum::<f64>() / draws as f64).collect();
+    let errors: Vec<f64> = outputs.iter().zip(&targets).map(|(p, y)| (p - y).powi(2)).collect();
+    let standard = BTreeMap::from([
+        (Metric::Pearson.name().to_owned(), pearson(&outputs, &targets)?),
+        (Metric::Spearman.name().to_owned(), spearman(&outputs, &targets)?),
+        ("mse".to_owned(), mean(&errors)?),
+    ]);
+    let metrics = Metrics {
+        n: n as u64,
+        accuracy: None,
+        macro_f1: None,
+        standard,
+        nll: None,
+        ece: None,
+        brier: None,
+        entropy: None,
+        mutual_information: None,
+    };
+    Ok(Scored { outputs, metrics, reliability: None, uncertainty: None })
+}
+
+pub fn label_number(label: Label) -> f64 {
+    match label {
+        Label::Class(class) => class as f64,
+        Label::Score(score) => score,
+    }
+}
+
+/// Shares of wrong answers for which a threshold is looked up.
+const TARGETS: [f64; 4] = [0.01, 0.05, 0.1, 0.2];
+const POINTS: usize = 100;
+
+/// Risk against coverage, by number of draws; empty for regression.
+pub fn selective_records(
+    scored: &BTreeMap<u32, Scored>,
+    task: &PreparedTask,
+) -> Result<BTreeMap<u32, SelectiveRecord>> {
+    if task.goal.is_regression() {
+        return Ok(BTreeMap::new());
+    }
+    let labels: Vec<usize> = task.validation.iter().filter_map(|e| e.label.class()).collect();
+    let mut records = BTreeMap::new();
+    for (&draws, scored) in scored {
+        let predictions = Predictions::new(&scored.outputs, task.labels, &labels)?;
+        let correct: Vec<bool> =
+            predictions.predicted().iter().zip(&labels).map(|(p, y)| p == y).collect();
+        let curve = RiskCoverage::new(&predictions.confidence(), &correct)?;
+        let points = curve.points();
+        let every = points.len().div_ceil(POINTS).max(1);
+        // The last point, full coverage, is always there.
+        let kept = points.iter().rev().step_by(every).map(|p| (p.coverage, p.risk));
+        let mut thinned: Vec<(f64, f64)> = kept.collect();
+        thinned.reverse();
+        let targets = TARGETS.into_iter().map(|risk| {
+            let found = curve.threshold_for_risk(risk);
+            SelectiveTarget {
+                risk,
+                threshold: found.map(|point| point.threshold),
+                coverage: found.map_or(0.0, |point| point.coverage),
+            }
+        });
+        let record =
+            SelectiveRecord { area: curve.area(), targets: targets.collect(), curve: thinned };
+        records.insert(draws, record);
+    }
+    Ok(records)
+}
+
+/// The statistic `log α̂` of every rank direction of `model`; `None` without a posterior.
+///
+/// `removed` are the values that pruned directions had when they went, by module path.
+pub fn statistic_record(
+    model: &impl AdaptedModel,
+    config: &ExperimentConfig,
+    removed: &BTreeMap<String, Vec<f64>>,
+) -> Result<Option<StatisticRecord>> {
+    let present = statistics(model, config.statistic_options())?;
+    if present.is_empty() && removed.is_empty() {
+        return Ok(None);
+    }
+    let sorted = |map: BTreeMap<String, Vec<f64>>| {
+        map.into_iter()
+            .map(|(path, mut values)| {
+                values.sort_by(f64::total_cmp);
+                (path, values)
+            })
+            .collect()
+    };
+    Ok(Some(StatisticRecord {
+        name: "log_alpha".to_owned(),
+        threshold: Some(config.prune.log_alpha_threshold),
+        present: sorted(present),
+        removed: sorted(removed.clone()),
+    }))
+}
+
+/// Energy of the mean update that the first `k` directions capture, for every module of rank 2 or
+/// more; the learned order is by the statistic, or by factor norms where there is no posterior.
+pub fn energy_records(
+    model: &impl AdaptedModel,
+    config: &ExperimentConfig,
+) -> Result<BTreeMap<String, EnergyRecord>> {
+    let learned = statistics(model, config.statistic_options())?;
+    let mut hosts = Vec::new();
+    model.visit_layers(&mut |path, layer| {
+        // The noise of the baselines changes what the factors mean: their product alone is not the
+        // update.
+        let plain = matches!(
+            layer.extension(),
+            None | Some(Extension::Posterior(_) | Extension::SingularValues(_))
+        );
+        if let Some(adapter) = layer.low_rank().filter(|a| plain && a.rank() >= 2) {
+            hosts.push((path.to_owned(), HostAdapter::read(adapter)));
+        }
+    });
+    let mut records = BTreeMap::new();
+    for (path, host) in hosts {
+        let folded = folded(&host);
+        let (a, b) = folded.factors()?;
+        let Ok(energy) = UpdateEnergy::new(a, b) else {
+            // Shares are undefined for an update of norm 0.
+            continue;
+        };
+        let magnitude = energy.order_by_norm_product();
+        let order = match learned.get(&path) {
+            Some(statistic) => order_by_statistic(statistic),
+            None => magnitude.clone(),
+        };
+        let curve = |order: &[usize]| energy.curve(Capture::Residual, order);
+        let (svd, learned) = (energy.singular_value_curve(), curve(&order)?);
+        let (by_norm, random) = (curve(&magnitude)?, energy.permutation_mean(Capture::Residual));
+        let area = |curve: &[f64]| AucRule::Trapezoid.area(curve);
+        let auc = EnergyAuc {
+            svd: area(&svd)?,
+            learned: area(&learned)?,
+            magnitude: area(&by_norm)?,
+            random: area(&random)?,
+            normalised_gap: normalised_gap(area(&learned)?, area(&random)?, area(&svd)?).ok(),
+        };
+        records.insert(
+            path,
+            EnergyRecord {
+                definition: "residual".to_owned(),
+                svd: from_zero(svd),
+                learned: from_zero(learned),
+                magnitude: from_zero(by_norm),
+                random_mean: from_zero(random),
+                auc,
+            },
+        );
+    }
+    Ok(records)
+}
+
+fn folded(host: &HostAdapter) -> HostAdapter {
+    let mut folded = host.clone();
+    if let Some(e) = folded.e.take() {
+        for (row, e) in folded.a.chunks_mut(folded.d_input).zip(e) {
+            for value in row {
+                *value *= e;
+            }
+        }
+    }
+    folded
+}
+
+/// The curve with its value 0 at `k = 0`.
+fn from_zero(curve: Vec<f64>) -> Vec<f64> {
+    std::iter::once(0.0).chain(curve).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_run_does_not_inherit_the_mark_of_an_earlier_one() {
+        const LARGE: usize = 512 << 20;
+        let first = PeakMemory::start();
+        let block = vec![1_u8; LARGE];
+        assert_eq!(
+            block.iter().step_by(4096).map(|&b| usize::from(b)).sum::<usize>(),
+            LARGE / 4096
+        );
+        let earlier = first.bytes();
+        drop(block);
+        let later = PeakMemory::start().bytes();
+        assert_eq!(earlier.is_some(), later.is_some());
+        if let (Some(earlier), Some(later)) = (earlier, later) {
+            assert!(earlier >= LARGE as u64 && later < earlier, "{earlier} {later}");
+        }
+        assert_eq!(PeakMemory::unknown().bytes(), None);
+    }
+}

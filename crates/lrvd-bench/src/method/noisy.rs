@@ -1,0 +1,387 @@
+//! Methods that train noise with the weights: Bayes by backprop, `BLoB`, `ScalaBL` and C-LoRA.
+
+use std::collections::BTreeSet;
+
+use lrvd_burn::adapter::{AdaptedLinear, AdapterConfig, AdapterKind, ContextDivergence, Observer};
+use lrvd_burn::model::{AdapterTargets, attach_adapters, observe, total_over_adapters};
+use lrvd_burn::optimizer::{NamedGradients, ParameterGroups};
+use lrvd_burn::sampling::{DrawPer, Pass, Scheme};
+use lrvd_burn::train::{
+    Attach, Logits, Predict, RankChange, RankPolicy, Regularise, StepSizes, StepState, Terms,
+};
+use lrvd_core::baselines::{ElementReduction, KlDirection, MinibatchWeight, ScaleMixture};
+use lrvd_core::noise::NoiseKey;
+use lrvd_models::AutoClassifier;
+
+use super::setup::{
+    KlCycle, NoisyRates, Owned, PUBLISHED_STEPS, SecondOptimizer, adapter, rate_to_reach,
+};
+use super::{Inputs, PostHoc, RankRequest};
+use crate::error::{Burn, Result};
+use crate::settings::{
+    BbbPrior, BbbSettings, BbbWeight, BlobSettings, CLoraSettings, ExperimentConfig,
+    KlDirectionSetting, MixtureSettings,
+};
+
+/// Bayes by backprop: a Gaussian for every entry of the factors.
+///
+/// Objective: mean negative log-likelihood at one weight draw per batch plus `weight · KL`, with
+///
+/// ```text
+/// q = Π N(μ, σ²),   σ = ln(1 + e^ρ)
+/// gaussian:  KL = Σ ln(σ_p/σ) + (σ² + μ²)/(2σ_p²) − ½                          in closed form
+/// mixture:   KL ≈ Σ ln q(w) − ln p(w),   p = π N(0, σ_1²) + (1 − π) N(0, σ_2²)     at the batch's draw
+/// weight:    1/N_train;  π_i/batch with π_i = 2^(M−i)/(2^M − 1) over the M batches of an epoch
+///            (blundell);  1/batch (batch)
+/// ```
+///
+/// `ρ` learns at a separate rate, at which it can go from its start to the prior's within the run: at the means' rate
+/// it could not at any published length.
+///
+/// Parameters: `2·rank·(d_input + d_output)` per layer, or `rank·(2·d_input + d_output)` with noise on
+/// A only. Sources: Blundell et al. 2015, arXiv:1505.05424;
+/// Bayesian-Torch ([its defaults](crate::settings::BbbSettings)), whose KL is the mean over the entries of each factor, divided by the batch size.
+#[derive(Clone, Debug)]
+pub(super) struct Bbb {
+    adapter: AdapterConfig,
+    settings: BbbSettings,
+    mixture: ScaleMixture,
+    epoch: KlCycle,
+    batch_size: usize,
+    rates: NoisyRates,
+}
+
+impl Bbb {
+    pub(super) fn new(
+        config: &ExperimentConfig,
+        request: RankRequest,
+        settings: BbbSettings,
+    ) -> Result<Self> {
+        let BbbSettings { both, rho, rho_std, mean_std, mixture, .. } = settings;
+        let kind = AdapterKind::BayesByBackprop { both, rho, rho_std, mean_std };
+        let rho_rate = match settings.rho_learning_rate {
+            Some(rate) => rate,
+            None => rate_to_reach(config, settings.distance())?,
+        };
+        let MixtureSettings { weight, first_std, second_std } = mixture;
+        Ok(Self {
+            adapter: adapter(config, kind, request),
+            settings,
+            mixture: ScaleMixture::new(weight, first_std, second_std)?,
+            epoch: KlCycle::new(config, None, PUBLISHED_STEPS),
+            batch_size: config.batch_size,
+            rates: NoisyRates::new(config, rho_rate),
+        })
+    }
+
+    fn kl(&self, layer: &AdaptedLinear, pass: &Pass) -> Option<burn::tensor::Tensor<1>> {
+        let BbbSettings { prior, prior_std, reduction, .. } = self.settings;
+        match prior {
+            BbbPrior::Gaussian => layer.kl_elements(prior_std, reduction),
+            BbbPrior::Mixture => layer.kl_mixture(pass, &self.mixture, reduction),
+        }
+    }
+
+    fn weight(&self, sizes: StepSizes) -> Burn<f64> {
+        Ok(match self.settings.weight {
+            BbbWeight::NTrain => {
+                MinibatchWeight::PerExample { n_train: sizes.n_train }.weight(sizes.step as u64)?
+            }
+            BbbWeight::Blundell => {
+                let batches = self.epoch.batches(sizes.n_train) as u32;
+                let weight = MinibatchWeight::Falling { batches, batch: self.batch_size };
+                weight.weight(sizes.step as u64)?
+            }
+            BbbWeight::Batch => 1.0 / sizes.batch.examples.max(1) as f64,
+        })
+    }
+}
+
+impl Attach<AutoClassifier> for Bbb {
+    fn adapter(&self) -> AdapterConfig {
+        self.adapter
+    }
+
+    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
+        self.rates.groups(settings)
+    }
+}
+
+impl Regularise<AutoClassifier> for Bbb {
+    fn scheme(&self) -> Scheme {
+        Scheme::Weights(DrawPer::Batch)
+    }
+
+    fn terms(&self, model: &AutoClassifier, pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
+        let kl = total_over_adapters(model, |layer| self.kl(layer, pass));
+        Ok(Terms::kl(kl, self.weight(sizes)?))
+    }
+}
+
+impl RankPolicy<AutoClassifier> for Bbb {}
+impl Predict<AutoClassifier> for Bbb {}
+impl PostHoc for Bbb {}
+
+/// BLoB: noise on the entries of A, two optimisers.
+///
+/// Objective, by alternating updates on every batch (see [`SecondOptimizer`]):
+///
+/// ```text
+/// q(A) = Π N(μ, Ω²),   Ω = G²,   B deterministic and 0 at the start
+/// 1. AdamW on the mean negative log-likelihood under flipout: μ, B, head
+/// 2. descent at 0.01, on GLUE 0.002, on π_i·KL(q ‖ N(0, 0.2²)): μ by the KL's gradient, G by both, never clipped
+/// ```
+///
+/// The KL is that of the whole weight under a low-rank prior (`lrvd_core::baselines::blob`). `k` draws
+/// use flipout as training does; `k = 0` is the mean. Parameters: `rank·(2·d_input + d_output)` per
+/// layer. Source: Wang et al. 2024, arXiv:2406.11675; `optimizers: bayesadapt` as the `BayesAdapt` suite
+/// trains it.
+#[derive(Clone, Debug)]
+pub(super) struct Blob {
+    adapter: AdapterConfig,
+    prior_std: f64,
+    cycle: KlCycle,
+    second: SecondOptimizer,
+    rates: NoisyRates,
+}
+
+impl Blob {
+    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+        let BlobSettings {
+            epsilon,
+            prior_std,
+            kl_learning_rate,
+            gamma,
+            optimizers,
+            noise_rate_factor,
+        } = config.methods.blob;
+        let adapter = adapter(config, AdapterKind::Blob { epsilon }, request);
+        let cycle = KlCycle::new(config, gamma, PUBLISHED_STEPS);
+        let second = SecondOptimizer::new(kl_learning_rate, optimizers);
+        let rates = NoisyRates::new(config, config.learning_rate * noise_rate_factor);
+        Self { adapter, prior_std, cycle, second, rates }
+    }
+}
+
+impl Attach<AutoClassifier> for Blob {
+    fn adapter(&self) -> AdapterConfig {
+        self.adapter
+    }
+
+    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
+        self.rates.groups(settings)
+    }
+}
+
+impl Regularise<AutoClassifier> for Blob {
+    fn scheme(&self) -> Scheme {
+        Scheme::FLIPOUT
+    }
+}
+
+impl RankPolicy<AutoClassifier> for Blob {
+    fn before_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
+        self.second.before_update(state);
+        Ok(None)
+    }
+
+    fn after_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
+        let prior_std = self.prior_std;
+        self.second.after_update(state, self.cycle, |model| {
+            total_over_adapters(model, |layer| layer.kl_elements(prior_std, ElementReduction::Sum))
+        })?;
+        Ok(None)
+    }
+}
+
+impl Predict<AutoClassifier> for Blob {
+    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+        inputs.predict_by(Scheme::FLIPOUT, model, draws)
+    }
+}
+
+impl PostHoc for Blob {}
+
+/// Published rate of the second optimiser for Llama-2, in the coded direction.
+const PUBLISHED_RATE: f64 = 0.1;
+/// That of the standard direction: it carries `ln σ` to the prior's within the cycles of a published run.
+const STANDARD_RATE: f64 = 1.0;
+
+/// `ScalaBL`: noise on one scale per rank direction.
+///
+/// Objective, by alternating updates on every batch (see [`SecondOptimizer`]):
+///
+/// ```text
+/// ΔW = c·B·diag(s)·V,   s ~ N(exp(log_mean), exp(log_std)²)      one draw per module and forward
+/// 1. AdamW on the mean negative log-likelihood: B, V, log_mean, log_std, head
+/// 2. descent at 0.1 on π_i·KL(N(0, 1) ‖ q): log_mean, log_std
+/// ```
+///
+/// Parameters: `rank·(d_input + d_output + 2)` per layer. Source: Samplawski et al. 2025,
+/// arXiv:2506.21408; update and schedule as in the `BayesAdapt` suite of the same authors, whose code
+/// computes the divergence of the prior from the posterior. Rate and direction belong together. The coded divergence
+/// pulls `ln σ` up by `(1 + m²)/σ² − 1`, 600 at the start; the standard one (`kl_direction: standard`) by `1 − σ²`, at
+/// most 1: a tenth of a nat in a cycle at the published rate, of the 3.2 nats to the prior. It has a rate of 1.
+#[derive(Clone, Debug)]
+pub(super) struct ScalaBl {
+    adapter: AdapterConfig,
+    direction: KlDirection,
+    cycle: KlCycle,
+    second: SecondOptimizer,
+    rates: NoisyRates,
+}
+
+impl ScalaBl {
+    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+        let settings = config.methods.scalabl;
+        let kind = AdapterKind::ScalaBl { epsilon: settings.epsilon };
+        let adapter = adapter(config, kind, request);
+        let cycle = KlCycle::new(config, settings.gamma, PUBLISHED_STEPS);
+        let (direction, rate) = match settings.kl_direction {
+            KlDirectionSetting::Standard => (KlDirection::PosteriorFromPrior, STANDARD_RATE),
+            KlDirectionSetting::Coded => (KlDirection::PriorFromPosterior, PUBLISHED_RATE),
+        };
+        let rate = settings.kl_learning_rate.unwrap_or(rate);
+        let second = SecondOptimizer::new(rate, settings.optimizers);
+        let rates = NoisyRates::new(config, config.learning_rate * settings.noise_rate_factor);
+        Self { adapter, direction, cycle, second, rates }
+    }
+}
+
+impl Attach<AutoClassifier> for ScalaBl {
+    fn adapter(&self) -> AdapterConfig {
+        self.adapter
+    }
+
+    fn groups(&self, settings: &ParameterGroups) -> ParameterGroups {
+        self.rates.groups(settings)
+    }
+}
+
+impl Regularise<AutoClassifier> for ScalaBl {
+    fn scheme(&self) -> Scheme {
+        Scheme::Weights(DrawPer::Batch)
+    }
+}
+
+impl RankPolicy<AutoClassifier> for ScalaBl {
+    fn before_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
+        self.second.before_update(state);
+        Ok(None)
+    }
+
+    fn after_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
+        let direction = self.direction;
+        self.second.after_update(state, self.cycle, |model| {
+            total_over_adapters(model, |layer| layer.kl_scale(direction))
+        })?;
+        Ok(None)
+    }
+}
+
+impl Predict<AutoClassifier> for ScalaBl {}
+impl PostHoc for ScalaBl {}
+
+/// Steps of the longest published run.
+const C_LORA_STEPS: usize = 2000;
+
+/// C-LoRA: a random matrix between the factors whose law depends on the input.
+///
+/// Objective: mean negative log-likelihood with a draw for every token plus
+///
+/// ```text
+/// π_i · kl_weight / modules · Σ_modules Σ_tokens KL(q(E | x) ‖ N(0, 0.2²))        kl_weight = 1e-6
+/// ```
+///
+/// over the tokens of the batch, padding included as published (it is a 10⁻⁶th of a small number), with
+/// BLoB's `π_i`. `AdamW` moves A, B and the head; the network that reads the law of `E` off the input follows the
+/// gradient of both by plain descent at 0.01, as published (0.01 to 0.02 there, by set), unclipped. `k` draws have noise for every token as training does; `k = 0` is the mean of `E`.
+/// Parameters: `rank·(d_input + d_output) + hidden·(rank + 1) + 2·rank²·(hidden + 1)` per layer. Source:
+/// Rahmati et al. 2025, arXiv:2505.17773. Its factors of the likelihood per task and its choice of the
+/// checkpoint by accuracy and calibration are not taken over: every method has one protocol here.
+#[derive(Clone, Debug)]
+pub(super) struct CLora {
+    adapter: AdapterConfig,
+    kl_weight: f64,
+    cycle: KlCycle,
+    second: SecondOptimizer,
+    /// Sees the divergence of every use of an adapter in training.
+    observer: Observer,
+}
+
+impl CLora {
+    pub(super) fn new(config: &ExperimentConfig, request: RankRequest) -> Self {
+        let CLoraSettings { hidden, prior_std, kl_weight, gamma, learning_rate } =
+            config.methods.c_lora;
+        let adapter = adapter(config, AdapterKind::CLora { hidden }, request);
+        let cycle = KlCycle::new(config, gamma, C_LORA_STEPS);
+        let second = SecondOptimizer::new(learning_rate, Owned::Context);
+        let observer = Observer::of_divergences(prior_std);
+        Self { adapter, kl_weight, cycle, second, observer }
+    }
+}
+
+impl Attach<AutoClassifier> for CLora {
+    fn adapter(&self) -> AdapterConfig {
+        self.adapter
+    }
+
+    fn attach(
+        &self,
+        model: &mut AutoClassifier,
+        targets: &AdapterTargets,
+        seed: NoiseKey,
+    ) -> Burn<()> {
+        attach_adapters(model, targets, &self.adapter, seed)?;
+        observe(model, Some(&self.observer));
+        Ok(())
+    }
+}
+
+impl Regularise<AutoClassifier> for CLora {
+    fn scheme(&self) -> Scheme {
+        // Noise for every token.
+        Scheme::FLIPOUT
+    }
+
+    fn terms(&self, _model: &AutoClassifier, _pass: &Pass, sizes: StepSizes) -> Burn<Terms> {
+        let seen = self.observer.take_divergences();
+        let modules: BTreeSet<u32> = seen.iter().map(|seen| seen.module).collect();
+        let rows = |seen: &ContextDivergence| seen.per_token.dims()[0];
+        // A step of several micro-batches asks once, after the first: it stands for all of them.
+        let rows = seen.iter().map(rows).max().unwrap_or(1).max(1);
+        let share = sizes.examples as f64 / rows as f64;
+        let kl = seen.into_iter().map(|seen| seen.per_token.sum()).reduce(|a, b| a + b);
+        let weight = self.cycle.weight(sizes.step, sizes.n_train)?;
+        let weight = weight * self.kl_weight * share / modules.len().max(1) as f64;
+        Ok(Terms::kl(kl, weight))
+    }
+}
+
+impl RankPolicy<AutoClassifier> for CLora {
+    fn before_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
+        // Divergences of further micro-batches keep their graphs until they are taken.
+        drop(self.observer.take_divergences());
+        self.second.before_update(state);
+        Ok(None)
+    }
+
+    fn after_update(&mut self, state: StepState<'_, AutoClassifier>) -> Burn<Option<RankChange>> {
+        self.second.descend(state.model, state.rate_factor, &NamedGradients::default());
+        Ok(None)
+    }
+
+    fn compact(&self, model: &mut AutoClassifier) {
+        observe(model, None);
+    }
+}
+
+impl Predict<AutoClassifier> for CLora {
+    fn predict(&self, model: &AutoClassifier, inputs: &Inputs<'_>, draws: usize) -> Burn<Logits> {
+        let mut unobserved = model.clone();
+        observe(&mut unobserved, None);
+        inputs.predict_by(Scheme::FLIPOUT, &unobserved, draws)
+    }
+}
+
+impl PostHoc for CLora {}
