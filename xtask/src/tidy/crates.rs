@@ -9,8 +9,7 @@ const CHAIN: [&str; 5] = ["lrvd-core", "lrvd-burn", "lrvd-models", "lrvd-bench",
 /// Packages beside the chain, which nothing may use, and whether they may use the chain.
 const BESIDE: [(&str, bool); 2] = [("lrvd-perf", true), ("xtask", false)];
 /// Crates that only make sense where there is a terminal and a person.
-const TERMINAL: [&str; 10] = [
-    "anyhow",
+const TERMINAL: [&str; 9] = [
     "clap",
     "comfy-table",
     "console",

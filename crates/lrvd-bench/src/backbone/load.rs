@@ -336,7 +336,7 @@ mod tests {
         for (name, shared) in [
             ("microsoft/deberta-v3-base", "microsoft/deberta-v3-base"),
             ("bert-base-uncased", "bert-base-uncased"),
-            ("/home/me/models/nano/", "nano"),
+            ("/srv/me/models/nano/", "nano"),
             ("./models/nano", "nano"),
             ("../nano", "nano"),
             ("C:\\models\\nano.gguf", "nano.gguf"),

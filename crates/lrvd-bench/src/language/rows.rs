@@ -262,7 +262,7 @@ mod tests {
         let message = |inner: &str| refused(&format!("{{\"messages\": {inner}}}"), &chat());
         assert_eq!(
             message(r#"[{"role": "narrator", "content": "x"}]"#),
-            "jsonl`, line 1: unknown role `narrator`, wanted `system`, `user` or `assistant`"
+            "jsonl`, line 1: `role` should be `system`, `user` or `assistant`, found `narrator`"
         );
         assert_eq!(
             message(r#"[{"role": "user", "content": "x"}, {"role": "user"}]"#),

@@ -8,17 +8,16 @@ mod atomic_dir;
 mod checkpoint_dir;
 mod gguf;
 pub(crate) mod host_tensor;
-mod load_report;
 pub(crate) mod ordered_map;
 mod tensor_file;
 mod weight_file;
 mod write;
 
+pub use crate::error::{IgnoredTensor, LoadReport, MisShaped, NonFinite};
 pub use atomic_dir::{AtomicDir, recover_dir};
 pub use checkpoint_dir::WeightStore;
 pub use gguf::{GgufField, GgufFile, GgufType, GgufValue, write_gguf};
 pub use host_tensor::{HostDType, HostTensor, is_float};
-pub use load_report::{IgnoredTensor, LoadReport, MisShaped, NonFinite};
 pub use tensor_file::TensorFile;
 pub use write::{write_atomic, write_safetensors};
 

@@ -286,7 +286,7 @@ impl Folder {
             let what = format!("has a tensor `{key}` that cannot be used: {error}");
             return Err(Error::file(self.file.path(), what));
         }
-        if self.report.check_finite(key, &tensor) {
+        if self.report.check_finite(key, tensor.first_non_finite()) {
             self.report.applied.push(key.to_owned());
         }
         Ok(tensor)

@@ -95,7 +95,10 @@ impl PeftAdapter {
                 return Err(Error::module(path, "method and scale", wanted, found));
             }
             for (factor, tensor) in factors(module) {
-                report.check_finite(&factor_key(&self.config.method, path, factor), tensor);
+                report.check_finite(
+                    &factor_key(&self.config.method, path, factor),
+                    tensor.first_non_finite(),
+                );
             }
         }
         for (name, tensor) in &self.saved {
@@ -105,7 +108,7 @@ impl PeftAdapter {
                     self.config.saved_modules()
                 )));
             }
-            report.check_finite(&saved_key(name), tensor);
+            report.check_finite(&saved_key(name), tensor.first_non_finite());
         }
         report.into_result()?;
         Ok(())

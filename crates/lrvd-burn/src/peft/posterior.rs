@@ -217,7 +217,7 @@ impl PeftPosterior {
                 Some(tensor) if !tensor.is_float() => report.unexpected.push(name.clone()),
                 Some(tensor) => {
                     if report.check_shape(name, shape, tensor.shape())
-                        && report.check_finite(name, tensor)
+                        && report.check_finite(name, tensor.first_non_finite())
                     {
                         report.applied.push(name.clone());
                     }

@@ -228,7 +228,7 @@ fn what_makes_no_question_is_named() {
         (&["--choice-columns", "choices", "--labels", "A,B"], "cannot be used with"),
         (&["--regression"], "questions with choices are answered by letters"),
         (&["--labels", "A,B,C"], "questions with choices are answered by letters"),
-        (&["--template", "{text}:"], "`wording.template` words a question for a class"),
+        (&["--template", "{text}:"], "`wording.template` is the prompt of a question for a class"),
         (&["--set", "max_length=20"], "the prompt takes"),
         (
             &[

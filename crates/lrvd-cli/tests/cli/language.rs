@@ -630,7 +630,7 @@ fn texts_that_cannot_be_learnt_are_named_and_nothing_is_written() {
             &chat_model,
             &file("r.jsonl", &message("narrator", "x")),
             &[],
-            "line 1: unknown role `narrator`",
+            "line 1: `role` should be `system`, `user` or `assistant`, found `narrator`",
         ),
         (
             &chat_model,
@@ -656,7 +656,7 @@ fn texts_that_cannot_be_learnt_are_named_and_nothing_is_written() {
             &[],
             "line 1: the chat template cannot render the conversation: roles must alternate",
         ),
-        (&forgetful, &chats, &[], "the text up to message 3 is not a prefix of the whole"),
+        (&forgetful, &chats, &[], "the whole text does not start with the text up to message 3"),
     ] {
         let refused = run(&borrowed(&train(model, &[data], &out, 40, more)));
         assert!(

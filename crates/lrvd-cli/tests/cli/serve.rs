@@ -441,7 +441,7 @@ fn requests_that_name_another_server_get_no_answer() {
     }
     server.stop();
     for name in ["http://models.example", "models.example:80", "", "a b"] {
-        run(&["serve", &folder, "--host-name", name]).refused("expected a host's name");
+        run(&["serve", &folder, "--host-name", name]).refused("expected a host name");
     }
 }
 

@@ -4,7 +4,9 @@ use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::files::LoadReport;
+mod load_report;
+
+pub use load_report::{IgnoredTensor, LoadReport, MisShaped, NonFinite};
 
 /// Adapters, their files or their training cannot be used as given.
 #[derive(Debug, thiserror::Error)]

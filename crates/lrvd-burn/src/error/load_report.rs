@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::host_tensor::HostTensor;
-use crate::error::Error;
+use super::Error;
 
 /// Names listed per kind in a message; the rest is counted.
 const LISTED: usize = 20;
@@ -87,9 +86,9 @@ impl LoadReport {
         true
     }
 
-    /// Whether all values of a tensor are finite; notes one that has others.
-    pub(crate) fn check_finite(&mut self, name: &str, tensor: &HostTensor) -> bool {
-        if let Some((index, value)) = tensor.first_non_finite() {
+    /// Whether a tensor has no `non_finite` value; notes one that has, with its index.
+    pub(crate) fn check_finite(&mut self, name: &str, non_finite: Option<(usize, f64)>) -> bool {
+        if let Some((index, value)) = non_finite {
             self.non_finite.push(NonFinite { name: name.to_owned(), index, value });
             return false;
         }
