@@ -439,6 +439,6 @@ metrics = ["rank", "accuracy_k1"]
                 assert_eq!(plan.runs.len(), arms.seeds.len());
             }
         }
-        assert_eq!(found, 11);
+        assert_eq!(found, 12);
     }
 }

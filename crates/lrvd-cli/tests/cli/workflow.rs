@@ -205,7 +205,7 @@ fn bayes_lora_from_training_to_export() {
     };
     assert!(difference(&mean(&ragged.0), &mean(&out)) <= 1e-6);
     assert!(difference(&mean(&uniform.0), &mean(&out)) <= 1e-6);
-    let refused = run(&["eval", &uniform.0, "--data", &data[1], "--draws", "2"]);
+    let refused = run(&["eval", &uniform.0, "--model", &base, "--data", &data[1], "--draws", "2"]);
     assert!(refused.code == 2 && refused.stderr.contains("need a posterior"), "{}", refused.stderr);
 }
 
